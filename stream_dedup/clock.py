@@ -1,0 +1,42 @@
+"""Time as an argument: the only module that reads the clock.
+
+Times are whole microseconds since 1970-01-01 UTC, named ``…_us``; durations end in ``_s`` or
+``_us``. Event time comes from the events; a `Clock` tells arrival times and leases.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+US_PER_S = 1_000_000
+
+
+class Clock(Protocol):
+    """What tells the time."""
+
+    def now_us(self) -> int:
+        """Wall-clock time in microseconds since 1970-01-01 UTC."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_us(self) -> int:
+        """Wall-clock time in microseconds since 1970-01-01 UTC."""
+        return time.time_ns() // 1_000
+
+
+class ManualClock:
+    """A clock that stands still until it is told to move; for tests and replays."""
+
+    def __init__(self, start_us: int = 0) -> None:
+        self._now_us = start_us
+
+    def now_us(self) -> int:
+        """The time it was last set to."""
+        return self._now_us
+
+    def advance(self, seconds: float) -> None:
+        """Move by `seconds`."""
+        self._now_us += round(seconds * US_PER_S)

@@ -1,0 +1,530 @@
+"""The engine: from batches of events to decisions and summaries; and its embedded form.
+
+`Engine` goes one batch's way (see `index.base`) over any index. `Deduplicator` is the engine with
+the index in memory, for one process, called without an event loop.
+
+Work is done once a batch: one kernel call for the exact hashes of all events, one for the rest of
+those the near cache does not know, one `resolve`, one `record`. What is left for each event is a
+dictionary look-up.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from stream_dedup.clock import Clock, SystemClock
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import Windows
+from stream_dedup.features.patterns import Patterns
+from stream_dedup.features.recipe import Recipe, load_recipe
+from stream_dedup.fingerprint.fingerprinter import Fingerprinter
+from stream_dedup.index.base import Index, IndexSize, Ownership, Query, Record, Resolution, Tally
+from stream_dedup.index.memory import Limits, MemoryIndex
+from stream_dedup.index.near_cache import Key, Known, NearCache
+from stream_dedup.model import Batch, Decision, Kind, Partition, Position, Summary
+
+NEAR_CACHE_SIZE = 200_000
+"""Exact hashes in the near cache; some 60 MB when full."""
+
+CLAIM_BATCH = 1_000
+"""Summaries claimed at once."""
+
+NO_WORDS = Decision(Kind.PASSED, reason="nothing to fingerprint")
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was decided so far.
+
+    Attributes:
+        events: all of them; new + duplicates + passed.
+        new: events that opened a cluster.
+        duplicates: events that joined one.
+        passed: events that were not fingerprinted, by reason.
+        clamped: events whose time lay too far in the future and was cut back.
+    """
+
+    events: int = 0
+    new: int = 0
+    duplicates: int = 0
+    passed: dict[str, int] = field(default_factory=dict)
+    clamped: int = 0
+
+    @property
+    def removed(self) -> float:
+        """The share of events that were duplicates."""
+        return self.duplicates / self.events if self.events else 0.0
+
+
+class Engine:
+    """Decides batches of events against an index.
+
+    Args:
+        recipe: what counts as near.
+        index: where clusters live; made with the same recipe and windows.
+        windows: when clusters are live.
+        summaries: how many samples are kept; the rest is the index's concern.
+        clock: what tells arrival times.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        index: Index,
+        *,
+        windows: Windows,
+        summaries: Summaries,
+        clock: Clock,
+        near_cache_size: int = NEAR_CACHE_SIZE,
+    ) -> None:
+        self.recipe = recipe
+        self.index = index
+        self.counts = Counts()
+        self._windows = windows
+        self._clock = clock
+        self._fingerprinter = Fingerprinter(recipe)
+        self._patterns = Patterns(recipe)
+        self._pattern_of: dict[int, str] = {}
+        self._near = NearCache(windows, near_cache_size, summaries.samples)
+        self._owned: dict[Partition, Ownership] = {}
+        self._passed: dict[str, Decision] = {NO_WORDS.reason: NO_WORDS}
+
+    @property
+    def takes_fields(self) -> bool:
+        """Whether the recipe looks at fields of decoded JSON events."""
+        return self._fingerprinter.takes_fields
+
+    async def process(self, batch: Batch) -> list[Decision]:
+        """Decide a batch, count it, and return a decision an event, in order."""
+        if not batch.values:
+            return []
+        now_us = self._clock.now_us()
+        work = _Work(self, batch, now_us)
+        todo: Sequence[int] = range(len(batch.values))
+        if batch.passed:
+            todo = [index for index in todo if index not in batch.passed]
+            for index, reason in batch.passed.items():
+                work.decisions[index] = self._pass(reason)
+        while True:
+            await work.decide(todo)
+            closed = await self._record(batch, work, now_us)
+            if not closed:
+                break
+            for cluster in closed:
+                self._near.forget(cluster)
+            todo = work.undo(closed)
+        self._count(batch, work)
+        return work.decisions
+
+    async def _record(self, batch: Batch, work: _Work, now_us: int) -> frozenset[int]:
+        owned = self._owned.get(batch.partition)
+        if owned is None:
+            owned = await self.index.claim_partition(batch.partition, None, now_us)
+            self._owned[batch.partition] = owned
+        tallies = [known.tally for known in work.touched if known.tally is not None]
+        last = batch.offsets[-1]
+        record = Record(
+            partition=batch.partition,
+            fence=owned.fence,
+            first_offset=batch.offsets[0],
+            last_offset=last,
+            committed=last + 1,
+            last_us=max(work.times) if batch.times_us else now_us,
+            tallies=tallies,
+        )
+        closed = await self.index.record(record, now_us)
+        if not closed:
+            for known in work.touched:
+                known.tally = None
+        return closed
+
+    async def release(self, partition: Partition) -> None:
+        """A partition was read to its end."""
+        self._owned.pop(partition, None)
+        await self.index.release_partition(partition)
+
+    async def due(self, limit: int = CLAIM_BATCH) -> list[Summary]:
+        """Take summaries that are due; `confirm` them once they are sent."""
+        claimed = await self.index.claim(limit, self._clock.now_us())
+        return [replace(s, pattern=self._pattern(s.representative)) for s in claimed]
+
+    async def confirm(self, summaries: Sequence[Summary]) -> None:
+        """The summaries were sent."""
+        names = [(summary.cluster, summary.revision) for summary in summaries]
+        await self.index.confirm(names, self._clock.now_us())
+        for summary in summaries:
+            if summary.final:
+                self._near.forget(summary.cluster)
+                self._pattern_of.pop(summary.cluster, None)
+
+    async def patterns(self, clusters: Sequence[int]) -> dict[int, str]:
+        """The patterns of clusters, those that are gone left out."""
+        known = self._pattern_of
+        if len(known) > NEAR_CACHE_SIZE:
+            known.clear()
+        missing = [cluster for cluster in dict.fromkeys(clusters) if cluster not in known]
+        if missing:
+            values = await self.index.representatives(missing)
+            known.update(
+                (cluster, self._pattern(value))
+                for cluster, value in zip(missing, values, strict=True)
+                if value is not None
+            )
+        return {cluster: known[cluster] for cluster in clusters if cluster in known}
+
+    def _pattern(self, representative: bytes) -> str:
+        document = None
+        if self.takes_fields:
+            try:
+                document = msgspec.json.decode(representative)
+            except (msgspec.DecodeError, RecursionError):
+                pass  # cut short, or not JSON: its text is the pattern
+        return self._patterns.pattern(representative, document)
+
+    def _pass(self, reason: str) -> Decision:
+        decision = self._passed.get(reason)
+        if decision is None:
+            decision = self._passed[reason] = Decision(Kind.PASSED, reason=reason)
+        return decision
+
+    def _count(self, batch: Batch, work: _Work) -> None:
+        counts = self.counts
+        reasons = list(batch.passed.values()) + [NO_WORDS.reason] * work.wordless
+        for reason in reasons:
+            counts.passed[reason] = counts.passed.get(reason, 0) + 1
+        counts.events += len(batch.values)
+        counts.new += work.opened
+        counts.duplicates += len(batch.values) - work.opened - len(reasons)
+
+
+class _Work:
+    """One batch on its way through the engine."""
+
+    def __init__(self, engine: Engine, batch: Batch, now_us: int) -> None:
+        self._engine = engine
+        self._batch = batch
+        self._now_us = now_us
+        fingerprinter = engine._fingerprinter  # noqa: SLF001 -- the engine's own helper
+        self._prepared = fingerprinter.prepare(batch.values, batch.documents)
+        exact = fingerprinter.fingerprints(self._prepared, full=False)
+        self._words = exact.words
+        self._exact = exact.exact
+        self.keys: Sequence[Key] = (
+            [(g, e) if g else e for g, e in zip(batch.groups, exact.exact, strict=True)]
+            if batch.groups
+            else exact.exact
+        )
+        self.times = self._clamped()
+        self.decisions: list[Decision] = [NO_WORDS] * len(batch.values)
+        self.touched: list[Known] = []
+        self.opened = 0
+        self.wordless = 0
+
+    def _clamped(self) -> Sequence[int]:
+        times = self._batch.times_us
+        if times is None:
+            return [self._now_us] * len(self._batch.values)
+        latest = self._now_us + self._engine._windows.max_future_us  # noqa: SLF001
+        if max(times) > latest:
+            self._engine.counts.clamped += sum(time > latest for time in times)
+            times = [min(time, latest) for time in times]
+        return times
+
+    async def decide(self, todo: Sequence[int]) -> None:
+        """Decide the events at the indexes `todo`."""
+        while todo:
+            asked, todo = self._settle(todo)
+            if asked:
+                await self._ask(asked)
+
+    def _settle(self, todo: Sequence[int]) -> tuple[dict[int, int], list[int]]:
+        """Decide what the near cache knows.
+
+        Returns:
+            The events to ask the index about, each with the latest time it asks for; and those
+            that wait for the answer to an equal event before them.
+        """
+        near_cache = self._engine._near  # noqa: SLF001
+        recent = near_cache.recent
+        keys, times, decisions, touched = self.keys, self.times, self.decisions, self.touched
+        windows = self._engine._windows  # noqa: SLF001
+        asked: dict[int, int] = {}
+        asking: dict[Key, int] = {}  # key → the event that asks
+        waiting: list[int] = []
+        for index in todo:
+            key = keys[index]
+            time_us = times[index]
+            near = recent.get(key)
+            if near is None:
+                near = near_cache.older(key)
+                recent = near_cache.recent
+            if near is not None and time_us <= near.known.live_until_us:
+                known = near.known
+                decisions[index] = near.decision
+                tally = known.tally
+                if tally is None:
+                    known.tally = tally = Tally(known.cluster, 0, time_us, time_us)
+                    touched.append(known)
+                tally.count += 1
+                if time_us > tally.last_us:
+                    tally.last_us = time_us
+                    if time_us > known.last_us:
+                        near_cache.seen(known, time_us)
+                elif time_us < tally.first_us:
+                    tally.first_us = time_us
+                if known.samples:
+                    known.samples -= 1
+                    tally.samples.append(self._batch.values[index])
+                continue
+            if not self._words[index]:
+                self.wordless += 1  # decided as it stands: NO_WORDS
+                continue
+            first = asking.get(key)
+            if first is not None and windows.live(times[first], asked[first], time_us):
+                asked[first] = max(asked[first], time_us)
+                waiting.append(index)
+            else:
+                asking[key] = index
+                asked[index] = time_us
+        return asked, waiting
+
+    async def _ask(self, asked: dict[int, int]) -> None:
+        """Have the index decide the events asked about, and keep what it answers."""
+        engine, batch = self._engine, self._batch
+        indexes = list(asked)
+        fingerprinter = engine._fingerprinter  # noqa: SLF001
+        numbers = fingerprinter.fingerprints(
+            fingerprinter.select(self._prepared, indexes), full=True
+        )
+        least = engine.recipe.match.min_features
+        source, partition = batch.partition
+        queries = [
+            Query(
+                group=batch.groups[index] if batch.groups else "",
+                exact=self._exact[index],
+                fingerprint=numbers.fingerprint(row),
+                sketch=numbers.sketches[row],
+                near=numbers.words[row] >= least,
+                first_us=self.times[index],
+                last_us=asked[index],
+                position=Position(source, partition, batch.offsets[index]),
+            )
+            for row, index in enumerate(indexes)
+        ]
+        answers = await engine.index.resolve(queries, self._now_us)
+        for index, query, answer in zip(indexes, queries, answers, strict=True):
+            self._learn(index, query, answer)
+
+    def _learn(self, index: int, query: Query, answer: Resolution) -> None:
+        duplicate = Decision(Kind.DUPLICATE, answer.cluster, answer.distance, query.fingerprint)
+        known = self._engine._near.learn(self.keys[index], answer, duplicate)  # noqa: SLF001
+        value = self._batch.values[index]
+        tally = known.tally
+        if tally is None:
+            known.tally = tally = Tally(answer.cluster, 0, query.first_us, query.first_us)
+            self.touched.append(known)
+        tally.count += 1
+        tally.first_us = min(tally.first_us, query.first_us)
+        tally.last_us = max(tally.last_us, query.first_us)
+        if answer.new:
+            tally.representative = value
+            self.opened += 1
+            self.decisions[index] = Decision(Kind.NEW, answer.cluster, 0, query.fingerprint)
+        else:
+            self.decisions[index] = duplicate
+            if known.samples:
+                known.samples -= 1
+                tally.samples.append(value)
+
+    def undo(self, closed: frozenset[int]) -> list[int]:
+        """Take back what was decided for clusters that are closed; the indexes of their events."""
+        self.touched = [known for known in self.touched if known.cluster not in closed]
+        undone = [i for i, d in enumerate(self.decisions) if d.cluster in closed]
+        self.opened -= sum(self.decisions[i].kind is Kind.NEW for i in undone)
+        return undone
+
+
+class Deduplicator:
+    """Near-duplicate detection in one process.
+
+    Example:
+        >>> dedup = Deduplicator(recipe="logs")
+        >>> first, second = dedup.process(["disk sda1 is 91% full", "disk sdb7 is 64% full"])
+        >>> first.kind.value, second.kind.value, first.cluster == second.cluster
+        ('new', 'duplicate', True)
+        >>> dedup.process_one("out of memory: killed process 4711").kind.value
+        'new'
+        >>> [(summary.count, summary.pattern) for summary in dedup.close()]
+        [(2, 'disk <*> is <number> full'), (1, 'out of memory: killed process <number>')]
+
+    Args:
+        recipe: a shipped recipe's name, a TOML file's path, or a `Recipe`.
+        windows: when clusters close; an hour idle or a day old by default.
+        summaries: how often `due` tells of a cluster, and how much is kept of it.
+        limits: how many clusters are held.
+        clock: what tells arrival times and leases.
+        source: names the input in positions.
+    """
+
+    def __init__(
+        self,
+        recipe: str | os.PathLike[str] | Recipe = "logs",
+        *,
+        windows: Windows | None = None,
+        summaries: Summaries | None = None,
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+        source: str = "input",
+    ) -> None:
+        if not isinstance(recipe, Recipe):
+            recipe = load_recipe(recipe)
+        windows, summaries = windows or Windows(), summaries or Summaries()
+        index = MemoryIndex(recipe, windows=windows, summaries=summaries, limits=limits)
+        self.engine = Engine(
+            recipe, index, windows=windows, summaries=summaries, clock=clock or SystemClock()
+        )
+        self._partition = Partition(source, 0)
+        self._offset = 0
+
+    @property
+    def recipe(self) -> Recipe:
+        """What counts as near."""
+        return self.engine.recipe
+
+    @property
+    def counts(self) -> Counts:
+        """What was decided so far."""
+        return self.engine.counts
+
+    def process(
+        self,
+        values: Sequence[bytes | str | dict[str, Any]],
+        *,
+        times_us: Sequence[int] | None = None,
+        groups: Sequence[str] | None = None,
+    ) -> list[Decision]:
+        """Decide a batch of events.
+
+        Args:
+            values: texts, or JSON objects (decoded, or as text) where the recipe takes fields.
+            times_us: event times in microseconds since 1970-01-01 UTC; arrival time without.
+            groups: only events of an equal group are compared.
+
+        Returns:
+            A decision an event, in order.
+        """
+        texts, documents, passed = self._decoded(values)
+        count = len(texts)
+        for name, given in (("times_us", times_us), ("groups", groups)):
+            if given is not None and len(given) != count:
+                raise ValueError(f"{name} has {len(given)} entries for {count} values")
+        batch = Batch(
+            partition=self._partition,
+            offsets=range(self._offset, self._offset + count),
+            values=texts,
+            times_us=times_us,
+            groups=groups,
+            documents=documents,
+            passed=passed,
+        )
+        self._offset += count
+        return self.process_batch(batch)
+
+    def process_batch(self, batch: Batch) -> list[Decision]:
+        """Decide a batch whose positions the caller knows."""
+        return run(self.engine.process(batch))
+
+    def process_one(
+        self, value: bytes | str | dict[str, Any], *, time_us: int | None = None, group: str = ""
+    ) -> Decision:
+        """Decide one event; a batch of many costs little more."""
+        return self.process(
+            [value], times_us=None if time_us is None else [time_us], groups=[group]
+        )[0]
+
+    async def stream(
+        self, values: AsyncIterable[bytes | str | dict[str, Any]]
+    ) -> AsyncIterator[tuple[bytes | str | dict[str, Any], Decision]]:
+        """Decide events as they come: (value, decision) pairs."""
+        async for value in values:
+            yield value, self.process_one(value)
+
+    def due(self) -> list[Summary]:
+        """The summaries that are due by now: news of clusters, and the final word on closed ones.
+
+        They count as sent when this returns.
+        """
+        run(self.engine.index.expire(self.engine._clock.now_us()))  # noqa: SLF001 -- its shell
+        return list(self._claimed())
+
+    def close(self) -> Iterator[Summary]:
+        """The input has ended: the final summaries of all clusters."""
+        run(self.engine.index.finish(self.engine._clock.now_us()))  # noqa: SLF001 -- as above
+        yield from self._claimed()
+
+    def patterns(self, decisions: Sequence[Decision]) -> list[str | None]:
+        """The pattern of each decision's cluster; None for passed events."""
+        clusters = [d.cluster for d in decisions if d.cluster is not None]
+        patterns = run(self.engine.patterns(clusters))
+        return [None if d.cluster is None else patterns.get(d.cluster) for d in decisions]
+
+    def release(self, partition: Partition) -> None:
+        """A partition given to `process_batch` was read to its end."""
+        run(self.engine.release(partition))
+
+    def size(self) -> IndexSize:
+        """How much the index holds."""
+        return run(self.engine.index.size())
+
+    def _claimed(self) -> Iterator[Summary]:
+        while summaries := run(self.engine.due()):
+            run(self.engine.confirm(summaries))
+            yield from summaries
+
+    def _decoded(
+        self, values: Sequence[bytes | str | dict[str, Any]]
+    ) -> tuple[list[bytes], list[object] | None, dict[int, str]]:
+        takes_fields = self.engine.takes_fields
+        if not takes_fields and set(map(type, values)) == {bytes}:
+            return list(cast(Sequence[bytes], values)), None, {}
+        texts: list[bytes] = []
+        documents: list[object] = []
+        passed: dict[int, str] = {}
+        for value in values:
+            document: object = None
+            if isinstance(value, bytes):
+                text = value
+            elif isinstance(value, str):
+                text = value.encode("utf-8", "surrogateescape")
+            else:
+                text, document = msgspec.json.encode(value), value
+            if takes_fields and document is None:
+                try:
+                    document = msgspec.json.decode(text)
+                except (msgspec.DecodeError, RecursionError):
+                    passed[len(texts)] = "not JSON"
+            texts.append(text)
+            documents.append(document)
+        return texts, documents if takes_fields else None, passed
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends: those of an engine over the index in memory.
+
+    Raises:
+        RuntimeError: it did suspend.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    coroutine.close()
+    raise RuntimeError("the index waits for something: await the engine instead")

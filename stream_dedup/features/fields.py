@@ -1,0 +1,85 @@
+"""JSON field selection: which parts of a decoded event are looked at, and under which name.
+
+A path's steps are keys; a whole number picks from an array, ``*`` stands for any key or element,
+``**`` for every value below. What is found is named by its path with ``*`` in the place of array
+indexes, so an element keeps its name when the array grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+MAX_DEPTH = 32
+"""Below this depth ``**`` takes what it finds as one text."""
+
+MAX_VALUES = 1_000
+"""A path yields no more values than this of one event."""
+
+
+class Value(NamedTuple):
+    """A value found: its name and its text."""
+
+    name: str
+    text: bytes
+
+
+def parse_path(path: str) -> tuple[str, ...]:
+    """The steps of a dotted path, or of a JSON pointer (RFC 6901) if it starts with a slash.
+
+    >>> parse_path("user.name"), parse_path("/a.b/c~1d")
+    (('user', 'name'), ('a.b', 'c/d'))
+    """
+    if path.startswith("/"):
+        return tuple(s.replace("~1", "/").replace("~0", "~") for s in path[1:].split("/"))
+    return tuple(path.split("."))
+
+
+def select(document: object, steps: tuple[str, ...]) -> Iterator[Value]:
+    """The values at a path, in the document's order; null is no value.
+
+    >>> [value for value in select({"a": [{"b": 1}, {"b": "x"}]}, ("a", "*", "b"))]
+    [Value(name='a.*.b', text=b'1'), Value(name='a.*.b', text=b'x')]
+    """
+    # A stack, not recursion: documents may nest as deep as their decoder lets them.
+    stack: list[tuple[object, int, tuple[str, ...]]] = [(document, 0, ())]
+    found = 0
+    while stack and found < MAX_VALUES:
+        node, step, name = stack.pop()
+        wildcard = steps[step] if step < len(steps) else ""
+        if step == len(steps) or (wildcard == "**" and _is_leaf(node, name)):
+            if node is not None:
+                found += 1
+                yield Value(".".join(name), text_of(node))
+            continue
+        below = step if wildcard == "**" else step + 1
+        stack.extend(
+            (child, below, (*name, key)) for key, child in reversed(_children(node, wildcard))
+        )
+
+
+def text_of(node: object) -> bytes:
+    """A value as text: strings as they are, everything else as JSON."""
+    if isinstance(node, str):
+        return node.encode("utf-8", "surrogatepass")
+    return msgspec.json.encode(node)
+
+
+def _is_leaf(node: object, name: tuple[str, ...]) -> bool:
+    return not isinstance(node, dict | list) or len(name) >= MAX_DEPTH
+
+
+def _children(node: object, step: str) -> list[tuple[str, object]]:
+    any_step = step in ("*", "**")
+    if isinstance(node, dict):
+        if any_step:
+            return list(node.items())
+        return [(step, node[step])] if step in node else []
+    if isinstance(node, list):
+        if any_step:
+            return [("*", child) for child in node[:MAX_VALUES]]
+        if step.isdecimal() and len(step) < 10 and int(step) < len(node):
+            return [("*", node[int(step)])]
+    return []

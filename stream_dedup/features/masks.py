@@ -1,0 +1,103 @@
+"""Masks: named patterns for the variable parts of a text.
+
+The token classes (see `tokens`) decide what is variable; masks give it a *name*. They serve in two
+places only: in the patterns that people read (``<ip>`` tells more than ``<*>``), made for a
+cluster's representative and never for each event; and in recipes that ask for them, where they
+run over each event before its features are taken.
+
+All patterns run in RE2, whose time is linear in the text whatever the pattern: text and user
+patterns may be hostile. They are tried in order at each place; the first that matches wins.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+
+import re2
+
+from stream_dedup.features.tokens import SUBSTITUTE
+
+_HEX = "[0-9A-Fa-f]"
+_OCTET = "(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
+_CLOCK = "[0-2]?[0-9]:[0-5][0-9](?::[0-6][0-9](?:[.,][0-9]{1,9})?)?"
+_ZONE = "(?:Z|[+-][0-2][0-9]:?[0-5][0-9])"
+_DATE = (
+    "(?:[0-9]{4}[-/.][01]?[0-9][-/.][0-3]?[0-9]|[0-3]?[0-9][-/.][01]?[0-9][-/.][0-9]{4}"
+    "|(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? +)?"
+    "(?:[0-3]?[0-9][ /-])?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
+    "(?:[ /-]+[0-9]{1,4})?)"
+)
+
+NAMED: Mapping[str, str] = MappingProxyType(
+    {
+        "url": r"\b[a-z][a-z0-9+.-]{1,15}://[^\s\"'<>|]+",
+        "email": r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+\b",
+        "uuid": rf"\b{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}\b",
+        "mac": rf"\b{_HEX}{{2}}(?::{_HEX}{{2}}){{5}}\b|\b{_HEX}{{2}}(?:-{_HEX}{{2}}){{5}}\b",
+        "timestamp": (
+            rf"\b{_DATE}(?:[T ,:/]+{_CLOCK})(?: ?{_ZONE})?(?: [12][0-9]{{3}}\b)?"
+            rf"|\b[0-9]{{4}}-[01][0-9]-[0-3][0-9]\b|\b[0-2]?[0-9]:[0-5][0-9]:[0-6][0-9]"
+            r"(?:[.,][0-9]{1,9})?\b"
+        ),
+        "ipv4": rf"\b{_OCTET}(?:\.{_OCTET}){{3}}(?:/[0-9]{{1,2}})?\b",
+        "ipv6": (
+            rf"\b(?:{_HEX}{{1,4}}:){{7}}{_HEX}{{1,4}}\b"
+            rf"|\b(?:{_HEX}{{1,4}}:){{1,6}}(?::{_HEX}{{1,4}}){{1,6}}\b"
+            rf"|::(?:{_HEX}{{1,4}}:){{0,5}}{_HEX}{{1,4}}\b"
+        ),
+        "path": r"(?:\b[A-Za-z]:\\|\\\\|~?/)[A-Za-z0-9._%+@$~#/\\-]+",
+        "hex": rf"\b0[xX]{_HEX}+\b|\b{_HEX}{{8,}}\b",
+        "number": r"[+-]?\b[0-9]+(?:[.,][0-9]+)*(?:[eE][+-]?[0-9]+)?(?:%|\b)",
+    }
+)
+"""The named masks, in the order in which they are tried."""
+
+
+def compile_pattern(pattern: str) -> re2._Regexp:
+    """Compile a mask's pattern for bytes.
+
+    Raises:
+        re2.error: the pattern is not RE2 syntax (look-around and back-references are not).
+    """
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 16 << 20
+    return re2.compile(pattern.encode(), options)
+
+
+class Masker:
+    """Replaces what its masks match by a substitute that names the mask.
+
+    Args:
+        masks: (name, pattern) pairs; the earlier wins where two match at one place.
+    """
+
+    def __init__(self, masks: Sequence[tuple[str, str]]) -> None:
+        self._names = [name.encode() for name, _ in masks]
+        # Every mask is one group of the whole; its own groups, if any, follow it directly.
+        self._first_group = []
+        groups = 1
+        for _, pattern in masks:
+            self._first_group.append(groups)
+            groups += 1 + compile_pattern(pattern).groups
+        self._pattern = compile_pattern("|".join(f"({pattern})" for _, pattern in masks))
+
+    def substitute(self, text: bytes) -> bytes:
+        """`text` with every match replaced by a substitute token, parted by spaces."""
+        return self._pattern.sub(
+            lambda match: b" %c%b " % (SUBSTITUTE, self._name_of(match)), text
+        )
+
+    def rename(self, text: bytes) -> bytes:
+        """`text` with every match replaced by ``<name>``: for people to read."""
+        return self._pattern.sub(lambda match: b"<%b>" % self._name_of(match), text)
+
+    def _name_of(self, match: re2._Match) -> bytes:
+        return self._names[bisect_right(self._first_group, match.lastindex) - 1]
+
+
+def named(names: Collection[str]) -> list[tuple[str, str]]:
+    """(name, pattern) of the named masks asked for, in their fixed order."""
+    return [(name, pattern) for name, pattern in NAMED.items() if name in names]

@@ -1,0 +1,100 @@
+"""Patterns: the masked text that people read as a cluster's name. Made for representatives only.
+
+What a recipe takes for variable is replaced by a placeholder that names what it was, as far as the
+named masks can tell: ``<ipv4>``, ``<uuid>``, ``<number>``; ``<*>`` for the rest.
+"""
+
+from __future__ import annotations
+
+import re
+
+from stream_dedup.features.masks import NAMED, Masker, named
+from stream_dedup.features.prepare import Preparer
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.features.tokens import SUBSTITUTE, splitter, tokenise
+
+MAX_PATTERN = 300
+"""Characters shown of a pattern."""
+
+_MAX_BYTES = 2_048
+"""Bytes of a text that a pattern is made of."""
+
+_ALNUM = re.compile(rb"[A-Za-z0-9\x80-\xff]")
+
+_MAX_NAMES = 6
+"""A run of more kinds of variables than this is shown as ``<*>``."""
+
+# A substitute stands between spaces that the masker has put there; where runs of white space were
+# folded afterwards, they are the text's own.
+_SUBSTITUTES = re.compile(rb" ?\x1a([a-z0-9_]+) ?")
+_FOLDED_SUBSTITUTES = re.compile(rb"\x1a([a-z0-9_]+)")
+
+
+class Patterns:
+    """Makes the patterns of a recipe."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._preparer = Preparer(recipe)
+        self._split = splitter(recipe.delimiters)
+        self._parts = re.compile(rb"(<[a-z0-9_]+>)|" + self._split.pattern)
+        self._words = recipe.features.extractor == "words"
+        self._classes = recipe.text.classes
+        self._namer = Masker(named(NAMED))
+
+    def pattern(self, value: bytes, document: object = None) -> str:
+        """The pattern of an event.
+
+        Args:
+            value: its bytes.
+            document: the decoded event, where the recipe takes fields.
+        """
+        if self._preparer.takes_fields and document is not None:
+            parts = self._preparer.parts(document)
+            text = b" ".join(
+                name.encode("utf-8", "replace") + b"=" + self._masked(part[:_MAX_BYTES])
+                for name, part, _, _ in parts
+            )
+        else:
+            text = self._masked(self._preparer.text(value[:_MAX_BYTES]))
+        return readable(text, MAX_PATTERN)
+
+    def _masked(self, text: bytes) -> bytes:
+        if not self._words:
+            return _FOLDED_SUBSTITUTES.sub(rb"<\1>", text)
+        out: list[bytes] = []
+        at = 0
+        for token in tokenise(text, self._split, self._classes):
+            if token.variable:
+                out += text[at : token.start], self._named(text[token.start : token.end])
+                at = token.end
+        out.append(text[at:])
+        return _SUBSTITUTES.sub(rb"<\1>", b"".join(out))
+
+    def _named(self, run: bytes) -> bytes:
+        """A run of variables, each by its name; of equal ones in a row, the first."""
+        text = run if SUBSTITUTE in run else self._namer.rename(run)
+        out: list[bytes] = []
+        names: list[bytes] = []
+        for match in self._parts.finditer(text):
+            part = match.group()
+            named = match.lastindex or part[0] == SUBSTITUTE or not _ALNUM.search(part)
+            name = part if named else b"<*>"
+            if names and name == names[-1]:
+                continue
+            if names:
+                out.append(text[end : match.start()])
+            names.append(name)
+            out.append(name)
+            end = match.end()
+        return b"".join(out) if len(names) <= _MAX_NAMES else b"<*>"
+
+
+def readable(text: bytes, limit: int) -> str:
+    """Bytes as one line of text that is safe to print: what is not printable is escaped."""
+    shown = text.decode("utf-8", "backslashreplace")
+    if not shown.isprintable():
+        shown = "".join(
+            c if c.isprintable() else " " if c in "\n\t" else c.encode("unicode_escape").decode()
+            for c in shown
+        )
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"

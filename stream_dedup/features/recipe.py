@@ -1,0 +1,332 @@
+"""Recipes: everything that decides a fingerprint and a match, as one frozen object or TOML file.
+
+A recipe's *digest* names what it decides: two recipes with equal digests give equal fingerprints
+and equal matches, on every platform and in every version. Name and description are not part of
+it, and neither is a setting left at its default, so a setting added later changes no digest.
+
+A file holds only what differs from the defaults; `Recipe` and its parts say what there is.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import re2
+from msgspec import Meta, Struct
+
+from stream_dedup.errors import RecipeError
+from stream_dedup.features import masks as named_masks
+from stream_dedup.features.extractors import BUILT_IN, is_extractor_name
+from stream_dedup.features.tokens import LOG_DELIMITERS, WORD_DELIMITERS
+from stream_dedup.features.weights import read_weights
+
+MAX_RECIPE_BYTES = 1 << 20
+"""A recipe file is written by people; a larger one is a mistake."""
+
+Weight = Annotated[int, Meta(ge=0, le=1000)]
+
+
+class _Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A table of the file: frozen, and without keys nobody knows."""
+
+
+class Field(_Section, frozen=True):
+    """A part of a JSON event, chosen by path.
+
+    Attributes:
+        path: keys joined by dots (``user.name``); a number picks from an array, ``*`` stands for
+            any key or element, ``**`` for everything below. Keys that hold dots are written as a
+            JSON pointer (``/a.b/c``).
+        weight: multiplies the weights of the features found there.
+    """
+
+    path: Annotated[str, Meta(min_length=1, max_length=256)]
+    weight: Annotated[int, Meta(ge=1, le=1000)] = 1
+
+
+class Input(_Section, frozen=True):
+    """What of an event is looked at.
+
+    Attributes:
+        fields: parts of a JSON event; none means the whole text.
+        max_bytes: bytes of a text that are cut into features; what lies beyond counts as one
+            feature, verbatim, so it still tells events apart.
+    """
+
+    fields: tuple[Field, ...] = ()
+    max_bytes: Annotated[int, Meta(ge=64, le=1 << 24)] = 65_536
+
+
+class Mask(_Section, frozen=True):
+    """A mask of one's own.
+
+    Attributes:
+        name: shown in patterns as ``<name>``.
+        pattern: RE2 syntax, over bytes.
+    """
+
+    name: Annotated[str, Meta(pattern="^[a-z][a-z0-9_]{0,31}$")]
+    pattern: Annotated[str, Meta(min_length=1, max_length=4096)]
+
+
+class Text(_Section, frozen=True):
+    """What is done to a text before features are taken, in this order.
+
+    Attributes:
+        unicode: ``nfkc`` folds compatibility forms (full-width letters, ligatures) together.
+        case: ``lower`` makes all letters lower case.
+        mask: masks of one's own, tried before the named ones.
+        masks: named masks to apply: url, email, uuid, mac, timestamp, ipv4, ipv6, path, hex,
+            number.
+        classes: whether tokens are classed as words or variables by their shape (`tokens`).
+    """
+
+    unicode: Literal["keep", "nfkc"] = "keep"
+    case: Literal["keep", "lower"] = "keep"
+    mask: tuple[Mask, ...] = ()
+    masks: tuple[str, ...] = ()
+    classes: bool = False
+
+
+class Weights(_Section, frozen=True):
+    """How much features count.
+
+    Attributes:
+        default: weight of a feature the table does not name.
+        placeholder: weight of a placeholder.
+        table: feature → weight; 0 leaves it out of the fingerprint.
+        file: lines ``feature<TAB>weight``, read into the table; relative to the recipe's file.
+    """
+
+    default: Weight = 1
+    placeholder: Weight = 1
+    table: dict[str, Weight] = {}
+    file: str = ""
+
+
+class Features(_Section, frozen=True):
+    """What pieces a text is cut into.
+
+    Attributes:
+        extractor: ``words``, ``characters`` or ``syllables``; or one's own: the name of an entry
+            point of the group ``stream_dedup.extractors``, or ``module:function``.
+        ngram: how many words or characters make one feature.
+        delimiters: what parts words: ``log`` (white space, brackets, quotes, ``= : , ; |``) or
+            ``word`` (everything in ASCII but letters, digits and ``_``).
+        repeats: whether a feature that comes again votes again (``count``) or not (``once``).
+    """
+
+    extractor: str = "words"
+    ngram: Annotated[int, Meta(ge=1, le=16)] = 1
+    delimiters: Literal["log", "word"] = "log"
+    repeats: Literal["once", "count"] = "once"
+    weights: Weights = Weights()
+
+
+class Fingerprint(_Section, frozen=True):
+    """How features become bits.
+
+    Attributes:
+        kind: ``simhash``, or ``minhash`` (the n least hashes).
+        width: bits.
+        seed: of the hash; texts made to collide under one seed do not under another.
+        least: for minhash, how many least hashes count.
+    """
+
+    kind: Literal["simhash", "minhash"] = "simhash"
+    width: Literal[32, 64, 128] = 64
+    seed: Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)] = 0
+    least: Annotated[int, Meta(ge=1, le=64)] = 4
+
+
+class Match(_Section, frozen=True):
+    """When two events say the same thing.
+
+    Attributes:
+        k: the largest distance that still counts as near.
+        jaccard: verification: the least share of distinct features two events must have in
+            common; 0 for none.
+        min_features: an event with fewer words is compared by exact hash alone.
+        aliases: how many exact hashes and fingerprints of joined events a cluster keeps.
+    """
+
+    k: Annotated[int, Meta(ge=0, le=127)] = 3
+    jaccard: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    min_features: Annotated[int, Meta(ge=1, le=1000)] = 2
+    aliases: Annotated[int, Meta(ge=0, le=100_000)] = 256
+
+
+class Recipe(_Section, frozen=True):
+    """Everything that decides a fingerprint and a match."""
+
+    name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")] = "custom"
+    description: str = ""
+    input: Input = Input()
+    text: Text = Text()
+    features: Features = Features()
+    fingerprint: Fingerprint = Fingerprint()
+    match: Match = Match()
+
+    @property
+    def digest(self) -> str:
+        """Sixteen hex digits that name what the recipe decides."""
+        decided: dict[str, Any] = msgspec.to_builtins(self)
+        decided.pop("name", None)
+        decided.pop("description", None)
+        text = b"stream-dedup recipe 1\n" + msgspec.json.encode(decided, order="deterministic")
+        return hashlib.sha256(text).hexdigest()[:16]
+
+    @property
+    def delimiters(self) -> bytes:
+        """The bytes that part tokens."""
+        return LOG_DELIMITERS if self.features.delimiters == "log" else WORD_DELIMITERS
+
+    @property
+    def masks(self) -> list[tuple[str, str]]:
+        """(name, pattern) of all masks to apply, in order."""
+        own = [(mask.name, mask.pattern) for mask in self.text.mask]
+        return own + named_masks.named(self.text.masks)
+
+
+def replace(recipe: Recipe, **changes: Any) -> Recipe:  # noqa: ANN401 -- any setting's value
+    """A copy with settings changed, named ``section__key``, checked as a file is.
+
+    >>> replace(load_recipe("logs"), match__k=3).match.k
+    3
+
+    Raises:
+        RecipeError: the result is no valid recipe.
+    """
+    document: dict[str, Any] = msgspec.to_builtins(recipe)
+    for name, value in changes.items():
+        *sections, key = name.split("__")
+        table = document
+        for section in sections:
+            table = table.setdefault(section, {})
+        table[key] = value
+    return parse_recipe(document, recipe.name, Path())
+
+
+def shipped() -> list[str]:
+    """The names of the recipes that come with the package."""
+    folder = resources.files("stream_dedup.features") / "recipes"
+    return sorted(Path(entry.name).stem for entry in folder.iterdir() if ".toml" in entry.name)
+
+
+def load_recipe(name: str | os.PathLike[str]) -> Recipe:
+    """Load a shipped recipe by its name, or a TOML file by its path.
+
+    >>> load_recipe("logs").fingerprint.width
+    64
+
+    Raises:
+        RecipeError: there is none, or it is wrong.
+    """
+    place = os.fspath(name)
+    if place in shipped():
+        file = resources.files("stream_dedup.features") / "recipes" / f"{place}.toml"
+        return parse_recipe(tomllib.loads(file.read_text("utf-8")), f"recipe {place}", Path())
+    if os.sep not in place and not place.endswith(".toml"):
+        known = ", ".join(shipped())
+        raise RecipeError(place, "", "no such recipe", f"use one of {known}, or a .toml file")
+    path = Path(place)
+    try:
+        if path.stat().st_size > MAX_RECIPE_BYTES:
+            raise RecipeError(place, "", "larger than 1 MiB", "give a recipe's TOML file")
+        document = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror})"
+        raise RecipeError(place, "", problem, "check path and permissions") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeError(place, "", f"not TOML: {error}", "mend the file there") from error
+    document.setdefault("name", re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem).lstrip("_.-") or "own")
+    return parse_recipe(document, place, path.parent)
+
+
+def parse_recipe(document: dict[str, Any], file: str, folder: Path) -> Recipe:
+    """Make a recipe of a TOML document.
+
+    Args:
+        document: the parsed file.
+        file: what errors call it.
+        folder: what ``features.weights.file`` is relative to.
+
+    Raises:
+        RecipeError: names file, key, value and remedy.
+    """
+    try:
+        recipe = msgspec.convert(document, Recipe)
+    except msgspec.ValidationError as error:
+        raise _explained(str(error), document, file) from error
+    for key, problem, remedy in _contradictions(recipe):
+        raise RecipeError(file, key, problem, remedy)
+    weights = recipe.features.weights
+    if weights.file:
+        table = read_weights(folder / weights.file, file) | weights.table
+        weights = msgspec.structs.replace(weights, table=table, file="")
+        features = msgspec.structs.replace(recipe.features, weights=weights)
+        recipe = msgspec.structs.replace(recipe, features=features)
+    return recipe
+
+
+def _explained(message: str, document: dict[str, Any], file: str) -> RecipeError:
+    """The validator's message as ours: with the value, and the keys there are."""
+    problem, _, path = message.partition(" - at `$")
+    key = path.rstrip("`").lstrip(".")
+    unknown = re.search(r"unknown field `(.*)`", problem)
+    if unknown:
+        section: Any = Recipe
+        for part in re.findall(r"[a-z_]+", key):
+            section = next(f.type for f in msgspec.structs.fields(section) if f.name == part)
+            section = getattr(section, "__args__", (section,))[0]
+        known = [field.name for field in msgspec.structs.fields(section)]
+        close = difflib.get_close_matches(unknown[1], known, 1)
+        remedy = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(known)}"
+        return RecipeError(file, ".".join(filter(None, (key, unknown[1]))), "unknown key", remedy)
+    value: Any = document
+    for part in re.findall(r"[^.\[\]]+", key):
+        value = value[int(part)] if isinstance(value, list) else value.get(part, {})
+    return RecipeError(file, key, f"is {value!r}", problem[:1].lower() + problem[1:])
+
+
+def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
+    """(key, problem, remedy) of all that types alone cannot tell."""
+    features, fingerprint, match = recipe.features, recipe.fingerprint, recipe.match
+    for name in recipe.text.masks:
+        if name not in named_masks.NAMED:
+            known = ", ".join(named_masks.NAMED)
+            yield "text.masks", f"no mask is named {name!r}", f"use some of {known}"
+    for index, mask in enumerate(recipe.text.mask):
+        try:
+            named_masks.compile_pattern(mask.pattern)
+        except re2.error as error:
+            reason = error.args[0].decode() if isinstance(error.args[0], bytes) else error
+            problem = f"{mask.pattern!r} is not RE2 syntax: {reason}"
+            remedy = "RE2 has no look-around and no back-references"
+            yield f"text.mask[{index}].pattern", problem, remedy
+    if not is_extractor_name(features.extractor):
+        problem = f"no extractor is named {features.extractor!r}"
+        known = ", ".join(BUILT_IN)
+        yield "features.extractor", problem, f"use one of {known}, an entry point, module:function"
+    if features.extractor != "words" and recipe.text.classes:
+        remedy = "set it to false, or use text.masks"
+        yield "text.classes", "only the extractor 'words' has token classes", remedy
+    weights = features.weights
+    if (weights.table or weights.file) and (features.extractor, features.ngram) != ("words", 1):
+        remedy = "use extractor 'words' and ngram 1, or weight the fields"
+        yield "features.weights", "a table weights single words", remedy
+    if match.k >= fingerprint.width:
+        remedy = f"give a k below the width, {fingerprint.width}"
+        yield "match.k", f"is {match.k}, which every fingerprint is within", remedy
+    if fingerprint.kind == "minhash" and match.k:
+        remedy = "set match.k = 0: least hashes are equal or tell nothing"
+        yield "match.k", f"is {match.k} with minhash", remedy

@@ -1,0 +1,742 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
+# cython: initializedcheck=False, freethreading_compatible=True
+"""The native kernel: a batch of texts to arrays of numbers, in one call, without the GIL.
+
+It computes what `reference.ReferenceKernel` computes; read that first. What differs is how:
+
+* Token classes come from a table of 256 byte classes: one OR a byte gathers what a token holds,
+  and only tokens that hold a dot, an ``@`` or a capital first letter are looked at again. No regex.
+* Variables are never hashed: a run of them is the one placeholder hash, computed beforehand.
+* Simhash keeps its counters as bit planes. Plane j holds bit j of the 64 counters of a word, so a
+  vote is a ripple of AND and XOR; all counters are compared with half the total at once.
+
+Memory: two growing buffers of 40 bytes a token or feature of the longest event of the batch.
+"""
+
+from cpython cimport array
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, qsort, realloc
+from libc.string cimport memcmp, memcpy, memset
+
+import array
+
+from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER
+from stream_dedup.fingerprint.hashing import hash128
+from stream_dedup.fingerprint.kernel import SKETCH_SIZE, Fingerprints
+
+cdef enum:
+    # What a byte is, ORed over a token. Zero is a delimiter.
+    ORDINARY = 1
+    DIGIT = 2
+    DOT = 4
+    AT = 8
+    NAME = 16  # may stand in a dotted name
+    ALNUM = 32
+    PLANES = 56  # a sum of weights is below 2^24 tokens x 10^6 x 2^12
+    SKETCH = 64
+    MAX_CALENDAR = 9  # letters of "Wednesday", "September"
+    SUBSTITUTE = 0x1A
+
+cdef array.array _U64 = array.array("Q")
+cdef array.array _U32 = array.array("I")
+
+cdef struct Item:
+    uint64_t low
+    uint64_t high
+    int64_t weight
+    uint32_t order
+    bint variable
+
+cdef struct Items:
+    Item* at
+    size_t count
+    size_t room
+
+cdef struct Hashes:
+    uint64_t* at
+    size_t count
+    size_t room
+
+cdef struct Pair:
+    uint64_t low
+    uint64_t high
+
+cdef struct Part:
+    const uint8_t* text
+    size_t length
+    int64_t weight
+    uint64_t salt
+
+
+# ---------------------------------------------------------------- MurmurHash3 x64-128
+
+cdef inline uint64_t rotate(uint64_t x, int bits) noexcept nogil:
+    return (x << bits) | (x >> (64 - bits))
+
+
+cdef inline uint64_t finish(uint64_t x) noexcept nogil:
+    x ^= x >> 33
+    x *= <uint64_t>0xFF51AFD7ED558CCD
+    x ^= x >> 33
+    x *= <uint64_t>0xC4CEB9FE1A85EC53
+    return x ^ (x >> 33)
+
+
+cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
+    # Compilers make one instruction of this on little-endian machines.
+    return (<uint64_t>p[0] | <uint64_t>p[1] << 8 | <uint64_t>p[2] << 16 | <uint64_t>p[3] << 24
+            | <uint64_t>p[4] << 32 | <uint64_t>p[5] << 40 | <uint64_t>p[6] << 48
+            | <uint64_t>p[7] << 56)
+
+
+cdef inline uint64_t load_tail(const uint8_t* p, size_t length) noexcept nogil:
+    # 0 to 8 bytes, little-endian, without reading past them.
+    cdef uint64_t value = 0
+    if length >= 8:
+        return load64(p)
+    if length >= 4:
+        value = (<uint64_t>p[0] | <uint64_t>p[1] << 8 | <uint64_t>p[2] << 16
+                 | <uint64_t>p[3] << 24)
+        p += length - 4
+        return value | (<uint64_t>p[0] | <uint64_t>p[1] << 8 | <uint64_t>p[2] << 16
+                        | <uint64_t>p[3] << 24) << (8 * (length - 4))
+    if length:
+        value = p[0] | <uint64_t>p[length >> 1] << (8 * (length >> 1))
+        value |= <uint64_t>p[length - 1] << (8 * (length - 1))
+    return value
+
+
+cdef inline Pair murmur(const uint8_t* p, size_t length, uint32_t seed) noexcept nogil:
+    cdef uint64_t c1 = <uint64_t>0x87C37B91114253D5
+    cdef uint64_t c2 = <uint64_t>0x4CF5AD432745937F
+    cdef uint64_t h1 = seed
+    cdef uint64_t h2 = seed
+    cdef size_t left = length
+    cdef Pair out
+    while left >= 16:
+        h1 ^= rotate(load64(p) * c1, 31) * c2
+        h1 = (rotate(h1, 27) + h2) * 5 + 0x52DCE729
+        h2 ^= rotate(load64(p + 8) * c2, 33) * c1
+        h2 = (rotate(h2, 31) + h1) * 5 + 0x38495AB5
+        p += 16
+        left -= 16
+    if left > 8:
+        h2 ^= rotate(load_tail(p + 8, left - 8) * c2, 33) * c1
+    if left:
+        h1 ^= rotate(load_tail(p, left) * c1, 31) * c2
+    h1 ^= length
+    h2 ^= length
+    h1 += h2
+    h2 += h1
+    h1 = finish(h1)
+    h2 = finish(h2)
+    h1 += h2
+    out.low = h1
+    out.high = h2 + h1
+    return out
+
+
+# ---------------------------------------------------------------- growing buffers
+
+cdef inline int reserve(Items* items, size_t more) except -1 nogil:
+    cdef size_t room
+    cdef Item* moved
+    if items.count + more > items.room:
+        room = 2 * (items.count + more) + 64
+        moved = <Item*>realloc(items.at, room * sizeof(Item))
+        if moved == NULL:
+            with gil:
+                raise MemoryError
+        items.at = moved
+        items.room = room
+    return 0
+
+
+cdef inline int reserve_hashes(Hashes* hashes, size_t more) except -1 nogil:
+    cdef size_t room
+    cdef uint64_t* moved
+    if hashes.count + more > hashes.room:
+        room = 2 * (hashes.count + more) + 64
+        moved = <uint64_t*>realloc(hashes.at, room * sizeof(uint64_t))
+        if moved == NULL:
+            with gil:
+                raise MemoryError
+        hashes.at = moved
+        hashes.room = room
+    return 0
+
+
+cdef inline int push(
+    Items* items, Pair value, uint64_t salt, int64_t weight, bint variable
+) except -1 nogil:
+    cdef Item* item
+    reserve(items, 1)
+    item = &items.at[items.count]
+    item.low = value.low ^ salt
+    item.high = value.high ^ salt
+    item.weight = weight
+    item.order = <uint32_t>items.count
+    item.variable = variable
+    items.count += 1
+    return 0
+
+
+cdef int by_hash(const void* left, const void* right) noexcept nogil:
+    cdef const Item* a = <const Item*>left
+    cdef const Item* b = <const Item*>right
+    if a.low != b.low:
+        return 1 if a.low > b.low else -1
+    return 1 if a.order > b.order else -1
+
+
+cdef void sort_items(Item* items, size_t count) noexcept nogil:
+    # Most lines have a handful of words: moving them into place beats a call a comparison.
+    cdef size_t i, j
+    cdef Item item
+    if count > 24:
+        qsort(items, count, sizeof(Item), by_hash)
+        return
+    for i in range(1, count):
+        item = items[i]
+        j = i
+        while j and by_hash(&items[j - 1], &item) > 0:
+            items[j] = items[j - 1]
+            j -= 1
+        items[j] = item
+
+
+# ---------------------------------------------------------------- simhash by bit planes
+
+cdef inline void vote(uint64_t* planes, uint64_t value, int64_t weight, int* height) noexcept nogil:
+    # Adds `weight` to every counter whose bit is set in `value`: for each bit of the weight, a
+    # ripple-carry addition that starts at the plane of that bit.
+    cdef int plane, shift = 0
+    cdef uint64_t carry, kept
+    while weight:
+        if weight & 1:
+            carry = value
+            plane = shift
+            while carry:
+                kept = planes[plane] & carry
+                planes[plane] ^= carry
+                carry = kept
+                plane += 1
+            if plane > height[0]:
+                height[0] = plane
+        weight >>= 1
+        shift += 1
+
+
+cdef inline uint64_t majority(const uint64_t* planes, int height, int64_t total) noexcept nogil:
+    # The bits whose counter is above total / 2: counter > floor(total / 2).
+    cdef int64_t half = total >> 1
+    cdef uint64_t above = 0, equal = ~<uint64_t>0, threshold
+    cdef int plane
+    if half >> height:
+        return 0
+    for plane in range(height - 1, -1, -1):
+        threshold = 0 - <uint64_t>((half >> plane) & 1)
+        above |= equal & planes[plane] & ~threshold
+        equal &= ~(planes[plane] ^ threshold)
+    return above
+
+
+cdef class Workspace:
+    """The buffers of one call and the arrays it fills; freed with it."""
+
+    cdef Items tokens, features
+    cdef Hashes scratch, sketches, sketch_ends
+    cdef array.array exact, words, low, high
+    cdef bint full
+
+    def __cinit__(self, size_t events, bint full, bint wide):
+        # Cython has zeroed the buffers.
+        self.full = full
+        self.exact = array.clone(_U64, events, False)
+        self.words = array.clone(_U32, events, False)
+        self.low = array.clone(_U64, events if full else 0, False)
+        self.high = array.clone(_U64, events if full and wide else 0, False)
+        reserve_hashes(&self.sketch_ends, events)
+
+    def __dealloc__(self):
+        free(self.tokens.at)
+        free(self.features.at)
+        free(self.scratch.at)
+        free(self.sketches.at)
+        free(self.sketch_ends.at)
+
+    cdef inline void put(self, size_t event, uint64_t exact, uint32_t words) noexcept nogil:
+        self.exact.data.as_ulonglongs[event] = exact
+        self.words.data.as_uints[event] = words
+
+    cdef fingerprints(self):
+        cdef size_t i, first = 0
+        cdef list sketches = []
+        if self.full:
+            for i in range(len(self.exact)):
+                sketches.append(
+                    PyBytes_FromStringAndSize(
+                        <const char*>(self.sketches.at + first),
+                        (self.sketch_ends.at[i] - first) * sizeof(uint64_t),
+                    )
+                )
+                first = self.sketch_ends.at[i]
+        return Fingerprints(self.exact, self.words, self.low, self.high, sketches)
+
+
+cdef class Kernel:
+    """The native kernel of one recipe; see `kernel.Kernel` for the methods."""
+
+    cdef uint8_t classes[256]
+    cdef uint8_t calendar[24][MAX_CALENDAR + 1]
+    cdef uint8_t calendar_length[24]
+    cdef bint calendar_first[256]
+    cdef int calendar_count
+    cdef bint token_classes, characters, words, once, minhash, wide
+    cdef uint32_t seed
+    cdef int ngram, least
+    cdef size_t max_bytes
+    cdef uint64_t width_mask
+    cdef Pair placeholder
+    cdef int64_t default_weight, placeholder_weight
+    cdef uint64_t* weight_keys
+    cdef int64_t* weight_values
+    cdef size_t weight_mask
+
+    def __cinit__(self, recipe):
+        self.weight_keys = NULL
+        self.weight_values = NULL
+
+    def __init__(self, recipe):
+        cdef int byte
+        delimiters = recipe.delimiters
+        for byte in range(256):
+            char = chr(byte)
+            kind = 0 if byte in delimiters else ORDINARY
+            if kind and byte < 128:
+                kind |= DIGIT if char.isdigit() else 0
+                kind |= ALNUM | NAME if char.isalnum() else 0
+                kind |= NAME if char in "_$-" else 0
+                kind |= DOT if char == "." else 0
+                kind |= AT if char == "@" else 0
+            elif kind:
+                kind |= NAME
+            self.classes[byte] = kind
+        self.set_calendar()
+        settings = recipe.fingerprint
+        self.token_classes = recipe.text.classes
+        self.characters = recipe.features.extractor == "characters"
+        self.words = recipe.features.extractor == "words"
+        self.once = recipe.features.repeats == "once"
+        self.minhash = settings.kind == "minhash"
+        self.wide = settings.width == 128
+        self.width_mask = 0xFFFFFFFF if settings.width == 32 else 0xFFFFFFFFFFFFFFFF
+        self.seed = settings.seed
+        self.ngram = recipe.features.ngram
+        self.least = settings.least
+        self.max_bytes = recipe.input.max_bytes
+        self.placeholder.low, self.placeholder.high = hash128(PLACEHOLDER, settings.seed)
+        weights = recipe.features.weights
+        self.default_weight = weights.default
+        self.placeholder_weight = weights.placeholder
+        self.set_weights(weights.table)
+
+    cdef set_calendar(self):
+        names = sorted(CALENDAR_NAMES)
+        # "May" is its own abbreviation: 12 + 7 full names and 18 short ones, kept by first letter.
+        memset(self.calendar_first, 0, sizeof(self.calendar_first))
+        self.calendar_count = 0
+        for name in names:
+            if len(name) > 3 or name == b"May":
+                memcpy(self.calendar[self.calendar_count], <const char*>name, len(name))
+                self.calendar_length[self.calendar_count] = len(name)
+                self.calendar_first[name[0]] = True
+                self.calendar_count += 1
+
+    cdef set_weights(self, table):
+        cdef size_t room = 16, slot
+        cdef uint64_t key
+        if not table:
+            return
+        while room < 2 * len(table):
+            room *= 2
+        self.weight_mask = room - 1
+        self.weight_keys = <uint64_t*>malloc(room * sizeof(uint64_t))
+        self.weight_values = <int64_t*>malloc(room * sizeof(int64_t))
+        if self.weight_keys == NULL or self.weight_values == NULL:
+            raise MemoryError
+        memset(self.weight_values, 0xFF, room * sizeof(int64_t))  # -1: free
+        for word, weight in table.items():
+            key = hash128(word.encode(), self.seed)[0]
+            slot = key & self.weight_mask
+            while self.weight_values[slot] >= 0 and self.weight_keys[slot] != key:
+                slot = (slot + 1) & self.weight_mask
+            self.weight_keys[slot] = key
+            self.weight_values[slot] = weight
+
+    def __dealloc__(self):
+        free(self.weight_keys)
+        free(self.weight_values)
+
+    cdef inline int64_t weight_of(self, uint64_t key) noexcept nogil:
+        cdef size_t slot
+        if self.weight_keys == NULL:
+            return self.default_weight
+        slot = key & self.weight_mask
+        while self.weight_values[slot] >= 0:
+            if self.weight_keys[slot] == key:
+                return self.weight_values[slot]
+            slot = (slot + 1) & self.weight_mask
+        return self.default_weight
+
+    # ------------------------------------------------------------ tokens
+
+    cdef inline bint is_calendar(self, const uint8_t* token, size_t length) noexcept nogil:
+        cdef int i
+        if not self.calendar_first[token[0]] or length < 3 or length > MAX_CALENDAR:
+            return False
+        for i in range(self.calendar_count):
+            if (length == 3 or length == self.calendar_length[i]) and memcmp(
+                token, self.calendar[i], length
+            ) == 0:
+                return True
+        return False
+
+    cdef inline bint is_dotted(self, const uint8_t* token, size_t length) noexcept nogil:
+        cdef size_t i, dots = 0
+        cdef bint after_dot = True
+        while length and not self.classes[token[length - 1]] & NAME:
+            length -= 1
+        for i in range(length):
+            if token[i] == c".":
+                if after_dot:
+                    return False
+                dots += 1
+                after_dot = True
+            elif self.classes[token[i]] & NAME:
+                after_dot = False
+            else:
+                return False
+        return dots >= 2 and not after_dot
+
+    cdef inline bint is_variable(self, const uint8_t* token, size_t length, int held) noexcept nogil:
+        cdef size_t i
+        cdef uint8_t first = token[0]
+        if first == SUBSTITUTE:
+            return True
+        if not self.token_classes:
+            return False
+        if held & DIGIT:
+            return True
+        if (first == c"/" or first == c"\\") and length > 1:
+            return True
+        if first == c"~" and length > 2 and token[1] == c"/":
+            return True
+        if held & AT:
+            for i in range(1, length - 1):
+                if token[i] == c"@":
+                    return True
+        return held & DOT and self.is_dotted(token, length)
+
+    cdef int take_words(self, Part part, Items* tokens) except -1 nogil:
+        cdef const uint8_t* text = part.text
+        cdef size_t length = part.length, i = 0, start, first = tokens.count
+        cdef int held, kind, names = 0
+        cdef Pair value
+        while True:
+            while i < length and self.classes[text[i]] == 0:
+                i += 1
+            if i == length:
+                break
+            start = i
+            held = 0
+            while i < length:
+                kind = self.classes[text[i]]
+                if kind == 0:
+                    break
+                held |= kind
+                i += 1
+            if self.is_variable(text + start, i - start, held):
+                if names and held & DIGIT:
+                    tokens.count -= names
+                names = 0
+                if tokens.count == first or not tokens.at[tokens.count - 1].variable:
+                    push(tokens, self.placeholder, part.salt,
+                         self.placeholder_weight * part.weight, True)
+                continue
+            value = murmur(text + start, i - start, self.seed)
+            push(tokens, value, part.salt, self.weight_of(value.low) * part.weight, False)
+            if self.token_classes and self.is_calendar(text + start, i - start):
+                names += 1
+            else:
+                names = 0
+        return 0
+
+    cdef int take_word_ngrams(
+        self, Part part, Items* tokens, size_t first, Items* features, Hashes* lows
+    ) except -1 nogil:
+        cdef size_t count = tokens.count - first, i, start, n = self.ngram
+        cdef Pair value
+        if count == 0:
+            return 0
+        if n > count:
+            n = count
+        lows.count = 0
+        reserve_hashes(lows, count)
+        for i in range(count):
+            lows.at[i] = tokens.at[first + i].low
+        for start in range(count - n + 1):
+            value = hash_lows(lows.at + start, n, self.seed)
+            push(features, value, part.salt, self.default_weight * part.weight, False)
+        return 0
+
+    cdef int take_character_ngrams(
+        self, Part part, Items* features, Hashes* starts, bint full
+    ) except -1 nogil:
+        cdef const uint8_t* text = part.text
+        cdef size_t i, count, grams, end, n = self.ngram
+        starts.count = 0
+        reserve_hashes(starts, part.length)
+        for i in range(part.length):
+            if i == 0 or text[i] & 0xC0 != 0x80:
+                starts.at[starts.count] = i
+                starts.count += 1
+        count = starts.count
+        if count == 0:
+            return 0
+        grams = count - n + 1 if count >= n else 1
+        if not full:  # only their number is wanted
+            features.count += grams
+            return 0
+        for i in range(grams):
+            end = starts.at[i + n] if i + n < count else part.length
+            push(features, murmur(text + starts.at[i], end - starts.at[i], self.seed),
+                 part.salt, self.default_weight * part.weight, False)
+        return 0
+
+    # ------------------------------------------------------------ folding
+
+    cdef Pair fingerprint(self, Items* features) noexcept nogil:
+        """Expects the features sorted where repeats count once, or for minhash."""
+        cdef uint64_t low[PLANES]
+        cdef uint64_t high[PLANES]
+        cdef int low_height = 0, high_height = 0, chosen = 0
+        cdef int64_t total = 0
+        cdef size_t i
+        cdef Item* item
+        cdef Pair out
+        out.low = 0
+        out.high = 0
+        if not self.minhash:
+            memset(low, 0, sizeof(low))
+            if self.wide:
+                memset(high, 0, sizeof(high))
+        for i in range(features.count):
+            item = &features.at[i]
+            if (self.once or self.minhash) and i and item.low == (item - 1).low:
+                continue
+            if self.minhash:
+                if chosen == self.least:
+                    break
+                chosen += 1
+                out.low ^= item.low
+                out.high ^= item.high
+                continue
+            total += item.weight
+            vote(low, item.low, item.weight, &low_height)
+            if self.wide:
+                vote(high, item.high, item.weight, &high_height)
+        if not self.minhash:
+            out.low = majority(low, low_height, total)
+            if self.wide:
+                out.high = majority(high, high_height, total)
+        out.low &= self.width_mask
+        return out
+
+    cdef int event(self, Part* parts, size_t count, Workspace work) except -1 nogil:
+        """Fills tokens and features (of single words: the tokens alone) of one event."""
+        cdef size_t i, first, rest
+        cdef Items* tokens = &work.tokens
+        cdef Items* features = &work.features
+        cdef Hashes* scratch = &work.scratch
+        cdef bint full = work.full
+        cdef Part part
+        cdef Pair value
+        tokens.count = 0
+        features.count = 0
+        for i in range(count):
+            part = parts[i]
+            rest = 0
+            if part.length > self.max_bytes:
+                rest = part.length - self.max_bytes
+                part.length = self.max_bytes
+            first = tokens.count
+            if self.characters:
+                if part.length:
+                    push(tokens, murmur(part.text, part.length, self.seed), part.salt, 0, False)
+                self.take_character_ngrams(part, features, scratch, full)
+            else:
+                self.take_words(part, tokens)
+                if full and self.ngram > 1:
+                    self.take_word_ngrams(part, tokens, first, features, scratch)
+            if rest:
+                value = murmur(part.text + part.length, rest, self.seed)
+                push(tokens, value, part.salt, self.default_weight * part.weight, False)
+                if not full:
+                    features.count += self.characters
+                elif self.characters or self.ngram > 1:
+                    push(features, value, part.salt, self.default_weight * part.weight, False)
+        return 0
+
+    cdef int numbers(self, Workspace work, size_t event, Items* features) except -1 nogil:
+        """One event's numbers, of its tokens and `features` (which may be the tokens)."""
+        cdef size_t i, start
+        cdef Items* tokens = &work.tokens
+        cdef Items* source = tokens if self.words else features
+        cdef Hashes* sketches = &work.sketches
+        cdef uint32_t words = 0
+        cdef Pair value
+        cdef Item* item
+        work.scratch.count = 0
+        reserve_hashes(&work.scratch, tokens.count)
+        for i in range(tokens.count):
+            work.scratch.at[i] = tokens.at[i].low
+        value = hash_lows(work.scratch.at, tokens.count, self.seed)
+        if self.characters and not work.full:
+            words = <uint32_t>features.count
+        else:
+            for i in range(source.count):
+                words += not source.at[i].variable
+        work.put(event, value.low, words)
+        if not work.full:
+            return 0
+        sort_items(features.at, features.count)
+        value = self.fingerprint(features)
+        work.low.data.as_ulonglongs[event] = value.low
+        if self.wide:
+            work.high.data.as_ulonglongs[event] = value.high
+        if source != features:
+            sort_items(source.at, source.count)
+        start = sketches.count
+        reserve_hashes(sketches, SKETCH)
+        for i in range(source.count):
+            item = &source.at[i]
+            if item.variable or (
+                sketches.count > start and sketches.at[sketches.count - 1] == item.low
+            ):
+                continue
+            if sketches.count - start == SKETCH:
+                break
+            sketches.at[sketches.count] = item.low
+            sketches.count += 1
+        work.sketch_ends.at[event] = sketches.count
+        return 0
+
+    # ------------------------------------------------------------ batches
+
+    cdef batch(self, tuple texts, segments, bint full):
+        cdef size_t parts_count = len(texts), i, first = 0, last
+        cdef size_t events = parts_count if segments is None else len(segments.ends)
+        cdef array.array ends = None, weights = None, salts = None
+        cdef Workspace work = Workspace(events, full, self.wide)
+        cdef Items* folded = (
+            &work.features if self.characters or self.ngram > 1 else &work.tokens
+        )
+        cdef bint plain = segments is None
+        if not plain:
+            ends, weights, salts = segments.ends, segments.weights, segments.salts
+            check_typecodes(parts_count, ends, weights, salts)
+        cdef Part* parts = <Part*>malloc((parts_count + 1) * sizeof(Part))
+        if parts == NULL:
+            raise MemoryError
+        try:
+            for i in range(parts_count):
+                text = <bytes?>texts[i]
+                parts[i].text = <const uint8_t*>PyBytes_AS_STRING(text)
+                parts[i].length = PyBytes_GET_SIZE(text)
+                parts[i].weight = 1 if plain else weights.data.as_uints[i]
+                parts[i].salt = 0 if plain else salts.data.as_ulonglongs[i]
+            with nogil:
+                for i in range(events):
+                    last = i + 1 if plain else ends.data.as_uints[i]
+                    self.event(parts + first, last - first, work)
+                    first = last
+                    self.numbers(work, i, folded)
+        finally:
+            free(parts)
+        return work.fingerprints()
+
+    def scan(self, texts, bint full):
+        """Texts of one part each, by the recipe's own extractor."""
+        return self.batch(tuple(texts), None, full)
+
+    def scan_segments(self, segments, bint full):
+        """The same for events of several parts."""
+        return self.batch(tuple(segments.texts), segments, full)
+
+    def fold(self, events, bint full):
+        """Events whose (feature, weight, salt) triples another extractor has taken."""
+        cdef size_t i, count = len(events)
+        cdef Workspace work = Workspace(count, full, self.wide)
+        cdef bytes text
+        cdef Pair value
+        for i in range(count):
+            work.tokens.count = 0
+            for text, weight, salt in events[i]:
+                value = murmur(
+                    <const uint8_t*>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text), self.seed
+                )
+                push(&work.tokens, value, salt, weight, False)
+            self.numbers(work, i, &work.tokens)
+        return work.fingerprints()
+
+
+cdef check_typecodes(size_t parts, array.array ends, array.array weights, array.array salts):
+    """Segments come from Python: what does not fit must not be read past its end."""
+    cdef size_t i, before = 0, events = len(ends)
+    if ends.typecode != "I" or weights.typecode != "I" or salts.typecode != "Q":
+        raise TypeError("ends and weights are arrays of type 'I', salts of type 'Q'")
+    if len(weights) != <Py_ssize_t>parts or len(salts) != <Py_ssize_t>parts:
+        raise ValueError("there is one weight and one salt a part")
+    for i in range(events):
+        if ends.data.as_uints[i] < before:
+            raise ValueError("ends do not ascend")
+        before = ends.data.as_uints[i]
+    if before != parts:
+        raise ValueError("the last end is not the number of parts")
+
+
+cdef inline Pair hash_lows(const uint64_t* lows, size_t count, uint32_t seed) noexcept nogil:
+    # Eight bytes each, little-endian, which is how the machines this is built for hold them.
+    return murmur(<const uint8_t*>lows, count * sizeof(uint64_t), seed)
+
+
+def jaccard(bytes left, bytes right):
+    """Shared over all distinct features of two sketches; see `clustering.verification`."""
+    cdef size_t ours = PyBytes_GET_SIZE(left) // 8, theirs = PyBytes_GET_SIZE(right) // 8
+    cdef const char* a = PyBytes_AS_STRING(left)
+    cdef const char* b = PyBytes_AS_STRING(right)
+    cdef size_t i = 0, j = 0, union = 0, common = 0
+    cdef size_t most = SKETCH if ours >= SKETCH or theirs >= SKETCH else ours + theirs
+    cdef uint64_t x, y
+    while union < most and (i < ours or j < theirs):
+        # memcpy: a bytes object's contents need not stand on an eight-byte boundary.
+        if i < ours:
+            memcpy(&x, a + 8 * i, 8)
+        if j < theirs:
+            memcpy(&y, b + 8 * j, 8)
+        union += 1
+        if j == theirs or (i < ours and x < y):
+            i += 1
+        elif i == ours or y < x:
+            j += 1
+        else:
+            common += 1
+            i += 1
+            j += 1
+    return <double>common / <double>union if union else 1.0
+
+
+if SKETCH_SIZE != SKETCH:
+    raise ImportError("the native kernel was built for another sketch size: reinstall")

@@ -1,0 +1,105 @@
+"""From a batch of events to numbers: preparation, extractor and kernel as one recipe has them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from stream_dedup.features.extractors import KERNEL_EXTRACTORS, load_extractor
+from stream_dedup.features.prepare import Preparer
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.kernel import Fingerprints, Segments, make_kernel
+
+MAX_FEATURES = 100_000
+"""An extractor of one's own yields no more features than this of one event."""
+
+Prepared = Sequence[bytes] | Segments | list[list[tuple[bytes, int, int]]]
+"""A batch in the form in which the kernel takes it."""
+
+
+class Fingerprinter:
+    """Fingerprints batches of events by one recipe. Safe to share by threads."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self._kernel = make_kernel(recipe)
+        self._preparer = Preparer(recipe)
+        name = recipe.features.extractor
+        self._extract = (
+            None if name in KERNEL_EXTRACTORS else load_extractor(name, f"recipe {recipe.name}")
+        )
+
+    @property
+    def takes_fields(self) -> bool:
+        """Whether events must be given as decoded JSON."""
+        return self._preparer.takes_fields
+
+    def prepare(self, values: Sequence[bytes], documents: Sequence[object] | None) -> Prepared:
+        """A batch as the kernel takes it.
+
+        Args:
+            values: the events' texts.
+            documents: the events decoded, where the recipe takes fields; None stands for one
+                that could not be decoded, whose text is taken instead.
+        """
+        if self.takes_fields:
+            events = [
+                [part[1:] for part in self._preparer.parts(document)]
+                if document is not None
+                else [(self._preparer.text(value), 1, 0)]
+                for value, document in zip(values, documents or [None] * len(values), strict=True)
+            ]
+            if self._extract is None:
+                return _segments(events)
+            return [self._features(event) for event in events]
+        if self._preparer.changes_text:
+            values = [self._preparer.text(value) for value in values]
+        if self._extract is None:
+            return values
+        return [self._features([(value, 1, 0)]) for value in values]
+
+    def fingerprints(self, prepared: Prepared, full: bool) -> Fingerprints:
+        """The numbers of a prepared batch: exact hashes, and the rest if asked for."""
+        if isinstance(prepared, Segments):
+            return self._kernel.scan_segments(prepared, full)
+        if self._extract is not None:
+            return self._kernel.fold(prepared, full)  # type: ignore[arg-type]
+        return self._kernel.scan(prepared, full)  # type: ignore[arg-type]
+
+    def select(self, prepared: Prepared, indexes: Sequence[int]) -> Prepared:
+        """The events at `indexes` of a prepared batch."""
+        if not isinstance(prepared, Segments):
+            return [prepared[index] for index in indexes]  # type: ignore[return-value]
+        chosen = Segments([], array("I"), array("I"), array("Q"))
+        for index in indexes:
+            start = prepared.ends[index - 1] if index else 0
+            end = prepared.ends[index]
+            chosen.texts.extend(prepared.texts[start:end])
+            chosen.weights.extend(prepared.weights[start:end])
+            chosen.salts.extend(prepared.salts[start:end])
+            chosen.ends.append(len(chosen.texts))
+        return chosen
+
+    def _features(self, parts: list[tuple[bytes, int, int]]) -> list[tuple[bytes, int, int]]:
+        assert self._extract is not None
+        limit = self.recipe.input.max_bytes
+        features: list[tuple[bytes, int, int]] = []
+        for text, weight, salt in parts:
+            for feature, own in self._extract(text[:limit]):
+                features.append((feature, own * weight, salt))
+                if len(features) == MAX_FEATURES:
+                    return features
+            if len(text) > limit:
+                features.append((text[limit:], weight, salt))
+        return features
+
+
+def _segments(events: list[list[tuple[bytes, int, int]]]) -> Segments:
+    segments = Segments([], array("I"), array("I"), array("Q"))
+    for event in events:
+        for text, weight, salt in event:
+            segments.texts.append(text)
+            segments.weights.append(weight)
+            segments.salts.append(salt)
+        segments.ends.append(len(segments.texts))
+    return segments

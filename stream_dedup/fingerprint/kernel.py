@@ -1,0 +1,112 @@
+"""The kernel's port: a batch of texts in, arrays of numbers out. Native, or the reference.
+
+The native kernel (`_kernel`, Cython) does a whole batch in one call without the GIL; the
+reference (`reference`) says the same in plain Python. Property tests hold them equal. Which one
+serves is decided once, here: the native one where it was built, unless the environment variable
+``STREAM_DEDUP_PURE_PYTHON`` is set to anything.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from array import array
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+
+from stream_dedup.features.recipe import Recipe
+
+SKETCH_SIZE = 64
+"""Hashes in a sketch: Jaccard is exact below it, estimated from the least 64 above."""
+
+
+class Segments(NamedTuple):
+    """Texts that make up the events of a batch, where an event has several parts.
+
+    Attributes:
+        texts: the parts of all events, in order.
+        ends: for each event, the index behind its last part.
+        weights: for each part, what its features' weights are multiplied by.
+        salts: for each part, 64 bits that tell its features from those of other fields.
+    """
+
+    texts: list[bytes]
+    ends: array[int]
+    weights: array[int]
+    salts: array[int]
+
+
+class Fingerprints(NamedTuple):
+    """What the kernel says of each event of a batch.
+
+    Attributes:
+        exact: 64-bit hash of the masked token sequence.
+        words: number of features that are not placeholders, repeats included.
+        low: the fingerprint's low 64 bits; empty when only exact hashes were asked for.
+        high: its high 64 bits; empty unless the width is 128.
+        sketches: the distinct hashes of the features that are not placeholders, ascending, the
+            least `SKETCH_SIZE` of them, eight bytes each in native byte order.
+    """
+
+    exact: array[int]
+    words: array[int]
+    low: array[int]
+    high: array[int]
+    sketches: list[bytes]
+
+    def fingerprint(self, index: int) -> int:
+        """The fingerprint of one event."""
+        return self.low[index] | self.high[index] << 64 if self.high else self.low[index]
+
+
+class Kernel(Protocol):
+    """What turns texts into numbers. Holds no state between calls; safe to share by threads."""
+
+    def __init__(self, recipe: Recipe) -> None: ...
+
+    def scan(self, texts: Sequence[bytes], full: bool) -> Fingerprints:
+        """Texts of one part each, by the recipe's own extractor (words or characters).
+
+        Args:
+            texts: any bytes.
+            full: whether fingerprints and sketches are wanted, or exact hashes alone.
+        """
+
+    def scan_segments(self, segments: Segments, full: bool) -> Fingerprints:
+        """The same for events of several parts."""
+
+    def fold(
+        self, events: Sequence[Sequence[tuple[bytes, int, int]]], full: bool
+    ) -> Fingerprints:
+        """Events whose (feature, weight, salt) triples another extractor has taken."""
+
+
+@cache
+def native_module() -> Any:  # noqa: ANN401 -- a compiled module, or None
+    """The compiled kernel, or None where it was not built. Warns once, if it is not there."""
+    if os.environ.get("STREAM_DEDUP_PURE_PYTHON"):
+        return None
+    try:
+        from stream_dedup.fingerprint import _kernel  # noqa: PLC0415 -- may not have been built
+    except ImportError:
+        warnings.warn(
+            "stream-dedup runs without its native kernel, some 50 times slower: it was installed "
+            "without a C compiler. Install one (Debian: apt-get install gcc python3-dev) and "
+            "reinstall with: pip install --force-reinstall --no-binary stream-dedup stream-dedup",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return None
+    return _kernel
+
+
+def make_kernel(recipe: Recipe) -> Kernel:
+    """The kernel for a recipe: the native one, or the reference where that was not built."""
+    native = native_module()
+    if native is not None:
+        kernel: Kernel = native.Kernel(recipe)
+        return kernel
+    from stream_dedup.fingerprint.reference import ReferenceKernel  # noqa: PLC0415 -- it imports us
+
+    return ReferenceKernel(recipe)

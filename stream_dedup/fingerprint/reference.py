@@ -1,0 +1,182 @@
+"""The kernel in plain Python: what the native one does, written to be read.
+
+Theory of operation
+-------------------
+1. **Tokens.** A text longer than ``max_bytes`` is cut there; the rest counts as one word,
+   verbatim. Words: `tokenise`, each token hashed, each run of variables one placeholder hash.
+   Characters: the whole text is the one token.
+2. **Exact hash**: the hash of the sequence of token hashes, over all parts of the event. Equal
+   patterns, equal hash.
+3. **Features.** Words: the tokens, or the hashes of n tokens in a row. Characters: n characters in
+   a row; a character is a byte and the UTF-8 continuation bytes behind it, so any bytes will do.
+   A part with fewer than n makes one feature of what it has.
+4. **Fingerprint**: `simhash` or `minhash` over the features' hashes and weights.
+5. **Sketch**: the least distinct hashes of the tokens that are not placeholders (words), or of the
+   features (everything else). Verification compares sketches.
+
+A salt is XORed into every hash of a part, so that equal words in different fields differ.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.features.tokens import PLACEHOLDER, splitter, tokenise
+from stream_dedup.fingerprint.hashing import MASK64, hash128, hash_sequence
+from stream_dedup.fingerprint.kernel import SKETCH_SIZE, Fingerprints, Segments
+from stream_dedup.fingerprint.minhash import minhash
+from stream_dedup.fingerprint.simhash import simhash
+
+
+class Feature(NamedTuple):
+    """A piece of an event.
+
+    Attributes:
+        text: its bytes; n words in a row are joined by spaces.
+        low: the low half of its hash, salted.
+        high: the high half.
+        weight: how much its vote counts.
+        variable: whether it is a placeholder.
+    """
+
+    text: bytes
+    low: int
+    high: int
+    weight: int
+    variable: bool
+
+
+class Taken(NamedTuple):
+    """What was taken from one event."""
+
+    tokens: list[Feature]
+    features: list[Feature]
+
+
+class ReferenceKernel:
+    """The kernel in plain Python; see `kernel.Kernel` for the methods."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._split = splitter(recipe.delimiters)
+        weights = recipe.features.weights
+        self._weights = {word.encode(): weight for word, weight in weights.table.items()}
+
+    def scan(self, texts: Sequence[bytes], full: bool) -> Fingerprints:
+        """Texts of one part each, by the recipe's own extractor."""
+        return self._numbers((self.take([(text, 1, 0)]) for text in texts), full)
+
+    def scan_segments(self, segments: Segments, full: bool) -> Fingerprints:
+        """The same for events of several parts."""
+        parts = list(zip(segments.texts, segments.weights, segments.salts, strict=True))
+        starts = [0, *segments.ends[:-1]]
+        events = (parts[start:end] for start, end in zip(starts, segments.ends, strict=True))
+        return self._numbers((self.take(event) for event in events), full)
+
+    def fold(
+        self, events: Sequence[Sequence[tuple[bytes, int, int]]], full: bool
+    ) -> Fingerprints:
+        """Events whose (feature, weight, salt) triples another extractor has taken."""
+        return self._numbers((self.take_features(event) for event in events), full)
+
+    def take(self, parts: Iterable[tuple[bytes, int, int]]) -> Taken:
+        """The tokens and features of an event, given as (text, weight, salt) parts."""
+        taken = Taken([], [])
+        for text, weight, salt in parts:
+            limit = self._recipe.input.max_bytes
+            text, rest = text[:limit], text[limit:]
+            if self._recipe.features.extractor == "characters":
+                tokens = [self._feature(text, weight, salt)] if text else []
+                features = list(self._character_ngrams(text, weight, salt))
+            else:
+                tokens = list(self._words(text, weight, salt))
+                features = list(self._word_ngrams(tokens, weight, salt))
+            if rest:
+                tokens.append(self._feature(rest, weight, salt))
+                features.append(tokens[-1])
+            taken.tokens.extend(tokens)
+            taken.features.extend(features)
+        return taken
+
+    def take_features(self, event: Iterable[tuple[bytes, int, int]]) -> Taken:
+        """The same, of (feature, weight, salt) triples taken elsewhere."""
+        features = [self._feature(*triple) for triple in event]
+        return Taken(features, features)
+
+    def _words(self, text: bytes, weight: int, salt: int) -> Iterator[Feature]:
+        weights = self._recipe.features.weights
+        for token in tokenise(text, self._split, self._recipe.text.classes):
+            own = self._weights.get(token.text, weights.default)
+            if token.variable:
+                own = weights.placeholder
+            yield self._feature(token.text, own * weight, salt, token.variable)
+
+    def _word_ngrams(self, tokens: list[Feature], weight: int, salt: int) -> Iterator[Feature]:
+        n = self._recipe.features.ngram
+        if n == 1:
+            yield from tokens
+            return
+        default = self._recipe.features.weights.default
+        for start in range(max(1, len(tokens) - n + 1) if tokens else 0):
+            gram = tokens[start : start + n]
+            low, high = hash_sequence([t.low for t in gram], self._recipe.fingerprint.seed)
+            text = b" ".join(token.text for token in gram)
+            yield Feature(text, low ^ salt, high ^ salt, default * weight, False)
+
+    def _character_ngrams(self, text: bytes, weight: int, salt: int) -> Iterator[Feature]:
+        n = self._recipe.features.ngram
+        starts = [i for i, byte in enumerate(text) if i == 0 or byte & 0xC0 != 0x80]
+        ends = [*starts[n:], len(text)] if len(starts) >= n else [len(text)]
+        default = self._recipe.features.weights.default
+        for start, end in zip(starts, ends, strict=False):
+            yield self._feature(text[start:end], default * weight, salt)
+
+    def _feature(
+        self, text: bytes, weight: int, salt: int, variable: bool = False
+    ) -> Feature:
+        data = PLACEHOLDER if variable else text
+        low, high = hash128(data, self._recipe.fingerprint.seed)
+        return Feature(text, low ^ salt, high ^ salt, weight, variable)
+
+    def counted(self, taken: Taken) -> list[Feature]:
+        """The features whose votes count: all, or each once where the recipe says so."""
+        if self._recipe.features.repeats == "count":
+            return taken.features
+        return list({feature.low: feature for feature in reversed(taken.features)}.values())
+
+    def fingerprint(self, taken: Taken) -> int:
+        """The fingerprint of what was taken from an event."""
+        settings = self._recipe.fingerprint
+        features = self.counted(taken)
+        if settings.kind == "minhash":
+            hashes = (f.high << 64 | f.low for f in features)
+            return minhash(hashes, settings.least, settings.width)
+        votes = ((f.low | f.high << 64, f.weight) for f in features)
+        return simhash(votes, settings.width)
+
+    def _sketch(self, taken: Taken) -> bytes:
+        words = self._recipe.features.extractor == "words"
+        source = taken.tokens if words else taken.features
+        least = heapq.nsmallest(SKETCH_SIZE, {f.low for f in source if not f.variable})
+        return struct.pack(f"={len(least)}Q", *least)
+
+    def _numbers(self, events: Iterable[Taken], full: bool) -> Fingerprints:
+        numbers = Fingerprints(array("Q"), array("I"), array("Q"), array("Q"), [])
+        seed = self._recipe.fingerprint.seed
+        for taken in events:
+            numbers.exact.append(hash_sequence([t.low for t in taken.tokens], seed)[0])
+            words = self._recipe.features.extractor == "words"
+            source = taken.tokens if words else taken.features
+            numbers.words.append(sum(not feature.variable for feature in source))
+            if full:
+                value = self.fingerprint(taken)
+                numbers.low.append(value & MASK64)
+                if self._recipe.fingerprint.width == 128:
+                    numbers.high.append(value >> 64)
+                numbers.sketches.append(self._sketch(taken))
+        return numbers

@@ -1,0 +1,497 @@
+"""The index in memory: for the embedded engine, for one worker, and as the model of the others.
+
+Theory of operation
+-------------------
+A cluster is *open* (in the tables, takes events), then *closed* (out of the tables, its final
+summary waits), then gone (a tombstone keeps its revision and count for a while)::
+
+    resolve opens ──► open ──record──► open ──expired, evicted, ended──► closed ──confirm──► gone
+                       │                                                                     │
+                       └──closed before anything was recorded──► gone, silently              │
+                       ▲                                                                     │
+                       └─────────── its representative is delivered again ◄──────────────────┘
+
+Room: `record` closes the least recently seen above `max_clusters`, so the index holds at most
+that many open clusters and those of the batch at hand. Closed ones wait for `claim` and `confirm`.
+
+Memory: some 500 bytes a cluster and 100 to 300 a fingerprint, beside the values kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from stream_dedup.clustering.linkage import Candidate, Linkage, cluster_id
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.verification import jaccard
+from stream_dedup.clustering.windows import StreamTime, Windows
+from stream_dedup.errors import ProtocolError, StaleFence
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.index.base import IndexSize, Ownership, Query, Record, Resolution, Tally
+from stream_dedup.index.lazy_heap import LazyHeap
+from stream_dedup.model import Closing, Decision, Partition, Position, Summary
+from stream_dedup.tables.planner import MEMORY, choose
+from stream_dedup.tables.store import make_tables
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much an index may hold.
+
+    Attributes:
+        max_clusters: open clusters; above it the least recently seen are closed.
+        max_candidates: entries compared a query; beyond it a search is cut short, and counted.
+        sweep: clusters closed a call at most, beside those evicted.
+    """
+
+    max_clusters: int = 100_000
+    max_candidates: int = 10_000
+    sweep: int = 10_000
+
+    def __post_init__(self) -> None:
+        for name in ("max_clusters", "max_candidates", "sweep"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; give 1 or more")
+
+
+@dataclass(slots=True, eq=False)
+class _Cluster:
+    """One cluster's state.
+
+    `told` is the count at the last confirmed summary, `base` the count it was opened with (from
+    a tombstone), `due` whether it stands in the queue of summaries.
+    """
+
+    identity: int
+    position: Position
+    group: str
+    fingerprint: int
+    sketch: bytes
+    opened_us: int
+    last_us: int
+    first_us: int
+    exacts: list[tuple[str, int]]
+    entries: list[int]
+    slot: int = -1
+    count: int = 0
+    base: int = 0
+    told: int = 0
+    told_us: int = 0
+    revision: int = 0
+    representative: bytes = b""
+    samples: tuple[bytes, ...] = ()
+    due: bool = False
+    closing: Closing | None = None
+    snapshot: Summary | None = None
+
+
+@dataclass(slots=True)
+class _Ownership:
+    """What is known of a partition."""
+
+    fence: int = 0
+    high_water: int = -1
+    journal: dict[int, Decision] = field(default_factory=dict)
+
+
+class MemoryIndex:
+    """The index in memory; see `base.Index` for the methods.
+
+    Not safe to share by threads. Its coroutines never suspend.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        *,
+        namespace: str = "",
+        windows: Windows | None = None,
+        summaries: Summaries | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.recipe = recipe
+        self._namespace = namespace or recipe.name
+        self._windows = windows or Windows()
+        self._summaries = summaries or Summaries()
+        self._limits = limits or Limits()
+        self._linkage = Linkage(recipe.match)
+        plan = choose(
+            recipe.fingerprint.width, recipe.match.k, self._limits.max_clusters, MEMORY
+        )
+        self._tables = make_tables(plan.layout)
+        self._clusters: dict[int, _Cluster] = {}
+        self._open = 0
+        self._by_exact: dict[tuple[str, int], tuple[int, int]] = {}  # → (cluster, distance)
+        self._slots: list[_Cluster | None] = []  # the tables' owners → clusters
+        self._free_slots: list[int] = []
+        self._groups: dict[str, int] = {"": 0}
+        self._group_uses: dict[str, int] = {}
+        self._free_groups: list[int] = []
+        self._partitions: dict[Partition, _Ownership] = {}
+        self._time = StreamTime(self._windows)
+        self._expiry = LazyHeap(self._expires_us)
+        self._recency: LazyHeap | None = None  # kept from when the first had to go
+        self._due = LazyHeap(self._due_us)
+        self._finals: dict[int, None] = {}
+        self._leases: dict[int, int] = {}  # claimed cluster → when its lease ends (clock)
+        self._tombstones: dict[int, tuple[int, int, int]] = {}  # → (revision, count, until)
+        self._evicted = self._expired = self._truncated = 0
+
+    # ------------------------------------------------------------ partitions
+
+    async def claim_partition(
+        self, partition: Partition, end_offset: int | None, now_us: int
+    ) -> Ownership:
+        del now_us
+        state = self._partitions.setdefault(partition, _Ownership())
+        state.fence += 1
+        reset = end_offset is not None and state.high_water >= end_offset
+        if reset:
+            state.high_water = -1
+            state.journal.clear()
+        return Ownership(state.fence, state.high_water, dict(state.journal), reset)
+
+    async def release_partition(self, partition: Partition) -> None:
+        self._time.release(partition)
+
+    # ------------------------------------------------------------ deciding
+
+    async def resolve(self, queries: Sequence[Query], now_us: int) -> list[Resolution]:
+        return [self._resolve(query, now_us) for query in queries]
+
+    def _resolve(self, query: Query, now_us: int) -> Resolution:
+        known = self._by_exact.get((query.group, query.exact))
+        if known is not None:
+            identity, distance = known
+            cluster = self._clusters[identity]
+            if self._windows.live(cluster.opened_us, cluster.last_us, query.first_us):
+                return self._join(query, cluster, distance)
+        found = self._search(query) if query.near else None
+        if found is not None:
+            cluster = self._clusters[found.cluster]
+            self._add_alias(query, cluster, found.distance)
+            return self._join(query, cluster, found.distance)
+        return self._open_cluster(query, now_us)
+
+    def _join(self, query: Query, cluster: _Cluster, distance: int) -> Resolution:
+        cluster.last_us = max(cluster.last_us, query.last_us)
+        new = cluster.position == query.position
+        return Resolution(cluster.identity, distance, new, cluster.opened_us, cluster.last_us)
+
+    def _search(self, query: Query) -> Candidate | None:
+        group = self._groups.get(query.group)
+        if group is None:
+            return None
+        found = self._tables.query(query.fingerprint, group, self._limits.max_candidates)
+        self._truncated += found.truncated
+        candidates = []
+        for slot in set(found.owners):
+            cluster = self._slots[slot]
+            assert cluster is not None
+            if not self._windows.live(cluster.opened_us, cluster.last_us, query.first_us):
+                continue
+            distance = (cluster.fingerprint ^ query.fingerprint).bit_count()
+            similarity = jaccard(cluster.sketch, query.sketch) if self._linkage.verifies else 0.0
+            if self._linkage.admits(similarity, distance):
+                opened_us, identity = cluster.opened_us, cluster.identity
+                candidates.append(Candidate(similarity, distance, opened_us, identity))
+        return self._linkage.best(candidates)
+
+    def _add_alias(self, query: Query, cluster: _Cluster, distance: int) -> None:
+        if len(cluster.exacts) > self.recipe.match.aliases:
+            return
+        self._name(query, cluster, distance)
+        # Without verification an alias's fingerprint could lead to nothing the
+        # representative's own does not.
+        if self._linkage.verifies and distance:
+            self._insert(query, cluster)
+
+    def _name(self, query: Query, cluster: _Cluster, distance: int) -> None:
+        """Make the query's exact hash the cluster's, if need be instead of one that expired."""
+        key = (query.group, query.exact)
+        self._by_exact[key] = (cluster.identity, distance)
+        cluster.exacts.append(key)
+
+    def _insert(self, query: Query, cluster: _Cluster) -> None:
+        group = self._groups[query.group]
+        cluster.entries.append(self._tables.insert(query.fingerprint, group, cluster.slot))
+
+    def _open_cluster(self, query: Query, now_us: int) -> Resolution:
+        identity = cluster_id(self._namespace, query.position)
+        standing = self._clusters.get(identity)
+        if standing is not None:
+            # The event itself opened it, before its text or the window changed: it is its own.
+            if standing.closing is not None or not self._windows.live(
+                standing.opened_us, standing.last_us, query.first_us
+            ):
+                self._reopen(standing, query)
+            return self._join(query, standing, 0)
+        cluster = _Cluster(
+            identity, query.position, query.group, query.fingerprint, query.sketch,
+            query.first_us, query.last_us, query.first_us, [], [], told_us=query.first_us,
+        )  # fmt: skip
+        self._restore(cluster, now_us)
+        self._clusters[identity] = cluster
+        self._enlist(query, cluster)
+        return Resolution(identity, 0, True, cluster.opened_us, cluster.last_us)
+
+    def _enlist(self, query: Query, cluster: _Cluster) -> None:
+        """Put an opened cluster where it is found."""
+        if self._free_slots:
+            cluster.slot = self._free_slots.pop()
+            self._slots[cluster.slot] = cluster
+        else:
+            cluster.slot = len(self._slots)
+            self._slots.append(cluster)
+        self._use_group(query.group)
+        self._name(query, cluster, 0)
+        if query.near:
+            self._insert(query, cluster)
+        self._open += 1
+        expires_us = self._windows.expires_us(cluster.opened_us, cluster.last_us)
+        self._expiry.push(expires_us, cluster.identity)
+        if self._recency is not None:
+            self._recency.push(cluster.last_us, cluster.identity)
+
+    def _reopen(self, cluster: _Cluster, query: Query) -> None:
+        """Open a cluster again whose final summary is still on its way, or whose window passed."""
+        if cluster.closing is None:
+            self._delist(cluster)
+        cluster.closing = None
+        cluster.opened_us = query.first_us
+        cluster.last_us = query.last_us
+        self._finals.pop(cluster.identity, None)
+        self._enlist(query, cluster)
+
+    def _restore(self, cluster: _Cluster, now_us: int) -> None:
+        """Go on from the tombstone, where the representative was delivered again late."""
+        tombstone = self._tombstones.pop(cluster.identity, None)
+        if tombstone is not None and tombstone[2] >= now_us:
+            cluster.revision, cluster.count, _ = tombstone
+            cluster.told = cluster.base = cluster.count
+
+    # ------------------------------------------------------------ counting
+
+    async def record(self, record: Record, now_us: int) -> frozenset[int]:
+        state = self._partitions.setdefault(record.partition, _Ownership())
+        if record.fence != state.fence:
+            raise StaleFence(
+                f"{record.partition} was claimed with fence {state.fence} since {record.fence}"
+            )
+        if record.last_offset <= state.high_water:
+            return frozenset()
+        if record.first_offset <= state.high_water:
+            raise ProtocolError(
+                f"{record.partition}: offsets {record.first_offset} to {record.last_offset} "
+                f"straddle the high water {state.high_water}"
+            )
+        closed = frozenset(t.cluster for t in record.tallies if not self._is_open(t.cluster))
+        if closed:
+            return closed
+        for tally in record.tallies:
+            self._count(tally)
+        state.high_water = record.last_offset
+        for offset in [offset for offset in state.journal if offset < record.committed]:
+            del state.journal[offset]
+        state.journal.update(
+            (offset, decision)
+            for offset, decision in record.decisions.items()
+            if offset >= record.committed
+        )
+        self._time.record(record.partition, record.last_us, now_us)
+        self._advance(now_us)
+        self._evict()
+        return closed
+
+    def _is_open(self, identity: int) -> bool:
+        cluster = self._clusters.get(identity)
+        return cluster is not None and cluster.closing is None
+
+    def _count(self, tally: Tally) -> None:
+        cluster = self._clusters[tally.cluster]
+        cluster.count += tally.count
+        cluster.first_us = min(cluster.first_us, tally.first_us)
+        cluster.last_us = max(cluster.last_us, tally.last_us)
+        limit = self._summaries.max_value_bytes
+        if tally.representative is not None and not cluster.representative:
+            cluster.representative = tally.representative[:limit]
+        room = self._summaries.samples - len(cluster.samples)
+        if room > 0 and tally.samples:
+            cluster.samples += tuple(sample[:limit] for sample in tally.samples[:room])
+        # The first event leaves by itself: a summary has news from the second on.
+        if not cluster.due and cluster.count > max(1, cluster.told):
+            due_us = self._summaries.due_us(cluster.told_us, self._time.value_us or 0)
+            if due_us is not None:
+                cluster.due = True
+                self._due.push(due_us, tally.cluster)
+
+    # ------------------------------------------------------------ closing
+
+    async def expire(self, now_us: int) -> None:
+        self._advance(now_us)
+
+    async def finish(self, now_us: int) -> None:
+        del now_us
+        for identity in [i for i, c in self._clusters.items() if c.closing is None]:
+            self._close(identity, Closing.ENDED)
+
+    def _advance(self, now_us: int) -> None:
+        stream_us = self._time.advance(now_us)
+        if stream_us is None:
+            return
+        for identity in self._expiry.pop_until(stream_us - 1, self._limits.sweep):
+            self._expired += self._clusters[identity].count > 0
+            self._close(identity, Closing.EXPIRED)
+
+    def _evict(self) -> None:
+        if self._open > self._limits.max_clusters and self._recency is None:
+            self._recency = LazyHeap(self._seen_us)
+            for cluster in self._clusters.values():
+                if cluster.closing is None:
+                    self._recency.push(cluster.last_us, cluster.identity)
+        while self._recency is not None and self._open > self._limits.max_clusters:
+            least = self._recency.least()
+            if least is None:  # pragma: no cover -- every open cluster is in the heap
+                return
+            self._evicted += 1
+            self._close(least[1], Closing.EVICTED)
+
+    def _close(self, identity: int, reason: Closing) -> None:
+        cluster = self._clusters[identity]
+        self._delist(cluster)
+        if cluster.count == cluster.base:
+            del self._clusters[identity]  # nobody recorded anything
+            return
+        cluster.closing = reason
+        self._finals[identity] = None
+
+    def _delist(self, cluster: _Cluster) -> None:
+        """Take an open cluster out of everything by which events find it."""
+        for entry in cluster.entries:
+            self._tables.delete(entry)
+        for key in cluster.exacts:
+            if self._by_exact.get(key, (None,))[0] == cluster.identity:
+                del self._by_exact[key]
+        cluster.entries.clear()
+        cluster.exacts.clear()
+        self._slots[cluster.slot] = None
+        self._free_slots.append(cluster.slot)
+        self._leave_group(cluster.group)
+        self._open -= 1
+
+    # ------------------------------------------------------------ summaries
+
+    async def claim(self, limit: int, now_us: int) -> list[Summary]:
+        taken = [i for i, until in self._leases.items() if until <= now_us][:limit]
+        for identity in list(self._finals):
+            if len(taken) >= limit:
+                break
+            del self._finals[identity]
+            if identity in self._clusters and identity not in self._leases:
+                taken.append(identity)
+        stream_us = self._time.value_us
+        if stream_us is not None:
+            taken.extend(self._due.pop_until(stream_us, limit - len(taken)))
+        for identity in taken:
+            self._leases[identity] = now_us + self._summaries.lease_us
+        return [self._snapshot(identity) for identity in taken]
+
+    def _snapshot(self, identity: int) -> Summary:
+        cluster = self._clusters[identity]
+        if cluster.snapshot is None:
+            cluster.revision += 1
+            cluster.snapshot = Summary(
+                cluster=identity,
+                revision=cluster.revision,
+                closing=cluster.closing,
+                count=cluster.count,
+                new_count=cluster.count - cluster.told,
+                first_time_us=cluster.first_us,
+                last_time_us=cluster.last_us,
+                position=cluster.position,
+                representative=cluster.representative,
+                samples=cluster.samples,
+                group=cluster.group,
+            )
+        return cluster.snapshot
+
+    async def confirm(self, summaries: Sequence[tuple[int, int]], now_us: int) -> None:
+        for identity, revision in summaries:
+            cluster = self._clusters.get(identity)
+            if cluster is None or cluster.snapshot is None:
+                continue
+            if cluster.snapshot.revision != revision:
+                continue
+            del self._leases[identity]
+            self._settle(identity, cluster, cluster.snapshot, now_us)
+
+    def _settle(self, identity: int, cluster: _Cluster, sent: Summary, now_us: int) -> None:
+        cluster.snapshot = None
+        cluster.told = sent.count
+        cluster.told_us = max(cluster.told_us, self._time.value_us or 0)
+        cluster.due = False
+        if cluster.closing is None:
+            if cluster.count > cluster.told:
+                due_us = self._summaries.due_us(cluster.told_us, self._time.value_us or 0)
+                if due_us is not None:
+                    cluster.due = True
+                    self._due.push(due_us, identity)
+        elif sent.final:
+            del self._clusters[identity]
+            self._bury(identity, cluster, now_us)
+        else:  # it closed while an earlier summary was on its way: now the final one
+            self._finals[identity] = None
+
+    def _bury(self, identity: int, cluster: _Cluster, now_us: int) -> None:
+        until = now_us + self._summaries.retention_us
+        self._tombstones[identity] = (cluster.revision, cluster.count, until)
+        while len(self._tombstones) > self._limits.max_clusters:
+            del self._tombstones[next(iter(self._tombstones))]
+
+    # ------------------------------------------------------------ looking
+
+    async def representatives(self, clusters: Sequence[int]) -> list[bytes | None]:
+        found = (self._clusters.get(identity) for identity in clusters)
+        return [cluster and cluster.representative for cluster in found]
+
+    async def size(self) -> IndexSize:
+        return IndexSize(
+            clusters=self._open,
+            fingerprints=len(self._tables),
+            waiting=len(self._clusters) - self._open,
+            evicted=self._evicted,
+            expired=self._expired,
+            truncated=self._truncated,
+            table_bytes=self._tables.nbytes(),
+        )
+
+    # ------------------------------------------------------------ groups and times
+
+    def _use_group(self, group: str) -> None:
+        if group not in self._groups:
+            number = self._free_groups.pop() if self._free_groups else len(self._groups)
+            self._groups[group] = number
+        self._group_uses[group] = self._group_uses.get(group, 0) + 1
+
+    def _leave_group(self, group: str) -> None:
+        self._group_uses[group] -= 1
+        if group and not self._group_uses[group]:
+            del self._group_uses[group]
+            self._free_groups.append(self._groups.pop(group))
+
+    def _expires_us(self, identity: int) -> int | None:
+        cluster = self._clusters.get(identity)
+        if cluster is None or cluster.closing is not None:
+            return None
+        return self._windows.expires_us(cluster.opened_us, cluster.last_us)
+
+    def _seen_us(self, identity: int) -> int | None:
+        cluster = self._clusters.get(identity)
+        return None if cluster is None or cluster.closing is not None else cluster.last_us
+
+    def _due_us(self, identity: int) -> int | None:
+        cluster = self._clusters.get(identity)
+        if cluster is None or cluster.closing is not None:
+            return None
+        return cluster.told_us + (self._summaries.every_us or 0)

@@ -1,0 +1,106 @@
+"""The near cache: what the index decided once for an exact hash, kept in process.
+
+In a storm of equal lines nearly every event ends here, so a look-up is one dictionary access.
+
+Two generations bound it: look-ups go to the recent one, then to the older one, from which a find
+moves up. When the recent one is full it becomes the older, and what was in the older and not
+asked for since is forgotten. That is nearly "least recently used", with no work on a hit.
+
+What is cached holds only as long as the cluster is live for certain: `Known.live_until_us` tells,
+and `forget` ends it when the index reports the cluster closed.
+"""
+
+from __future__ import annotations
+
+from stream_dedup.clustering.windows import Windows
+from stream_dedup.index.base import Resolution, Tally
+from stream_dedup.model import Decision
+
+DEAD_US = -(1 << 62)
+"""Before every event time."""
+
+Key = int | tuple[str, int]
+"""An exact hash, with its group if it has one."""
+
+
+class Known:
+    """A cluster as far as this process knows it, and what the batch at hand adds to it."""
+
+    __slots__ = ("cluster", "last_us", "live_until_us", "opened_us", "samples", "tally")
+
+    def __init__(self, cluster: int, opened_us: int, last_us: int, samples: int) -> None:
+        self.cluster = cluster
+        self.opened_us = opened_us
+        self.last_us = last_us
+        self.live_until_us = DEAD_US
+        self.samples = samples
+        self.tally: Tally | None = None
+
+
+class Near:
+    """An exact hash's cluster, and the decision for its further events."""
+
+    __slots__ = ("decision", "known")
+
+    def __init__(self, known: Known, decision: Decision) -> None:
+        self.known = known
+        self.decision = decision
+
+
+class NearCache:
+    """Maps exact hashes to clusters.
+
+    Args:
+        windows: when clusters are live.
+        size: exact hashes kept, at the least; up to twice as many are.
+        samples: samples that this process adds to a cluster.
+    """
+
+    def __init__(self, windows: Windows, size: int, samples: int) -> None:
+        self._windows = windows
+        self._size = size
+        self._samples = samples
+        self.recent: dict[Key, Near] = {}
+        self._older: dict[Key, Near] = {}
+        self._clusters: dict[int, Known] = {}
+
+    def __len__(self) -> int:
+        return len(self.recent) + len(self._older)
+
+    def older(self, key: Key) -> Near | None:
+        """A look-up in the older generation; what is found moves up."""
+        near = self._older.pop(key, None)
+        if near is not None:
+            self._put(key, near)
+        return near
+
+    def learn(self, key: Key, answer: Resolution, decision: Decision) -> Known:
+        """Keep what the index answered."""
+        known = self._clusters.get(answer.cluster)
+        if known is None:
+            known = Known(answer.cluster, answer.opened_us, answer.last_us, self._samples)
+            self._clusters[answer.cluster] = known
+        known.opened_us = answer.opened_us
+        known.last_us = max(known.last_us, answer.last_us)
+        known.live_until_us = self._windows.expires_us(known.opened_us, known.last_us)
+        self._put(key, Near(known, decision))
+        return known
+
+    def seen(self, known: Known, time_us: int) -> None:
+        """A cluster had an event later than all before."""
+        known.last_us = time_us
+        known.live_until_us = self._windows.expires_us(known.opened_us, time_us)
+
+    def forget(self, cluster: int) -> None:
+        """The cluster is closed: its exact hashes are to be asked for again."""
+        known = self._clusters.pop(cluster, None)
+        if known is not None:
+            known.live_until_us = DEAD_US
+            known.tally = None
+
+    def _put(self, key: Key, near: Near) -> None:
+        if len(self.recent) >= self._size:
+            self._older = self.recent
+            self.recent = {}
+            self._clusters = {near.known.cluster: near.known for near in self._older.values()}
+        self.recent[key] = near

@@ -1,0 +1,131 @@
+"""The nouns: what goes in, what is decided, what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Position(NamedTuple):
+    """Identifies an event for ever: (topic, partition, offset), or (path, 0, line number)."""
+
+    source: str
+    partition: int
+    offset: int
+
+
+class Partition(NamedTuple):
+    """An ordered part of a source: the positions in it differ by their offset alone."""
+
+    source: str
+    number: int
+
+
+@dataclass(slots=True)
+class Batch:
+    """Events of one partition, column by column: an object an event would cost more than all else.
+
+    Attributes:
+        partition: where they stand.
+        offsets: their offsets, ascending.
+        values: their bytes as they came, without line ends.
+        times_us: event times in microseconds since 1970-01-01 UTC; None: the time of arrival.
+        groups: the values that must be equal for events to be compared, as a JSON object's text;
+            None without groups.
+        documents: the decoded JSON values, where the recipe takes fields.
+        passed: index → reason, of events that are not to be fingerprinted.
+    """
+
+    partition: Partition
+    offsets: Sequence[int]
+    values: list[bytes]
+    times_us: Sequence[int] | None = None
+    groups: Sequence[str] | None = None
+    documents: Sequence[object] | None = None
+    passed: dict[int, str] = field(default_factory=dict)
+
+
+class Kind(StrEnum):
+    """What was decided of an event."""
+
+    NEW = "new"
+    DUPLICATE = "duplicate"
+    PASSED = "passed"
+
+
+class Decision(NamedTuple):
+    """What was decided of an event. Events that read alike share one object.
+
+    Attributes:
+        kind: new, duplicate or passed.
+        cluster: the cluster's 64-bit id; None when passed.
+        distance: bits in which the event's fingerprint differs from the representative's; None
+            when passed.
+        fingerprint: the event's fingerprint; None when passed.
+        reason: why the event was passed; empty otherwise.
+    """
+
+    kind: Kind
+    cluster: int | None = None
+    distance: int | None = None
+    fingerprint: int | None = None
+    reason: str = ""
+
+    @property
+    def cluster_hex(self) -> str | None:
+        """The cluster's id as 16 hex digits, as every output writes it."""
+        return None if self.cluster is None else f"{self.cluster:016x}"
+
+
+class Closing(StrEnum):
+    """Why a cluster takes no more events."""
+
+    EXPIRED = "expired"
+    EVICTED = "evicted"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What is told about a cluster: (cluster, revision) names it, however often it is sent.
+
+    Attributes:
+        cluster: the cluster's id.
+        revision: 1, 2, 3, …: each summary of a cluster has the next.
+        closing: why the cluster closed when this is its final summary, else None.
+        count: events of the cluster so far, its first included.
+        new_count: events that no earlier revision counted; over all revisions they add up to the
+            final count.
+        first_time_us: earliest event time.
+        last_time_us: latest event time.
+        position: where the representative stood.
+        representative: the first event's value (capped).
+        samples: a few later events' values (capped).
+        group: as in `Batch`.
+        pattern: the representative with its variable parts masked; filled in by the engine.
+    """
+
+    cluster: int
+    revision: int
+    closing: Closing | None
+    count: int
+    new_count: int
+    first_time_us: int
+    last_time_us: int
+    position: Position
+    representative: bytes
+    samples: tuple[bytes, ...] = ()
+    group: str = ""
+    pattern: str = ""
+
+    @property
+    def final(self) -> bool:
+        """Whether no further revision follows while the cluster stays closed."""
+        return self.closing is not None
+
+    @property
+    def cluster_hex(self) -> str:
+        """The cluster's id as 16 hex digits."""
+        return f"{self.cluster:016x}"

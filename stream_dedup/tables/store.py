@@ -1,0 +1,120 @@
+"""The tables in memory: insert, delete, and every fingerprint within k bits. Native, or in Python.
+
+Both keep each table as buckets of equal prefixes. A stored fingerprint is an *entry* with a
+*group* (only equal groups are compared) and an *owner* (the cluster it stands for), both small
+whole numbers that the caller hands out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from stream_dedup.tables.permutation import Layout
+
+
+class Found(NamedTuple):
+    """What a query found.
+
+    Attributes:
+        owners: owner of each entry within k bits; an owner comes as often as it has such entries.
+        distances: of each of them, the bits in which it differs from the query.
+        candidates: entries that were compared.
+        truncated: whether the cap on candidates cut the search short.
+    """
+
+    owners: list[int]
+    distances: list[int]
+    candidates: int
+    truncated: bool
+
+
+class Tables(Protocol):
+    """Stored fingerprints, found by nearness. Not safe to share by threads without a lock."""
+
+    def __init__(self, layout: Layout) -> None: ...
+
+    def __len__(self) -> int:
+        """How many entries are stored."""
+
+    def insert(self, fingerprint: int, group: int, owner: int) -> int:
+        """Store a fingerprint in every table; returns the entry's number, for `delete`."""
+
+    def delete(self, entry: int) -> None:
+        """Take an entry out of every table.
+
+        Raises:
+            KeyError: there is no such entry.
+        """
+
+    def query(self, fingerprint: int, group: int, max_candidates: int) -> Found:
+        """All entries of `group` within k bits, unless there are too many candidates."""
+
+    def nbytes(self) -> int:
+        """Memory held, in bytes; the reference estimates."""
+
+
+class ReferenceTables:
+    """Tables as dictionaries of buckets; see `Tables` for the methods."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._buckets: dict[tuple[int, int, int], dict[int, None]] = {}
+        self._entries: dict[int, tuple[int, int, int]] = {}
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def insert(self, fingerprint: int, group: int, owner: int) -> int:
+        entry = self._next
+        self._next += 1
+        self._entries[entry] = (fingerprint, group, owner)
+        for bucket in self._buckets_of(fingerprint, group):
+            self._buckets.setdefault(bucket, {})[entry] = None
+        return entry
+
+    def delete(self, entry: int) -> None:
+        fingerprint, group, _ = self._entries.pop(entry)
+        for bucket in self._buckets_of(fingerprint, group):
+            del self._buckets[bucket][entry]
+            if not self._buckets[bucket]:
+                del self._buckets[bucket]
+
+    def query(self, fingerprint: int, group: int, max_candidates: int) -> Found:
+        near: dict[int, int] = {}
+        candidates = 0
+        truncated = False
+        for bucket in self._buckets_of(fingerprint, group):
+            for entry in reversed(self._buckets.get(bucket, {})):
+                if candidates == max_candidates:
+                    truncated = True
+                    break
+                candidates += 1
+                distance = (self._entries[entry][0] ^ fingerprint).bit_count()
+                if distance <= self._layout.k:
+                    near[entry] = distance
+        owners = [self._entries[entry][2] for entry in near]
+        return Found(owners, list(near.values()), candidates, truncated)
+
+    def nbytes(self) -> int:
+        return 250 * len(self._entries) * self._layout.tables
+
+    def _buckets_of(self, fingerprint: int, group: int) -> Iterable[tuple[int, int, int]]:
+        masks = self._layout.masks
+        return ((table, group, fingerprint & mask) for table, mask in enumerate(masks))
+
+
+def make_tables(layout: Layout) -> Tables:
+    """The native tables where they were built, else the reference."""
+    if not os.environ.get("STREAM_DEDUP_PURE_PYTHON"):
+        try:
+            from stream_dedup.tables._native import NativeTables  # noqa: PLC0415 -- optional
+
+            tables: Tables = NativeTables(layout)
+        except ImportError:
+            pass  # `fingerprint.kernel` warns: both extensions are built, or neither
+        else:
+            return tables
+    return ReferenceTables(layout)
