@@ -88,7 +88,7 @@ class Engine:
         self.index = index
         self.counts = Counts()
         self._windows = windows
-        self._clock = clock
+        self.clock = clock
         self._fingerprinter = Fingerprinter(recipe)
         self._patterns = Patterns(recipe)
         self._pattern_of: dict[int, str] = {}
@@ -105,7 +105,7 @@ class Engine:
         """Decide a batch, count it, and return a decision an event, in order."""
         if not batch.values:
             return []
-        now_us = self._clock.now_us()
+        now_us = self.clock.now_us()
         work = _Work(self, batch, now_us)
         todo: Sequence[int] = range(len(batch.values))
         if batch.passed:
@@ -151,14 +151,13 @@ class Engine:
         await self.index.release_partition(partition)
 
     async def due(self, limit: int = CLAIM_BATCH) -> list[Summary]:
-        """Take summaries that are due; `confirm` them once they are sent."""
-        claimed = await self.index.claim(limit, self._clock.now_us())
-        return [replace(s, pattern=self._pattern(s.representative)) for s in claimed]
+        """Take summaries that are due, without patterns; `confirm` them once they are sent."""
+        return await self.index.claim(limit, self.clock.now_us())
 
     async def confirm(self, summaries: Sequence[Summary]) -> None:
         """The summaries were sent."""
         names = [(summary.cluster, summary.revision) for summary in summaries]
-        await self.index.confirm(names, self._clock.now_us())
+        await self.index.confirm(names, self.clock.now_us())
         for summary in summaries:
             if summary.final:
                 self._near.forget(summary.cluster)
@@ -173,13 +172,14 @@ class Engine:
         if missing:
             values = await self.index.representatives(missing)
             known.update(
-                (cluster, self._pattern(value))
+                (cluster, self.pattern(value))
                 for cluster, value in zip(missing, values, strict=True)
                 if value is not None
             )
         return {cluster: known[cluster] for cluster in clusters if cluster in known}
 
-    def _pattern(self, representative: bytes) -> str:
+    def pattern(self, representative: bytes) -> str:
+        """The pattern of a cluster, from its representative's value."""
         document = None
         if self.takes_fields:
             try:
@@ -456,18 +456,25 @@ class Deduplicator:
         async for value in values:
             yield value, self.process_one(value)
 
-    def due(self) -> list[Summary]:
+    def due(self, *, patterns: bool = True) -> list[Summary]:
         """The summaries that are due by now: news of clusters, and the final word on closed ones.
 
         They count as sent when this returns.
-        """
-        run(self.engine.index.expire(self.engine._clock.now_us()))  # noqa: SLF001 -- its shell
-        return list(self._claimed())
 
-    def close(self) -> Iterator[Summary]:
+        Args:
+            patterns: whether to work their patterns out; `pattern` does it for single ones.
+        """
+        run(self.engine.index.expire(self.engine.clock.now_us()))
+        return list(self._claimed(patterns))
+
+    def close(self, *, patterns: bool = True) -> Iterator[Summary]:
         """The input has ended: the final summaries of all clusters."""
-        run(self.engine.index.finish(self.engine._clock.now_us()))  # noqa: SLF001 -- as above
-        yield from self._claimed()
+        run(self.engine.index.finish(self.engine.clock.now_us()))
+        yield from self._claimed(patterns)
+
+    def pattern(self, summary: Summary) -> str:
+        """The pattern of the cluster that a summary tells of."""
+        return summary.pattern or self.engine.pattern(summary.representative)
 
     def patterns(self, decisions: Sequence[Decision]) -> list[str | None]:
         """The pattern of each decision's cluster; None for passed events."""
@@ -483,10 +490,11 @@ class Deduplicator:
         """How much the index holds."""
         return run(self.engine.index.size())
 
-    def _claimed(self) -> Iterator[Summary]:
+    def _claimed(self, patterns: bool) -> Iterator[Summary]:
         while summaries := run(self.engine.due()):
             run(self.engine.confirm(summaries))
-            yield from summaries
+            for summary in summaries:
+                yield replace(summary, pattern=self.pattern(summary)) if patterns else summary
 
     def _decoded(
         self, values: Sequence[bytes | str | dict[str, Any]]

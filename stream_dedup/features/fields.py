@@ -7,6 +7,7 @@ indexes, so an element keeps its name when the array grows.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -61,10 +62,18 @@ def select(document: object, steps: tuple[str, ...]) -> Iterator[Value]:
 
 
 def text_of(node: object) -> bytes:
-    """A value as text: strings as they are, everything else as JSON."""
+    """A value as text: strings as they are, everything else as JSON.
+
+    What nests deeper than the interpreter's stack has no text.
+    """
     if isinstance(node, str):
         return node.encode("utf-8", "surrogatepass")
-    return msgspec.json.encode(node)
+    try:
+        return msgspec.json.encode(node)
+    except UnicodeEncodeError:  # half a surrogate pair, which other decoders let through
+        return json.dumps(node, separators=(",", ":")).encode()
+    except RecursionError:
+        return b""
 
 
 def _is_leaf(node: object, name: tuple[str, ...]) -> bool:

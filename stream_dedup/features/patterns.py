@@ -80,6 +80,7 @@ class Patterns:
             named = match.lastindex or part[0] == SUBSTITUTE or not _ALNUM.search(part)
             name = part if named else b"<*>"
             if names and name == names[-1]:
+                end = match.end()
                 continue
             if names:
                 out.append(text[end : match.start()])

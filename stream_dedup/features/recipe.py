@@ -26,6 +26,7 @@ from msgspec import Meta, Struct
 from stream_dedup.errors import RecipeError
 from stream_dedup.features import masks as named_masks
 from stream_dedup.features.extractors import BUILT_IN, is_extractor_name
+from stream_dedup.features.fields import parse_path
 from stream_dedup.features.tokens import LOG_DELIMITERS, WORD_DELIMITERS
 from stream_dedup.features.weights import read_weights
 
@@ -179,7 +180,7 @@ class Recipe(_Section, frozen=True):
     @property
     def digest(self) -> str:
         """Sixteen hex digits that name what the recipe decides."""
-        decided: dict[str, Any] = msgspec.to_builtins(self)
+        decided = _decided(self)
         decided.pop("name", None)
         decided.pop("description", None)
         text = b"stream-dedup recipe 1\n" + msgspec.json.encode(decided, order="deterministic")
@@ -197,6 +198,23 @@ class Recipe(_Section, frozen=True):
         return own + named_masks.named(self.text.masks)
 
 
+def _decided(section: _Section) -> dict[str, Any]:
+    """The settings that differ from the defaults, spelt out or not."""
+    decided: dict[str, Any] = {}
+    for field in msgspec.structs.fields(section):
+        value = getattr(section, field.name)
+        # An empty table is the only default that is made anew each time.
+        if value != ({} if field.default is msgspec.NODEFAULT else field.default):
+            decided[field.name] = _builtin(value)
+    return decided
+
+
+def _builtin(value: Any) -> Any:  # noqa: ANN401 -- any setting's value
+    if isinstance(value, _Section):
+        return _decided(value)
+    return [_builtin(item) for item in value] if isinstance(value, tuple) else value
+
+
 def replace(recipe: Recipe, **changes: Any) -> Recipe:  # noqa: ANN401 -- any setting's value
     """A copy with settings changed, named ``section__key``, checked as a file is.
 
@@ -212,6 +230,8 @@ def replace(recipe: Recipe, **changes: Any) -> Recipe:  # noqa: ANN401 -- any se
         table = document
         for section in sections:
             table = table.setdefault(section, {})
+            if not isinstance(table, dict):
+                raise RecipeError(recipe.name, name, "unknown key", f"{section!r} is no section")
         table[key] = value
     return parse_recipe(document, recipe.name, Path())
 
@@ -246,9 +266,10 @@ def load_recipe(name: str | os.PathLike[str]) -> Recipe:
     except OSError as error:
         problem = f"cannot be read ({error.strerror})"
         raise RecipeError(place, "", problem, "check path and permissions") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RecipeError(place, "", f"not TOML: {error}", "mend the file there") from error
-    document.setdefault("name", re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem).lstrip("_.-") or "own")
+    name = re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem).lstrip("_.-")[:64]
+    document.setdefault("name", name or "own")
     return parse_recipe(document, place, path.parent)
 
 
@@ -294,13 +315,22 @@ def _explained(message: str, document: dict[str, Any], file: str) -> RecipeError
         return RecipeError(file, ".".join(filter(None, (key, unknown[1]))), "unknown key", remedy)
     value: Any = document
     for part in re.findall(r"[^.\[\]]+", key):
-        value = value[int(part)] if isinstance(value, list) else value.get(part, {})
+        value = value[int(part)] if isinstance(value, list | tuple) else value.get(part, {})
     return RecipeError(file, key, f"is {value!r}", problem[:1].lower() + problem[1:])
+
+
+def _reason(error: re2.error) -> str:
+    reason = error.args[0]
+    return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
 
 
 def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     """(key, problem, remedy) of all that types alone cannot tell."""
     features, fingerprint, match = recipe.features, recipe.fingerprint, recipe.match
+    for index, field in enumerate(recipe.input.fields):
+        if "**" in parse_path(field.path)[:-1]:
+            problem = f"is {field.path!r}: ** takes everything below, so nothing can follow it"
+            yield f"input.fields[{index}].path", problem, "end the path there, or use * for a step"
     for name in recipe.text.masks:
         if name not in named_masks.NAMED:
             known = ", ".join(named_masks.NAMED)
@@ -309,10 +339,14 @@ def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
         try:
             named_masks.compile_pattern(mask.pattern)
         except re2.error as error:
-            reason = error.args[0].decode() if isinstance(error.args[0], bytes) else error
-            problem = f"{mask.pattern!r} is not RE2 syntax: {reason}"
+            problem = f"{mask.pattern!r} is not RE2 syntax: {_reason(error)}"
             remedy = "RE2 has no look-around and no back-references"
             yield f"text.mask[{index}].pattern", problem, remedy
+    try:
+        named_masks.Masker(recipe.masks)
+    except re2.error as error:
+        problem = f"the masks do not fit together: {_reason(error)}"
+        yield "text.mask", problem, "end what \\Q begins with \\E; use fewer or shorter patterns"
     if not is_extractor_name(features.extractor):
         problem = f"no extractor is named {features.extractor!r}"
         known = ", ".join(BUILT_IN)

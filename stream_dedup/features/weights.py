@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from stream_dedup.errors import RecipeError
 
 MAX_WEIGHT = 1000
+_WEIGHT = re.compile("[0-9]{1,9}")
 MAX_LINES = 1_000_000
 """A vocabulary larger than this is a mistake, and would be held in memory by every worker."""
 
@@ -34,7 +36,7 @@ def read_weights(path: Path, recipe_file: str) -> dict[str, int]:
                 if not line.strip() or line.startswith("#"):
                     continue
                 feature, _, weight = line.rstrip("\r\n").rpartition("\t")
-                if not feature or not weight.isdecimal() or int(weight) > MAX_WEIGHT:
+                if not feature or not _WEIGHT.fullmatch(weight) or int(weight) > MAX_WEIGHT:
                     problem = f"{path}:{number}: {line.strip()!r} is not feature<TAB>weight"
                     remedy = f"write a whole number from 0 to {MAX_WEIGHT} behind a tab"
                     raise RecipeError(recipe_file, key, problem, remedy)

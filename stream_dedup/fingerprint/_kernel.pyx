@@ -23,7 +23,7 @@ import array
 
 from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER
 from stream_dedup.fingerprint.hashing import hash128
-from stream_dedup.fingerprint.kernel import SKETCH_SIZE, Fingerprints
+from stream_dedup.fingerprint.kernel import MAX_WEIGHT, SKETCH_SIZE, Fingerprints
 
 cdef enum:
     # What a byte is, ORed over a token. Zero is a delimiter.
@@ -523,6 +523,7 @@ cdef class Kernel:
         cdef uint64_t high[PLANES]
         cdef int low_height = 0, high_height = 0, chosen = 0
         cdef int64_t total = 0
+        cdef uint64_t last = 0
         cdef size_t i
         cdef Item* item
         cdef Pair out
@@ -534,12 +535,15 @@ cdef class Kernel:
                 memset(high, 0, sizeof(high))
         for i in range(features.count):
             item = &features.at[i]
-            if (self.once or self.minhash) and i and item.low == (item - 1).low:
+            if self.once and i and item.low == (item - 1).low:
                 continue
             if self.minhash:
+                if item.weight == 0 or (chosen and item.low == last):
+                    continue
                 if chosen == self.least:
                     break
                 chosen += 1
+                last = item.low
                 out.low ^= item.low
                 out.high ^= item.high
                 continue
@@ -683,7 +687,12 @@ cdef class Kernel:
         cdef Pair value
         for i in range(count):
             work.tokens.count = 0
-            for text, weight, salt in events[i]:
+            for feature, weight, salt in events[i]:
+                text = <bytes?>feature
+                if not isinstance(weight, int) or not 0 <= weight <= MAX_WEIGHT:
+                    raise ValueError(
+                        f"a weight is a whole number from 0 to {MAX_WEIGHT}: {weight!r}"
+                    )
                 value = murmur(
                     <const uint8_t*>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text), self.seed
                 )
@@ -712,7 +721,7 @@ cdef inline Pair hash_lows(const uint64_t* lows, size_t count, uint32_t seed) no
     return murmur(<const uint8_t*>lows, count * sizeof(uint64_t), seed)
 
 
-def jaccard(bytes left, bytes right):
+def jaccard(bytes left not None, bytes right not None):
     """Shared over all distinct features of two sketches; see `clustering.verification`."""
     cdef size_t ours = PyBytes_GET_SIZE(left) // 8, theirs = PyBytes_GET_SIZE(right) // 8
     cdef const char* a = PyBytes_AS_STRING(left)

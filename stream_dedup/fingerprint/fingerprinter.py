@@ -9,6 +9,7 @@ from stream_dedup.features.extractors import KERNEL_EXTRACTORS, load_extractor
 from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.kernel import Fingerprints, Segments, make_kernel
+from stream_dedup.fingerprint.reference import ReferenceKernel, Taken
 
 MAX_FEATURES = 100_000
 """An extractor of one's own yields no more features than this of one event."""
@@ -57,6 +58,19 @@ class Fingerprinter:
         if self._extract is None:
             return values
         return [self._features([(value, 1, 0)]) for value in values]
+
+    def take_apart(self, value: bytes, document: object, kernel: ReferenceKernel) -> Taken:
+        """One event's tokens and features, for people to look at."""
+        documents = [document] if self.takes_fields else None
+        prepared = self.prepare([value], documents)
+        if isinstance(prepared, Segments):
+            return kernel.take(
+                zip(prepared.texts, prepared.weights, prepared.salts, strict=True)
+            )
+        event = prepared[0]
+        if isinstance(event, bytes):
+            return kernel.take([(event, 1, 0)])
+        return kernel.take_features(event)
 
     def fingerprints(self, prepared: Prepared, full: bool) -> Fingerprints:
         """The numbers of a prepared batch: exact hashes, and the rest if asked for."""

@@ -21,6 +21,10 @@ SKETCH_SIZE = 64
 """Hashes in a sketch: Jaccard is exact below it, estimated from the least 64 above."""
 
 
+MAX_WEIGHT = (1 << 32) - 1
+"""Of one feature that `Kernel.fold` takes: the votes of 2^24 such fit the native counters."""
+
+
 class Segments(NamedTuple):
     """Texts that make up the events of a batch, where an event has several parts.
 
@@ -79,7 +83,12 @@ class Kernel(Protocol):
     def fold(
         self, events: Sequence[Sequence[tuple[bytes, int, int]]], full: bool
     ) -> Fingerprints:
-        """Events whose (feature, weight, salt) triples another extractor has taken."""
+        """Events whose (feature, weight, salt) triples another extractor has taken.
+
+        Raises:
+            TypeError: a feature is not bytes.
+            ValueError: a weight is no whole number from 0 to `MAX_WEIGHT`.
+        """
 
 
 @cache

@@ -28,7 +28,7 @@ from typing import NamedTuple
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.tokens import PLACEHOLDER, splitter, tokenise
 from stream_dedup.fingerprint.hashing import MASK64, hash128, hash_sequence
-from stream_dedup.fingerprint.kernel import SKETCH_SIZE, Fingerprints, Segments
+from stream_dedup.fingerprint.kernel import MAX_WEIGHT, SKETCH_SIZE, Fingerprints, Segments
 from stream_dedup.fingerprint.minhash import minhash
 from stream_dedup.fingerprint.simhash import simhash
 
@@ -97,7 +97,8 @@ class ReferenceKernel:
                 tokens = list(self._words(text, weight, salt))
                 features = list(self._word_ngrams(tokens, weight, salt))
             if rest:
-                tokens.append(self._feature(rest, weight, salt))
+                default = self._recipe.features.weights.default
+                tokens.append(self._feature(rest, default * weight, salt))
                 features.append(tokens[-1])
             taken.tokens.extend(tokens)
             taken.features.extend(features)
@@ -105,7 +106,13 @@ class ReferenceKernel:
 
     def take_features(self, event: Iterable[tuple[bytes, int, int]]) -> Taken:
         """The same, of (feature, weight, salt) triples taken elsewhere."""
-        features = [self._feature(*triple) for triple in event]
+        features: list[Feature] = []
+        for text, weight, salt in event:
+            if not isinstance(text, bytes):
+                raise TypeError(f"a feature is bytes, not {type(text).__name__}")
+            if not isinstance(weight, int) or not 0 <= weight <= MAX_WEIGHT:
+                raise ValueError(f"a weight is a whole number from 0 to {MAX_WEIGHT}: {weight!r}")
+            features.append(self._feature(text, weight, salt))
         return Taken(features, features)
 
     def _words(self, text: bytes, weight: int, salt: int) -> Iterator[Feature]:
@@ -154,7 +161,7 @@ class ReferenceKernel:
         settings = self._recipe.fingerprint
         features = self.counted(taken)
         if settings.kind == "minhash":
-            hashes = (f.high << 64 | f.low for f in features)
+            hashes = (f.high << 64 | f.low for f in features if f.weight)
             return minhash(hashes, settings.least, settings.width)
         votes = ((f.low | f.high << 64, f.weight) for f in features)
         return simhash(votes, settings.width)

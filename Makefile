@@ -1,0 +1,67 @@
+# Everything a person or a CI does with this checkout. Each target says what it does.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO := examples/logs
+DATA ?= ../shared/data/loghub
+SOURCES := $(shell find stream_dedup -name '*.pyx') setup.py pyproject.toml
+
+.PHONY: help setup demo test lint bench quality docs clean
+
+help:
+	@echo "make setup     a virtual environment in $(VENV), with the native kernel built"
+	@echo "make demo      de-duplicate real logs with the embedded engine and show what was merged"
+	@echo "make test      set up, check the style and run all tests"
+	@echo "make lint      check style, types and imports"
+	@echo "make bench     measure speed and memory beside the peers"
+	@echo "make quality   measure grouping quality beside the peers (DATA=folder of labelled logs)"
+	@echo "make docs      write the generated parts of docs/ again"
+	@echo "make clean     remove what the other targets made"
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: $(SOURCES)
+	@echo "== setup: $(VENV) with stream-dedup and what its tests need"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "make: $(PYTHON) is older than 3.11; name a newer one: make setup PYTHON=python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade pip setuptools wheel
+	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+demo: setup
+	@$(BIN)/python $(DEMO)/demo.py
+
+test: lint
+	@echo "== test: everything, with coverage"
+	@$(BIN)/python -m coverage run -m pytest
+	@$(BIN)/python -m coverage report
+
+lint: setup
+	@echo "== lint: style, types and imports"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: setup
+	@echo "== bench: speed and memory, beside the peers"
+	@$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	@$(BIN)/python -m benchmarks.speed
+
+quality: setup
+	@echo "== quality: grouping of labelled logs, beside the peers"
+	@$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	@$(BIN)/python -m benchmarks.quality --data $(DATA)
+
+docs: setup
+	@echo "== docs: the generated parts"
+	@$(BIN)/python -m docs.generate
+
+clean:
+	@echo "== clean: what the other targets made"
+	@rm -rf $(VENV) build dist .bench .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf *.egg-info .import_linter_cache
+	@find stream_dedup -name '*.so' -delete -o -name '*.c' -delete
+	@find . -name __pycache__ -prune -exec rm -rf {} +

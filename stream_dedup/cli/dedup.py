@@ -1,0 +1,210 @@
+"""``stream-dedup dedup``: near-duplicates out of files and pipes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from stream_dedup.cli.options import Duration, recipe_of, recipe_option, set_option
+from stream_dedup.cli.pipe import Output, Pipe
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import FOREVER_US, Windows
+from stream_dedup.connectors.codec import Decoder, Reading
+from stream_dedup.connectors.files import expand
+from stream_dedup.engine import Deduplicator
+from stream_dedup.errors import InputError
+from stream_dedup.index.memory import Limits
+from stream_dedup.model import Partition
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option(
+    "-e",
+    "--emit",
+    type=click.Choice(["merge", "drop", "annotate"]),
+    default="merge",
+    show_default=True,
+    help="merge: first lines at once, repeats as counts; drop: no duplicates; annotate: every "
+    "event with what was decided.",
+)
+@recipe_option
+@set_option
+@click.option(
+    "--input-format",
+    type=click.Choice(["auto", "text", "jsonl"]),
+    default="auto",
+    show_default=True,
+    help="auto looks at each input's first line.",
+)
+@click.option(
+    "--output-format",
+    type=click.Choice(["text", "jsonl"]),
+    help="As the input is, if not given.",
+)
+@click.option("--text-field", default="", metavar="PATH", help="JSON field that holds the text.")
+@click.option("--time-field", default="", metavar="PATH", help="JSON field that holds the time.")
+@click.option(
+    "--time-format",
+    default="",
+    metavar="FORMAT",
+    help="How times are written: iso, syslog, epoch, or as for strptime, as in "
+    "'%d/%b/%Y:%H:%M:%S %z'. Without it, and without --time-field, time is when a line arrives.",
+)
+@click.option(
+    "--group-field",
+    "group_fields",
+    multiple=True,
+    metavar="PATH",
+    help="JSON field that must be equal for events to be compared. Repeatable.",
+)
+@click.option(
+    "--group-regex",
+    default="",
+    metavar="RE2",
+    help="Named groups that must be equal for lines to be compared, as in '(?P<app>[a-z]+):'.",
+)
+@click.option(
+    "--start-regex",
+    default="",
+    metavar="RE2",
+    help="An event's first line matches it; other lines (a stack trace) belong to the one before.",
+)
+@click.option(
+    "--summary-every",
+    type=Duration(off=None),
+    default="60s",
+    show_default=True,
+    help="How often a cluster with news is told of; off: only at its end.",
+)
+@click.option(
+    "--idle",
+    type=Duration(off=FOREVER_US),
+    default="1h",
+    show_default=True,
+    help="A cluster not seen for so long is closed; its like is new again.",
+)
+@click.option(
+    "--max-age",
+    type=Duration(off=FOREVER_US),
+    default="24h",
+    show_default=True,
+    help="A cluster is closed so long after its first event.",
+)
+@click.option(
+    "--max-clusters",
+    type=click.IntRange(1),
+    default=100_000,
+    show_default=True,
+    help="Above it the least recently seen cluster is closed. About 1 kB each.",
+)
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Read N lines at most.")
+@click.option("--stats", is_flag=True, help="Print what was found, on standard error.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress bar.")
+@click.pass_context
+def dedup(ctx: click.Context, files: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
+    """Take near-duplicates out of files, pipes, or standard input.
+
+    Reads text or JSON lines from FILEs (plain, gzip or Zstandard; patterns such as 'logs/*.gz'
+    too) or, without FILE or for "-", from standard input as it comes. Writes to standard output.
+
+    \b
+    stream-dedup dedup app.log
+    kubectl logs -f deploy/api | stream-dedup dedup --summary-every 10s
+    stream-dedup dedup --emit drop --stats 'logs/*.gz' > short.log
+    stream-dedup dedup --emit annotate --output-format jsonl app.log
+    stream-dedup dedup --time-field ts --group-field service events.jsonl
+    """
+    reading = Reading(
+        format=options["input_format"],
+        text_field=options["text_field"],
+        time_field=options["time_field"],
+        time_format=options["time_format"],
+        group_fields=options["group_fields"],
+        group_pattern=options["group_regex"],
+        start_pattern=options["start_regex"],
+    )
+    try:
+        Decoder(reading, Partition("", 0), takes_fields=False)  # its options are checked here
+    except InputError as error:
+        raise click.UsageError(str(error)) from error
+    output = Output(
+        options["emit"], options["output_format"], options["stats"], options["limit"]
+    )
+    every_us = options["summary_every"] if output.emit == "merge" else None
+    deduplicator = Deduplicator(
+        recipe_of(options["recipe"], options["settings"]),
+        windows=Windows(idle_us=options["idle"], max_age_us=options["max_age"]),
+        summaries=Summaries(every_us=every_us),
+        limits=Limits(max_clusters=options["max_clusters"]),
+    )
+    paths = list(expand(files)) or ["-"]
+    with _progress(paths, quiet=options["quiet"]) as advance:
+        pipe = Pipe(deduplicator, reading, output, sys.stdout.buffer, advance)
+        signal = pipe.run(paths)
+    if output.stats:
+        _print_stats(pipe, deduplicator)
+    ctx.exit(128 + signal if signal else int(pipe.failed))
+
+
+@contextmanager
+def _progress(paths: list[str], *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A bar over the bytes of files, where a person looks on and the output goes elsewhere."""
+    sizes = [Path(path).stat().st_size for path in paths if Path(path).is_file()]
+    shown = sys.stderr.isatty() and not sys.stdout.isatty() and len(sizes) == len(paths)
+    if quiet or not shown:
+        yield lambda _: None
+        return
+    columns = (TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("reading", total=sum(sizes))
+        done = last = 0
+
+        def advance(size: int) -> None:
+            nonlocal done, last
+            if size < last:  # the next file
+                done += last
+            last = size
+            progress.update(task, completed=done + size)
+
+        yield advance
+
+
+def _print_stats(pipe: Pipe, deduplicator: Deduplicator) -> None:
+    counts, size = deduplicator.counts, deduplicator.size()
+    console = Console(stderr=True, highlight=False)
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column()
+    grid.add_column(justify="right")
+    rows: list[tuple[str, str]] = [
+        ("lines", f"{pipe.lines:,}"),
+        ("events", f"{counts.events:,}"),
+        ("clusters", f"{counts.new:,}"),
+        ("duplicates", f"{counts.duplicates:,}"),
+        ("share removed", f"{counts.removed:.1%}"),
+        *((f"passed: {reason}", f"{n:,}") for reason, n in sorted(counts.passed.items())),
+        ("clusters closed for want of room", f"{size.evicted:,}"),
+    ]
+    if size.truncated:
+        rows.append(("searches cut short", f"{size.truncated:,}"))
+    if counts.clamped:
+        rows.append(("times in the future", f"{counts.clamped:,}"))
+    for name, value in rows:
+        grid.add_row(name, value)
+    console.print(grid)
+    table = Table("count", "cluster", "pattern", title="largest clusters", title_justify="left")
+    table.columns[0].justify = "right"
+    for count, _, summary in sorted(pipe.largest, reverse=True):
+        pattern = Text(deduplicator.pattern(summary), overflow="ellipsis", no_wrap=True)
+        table.add_row(f"{count:,}", summary.cluster_hex, pattern)
+    if pipe.largest:
+        console.print(table)

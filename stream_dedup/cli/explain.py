@@ -1,0 +1,99 @@
+"""``stream-dedup explain``: why two lines would merge, or would not."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stream_dedup.cli.options import recipe_of, recipe_option, set_option
+from stream_dedup.cli.show import console, shown
+from stream_dedup.clustering.comparison import Comparison, Inspector
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.reference import Feature
+
+
+@click.command()
+@click.argument("first")
+@click.argument("second")
+@recipe_option
+@set_option
+def explain(first: str, second: str, recipe: str, settings: tuple[str, ...]) -> None:
+    """Say why two lines would merge, or would not.
+
+    Shows both patterns, the features they share and do not, each bit of the fingerprints that
+    differs with the votes on it, the distance against k and the likeness against its threshold.
+    Exits with 0 when they merge, with 3 when they do not.
+
+    \b
+    stream-dedup explain "disk sda1 is 91% full" "disk sdb7 is 64% full"
+    stream-dedup explain --set match.k=3 "user bob logged in" "user eve logged out"
+    """
+    chosen = recipe_of(recipe, settings)
+    found = Inspector(chosen).compare(
+        first.encode("utf-8", "surrogateescape"), second.encode("utf-8", "surrogateescape")
+    )
+    out = console()
+    _print_patterns(out, found)
+    _print_features(out, found)
+    _print_bits(out, found)
+    _print_measures(out, found, chosen)
+    out.print()
+    out.print(Text(found.verdict()))
+    click.get_current_context().exit(0 if found.merge else 3)
+
+
+def _print_patterns(out: Console, found: Comparison) -> None:
+    table = Table("", "pattern", "exact hash", "fingerprint", box=None, padding=(0, 2, 0, 0))
+    digits = found.recipe.fingerprint.width // 4
+    for name, look in (("first", found.left), ("second", found.right)):
+        fingerprint = f"{look.fingerprint:0{digits}x}"
+        table.add_row(name, Text(look.pattern), f"{look.exact:016x}", fingerprint)
+    out.print(table)
+
+
+def _print_features(out: Console, found: Comparison) -> None:
+    shared, left, right = found.features()
+    out.print()
+    for name, features in (("shared", shared), ("first only", left), ("second only", right)):
+        out.print(Text(f"{name + ' (' + str(len(features)) + ')':17}{_listed(features)}"))
+
+
+def _print_bits(out: Console, found: Comparison) -> None:
+    bits = found.bits()
+    if not bits:
+        return
+    out.print()
+    table = Table("bit", "first", "second", "votes of the first only", "votes of the second only",
+                  box=None, padding=(0, 2, 0, 0))  # fmt: skip
+    for bit in bits:
+        table.add_row(
+            str(bit.number),
+            f"{bit.left:+d}",
+            f"{bit.right:+d}",
+            Text(_votes(bit.left_only)),
+            Text(_votes(bit.right_only)),
+        )
+    out.print(table)
+    out.print(Text("A bit is 1 where the sum of votes is above 0.", style="dim"))
+
+
+def _print_measures(out: Console, found: Comparison, recipe: Recipe) -> None:
+    match = recipe.match
+    out.print()
+    out.print(Text(f"distance         {found.distance} of {recipe.fingerprint.width} bits, "
+                   f"k = {match.k}"))  # fmt: skip
+    threshold = f"threshold {match.jaccard}" if match.jaccard else "not verified by this recipe"
+    out.print(Text(f"Jaccard          {found.jaccard:.3f}, {threshold}"))
+
+
+def _listed(features: list[Feature]) -> str:
+    return "  ".join(
+        ("<*>" if f.variable else shown(f.text)) + (f"×{f.weight}" if f.weight != 1 else "")
+        for f in features
+    )
+
+
+def _votes(votes: list[tuple[bytes, int]]) -> str:
+    return "  ".join(f"{shown(text, 24)} {vote:+d}" for text, vote in votes)

@@ -1,0 +1,96 @@
+"""``stream-dedup fingerprint``: what a recipe makes of lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import click
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from stream_dedup.cli.options import recipe_of, recipe_option, set_option
+from stream_dedup.cli.show import bits, console, shown
+from stream_dedup.clustering.comparison import Inspector, Look
+from stream_dedup.connectors.files import MAX_LINE_BYTES
+
+
+@click.command()
+@click.argument("lines", nargs=-1, metavar="[LINE]...")
+@recipe_option
+@set_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def fingerprint(
+    lines: tuple[str, ...], recipe: str, settings: tuple[str, ...], as_json: bool
+) -> None:
+    """Show what a recipe makes of lines: masks, tokens, features, weights and bits.
+
+    Takes the LINEs given, or those of standard input.
+
+    \b
+    stream-dedup fingerprint "Failed password for root from 10.0.0.7 port 4422 ssh2"
+    head -3 app.log | stream-dedup fingerprint --json
+    """
+    chosen = recipe_of(recipe, settings)
+    inspector = Inspector(chosen)
+    given = (line.encode("utf-8", "surrogateescape") for line in lines)
+    for line in given if lines else _standard_input():
+        look = inspector.look(line)
+        if as_json:
+            sys.stdout.buffer.write(msgspec.json.encode(_object(look, inspector)) + b"\n")
+            sys.stdout.buffer.flush()
+        else:
+            _print(look, inspector)
+
+
+def _standard_input() -> Iterator[bytes]:
+    while line := sys.stdin.buffer.readline(MAX_LINE_BYTES):
+        yield line.rstrip(b"\n")
+
+
+def _print(look: Look, inspector: Inspector) -> None:
+    settings = inspector.recipe.fingerprint
+    out = console()
+    out.print(Text(f"text         {shown(look.text, 400)}"))
+    out.print(Text(f"pattern      {look.pattern}"))
+    out.print(Text(f"exact hash   {look.exact:016x}"))
+    out.print(Text(f"fingerprint  {look.fingerprint:0{settings.width // 4}x}"))
+    out.print(Text(f"bits         {bits(look.fingerprint, settings.width)}"))
+    out.print(Text(f"words        {look.words} of {len(look.taken.features)} features"))
+    table = Table("feature", "kind", "weight", "hash", box=None, padding=(0, 2, 0, 2))
+    counted = {id(feature) for feature in look.counted}
+    for feature in look.taken.features:
+        kind = "placeholder" if feature.variable else "word"
+        if id(feature) not in counted:
+            kind += ", again"
+        table.add_row(
+            Text("<*>" if feature.variable else shown(feature.text)),
+            kind,
+            str(feature.weight),
+            f"{feature.low:016x}",
+        )
+    out.print(table)
+    out.print()
+
+
+def _object(look: Look, inspector: Inspector) -> dict[str, object]:
+    width = inspector.recipe.fingerprint.width
+    counted = {id(feature) for feature in look.counted}
+    return {
+        "text": look.text.decode("utf-8", "backslashreplace"),
+        "pattern": look.pattern,
+        "exact": f"{look.exact:016x}",
+        "fingerprint": f"{look.fingerprint:0{width // 4}x}",
+        "words": look.words,
+        "features": [
+            {
+                "text": "<*>" if f.variable else f.text.decode("utf-8", "backslashreplace"),
+                "placeholder": f.variable,
+                "weight": f.weight,
+                "counted": id(f) in counted,
+                "hash": f"{f.low:016x}",
+            }
+            for f in look.taken.features
+        ],
+    }

@@ -1,0 +1,67 @@
+"""The command ``stream-dedup``: its group, its exit codes, and how errors read."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from stream_dedup import __version__
+from stream_dedup.cli.dedup import dedup
+from stream_dedup.cli.explain import explain
+from stream_dedup.cli.fingerprint import fingerprint
+from stream_dedup.cli.plan import plan
+from stream_dedup.cli.recipes import recipes
+from stream_dedup.errors import RecipeError, StreamDedupError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="stream-dedup")
+def cli() -> None:
+    """Merge near-duplicate log lines and events as they stream by.
+
+    \b
+    stream-dedup dedup app.log                      first lines at once, repeats as counts
+    tail -f app.log | stream-dedup dedup            the same, live
+    stream-dedup explain "LINE A" "LINE B"          why two lines merge, or do not
+
+    Exit codes: 0 all went well; 1 an input could not be read or the output not be written; 2 an
+    option or recipe is wrong; 130 interrupted; 141 the reader of the output went away.
+    """
+
+
+for command in (dedup, explain, fingerprint, plan, recipes):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Run the command, and exit with its code."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        code = EXIT_INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except StreamDedupError as error:
+        click.echo(f"stream-dedup: {error}", err=True)
+        code = EXIT_USAGE if isinstance(error, RecipeError) else EXIT_FAILED
+    except BrokenPipeError:
+        code = EXIT_BROKEN_PIPE
+    except OSError as error:
+        click.echo(f"stream-dedup: cannot write the output: {error.strerror}", err=True)
+        code = EXIT_FAILED
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Nobody reads, or nothing more can be written: what is left must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code if isinstance(code, int) else 0)

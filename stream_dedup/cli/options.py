@@ -1,0 +1,78 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any
+
+import click
+
+from stream_dedup.clock import US_PER_S
+from stream_dedup.clustering.windows import FOREVER_US
+from stream_dedup.features.recipe import Recipe, load_recipe, replace
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+class Duration(click.ParamType):
+    """A duration such as ``90s``, ``5m`` or ``1h``; ``off`` for none. In microseconds."""
+
+    name = "duration"
+
+    def __init__(self, off: int | None) -> None:
+        self._off = off
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | None:
+        if not isinstance(value, str):
+            number: int | None = value
+            return number
+        if value == "off":
+            return self._off
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", value)
+        if match is None or not float(match[1]):
+            self.fail(f"{value!r} is no duration; write 90s, 5m, 1h, 2d or off", param, ctx)
+        return min(FOREVER_US, round(float(match[1]) * _UNITS[match[2]] * US_PER_S))
+
+
+recipe_option = click.option(
+    "-r",
+    "--recipe",
+    default="logs",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="What counts as near: a shipped recipe or a TOML file (see: stream-dedup recipes).",
+)
+
+set_option = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a setting of the recipe, as in match.k=4 or text.masks=['ipv4']. Repeatable.",
+)
+
+
+def recipe_of(name: str, settings: tuple[str, ...]) -> Recipe:
+    """The recipe that the options name.
+
+    Raises:
+        RecipeError: there is none, or it is wrong.
+        click.BadParameter: a setting is not of the form ``key=value``.
+    """
+    recipe = load_recipe(name)
+    changes: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not re.fullmatch(r"[a-z_]+(\.[a-z_]+)*", key.strip()):
+            raise click.BadParameter(
+                f"{setting!r} is not KEY=VALUE, as in match.k=4", param_hint="'--set'"
+            )
+        try:
+            parsed = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            parsed = value.strip()  # a bare word
+        changes[key.strip().replace(".", "__")] = parsed
+    return replace(recipe, **changes) if changes else recipe

@@ -1,0 +1,302 @@
+"""The pipe: inputs to decisions to output, batch by batch, until the end or an interrupt."""
+
+from __future__ import annotations
+
+import gc
+import heapq
+import os
+import signal
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC
+from typing import BinaryIO, Literal
+
+import click
+
+from stream_dedup.clock import SystemClock
+from stream_dedup.connectors.codec import Decoder, Events, Reading
+from stream_dedup.connectors.files import Source
+from stream_dedup.emit.annotate import annotated_text
+from stream_dedup.emit.drop import kept, kept_text
+from stream_dedup.emit.merge import summary_text, time_text
+from stream_dedup.emit.shape import decision_object, event_json, summary_json
+from stream_dedup.engine import Deduplicator
+from stream_dedup.errors import InputError
+from stream_dedup.model import Decision, Partition, Summary
+
+LARGEST = 10
+"""Clusters listed in the statistics."""
+
+POLL_S = 0.5
+"""While a live input is silent, so often it is looked whether a summary is due; also how long
+an event of several lines waits for its next line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What leaves, and how.
+
+    Attributes:
+        emit: every event, new ones, or new ones and counts.
+        format: text or JSON lines; None: as each input is.
+        stats: whether statistics are gathered.
+        limit: lines read at most; None for all.
+    """
+
+    emit: Literal["annotate", "drop", "merge"]
+    format: Literal["text", "jsonl"] | None
+    stats: bool
+    limit: int | None
+
+
+class Interrupt:
+    """A signal's arrival, as a flag and as something to wait for beside an input."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self._ours, self._theirs = socket.socketpair()
+        self._ours.setblocking(False)
+        self._theirs.setblocking(False)
+
+    @property
+    def fd(self) -> int:
+        """Readable once a signal has come."""
+        return self._ours.fileno()
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Take SIGINT and SIGTERM as a wish to end; a second one ends at once."""
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = [signal.signal(number, self._note) for number in numbers]
+        wakeup = signal.set_wakeup_fd(self._theirs.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
+            self._ours.close()
+            self._theirs.close()
+
+    def _note(self, number: int, _frame: object) -> None:
+        if self.signal:
+            os._exit(128 + number)
+        self.signal = number
+
+
+class Pipe:
+    """One run over inputs."""
+
+    def __init__(
+        self,
+        dedup: Deduplicator,
+        reading: Reading,
+        output: Output,
+        out: BinaryIO,
+        progress: Callable[[int], None],
+    ) -> None:
+        self.lines = 0
+        self.failed = False
+        self.largest: list[tuple[int, int, Summary]] = []
+        self._dedup = dedup
+        self._reading = reading
+        self._output = output
+        self._out = out
+        self._progress = progress
+        self._clock = SystemClock()
+        self._interrupt = Interrupt()
+        self._json = output.format == "jsonl"
+        self._names: Counter[str] = Counter()
+        self._polled_s = 0.0
+        # Where a cluster was last seen, for inputs that tell no time.
+        self._last_seen: dict[int | None, str | int] = {}
+        self._live = False
+
+    def run(self, paths: Sequence[str]) -> int:
+        """Read all inputs and write what leaves.
+
+        Returns:
+            The number of the signal that ended it early, or 0.
+
+        Raises:
+            OSError: the output cannot be written.
+        """
+        # Decisions and counters live long and hold no cycles: look for garbage less often.
+        gc.set_threshold(50_000, 20, 100)
+        several = len(paths) > 1
+        with self._interrupt.watch():
+            for path in paths:
+                if self._interrupt.signal or self._enough():
+                    break
+                try:
+                    source = Source(path)
+                except InputError as error:
+                    self._report(error)
+                    continue
+                try:
+                    self._read(source, path, several=several)
+                finally:
+                    source.close()
+            self._finish()
+        return self._interrupt.signal
+
+    def _read(self, source: Source, path: str, *, several: bool) -> None:
+        # A path given twice is two inputs: their lines are different positions.
+        partition = Partition(path, self._names[path])
+        self._names[path] += 1
+        self._live = source.live
+        prefix = f"{path}:" if several else "line "
+        takes_fields = self._dedup.engine.takes_fields
+        decoder = Decoder(self._reading, partition, takes_fields=takes_fields)
+        try:
+            while not self._interrupt.signal and not self._enough():
+                if not source.wait(self._interrupt.fd, POLL_S):
+                    if not self._interrupt.signal:
+                        self._idle(decoder, prefix)
+                    continue
+                lines = source.read()
+                if lines is None:
+                    break
+                if self._output.limit is not None:
+                    left = self._output.limit - self.lines
+                    if left < len(lines.values):
+                        lines.values = lines.values[:left]
+                        lines.pieces = set()
+                self._handle(decoder.decode(lines, self._clock.now_us()), decoder, prefix)
+                self._progress(lines.size)
+                self._tell()
+        except InputError as error:
+            self._report(error)
+        self._handle(decoder.flush(self._clock.now_us()), decoder, prefix)
+        self._dedup.release(partition)
+
+    def _idle(self, decoder: Decoder, prefix: str) -> None:
+        """A live input is silent: what waits for more need wait no longer."""
+        if decoder.holds:
+            self._handle(decoder.flush(self._clock.now_us()), decoder, prefix)
+        self._tell()
+
+    def _enough(self) -> bool:
+        return self._output.limit is not None and self.lines >= self._output.limit
+
+    # ------------------------------------------------------------ writing
+
+    def _handle(self, events: Events, decoder: Decoder, prefix: str) -> None:
+        self.lines += events.lines
+        decisions = self._dedup.process_batch(events.batch)
+        if self._output.format is None:
+            self._json = decoder.json
+        if self._json:
+            text = self._json_lines(events, decisions)
+        elif self._output.emit == "annotate":
+            text = b"".join(map(annotated_text, events.raws, decisions))
+        else:
+            text = kept_text(events.raws, decisions)
+        if events.piece:
+            text += self._piece(events)
+        if self._output.emit == "merge" and not self._json and not self._by_time:
+            clusters = [decision.cluster for decision in decisions]
+            places = events.numbers
+            if prefix != "line ":
+                places = [f"{prefix}{number}" for number in places]  # type: ignore[misc]
+            self._last_seen.update(zip(clusters, places, strict=True))
+        self._write(text)
+
+    def _json_lines(self, events: Events, decisions: list[Decision]) -> bytes:
+        annotate = self._output.emit == "annotate"
+        chosen = [True] * len(decisions) if annotate else kept(decisions)
+        indexes = [index for index, leaves in enumerate(chosen) if leaves]
+        patterns = self._dedup.patterns([decisions[index] for index in indexes])
+        width = self._dedup.recipe.fingerprint.width
+        return b"".join(
+            event_json(
+                events.numbers[index],
+                events.raws[index],
+                events.documents[index],
+                decision_object(decisions[index], pattern, width),
+            )
+            for index, pattern in zip(indexes, patterns, strict=True)
+        )
+
+    def _piece(self, events: Events) -> bytes:
+        """A piece of a line too long to be taken: passed on, its line end still to come."""
+        if not self._json:
+            return events.piece
+        number = events.numbers[-1] + 1 if events.numbers else self.lines
+        passed = {"decision": "passed", "reason": "piece of a line too long"}
+        return event_json(number, events.piece, None, passed)
+
+    def _write(self, text: bytes) -> None:
+        if text:
+            self._out.write(text)
+            self._out.flush()
+
+    # ------------------------------------------------------------ summaries
+
+    @property
+    def _by_time(self) -> bool:
+        return self._reading.event_times or self._live
+
+    def _tell(self) -> None:
+        """Write the summaries that are due."""
+        now_s = time.monotonic()
+        if self._live and now_s - self._polled_s < POLL_S:
+            return
+        self._polled_s = now_s
+        self._write_summaries(self._dedup.due(patterns=False))
+
+    def _finish(self) -> None:
+        """Write the final summaries."""
+        self._tell()
+        if self._output.emit == "merge" or self._output.stats:
+            self._write_summaries(self._dedup.close(patterns=False))
+
+    def _write_summaries(self, summaries: Iterator[Summary] | list[Summary]) -> None:
+        parts: list[bytes] = []
+        for summary in summaries:
+            if summary.final:
+                self._rank(summary)
+            if self._output.emit == "merge":
+                parts.append(self._summary(summary))
+            if len(parts) > 1000:
+                self._write(b"".join(parts))
+                parts.clear()
+        self._write(b"".join(parts))
+
+    def _summary(self, summary: Summary) -> bytes:
+        if not self._json and summary.new_count < 2 and summary.revision == 1:
+            self._last_seen.pop(summary.cluster, None)
+            return b""
+        summary = self._with_pattern(summary)
+        if self._json:
+            return summary_json(summary, self._dedup.recipe.name)
+        place = self._last_seen.get(summary.cluster)
+        if summary.final:
+            self._last_seen.pop(summary.cluster, None)
+        if place is None:
+            zone = UTC if self._reading.event_times else None
+            until = time_text(summary.last_time_us, summary.first_time_us, zone)
+        else:
+            until = f"line {place}" if isinstance(place, int) else place
+        return summary_text(summary, until)
+
+    def _with_pattern(self, summary: Summary) -> Summary:
+        return replace(summary, pattern=self._dedup.pattern(summary))
+
+    def _rank(self, summary: Summary) -> None:
+        if not self._output.stats:
+            return
+        entry = (summary.count, -summary.cluster, summary)
+        if len(self.largest) < LARGEST:
+            heapq.heappush(self.largest, entry)
+        else:
+            heapq.heappushpop(self.largest, entry)
+
+    def _report(self, error: InputError) -> None:
+        self.failed = True
+        click.echo(f"stream-dedup: {error}", err=True, file=sys.stderr)

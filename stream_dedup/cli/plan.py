@@ -1,0 +1,68 @@
+"""``stream-dedup plan``: how many tables a width, a k and a capacity take."""
+
+from __future__ import annotations
+
+import click
+from rich.table import Table
+
+from stream_dedup.cli.show import console
+from stream_dedup.tables.planner import MEMORY, REDIS, CostModel, Plan, choose, plans
+
+SHOWN = 4
+"""Layouts shown to either side of the chosen one."""
+
+
+@click.command()
+@click.option("--k", type=click.IntRange(0, 127), default=6, show_default=True, metavar="K",
+              help="The largest distance that counts as near.")  # fmt: skip
+@click.option("--width", type=click.Choice(["32", "64", "128"]), default="64", show_default=True,
+              help="Bits of a fingerprint.")  # fmt: skip
+@click.option("--capacity", type=click.IntRange(1), default=100_000, show_default=True,
+              metavar="N", help="Fingerprints to be held.")  # fmt: skip
+@click.option("--budget", type=click.IntRange(1), default=700, show_default=True, metavar="BYTES",
+              help="Memory a fingerprint that the layout should keep to.")  # fmt: skip
+def plan(k: int, width: str, capacity: int, budget: int) -> None:
+    """Plan tables: blocks, tables, prefix bits, candidates, time and memory.
+
+    Shows the layouts around the one that would be chosen (marked *) for the index in memory and
+    for one in Redis. Times are estimates for one core; candidates are for random fingerprints.
+
+    \b
+    stream-dedup plan --k 3 --capacity 1000000
+    """
+    bits = int(width)
+    if k >= bits:
+        raise click.BadParameter(f"{k} is not below the width, {bits}", param_hint="'--k'")
+    out = console()
+    for model in (MEMORY, REDIS):
+        try:
+            chosen = choose(bits, k, capacity, model, budget)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="'--k'") from error
+        out.print(_table(list(plans(bits, k, capacity, model)), chosen, capacity, model))
+        out.print()
+
+
+def _table(found: list[Plan], chosen: Plan, capacity: int, model: CostModel) -> Table:
+    table = Table(
+        "", "blocks", "tables", "prefix bits", "candidates", "query", "insert", "bytes each",
+        "memory", title=f"{model.name}: {capacity:,} fingerprints of {chosen.layout.width} bits, "
+        f"k = {chosen.layout.k}", title_justify="left", box=None, padding=(0, 2, 0, 0),
+    )  # fmt: skip
+    for column in table.columns[1:]:
+        column.justify = "right"
+    at = next(i for i, plan in enumerate(found) if plan.layout == chosen.layout)
+    for plan in found[max(0, at - SHOWN) : at + SHOWN + 1]:
+        prefixes = sorted(set(plan.layout.prefix_bits))
+        table.add_row(
+            "*" if plan.layout == chosen.layout else "",
+            str(plan.layout.blocks),
+            str(plan.layout.tables),
+            "–".join(map(str, dict.fromkeys((prefixes[0], prefixes[-1])))),
+            f"{plan.candidates:,.1f}",
+            f"{plan.query_us:,.1f} µs",
+            f"{plan.insert_us:,.1f} µs",
+            f"{plan.bytes_each:,.0f}",
+            f"{plan.bytes_each * capacity / 1e6:,.1f} MB",
+        )
+    return table

@@ -1,0 +1,68 @@
+"""``stream-dedup recipes``: list, show and check recipes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+import tomli_w
+from rich.table import Table
+from rich.text import Text
+
+from stream_dedup.cli.options import recipe_of, set_option
+from stream_dedup.cli.show import console
+from stream_dedup.features.extractors import KERNEL_EXTRACTORS, load_extractor
+from stream_dedup.features.recipe import Recipe, load_recipe, shipped
+
+
+@click.group()
+def recipes() -> None:
+    """List, show and check recipes: everything that decides what counts as near."""
+
+
+@recipes.command("list")
+def list_recipes() -> None:
+    """List the recipes that come with stream-dedup."""
+    table = Table("name", "digest", "description", box=None, padding=(0, 2, 0, 0))
+    for name in shipped():
+        recipe = load_recipe(name)
+        table.add_row(name, recipe.digest, Text(recipe.description))
+    console().print(table)
+
+
+@recipes.command()
+@click.argument("recipe", metavar="NAME|FILE")
+@set_option
+@click.option("--all", "everything", is_flag=True, help="Defaults too.")
+def show(recipe: str, settings: tuple[str, ...], everything: bool) -> None:
+    """Show a recipe as TOML: what differs from the defaults, or everything."""
+    chosen = recipe_of(recipe, settings)
+    click.echo(f"# digest {chosen.digest}")
+    click.echo(to_toml(chosen, everything=everything), nl=False)
+
+
+@recipes.command()
+@click.argument("files", nargs=-1, required=True, metavar="NAME|FILE...")
+def check(files: tuple[str, ...]) -> None:
+    """Check recipes; the first that is wrong is named, with its key, value and remedy."""
+    for name in files:
+        recipe = load_recipe(name)
+        if recipe.features.extractor not in KERNEL_EXTRACTORS:
+            load_extractor(recipe.features.extractor, name)
+        click.echo(f"{name}: good, digest {recipe.digest}")
+
+
+def to_toml(recipe: Recipe, *, everything: bool = False) -> str:
+    """A recipe as a TOML document that gives the same recipe when it is read."""
+    document = _whole(recipe) if everything else msgspec.to_builtins(recipe)
+    return tomli_w.dumps(document)
+
+
+def _whole(value: Any) -> Any:  # noqa: ANN401 -- any part of a recipe
+    """The recipe's parts as dictionaries, defaults included."""
+    if isinstance(value, msgspec.Struct):
+        return {name: _whole(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, tuple):
+        return [_whole(part) for part in value]
+    return value

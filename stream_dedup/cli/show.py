@@ -1,0 +1,28 @@
+"""Helpers for what the commands print for people."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+
+from stream_dedup.features.patterns import readable
+
+MAX_SHOWN = 60
+"""Characters shown of a feature."""
+
+
+def console() -> Console:
+    """Standard output for tables: as wide as the terminal, or wide enough for files and pipes."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+
+
+def shown(text: bytes, limit: int = MAX_SHOWN) -> str:
+    """Bytes as one short printable piece of text."""
+    return readable(text, limit)
+
+
+def bits(fingerprint: int, width: int) -> str:
+    """A fingerprint in binary, in groups of eight."""
+    digits = f"{fingerprint:0{width}b}"
+    return " ".join(digits[start : start + 8] for start in range(0, width, 8))

@@ -1,0 +1,217 @@
+"""Why two events would merge, or would not: everything the decision rests on, side by side."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+
+from stream_dedup.clustering.linkage import Linkage
+from stream_dedup.clustering.verification import reference_jaccard
+from stream_dedup.features.patterns import Patterns
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.fingerprinter import Fingerprinter
+from stream_dedup.fingerprint.kernel import Fingerprints
+from stream_dedup.fingerprint.reference import Feature, ReferenceKernel, Taken
+from stream_dedup.fingerprint.simhash import distance, votes
+
+
+@dataclass(frozen=True)
+class Look:
+    """One event, taken apart.
+
+    Attributes:
+        text: its bytes.
+        pattern: its masked text.
+        taken: its tokens and features.
+        counted: the features whose votes count.
+        numbers: what the kernel says of it.
+    """
+
+    text: bytes
+    pattern: str
+    taken: Taken
+    counted: list[Feature]
+    numbers: Fingerprints
+
+    @property
+    def fingerprint(self) -> int:
+        """Its fingerprint."""
+        return self.numbers.fingerprint(0)
+
+    @property
+    def exact(self) -> int:
+        """Its exact hash."""
+        return self.numbers.exact[0]
+
+    @property
+    def words(self) -> int:
+        """Its features that are not placeholders."""
+        return self.numbers.words[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Bit:
+    """A bit in which two fingerprints differ.
+
+    Attributes:
+        number: 0 for the lowest.
+        left: the sum of votes on it in the left event.
+        right: in the right event.
+        left_only: (feature, vote) of features that the left event alone has.
+        right_only: of those that the right event alone has.
+    """
+
+    number: int
+    left: int
+    right: int
+    left_only: list[tuple[bytes, int]]
+    right_only: list[tuple[bytes, int]]
+
+
+class Inspector:
+    """Takes events apart as a recipe does."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self._fingerprinter = Fingerprinter(recipe)
+        self._patterns = Patterns(recipe)
+        self._kernel = ReferenceKernel(recipe)
+
+    def look(self, text: bytes) -> Look:
+        """Take one event apart."""
+        document = None
+        if self._fingerprinter.takes_fields:
+            try:
+                document = msgspec.json.decode(text)
+            except (msgspec.DecodeError, RecursionError):
+                pass  # its text is taken as it stands
+        documents = [document] if self._fingerprinter.takes_fields else None
+        taken = self._fingerprinter.take_apart(text, document, self._kernel)
+        prepared = self._fingerprinter.prepare([text], documents)
+        return Look(
+            text,
+            self._patterns.pattern(text, document),
+            taken,
+            self._kernel.counted(taken),
+            self._fingerprinter.fingerprints(prepared, full=True),
+        )
+
+    def compare(self, left: bytes, right: bytes) -> Comparison:
+        """Take two events apart and hold them against each other."""
+        return Comparison(self.recipe, self.look(left), self.look(right))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two events held against each other; the left one came first."""
+
+    recipe: Recipe
+    left: Look
+    right: Look
+
+    @cached_property
+    def distance(self) -> int:
+        """Bits in which their fingerprints differ."""
+        return distance(self.left.fingerprint, self.right.fingerprint)
+
+    @cached_property
+    def jaccard(self) -> float:
+        """Shared over all distinct features, placeholders aside."""
+        return reference_jaccard(self.left.numbers.sketches[0], self.right.numbers.sketches[0])
+
+    def features(self) -> tuple[list[Feature], list[Feature], list[Feature]]:
+        """The distinct features of both, of the left alone, of the right alone."""
+        left = {feature.low: feature for feature in self.left.taken.features}
+        right = {feature.low: feature for feature in self.right.taken.features}
+        return (
+            [feature for low, feature in left.items() if low in right],
+            [feature for low, feature in left.items() if low not in right],
+            [feature for low, feature in right.items() if low not in left],
+        )
+
+    def bits(self) -> list[Bit]:
+        """The bits that differ, with the votes that made them differ; simhash only."""
+        if self.recipe.fingerprint.kind != "simhash":
+            return []
+        width = self.recipe.fingerprint.width
+        left, right = _wide(self.left.counted), _wide(self.right.counted)
+        left_votes = votes(((value, w) for value, w, _ in left.values()), width)
+        right_votes = votes(((value, w) for value, w, _ in right.values()), width)
+        apart = self.left.fingerprint ^ self.right.fingerprint
+        return [
+            Bit(
+                number,
+                left_votes[number],
+                right_votes[number],
+                _voters(left, right, number),
+                _voters(right, left, number),
+            )
+            for number in range(width)
+            if apart >> number & 1
+        ]
+
+    @property
+    def merge(self) -> bool:
+        """Whether the right event would join the cluster of the left one, were it the only one."""
+        if not self.left.words or not self.right.words:
+            return False
+        if self.left.exact == self.right.exact:
+            return True
+        least = self.recipe.match.min_features
+        if min(self.left.words, self.right.words) < least or self.distance > self.recipe.match.k:
+            return False
+        return Linkage(self.recipe.match).admits(self.jaccard, self.distance)
+
+    def verdict(self) -> str:
+        """In one sentence, why they would merge or would not."""
+        match = self.recipe.match
+        for look, name in ((self.left, "first"), (self.right, "second")):
+            if not look.words:
+                return f"They do not merge: the {name} holds no word, so it is passed through."
+        if self.left.exact == self.right.exact:
+            return "They merge: their patterns are equal."
+        for look, name in ((self.left, "first"), (self.right, "second")):
+            if look.words < match.min_features:
+                return (
+                    f"They do not merge: the {name} has {look.words} word(s), below min_features "
+                    f"= {match.min_features}, so only an equal pattern would do."
+                )
+        if self.distance > match.k:
+            alias = (
+                ", though they are alike enough; a joined event between them could link them"
+                if match.jaccard and self.jaccard >= match.jaccard
+                else ""
+            )
+            return f"They do not merge: distance {self.distance} is beyond k = {match.k}{alias}."
+        near = f"distance {self.distance} is within k = {match.k}"
+        if not match.jaccard:
+            return f"They merge: {near}."
+        # Rounded towards the side it stands on: 0.6996 must not read as 0.70.
+        side = math.ceil if self.merge else math.floor
+        share = side(self.jaccard * 100) / 100 if self.jaccard != match.jaccard else self.jaccard
+        if self.merge:
+            return f"They merge: {near}, and Jaccard {share:.2f} reaches {match.jaccard}."
+        return f"They do not merge: {near}, but Jaccard {share:.2f} is below {match.jaccard}."
+
+
+def _wide(features: list[Feature]) -> dict[int, tuple[int, int, bytes]]:
+    """Hash → (all its bits, summed weight, text)."""
+    out: dict[int, tuple[int, int, bytes]] = {}
+    for feature in features:
+        weight = out[feature.low][1] if feature.low in out else 0
+        value = feature.high << 64 | feature.low
+        out[feature.low] = (value, weight + feature.weight, feature.text)
+    return out
+
+
+def _voters(
+    ours: dict[int, tuple[int, int, bytes]], theirs: dict[int, tuple[int, int, bytes]], bit: int
+) -> list[tuple[bytes, int]]:
+    return [
+        (text, weight if value >> bit & 1 else -weight)
+        for low, (value, weight, text) in ours.items()
+        if low not in theirs or theirs[low][1] != weight
+    ]

@@ -1,0 +1,179 @@
+"""Files and pipes: bytes in, lines in batches out.
+
+A regular file is read in large pieces; a pipe gives what it has, so that lines leave as they come.
+Gzip and Zstandard files are told by their first bytes, not by their names. Memory is bounded by
+the piece size and the longest line taken: what is longer comes in pieces.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import os
+import select
+import stat
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import BinaryIO, cast
+
+from stream_dedup.errors import InputError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+PIECE_BYTES = 512 * 1024
+"""Read at once: a few thousand lines."""
+
+MAX_LINE_BYTES = 8 << 20
+"""A longer line is passed on in pieces, undecided."""
+
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+
+
+@dataclass(slots=True)
+class Lines:
+    """Lines read together.
+
+    Attributes:
+        values: the lines' bytes, without line ends.
+        first: number of the first line, from 1.
+        pieces: indexes of values that are not whole lines: all but the last piece of a line that
+            is too long; the next value goes on in the same line.
+        tails: indexes of values that are the last piece of such a line.
+        size: bytes read from the input so far, compressed as they are there.
+    """
+
+    values: list[bytes]
+    first: int
+    pieces: set[int] = field(default_factory=set)
+    tails: set[int] = field(default_factory=set)
+    size: int = 0
+
+
+class Source:
+    """One input, read line by line.
+
+    Args:
+        path: a file's path; ``-`` for standard input.
+
+    Raises:
+        InputError: it cannot be opened.
+    """
+
+    def __init__(self, path: str, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+        self.name = "standard input" if path == "-" else path
+        self._max_line_bytes = max_line_bytes
+        try:
+            self._raw = sys.stdin.buffer.raw if path == "-" else open(path, "rb", buffering=0)  # noqa: SIM115, PTH123 -- closed by close()
+            mode = os.fstat(self._raw.fileno()).st_mode
+            if stat.S_ISDIR(mode):
+                raise IsADirectoryError(21, "is a directory")
+            self._regular = stat.S_ISREG(mode)
+            self.total = os.fstat(self._raw.fileno()).st_size if self._regular else None
+            self._file = self._decompressed(path)
+        except OSError as error:
+            raise self._failed("opened", error) from error
+        self._left = b""
+        self._next = 1
+        self._long = False
+        self._ended = False
+
+    @property
+    def live(self) -> bool:
+        """Whether lines may come while one waits: a pipe or terminal, not a file."""
+        return not self._regular
+
+    def wait(self, wakeup_fd: int, timeout_s: float | None) -> bool:
+        """Wait until the input has something, `wakeup_fd` has, or time is up.
+
+        Returns:
+            Whether the input has something (or has ended).
+        """
+        if not self.live:
+            return True
+        ready, _, _ = select.select([self._raw.fileno(), wakeup_fd], [], [], timeout_s)
+        return self._raw.fileno() in ready
+
+    def read(self) -> Lines | None:
+        """The lines that are there; None at the end. Blocks while there are none.
+
+        Raises:
+            InputError: the input cannot be read on.
+        """
+        while not self._ended:
+            try:
+                piece = self._read_piece()
+            except (OSError, EOFError, zlib.error, zstd.ZstdError) as error:
+                self._ended = True
+                raise self._failed("read", error) from error
+            if not piece:
+                self._ended = True
+                if not self._left and not self._long:
+                    return None
+                return self._lines([self._left], whole=True)
+            lines = (self._left + piece).split(b"\n") if self._left else piece.split(b"\n")
+            self._left = lines.pop()
+            if len(self._left) > self._max_line_bytes:
+                lines.append(self._left)
+                self._left = b""
+                return self._lines(lines, whole=False)
+            if lines:
+                return self._lines(lines, whole=True)
+        return None
+
+    def close(self) -> None:
+        """Close the file; standard input stays open."""
+        if self._raw is not sys.stdin.buffer.raw:
+            self._file.close()
+            self._raw.close()
+
+    def _read_piece(self) -> bytes:
+        if self._file is self._raw:
+            return os.read(self._raw.fileno(), PIECE_BYTES)
+        return self._file.read(PIECE_BYTES)
+
+    def _lines(self, values: list[bytes], *, whole: bool) -> Lines:
+        lines = Lines(values, self._next)
+        if self._long:
+            lines.tails.add(0)
+        self._next += len(values)
+        if not whole:
+            lines.pieces.add(len(values) - 1)
+            self._next -= 1
+            if self._long and len(values) == 1:
+                lines.tails.clear()
+        self._long = not whole
+        lines.size = self._raw.tell() if self._regular else 0
+        return lines
+
+    def _decompressed(self, path: str) -> BinaryIO:
+        raw = cast("BinaryIO", self._raw)
+        if path == "-" or not self._regular:
+            return raw
+        head = os.pread(self._raw.fileno(), 4, 0)
+        if head.startswith(_GZIP):
+            return cast("BinaryIO", gzip.GzipFile(fileobj=raw, mode="rb"))
+        if head == _ZSTD:
+            return cast("BinaryIO", zstd.ZstdFile(raw, "rb"))
+        return raw
+
+    def _failed(self, what: str, error: Exception) -> InputError:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return InputError(f"{self.name}: cannot be {what}: {reason}")
+
+
+def expand(paths: Sequence[str]) -> Iterator[str]:
+    """The paths, with patterns that the shell left (``'logs/*.gz'``) replaced by what they match.
+
+    A pattern that matches nothing stays, to be reported as a file that is not there.
+    """
+    for path in paths:
+        if path != "-" and not os.path.lexists(path) and glob.has_magic(path):
+            yield from sorted(glob.glob(path, recursive=True)) or [path]
+        else:
+            yield path

@@ -1,0 +1,17 @@
+"""Annotate: every event leaves, with what was decided of it."""
+
+from __future__ import annotations
+
+from stream_dedup.model import Decision
+
+
+def annotated_text(raw: bytes, decision: Decision) -> bytes:
+    """An event as text: decision, cluster and distance before it, parted by tabs."""
+    if decision.cluster is None:
+        return b"%b\t-\t-\t%b\n" % (decision.kind.value.encode(), raw)
+    return b"%b\t%016x\t%d\t%b\n" % (
+        decision.kind.value.encode(),
+        decision.cluster,
+        decision.distance,
+        raw,
+    )
