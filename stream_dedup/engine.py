@@ -11,7 +11,7 @@ dictionary look-up.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
@@ -23,6 +23,7 @@ from stream_dedup.clustering.windows import Windows
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import Recipe, load_recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
+from stream_dedup.fingerprint.hashing import hash_sequence
 from stream_dedup.index.base import Index, IndexSize, Ownership, Query, Record, Resolution, Tally
 from stream_dedup.index.memory import Limits, MemoryIndex
 from stream_dedup.index.near_cache import Key, Known, NearCache
@@ -34,7 +35,8 @@ NEAR_CACHE_SIZE = 200_000
 CLAIM_BATCH = 1_000
 """Summaries claimed at once."""
 
-NO_WORDS = Decision(Kind.PASSED, reason="nothing to fingerprint")
+NOTHING = Decision(Kind.PASSED, reason="nothing to fingerprint")
+"""Decided of an event without any token: an empty line, or delimiters only."""
 
 T = TypeVar("T")
 
@@ -90,11 +92,12 @@ class Engine:
         self._windows = windows
         self.clock = clock
         self._fingerprinter = Fingerprinter(recipe)
+        self.exact_of_nothing, _ = hash_sequence([], recipe.fingerprint.seed)
         self._patterns = Patterns(recipe)
         self._pattern_of: dict[int, str] = {}
         self._near = NearCache(windows, near_cache_size, summaries.samples)
         self._owned: dict[Partition, Ownership] = {}
-        self._passed: dict[str, Decision] = {NO_WORDS.reason: NO_WORDS}
+        self._passed: dict[str, Decision] = {NOTHING.reason: NOTHING}
 
     @property
     def takes_fields(self) -> bool:
@@ -112,23 +115,33 @@ class Engine:
             todo = [index for index in todo if index not in batch.passed]
             for index, reason in batch.passed.items():
                 work.decisions[index] = self._pass(reason)
-        while True:
-            await work.decide(todo)
-            closed = await self._record(batch, work, now_us)
-            if not closed:
-                break
-            for cluster in closed:
-                self._near.forget(cluster)
-            todo = work.undo(closed)
+        try:
+            while True:
+                await work.decide(todo)
+                closed = await self._record(batch, work, now_us)
+                if not closed:
+                    break
+                self._forget(closed)
+                todo = work.undo(closed)
+        except BaseException:
+            # Tried again, its events are asked for again: a cluster's first must be its first.
+            self._forget(known.cluster for known in work.touched)
+            raise
+        finally:
+            for known in work.touched:
+                known.tally = None
         self._count(batch, work)
         return work.decisions
+
+    def _forget(self, clusters: Iterable[int]) -> None:
+        for cluster in clusters:
+            self._near.forget(cluster)
 
     async def _record(self, batch: Batch, work: _Work, now_us: int) -> frozenset[int]:
         owned = self._owned.get(batch.partition)
         if owned is None:
             owned = await self.index.claim_partition(batch.partition, None, now_us)
             self._owned[batch.partition] = owned
-        tallies = [known.tally for known in work.touched if known.tally is not None]
         last = batch.offsets[-1]
         record = Record(
             partition=batch.partition,
@@ -137,13 +150,9 @@ class Engine:
             last_offset=last,
             committed=last + 1,
             last_us=max(work.times) if batch.times_us else now_us,
-            tallies=tallies,
+            tallies=work.tallies,
         )
-        closed = await self.index.record(record, now_us)
-        if not closed:
-            for known in work.touched:
-                known.tally = None
-        return closed
+        return await self.index.record(record, now_us)
 
     async def release(self, partition: Partition) -> None:
         """A partition was read to its end."""
@@ -174,7 +183,7 @@ class Engine:
             known.update(
                 (cluster, self.pattern(value))
                 for cluster, value in zip(missing, values, strict=True)
-                if value is not None
+                if value  # empty: opened, but nothing recorded yet
             )
         return {cluster: known[cluster] for cluster in clusters if cluster in known}
 
@@ -196,7 +205,7 @@ class Engine:
 
     def _count(self, batch: Batch, work: _Work) -> None:
         counts = self.counts
-        reasons = list(batch.passed.values()) + [NO_WORDS.reason] * work.wordless
+        reasons = list(batch.passed.values()) + [NOTHING.reason] * work.empty
         for reason in reasons:
             counts.passed[reason] = counts.passed.get(reason, 0) + 1
         counts.events += len(batch.values)
@@ -214,7 +223,6 @@ class _Work:
         fingerprinter = engine._fingerprinter  # noqa: SLF001 -- the engine's own helper
         self._prepared = fingerprinter.prepare(batch.values, batch.documents)
         exact = fingerprinter.fingerprints(self._prepared, full=False)
-        self._words = exact.words
         self._exact = exact.exact
         self.keys: Sequence[Key] = (
             [(g, e) if g else e for g, e in zip(batch.groups, exact.exact, strict=True)]
@@ -222,10 +230,11 @@ class _Work:
             else exact.exact
         )
         self.times = self._clamped()
-        self.decisions: list[Decision] = [NO_WORDS] * len(batch.values)
+        self.decisions: list[Decision] = [NOTHING] * len(batch.values)
         self.touched: list[Known] = []
+        self.tallies: list[Tally] = []  # kept apart: what is forgotten meanwhile still counts
         self.opened = 0
-        self.wordless = 0
+        self.empty = 0
 
     def _clamped(self) -> Sequence[int]:
         times = self._batch.times_us
@@ -253,7 +262,7 @@ class _Work:
         """
         near_cache = self._engine._near  # noqa: SLF001
         recent = near_cache.recent
-        keys, times, decisions, touched = self.keys, self.times, self.decisions, self.touched
+        keys, times, decisions = self.keys, self.times, self.decisions
         windows = self._engine._windows  # noqa: SLF001
         asked: dict[int, int] = {}
         asking: dict[Key, int] = {}  # key → the event that asks
@@ -270,8 +279,7 @@ class _Work:
                 decisions[index] = near.decision
                 tally = known.tally
                 if tally is None:
-                    known.tally = tally = Tally(known.cluster, 0, time_us, time_us)
-                    touched.append(known)
+                    tally = self._tally(known, time_us)
                 tally.count += 1
                 if time_us > tally.last_us:
                     tally.last_us = time_us
@@ -283,8 +291,8 @@ class _Work:
                     known.samples -= 1
                     tally.samples.append(self._batch.values[index])
                 continue
-            if not self._words[index]:
-                self.wordless += 1  # decided as it stands: NO_WORDS
+            if self._exact[index] == self._engine.exact_of_nothing:
+                self.empty += 1  # decided as it stands
                 continue
             first = asking.get(key)
             if first is not None and windows.live(times[first], asked[first], time_us):
@@ -328,8 +336,7 @@ class _Work:
         value = self._batch.values[index]
         tally = known.tally
         if tally is None:
-            known.tally = tally = Tally(answer.cluster, 0, query.first_us, query.first_us)
-            self.touched.append(known)
+            tally = self._tally(known, query.first_us)
         tally.count += 1
         tally.first_us = min(tally.first_us, query.first_us)
         tally.last_us = max(tally.last_us, query.first_us)
@@ -343,9 +350,15 @@ class _Work:
                 known.samples -= 1
                 tally.samples.append(value)
 
+    def _tally(self, known: Known, time_us: int) -> Tally:
+        known.tally = tally = Tally(known.cluster, 0, time_us, time_us)
+        self.touched.append(known)
+        self.tallies.append(tally)
+        return tally
+
     def undo(self, closed: frozenset[int]) -> list[int]:
         """Take back what was decided for clusters that are closed; the indexes of their events."""
-        self.touched = [known for known in self.touched if known.cluster not in closed]
+        self.tallies = [tally for tally in self.tallies if tally.cluster not in closed]
         undone = [i for i, d in enumerate(self.decisions) if d.cluster in closed]
         self.opened -= sum(self.decisions[i].kind is Kind.NEW for i in undone)
         return undone
@@ -510,9 +523,12 @@ class Deduplicator:
             if isinstance(value, bytes):
                 text = value
             elif isinstance(value, str):
-                text = value.encode("utf-8", "surrogateescape")
+                text = _encoded(value)
             else:
-                text, document = msgspec.json.encode(value), value
+                try:
+                    text, document = msgspec.json.encode(value), value
+                except UnicodeEncodeError:
+                    text = _encoded(str(value))
             if takes_fields and document is None:
                 try:
                     document = msgspec.json.decode(text)
@@ -521,6 +537,13 @@ class Deduplicator:
             texts.append(text)
             documents.append(document)
         return texts, documents if takes_fields else None, passed
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # a lone half of a surrogate pair, as JSON can hold
+        return text.encode("utf-8", "surrogatepass")
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

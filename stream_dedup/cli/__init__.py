@@ -1,0 +1,1 @@
+"""The command ``stream-dedup``, a file a command."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
@@ -15,11 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dedup.cli.options import Duration, recipe_of, recipe_option, set_option
-from stream_dedup.cli.pipe import Output, Pipe
+from stream_dedup.cli.pipe import POLL_S, Output, Pipe
+from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.connectors.codec import Decoder, Reading
-from stream_dedup.connectors.files import expand
+from stream_dedup.connectors.files import expand, is_live
 from stream_dedup.engine import Deduplicator
 from stream_dedup.errors import InputError
 from stream_dedup.index.memory import Limits
@@ -140,14 +141,19 @@ def dedup(ctx: click.Context, files: tuple[str, ...], **options: Any) -> None:  
     output = Output(
         options["emit"], options["output_format"], options["stats"], options["limit"]
     )
+    paths = list(expand(files)) or ["-"]
     every_us = options["summary_every"] if output.emit == "merge" else None
     deduplicator = Deduplicator(
         recipe_of(options["recipe"], options["settings"]),
-        windows=Windows(idle_us=options["idle"], max_age_us=options["max_age"]),
+        windows=Windows(
+            idle_us=options["idle"],
+            max_age_us=options["max_age"],
+            # While a pipe is silent time goes on; while a file waits for a slow reader it does not.
+            quiet_after_us=round(POLL_S * US_PER_S) if is_live(paths) else FOREVER_US,
+        ),
         summaries=Summaries(every_us=every_us),
         limits=Limits(max_clusters=options["max_clusters"]),
     )
-    paths = list(expand(files)) or ["-"]
     with _progress(paths, quiet=options["quiet"]) as advance:
         pipe = Pipe(deduplicator, reading, output, sys.stdout.buffer, advance)
         signal = pipe.run(paths)
@@ -159,7 +165,8 @@ def dedup(ctx: click.Context, files: tuple[str, ...], **options: Any) -> None:  
 @contextmanager
 def _progress(paths: list[str], *, quiet: bool) -> Iterator[Callable[[int], None]]:
     """A bar over the bytes of files, where a person looks on and the output goes elsewhere."""
-    sizes = [Path(path).stat().st_size for path in paths if Path(path).is_file()]
+    # Not pathlib's: its is_file raises where a name is too long.
+    sizes = [os.path.getsize(path) for path in paths if os.path.isfile(path)]  # noqa: PTH113, PTH202
     shown = sys.stderr.isatty() and not sys.stdout.isatty() and len(sizes) == len(paths)
     if quiet or not shown:
         yield lambda _: None
@@ -167,21 +174,13 @@ def _progress(paths: list[str], *, quiet: bool) -> Iterator[Callable[[int], None
     columns = (TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("reading", total=sum(sizes))
-        done = last = 0
-
-        def advance(size: int) -> None:
-            nonlocal done, last
-            if size < last:  # the next file
-                done += last
-            last = size
-            progress.update(task, completed=done + size)
-
-        yield advance
+        yield lambda size: progress.advance(task, size)
 
 
 def _print_stats(pipe: Pipe, deduplicator: Deduplicator) -> None:
     counts, size = deduplicator.counts, deduplicator.size()
-    console = Console(stderr=True, highlight=False)
+    width = None if sys.stderr.isatty() else 120
+    console = Console(stderr=True, highlight=False, width=width)
     grid = Table.grid(padding=(0, 2))
     grid.add_column()
     grid.add_column(justify="right")

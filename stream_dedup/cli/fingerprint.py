@@ -14,6 +14,7 @@ from stream_dedup.cli.options import recipe_of, recipe_option, set_option
 from stream_dedup.cli.show import bits, console, shown
 from stream_dedup.clustering.comparison import Inspector, Look
 from stream_dedup.connectors.files import MAX_LINE_BYTES
+from stream_dedup.errors import InputError
 
 
 @click.command()
@@ -45,6 +46,8 @@ def fingerprint(
 
 
 def _standard_input() -> Iterator[bytes]:
+    if sys.stdin is None:
+        raise InputError("standard input: is closed; give LINEs, or something to read")
     while line := sys.stdin.buffer.readline(MAX_LINE_BYTES):
         yield line.rstrip(b"\n")
 

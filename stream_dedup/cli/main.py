@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import click
 
@@ -21,7 +22,23 @@ EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _ReaderGone(Exception):  # noqa: N818 -- named for what it says
+    """The reader of the output went away. Click makes exit code 1 of the system's own error."""
+
+
+class _Group(click.Group):
+    """The group; tells `main` when nobody reads on."""
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 -- as click has it
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise _ReaderGone from error
+
+
+@click.group(
+    cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, prog_name="stream-dedup")
 def cli() -> None:
     """Merge near-duplicate log lines and events as they stream by.
@@ -42,6 +59,13 @@ for command in (dedup, explain, fingerprint, plan, recipes):
 
 def main() -> None:
     """Run the command, and exit with its code."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 -- to the end
+    if sys.stdout is None:
+        click.echo("stream-dedup: standard output is closed; send it to a file or pipe", err=True)
+        sys.exit(EXIT_FAILED)
+    # A terminal of another encoding gets escapes, not an error.
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Abort:
@@ -52,7 +76,7 @@ def main() -> None:
     except StreamDedupError as error:
         click.echo(f"stream-dedup: {error}", err=True)
         code = EXIT_USAGE if isinstance(error, RecipeError) else EXIT_FAILED
-    except BrokenPipeError:
+    except _ReaderGone:
         code = EXIT_BROKEN_PIPE
     except OSError as error:
         click.echo(f"stream-dedup: cannot write the output: {error.strerror}", err=True)

@@ -15,7 +15,7 @@ from stream_dedup.features.recipe import Recipe, load_recipe, replace
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[int | None]):
     """A duration such as ``90s``, ``5m`` or ``1h``; ``off`` for none. In microseconds."""
 
     name = "duration"
@@ -24,7 +24,10 @@ class Duration(click.ParamType):
         self._off = off
 
     def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+        self,
+        value: Any,  # noqa: ANN401 -- as click hands it
+        param: click.Parameter | None,
+        ctx: click.Context | None,
     ) -> int | None:
         if not isinstance(value, str):
             number: int | None = value
@@ -32,9 +35,10 @@ class Duration(click.ParamType):
         if value == "off":
             return self._off
         match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", value)
-        if match is None or not float(match[1]):
+        length_us = float(match[1]) * _UNITS[match[2]] * US_PER_S if match else 0.0
+        if length_us < 1:
             self.fail(f"{value!r} is no duration; write 90s, 5m, 1h, 2d or off", param, ctx)
-        return min(FOREVER_US, round(float(match[1]) * _UNITS[match[2]] * US_PER_S))
+        return FOREVER_US if length_us >= FOREVER_US else round(length_us)
 
 
 recipe_option = click.option(

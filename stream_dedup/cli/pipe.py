@@ -21,13 +21,13 @@ import click
 from stream_dedup.clock import SystemClock
 from stream_dedup.connectors.codec import Decoder, Events, Reading
 from stream_dedup.connectors.files import Source
-from stream_dedup.emit.annotate import annotated_text
+from stream_dedup.emit.annotate import PASSED, annotated_text
 from stream_dedup.emit.drop import kept, kept_text
 from stream_dedup.emit.merge import summary_text, time_text
 from stream_dedup.emit.shape import decision_object, event_json, summary_json
 from stream_dedup.engine import Deduplicator
 from stream_dedup.errors import InputError
-from stream_dedup.model import Decision, Partition, Summary
+from stream_dedup.model import Decision, Kind, Partition, Summary
 
 LARGEST = 10
 """Clusters listed in the statistics."""
@@ -35,6 +35,9 @@ LARGEST = 10
 POLL_S = 0.5
 """While a live input is silent, so often it is looked whether a summary is due; also how long
 an event of several lines waits for its next line."""
+
+
+PIECE = Decision(Kind.PASSED, reason="piece of a line too long")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,7 @@ class Pipe:
         prefix = f"{path}:" if several else "line "
         takes_fields = self._dedup.engine.takes_fields
         decoder = Decoder(self._reading, partition, takes_fields=takes_fields)
+        size = 0
         try:
             while not self._interrupt.signal and not self._enough():
                 if not source.wait(self._interrupt.fd, POLL_S):
@@ -168,8 +172,12 @@ class Pipe:
                         lines.values = lines.values[:left]
                         lines.pieces = set()
                 self._handle(decoder.decode(lines, self._clock.now_us()), decoder, prefix)
-                self._progress(lines.size)
+                self._progress(lines.size - size)
+                size = lines.size
                 self._tell()
+            rest = source.rest() if self._interrupt.signal else None
+            if rest is not None:
+                self._handle(decoder.decode(rest, self._clock.now_us()), decoder, prefix)
         except InputError as error:
             self._report(error)
         self._handle(decoder.flush(self._clock.now_us()), decoder, prefix)
@@ -195,6 +203,8 @@ class Pipe:
             text = self._json_lines(events, decisions)
         elif self._output.emit == "annotate":
             text = b"".join(map(annotated_text, events.raws, decisions))
+            if events.goes_on and decisions:
+                text = text.removeprefix(PASSED)
         else:
             text = kept_text(events.raws, decisions)
         if events.piece:
@@ -225,11 +235,13 @@ class Pipe:
 
     def _piece(self, events: Events) -> bytes:
         """A piece of a line too long to be taken: passed on, its line end still to come."""
-        if not self._json:
-            return events.piece
-        number = events.numbers[-1] + 1 if events.numbers else self.lines
-        passed = {"decision": "passed", "reason": "piece of a line too long"}
-        return event_json(number, events.piece, None, passed)
+        if self._json:
+            passed = decision_object(PIECE, None, self._dedup.recipe.fingerprint.width)
+            return event_json(events.piece_number, events.piece, None, passed)
+        begins = not events.goes_on or bool(events.raws)
+        if self._output.emit == "annotate" and begins:
+            return PASSED + events.piece
+        return events.piece
 
     def _write(self, text: bytes) -> None:
         if text:

@@ -1,0 +1,1 @@
+"""Clustering: which events belong together, and for how long. Pure logic."""

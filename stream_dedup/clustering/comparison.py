@@ -156,7 +156,7 @@ class Comparison:
     @property
     def merge(self) -> bool:
         """Whether the right event would join the cluster of the left one, were it the only one."""
-        if not self.left.words or not self.right.words:
+        if not self.left.taken.tokens or not self.right.taken.tokens:
             return False
         if self.left.exact == self.right.exact:
             return True
@@ -169,11 +169,14 @@ class Comparison:
         """In one sentence, why they would merge or would not."""
         match = self.recipe.match
         for look, name in ((self.left, "first"), (self.right, "second")):
-            if not look.words:
-                return f"They do not merge: the {name} holds no word, so it is passed through."
+            if not look.taken.tokens:
+                return f"They do not merge: the {name} is empty, so it is passed through."
         if self.left.exact == self.right.exact:
-            return "They merge: their patterns are equal."
+            what = "patterns" if self.left.words else "texts"
+            return f"They merge: their {what} are equal."
         for look, name in ((self.left, "first"), (self.right, "second")):
+            if not look.words:
+                return f"They do not merge: the {name} has no word, so only the same text would do."
             if look.words < match.min_features:
                 return (
                     f"They do not merge: the {name} has {look.words} word(s), below min_features "

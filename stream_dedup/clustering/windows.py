@@ -63,7 +63,7 @@ class StreamTime:
         self._windows = windows
         self._heads: dict[Partition, tuple[int, int]] = {}
         self._value_us: int | None = None
-        self._seen_us = 0
+        self._seen_us: int | None = None
 
     @property
     def value_us(self) -> int | None:
@@ -89,9 +89,10 @@ class StreamTime:
             self._forward(min(active))
         elif self._value_us is not None or self._heads:
             # All are quiet: the clock's progress since it was last looked at.
-            heads = [head for head, _ in self._heads.values()]
-            latest = max([*heads, self._value_us or 0])
-            self._forward(max(latest, (self._value_us or latest) + max(0, now_us - self._seen_us)))
+            if self._value_us is not None and self._seen_us is not None:
+                self._forward(self._value_us + max(0, now_us - self._seen_us))
+            for head, _ in self._heads.values():
+                self._forward(head)
         self._seen_us = now_us
         return self._value_us
 

@@ -80,6 +80,9 @@ class Events:
         lines: lines read for them.
         piece: bytes that follow the events: the beginning, or a middle piece, of a line too long
             to be taken; written on as they are, it is counted with its last piece.
+        piece_number: number of the line that `piece` belongs to.
+        goes_on: whether the first event, or without events `piece`, goes on in a line whose
+            beginning was an earlier `piece`.
     """
 
     batch: Batch
@@ -88,6 +91,8 @@ class Events:
     documents: list[dict[str, Any] | None]
     lines: int
     piece: bytes = b""
+    piece_number: int = 0
+    goes_on: bool = False
 
 
 @dataclass(slots=True)
@@ -147,16 +152,19 @@ class Decoder:
         values = lines.values
         piece = values.pop() if lines.pieces else b""
         numbers: Sequence[int] = range(lines.first, lines.first + len(values))
-        count = len(values) + bool(lines.pieces and not lines.tails)
+        count = len(values)
         too_long = {0} if lines.tails and values else set()
-        if self._json is None and values:
-            first = next((value for value in values if value.strip()), None)
-            self._json = first is not None and self._object(first) is not None
+        if self._json is None:
+            whole = values[1:] if too_long else values
+            first = next((value for value in whole if value.strip()), None)
+            self._json = None if first is None else self._object(first) is not None
         if self._start is not None:
             values, numbers = self._joined(values, numbers, flush=bool(too_long or piece))
         events = self._events(values, numbers, too_long, now_us)
         events.lines = count
         events.piece = piece
+        events.piece_number = lines.first + count
+        events.goes_on = lines.goes_on
         return events
 
     def flush(self, now_us: int) -> Events:
@@ -309,7 +317,7 @@ class Decoder:
         if match is None:
             return ""
         found = {
-            name: None if value is None else value.decode("utf-8", "replace")
+            name.decode(): None if value is None else value.decode("utf-8", "replace")
             for name, value in match.groupdict().items()
         }
         return self._group_text(list(found), tuple(found.values()))
@@ -341,3 +349,5 @@ def _compiled(pattern: str, name: str) -> re2._Regexp | None:
     except re2.error as error:
         reason = error.args[0].decode() if isinstance(error.args[0], bytes) else error
         raise InputError(f"{name} {pattern!r} is not RE2 syntax: {reason}") from error
+    except UnicodeEncodeError as error:
+        raise InputError(f"{name} {pattern!r} is not UTF-8; type it in a UTF-8 terminal") from error

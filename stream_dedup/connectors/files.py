@@ -16,6 +16,8 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from errno import EBADF
+from io import FileIO
 from typing import BinaryIO, cast
 
 from stream_dedup.errors import InputError
@@ -45,6 +47,7 @@ class Lines:
         pieces: indexes of values that are not whole lines: all but the last piece of a line that
             is too long; the next value goes on in the same line.
         tails: indexes of values that are the last piece of such a line.
+        goes_on: whether the first value goes on in a line whose beginning was given before.
         size: bytes read from the input so far, compressed as they are there.
     """
 
@@ -52,6 +55,7 @@ class Lines:
     first: int
     pieces: set[int] = field(default_factory=set)
     tails: set[int] = field(default_factory=set)
+    goes_on: bool = False
     size: int = 0
 
 
@@ -69,7 +73,7 @@ class Source:
         self.name = "standard input" if path == "-" else path
         self._max_line_bytes = max_line_bytes
         try:
-            self._raw = sys.stdin.buffer.raw if path == "-" else open(path, "rb", buffering=0)  # noqa: SIM115, PTH123 -- closed by close()
+            self._raw = _standard_input() if path == "-" else open(path, "rb", buffering=0)  # noqa: SIM115, PTH123 -- closed by close()
             mode = os.fstat(self._raw.fileno()).st_mode
             if stat.S_ISDIR(mode):
                 raise IsADirectoryError(21, "is a directory")
@@ -77,11 +81,16 @@ class Source:
             self.total = os.fstat(self._raw.fileno()).st_size if self._regular else None
             self._file = self._decompressed(path)
         except OSError as error:
+            if path != "-" and hasattr(self, "_raw"):
+                self._raw.close()
             raise self._failed("opened", error) from error
-        self._left = b""
+        self._keep_open = path == "-"
+        self._left: list[bytes] = []  # what was read of a line whose end has not come
+        self._left_bytes = 0
         self._next = 1
         self._long = False
         self._ended = False
+        self._error: Exception | None = None
 
     @property
     def live(self) -> bool:
@@ -100,45 +109,77 @@ class Source:
         return self._raw.fileno() in ready
 
     def read(self) -> Lines | None:
-        """The lines that are there; None at the end. Blocks while there are none.
+        """The lines that are there; None at the end. Blocks while there is nothing to read.
+
+        A live input may give no line yet, only the beginning of one.
 
         Raises:
-            InputError: the input cannot be read on.
+            InputError: the input cannot be read on; all that could be read was given before.
         """
         while not self._ended:
-            try:
-                piece = self._read_piece()
-            except (OSError, EOFError, zlib.error, zstd.ZstdError) as error:
-                self._ended = True
-                raise self._failed("read", error) from error
+            piece = self._read_piece()
             if not piece:
                 self._ended = True
-                if not self._left and not self._long:
-                    return None
-                return self._lines([self._left], whole=True)
-            lines = (self._left + piece).split(b"\n") if self._left else piece.split(b"\n")
-            self._left = lines.pop()
-            if len(self._left) > self._max_line_bytes:
-                lines.append(self._left)
-                self._left = b""
+                rest = self.rest()
+                if rest is not None:
+                    return rest
+                break
+            lines = piece.split(b"\n")
+            if self._left and len(lines) > 1:
+                lines[0] = b"".join((*self._left, lines[0]))
+                self._left.clear()
+                self._left_bytes = 0
+            last = lines.pop()
+            if last:
+                self._left.append(last)
+                self._left_bytes += len(last)
+            if self._left_bytes > self._max_line_bytes:
+                lines.append(self._take_left())
                 return self._lines(lines, whole=False)
             if lines:
                 return self._lines(lines, whole=True)
+            if self.live:
+                return Lines([], self._next)  # to read on would be to wait
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise self._failed("read", error) from error
         return None
+
+    def rest(self) -> Lines | None:
+        """What was read of a line whose end has not come, if anything was."""
+        if not self._left and not self._long:
+            return None
+        return self._lines([self._take_left()], whole=True)
 
     def close(self) -> None:
         """Close the file; standard input stays open."""
-        if self._raw is not sys.stdin.buffer.raw:
+        if not self._keep_open:
             self._file.close()
             self._raw.close()
 
+    def _take_left(self) -> bytes:
+        left = b"".join(self._left)
+        self._left.clear()
+        self._left_bytes = 0
+        return left
+
     def _read_piece(self) -> bytes:
-        if self._file is self._raw:
-            return os.read(self._raw.fileno(), PIECE_BYTES)
-        return self._file.read(PIECE_BYTES)
+        """The next bytes; none at the end, or once the input cannot be read on."""
+        parts: list[bytes] = []
+        room = PIECE_BYTES
+        try:
+            if self._file is self._raw:
+                return os.read(self._raw.fileno(), room)
+            # One decompressed read after the other: what was read before an error is kept.
+            while room and (part := self._file.read1(room)):  # type: ignore[attr-defined]
+                parts.append(part)
+                room -= len(part)
+        except (OSError, EOFError, zlib.error, zstd.ZstdError) as error:
+            self._error = error
+        return b"".join(parts)
 
     def _lines(self, values: list[bytes], *, whole: bool) -> Lines:
-        lines = Lines(values, self._next)
+        lines = Lines(values, self._next, goes_on=self._long)
         if self._long:
             lines.tails.add(0)
         self._next += len(values)
@@ -167,6 +208,24 @@ class Source:
         return InputError(f"{self.name}: cannot be {what}: {reason}")
 
 
+def _standard_input() -> FileIO:
+    if sys.stdin is None:
+        raise OSError(EBADF, "it is closed; give a file, or something to read")
+    return cast("FileIO", sys.stdin.buffer.raw)  # type: ignore[union-attr]
+
+
+def is_live(paths: Sequence[str]) -> bool:
+    """Whether lines may come of one of them while one waits: whether one is no regular file."""
+    for path in paths:
+        try:
+            status = os.fstat(_standard_input().fileno()) if path == "-" else os.stat(path)  # noqa: PTH116
+        except OSError:
+            continue  # to be reported when it is opened
+        if not stat.S_ISREG(status.st_mode):
+            return True
+    return False
+
+
 def expand(paths: Sequence[str]) -> Iterator[str]:
     """The paths, with patterns that the shell left (``'logs/*.gz'``) replaced by what they match.
 
@@ -174,6 +233,6 @@ def expand(paths: Sequence[str]) -> Iterator[str]:
     """
     for path in paths:
         if path != "-" and not os.path.lexists(path) and glob.has_magic(path):
-            yield from sorted(glob.glob(path, recursive=True)) or [path]
+            yield from sorted(glob.glob(path, recursive=True)) or [path]  # noqa: PTH207 -- "**" and "~" as the shell has them
         else:
             yield path

@@ -3,15 +3,15 @@
 A format is written as for `datetime.strptime` (``%d/%b/%Y:%H:%M:%S %z``) or named: ``iso`` (ISO
 8601), ``syslog`` (``Nov 21 08:43:00``), ``epoch`` (seconds, milli-, micro- or nanoseconds since
 1970, told by their size). It is turned into one pattern of bounded length, looked for in the
-first bytes of each line. Times without a zone are taken as UTC; without a year, as the latest
-year that does not put them in the future.
+first bytes of each line, not in the middle of a number. Times without a zone are taken as UTC;
+without a year, or a date, as the latest that does not put them in the future.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from types import MappingProxyType
 
 from stream_dedup.clock import US_PER_S
@@ -19,6 +19,14 @@ from stream_dedup.errors import InputError
 
 SEARCHED_BYTES = 512
 """A line's time stands in its first bytes."""
+
+_1970 = datetime(1970, 1, 1, tzinfo=UTC)
+
+_AHEAD = timedelta(days=1)
+"""A time without a year may lie so far in the future: clocks and zones differ."""
+
+_AHEAD_TODAY = timedelta(minutes=10)
+"""A time without a date may: more, and it is yesterday's."""
 
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 _DIRECTIVES: Mapping[str, str] = MappingProxyType(
@@ -55,9 +63,12 @@ _NAMED: Mapping[str, str] = MappingProxyType(
             r"(?P<b>[A-Z][a-z]{2}) (?P<d>[ 0-3]?[0-9]) (?P<H>[0-2][0-9]):(?P<M>[0-5][0-9])"
             r":(?P<S>[0-6][0-9])"
         ),
-        "epoch": r"(?P<s>[0-9]{9,19}(?:\.[0-9]{1,9})?)",
+        "epoch": r"(?P<s>[0-9]{9,19}(?:\.[0-9]{1,9})?)(?![0-9])",
     }
 )
+
+
+_NOT_IN_A_NUMBER = r"(?<![0-9](?=[0-9]))"
 
 
 class TimeFormat:
@@ -68,7 +79,8 @@ class TimeFormat:
     """
 
     def __init__(self, text: str) -> None:
-        self._pattern = re.compile(_NAMED.get(text) or _pattern_of(text), re.ASCII)
+        pattern = _NAMED.get(text) or _pattern_of(text)
+        self._pattern = re.compile(_NOT_IN_A_NUMBER + pattern, re.ASCII)
         groups = self._pattern.groupindex
         if "s" not in groups and not {"H", "M"} <= groups.keys():
             raise InputError(
@@ -102,7 +114,8 @@ def field_time(value: object, time_format: TimeFormat | None, now_us: int) -> in
         text = value.encode("utf-8", "replace")
         if time_format is not None:
             return time_format.find(text, now_us)
-        return _ISO.find(text, now_us) or _EPOCH.find(text, now_us)
+        time_us = _ISO.find(text, now_us)
+        return _EPOCH.find(text, now_us) if time_us is None else time_us
     return None
 
 
@@ -129,30 +142,40 @@ def _time_of(parts: Mapping[str, str | None], now_us: int) -> int:
     epoch = parts.get("s")
     if epoch is not None:
         return _scaled(epoch)
-    now = datetime.fromtimestamp(now_us / US_PER_S, UTC)
-    month_name = parts.get("b")
-    if month_name is not None:
-        month = _MONTHS.index(month_name[:3].lower()) + 1
-    else:
-        month = int(parts.get("m") or now.month)
     hour = int(parts.get("H") or 0)
     if parts.get("p") is not None:
         hour = hour % 12 + (12 if str(parts["p"]).lower() == "p" else 0)
-    year = parts.get("Y")
-    short = parts.get("y")
-    if year is None and short is not None:
-        year = ("20" if int(short) < 69 else "19") + short
-    has_date = month_name is not None or parts.get("m") is not None
-    day = int(parts.get("d") or (1 if has_date else now.day))
     minute, second = int(parts.get("M") or 0), min(59, int(parts.get("S") or 0))
     micros = int((parts.get("f") or "0").ljust(6, "0")[:6])
-    zone = _zone(parts.get("z"))
-    moment = datetime(
-        int(year or now.year), month, day, hour, minute, second, micros, tzinfo=zone
-    )
-    if year is None and moment > now + timedelta(days=1):
-        moment = moment.replace(year=moment.year - 1)
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    clock = time(hour, minute, second, micros, _zone(parts.get("z")))
+    # Beyond the calendar's years in UTC is no time either: it could not be shown.
+    moment = _dated(parts, clock, datetime.fromtimestamp(now_us / US_PER_S, UTC)).astimezone(UTC)
+    return (moment - _1970) // timedelta(microseconds=1)
+
+
+def _dated(parts: Mapping[str, str | None], clock: time, now: datetime) -> datetime:
+    """A time of day on the date that the parts tell, completed from `now` backwards."""
+    year, month, day = parts.get("Y"), parts.get("m"), parts.get("d")
+    if parts.get("b") is not None:
+        month = str(_MONTHS.index(str(parts["b"])[:3].lower()) + 1)
+    if year is None and parts.get("y") is not None:
+        year = ("20" if int(str(parts["y"])) < 69 else "19") + str(parts["y"])
+    if year is not None:
+        return datetime.combine(date(int(year), int(month or 1), int(day or 1)), clock)
+    if month is None and day is None:
+        today = datetime.combine(now.astimezone(clock.tzinfo).date(), clock)
+        return today - timedelta(days=1) if today > now + _AHEAD_TODAY else today
+    # Backwards by years, or where only a day is told by months, to the latest that has that day.
+    months = 12 * now.year + now.month - 1 if month is None else 12 * now.year + int(month) - 1
+    step = 1 if month is None else 12
+    for number in range(months + step, months - 9 * step, -step):
+        try:
+            found = datetime.combine(date(number // 12, number % 12 + 1, int(day or 1)), clock)
+        except ValueError:
+            continue  # the 29th of February, in another year
+        if found <= now + _AHEAD:
+            return found
+    raise ValueError("no such date")
 
 
 def _zone(text: str | None) -> timezone:
@@ -165,10 +188,10 @@ def _zone(text: str | None) -> timezone:
 
 def _scaled(text: str) -> int:
     """A number since 1970 as microseconds: its size tells the unit, for years 1973 to 5138."""
-    value = float(text)
-    for limit, unit_us in ((1e11, 1e6), (1e14, 1e3), (1e17, 1.0)):
+    value = int(text) if text.isdecimal() else float(text)
+    for limit, unit_us in ((10**11, 10**6), (10**14, 10**3), (10**17, 1)):
         if value < limit:
-            # Whole units stay exact: a double holds microseconds until the year 2255.
+            # Whole numbers stay exact; a double holds microseconds until the year 2255.
             return round(value * unit_us)
     return int(value // 1000)
 

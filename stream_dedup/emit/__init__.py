@@ -1,0 +1,1 @@
+"""Emit: what leaves, as bytes. Pure functions."""

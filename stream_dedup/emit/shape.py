@@ -48,7 +48,8 @@ def event_json(
         text = raw.decode("utf-8", "backslashreplace")
         return msgspec.json.encode({"line": line, "text": text, "dedup": dedup}) + b"\n"
     if "dedup" in document:
-        return msgspec.json.encode({**document, "dedup": dedup}) + b"\n"
+        values = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+        return msgspec.json.encode({**values, "dedup": dedup}) + b"\n"
     body = raw.strip()[:-1].rstrip()
     comma = b"," if document else b""
     return body.replace(b"\n", b" ") + comma + b'"dedup":' + msgspec.json.encode(dedup) + b"}\n"

@@ -1,0 +1,1 @@
+"""Features: what an event is cut into, and the recipe that says how."""

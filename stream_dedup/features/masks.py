@@ -47,7 +47,7 @@ NAMED: Mapping[str, str] = MappingProxyType(
             rf"|\b(?:{_HEX}{{1,4}}:){{1,6}}(?::{_HEX}{{1,4}}){{1,6}}\b"
             rf"|::(?:{_HEX}{{1,4}}:){{0,5}}{_HEX}{{1,4}}\b"
         ),
-        "path": r"(?:\b[A-Za-z]:\\|\\\\|~?/)[A-Za-z0-9._%+@$~#/\\-]+",
+        "path": r"(?:\b[A-Za-z]:\\|\\\\|\B~?/)[A-Za-z0-9._%+@$~#/\\-]+",
         "hex": rf"\b0[xX]{_HEX}+\b|\b{_HEX}{{8,}}\b",
         "number": r"[+-]?\b[0-9]+(?:[.,][0-9]+)*(?:[eE][+-]?[0-9]+)?(?:%|\b)",
     }
@@ -86,13 +86,15 @@ class Masker:
 
     def substitute(self, text: bytes) -> bytes:
         """`text` with every match replaced by a substitute token, parted by spaces."""
-        return self._pattern.sub(
+        replaced: bytes = self._pattern.sub(
             lambda match: b" %c%b " % (SUBSTITUTE, self._name_of(match)), text
         )
+        return replaced
 
     def rename(self, text: bytes) -> bytes:
         """`text` with every match replaced by ``<name>``: for people to read."""
-        return self._pattern.sub(lambda match: b"<%b>" % self._name_of(match), text)
+        replaced: bytes = self._pattern.sub(lambda match: b"<%b>" % self._name_of(match), text)
+        return replaced
 
     def _name_of(self, match: re2._Match) -> bytes:
         return self._names[bisect_right(self._first_group, match.lastindex) - 1]

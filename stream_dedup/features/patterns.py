@@ -11,7 +11,7 @@ import re
 from stream_dedup.features.masks import NAMED, Masker, named
 from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.features.tokens import SUBSTITUTE, splitter, tokenise
+from stream_dedup.features.tokens import SUBSTITUTE, Token, splitter, tokenise
 
 MAX_PATTERN = 300
 """Characters shown of a pattern."""
@@ -19,6 +19,7 @@ MAX_PATTERN = 300
 _MAX_BYTES = 2_048
 """Bytes of a text that a pattern is made of."""
 
+_NAME = re.compile(rb"<[a-z0-9_]+>")
 _ALNUM = re.compile(rb"[A-Za-z0-9\x80-\xff]")
 
 _MAX_NAMES = 6
@@ -36,7 +37,8 @@ class Patterns:
     def __init__(self, recipe: Recipe) -> None:
         self._preparer = Preparer(recipe)
         self._split = splitter(recipe.delimiters)
-        self._parts = re.compile(rb"(<[a-z0-9_]+>)|" + self._split.pattern)
+        # What a mask found may be a part of a token ("web-3"): then the token has no name.
+        self._parts = re.compile(rb"(?:<[a-z0-9_]+>|%b)+" % self._split.pattern[:-1])
         self._words = recipe.features.extractor == "words"
         self._classes = recipe.text.classes
         self._namer = Masker(named(NAMED))
@@ -49,21 +51,28 @@ class Patterns:
             document: the decoded event, where the recipe takes fields.
         """
         if self._preparer.takes_fields and document is not None:
-            parts = self._preparer.parts(document)
-            text = b" ".join(
-                name.encode("utf-8", "replace") + b"=" + self._masked(part[:_MAX_BYTES])
-                for name, part, _, _ in parts
-            )
+            parts = [
+                (name.encode("utf-8", "replace") + b"=", part[:_MAX_BYTES])
+                for name, part, _, _ in self._preparer.parts(document)
+            ]
         else:
-            text = self._masked(self._preparer.text(value[:_MAX_BYTES]))
-        return readable(text, MAX_PATTERN)
+            parts = [(b"", self._preparer.text(value[:_MAX_BYTES]))]
+        tokens = [list(tokenise(text, self._split, self._classes)) for _, text in parts]
+        if all(token.variable for of_part in tokens for token in of_part):
+            # Without words the text itself is what is compared.
+            tokens = [[] for _ in parts]
+        shown = (
+            name + self._masked(text, of_part)
+            for (name, text), of_part in zip(parts, tokens, strict=True)
+        )
+        return readable(b" ".join(shown).strip(), MAX_PATTERN)
 
-    def _masked(self, text: bytes) -> bytes:
+    def _masked(self, text: bytes, tokens: list[Token]) -> bytes:
         if not self._words:
             return _FOLDED_SUBSTITUTES.sub(rb"<\1>", text)
         out: list[bytes] = []
         at = 0
-        for token in tokenise(text, self._split, self._classes):
+        for token in tokens:
             if token.variable:
                 out += text[at : token.start], self._named(text[token.start : token.end])
                 at = token.end
@@ -76,9 +85,11 @@ class Patterns:
         out: list[bytes] = []
         names: list[bytes] = []
         for match in self._parts.finditer(text):
-            part = match.group()
-            named = match.lastindex or part[0] == SUBSTITUTE or not _ALNUM.search(part)
-            name = part if named else b"<*>"
+            name = match.group()
+            if not (_NAME.fullmatch(name) or name[0] == SUBSTITUTE):
+                if not _ALNUM.search(name):
+                    continue
+                name = b"<*>"
             if names and name == names[-1]:
                 end = match.end()
                 continue

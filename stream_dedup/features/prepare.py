@@ -6,7 +6,7 @@ Most log recipes need none of it: then texts go to the kernel untouched.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import mmh3
 
@@ -24,6 +24,8 @@ class Preparer:
         self._spaces = recipe.features.extractor == "characters"
         self._fields = [(parse_path(f.path), f.weight) for f in recipe.input.fields]
         self._salts: dict[str, int] = {}
+        plain = self._masker is None and not self._spaces
+        self._lower_only = plain and recipe.text.case == "lower"
 
     @property
     def takes_fields(self) -> bool:
@@ -38,6 +40,13 @@ class Preparer:
             "keep",
             "keep",
         )
+
+    def texts(self, values: Sequence[bytes]) -> list[bytes]:
+        """`text` of many."""
+        if self._lower_only:  # the common case, without a call an event
+            text = self.text
+            return [value.lower() if value.isascii() else text(value) for value in values]
+        return list(map(self.text, values))
 
     def text(self, value: bytes) -> bytes:
         """The text as the features are taken from it; any bytes will do."""

@@ -1,0 +1,1 @@
+"""Fingerprints: features folded into bits, by the native kernel or its reference."""

@@ -20,6 +20,7 @@ from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 import array
+import os
 
 from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER
 from stream_dedup.fingerprint.hashing import hash128
@@ -38,6 +39,8 @@ cdef enum:
     MAX_CALENDAR = 9  # letters of "Wednesday", "September"
     SUBSTITUTE = 0x1A
 
+# Drawn once a process: see `drop_repeats`.
+cdef uint64_t _PROCESS_SALT = int.from_bytes(os.urandom(8), "little")
 cdef array.array _U64 = array.array("Q")
 cdef array.array _U32 = array.array("I")
 
@@ -190,20 +193,78 @@ cdef int by_hash(const void* left, const void* right) noexcept nogil:
     return 1 if a.order > b.order else -1
 
 
-cdef void sort_items(Item* items, size_t count) noexcept nogil:
-    # Most lines have a handful of words: moving them into place beats a call a comparison.
+cdef int by_value(const void* left, const void* right) noexcept nogil:
+    cdef uint64_t a = (<const uint64_t*>left)[0], b = (<const uint64_t*>right)[0]
+    return (a > b) - (a < b)
+
+
+cdef void sort_hashes(uint64_t* at, size_t count, int depth) noexcept nogil:
+    # Quicksort, with insertion for the short rest and the C library's sort where pivots were
+    # made to fail. A call a comparison, as the latter has it, would be most of the kernel's time.
+    cdef uint64_t pivot, value
     cdef size_t i, j
-    cdef Item item
-    if count > 24:
-        qsort(items, count, sizeof(Item), by_hash)
-        return
-    for i in range(1, count):
-        item = items[i]
-        j = i
-        while j and by_hash(&items[j - 1], &item) > 0:
-            items[j] = items[j - 1]
+    while count > 24:
+        if depth == 0:
+            qsort(at, count, sizeof(uint64_t), by_value)
+            return
+        depth -= 1
+        pivot = at[(count - 1) >> 1]
+        i = 0
+        j = count - 1
+        while True:
+            while at[i] < pivot:
+                i += 1
+            while at[j] > pivot:
+                j -= 1
+            if i >= j:
+                break
+            value = at[i]
+            at[i] = at[j]
+            at[j] = value
+            i += 1
             j -= 1
-        items[j] = item
+        sort_hashes(at, j + 1, depth)
+        at += j + 1
+        count -= j + 1
+    for i in range(1, count):
+        value = at[i]
+        j = i
+        while j and at[j - 1] > value:
+            at[j] = at[j - 1]
+            j -= 1
+        at[j] = value
+
+
+cdef int drop_repeats(Items* items, Hashes* slots) except -1 nogil:
+    # Keeps the first of equal hashes, in order. The slots of the hash set are chosen with a number
+    # that is drawn once a process: whoever writes the text cannot make them collide.
+    cdef size_t room = 16, slot, i, kept = 0
+    cdef int shift = 60
+    cdef bint zero = False, again
+    cdef uint64_t low
+    while room < 2 * items.count:
+        room *= 2
+        shift -= 1
+    slots.count = 0
+    reserve_hashes(slots, room)
+    memset(slots.at, 0, room * sizeof(uint64_t))
+    for i in range(items.count):
+        low = items.at[i].low
+        if low == 0:  # an empty slot's mark
+            again = zero
+            zero = True
+        else:
+            slot = ((low ^ _PROCESS_SALT) * <uint64_t>0x9E3779B97F4A7C15) >> shift
+            while slots.at[slot] != 0 and slots.at[slot] != low:
+                slot = (slot + 1) & (room - 1)
+            again = slots.at[slot] == low
+            slots.at[slot] = low
+        if not again:
+            if kept != i:
+                items.at[kept] = items.at[i]
+            kept += 1
+    items.count = kept
+    return 0
 
 
 # ---------------------------------------------------------------- simhash by bit planes
@@ -248,6 +309,8 @@ cdef class Workspace:
     cdef Items tokens, features
     cdef Hashes scratch, sketches, sketch_ends
     cdef array.array exact, words, low, high
+    cdef const Part* parts  # of the event at hand
+    cdef size_t part_count
     cdef bint full
 
     def __cinit__(self, size_t events, bint full, bint wide):
@@ -518,7 +581,7 @@ cdef class Kernel:
     # ------------------------------------------------------------ folding
 
     cdef Pair fingerprint(self, Items* features) noexcept nogil:
-        """Expects the features sorted where repeats count once, or for minhash."""
+        """For minhash, expects the features sorted; for simhash, those whose votes count."""
         cdef uint64_t low[PLANES]
         cdef uint64_t high[PLANES]
         cdef int low_height = 0, high_height = 0, chosen = 0
@@ -535,8 +598,6 @@ cdef class Kernel:
                 memset(high, 0, sizeof(high))
         for i in range(features.count):
             item = &features.at[i]
-            if self.once and i and item.low == (item - 1).low:
-                continue
             if self.minhash:
                 if item.weight == 0 or (chosen and item.low == last):
                     continue
@@ -569,6 +630,8 @@ cdef class Kernel:
         cdef Pair value
         tokens.count = 0
         features.count = 0
+        work.parts = parts
+        work.part_count = count
         for i in range(count):
             part = parts[i]
             rest = 0
@@ -595,13 +658,11 @@ cdef class Kernel:
 
     cdef int numbers(self, Workspace work, size_t event, Items* features) except -1 nogil:
         """One event's numbers, of its tokens and `features` (which may be the tokens)."""
-        cdef size_t i, start
+        cdef size_t i
         cdef Items* tokens = &work.tokens
         cdef Items* source = tokens if self.words else features
-        cdef Hashes* sketches = &work.sketches
         cdef uint32_t words = 0
         cdef Pair value
-        cdef Item* item
         work.scratch.count = 0
         reserve_hashes(&work.scratch, tokens.count)
         for i in range(tokens.count):
@@ -612,27 +673,53 @@ cdef class Kernel:
         else:
             for i in range(source.count):
                 words += not source.at[i].variable
+        if words == 0 and tokens.count:
+            self.verbatim(work, &value)
         work.put(event, value.low, words)
         if not work.full:
             return 0
-        sort_items(features.at, features.count)
+        self.sketch(work, event, source)
+        if self.minhash:
+            qsort(features.at, features.count, sizeof(Item), by_hash)
+        elif self.once:
+            drop_repeats(features, &work.scratch)
         value = self.fingerprint(features)
         work.low.data.as_ulonglongs[event] = value.low
         if self.wide:
             work.high.data.as_ulonglongs[event] = value.high
-        if source != features:
-            sort_items(source.at, source.count)
-        start = sketches.count
+        return 0
+
+    cdef int verbatim(self, Workspace work, Pair* out) except -1 nogil:
+        """The exact hash of an event that is all placeholders: of its text as it stands."""
+        cdef size_t i
+        cdef const Part* part
+        work.scratch.count = 0
+        reserve_hashes(&work.scratch, work.part_count)
+        for i in range(work.part_count):
+            part = &work.parts[i]
+            work.scratch.at[i] = murmur(part.text, part.length, self.seed).low ^ part.salt
+        out[0] = hash_lows(work.scratch.at, work.part_count, self.seed)
+        return 0
+
+    cdef int sketch(self, Workspace work, size_t event, Items* source) except -1 nogil:
+        """Adds the least distinct hashes of what is no placeholder to the pool of sketches."""
+        cdef Hashes* hashes = &work.scratch
+        cdef Hashes* sketches = &work.sketches
+        cdef size_t i, start = sketches.count
+        hashes.count = 0
+        reserve_hashes(hashes, source.count)
         reserve_hashes(sketches, SKETCH)
         for i in range(source.count):
-            item = &source.at[i]
-            if item.variable or (
-                sketches.count > start and sketches.at[sketches.count - 1] == item.low
-            ):
+            if not source.at[i].variable:
+                hashes.at[hashes.count] = source.at[i].low
+                hashes.count += 1
+        sort_hashes(hashes.at, hashes.count, 64)
+        for i in range(hashes.count):
+            if i and hashes.at[i] == hashes.at[i - 1]:
                 continue
             if sketches.count - start == SKETCH:
                 break
-            sketches.at[sketches.count] = item.low
+            sketches.at[sketches.count] = hashes.at[i]
             sketches.count += 1
         work.sketch_ends.at[event] = sketches.count
         return 0

@@ -54,7 +54,7 @@ class Fingerprinter:
                 return _segments(events)
             return [self._features(event) for event in events]
         if self._preparer.changes_text:
-            values = [self._preparer.text(value) for value in values]
+            values = self._preparer.texts(values)
         if self._extract is None:
             return values
         return [self._features([(value, 1, 0)]) for value in values]

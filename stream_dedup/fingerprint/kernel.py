@@ -45,7 +45,8 @@ class Fingerprints(NamedTuple):
     """What the kernel says of each event of a batch.
 
     Attributes:
-        exact: 64-bit hash of the masked token sequence.
+        exact: 64-bit hash of the masked token sequence; of the text as it stands where that has
+            no words; that of no tokens where there is nothing at all.
         words: number of features that are not placeholders, repeats included.
         low: the fingerprint's low 64 bits; empty when only exact hashes were asked for.
         high: its high 64 bits; empty unless the width is 128.

@@ -6,7 +6,8 @@ Theory of operation
    verbatim. Words: `tokenise`, each token hashed, each run of variables one placeholder hash.
    Characters: the whole text is the one token.
 2. **Exact hash**: the hash of the sequence of token hashes, over all parts of the event. Equal
-   patterns, equal hash.
+   patterns, equal hash. An event that is all placeholders says nothing but its variables: its
+   text is hashed as it stands, so that only the same text is equal.
 3. **Features.** Words: the tokens, or the hashes of n tokens in a row. Characters: n characters in
    a row; a character is a byte and the UTF-8 continuation bytes behind it, so any bytes will do.
    A part with fewer than n makes one feature of what it has.
@@ -52,10 +53,25 @@ class Feature(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What was taken from one event."""
+    """What was taken from one event.
+
+    Attributes:
+        tokens: its words and placeholders in order.
+        features: the features, repeats included.
+        verbatim: the salted hash of each part's text.
+    """
 
     tokens: list[Feature]
     features: list[Feature]
+    verbatim: list[int]
+
+
+def _check(feature: object, weight: object) -> None:
+    # They come from extractors that others have written.
+    if not isinstance(feature, bytes):
+        raise TypeError(f"a feature is bytes, not {type(feature).__name__}")
+    if not isinstance(weight, int) or not 0 <= weight <= MAX_WEIGHT:
+        raise ValueError(f"a weight is a whole number from 0 to {MAX_WEIGHT}: {weight!r}")
 
 
 class ReferenceKernel:
@@ -74,7 +90,7 @@ class ReferenceKernel:
     def scan_segments(self, segments: Segments, full: bool) -> Fingerprints:
         """The same for events of several parts."""
         parts = list(zip(segments.texts, segments.weights, segments.salts, strict=True))
-        starts = [0, *segments.ends[:-1]]
+        starts = [0, *segments.ends][:-1]
         events = (parts[start:end] for start, end in zip(starts, segments.ends, strict=True))
         return self._numbers((self.take(event) for event in events), full)
 
@@ -86,15 +102,16 @@ class ReferenceKernel:
 
     def take(self, parts: Iterable[tuple[bytes, int, int]]) -> Taken:
         """The tokens and features of an event, given as (text, weight, salt) parts."""
-        taken = Taken([], [])
+        taken = Taken([], [], [])
         for text, weight, salt in parts:
+            taken.verbatim.append(self._feature(text, weight, salt).low)
             limit = self._recipe.input.max_bytes
-            text, rest = text[:limit], text[limit:]
+            head, rest = text[:limit], text[limit:]
             if self._recipe.features.extractor == "characters":
-                tokens = [self._feature(text, weight, salt)] if text else []
-                features = list(self._character_ngrams(text, weight, salt))
+                tokens = [self._feature(head, weight, salt)] if head else []
+                features = list(self._character_ngrams(head, weight, salt))
             else:
-                tokens = list(self._words(text, weight, salt))
+                tokens = list(self._words(head, weight, salt))
                 features = list(self._word_ngrams(tokens, weight, salt))
             if rest:
                 default = self._recipe.features.weights.default
@@ -108,12 +125,9 @@ class ReferenceKernel:
         """The same, of (feature, weight, salt) triples taken elsewhere."""
         features: list[Feature] = []
         for text, weight, salt in event:
-            if not isinstance(text, bytes):
-                raise TypeError(f"a feature is bytes, not {type(text).__name__}")
-            if not isinstance(weight, int) or not 0 <= weight <= MAX_WEIGHT:
-                raise ValueError(f"a weight is a whole number from 0 to {MAX_WEIGHT}: {weight!r}")
+            _check(text, weight)
             features.append(self._feature(text, weight, salt))
-        return Taken(features, features)
+        return Taken(features, features, [])
 
     def _words(self, text: bytes, weight: int, salt: int) -> Iterator[Feature]:
         weights = self._recipe.features.weights
@@ -159,11 +173,10 @@ class ReferenceKernel:
     def fingerprint(self, taken: Taken) -> int:
         """The fingerprint of what was taken from an event."""
         settings = self._recipe.fingerprint
-        features = self.counted(taken)
         if settings.kind == "minhash":
-            hashes = (f.high << 64 | f.low for f in features if f.weight)
+            hashes = (f.high << 64 | f.low for f in taken.features if f.weight)
             return minhash(hashes, settings.least, settings.width)
-        votes = ((f.low | f.high << 64, f.weight) for f in features)
+        votes = ((f.low | f.high << 64, f.weight) for f in self.counted(taken))
         return simhash(votes, settings.width)
 
     def _sketch(self, taken: Taken) -> bytes:
@@ -176,10 +189,14 @@ class ReferenceKernel:
         numbers = Fingerprints(array("Q"), array("I"), array("Q"), array("Q"), [])
         seed = self._recipe.fingerprint.seed
         for taken in events:
-            numbers.exact.append(hash_sequence([t.low for t in taken.tokens], seed)[0])
-            words = self._recipe.features.extractor == "words"
-            source = taken.tokens if words else taken.features
-            numbers.words.append(sum(not feature.variable for feature in source))
+            by_words = self._recipe.features.extractor == "words"
+            source = taken.tokens if by_words else taken.features
+            words = sum(not feature.variable for feature in source)
+            hashed = [token.low for token in taken.tokens]
+            if hashed and not words:
+                hashed = taken.verbatim
+            numbers.exact.append(hash_sequence(hashed, seed)[0])
+            numbers.words.append(words)
             if full:
                 value = self.fingerprint(taken)
                 numbers.low.append(value & MASK64)

@@ -1,0 +1,1 @@
+"""The index: its port, and its forms."""

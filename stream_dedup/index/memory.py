@@ -19,8 +19,10 @@ Memory: some 500 bytes a cluster and 100 to 300 a fingerprint, beside the values
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from stream_dedup.clustering.linkage import Candidate, Linkage, cluster_id
 from stream_dedup.clustering.summaries import Summaries
@@ -116,14 +118,13 @@ class MemoryIndex:
         self._summaries = summaries or Summaries()
         self._limits = limits or Limits()
         self._linkage = Linkage(recipe.match)
-        plan = choose(
-            recipe.fingerprint.width, recipe.match.k, self._limits.max_clusters, MEMORY
-        )
+        plan = choose(recipe.fingerprint.width, recipe.match.k, self._limits.max_clusters, MEMORY)
         self._tables = make_tables(plan.layout)
         self._clusters: dict[int, _Cluster] = {}
         self._open = 0
         self._by_exact: dict[tuple[str, int], tuple[int, int]] = {}  # → (cluster, distance)
         self._slots: list[_Cluster | None] = []  # the tables' owners → clusters
+        self._until: list[int] = []  # owners → the last event time for which they are live
         self._free_slots: list[int] = []
         self._groups: dict[str, int] = {"": 0}
         self._group_uses: dict[str, int] = {}
@@ -135,7 +136,8 @@ class MemoryIndex:
         self._due = LazyHeap(self._due_us)
         self._finals: dict[int, None] = {}
         self._leases: dict[int, int] = {}  # claimed cluster → when its lease ends (clock)
-        self._tombstones: dict[int, tuple[int, int, int]] = {}  # → (revision, count, until)
+        # → (revision, count, until)
+        self._tombstones: OrderedDict[int, tuple[int, int, int]] = OrderedDict()
         self._evicted = self._expired = self._truncated = 0
 
     # ------------------------------------------------------------ partitions
@@ -161,21 +163,34 @@ class MemoryIndex:
         return [self._resolve(query, now_us) for query in queries]
 
     def _resolve(self, query: Query, now_us: int) -> Resolution:
+        identity = cluster_id(self._namespace, query.position)
+        own = self._clusters.get(identity)
+        if own is not None and self._takes(own, query) and own.fingerprint == query.fingerprint:
+            return self._join(query, own, 0)  # it has opened it before; others may be as near
         known = self._by_exact.get((query.group, query.exact))
         if known is not None:
-            identity, distance = known
-            cluster = self._clusters[identity]
-            if self._windows.live(cluster.opened_us, cluster.last_us, query.first_us):
+            cluster, distance = self._clusters[known[0]], known[1]
+            if self._takes(cluster, query):
                 return self._join(query, cluster, distance)
         found = self._search(query) if query.near else None
         if found is not None:
             cluster = self._clusters[found.cluster]
             self._add_alias(query, cluster, found.distance)
             return self._join(query, cluster, found.distance)
-        return self._open_cluster(query, now_us)
+        return self._open_cluster(identity, query, now_us)
+
+    def _takes(self, cluster: _Cluster, query: Query) -> bool:
+        """Whether a cluster is open, and live for the query."""
+        return cluster.closing is None and self._until[cluster.slot] >= query.first_us
+
+    def _see(self, cluster: _Cluster, last_us: int) -> None:
+        """An open cluster was seen."""
+        if last_us > cluster.last_us:
+            cluster.last_us = last_us
+            self._until[cluster.slot] = self._windows.expires_us(cluster.opened_us, last_us)
 
     def _join(self, query: Query, cluster: _Cluster, distance: int) -> Resolution:
-        cluster.last_us = max(cluster.last_us, query.last_us)
+        self._see(cluster, query.last_us)
         new = cluster.position == query.position
         return Resolution(cluster.identity, distance, new, cluster.opened_us, cluster.last_us)
 
@@ -186,11 +201,11 @@ class MemoryIndex:
         found = self._tables.query(query.fingerprint, group, self._limits.max_candidates)
         self._truncated += found.truncated
         candidates = []
-        for slot in set(found.owners):
+        # Many may have passed their window and wait for stream time: they cost a comparison each.
+        until, first_us = self._until, query.first_us
+        for slot in {slot for slot in found.owners if until[slot] >= first_us}:
             cluster = self._slots[slot]
             assert cluster is not None
-            if not self._windows.live(cluster.opened_us, cluster.last_us, query.first_us):
-                continue
             distance = (cluster.fingerprint ^ query.fingerprint).bit_count()
             similarity = jaccard(cluster.sketch, query.sketch) if self._linkage.verifies else 0.0
             if self._linkage.admits(similarity, distance):
@@ -217,14 +232,11 @@ class MemoryIndex:
         group = self._groups[query.group]
         cluster.entries.append(self._tables.insert(query.fingerprint, group, cluster.slot))
 
-    def _open_cluster(self, query: Query, now_us: int) -> Resolution:
-        identity = cluster_id(self._namespace, query.position)
+    def _open_cluster(self, identity: int, query: Query, now_us: int) -> Resolution:
         standing = self._clusters.get(identity)
         if standing is not None:
             # The event itself opened it, before its text or the window changed: it is its own.
-            if standing.closing is not None or not self._windows.live(
-                standing.opened_us, standing.last_us, query.first_us
-            ):
+            if not self._takes(standing, query):
                 self._reopen(standing, query)
             return self._join(query, standing, 0)
         cluster = _Cluster(
@@ -244,12 +256,14 @@ class MemoryIndex:
         else:
             cluster.slot = len(self._slots)
             self._slots.append(cluster)
+            self._until.append(0)
+        expires_us = self._windows.expires_us(cluster.opened_us, cluster.last_us)
+        self._until[cluster.slot] = expires_us
         self._use_group(query.group)
         self._name(query, cluster, 0)
         if query.near:
             self._insert(query, cluster)
         self._open += 1
-        expires_us = self._windows.expires_us(cluster.opened_us, cluster.last_us)
         self._expiry.push(expires_us, cluster.identity)
         if self._recency is not None:
             self._recency.push(cluster.last_us, cluster.identity)
@@ -259,6 +273,7 @@ class MemoryIndex:
         if cluster.closing is None:
             self._delist(cluster)
         cluster.closing = None
+        cluster.group, cluster.fingerprint, cluster.sketch = query[0], query[2], query[3]
         cluster.opened_us = query.first_us
         cluster.last_us = query.last_us
         self._finals.pop(cluster.identity, None)
@@ -266,7 +281,8 @@ class MemoryIndex:
 
     def _restore(self, cluster: _Cluster, now_us: int) -> None:
         """Go on from the tombstone, where the representative was delivered again late."""
-        tombstone = self._tombstones.pop(cluster.identity, None)
+        # It stays until it is replaced: if nobody records, the cluster closes without a word.
+        tombstone = self._tombstones.get(cluster.identity)
         if tombstone is not None and tombstone[2] >= now_us:
             cluster.revision, cluster.count, _ = tombstone
             cluster.told = cluster.base = cluster.count
@@ -312,7 +328,7 @@ class MemoryIndex:
         cluster = self._clusters[tally.cluster]
         cluster.count += tally.count
         cluster.first_us = min(cluster.first_us, tally.first_us)
-        cluster.last_us = max(cluster.last_us, tally.last_us)
+        self._see(cluster, tally.last_us)
         limit = self._summaries.max_value_bytes
         if tally.representative is not None and not cluster.representative:
             cluster.representative = tally.representative[:limit]
@@ -341,7 +357,8 @@ class MemoryIndex:
         if stream_us is None:
             return
         for identity in self._expiry.pop_until(stream_us - 1, self._limits.sweep):
-            self._expired += self._clusters[identity].count > 0
+            cluster = self._clusters[identity]
+            self._expired += cluster.count > cluster.base
             self._close(identity, Closing.EXPIRED)
 
     def _evict(self) -> None:
@@ -383,18 +400,27 @@ class MemoryIndex:
     # ------------------------------------------------------------ summaries
 
     async def claim(self, limit: int, now_us: int) -> list[Summary]:
-        taken = [i for i, until in self._leases.items() if until <= now_us][:limit]
-        for identity in list(self._finals):
+        leases, until_us = self._leases, now_us + self._summaries.lease_us
+        taken = [i for i, until in leases.items() if until <= now_us][:limit]
+        for identity in list(islice(self._finals, limit + len(leases))):
             if len(taken) >= limit:
                 break
             del self._finals[identity]
-            if identity in self._clusters and identity not in self._leases:
+            if identity not in leases:
+                leases[identity] = until_us
                 taken.append(identity)
         stream_us = self._time.value_us
-        if stream_us is not None:
-            taken.extend(self._due.pop_until(stream_us, limit - len(taken)))
-        for identity in taken:
-            self._leases[identity] = now_us + self._summaries.lease_us
+        if stream_us is not None and len(taken) < limit:
+            for identity in self._due.pop_until(stream_us, len(self._due)):
+                cluster = self._clusters[identity]
+                if cluster.closing is not None:
+                    cluster.due = False  # its final summary tells
+                elif identity not in leases:
+                    leases[identity] = until_us
+                    taken.append(identity)
+                    if len(taken) == limit:
+                        break
+        leases.update((identity, until_us) for identity in taken)
         return [self._snapshot(identity) for identity in taken]
 
     def _snapshot(self, identity: int) -> Summary:
@@ -437,23 +463,25 @@ class MemoryIndex:
                 if due_us is not None:
                     cluster.due = True
                     self._due.push(due_us, identity)
-        elif sent.final:
+        elif sent.final and sent.count == cluster.count:
             del self._clusters[identity]
+            self._finals.pop(identity, None)
             self._bury(identity, cluster, now_us)
-        else:  # it closed while an earlier summary was on its way: now the final one
+        else:  # it closed, or went on and closed again, while this one was on its way
             self._finals[identity] = None
 
     def _bury(self, identity: int, cluster: _Cluster, now_us: int) -> None:
         until = now_us + self._summaries.retention_us
         self._tombstones[identity] = (cluster.revision, cluster.count, until)
+        self._tombstones.move_to_end(identity)
         while len(self._tombstones) > self._limits.max_clusters:
-            del self._tombstones[next(iter(self._tombstones))]
+            self._tombstones.popitem(last=False)
 
     # ------------------------------------------------------------ looking
 
     async def representatives(self, clusters: Sequence[int]) -> list[bytes | None]:
         found = (self._clusters.get(identity) for identity in clusters)
-        return [cluster and cluster.representative for cluster in found]
+        return [cluster.representative if cluster else None for cluster in found]
 
     async def size(self) -> IndexSize:
         return IndexSize(
@@ -492,6 +520,6 @@ class MemoryIndex:
 
     def _due_us(self, identity: int) -> int | None:
         cluster = self._clusters.get(identity)
-        if cluster is None or cluster.closing is not None:
+        if cluster is None or not cluster.due:
             return None
         return cluster.told_us + (self._summaries.every_us or 0)

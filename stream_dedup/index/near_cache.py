@@ -103,4 +103,5 @@ class NearCache:
             self._older = self.recent
             self.recent = {}
             self._clusters = {near.known.cluster: near.known for near in self._older.values()}
+            self._clusters[near.known.cluster] = near.known
         self.recent[key] = near

@@ -1,0 +1,1 @@
+"""Tables: permuted fingerprints, found by nearness."""

@@ -13,6 +13,8 @@ Memory of a stored fingerprint at T tables: 8 bytes (16 at 128 bits) + 8 for gro
 that. At W = 64, T = 4: 64 to 128 bytes.
 """
 
+import os
+
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
@@ -37,8 +39,12 @@ cdef enum:
     NONE = 0xFFFFFFFF
     FIRST_ROOM = 256
 
+# Drawn once a process: whoever writes the text cannot choose which fingerprints share a bucket.
+cdef uint64_t _PROCESS_SALT = int.from_bytes(os.urandom(8), "little")
+
+
 cdef inline uint64_t mix(uint64_t low, uint64_t high, uint32_t group) noexcept nogil:
-    cdef uint64_t x = low ^ (high * <uint64_t>0x9E3779B97F4A7C15)
+    cdef uint64_t x = low ^ _PROCESS_SALT ^ (high * <uint64_t>0x9E3779B97F4A7C15)
     x ^= (<uint64_t>group + 1) * <uint64_t>0xD6E8FEB86659FD93
     x = (x ^ (x >> 32)) * <uint64_t>0xD6E8FEB86659FD93
     x = (x ^ (x >> 29)) * <uint64_t>0xBF58476D1CE4E5B9

@@ -110,9 +110,9 @@ def make_tables(layout: Layout) -> Tables:
     """The native tables where they were built, else the reference."""
     if not os.environ.get("STREAM_DEDUP_PURE_PYTHON"):
         try:
-            from stream_dedup.tables._native import NativeTables  # noqa: PLC0415 -- optional
+            from stream_dedup.tables import _native  # noqa: PLC0415 -- may not have been built
 
-            tables: Tables = NativeTables(layout)
+            tables: Tables = _native.NativeTables(layout)
         except ImportError:
             pass  # `fingerprint.kernel` warns: both extensions are built, or neither
         else:
