@@ -527,9 +527,10 @@ class Deduplicator:
             else:
                 try:
                     text, document = msgspec.json.encode(value), value
-                except UnicodeEncodeError:
-                    text = _encoded(str(value))
-            if takes_fields and document is None:
+                except (TypeError, UnicodeEncodeError, RecursionError):
+                    text = b""
+                    passed[len(texts)] = "not JSON"
+            if takes_fields and document is None and len(texts) not in passed:
                 try:
                     document = msgspec.json.decode(text)
                 except (msgspec.DecodeError, RecursionError):

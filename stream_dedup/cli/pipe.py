@@ -176,7 +176,8 @@ class Pipe:
                 size = lines.size
                 self._tell()
             rest = source.rest() if self._interrupt.signal else None
-            if rest is not None:
+            # Of a file it is where a piece ended by chance; of a pipe, all that came.
+            if rest is not None and (source.live or rest.goes_on):
                 self._handle(decoder.decode(rest, self._clock.now_us()), decoder, prefix)
         except InputError as error:
             self._report(error)

@@ -19,8 +19,8 @@ SHOWN = 4
               help="Bits of a fingerprint.")  # fmt: skip
 @click.option("--capacity", type=click.IntRange(1), default=100_000, show_default=True,
               metavar="N", help="Fingerprints to be held.")  # fmt: skip
-@click.option("--budget", type=click.IntRange(1), default=700, show_default=True, metavar="BYTES",
-              help="Memory a fingerprint that the layout should keep to.")  # fmt: skip
+@click.option("--budget", type=click.IntRange(1), default=1200, show_default=True, metavar="BYTES",
+              help="Most bytes that a fingerprint may take.")  # fmt: skip
 def plan(k: int, width: str, capacity: int, budget: int) -> None:
     """Plan tables: blocks, tables, prefix bits, candidates, time and memory.
 

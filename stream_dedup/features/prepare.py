@@ -36,9 +36,14 @@ class Preparer:
     def changes_text(self) -> bool:
         """Whether `text` may give anything but what it is given."""
         text = self._recipe.text
-        return self._spaces or self._masker is not None or (text.case, text.unicode) != (
-            "keep",
-            "keep",
+        return (
+            self._spaces
+            or self._masker is not None
+            or (text.case, text.unicode)
+            != (
+                "keep",
+                "keep",
+            )
         )
 
     def texts(self, values: Sequence[bytes]) -> list[bytes]:

@@ -294,6 +294,10 @@ def parse_recipe(document: dict[str, Any], file: str, folder: Path) -> Recipe:
     if weights.file:
         table = read_weights(folder / weights.file, file) | weights.table
         weights = msgspec.structs.replace(weights, table=table, file="")
+    if recipe.text.case == "lower":  # as the words are that are looked up in it
+        table = {word.lower(): weight for word, weight in weights.table.items()}
+        weights = msgspec.structs.replace(weights, table=table)
+    if weights is not recipe.features.weights:
         features = msgspec.structs.replace(recipe.features, weights=weights)
         recipe = msgspec.structs.replace(recipe, features=features)
     return recipe
@@ -337,7 +341,9 @@ def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
             yield "text.masks", f"no mask is named {name!r}", f"use some of {known}"
     for index, mask in enumerate(recipe.text.mask):
         try:
-            named_masks.compile_pattern(mask.pattern)
+            if named_masks.compile_pattern(mask.pattern).search(b"") is not None:
+                problem = f"{mask.pattern!r} matches nothing at all, between any two bytes"
+                yield f"text.mask[{index}].pattern", problem, "use + where there is *"
         except re2.error as error:
             problem = f"{mask.pattern!r} is not RE2 syntax: {_reason(error)}"
             remedy = "RE2 has no look-around and no back-references"

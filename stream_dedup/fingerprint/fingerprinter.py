@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from stream_dedup.features.extractors import KERNEL_EXTRACTORS, load_extractor
 from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.fingerprint.kernel import Fingerprints, Segments, make_kernel
+from stream_dedup.fingerprint.kernel import MAX_WEIGHT, Fingerprints, Segments, make_kernel
 from stream_dedup.fingerprint.reference import ReferenceKernel, Taken
 
 MAX_FEATURES = 100_000
@@ -64,9 +66,7 @@ class Fingerprinter:
         documents = [document] if self.takes_fields else None
         prepared = self.prepare([value], documents)
         if isinstance(prepared, Segments):
-            return kernel.take(
-                zip(prepared.texts, prepared.weights, prepared.salts, strict=True)
-            )
+            return kernel.take(zip(prepared.texts, prepared.weights, prepared.salts, strict=True))
         event = prepared[0]
         if isinstance(event, bytes):
             return kernel.take([(event, 1, 0)])
@@ -95,11 +95,27 @@ class Fingerprinter:
         return chosen
 
     def _features(self, parts: list[tuple[bytes, int, int]]) -> list[tuple[bytes, int, int]]:
+        """What the extractor takes from an event; nothing where it fails, so the event passes."""
+        try:
+            return self._taken(parts)
+        except Exception as error:  # noqa: BLE001 -- another's code: one event must not stop all
+            warnings.warn(
+                f"extractor {self.recipe.features.extractor} failed on an event, which is passed "
+                f"through: {error!r}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return []
+
+    def _taken(self, parts: list[tuple[bytes, int, int]]) -> list[tuple[bytes, int, int]]:
         assert self._extract is not None
         limit = self.recipe.input.max_bytes
         features: list[tuple[bytes, int, int]] = []
         for text, weight, salt in parts:
-            for feature, own in self._extract(text[:limit]):
+            found: Iterable[tuple[Any, Any]] = self._extract(text[:limit])  # what it gave, unproven
+            for feature, own in found:
+                if not isinstance(feature, bytes) or not 0 <= own * weight <= MAX_WEIGHT:
+                    raise TypeError(f"{feature!r}, {own!r} is no feature and weight")
                 features.append((feature, own * weight, salt))
                 if len(features) == MAX_FEATURES:
                     return features

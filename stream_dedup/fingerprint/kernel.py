@@ -81,9 +81,7 @@ class Kernel(Protocol):
     def scan_segments(self, segments: Segments, full: bool) -> Fingerprints:
         """The same for events of several parts."""
 
-    def fold(
-        self, events: Sequence[Sequence[tuple[bytes, int, int]]], full: bool
-    ) -> Fingerprints:
+    def fold(self, events: Sequence[Sequence[tuple[bytes, int, int]]], full: bool) -> Fingerprints:
         """Events whose (feature, weight, salt) triples another extractor has taken.
 
         Raises:

@@ -94,9 +94,7 @@ class ReferenceKernel:
         events = (parts[start:end] for start, end in zip(starts, segments.ends, strict=True))
         return self._numbers((self.take(event) for event in events), full)
 
-    def fold(
-        self, events: Sequence[Sequence[tuple[bytes, int, int]]], full: bool
-    ) -> Fingerprints:
+    def fold(self, events: Sequence[Sequence[tuple[bytes, int, int]]], full: bool) -> Fingerprints:
         """Events whose (feature, weight, salt) triples another extractor has taken."""
         return self._numbers((self.take_features(event) for event in events), full)
 
@@ -157,9 +155,7 @@ class ReferenceKernel:
         for start, end in zip(starts, ends, strict=False):
             yield self._feature(text[start:end], default * weight, salt)
 
-    def _feature(
-        self, text: bytes, weight: int, salt: int, variable: bool = False
-    ) -> Feature:
+    def _feature(self, text: bytes, weight: int, salt: int, variable: bool = False) -> Feature:
         data = PLACEHOLDER if variable else text
         low, high = hash128(data, self._recipe.fingerprint.seed)
         return Feature(text, low ^ salt, high ^ salt, weight, variable)

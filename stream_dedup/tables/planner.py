@@ -92,7 +92,7 @@ def plans(width: int, k: int, capacity: int, model: CostModel) -> Iterator[Plan]
 
 
 def choose(
-    width: int, k: int, capacity: int, model: CostModel = MEMORY, budget_bytes: float = 700
+    width: int, k: int, capacity: int, model: CostModel = MEMORY, budget_bytes: float = 1200
 ) -> Plan:
     """The layout for a capacity.
 

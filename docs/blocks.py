@@ -1,0 +1,159 @@
+"""The fenced blocks of a page: found, run, compared with what the page says, written again.
+
+A ``console`` block is a session. Lines that begin with ``$ `` are commands (one that ends with a
+backslash goes on in the next line), the lines below are their output, standard error included,
+trailing blanks aside. ``...`` stands for any text, as in doctests. All blocks of a page run in one
+folder, which holds copies of the files in ``docs/examples``.
+
+A ``python`` block is a doctest where it has prompts, else it is executed; the names of a page's
+blocks are shared. ``sh``, ``toml`` and other blocks are not run.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "docs" / "examples"
+
+TIMEOUT_S = 60
+"""No command of a page takes more than a second or two; one that waits for input never ends."""
+
+_OPTIONAL = ("jq",)
+_FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_OUTPUT = doctest.OutputChecker()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block.
+
+    Attributes:
+        page: the file it stands in.
+        line: number of its first line, below the fence.
+        language: what stands behind the fence.
+        start: where its text begins in the page.
+        text: what stands between the fences.
+    """
+
+    page: Path
+    line: int
+    language: str
+    start: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A command of a session, and the output the page shows for it."""
+
+    command: str
+    shown: str
+    expected: str
+
+
+def pages() -> list[Path]:
+    """README and the other pages at the top, and every page below ``docs``."""
+    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    text = page.read_text("utf-8")
+    return [
+        Block(page, text.count("\n", 0, match.start(2)) + 1, match[1], match.start(2), match[2])
+        for match in _FENCE.finditer(text)
+    ]
+
+
+def prepare(folder: Path) -> None:
+    """Put the example files into the folder in which a page's blocks run."""
+    for path in EXAMPLES.iterdir():
+        if not path.name.startswith("_"):
+            shutil.copy(path, folder)
+
+
+def steps(text: str) -> Iterator[Step]:
+    """The steps of a ``console`` block."""
+    shown: list[str] = []
+    expected: list[str] = []
+    for line in text.splitlines(keepends=True):
+        if line.startswith("$ "):
+            if shown:
+                yield _step(shown, expected)
+            shown, expected = [line], []
+        elif shown and not expected and shown[-1].endswith("\\\n"):
+            shown.append(line)
+        else:
+            expected.append(line)
+    if shown:
+        yield _step(shown, expected)
+
+
+def _step(shown: list[str], expected: list[str]) -> Step:
+    text = "".join(shown)
+    return Step(text.removeprefix("$ "), text, "".join(expected))
+
+
+def missing(command: str) -> bool:
+    """Whether a command needs a program that not every machine has, and this one has not."""
+    return any(name in command.split() and not shutil.which(name) for name in _OPTIONAL)
+
+
+def run(command: str, folder: Path) -> str:
+    """What a command prints, as a page shows it."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(  # noqa: S603 -- the commands stand in our own pages
+        ["/bin/bash", "-c", command],
+        cwd=folder,
+        env={
+            "PATH": path,
+            "LC_ALL": "C.UTF-8",
+            "TZ": "UTC",
+            "HOME": str(folder),
+            "STREAM_DEDUP_PURE_PYTHON": os.environ.get("STREAM_DEDUP_PURE_PYTHON", ""),
+        },
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    lines = done.stdout.decode("utf-8", "backslashreplace").splitlines()
+    return "".join(f"{line.rstrip()}\n" for line in lines).strip("\n") + "\n" if lines else ""
+
+
+def says(expected: str, printed: str) -> bool:
+    """Whether a page says what was printed."""
+    return expected == printed or _OUTPUT.check_output(expected, printed, doctest.ELLIPSIS)
+
+
+def renewed(page: Path, folder: Path) -> str:
+    """The page's text, with the outputs that have changed written as they are now.
+
+    An output shortened with ``...`` is its author's to change.
+    """
+    text = page.read_text("utf-8")
+    out: list[str] = []
+    at = 0
+    for block in blocks(page):
+        if block.language != "console":
+            continue
+        out.append(text[at : block.start])
+        for step in steps(block.text):
+            if missing(step.command):
+                out += step.shown, step.expected
+                continue
+            printed = run(step.command, folder)
+            keep = says(step.expected, printed) or "..." in step.expected
+            out += step.shown, step.expected if keep else printed
+        at = block.start + len(block.text)
+    return "".join(out) + text[at:]

@@ -1,0 +1,1 @@
+"""Files that the commands of the pages read."""

@@ -1,0 +1,23 @@
+"""Every test of this folder runs over every adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.contract.driver import ADAPTERS, Driver, Setup
+
+
+@pytest.fixture(params=ADAPTERS)
+def start(request: pytest.FixtureRequest) -> Iterator[Callable[..., Driver]]:
+    """Makes an index under test: its arguments are those of `Setup`."""
+    drivers: list[Driver] = []
+
+    def made(**settings: object) -> Driver:
+        drivers.append(Driver(ADAPTERS[request.param], Setup(**settings)))  # type: ignore[arg-type]
+        return drivers[-1]
+
+    yield made
+    for driver in drivers:
+        driver.stop()

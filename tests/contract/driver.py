@@ -1,0 +1,223 @@
+"""An index under test, driven from plain test functions, and the table of adapters."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import FOREVER_US, Windows
+from stream_dedup.features.recipe import Match, Recipe
+from stream_dedup.index.base import Index, IndexSize, Ownership, Query, Record, Resolution, Tally
+from stream_dedup.index.memory import Limits, MemoryIndex
+from stream_dedup.model import Decision, Partition, Position, Summary
+
+T = TypeVar("T")
+
+S = 1_000_000
+"""Microseconds in a second."""
+
+START_US = 1_700_000_000 * S
+"""The clock, and event time zero, of most tests."""
+
+PLAIN = Recipe(match=Match(k=3))
+VERIFIED = Recipe(match=Match(k=6, jaccard=0.7))
+HOUR = Windows(idle_us=3600 * S, max_age_us=24 * 3600 * S)
+WIDE = Windows(idle_us=FOREVER_US, max_age_us=FOREVER_US)
+HERE = Partition("topic", 0)
+THERE = Partition("topic", 1)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What an index is made with."""
+
+    recipe: Recipe = PLAIN
+    windows: Windows = HOUR
+    summaries: Summaries = field(default_factory=Summaries)
+    limits: Limits = field(default_factory=Limits)
+
+
+Adapter = Callable[[Setup], AbstractAsyncContextManager[Index]]
+
+
+@asynccontextmanager
+async def memory(setup: Setup) -> AsyncIterator[Index]:
+    yield MemoryIndex(
+        setup.recipe, windows=setup.windows, summaries=setup.summaries, limits=setup.limits
+    )
+
+
+ADAPTERS: dict[str, Adapter] = {"memory": memory}
+"""Every adapter of the port passes this suite: add it here."""
+
+
+class Text(NamedTuple):
+    """What the kernel would say of an event's text."""
+
+    exact: int
+    fingerprint: int
+    words: tuple[int, ...] = ()
+
+
+A = Text(0xA, 0x0F0F_0F0F_0F0F_0F0F, (1, 2, 3, 4))
+B = Text(0xB, 0xF0F0_F0F0_F0F0_F0F0, (11, 12, 13, 14))
+C = Text(0xC, 0x00FF_00FF_00FF_00FF, (21, 22, 23, 24))
+
+
+def apart(text: Text, bits: int, exact: int, words: tuple[int, ...] | None = None) -> Text:
+    """Another text, whose fingerprint differs from a text's in so many bits, spread out."""
+    mask = sum(1 << (bit * 9 % 64) for bit in range(bits))
+    return Text(exact, text.fingerprint ^ mask, text.words if words is None else words)
+
+
+def query(
+    offset: int,
+    text: Text = A,
+    at_s: float = 0,
+    *,
+    until_s: float | None = None,
+    group: str = "",
+    near: bool = True,
+    partition: Partition = HERE,
+) -> Query:
+    first_us = START_US + round(at_s * S)
+    return Query(
+        group=group,
+        exact=text.exact,
+        fingerprint=text.fingerprint,
+        sketch=array("Q", sorted(text.words)).tobytes(),
+        near=near,
+        first_us=first_us,
+        last_us=first_us if until_s is None else START_US + round(until_s * S),
+        position=Position(partition.source, partition.number, offset),
+    )
+
+
+class Driver:
+    """The port's methods, called and waited for; and what most tests do with them.
+
+    Attributes:
+        now_us: the clock that is handed to every call.
+    """
+
+    def __init__(self, adapter: Adapter, setup: Setup) -> None:
+        self._runner = asyncio.Runner()
+        self._context = adapter(setup)
+        self.index = self._run(self._context.__aenter__())
+        self.now_us = START_US
+        self.fences: dict[Partition, int] = {}
+
+    def stop(self) -> None:
+        self._run(self._context.__aexit__(None, None, None))
+        self._runner.close()
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(coroutine)
+
+    def wait(self, seconds: float) -> None:
+        self.now_us += round(seconds * S)
+
+    # ------------------------------------------------------------ the port
+
+    def claim_partition(
+        self, partition: Partition = HERE, end_offset: int | None = None
+    ) -> Ownership:
+        owned = self._run(self.index.claim_partition(partition, end_offset, self.now_us))
+        self.fences[partition] = owned.fence
+        return owned
+
+    def release(self, partition: Partition) -> None:
+        self._run(self.index.release_partition(partition))
+
+    def resolve(self, *queries: Query) -> list[Resolution]:
+        return self._run(self.index.resolve(queries, self.now_us))
+
+    def record(self, record: Record) -> frozenset[int]:
+        return self._run(self.index.record(record, self.now_us))
+
+    def claim(self, limit: int = 1000) -> list[Summary]:
+        return self._run(self.index.claim(limit, self.now_us))
+
+    def confirm(self, summaries: Sequence[Summary]) -> None:
+        names = [(summary.cluster, summary.revision) for summary in summaries]
+        self._run(self.index.confirm(names, self.now_us))
+
+    def expire(self) -> None:
+        self._run(self.index.expire(self.now_us))
+
+    def finish(self) -> None:
+        self._run(self.index.finish(self.now_us))
+
+    def representatives(self, *clusters: int) -> list[bytes | None]:
+        return self._run(self.index.representatives(clusters))
+
+    def size(self) -> IndexSize:
+        return self._run(self.index.size())
+
+    # ------------------------------------------------------------ what most tests do
+
+    def count(
+        self,
+        offset: int,
+        *tallies: Tally,
+        at_s: float = 0,
+        partition: Partition = HERE,
+        first_offset: int | None = None,
+        committed: int | None = None,
+        decisions: Mapping[int, Decision] | None = None,
+    ) -> frozenset[int]:
+        """Record a batch that ends at an offset."""
+        if partition not in self.fences:
+            self.claim_partition(partition)
+        return self.record(
+            Record(
+                partition=partition,
+                fence=self.fences[partition],
+                first_offset=offset if first_offset is None else first_offset,
+                last_offset=offset,
+                committed=offset + 1 if committed is None else committed,
+                last_us=START_US + round(at_s * S),
+                tallies=tallies,
+                decisions=decisions or {},
+            )
+        )
+
+    def add(
+        self,
+        offset: int,
+        text: Text = A,
+        at_s: float = 0,
+        *,
+        group: str = "",
+        partition: Partition = HERE,
+        value: bytes | None = None,
+    ) -> Resolution:
+        """Resolve and record one event."""
+        asked = query(offset, text, at_s, group=group, partition=partition)
+        (answer,) = self.resolve(asked)
+        value = b"value %d" % offset if value is None else value
+        tally = Tally(answer.cluster, 1, asked.first_us, asked.first_us)
+        if answer.new:
+            tally.representative = value
+        else:
+            tally.samples.append(value)
+        assert self.count(offset, tally, at_s=at_s, partition=partition) == frozenset()
+        return answer
+
+    def settle(self) -> list[Summary]:
+        """Claim and confirm until nothing is due."""
+        told: list[Summary] = []
+        while claimed := self.claim():
+            self.confirm(claimed)
+            told += claimed
+        return told
+
+
+def tally(answer: Resolution, count: int = 1, at_s: float = 0) -> Tally:
+    time_us = START_US + round(at_s * S)
+    return Tally(answer.cluster, count, time_us, time_us)

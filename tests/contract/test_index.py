@@ -1,0 +1,865 @@
+"""What every index does: the sentences of ``index/base.py``, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import Windows
+from stream_dedup.errors import ProtocolError, StaleFence
+from stream_dedup.features.recipe import Match, Recipe
+from stream_dedup.index.base import Record, Tally
+from stream_dedup.index.memory import Limits
+from stream_dedup.model import Closing, Decision, Kind, Partition, Position
+from tests.contract.driver import (
+    HERE,
+    START_US,
+    THERE,
+    VERIFIED,
+    WIDE,
+    A,
+    B,
+    C,
+    Driver,
+    S,
+    Text,
+    apart,
+    query,
+    tally,
+)
+
+Start = Callable[..., Driver]
+HOUR_S = 3600
+FINAL_ONLY = Summaries(every_us=None)
+
+# ---------------------------------------------------------------- resolve
+
+
+def test_the_first_event_opens_a_cluster_and_an_equal_one_joins_it(start: Start) -> None:
+    index = start()
+    first, second = index.resolve(query(0), query(1, at_s=5))
+    assert (True, 0, START_US, START_US) == (first.new, first.distance, *first[3:])
+    assert (first.cluster, 0, False) == (second.cluster, second.distance, second.new)
+    assert (START_US, START_US + 5 * S) == (second.opened_us, second.last_us)
+
+
+def test_each_query_of_a_batch_sees_those_before_it(start: Start) -> None:
+    index = start()
+    answers = index.resolve(query(0), query(1, apart(A, 3, 0xA1)), query(2, B), query(3, B))
+    assert [True, False, True, False] == [answer.new for answer in answers]
+    assert [0, 3, 0, 0] == [answer.distance for answer in answers]
+
+
+@pytest.mark.parametrize("bits", range(7))
+def test_all_within_k_bits_are_found_and_none_beyond(start: Start, bits: int) -> None:
+    index = start()
+    index.resolve(query(0, A))
+    (answer,) = index.resolve(query(1, apart(A, bits, 0xA1)))
+    assert (bits > 3) == answer.new
+
+
+def test_the_distance_is_that_to_the_representative_not_to_the_alias(start: Start) -> None:
+    index = start(recipe=VERIFIED)
+    alias = apart(A, 4, 0xA1)
+    far = Text(0xA2, alias.fingerprint ^ (0b111 << 60), A.words)
+    first, second, third, again = index.resolve(
+        query(0, A), query(1, alias), query(2, far), query(3, far)
+    )
+    expected = (A.fingerprint ^ far.fingerprint).bit_count()
+    assert 7 == expected  # out of the representative's reach: the alias led there
+    assert [first.cluster] * 3 == [second.cluster, third.cluster, again.cluster]
+    assert [expected] * 2 == [third.distance, again.distance]
+
+
+def test_without_verification_likeness_does_not_drift_along_aliases(start: Start) -> None:
+    index = start()
+    near = apart(A, 3, 0xA1)
+    beyond = Text(0xA2, near.fingerprint ^ (1 << 60), ())
+    answers = index.resolve(query(0, A), query(1, near), query(2, beyond))
+    assert [True, False, True] == [answer.new for answer in answers]
+
+
+def test_verification_refuses_what_has_too_little_in_common(start: Start) -> None:
+    index = start(recipe=VERIFIED)
+    words = tuple(range(1, 11))
+    text = Text(1, A.fingerprint, words)
+    seven = Text(2, A.fingerprint, words[:7])  # 7 of 10
+    six = Text(3, A.fingerprint, words[:6])  # 6 of 10
+    answers = index.resolve(query(0, text), query(1, seven), query(2, six))
+    assert [True, False, True] == [answer.new for answer in answers]
+
+
+def test_an_equal_exact_hash_needs_no_verification(start: Start) -> None:
+    index = start(recipe=VERIFIED)
+    first, second = index.resolve(query(0, A), query(1, A._replace(words=(7, 8, 9))))
+    assert first.cluster == second.cluster
+
+
+def test_the_most_similar_cluster_wins_though_another_is_nearer(start: Start) -> None:
+    index = start(recipe=VERIFIED)
+    ten = tuple(range(10))
+    nearer = Text(1, 0b1, (*ten[:8], 50))  # 8 of 11 in common with what is asked
+    alike = Text(2, 0b11_1110, (*ten, 60))  # 10 of 11; and 8 of 12 with the other
+    nearer_one, alike_one = index.resolve(query(0, nearer), query(1, alike))
+    assert nearer_one.cluster != alike_one.cluster
+    (answer,) = index.resolve(query(2, Text(3, 0, ten)))
+    assert (alike_one.cluster, 5) == (answer.cluster, answer.distance)
+
+
+def test_of_equally_similar_clusters_the_nearest_wins(start: Start) -> None:
+    index = start()
+    far, near = Text(1, 0b111_0000), Text(2, 0b11)
+    first, second = index.resolve(query(0, far), query(1, near))
+    (answer,) = index.resolve(query(2, Text(3, 0)))
+    assert first.cluster != second.cluster
+    assert (second.cluster, 2) == (answer.cluster, answer.distance)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_equally_near_clusters_the_oldest_wins(start: Start, order: tuple[int, int]) -> None:
+    index = start()
+    texts = [(Text(1, 0b111_0000), 10), (Text(2, 0b111), 20)]
+    opened = [
+        index.resolve(query(at_s, texts[i][0], at_s))[0].cluster
+        for i in order
+        for at_s in [texts[i][1]]
+    ]
+    (answer,) = index.resolve(query(99, Text(3, 0), 30))
+    assert opened[order.index(0)] == answer.cluster
+
+
+def test_groups_keep_events_apart(start: Start) -> None:
+    index = start()
+    near = apart(A, 1, 0xA1)
+    answers = index.resolve(
+        query(0, A, group='{"s":"a"}'),
+        query(1, A, group='{"s":"b"}'),
+        query(2, near, group='{"s":"b"}'),
+        query(3, near, group='{"s":"a"}'),
+        query(4, near, group=""),
+    )
+    assert [True, True, False, False, True] == [answer.new for answer in answers]
+    assert answers[0].cluster == answers[3].cluster != answers[1].cluster == answers[2].cluster
+
+
+def test_groups_may_come_and_go(start: Start) -> None:
+    index = start(limits=Limits(max_clusters=3))
+    for offset in range(50):
+        index.add(offset, A, offset, group=f"group {offset % 7}")
+    (answer,) = index.resolve(query(99, A, 50, group="group 0"))
+    assert not answer.new
+    (other,) = index.resolve(query(100, A, 50, group="group 3"))
+    assert other.new
+
+
+def test_events_with_few_features_match_by_exact_hash_alone(start: Start) -> None:
+    index = start()
+    few = [
+        query(0, A, near=False),
+        query(1, apart(A, 1, 0xA1), near=False),
+        query(2, A, near=False),
+        query(3, apart(A, 2, 0xA2)),
+    ]
+    assert [True, True, False, True] == [answer.new for answer in index.resolve(*few)]
+    assert 1 == index.size().fingerprints
+
+
+def test_aliases_are_capped(start: Start) -> None:
+    index = start(recipe=Recipe(match=Match(k=6, jaccard=0.7, aliases=2)))
+    index.resolve(query(0, A), *(query(n, apart(A, n, 0xA0 + n)) for n in range(1, 6)))
+    size = index.size()
+    assert (1, 3) == (size.clusters, size.fingerprints)
+
+
+def test_an_alias_of_an_equal_fingerprint_takes_no_room_in_the_tables(start: Start) -> None:
+    index = start(recipe=VERIFIED)
+    index.resolve(query(0, A), *(query(n, A._replace(exact=0xA0 + n)) for n in range(1, 6)))
+    assert 1 == index.size().fingerprints
+
+
+def test_resolving_again_finds_what_was_opened_and_answers_alike(start: Start) -> None:
+    index = start(recipe=VERIFIED)
+    queries = [
+        query(0, A),
+        query(1, apart(A, 2, 0xA1)),
+        query(2, B),
+        query(3, A, 1),
+        query(4, A, 3 * HOUR_S),
+        query(5, B, 30),
+    ]
+    first = index.resolve(*queries)
+    again = index.resolve(*queries)
+    assert [(a.cluster, a.new) for a in first[::2]] == [(a.cluster, a.new) for a in again[::2]]
+    assert [(0, True), (2, True), (4, True)] == [
+        (n, answer.new) for n, answer in enumerate(again) if answer.new
+    ]
+    assert again == index.resolve(*queries)
+    assert 3 == index.size().clusters
+
+
+def test_a_representative_finds_its_own_cluster_though_a_newer_one_took_its_hash(
+    start: Start,
+) -> None:
+    index = start()
+    old, new = index.resolve(query(0, A, 0), query(1, A, 10 * HOUR_S))
+    assert old.cluster != new.cluster
+    assert [(old.cluster, True)] == [(a.cluster, a.new) for a in index.resolve(query(0, A, 0))]
+
+
+def test_the_cluster_is_named_by_the_representatives_position_alone(start: Start) -> None:
+    here, there = start(), start()
+    (first,) = here.resolve(query(7, A))
+    there.resolve(query(6, B))
+    (second,) = there.resolve(query(7, C, 99))
+    assert first.cluster == second.cluster
+
+
+def test_resolving_counts_nothing_and_what_nobody_records_closes_silently(start: Start) -> None:
+    index = start()
+    index.resolve(query(0, A), query(1, B))
+    index.finish()
+    assert [] == index.claim()
+    size = index.size()
+    assert (0, 0, 0, 0) == (size.clusters, size.fingerprints, size.waiting, size.expired)
+
+
+def test_a_cap_on_candidates_cuts_a_search_short_and_is_counted(start: Start) -> None:
+    index = start(recipe=VERIFIED, limits=Limits(max_candidates=2))
+    others = [Text(n, 0, (n * 10, n * 10 + 1)) for n in range(1, 6)]
+    index.resolve(*(query(n, text) for n, text in enumerate(others)))
+    assert 0 < index.size().truncated <= 4
+
+
+def test_an_empty_batch_is_answered_with_nothing(start: Start) -> None:
+    assert [] == start().resolve()
+
+
+# ---------------------------------------------------------------- windows
+
+
+def test_a_cluster_is_live_up_to_idle_after_its_last_event_and_no_longer(start: Start) -> None:
+    index = start()
+    answers = index.resolve(
+        query(0, A, 0), query(1, A, HOUR_S), query(2, A, 2 * HOUR_S), query(3, A, 3 * HOUR_S + 1e-6)
+    )
+    assert [True, False, False, True] == [answer.new for answer in answers]
+
+
+def test_a_cluster_is_live_up_to_max_age_after_it_was_opened(start: Start) -> None:
+    index = start(windows=Windows(idle_us=100 * S, max_age_us=150 * S))
+    answers = index.resolve(*(query(n, A, at_s) for n, at_s in enumerate([0, 90, 150, 151])))
+    assert [True, False, False, True] == [answer.new for answer in answers]
+
+
+def test_windows_hold_for_near_matches_too(start: Start) -> None:
+    index = start()
+    near = [apart(A, n, 0xA0 + n) for n in (1, 2)]
+    answers = index.resolve(
+        query(0, A, 0), query(1, near[0], HOUR_S), query(2, near[1], 2 * HOUR_S + 1)
+    )
+    assert [True, False, True] == [answer.new for answer in answers]
+
+
+def test_a_late_event_joins_and_lowers_the_first_time_but_not_the_opening(start: Start) -> None:
+    index = start()
+    index.add(0, A, 0)
+    late = index.add(1, A, -30 * HOUR_S)
+    assert (START_US, START_US) == (late.opened_us, late.last_us)
+    index.finish()
+    (summary,) = index.claim()
+    assert (START_US - 30 * HOUR_S * S, START_US) == (summary.first_time_us, summary.last_time_us)
+
+
+def test_events_out_of_order_open_no_clusters_in_turns(start: Start) -> None:
+    index = start()
+    times = [5 * HOUR_S, 0, 5 * HOUR_S, 1, 5 * HOUR_S + 7, 2]
+    answers = index.resolve(*(query(n, A, at_s) for n, at_s in enumerate(times)))
+    assert [True] + [False] * 5 == [answer.new for answer in answers]
+
+
+def test_the_latest_time_a_query_asks_for_keeps_its_cluster_live(start: Start) -> None:
+    index = start()
+    first, second = index.resolve(
+        query(0, A, 0, until_s=HOUR_S), query(1, apart(A, 1, 0xA1), 2 * HOUR_S)
+    )
+    assert START_US + HOUR_S * S == first.last_us
+    assert first.cluster == second.cluster
+
+
+# ---------------------------------------------------------------- record
+
+
+def test_what_is_recorded_is_told(start: Start) -> None:
+    index = start(summaries=Summaries(samples=2, max_value_bytes=8))
+    (answer,) = index.resolve(query(4, A, 10, group="g"))
+    counted = Tally(
+        answer.cluster, 5, START_US + 3 * S, START_US + 40 * S, b"the first", [b"a", b"b" * 9, b"c"]
+    )
+    assert frozenset() == index.count(9, counted, first_offset=4, at_s=40)
+    index.finish()
+    (summary,) = index.claim()
+    assert (answer.cluster, 1, Closing.ENDED, True) == (
+        summary.cluster,
+        summary.revision,
+        summary.closing,
+        summary.final,
+    )
+    assert (5, 5) == (summary.count, summary.new_count)
+    assert (START_US + 3 * S, START_US + 40 * S) == (summary.first_time_us, summary.last_time_us)
+    assert (Position("topic", 0, 4), "g") == (summary.position, summary.group)
+    assert (b"the firs", (b"a", b"b" * 8)) == (summary.representative, summary.samples)
+
+
+def test_samples_are_kept_up_to_their_cap_over_many_batches(start: Start) -> None:
+    index = start(summaries=Summaries(samples=3))
+    for offset in range(6):
+        index.add(offset, A, offset)
+    index.finish()
+    assert (b"value 1", b"value 2", b"value 3") == index.claim()[0].samples
+
+
+def test_record_writes_nothing_when_a_named_cluster_is_closed(start: Start) -> None:
+    index = start()
+    old = index.add(0, A, 0)
+    index.add(1, B, 3 * HOUR_S)
+    assert 1 == index.size().waiting
+    (other,) = index.resolve(query(3, C, 3 * HOUR_S))
+    closed = index.count(5, tally(old), tally(other), first_offset=2, at_s=99 * HOUR_S)
+    assert frozenset([old.cluster]) == closed
+    # Nothing was counted, the high water stands, stream time too.
+    assert 1 == index.claim_partition(HERE).high_water
+    assert 2 == index.size().clusters
+    assert frozenset() == index.count(5, tally(other), first_offset=2, at_s=3 * HOUR_S)
+    index.finish()
+    assert [(old.cluster, 1), (other.cluster, 1)] == [
+        (s.cluster, s.count) for s in index.claim() if s.cluster in (old.cluster, other.cluster)
+    ]
+
+
+def test_an_unknown_cluster_counts_as_closed(start: Start) -> None:
+    index = start()
+    assert frozenset([12345]) == index.count(0, Tally(12345, 1, START_US, START_US))
+    assert -1 == index.claim_partition(HERE).high_water
+
+
+def test_a_stale_fence_is_refused_and_writes_nothing(start: Start) -> None:
+    index = start()
+    stale = index.claim_partition(HERE).fence
+    (answer,) = index.resolve(query(0, A))
+    fresh = index.claim_partition(HERE).fence
+    assert fresh > stale
+    record = Record(HERE, stale, 0, 0, 0, START_US, [tally(answer)], {0: Decision(Kind.NEW)})
+    with pytest.raises(StaleFence):
+        index.record(record)
+    owned = index.claim_partition(HERE)
+    assert (-1, {}) == (owned.high_water, owned.journal)
+    index.finish()
+    assert [] == index.claim()
+
+
+def test_a_stale_fence_is_refused_even_for_offsets_recorded_before(start: Start) -> None:
+    index = start()
+    index.add(0, A)
+    stale = index.fences[HERE]
+    index.claim_partition(HERE)
+    with pytest.raises(StaleFence):
+        index.record(Record(HERE, stale, 0, 0, 1, START_US, []))
+
+
+def test_fences_of_partitions_are_their_own(start: Start) -> None:
+    index = start()
+    index.claim_partition(HERE)
+    for _ in range(3):
+        index.claim_partition(THERE)
+    index.add(0, A, partition=HERE)
+    index.add(0, A, partition=THERE)
+    assert [0, 0] == [index.claim_partition(p).high_water for p in (HERE, THERE)]
+
+
+def test_a_record_sent_again_counts_once(start: Start) -> None:
+    index = start()
+    (answer,) = index.resolve(query(0, A))
+    for _ in range(3):
+        assert frozenset() == index.count(4, tally(answer, 5), first_offset=0)
+    index.finish()
+    assert [5] == [summary.count for summary in index.claim()]
+
+
+def test_a_record_below_the_high_water_writes_nothing_even_for_closed_clusters(
+    start: Start,
+) -> None:
+    index = start()
+    answer = index.add(3, A)
+    index.finish()
+    assert frozenset() == index.count(2, tally(answer, 7), first_offset=0)
+    assert [1] == [summary.count for summary in index.claim()]
+
+
+def test_a_batch_that_straddles_the_high_water_is_refused(start: Start) -> None:
+    index = start()
+    answer = index.add(3, A)
+    with pytest.raises(ProtocolError):
+        index.count(5, tally(answer), first_offset=3)
+    assert 3 == index.claim_partition(HERE).high_water
+
+
+def test_an_empty_record_raises_the_high_water(start: Start) -> None:
+    index = start()
+    assert frozenset() == index.count(41)
+    assert 41 == index.claim_partition(HERE).high_water
+
+
+# ---------------------------------------------------------------- partitions
+
+
+def test_an_unknown_partition_has_no_past(start: Start) -> None:
+    owned = start().claim_partition(Partition("new", 7), 100)
+    assert (-1, {}, False) == (owned.high_water, owned.journal, owned.reset)
+
+
+def test_the_journal_outlives_its_writer_up_to_the_committed_offset(start: Start) -> None:
+    index = start()
+    decisions = {
+        10: Decision(Kind.NEW, 2**64 - 1, 0, 2**64 - 1),
+        11: Decision(Kind.DUPLICATE, 2**64 - 1, 3, 0),
+        12: Decision(Kind.PASSED, reason="nothing to fingerprint"),
+    }
+    index.count(12, first_offset=10, committed=10, decisions=decisions)
+    owned = index.claim_partition(HERE, 13)
+    assert (12, decisions, False) == (owned.high_water, owned.journal, owned.reset)
+    index.count(13, committed=12, decisions={13: decisions[11]})
+    assert {12: decisions[12], 13: decisions[11]} == index.claim_partition(HERE).journal
+    index.count(14, committed=15)
+    assert {} == index.claim_partition(HERE).journal
+
+
+def test_decisions_below_the_committed_offset_are_not_kept(start: Start) -> None:
+    index = start()
+    passed = Decision(Kind.PASSED, reason="no")
+    index.count(2, first_offset=0, committed=2, decisions=dict.fromkeys(range(3), passed))
+    assert {2: passed} == index.claim_partition(HERE).journal
+
+
+@pytest.mark.parametrize(("end", "reset"), [(None, False), (10, False), (9, True), (0, True)])
+def test_a_high_water_at_or_beyond_the_end_is_taken_back(
+    start: Start, end: int | None, reset: bool
+) -> None:
+    index = start()
+    passed = Decision(Kind.PASSED, reason="no")
+    index.count(9, committed=9, decisions={9: passed})
+    owned = index.claim_partition(HERE, end)
+    assert reset == owned.reset
+    assert (-1 if reset else 9) == owned.high_water
+    assert ({} if reset else {9: passed}) == owned.journal
+    if reset:
+        index.add(0, A)
+        assert 0 == index.claim_partition(HERE).high_water
+
+
+def test_releasing_an_unknown_partition_or_twice_does_nothing(start: Start) -> None:
+    index = start()
+    index.add(0, A)
+    for partition in (THERE, HERE, HERE):
+        index.release(partition)
+    assert 1 == index.size().clusters
+
+
+# ---------------------------------------------------------------- stream time
+
+
+def test_a_cluster_closes_when_stream_time_has_passed_its_window(start: Start) -> None:
+    index = start(summaries=FINAL_ONLY)
+    old = index.add(0, A, 0)
+    index.add(1, B, HOUR_S)
+    assert 0 == index.size().expired
+    index.add(2, B, HOUR_S + 1)
+    size = index.size()
+    assert (1, 1, 1) == (size.expired, size.waiting, size.clusters)
+    (summary,) = index.claim()
+    assert (old.cluster, Closing.EXPIRED) == (summary.cluster, summary.closing)
+
+
+def test_the_slowest_active_partition_holds_stream_time_back(start: Start) -> None:
+    index = start()
+    index.add(0, A, 0, partition=HERE)
+    index.add(0, B, 0, partition=THERE)
+    index.add(1, B, 9 * HOUR_S, partition=THERE)
+    assert 0 == index.size().expired
+    index.add(1, C, 2 * HOUR_S, partition=HERE)
+    size = index.size()
+    assert (2, 2) == (size.expired, size.clusters)  # A and B; not B of nine hours, nor C
+
+
+def test_a_released_partition_no_longer_holds_stream_time_back(start: Start) -> None:
+    index = start()
+    index.add(0, A, 0, partition=HERE)
+    index.add(0, B, 9 * HOUR_S, partition=THERE)
+    index.release(HERE)
+    index.expire()
+    assert 1 == index.size().expired
+
+
+def test_a_quiet_partition_no_longer_holds_stream_time_back(start: Start) -> None:
+    index = start()
+    index.add(0, A, 0, partition=HERE)
+    index.wait(61)
+    index.add(0, B, 9 * HOUR_S, partition=THERE)
+    assert 1 == index.size().expired
+
+
+def test_when_all_are_quiet_stream_time_moves_with_the_clock(start: Start) -> None:
+    index = start()
+    index.add(0, A, 0)
+    index.wait(60)
+    index.expire()
+    for _ in range(59):
+        index.wait(60)
+        index.expire()
+    assert 0 == index.size().expired
+    index.wait(61)
+    index.expire()
+    assert 1 == index.size().expired
+    assert [Closing.EXPIRED] == [summary.closing for summary in index.claim()]
+
+
+def test_expiring_before_the_first_event_does_nothing(start: Start) -> None:
+    index = start()
+    index.expire()
+    index.wait(99 * HOUR_S)
+    index.expire()
+    index.add(0, A, 0)
+    assert 1 == index.size().clusters
+
+
+def test_max_age_closes_a_cluster_that_is_still_seen(start: Start) -> None:
+    index = start(windows=Windows(idle_us=100 * S, max_age_us=150 * S), summaries=FINAL_ONLY)
+    for offset, at_s in enumerate([0, 90, 150]):
+        index.add(offset, A, at_s)
+    assert 0 == index.size().expired
+    index.add(3, B, 151)
+    assert [(3, Closing.EXPIRED)] == [(s.count, s.closing) for s in index.claim()]
+
+
+def test_the_least_recently_seen_are_evicted_above_the_cap(start: Start) -> None:
+    index = start(limits=Limits(max_clusters=2))
+    first = index.add(0, A, 0)
+    second = index.add(1, B, 1)
+    index.add(2, A, 2)
+    index.add(3, C, 3)
+    size = index.size()
+    assert (2, 1, 1, 2) == (size.clusters, size.evicted, size.waiting, size.fingerprints)
+    finals = [summary for summary in index.claim() if summary.final]
+    assert [(second.cluster, Closing.EVICTED, 1)] == [
+        (s.cluster, s.closing, s.count) for s in finals
+    ]
+    assert [False, True] == [a.new for a in index.resolve(query(8, A, 4), query(9, B, 4))]
+    assert first.cluster == index.resolve(query(8, A, 4))[0].cluster
+
+
+# ---------------------------------------------------------------- summaries
+
+MINUTE = Summaries(every_us=60 * S, lease_us=30 * S)
+
+
+def test_a_summary_is_due_every_so_often_of_stream_time_while_there_is_news(start: Start) -> None:
+    index = start(summaries=MINUTE)
+    index.add(0, A, 0)
+    index.add(1, A, 59)
+    assert [] == index.claim()
+    index.add(2, A, 60)
+    (summary,) = index.claim()
+    assert (1, 3, 3, None) == (
+        summary.revision,
+        summary.count,
+        summary.new_count,
+        summary.closing,
+    )
+    index.confirm([summary])
+    index.add(3, B, 500)
+    assert [] == index.claim()  # no news of A
+    index.add(4, A, 501)
+    assert [(2, 4, 1)] == [(s.revision, s.count, s.new_count) for s in index.settle()]
+
+
+def test_a_single_event_needs_no_summary_until_its_cluster_closes(start: Start) -> None:
+    index = start(summaries=MINUTE)
+    index.add(0, A, 0)
+    index.add(1, B, 1000)
+    assert [] == index.claim()
+    index.finish()
+    assert [(1, True), (1, True)] == [(s.count, s.final) for s in index.settle()]
+
+
+def test_without_a_period_only_final_summaries_are_told(start: Start) -> None:
+    index = start(summaries=FINAL_ONLY)
+    for offset in range(5):
+        index.add(offset, A, offset * 1000)
+    assert [] == index.claim()
+    index.finish()
+    assert [(1, 5, 5)] == [(s.revision, s.count, s.new_count) for s in index.claim()]
+
+
+def test_a_claimed_summary_is_leased(start: Start) -> None:
+    index = start(summaries=MINUTE)
+    index.add(0, A, 0)
+    index.add(1, A, 61)
+    (summary,) = index.claim()
+    assert [] == index.claim()
+    index.wait(29)
+    assert [] == index.claim()
+    index.wait(1)
+    assert [summary] == index.claim()
+    assert [] == index.claim()
+
+
+def test_after_the_lease_the_same_snapshot_is_claimed_whatever_was_counted_since(
+    start: Start,
+) -> None:
+    index = start(summaries=MINUTE)
+    index.add(0, A, 0)
+    index.add(1, A, 61)
+    (summary,) = index.claim()
+    for offset in range(2, 6):
+        index.add(offset, A, 100 * offset)
+    index.wait(31)
+    assert [summary] == index.claim()
+    index.confirm([summary])
+    index.finish()
+    assert [(2, 6, 4)] == [(s.revision, s.count, s.new_count) for s in index.settle()]
+
+
+def test_what_is_counted_while_a_summary_is_on_its_way_is_told_by_the_next(start: Start) -> None:
+    index = start(summaries=MINUTE)
+    index.add(0, A, 0)
+    index.add(1, A, 61)
+    (summary,) = index.claim()
+    index.add(2, A, 62)
+    index.confirm([summary])
+    assert [] == index.claim()
+    index.add(3, B, 130)
+    assert [(2, 3, 1)] == [(s.revision, s.count, s.new_count) for s in index.claim()]
+
+
+def test_confirming_another_revision_or_twice_does_nothing(start: Start) -> None:
+    index = start(summaries=MINUTE)
+    index.add(0, A, 0)
+    index.add(1, A, 61)
+    (summary,) = index.claim()
+    index.confirm([replace(summary, revision=2), replace(summary, cluster=99)])
+    index.wait(31)
+    assert [summary] == index.claim()
+    index.confirm([summary, summary])
+    index.confirm([summary])
+    index.wait(31)
+    assert [] == index.claim()
+    index.finish()
+    (final,) = index.claim()
+    assert (2, 0) == (final.revision, final.new_count)
+    index.confirm([summary])  # late, and no longer the claimed one
+    index.wait(31)
+    assert [final] == index.claim()
+
+
+def test_a_cluster_that_closes_while_a_summary_is_on_its_way_gets_its_final_one_after_it(
+    start: Start,
+) -> None:
+    index = start(summaries=MINUTE)
+    index.add(0, A, 0)
+    index.add(1, A, 61)
+    (summary,) = index.claim()
+    index.add(2, A, 62)
+    index.finish()
+    assert [] == index.claim()
+    index.confirm([summary])
+    (final,) = index.claim()
+    assert (2, Closing.ENDED, 3, 1) == (
+        final.revision,
+        final.closing,
+        final.count,
+        final.new_count,
+    )
+
+
+def test_claims_keep_to_their_limit(start: Start) -> None:
+    index = start()
+    for offset in range(7):
+        index.add(offset, Text(offset, 0x1111 * offset << 8), offset)
+    index.finish()
+    pages = [index.claim(3) for _ in range(4)]
+    assert [3, 3, 1, 0] == [len(page) for page in pages]
+    assert 7 == len({summary.cluster for page in pages for summary in page})
+
+
+def test_each_due_summary_is_claimed_once_whatever_else_is_due(start: Start) -> None:
+    index = start(summaries=MINUTE)
+    for offset in range(6):
+        index.add(offset, (A, B, C)[offset % 3], offset * 40)
+    claimed = index.claim()
+    assert len(claimed) == len({summary.cluster for summary in claimed})
+    index.finish()
+    index.wait(31)
+    again = index.claim()
+    assert len(again) == len({summary.cluster for summary in again})
+    assert {s.cluster: s for s in claimed}.items() <= {s.cluster: s for s in again}.items()
+
+
+def test_a_settled_final_summary_deletes_its_cluster(start: Start) -> None:
+    index = start()
+    answer = index.add(0, A)
+    index.finish()
+    index.settle()
+    size = index.size()
+    assert (0, 0, 0) == (size.clusters, size.waiting, size.fingerprints)
+    assert [None] == index.representatives(answer.cluster)
+
+
+def test_finish_closes_every_cluster_and_may_be_called_again(start: Start) -> None:
+    index = start()
+    index.add(0, A)
+    index.add(1, B)
+    for _ in range(2):
+        index.finish()
+    assert (0, 2) == (index.size().clusters, index.size().waiting)
+    assert 2 == len(index.settle())
+    index.finish()
+    assert [] == index.settle()
+
+
+# ---------------------------------------------------------------- closed and opened again
+
+
+def test_a_representative_delivered_late_goes_on_from_the_tombstone(start: Start) -> None:
+    index = start()
+    old = index.add(0, A, 0)
+    index.add(1, A, 1)
+    index.finish()
+    assert [(1, 2, 2)] == [(s.revision, s.count, s.new_count) for s in index.settle()]
+    (again,) = index.resolve(query(0, A, 0))
+    assert (old.cluster, True) == (again.cluster, again.new)
+    index.count(2, tally(again))
+    index.finish()
+    assert [(2, 3, 1)] == [(s.revision, s.count, s.new_count) for s in index.settle()]
+
+
+def test_a_tombstone_outlives_a_silent_opening(start: Start) -> None:
+    index = start()
+    index.add(0, A, 0)
+    index.finish()
+    index.settle()
+    for _ in range(2):
+        index.resolve(query(0, A, 0))
+        index.finish()
+        assert [] == index.settle()
+    (again,) = index.resolve(query(0, A, 0))
+    index.count(1, tally(again))
+    index.finish()
+    assert [(2, 2, 1)] == [(s.revision, s.count, s.new_count) for s in index.settle()]
+
+
+def test_a_tombstone_is_forgotten_after_the_retention_time(start: Start) -> None:
+    index = start(summaries=Summaries(retention_us=100 * S))
+    index.add(0, A, 0)
+    index.finish()
+    index.settle()
+    index.wait(101)
+    (again,) = index.resolve(query(0, A, 0))
+    index.count(1, tally(again))
+    index.finish()
+    assert [(1, 1, 1)] == [(s.revision, s.count, s.new_count) for s in index.settle()]
+
+
+def test_a_cluster_reopened_while_its_final_summary_waits_takes_events(start: Start) -> None:
+    index = start()
+    old = index.add(0, A, 0)
+    index.finish()
+    (again,) = index.resolve(query(0, A, 0))
+    assert (old.cluster, True) == (again.cluster, again.new)
+    assert (1, 0) == (index.size().clusters, index.size().waiting)
+    assert [] == index.claim()
+    index.add(1, A, 1)
+    index.finish()
+    assert [(1, 2, 2)] == [(s.revision, s.count, s.new_count) for s in index.settle()]
+
+
+def test_a_cluster_reopened_and_closed_while_its_final_summary_is_sent_tells_of_the_rest(
+    start: Start,
+) -> None:
+    index = start()
+    index.add(0, A, 0)
+    index.finish()
+    (sent,) = index.claim()
+    index.resolve(query(0, A, 0))
+    index.add(1, A, 1)
+    index.finish()
+    index.confirm([sent])
+    assert [(2, 2, 1, True)] == [
+        (s.revision, s.count, s.new_count, s.final) for s in index.settle()
+    ]
+
+
+def test_a_cluster_reopened_while_its_final_summary_is_leased_is_not_claimed_twice(
+    start: Start,
+) -> None:
+    index = start(summaries=MINUTE)
+    index.add(0, A, 0)
+    index.finish()
+    (sent,) = index.claim()
+    index.resolve(query(0, A, 0))
+    index.add(1, A, 100)
+    index.add(2, A, 200)
+    assert [] == index.claim()
+    index.confirm([sent])
+    index.add(3, A, 300)
+    assert [(2, 4, 3)] == [(s.revision, s.count, s.new_count) for s in index.claim()]
+
+
+def test_a_reopened_cluster_is_due_again(start: Start) -> None:
+    index = start(summaries=MINUTE)
+    index.add(0, A, 0)
+    index.add(1, A, 1)  # due at one minute
+    index.finish()
+    index.add(2, B, 100)
+    assert [] == index.claim(0)  # nothing is taken with a limit of none
+    index.resolve(query(0, A, 100))
+    index.add(3, A, 101)
+    index.add(4, B, 300)
+    due = [s for s in index.claim() if not s.final and s.position.offset == 0]
+    assert [(3, 3)] == [(s.count, s.new_count) for s in due]
+
+
+def test_a_representative_reopened_in_another_group_is_found_there(start: Start) -> None:
+    index = start()
+    index.add(0, A, 0, group="old")
+    index.finish()
+    (again,) = index.resolve(query(0, A, 0, group="new"))
+    (joins,) = index.resolve(query(1, A, 0, group="new"))
+    assert again.cluster == joins.cluster
+    index.finish()
+    index.settle()
+    assert 0 == index.size().clusters
+
+
+# ---------------------------------------------------------------- looking
+
+
+def test_representatives_are_told_in_order_and_none_for_the_unknown(start: Start) -> None:
+    index = start()
+    first = index.add(0, A, value=b"first")
+    second = index.add(1, B, value=b"second")
+    told = index.representatives(second.cluster, 1, first.cluster)
+    assert [b"second", None, b"first"] == told
+
+
+def test_size_counts_clusters_fingerprints_and_memory(start: Start) -> None:
+    index = start(recipe=VERIFIED, windows=WIDE)
+    empty = index.size()
+    assert (0,) * 6 == empty[:6]
+    for n in range(5):
+        index.add(n, apart(A, n, 0xA0 + n))
+    index.add(5, B)
+    size = index.size()
+    assert (2, 6, 0, 0, 0, 0) == size[:6]
+    assert size.table_bytes > 0

@@ -1,0 +1,431 @@
+"""Random histories: the index decides and counts as a model with plain lists does.
+
+The model knows no tables and no queues: it looks at every cluster every time.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from stream_dedup.clustering.linkage import cluster_id
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.verification import reference_jaccard
+from stream_dedup.clustering.windows import StreamTime, Windows
+from stream_dedup.errors import StaleFence
+from stream_dedup.features.recipe import Match, Recipe
+from stream_dedup.index.base import Query, Record, Resolution, Tally
+from stream_dedup.index.memory import Limits
+from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Summary
+from tests.contract.driver import ADAPTERS, START_US, Driver, S, Setup
+
+RECIPE = Recipe(match=Match(k=3, jaccard=0.5, aliases=2))
+WINDOWS = Windows(idle_us=100 * S, max_age_us=300 * S, quiet_after_us=60 * S)
+SUMMARIES = Summaries(every_us=50 * S, samples=0, lease_us=30 * S, retention_us=500 * S)
+SETUP = Setup(RECIPE, WINDOWS, SUMMARIES, Limits(max_clusters=4))
+PARTITIONS = [Partition("topic", 0), Partition("topic", 1)]
+GROUPS = ["", '{"service":"a"}']
+
+TEXTS = [
+    (fingerprint, words)
+    for fingerprint in (0, 0b1, 0b111, 0b1_1111, 0b111_0000, 0b1111_1111_1111)
+    for words in ((1, 2, 3), (1, 2, 3, 4), (3, 4, 5, 6))
+]
+"""Near and far fingerprints, alike and unlike words; the place in the list is the exact hash."""
+
+
+@dataclass
+class Cluster:
+    identity: int
+    query: Query
+    opened_us: int
+    last_us: int
+    first_us: int
+    fingerprints: list[int] = field(default_factory=list)
+    names: int = 0
+    count: int = 0
+    base: int = 0
+    told: int = 0
+    told_us: int = 0
+    revision: int = 0
+    due: bool = False
+    closing: Closing | None = None
+    snapshot: Summary | None = None
+    lease_until_us: int | None = None
+    final_due: bool = False
+
+    def takes(self, query: Query) -> bool:
+        live = WINDOWS.live(self.opened_us, self.last_us, query.first_us)
+        return self.closing is None and live
+
+
+class Model:
+    """What an index does, said plainly."""
+
+    def __init__(self) -> None:
+        self.clusters: list[Cluster] = []
+        self.names: dict[tuple[str, int], tuple[int, int]] = {}
+        self.tombstones: dict[int, tuple[int, int, int]] = {}
+        self.time = StreamTime(WINDOWS)
+
+    def of(self, identity: int) -> Cluster | None:
+        return next((c for c in self.clusters if c.identity == identity), None)
+
+    def resolve(self, query: Query, now_us: int) -> Resolution:
+        identity = cluster_id(RECIPE.name, query.position)
+        own = self.of(identity)
+        if own and own.takes(query):
+            return self.join(own, query, 0)
+        named = self.names.get((query.group, query.exact))
+        if named:
+            cluster = self.of(named[0])
+            assert cluster
+            if cluster.takes(query):
+                return self.join(cluster, query, named[1])
+        best = min(filter(None, (self.fit(c, query) for c in self.clusters)), default=None)
+        if best and query.near:
+            cluster = self.of(best[-1])
+            assert cluster
+            if cluster.names <= RECIPE.match.aliases:
+                self.name(cluster, query, best[1], searchable=best[1] > 0)
+            return self.join(cluster, query, best[1])
+        if own:
+            self.delist(own)
+            own.closing, own.final_due = None, False
+            own.opened_us, own.last_us = query.first_us, query.last_us
+        else:
+            own = Cluster(identity, query, query.first_us, query.first_us, query.first_us)
+            own.told_us = query.first_us
+            revision, count, until = self.tombstones.get(identity, (0, 0, now_us))
+            if until >= now_us:
+                own.revision, own.count, own.told, own.base = revision, count, count, count
+            self.clusters.append(own)
+        self.name(own, query, 0, searchable=query.near)
+        return self.join(own, query, 0)
+
+    def fit(self, cluster: Cluster, query: Query) -> tuple[float, int, int, int] | None:
+        """How well a cluster fits, least best; None if not at all."""
+        reached = any((f ^ query.fingerprint).bit_count() <= 3 for f in cluster.fingerprints)
+        if not reached or cluster.query.group != query.group or not cluster.takes(query):
+            return None
+        similarity = reference_jaccard(cluster.query.sketch, query.sketch)
+        distance = (cluster.query.fingerprint ^ query.fingerprint).bit_count()
+        if similarity < RECIPE.match.jaccard:
+            return None
+        return -similarity, distance, cluster.opened_us, cluster.identity
+
+    def join(self, cluster: Cluster, query: Query, distance: int) -> Resolution:
+        cluster.last_us = max(cluster.last_us, query.last_us)
+        new = cluster.query.position == query.position
+        return Resolution(cluster.identity, distance, new, cluster.opened_us, cluster.last_us)
+
+    def name(self, cluster: Cluster, query: Query, distance: int, *, searchable: bool) -> None:
+        self.names[query.group, query.exact] = (cluster.identity, distance)
+        cluster.names += 1
+        if searchable:
+            cluster.fingerprints.append(query.fingerprint)
+
+    def closed(self, tallies: list[Tally]) -> frozenset[int]:
+        open_ones = {c.identity for c in self.clusters if c.closing is None}
+        return frozenset(t.cluster for t in tallies if t.cluster not in open_ones)
+
+    def record(self, record: Record, now_us: int) -> None:
+        for tally in record.tallies:
+            cluster = self.of(tally.cluster)
+            assert cluster
+            cluster.count += tally.count
+            cluster.first_us = min(cluster.first_us, tally.first_us)
+            cluster.last_us = max(cluster.last_us, tally.last_us)
+            cluster.due = cluster.due or cluster.count > max(1, cluster.told)
+        self.time.record(record.partition, record.last_us, now_us)
+        self.expire(now_us)
+        while len(live := [c for c in self.clusters if c.closing is None]) > 4:
+            self.close(min(live, key=lambda c: (c.last_us, c.identity)), Closing.EVICTED)
+
+    def expire(self, now_us: int) -> None:
+        stream_us = self.time.advance(now_us)
+        for cluster in [c for c in self.clusters if c.closing is None]:
+            if (
+                stream_us is not None
+                and WINDOWS.expires_us(cluster.opened_us, cluster.last_us) < stream_us
+            ):
+                self.close(cluster, Closing.EXPIRED)
+
+    def close(self, cluster: Cluster, closing: Closing) -> None:
+        self.delist(cluster)
+        if cluster.count == cluster.base:
+            self.clusters.remove(cluster)
+        else:
+            cluster.closing, cluster.final_due = closing, True
+
+    def delist(self, cluster: Cluster) -> None:
+        self.names = {key: to for key, to in self.names.items() if to[0] != cluster.identity}
+        cluster.names, cluster.fingerprints = 0, []
+
+    def claim(self, now_us: int) -> dict[int, Summary]:
+        stream_us = self.time.value_us
+        taken = {}
+        for cluster in self.clusters:
+            leased = cluster.lease_until_us is not None
+            again = leased and (cluster.lease_until_us or 0) <= now_us
+            due = (
+                cluster.due
+                and stream_us is not None
+                and cluster.told_us + (SUMMARIES.every_us or 0) <= stream_us
+            )
+            if due and cluster.closing:
+                cluster.due = False
+            if again or (not leased and (cluster.final_due or (due and not cluster.closing))):
+                cluster.lease_until_us = now_us + SUMMARIES.lease_us
+                taken[cluster.identity] = self.snapshot(cluster)
+            cluster.final_due = False
+        return taken
+
+    def snapshot(self, cluster: Cluster) -> Summary:
+        if cluster.snapshot is None:
+            cluster.revision += 1
+            cluster.snapshot = Summary(
+                cluster.identity,
+                cluster.revision,
+                cluster.closing,
+                cluster.count,
+                cluster.count - cluster.told,
+                cluster.first_us,
+                cluster.last_us,
+                cluster.query.position,
+                b"",
+                group=cluster.query.group,
+            )
+        return cluster.snapshot
+
+    def confirm(self, identity: int, revision: int, now_us: int) -> None:
+        cluster = self.of(identity)
+        if not cluster or not cluster.snapshot or cluster.snapshot.revision != revision:
+            return
+        sent, cluster.snapshot, cluster.lease_until_us = cluster.snapshot, None, None
+        cluster.told = sent.count
+        cluster.told_us = max(cluster.told_us, self.time.value_us or 0)
+        cluster.due = cluster.closing is None and cluster.count > cluster.told
+        if cluster.closing and sent.final and sent.count == cluster.count:
+            self.clusters.remove(cluster)
+            until = now_us + SUMMARIES.retention_us
+            self.tombstones.pop(identity, None)
+            self.tombstones[identity] = (cluster.revision, cluster.count, until)
+            for oldest in list(self.tombstones)[:-4]:
+                del self.tombstones[oldest]
+        elif cluster.closing:
+            cluster.final_due = True
+
+
+@dataclass
+class Reader:
+    """A partition's worker."""
+
+    partition: Partition
+    fence: int = 0
+    offset: int = 0
+    pending: list[Query] = field(default_factory=list)
+    answers: list[Resolution] = field(default_factory=list)
+    last: Record | None = None
+    journal: dict[int, Decision] = field(default_factory=dict)
+
+
+events = st.lists(
+    st.tuples(
+        st.integers(0, len(TEXTS) - 1),
+        st.one_of(st.integers(-20, 60), st.integers(-700, 700)),
+        st.sampled_from(GROUPS),
+        st.sampled_from([True, True, True, False]),
+    ),
+    min_size=1,
+    max_size=6,
+)
+readers = st.integers(0, 1)
+
+
+class Histories(RuleBasedStateMachine):
+    """An index and the model, side by side."""
+
+    adapter = ADAPTERS["memory"]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.index = Driver(type(self).adapter, SETUP)
+        self.model = Model()
+        self.readers = [Reader(partition) for partition in PARTITIONS]
+        for reader in self.readers:
+            reader.fence = self.index.claim_partition(reader.partition).fence
+        self.event_us = START_US
+        self.recorded = 0
+        self.told: dict[tuple[int, int], Summary] = {}
+        self.on_the_way: list[Summary] = []
+
+    # ---------------------------------------------------------------- a batch's way
+
+    @rule(number=readers, batch=events)
+    def resolve(self, number: int, batch: list[tuple[int, int, str, bool]]) -> None:
+        reader = self.readers[number]
+        if not reader.pending:
+            for place, (exact, delay_s, group, near) in enumerate(batch):
+                fingerprint, words = TEXTS[exact]
+                self.event_us += max(0, delay_s) * S // 4
+                time_us = self.event_us + min(0, delay_s) * S
+                position = Position(*reader.partition, reader.offset + place)
+                sketch = array("Q", words).tobytes()
+                # A text has words enough or has not: that goes with its exact hash.
+                exact_hash = exact * 2 + near
+                reader.pending.append(
+                    Query(group, exact_hash, fingerprint, sketch, near, time_us, time_us, position)
+                )
+        expected = [self.model.resolve(query, self.index.now_us) for query in reader.pending]
+        reader.answers = self.index.resolve(*reader.pending)
+        assert expected == reader.answers
+
+    @precondition(lambda self: any(reader.answers for reader in self.readers))
+    @rule()
+    def record(self) -> None:
+        reader = next(reader for reader in self.readers if reader.answers)
+        tallies: dict[int, Tally] = {}
+        for query, answer in zip(reader.pending, reader.answers, strict=True):
+            tally = tallies.setdefault(
+                answer.cluster, Tally(answer.cluster, 0, query.first_us, query.first_us)
+            )
+            tally.count += 1
+            tally.first_us = min(tally.first_us, query.first_us)
+            tally.last_us = max(tally.last_us, query.first_us)
+        last_offset = reader.offset + len(reader.pending) - 1
+        decisions = {
+            query.position.offset: Decision(
+                Kind.NEW if answer.new else Kind.DUPLICATE,
+                answer.cluster,
+                answer.distance,
+                query.fingerprint,
+            )
+            for query, answer in zip(reader.pending, reader.answers, strict=True)
+        }
+        record = Record(
+            reader.partition,
+            reader.fence,
+            reader.offset,
+            last_offset,
+            reader.offset,
+            max(query.first_us for query in reader.pending),
+            list(tallies.values()),
+            decisions,
+        )
+        closed = self.model.closed(list(tallies.values()))
+        assert closed == self.index.record(record)
+        reader.answers = []
+        if not closed:
+            self.model.record(record, self.index.now_us)
+            self.recorded += len(reader.pending)
+            reader.pending = []
+            reader.offset = last_offset + 1
+            reader.last = record
+            reader.journal = decisions
+
+    @rule(number=readers)
+    def record_again_as_if_the_answer_was_lost(self, number: int) -> None:
+        last = self.readers[number].last
+        if last is not None and last.fence == self.readers[number].fence:
+            assert frozenset() == self.index.record(last)
+
+    @rule(number=readers)
+    def take_over(self, number: int) -> None:
+        reader = self.readers[number]
+        stale = reader.fence
+        owned = self.index.claim_partition(reader.partition, reader.offset)
+        assert stale < owned.fence
+        assert (reader.offset - 1, reader.journal) == (owned.high_water, owned.journal)
+        assert not owned.reset
+        reader.fence, reader.answers = owned.fence, []
+        with pytest.raises(StaleFence):
+            self.index.record(Record(reader.partition, stale, 10**6, 10**6, 0, START_US, []))
+
+    # ---------------------------------------------------------------- time
+
+    @rule(seconds=st.one_of(st.integers(1, 40), st.integers(-50, 400)))
+    def the_clock_moves(self, seconds: int) -> None:
+        self.index.wait(seconds)
+
+    @rule()
+    def expire(self) -> None:
+        self.index.expire()
+        self.model.expire(self.index.now_us)
+
+    @rule(number=readers)
+    def release(self, number: int) -> None:
+        self.index.release(PARTITIONS[number])
+        self.model.time.release(PARTITIONS[number])
+
+    # ---------------------------------------------------------------- summaries
+
+    @rule()
+    def claim(self) -> None:
+        expected = self.model.claim(self.index.now_us)
+        claimed = self.index.claim()
+        assert expected == {summary.cluster: summary for summary in claimed}
+        assert len(expected) == len(claimed)
+        for summary in claimed:
+            assert summary == self.told.setdefault((summary.cluster, summary.revision), summary)
+        self.on_the_way += claimed
+
+    @precondition(lambda self: self.on_the_way)
+    @rule(data=st.data(), lost=st.booleans())
+    def confirm(self, data: st.DataObject, *, lost: bool) -> None:
+        sent = data.draw(st.sampled_from(self.on_the_way))
+        for _ in range(1 + lost):
+            self.index.confirm([sent])
+            self.model.confirm(sent.cluster, sent.revision, self.index.now_us)
+
+    @rule()
+    def confirm_all(self) -> None:
+        self.index.confirm(self.on_the_way)
+        for sent in self.on_the_way:
+            self.model.confirm(sent.cluster, sent.revision, self.index.now_us)
+        self.on_the_way.clear()
+
+    # ---------------------------------------------------------------- what holds always
+
+    @invariant()
+    def every_recorded_event_is_told_once_or_still_to_be_told(self) -> None:
+        told = sum(summary.new_count for summary in self.told.values())
+        untold = sum(
+            cluster.count - (cluster.snapshot.count if cluster.snapshot else cluster.told)
+            for cluster in self.model.clusters
+        )
+        assert self.recorded == told + untold
+
+    @invariant()
+    def sizes_agree(self) -> None:
+        live = [cluster for cluster in self.model.clusters if cluster.closing is None]
+        fingerprints = sum(len(cluster.fingerprints) for cluster in live)
+        size = self.index.size()
+        assert (len(live), fingerprints, len(self.model.clusters) - len(live)) == size[:3]
+
+    def teardown(self) -> None:
+        self.index.finish()
+        self.index.wait(31)  # what is on its way and lost is told again
+        for summary in self.index.settle():
+            assert summary == self.told.setdefault((summary.cluster, summary.revision), summary)
+        assert self.recorded == sum(summary.new_count for summary in self.told.values())
+        size = self.index.size()
+        assert (0, 0, 0) == size[:3]
+        self.index.stop()
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_random_histories_agree_with_the_model(name: str) -> None:
+    from hypothesis.stateful import run_state_machine_as_test  # noqa: PLC0415 -- for this test
+
+    class Chosen(Histories):
+        adapter = ADAPTERS[name]
+
+    run_state_machine_as_test(
+        Chosen, settings=settings(max_examples=60, stateful_step_count=60, deadline=None)
+    )

@@ -1,0 +1,212 @@
+"""The documentation says what is so: its commands, code, options, keys and links are tried."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import pytest
+
+from docs.blocks import ROOT, Block, blocks, missing, pages, prepare, run, says, steps
+from docs.generate import CLI_PAGE, cli_page, commands, options
+from stream_dedup.cli.main import cli
+from stream_dedup.features.masks import NAMED, compile_pattern
+from stream_dedup.features.recipe import Recipe, load_recipe, shipped
+
+PAGES = pages()
+RECIPES = (ROOT / "docs" / "recipes.md").read_text("utf-8")
+CODE = re.compile(r"`([^`]+)`")
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    prepare(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def pages_with(language: str) -> list[Path]:
+    return [page for page in PAGES if any(block.language == language for block in blocks(page))]
+
+
+# ------------------------------------------------------------ blocks
+
+
+@pytest.mark.parametrize("page", pages_with("console"), ids=named)
+def test_commands_print_what_the_page_shows(page: Path, folder: Path) -> None:
+    wrong = []
+    for block in blocks(page):
+        if block.language != "console":
+            continue
+        for step in steps(block.text):
+            if missing(step.command):
+                continue
+            printed = run(step.command, folder)
+            if not says(step.expected, printed):
+                wrong.append(f"line {block.line}: $ {step.command}{printed}")
+    assert [] == wrong, "run `make docs` and read what it changes"
+
+
+@pytest.mark.parametrize("page", pages_with("python"), ids=named)
+def test_python_does_what_the_page_shows(page: Path, folder: Path) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    report: list[str] = []
+    for block in blocks(page):
+        if block.language == "python":
+            _execute(block, names, report)
+    assert [] == report, f"in {folder}"
+
+
+def _execute(block: Block, names: dict[str, Any], report: list[str]) -> None:
+    if ">>> " not in block.text:
+        exec(compile(block.text, f"{block.page}:{block.line}", "exec"), names)  # noqa: S102 -- ours
+        return
+    test = doctest.DocTestParser().get_doctest(
+        block.text, names, named(block.page), str(block.page), block.line - 1
+    )
+    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
+    runner.run(test, out=report.append, clear_globs=False)
+    names.update(test.globs)
+
+
+def test_every_block_says_what_it_is() -> None:
+    languages = {(named(b.page), b.line, b.language) for page in PAGES for b in blocks(page)}
+    known = {"console", "python", "sh", "toml", "text", "ini"}
+    assert set() == {place for place in languages if place[2] not in known}
+
+
+# ------------------------------------------------------------ reference
+
+
+def test_the_reference_of_commands_is_up_to_date() -> None:
+    assert cli_page() == CLI_PAGE.read_text("utf-8"), "run `make docs`"
+
+
+@pytest.mark.parametrize(("name", "found"), list(commands(cli, "stream-dedup")))
+def test_every_option_stands_in_the_reference_with_its_help(
+    name: str, found: click.Command
+) -> None:
+    _, _, below = CLI_PAGE.read_text("utf-8").partition(f"\n## {name}\n")
+    section = below.partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    for option in options(found):
+        row = next((r for r in rows if re.search(rf"{option.opts[-1]}[ `]", r)), "")
+        assert row, f"{option.opts[-1]} is missing"
+        assert (option.help or "")[:20].replace("|", r"\|") in row
+
+
+def keys(section: type[msgspec.Struct], prefix: str = "") -> list[tuple[str, object]]:
+    """(dotted key, default) of a recipe's section and of all below it."""
+    found: list[tuple[str, object]] = []
+    for field in msgspec.structs.fields(section):
+        name = f"{prefix}{field.name}"
+        kinds = [field.type, *getattr(field.type, "__args__", ())]
+        below = [k for k in kinds if isinstance(k, type) and issubclass(k, msgspec.Struct)]
+        if field.type not in below:
+            found.append((name, field.default))
+        for part in below:
+            found += keys(part, f"{name}.")
+    return found
+
+
+@pytest.mark.parametrize(("key", "default"), keys(Recipe), ids=str)
+def test_every_recipe_key_stands_in_the_reference_with_its_default(
+    key: str, default: object
+) -> None:
+    row = re.search(rf"^\| `{re.escape(key)}` \|(.*)\|$", RECIPES, re.MULTILINE)
+    assert row is not None
+    cell = re.split(r"(?<!\\)\|", row[1])[1].strip()
+    if default is msgspec.NODEFAULT:
+        assert cell in ("required", "`{}`")
+    elif key != "name":  # a file's own name, if it gives none
+        written = msgspec.json.encode(default).decode()
+        assert f"`{written}`" == cell
+
+
+def test_no_recipe_key_is_made_up() -> None:
+    known = {key for key, _ in keys(Recipe)}
+    sections = "|".join(field.name for field in msgspec.structs.fields(Recipe))
+    written = re.findall(rf"^\| `((?:{sections})\.[a-z_.]+)` \|", RECIPES, re.MULTILINE)
+    assert set() == set(written) - known
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_mask_stands_in_the_reference_and_matches_its_examples(name: str) -> None:
+    row = re.search(rf"^\| `{name}` \| (`.*`) \|$", RECIPES, re.MULTILINE)
+    assert row is not None
+    for example in CODE.findall(row[1]):
+        match = compile_pattern(NAMED[name]).search(f"at {example} it".encode())
+        assert match is not None
+        assert example == match.group().decode()
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_recipe_stands_in_the_reference_with_its_digest(name: str) -> None:
+    assert f"| `{name}` |" in RECIPES
+    assert re.search(rf"^{name} +{load_recipe(name).digest} ", RECIPES, re.MULTILINE)
+
+
+# ------------------------------------------------------------ links and targets
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that headings get, as GitHub makes them."""
+    prose = FENCED.sub("", page.read_text("utf-8"))
+    headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    broken = []
+    for target in LINK.findall(FENCED.sub("", page.read_text("utf-8"))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        if not there.exists() or (anchor and anchor not in anchors(there)):
+            broken.append(target)
+    assert [] == broken
+
+
+def test_every_page_can_be_reached_from_the_index() -> None:
+    reached: set[Path] = set()
+    todo = [ROOT / "README.md"]
+    while todo:
+        page = todo.pop()
+        if page in reached or page.suffix != ".md" or not page.exists():
+            continue
+        reached.add(page)
+        links = LINK.findall(FENCED.sub("", page.read_text("utf-8")))
+        todo += [(page.parent / link.partition("#")[0]).resolve() for link in links]
+    assert set() == set(PAGES) - reached
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_every_make_target_that_is_named_exists() -> None:
+    targets = {
+        target
+        for page in PAGES
+        for target in re.findall(r"(?:`|^)make ([a-z]+)", page.read_text("utf-8"), re.MULTILINE)
+    }
+    assert {"demo", "test", "docs", "setup"} <= targets
+    done = subprocess.run(
+        ["make", "--dry-run", *sorted(targets - {"clean"})],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (0, "") == (done.returncode, done.stderr)

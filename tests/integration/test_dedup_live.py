@@ -1,0 +1,170 @@
+"""Live pipes: lines leave as they come, summaries on their way, and every way to end."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.command import COMMAND, Done, live, repeats, run, shell
+
+SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+
+
+@pytest.mark.parametrize("emit", ["merge", "drop", "annotate"])
+@pytest.mark.parametrize("form", ["text", "jsonl"])
+def test_a_line_is_out_before_the_next_is_written(emit: str, form: str) -> None:
+    with live("dedup", "-e", emit, "--output-format", form) as pipe:
+        for number, word in enumerate(("alpha", "beta", "gamma")):
+            pipe.write(f"the service {word} went away\n".encode())
+            waited = pipe.wait_for(word)
+            assert number == 0 or waited < 0.5  # the first waits for the program to start
+        done = pipe.end(close=True)
+    assert 0 == done.code
+    assert 3 + 3 * (emit == "merge" and form == "jsonl") == len(done.lines)
+
+
+def test_a_line_whose_end_has_not_come_holds_nothing_back() -> None:
+    with live("dedup") as pipe:
+        pipe.write(b"one whole line\nand half ")
+        pipe.wait_for("one whole line\n")
+        pipe.write(b"of another")
+        pipe.write(b" one\n")
+        pipe.wait_for("and half of another one\n")
+        assert 0 == pipe.end(close=True).code
+
+
+def test_the_last_event_of_a_silent_pipe_leaves_after_half_a_second() -> None:
+    with live("dedup", "--start-regex", r"^\d") as pipe:
+        pipe.write(b"1 Error: one\n  at a\n2 Error: two\n  at b\n")
+        pipe.wait_for("1 Error: one\n  at a\n")
+        assert b"2 Error" not in pipe.out
+        assert pipe.wait_for("2 Error: two\n  at b\n") < 1.5
+        pipe.write(b"  at c\n")
+        pipe.wait_for("  at c\n")
+        done = pipe.end(close=True)
+    assert 5 == len(done.lines)
+
+
+def test_repeats_are_told_of_while_the_pipe_is_silent_and_the_rest_at_the_end() -> None:
+    with live("dedup", "--summary-every", "1s") as pipe:
+        pipe.write(b"link 1 went down\n")
+        pipe.wait_for("link 1 went down\n")
+        pipe.write(b"link 2 went down\n" * 3)
+        assert pipe.wait_for("… repeated 3× until ") < 2.5
+        pipe.write(b"link 3 went down\n" * 4)
+        done = pipe.end(close=True)
+    assert 0 == done.code
+    assert 7 == repeats(done)
+
+
+def test_with_summaries_off_repeats_are_told_of_at_the_end() -> None:
+    with live("dedup", "--summary-every", "off") as pipe:
+        pipe.write(b"link 1 went down\n" * 3)
+        pipe.wait_for("link 1 went down\n")
+        time.sleep(1.2)
+        pipe.write(b"user bob came in\n")
+        pipe.wait_for("user bob came in\n")
+        assert b"repeated" not in pipe.out
+        done = pipe.end(close=True)
+    assert 2 == repeats(done)
+
+
+def test_a_cluster_not_seen_for_so_long_is_closed_and_its_like_is_new_again() -> None:
+    with live("dedup", "--idle", "500ms") as pipe:
+        pipe.write(b"link 1 went down\nlink 2 went down\n")
+        # Its final summary leaves when it closes, not at the end.
+        assert pipe.wait_for("… repeated 1× until ") < 2.5
+        pipe.write(b"link 3 went down\n")
+        pipe.wait_for("link 3 went down\n")
+        assert 1 == repeats(pipe.end(close=True))
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+def test_a_signal_while_waiting_ends_it_with_the_final_summaries(
+    number: signal.Signals, code: int
+) -> None:
+    with live("dedup", "--stats") as pipe:
+        pipe.write(b"link 1 went down\n" * 3 + b"half a line")
+        pipe.wait_for("link 1 went down\n")
+        time.sleep(0.3)
+        pipe.signal(number)
+        done = pipe.end(within_s=3)  # its input is still open
+    assert code == done.code
+    assert 2 == repeats(done)
+    assert b"half a line" in done.lines
+    assert "4" == done.stats["lines"]
+    assert "link <number> went down" in done.err
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+def test_a_signal_while_events_are_held_lets_them_leave(number: signal.Signals, code: int) -> None:
+    with live("dedup", "--start-regex", "^E") as pipe:
+        pipe.write(b"E one\nE two\n  at a\n")
+        pipe.wait_for("E one\n")
+        pipe.signal(number)
+        done = pipe.end(within_s=3)
+    assert code == done.code
+    assert [b"E one", b"E two", b"  at a"] == done.lines
+
+
+def test_a_signal_in_the_middle_of_work_leaves_the_sums_right(tmp_path: Path) -> None:
+    path = tmp_path / "large.log"
+    path.write_bytes(b"".join(b"link %d went down\n" % n for n in range(500_000)))
+    with live("dedup", "--stats", path) as pipe:
+        pipe.wait_for("link 0 went down\n")
+        pipe.signal(signal.SIGINT)
+        done = pipe.end()
+    assert 130 == done.code
+    lines = int(done.stats["lines"].replace(",", ""))
+    assert 0 < lines < 500_000
+    assert lines == 1 + repeats(done)
+
+
+def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "large.log"
+    path.write_bytes(b"".join(b"link %d went down\n" % n for n in range(50_000)))
+    with live("dedup", "-e", "annotate", path) as pipe:
+        pipe.wait_for("link 0 ")
+        # Nobody reads on, so it waits for room in the pipe and cannot heed the first.
+        time.sleep(0.3)
+        pipe.signal(signal.SIGINT)
+        time.sleep(0.3)
+        assert pipe.running
+        pipe.signal(signal.SIGINT)
+        assert 130 == pipe.end(within_s=2).code
+
+
+@pytest.mark.parametrize("emit", ["merge", "drop", "annotate"])
+def test_the_reader_may_go_away(emit: str) -> None:
+    words = "seq 300000 | tr 0-9 a-j | sed 's/.*/& on & went/'"
+    script = f'{words} | "$SD" dedup -e {emit} | head -1; '
+    done = shell(script + 'echo "${PIPESTATUS[1]}"')
+    assert "" == done.err
+    assert [b"141"] == done.lines[1:]
+
+
+@pytest.mark.parametrize("command", ["plan", "recipes list", "--help", 'fingerprint "a b" c d e'])
+def test_the_reader_of_other_commands_may_go_away(command: str) -> None:
+    done = shell(f'"$SD" {command} > >(exec >&-; sleep 0.1) ; true')
+    assert "" == done.err
+
+
+def test_follows_a_file_that_grows(tmp_path: Path) -> None:
+    done: Done = shell(
+        """
+        touch "$1/log"
+        (sleep 0.3; for n in 1 2 3; do echo "link $n went down" >> "$1/log"; done) &
+        tail -f "$1/log" | "$SD" dedup --limit 3; kill %1 2>/dev/null; true
+        """,
+        tmp_path,
+    )
+    assert b"link 1 went down" == done.lines[0]
+    assert 2 == repeats(done)
+
+
+def test_the_command_under_test_is_the_installed_one() -> None:
+    assert COMMAND.is_file()
+    assert 0 == run("--version").code

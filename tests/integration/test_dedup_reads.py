@@ -1,0 +1,301 @@
+"""``stream-dedup dedup`` over files and pipes of every sort, as an operator runs it."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.command import Done, repeats, run, run_file, shell
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+LOG = (
+    b"disk sda1 is 91% full\n"
+    b"user bob logged in from 10.0.0.7\n"
+    b"disk sdb7 is 64% full\n"
+    b"\n"
+    b"user bob logged in from 10.0.0.9\n"
+    b"disk sdc3 is 12% full\n"
+)
+FIRSTS = [b"disk sda1 is 91% full", b"user bob logged in from 10.0.0.7", b""]
+
+
+def shown(done: Done) -> list[bytes]:
+    """The lines that left as they came."""
+    return [line for line in done.lines if not line.startswith("… ".encode())]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "app.log"
+    path.write_bytes(LOG)
+    return path
+
+
+def test_the_first_line_leaves_as_it_came_and_the_others_as_counts(log: Path) -> None:
+    done = run(log)
+    assert 2 == done.code  # there is no such command: the subcommand is needed
+    done = run("dedup", log)
+    assert 0 == done.code
+    assert "" == done.err
+    assert FIRSTS == shown(done)
+    told = [line.decode() for line in done.lines[3:]]
+    assert 2 == len(told)
+    assert told[0].startswith("… repeated 2× until line 6 [")
+    assert told[0].endswith("] disk <*> is <number> full")
+    assert told[1].startswith("… repeated 1× until line 5 [")
+    assert told[1].endswith("] user bob logged in from <ipv4>")
+
+
+def test_event_times_say_until_when(tmp_path: Path) -> None:
+    body = b"".join(b"2025-11-21T10:%02d:11Z link down\n" % minute for minute in range(33))
+    done = run("dedup", "--time-format", "iso", "--summary-every", "off", stdin=body)
+    assert "… repeated 32× until 10:32:11 [" in done.out.decode()
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress, bytes])
+def test_packed_files_are_told_by_their_bytes(tmp_path: Path, pack: type[bytes]) -> None:
+    path = tmp_path / "packed.whatever"
+    path.write_bytes(pack(LOG))
+    assert FIRSTS == shown(run("dedup", path))
+
+
+def test_globs_are_expanded_and_every_match_is_read(tmp_path: Path) -> None:
+    for name in ("b.log", "a.log"):
+        (tmp_path / name).write_bytes(b"from %b\n" % name.encode())
+    done = run("dedup", "-e", "drop", f"{tmp_path}/*.log")
+    assert [b"from a.log", b"from b.log"] == done.lines
+
+
+def test_a_glob_without_a_match_is_reported(tmp_path: Path) -> None:
+    done = run("dedup", f"{tmp_path}/*.log")
+    assert 1 == done.code
+    assert f"stream-dedup: {tmp_path}/*.log: cannot be opened: No such file" in done.err
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress])
+def test_a_truncated_file_gives_what_it_holds_and_is_reported(
+    tmp_path: Path, log: Path, pack: type[bytes]
+) -> None:
+    body = b"".join(b"line %x of a file\n" % (n * 2654435761 % 2**64) for n in range(30_000))
+    path = tmp_path / "cut.packed"
+    packed = pack(body)
+    path.write_bytes(packed[: len(packed) // 2])
+    done = run("dedup", "-e", "annotate", path, log)
+    assert 1 == done.code
+    assert f"stream-dedup: {path}: cannot be read: " in done.err
+    assert len(done.lines) > 10_000
+    came = [line.split(b"\t", 3)[3] for line in done.lines]
+    assert LOG.splitlines() == came[-6:]  # the next input is read all the same
+    assert body.startswith(b"\n".join(came[:-6]))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x1f\x8b",
+        b"\x1f\x8b\x08\x00garbage that is no deflate stream at all",
+        gzip.compress(b"a b c\n" * 1000)[:-6] + b"\0\0\0\0\0\0",
+        b"\x28\xb5\x2f\xfd",
+        b"\x28\xb5\x2f\xfdgarbage that is no frame",
+    ],
+)
+def test_a_corrupt_file_is_reported_and_the_others_are_read(
+    tmp_path: Path, log: Path, body: bytes
+) -> None:
+    path = tmp_path / "corrupt.gz"
+    path.write_bytes(body)
+    done = run("dedup", path, log)
+    assert 1 == done.code
+    assert f"stream-dedup: {path}: cannot be " in done.err
+    assert FIRSTS == shown(done)[-3:]
+
+
+@pytest.mark.parametrize("place", ["no/such/file", "/proc/self/mem", "/", "x" * 5000])
+def test_what_cannot_be_read_is_named_and_the_others_are_read(log: Path, place: str) -> None:
+    done = run("dedup", place, log)
+    assert 1 == done.code
+    assert f"stream-dedup: {place}: cannot be opened: " in done.err
+    assert FIRSTS == shown(done)
+
+
+def test_a_file_given_twice_counts_twice(log: Path) -> None:
+    done = run("dedup", "--stats", log, log)
+    assert 0 == done.code
+    assert [*FIRSTS, b""] == shown(done)
+    assert 12 == len(shown(done)) + repeats(done)
+    assert "12" == done.stats["lines"]
+    assert "2" == done.stats["clusters"]
+
+
+def test_with_several_files_the_place_names_the_file(tmp_path: Path, log: Path) -> None:
+    other = tmp_path / "other.log"
+    other.write_bytes(b"disk sdz9 is 1% full\n")
+    done = run("dedup", log, other)
+    assert f"… repeated 3× until {other}:1 [" in done.out.decode()
+
+
+@pytest.mark.parametrize("body", [b"", b"\n", b"\n\n\n", b"one line, no end", b"\r\n"])
+def test_files_of_little_or_nothing_pass(tmp_path: Path, body: bytes) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(body)
+    for done in (run("dedup", path), run("dedup", stdin=body)):
+        assert 0 == done.code
+        assert (body + b"\n" if body and not body.endswith(b"\n") else body) == done.out
+
+
+def test_standard_input_is_read_from_a_file_a_pipe_or_for_a_dash(log: Path) -> None:
+    with log.open("rb") as file:
+        assert FIRSTS == shown(run_file("dedup", stdin=file))
+    assert FIRSTS == shown(run("dedup", "-", stdin=LOG))
+    assert b"" == run_file("dedup").out
+
+
+def test_json_lines_are_told_from_text_by_the_first_line(tmp_path: Path) -> None:
+    json = tmp_path / "a.jsonl"
+    json.write_bytes(b'\n{"message":"disk 1 full"}\n{"message":"disk 2 full","n":1.0}\n')
+    text = tmp_path / "b.log"
+    text.write_bytes(b'disk three {"message":"is not json"}\n')
+    done = run("dedup", "-e", "annotate", json, text)
+    assert b'{"line":1,"text":"","dedup":{"decision":"passed"' in done.lines[0]
+    assert done.lines[2].startswith(b'{"message":"disk 2 full","n":1.0,"dedup":{"decision":"dup')
+    assert done.lines[3].startswith(b"new\t")
+    forced = run("dedup", "-e", "annotate", "--input-format", "text", json)
+    assert all(line.split(b"\t")[0] in {b"new", b"passed", b"duplicate"} for line in forced.lines)
+
+
+JAVA = b"""2026-11-21 10:00:00 ERROR Request 17 failed
+java.lang.IllegalStateException: no session
+\tat com.acme.Web.handle(Web.java:17)
+Caused by: java.io.IOException: closed
+\t... 23 more
+2026-11-21 10:00:01 ERROR Request 18 failed
+java.lang.IllegalStateException: no session
+\tat com.acme.Web.handle(Web.java:17)
+Caused by: java.io.IOException: closed
+\t... 23 more
+2026-11-21 10:00:02 INFO done
+"""
+
+
+def test_a_stack_trace_belongs_to_its_first_line() -> None:
+    done = run("dedup", "-e", "drop", "--start-regex", r"^\d{4}-", "--stats", stdin=JAVA)
+    assert JAVA.splitlines()[:5] + JAVA.splitlines()[-1:] == done.lines
+    assert "11" == done.stats["lines"]
+    assert "3" == done.stats["events"]
+    assert "2" == done.stats["clusters"]
+
+
+def test_annotated_events_of_several_lines_are_one_object() -> None:
+    args = ("dedup", "-e", "annotate", "--output-format", "jsonl", "--start-regex", r"^\d{4}-")
+    found = run(*args, stdin=JAVA).objects
+    assert [1, 6, 11] == [event["line"] for event in found]
+    assert b"\n".join(JAVA.splitlines()[:5]).decode() == found[0]["text"]
+
+
+def decisions(*args: str, stdin: bytes) -> list[str]:
+    done = run("dedup", "-e", "annotate", "--output-format", "jsonl", *args, stdin=stdin)
+    assert 0 == done.code
+    return [event["dedup"]["decision"] for event in done.objects]
+
+
+@pytest.mark.parametrize(
+    ("args", "times"),
+    [
+        (("--time-format", "iso"), ["2026-01-01T00:00:00Z", "2026-01-01T00:30:00Z",
+                                    "2026-01-01T02:00:00+00:00"]),
+        (("--time-format", "syslog"), ["Jan  1 00:00:00", "Jan  1 00:30:00", "Jan  1 02:00:00"]),
+        (("--time-format", "epoch"), ["1700000000", "1700001800", "1700007200"]),
+        (("--time-format", "%d/%b/%Y:%H:%M:%S %z"), ["01/Jan/2026:00:00:00 +0000",
+                                                     "01/Jan/2026:02:30:00 +0200",
+                                                     "01/Jan/2026:02:00:00 +0000"]),
+    ],
+)  # fmt: skip
+def test_event_time_in_the_text_decides_the_windows(args: tuple[str, ...], times: list[str]) -> None:
+    body = "".join(f"{time} link went down\n" for time in times).encode()
+    assert ["new", "duplicate", "new"] == decisions(*args, "--idle", "1h", stdin=body)
+    assert ["new", "duplicate", "duplicate"] == decisions(*args, "--idle", "2h", stdin=body)
+    assert ["new", "duplicate", "new"] == decisions(
+        *args, "--idle", "off", "--max-age", "1h", stdin=body
+    )
+
+
+def test_event_time_in_a_json_field_decides_the_windows() -> None:
+    body = b"".join(
+        b'{"message":"link went down","meta":{"ts":%b}}\n' % time
+        for time in (b"1700000000", b'"2023-11-14T22:43:20Z"', b"null", b"1700007200.5")
+    )
+    args = ("--time-field", "meta.ts", "--idle", "1h")
+    assert ["new", "duplicate", "duplicate", "new"] == decisions(*args, stdin=body)
+
+
+def test_groups_keep_events_apart() -> None:
+    json = b"".join(
+        b'{"message":"link went down","svc":{"name":"%b"}}\n' % name for name in (b"a", b"b", b"a")
+    )
+    assert ["new", "duplicate", "duplicate"] == decisions(stdin=json)
+    assert ["new", "new", "duplicate"] == decisions("--group-field", "svc.name", stdin=json)
+    text = b"api: link went down\napi: link went down\nweb: link went down\n"
+    pattern = "^(?P<app>[a-z]+):"
+    assert ["new", "duplicate", "duplicate"] == decisions(
+        stdin=text.replace(b"web:", b"7eb:").replace(b"api:", b"4pi:")
+    )
+    assert ["new", "duplicate", "new"] == decisions("--group-regex", pattern, stdin=text)
+
+
+def test_the_group_stands_in_the_summary() -> None:
+    args = ("dedup", "--output-format", "jsonl", "--group-regex", "^(?P<app>[a-z]+):")
+    found = run(*args, stdin=b"api: link down\napi: link down\n").objects
+    assert {"app": "api"} == found[-1]["group"]
+    assert (2, True, "ended") == tuple(found[-1][key] for key in ("count", "final", "closing"))
+
+
+@pytest.mark.parametrize("limit", [1, 3, 4, 100])
+def test_a_limit_stops_reading_across_files(log: Path, limit: int) -> None:
+    done = run("dedup", "-e", "annotate", "--stats", "--limit", str(limit), log, log)
+    came = [line.split(b"\t", 3)[3] for line in done.lines]
+    assert (LOG.splitlines() * 2)[:limit] == came
+    assert str(min(limit, 12)) == done.stats["lines"]
+
+
+def test_a_limit_ends_an_endless_input() -> None:
+    done = shell('yes "a line without end" | "$SD" dedup -e annotate --limit 5')
+    assert 0 == done.code
+    assert 5 == len(done.lines)
+
+
+def test_the_recipe_is_chosen_and_changed(tmp_path: Path) -> None:
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text('[text]\nmasks = ["number"]\n[match]\nk = 0\n')
+    body = b"took 17 ms\ntook 18 ms\ntook long\n"
+    assert ["new", "duplicate", "new"] == decisions("--recipe", str(recipe), stdin=body)
+    assert ["new", "new", "new"] == decisions(
+        "-r", str(recipe), "--set", "text.masks=[]", stdin=body
+    )
+
+
+def test_statistics_tell_counts_share_and_the_largest_clusters() -> None:
+    body = b"link 1 went down\n" * 7 + b"user bob came in\n" * 3 + b"\n" + b"unlike the others\n"
+    done = run("dedup", "--stats", stdin=body)
+    assert (3 + 1, 8) == (len(shown(done)), repeats(done))
+    assert {
+        "lines": "12", "events": "12", "clusters": "3", "duplicates": "8",
+        "share removed": "66.7%", "passed: nothing to fingerprint": "1",
+        "clusters closed for want of room": "0",
+    } == done.stats  # fmt: skip
+    rows = [line.strip("│").split("│") for line in done.err.splitlines() if line.startswith("│")]
+    assert [("7", "link <number> went down"), ("3", "user bob came in"),
+            ("1", "unlike the others")] == [(n.strip(), p.strip()) for n, _, p in rows]  # fmt: skip
+
+
+def test_every_way_out_tells_the_same_statistics() -> None:
+    body = b"link 1 went down\n" * 7 + b"user bob came in\n" * 3 + b"\n"
+    told = [run("dedup", "-e", emit, "--stats", stdin=body).stats
+            for emit in ("merge", "drop", "annotate")]  # fmt: skip
+    assert [told[0]] * 3 == told

@@ -1,0 +1,181 @@
+"""Hypothesis strategies that all tests share."""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from stream_dedup.features.masks import NAMED
+from stream_dedup.features.recipe import Recipe, parse_recipe
+from stream_dedup.features.tokens import CALENDAR_NAMES
+from stream_dedup.fingerprint.kernel import Segments
+
+raw_bytes = st.binary(max_size=200)
+"""Any bytes at all."""
+
+unicode_text = st.text(max_size=80)
+"""Any text, without lone surrogates."""
+
+_digits = st.integers(0, 10**12).map(str)
+_octets = st.integers(0, 255).map(str)
+_hex = st.text("0123456789abcdef", min_size=1, max_size=12)
+_words = st.one_of(
+    st.sampled_from(
+        ["error", "failed", "user", "password", "for", "from", "port", "GET", "/index", "opened"]
+    ),
+    st.text("abcdefgXYZ_-$.", min_size=1, max_size=9),
+    st.text(min_size=1, max_size=5),
+)
+_names = st.sampled_from(sorted(name.decode() for name in CALENDAR_NAMES))
+_tokens = st.one_of(
+    _words,
+    _words,
+    _digits,
+    _names,
+    st.tuples(_names, _digits).map(" ".join),
+    st.tuples(_names, _names, _digits).map(" ".join),
+    st.tuples(_names, _words).map("".join),
+    st.builds("{}.{}.{}.{}".format, _octets, _octets, _octets, _octets),
+    st.builds("{}-{}".format, _words, _hex),
+    st.uuids().map(str),
+    st.datetimes().map(str),
+    st.datetimes().map(lambda time: time.strftime("%b %d %H:%M:%S")),
+    st.lists(_words, min_size=1, max_size=4).map("/".join),
+    st.lists(_words, min_size=1, max_size=4).map(lambda steps: "/" + "/".join(steps)),
+    st.lists(_words, min_size=1, max_size=4).map("\\".join),
+    st.lists(_words, min_size=2, max_size=4).map(".".join),
+    st.builds("{}@{}".format, _words, _words),
+    st.builds("{}={}".format, _words, st.one_of(_words, _digits)),
+    st.builds('"{}"'.format, _words),
+    st.builds("[{}]".format, _digits),
+    st.builds('{{"{}": {}}}'.format, _words, _digits),
+    st.sampled_from(
+        ["/", "\\", "~/", "~/a", "~", "@", "a@", "@a", "a@b", "a.b", "a.b.c.", "...", "-"]
+    ),
+)
+_odd_bytes = st.sampled_from([b"\x00", b"\x1a", b"\x1aip", b"\xff", b"\xc3", b"\x80\xbf", b"\x85"])
+_pieces = st.one_of(_tokens.map(str.encode), _tokens.map(str.encode), _odd_bytes)
+_gaps = st.sampled_from(
+    [b" ", b" ", b" ", b"", b"  ", b"\t", b": ", b", ", b"=", b"|", b"\n", b"; "]
+)
+
+log_lines = st.lists(st.tuples(_pieces, _gaps), max_size=14).map(
+    lambda pieces: b"".join(part for piece in pieces for part in piece)
+)
+"""Lines like those of logs: times, addresses, paths, quotes, pairs, and bytes out of place."""
+
+plain_words = st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=10).map(str.encode)
+"""Words that no class takes for variable and that are no calendar names."""
+
+texts = st.one_of(raw_bytes, unicode_text.map(str.encode), log_lines, log_lines)
+"""What an event's value may be."""
+
+_scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=12),
+)
+documents = st.recursive(
+    _scalars,
+    lambda below: st.one_of(
+        st.lists(below, max_size=4),
+        st.dictionaries(
+            st.sampled_from(["a", "b", "a.b", "c/d", "", "0", "*", "é"]), below, max_size=4
+        ),
+    ),
+    max_leaves=12,
+)
+"""JSON documents, decoded."""
+
+_own_masks = st.sampled_from(
+    [
+        {"name": "user", "pattern": r"user-(\w+)"},
+        {"name": "either", "pattern": "(foo)|(ba(r|z))"},
+        {"name": "digits", "pattern": "[0-9]{2,}"},
+    ]
+)
+_weights = st.integers(0, 1000)
+
+
+@st.composite
+def recipe_documents(draw: st.DrawFn, extractors: tuple[str, ...]) -> dict[str, Any]:
+    """TOML documents of valid recipes."""
+    extractor = draw(st.sampled_from(extractors))
+    words = extractor == "words"
+    ngram = draw(st.integers(1, 4))
+    weights: dict[str, Any] = {
+        "default": draw(st.sampled_from([0, 1, 1, 3, 1000])),
+        "placeholder": draw(st.sampled_from([0, 1, 1, 7])),
+    }
+    if words and ngram == 1:
+        names = st.sampled_from(["error", "failed", "user", "a", "", "\x00", "é"])
+        weights["table"] = draw(st.dictionaries(names, _weights, max_size=5))
+    kind = draw(st.sampled_from(["simhash", "simhash", "minhash"]))
+    width = draw(st.sampled_from([32, 64, 128]))
+    return {
+        "name": "drawn",
+        "input": {"max_bytes": draw(st.sampled_from([64, 65, 100, 65_536]))},
+        "text": {
+            "classes": words and draw(st.booleans()),
+            "case": draw(st.sampled_from(["keep", "lower"])),
+            "unicode": draw(st.sampled_from(["keep", "nfkc"])),
+            "mask": draw(st.lists(_own_masks, max_size=2)),
+            "masks": draw(st.lists(st.sampled_from(list(NAMED)), max_size=3)),
+        },
+        "features": {
+            "extractor": extractor,
+            "ngram": ngram,
+            "delimiters": draw(st.sampled_from(["log", "word"])),
+            "repeats": draw(st.sampled_from(["once", "count"])),
+            "weights": weights,
+        },
+        "fingerprint": {
+            "kind": kind,
+            "width": width,
+            "seed": draw(st.sampled_from([0, 1, 2**32 - 1])),
+            "least": draw(st.integers(1, 8)),
+        },
+        "match": {"k": draw(st.integers(0, width - 1)) if kind == "simhash" else 0},
+    }
+
+
+def recipes(
+    extractors: tuple[str, ...] = ("words", "characters", "syllables"),
+) -> st.SearchStrategy[Recipe]:
+    """Valid recipes over some of the built-in extractors."""
+    return recipe_documents(extractors).map(
+        lambda document: parse_recipe(document, "drawn", Path())
+    )
+
+
+@st.composite
+def segments(draw: st.DrawFn) -> Segments:
+    """Events of none, one or several parts, each with its weight and salt."""
+    part = st.tuples(texts, st.integers(0, 1000), st.integers(0, 2**64 - 1))
+    made = Segments([], array("I"), array("I"), array("Q"))
+    for event in draw(st.lists(st.lists(part, max_size=4), max_size=5)):
+        for text, weight, salt in event:
+            made.texts.append(text)
+            made.weights.append(weight)
+            made.salts.append(salt)
+        made.ends.append(len(made.texts))
+    return made
+
+
+feature_events = st.lists(
+    st.lists(
+        st.tuples(
+            st.binary(max_size=4) | plain_words,
+            st.sampled_from([0, 1, 2, 1000, 2**32 - 1]),
+            st.sampled_from([0, 1, 2**64 - 1]),
+        ),
+        max_size=40,
+    ),
+    max_size=5,
+)
+"""What extractors of one's own may hand to `fold`: (feature, weight, salt) triples."""

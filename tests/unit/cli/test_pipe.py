@@ -1,0 +1,231 @@
+"""The pipe's sums: whatever the lines, options and pieces, nothing is lost and nothing hidden."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup.cli.pipe import Output, Pipe
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import FOREVER_US, Windows
+from stream_dedup.connectors import files
+from stream_dedup.connectors.codec import Reading
+from stream_dedup.emit.annotate import PASSED
+from stream_dedup.engine import Deduplicator
+from stream_dedup.index.memory import Limits
+from tests.integration.command import REPEATED
+from tests.strategies import texts
+
+Emit = Literal["merge", "drop", "annotate"]
+
+_json_lines = st.builds(
+    lambda message, extra: msgspec.json.encode({"message": message, **extra}),
+    st.sampled_from(["disk a1 full", "disk b2 full", "user bob came in", "1 2 3", ""]),
+    st.dictionaries(st.sampled_from(["n", "time", "dedup"]), st.integers(0, 2**70)),
+)
+_plain = st.sampled_from(
+    [
+        b"disk sda1 is 91% full",
+        b"disk sdb7 is 64% full",
+        b"2026-01-01T00:00:00Z job 1 done",
+        b"2026-01-01T09:00:00Z job 2 done",
+        b"12 34",
+        b"",
+        b"\r",
+        b"  at some.java.Class(File.java:1)",
+        b"[1]",
+        b'{"broken":',
+    ]
+)
+_lines = st.lists(
+    st.one_of(_plain, _plain, _json_lines, texts.map(lambda text: text.replace(b"\n", b" "))),
+    max_size=25,
+)
+# What begins like this is ours: no line of an input may be taken for it.
+lines_read = _lines.map(
+    lambda lines: [line for line in lines if not line.startswith("…".encode()) and line != b"\x00"]
+)
+readings = st.builds(
+    Reading,
+    format=st.sampled_from(["auto", "auto", "text", "jsonl"]),
+    time_format=st.sampled_from(["", "", "iso"]),
+    group_pattern=st.sampled_from(["", "(?P<word>^[a-z]+)"]),
+)
+
+
+@pytest.fixture
+def pieces(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    return lambda size: monkeypatch.setattr(files, "PIECE_BYTES", size)
+
+
+def piped(
+    folder: Path,
+    lines: Sequence[bytes],
+    reading: Reading,
+    *,
+    emit: Emit,
+    form: Literal["text", "jsonl"] | None,
+    max_clusters: int = 1000,
+    idle_us: int = 3600 * 10**6,
+) -> tuple[Pipe, Deduplicator, bytes]:
+    """What comes out for `lines`, half of them in one file and half in the next."""
+    for name, half in (("a", lines[: len(lines) // 2]), ("b", lines[len(lines) // 2 :])):
+        (folder / name).write_bytes(b"".join(line + b"\n" for line in half))
+    dedup = Deduplicator(
+        windows=Windows(idle_us=idle_us, quiet_after_us=FOREVER_US),
+        summaries=Summaries(every_us=1),
+        limits=Limits(max_clusters=max_clusters),
+    )
+    out = io.BytesIO()
+    pipe = Pipe(dedup, reading, Output(emit, form, stats=True, limit=None), out, lambda _: None)
+    assert 0 == pipe.run([str(folder / "a"), str(folder / "b")])
+    assert not pipe.failed
+    return pipe, dedup, out.getvalue()
+
+
+def output_lines(out: bytes) -> list[bytes]:
+    *lines, rest = out.split(b"\n")
+    assert b"" == rest
+    return lines
+
+
+@given(lines_read, readings, st.integers(1, 60), st.sampled_from([1, 2, 1000]))
+def test_merged_text_tells_of_every_line(
+    pieces: Callable[[int], None],
+    tmp_path: Path,
+    lines: list[bytes],
+    reading: Reading,
+    size: int,
+    max_clusters: int,
+) -> None:
+    pieces(size)
+    pipe, dedup, out = piped(
+        tmp_path, lines, reading, emit="merge", form="text", max_clusters=max_clusters
+    )
+    shown = output_lines(out)
+    told = [REPEATED.fullmatch(line.decode("utf-8", "replace")) for line in shown]
+    first = [line for line, match in zip(shown, told, strict=True) if match is None]
+    assert len(lines) == len(first) + sum(int(match[1]) for match in told if match)
+    assert len(lines) == pipe.lines == dedup.counts.events
+    rest = iter(lines)
+    assert all(line in rest for line in first)  # as they came, in their order
+
+
+@given(lines_read, readings, st.integers(1, 60), st.sampled_from([1, 2, 1000]))
+def test_final_counts_and_passed_events_of_merged_json_add_up(
+    pieces: Callable[[int], None],
+    tmp_path: Path,
+    lines: list[bytes],
+    reading: Reading,
+    size: int,
+    max_clusters: int,
+) -> None:
+    pieces(size)
+    _, dedup, out = piped(
+        tmp_path, lines, reading, emit="merge", form="jsonl", max_clusters=max_clusters
+    )
+    objects: list[dict[str, Any]] = [msgspec.json.decode(line) for line in output_lines(out)]
+    summaries = [o for o in objects if o.get("type") == "summary"]
+    events = [o for o in objects if o.get("type") != "summary"]
+    finals = [o for o in summaries if o["final"]]
+    passed = [o for o in events if o["dedup"]["decision"] == "passed"]
+    new = [o for o in events if o["dedup"]["decision"] == "new"]
+    assert len(lines) == sum(o["count"] for o in finals) + len(passed)
+    assert len(lines) == sum(o["new_count"] for o in summaries) + len(passed)
+    assert len(events) == len(new) + len(passed)
+    assert sorted(o["cluster"] for o in finals) == sorted(o["dedup"]["cluster"] for o in new)
+    assert len(new) == dedup.counts.new
+    assert len(passed) == sum(dedup.counts.passed.values())
+
+
+@given(lines_read, readings, st.integers(1, 60))
+def test_annotated_json_is_one_object_a_line_in_order(
+    pieces: Callable[[int], None], tmp_path: Path, lines: list[bytes], reading: Reading, size: int
+) -> None:
+    pieces(size)
+    _, dedup, out = piped(tmp_path, lines, reading, emit="annotate", form="jsonl")
+    shown = output_lines(out)
+    assert len(lines) == len(shown)
+    half = len(lines) // 2
+    for at, (line, text) in enumerate(zip(lines, shown, strict=True)):
+        found = msgspec.json.decode(text)
+        made = found.pop("dedup")
+        assert {"decision", "cluster", "distance", "fingerprint", "pattern"} <= made.keys()
+        if "line" in found and "text" in found:
+            assert {"line": at % half + 1 if at < half else at - half + 1} | {
+                "text": line.decode("utf-8", "backslashreplace")
+            } == found
+        elif b'"dedup"' not in line:
+            assert text.startswith(line.strip()[:-1].rstrip())
+        else:
+            document = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+            assert list(document) == list(msgspec.json.decode(text))
+    counts = dedup.counts
+    assert counts.events == counts.new + counts.duplicates + sum(counts.passed.values())
+
+
+@given(lines_read, readings, st.integers(1, 60))
+def test_what_drop_leaves_is_what_annotate_calls_new_or_passed(
+    pieces: Callable[[int], None], tmp_path: Path, lines: list[bytes], reading: Reading, size: int
+) -> None:
+    pieces(size)
+    _, _, dropped = piped(tmp_path, lines, reading, emit="drop", form="text")
+    _, _, annotated = piped(tmp_path, lines, reading, emit="annotate", form="text")
+    marked = [line.split(b"\t", 3) for line in output_lines(annotated)]
+    assert lines == [raw for *_, raw in marked]
+    assert output_lines(dropped) == [raw for kind, _, _, raw in marked if kind != b"duplicate"]
+
+
+@given(lines_read, readings, st.integers(1, 400), st.integers(1, 400))
+def test_decisions_do_not_hang_on_the_pieces(
+    pieces: Callable[[int], None],
+    tmp_path: Path,
+    lines: list[bytes],
+    reading: Reading,
+    size: int,
+    other: int,
+) -> None:
+    # No cluster expires here: when one is closed hangs on what a batch brought, by design.
+    pieces(size)
+    _, _, one = piped(tmp_path, lines, reading, emit="annotate", form=None, idle_us=FOREVER_US)
+    pieces(other)
+    _, _, two = piped(tmp_path, lines, reading, emit="annotate", form=None, idle_us=FOREVER_US)
+    assert [line.split(b"\t")[0] for line in output_lines(one)] == [
+        line.split(b"\t")[0] for line in output_lines(two)
+    ]
+
+
+@given(st.integers(1, 40), st.integers(1, 9), st.sampled_from(["merge", "drop", "annotate"]))
+def test_a_line_too_long_leaves_in_pieces_that_join_to_it(
+    pieces: Callable[[int], None],
+    tmp_path: Path,
+    length: int,
+    size: int,
+    emit: Emit,
+) -> None:
+    pieces(size)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(files.Source.__init__.__kwdefaults__, "max_line_bytes", 10)
+        long = bytes(range(97, 97 + 26)) * 2
+        lines = [b"a word", long[:length] + b" \xff", b"one word", long, b"last word"]
+        _, dedup, text = piped(tmp_path, lines, Reading(format="text"), emit=emit, form="text")
+        shown = [line.split(b"\t", 3)[-1] for line in output_lines(text)]
+        assert [line for line in lines if line in shown] == shown
+        assert long in shown
+        assert len(lines) == dedup.counts.events
+        assert text.count(PASSED) == (emit == "annotate") * sum(dedup.counts.passed.values())
+        _, _, out = piped(tmp_path, lines, Reading(format="text"), emit="annotate", form="jsonl")
+    numbered: dict[tuple[bool, int], str] = {}
+    second = False
+    for found in map(msgspec.json.decode, output_lines(out)):
+        second = second or (1 == found["line"] and (False, 2) in numbered)
+        key = second, found["line"]
+        numbered[key] = numbered.get(key, "") + found["text"]
+    assert [line.decode("utf-8", "backslashreplace") for line in lines] == list(numbered.values())

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup.clustering.windows import FOREVER_US, StreamTime, Windows
+from stream_dedup.model import Partition
+
+A, B, C = (Partition("topic", number) for number in range(3))
+S = 1_000_000
+WINDOWS = Windows(idle_us=100, max_age_us=250, quiet_after_us=60 * S)
+
+
+@pytest.mark.parametrize(
+    ("opened", "last", "time", "live"),
+    [
+        (0, 0, 100, True),
+        (0, 0, 101, False),
+        (0, 200, 250, True),
+        (0, 200, 251, False),
+        (0, 50, -(10**9), True),
+    ],
+)
+def test_a_cluster_is_live_until_idle_or_max_age_end_it(
+    opened: int, last: int, time: int, live: bool
+) -> None:
+    assert live == WINDOWS.live(opened, last, time)
+
+
+@given(st.integers(-1000, 1000), st.integers(0, 1000), st.integers(-3000, 3000))
+def test_expiry_is_the_last_live_moment(opened: int, later: int, time: int) -> None:
+    last = opened + later
+    assert WINDOWS.live(opened, last, time) == (time <= WINDOWS.expires_us(opened, last))
+
+
+@pytest.mark.parametrize("name", ["idle_us", "max_age_us", "quiet_after_us"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_windows_are_longer_than_nothing(name: str, value: int) -> None:
+    with pytest.raises(ValueError, match=name):
+        Windows(**{name: value})
+
+
+def test_for_ever_keeps_the_order_of_what_was_seen_last() -> None:
+    windows = Windows(idle_us=FOREVER_US, max_age_us=FOREVER_US)
+    assert windows.expires_us(5, 5) < windows.expires_us(6, 6)
+
+
+def test_before_the_first_event_there_is_no_stream_time() -> None:
+    time = StreamTime(WINDOWS)
+    assert (None, None) == (time.value_us, time.advance(10**15))
+
+
+def test_stream_time_is_the_least_of_the_active_partitions() -> None:
+    time = StreamTime(WINDOWS)
+    time.record(A, 500, 0)
+    time.record(B, 300, 0)
+    time.record(C, 900, 0)
+    assert 300 == time.advance(0)
+    time.record(B, 700, 1)
+    assert 500 == time.advance(1)
+
+
+def test_a_partitions_earlier_times_do_not_lower_it() -> None:
+    time = StreamTime(WINDOWS)
+    time.record(A, 500, 0)
+    time.record(A, 100, 0)
+    assert 500 == time.advance(0)
+
+
+def test_a_newcomer_that_lags_does_not_take_stream_time_back() -> None:
+    time = StreamTime(WINDOWS)
+    time.record(A, 500, 0)
+    assert 500 == time.advance(0)
+    time.record(B, 100, 1)
+    assert 500 == time.advance(1)
+    time.record(A, 900, 2)
+    assert 500 == time.advance(2)  # but it holds it back
+    time.record(B, 800, 3)
+    assert 800 == time.advance(3)
+
+
+def test_a_quiet_partition_holds_nothing_back() -> None:
+    time = StreamTime(WINDOWS)
+    time.record(A, 100, 0)
+    time.record(B, 500, 60 * S)
+    assert 100 == time.advance(60 * S)
+    assert 500 == time.advance(60 * S + 1)
+
+
+def test_a_released_partition_holds_nothing_back_and_the_last_leaves_its_time() -> None:
+    time = StreamTime(WINDOWS)
+    time.record(A, 100, 0)
+    time.record(B, 500, 0)
+    time.release(A)
+    assert 500 == time.advance(0)
+    time.record(B, 800, 0)
+    time.release(B)
+    time.release(B)
+    assert 800 == time.value_us
+
+
+def test_when_all_are_quiet_it_moves_with_the_clock() -> None:
+    time = StreamTime(WINDOWS)
+    time.record(A, 100, 0)
+    time.record(B, 500, 0)
+    assert 100 == time.advance(0)
+    assert 100 == time.advance(60 * S)
+    assert 500 == time.advance(60 * S + 1)
+    assert 500 + 10 * S == time.advance(70 * S + 1)
+    assert 500 + 10 * S == time.advance(50 * S)  # the clock went back: B counts as active again
+    time.record(A, 7, 80 * S)
+    assert 500 + 10 * S == time.advance(80 * S)
+
+
+def test_the_first_look_after_all_fell_quiet_adds_no_time_that_was_not_watched() -> None:
+    time = StreamTime(WINDOWS)
+    time.record(A, 100, 1_700_000_000 * S)
+    assert 100 == time.advance(1_700_000_100 * S)
+    assert 100 + S == time.advance(1_700_000_101 * S)
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("record"), st.integers(0, 2), st.integers(-(10**9), 10**9)),
+        st.tuples(st.just("release"), st.integers(0, 2), st.just(0)),
+        st.tuples(st.just("clock"), st.just(0), st.integers(-100 * S, 100 * S)),
+    ),
+    max_size=40,
+)
+
+
+@given(steps)
+def test_stream_time_never_goes_back(steps: list[tuple[str, int, int]]) -> None:
+    time = StreamTime(WINDOWS)
+    now_us = 10**12
+    before: int | None = None
+    for action, number, value in steps:
+        if action == "record":
+            time.record((A, B, C)[number], value, now_us)
+        elif action == "release":
+            time.release((A, B, C)[number])
+        else:
+            now_us += value
+        after = time.advance(now_us)
+        assert before is None or (after is not None and after >= before)
+        before = after

@@ -1,0 +1,126 @@
+"""Patterns: what people read as a cluster's name."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup.features.patterns import MAX_PATTERN, Patterns, readable
+from stream_dedup.features.recipe import Recipe, load_recipe, replace
+from tests.strategies import documents, plain_words, recipes, texts
+
+LOGS = Patterns(load_recipe("logs"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"", ""),
+        (b"all is well", "all is well"),
+        (
+            b"Failed password for root from 10.0.0.7 port 4422 ssh2",
+            "Failed password for root from <ipv4> port <number> <*>",
+        ),
+        (b"open /var/log/x: no", "open <path>: no"),
+        (b"id=123e4567-e89b-12d3-a456-426614174000;", "id=<uuid>;"),
+        (b"[2024-01-31T23:59:59Z] up", "[<timestamp>] up"),
+        (b"Jan  5 07:05:09 host1 up", "<timestamp> <*> up"),
+        (b"mail to a.b@c.org sent", "mail to <email> sent"),
+        (b"by www.example.com now", "by <*> now"),
+        (b"took 5ms, 7ms and 9", "took <*> and <number>"),
+        (b"sizes 1, 2, 3 given", "sizes <number> given"),
+        (b"a \x1aip b", "a<ip>b"),
+    ],
+)
+def test_placeholders_are_named(text: bytes, expected: str) -> None:
+    assert expected == LOGS.pattern(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"a\x1b[mred", "a\\x1b[mred"),
+        (b"bell\x07 nul\x00", "bell\\x07 nul\\x00"),
+        (b"one\ntwo\tthree", "one two three"),
+        (b"cr\rhere", "cr\\rhere"),
+        (b"\xff\xfe", "\\xff\\xfe"),
+        ("é ﬀ 漢".encode(), "é ﬀ 漢"),
+        ("right\u202eleft".encode(), "right\\u202eleft"),
+        ("zero\u200bwidth".encode(), "zero\\u200bwidth"),
+        ("next\x85line".encode(), "next\\x85line"),
+    ],
+)
+def test_what_is_not_printable_is_escaped(text: bytes, expected: str) -> None:
+    assert expected == readable(text, 100)
+    assert expected == LOGS.pattern(text)
+
+
+def test_a_long_pattern_is_cut_and_says_so() -> None:
+    shown = LOGS.pattern(b"word " * 10_000)
+
+    assert (MAX_PATTERN, "…") == (len(shown), shown[-1])
+    assert "x" * MAX_PATTERN == LOGS.pattern(b"x" * MAX_PATTERN)
+
+
+def test_a_pattern_shows_fields_by_their_names() -> None:
+    recipe = replace(load_recipe("logs"), input__fields=[{"path": "msg"}, {"path": "user.*"}])
+    document = {"msg": "failed at 10.0.0.1", "user": {"id": 7, "name": "root"}}
+
+    expected = "msg=failed at <ipv4> user.id=<number> user.name=root"
+    assert expected == Patterns(recipe).pattern(b"ignored", document)
+    assert "ignored" == Patterns(recipe).pattern(b"ignored", None)
+
+
+@pytest.mark.parametrize("text", [b"42", b"10.0.0.1 /a", b"[1] {2}", b"Jan 5"])
+def test_a_text_without_words_is_its_own_pattern(text: bytes) -> None:
+    assert text.decode() == LOGS.pattern(text)
+
+
+def test_what_a_mask_found_is_named_where_nothing_else_is() -> None:
+    patterns = Patterns(replace(Recipe(), text__masks=["ipv4"]))
+
+    assert "<ipv4>" == patterns.pattern(b"10.0.0.1")
+
+
+def test_masks_of_a_recipe_are_shown_by_their_names() -> None:
+    masks = {"text__mask": [{"name": "user", "pattern": "user-[a-z]+"}], "text__masks": ["ipv4"]}
+
+    words = Patterns(replace(Recipe(), **masks))
+    characters = Patterns(replace(Recipe(), features__extractor="characters", **masks))
+
+    assert "hello <user> at <ipv4> now" == words.pattern(b"hello user-bob at 10.0.0.1 now")
+    assert "hello <user> at <ipv4> now" == characters.pattern(b"hello user-bob at 10.0.0.1 now")
+
+
+@given(recipe=recipes(("words", "characters", "syllables")), text=texts)
+def test_any_bytes_have_a_printable_pattern(recipe: Recipe, text: bytes) -> None:
+    shown = Patterns(recipe).pattern(text)
+
+    assert len(shown) <= MAX_PATTERN
+    assert shown.isprintable()
+
+
+@given(document=documents, text=texts)
+def test_any_document_has_a_printable_pattern(document: object, text: bytes) -> None:
+    shown = Patterns(load_recipe("json")).pattern(text, document)
+
+    assert len(shown) <= MAX_PATTERN
+    assert shown.isprintable()
+
+
+@given(
+    pieces=st.lists(
+        st.tuples(plain_words, st.sampled_from([b"", b"42", b"10.0.0.1", b"/a/b", b"Jan 5"])),
+        max_size=12,
+    )
+)
+def test_a_pattern_holds_every_word_in_order_and_no_variable(
+    pieces: list[tuple[bytes, bytes]],
+) -> None:
+    text = b" ".join(part for piece in pieces for part in piece if part)
+    shown = LOGS.pattern(text)
+
+    words = [word for word in shown.split() if not word.startswith("<")]
+    assert [word.decode() for word, _ in pieces] == words
+    assert not any(character.isdigit() for character in shown.replace("<ipv4>", ""))

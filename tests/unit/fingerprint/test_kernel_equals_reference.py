@@ -1,0 +1,288 @@
+"""The native kernel says what the reference says, of any bytes and under any recipe."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream_dedup.clustering.verification import reference_jaccard
+from stream_dedup.features.recipe import Recipe, load_recipe, replace, shipped
+from stream_dedup.fingerprint.fingerprinter import Fingerprinter
+from stream_dedup.fingerprint.hashing import hash128
+from stream_dedup.fingerprint.kernel import Fingerprints, Kernel, Segments, native_module
+from stream_dedup.fingerprint.reference import ReferenceKernel
+from stream_dedup.fingerprint.simhash import simhash
+from tests.strategies import feature_events, log_lines, recipes, segments, texts
+
+kernel_recipes = recipes(("words", "characters"))
+batches = st.lists(texts, max_size=6)
+
+
+def native(recipe: Recipe) -> Kernel:
+    module = native_module()
+    assert module is not None, "these tests compare the native kernel: build it first"
+    kernel: Kernel = module.Kernel(recipe)
+    return kernel
+
+
+def rows(numbers: Fingerprints) -> list[tuple[Any, ...]]:
+    """A tuple an event, so that results of different batches can be compared."""
+    columns = [list(column) for column in numbers if len(column) == len(numbers.exact)]
+    return list(zip(*columns, strict=True))
+
+
+@settings(max_examples=400)
+@given(recipe=kernel_recipes, batch=batches, full=st.booleans())
+def test_scan_equals_the_reference(recipe: Recipe, batch: list[bytes], full: bool) -> None:
+    assert ReferenceKernel(recipe).scan(batch, full) == native(recipe).scan(batch, full)
+
+
+@settings(max_examples=200)
+@given(recipe=kernel_recipes, parts=segments(), full=st.booleans())
+def test_scan_segments_equals_the_reference(recipe: Recipe, parts: Segments, full: bool) -> None:
+    expected = ReferenceKernel(recipe).scan_segments(parts, full)
+
+    assert expected == native(recipe).scan_segments(parts, full)
+
+
+@settings(max_examples=200)
+@given(recipe=recipes(), events=feature_events, full=st.booleans())
+def test_fold_equals_the_reference(
+    recipe: Recipe, events: list[list[tuple[bytes, int, int]]], full: bool
+) -> None:
+    assert ReferenceKernel(recipe).fold(events, full) == native(recipe).fold(events, full)
+
+
+@pytest.mark.parametrize("name", shipped())
+@given(batch=st.lists(log_lines, max_size=8))
+def test_the_shipped_recipes_equal_the_reference(name: str, batch: list[bytes]) -> None:
+    recipe = load_recipe(name)
+
+    assert ReferenceKernel(recipe).scan(batch, full=True) == native(recipe).scan(batch, full=True)
+
+
+@pytest.mark.parametrize("default", [1, 5])
+@pytest.mark.parametrize("extractor", ["words", "characters"])
+@pytest.mark.parametrize("size", [63, 64, 65, 200])
+def test_what_lies_beyond_max_bytes_is_one_feature_of_default_weight(
+    size: int, extractor: str, default: int
+) -> None:
+    recipe = replace(
+        Recipe(),
+        input__max_bytes=64,
+        features__extractor=extractor,
+        features__weights__default=default,
+        features__repeats="count",
+    )
+    text = (b"ab cd ef " * 40)[:size]
+
+    assert ReferenceKernel(recipe).scan([text], full=True) == native(recipe).scan([text], full=True)
+    weights = {feature.weight for feature in ReferenceKernel(recipe).take([(text, 1, 0)]).features}
+    assert {default} == weights
+
+
+def test_texts_with_many_features_equal_the_reference() -> None:
+    text = b" ".join(b"word-%c%c" % (97 + i % 26, 97 + i // 26 % 26) for i in range(3_000))
+    for settings_ in ({}, {"fingerprint__width": 128}, {"features__repeats": "count"}):
+        for weight in (1, 999):
+            recipe = replace(Recipe(), features__weights__default=weight, **settings_)
+            expected = ReferenceKernel(recipe).scan([text], full=True)
+            assert expected == native(recipe).scan([text], full=True)
+
+
+@given(recipe=recipes(), batch=batches, full=st.booleans())
+def test_an_event_has_the_same_numbers_in_any_batch(
+    recipe: Recipe, batch: list[bytes], full: bool
+) -> None:
+    fingerprinter = Fingerprinter(recipe)
+
+    def numbers(values: list[bytes]) -> list[tuple[Any, ...]]:
+        return rows(fingerprinter.fingerprints(fingerprinter.prepare(values, None), full))
+
+    together = numbers(batch)
+
+    assert [row for text in batch for row in numbers([text])] == together
+    assert together[::-1] == numbers(batch[::-1])
+
+
+@given(recipe=recipes(), batch=batches)
+def test_exact_hashes_and_words_do_not_depend_on_full(recipe: Recipe, batch: list[bytes]) -> None:
+    fingerprinter = Fingerprinter(recipe)
+    prepared = fingerprinter.prepare(batch, None)
+    full = fingerprinter.fingerprints(prepared, full=True)
+    quick = fingerprinter.fingerprints(prepared, full=False)
+
+    assert (full.exact, full.words) == (quick.exact, quick.words)
+    assert (0, 0, 0) == (len(quick.low), len(quick.high), len(quick.sketches))
+
+
+@given(parts=segments(), recipe=kernel_recipes, data=st.data())
+def test_selected_events_of_a_batch_keep_their_numbers(
+    parts: Segments, recipe: Recipe, data: st.DataObject
+) -> None:
+    fingerprinter = Fingerprinter(recipe)
+    indexes = data.draw(st.lists(st.sampled_from(range(len(parts.ends))))) if parts.ends else []
+    everything = rows(fingerprinter.fingerprints(parts, full=True))
+    chosen = fingerprinter.fingerprints(fingerprinter.select(parts, indexes), full=True)
+
+    assert [everything[index] for index in indexes] == rows(chosen)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_threads_may_share_a_kernel(name: str) -> None:
+    kernel = native(load_recipe(name))
+    corpora = [
+        [
+            f"thread {t} line {chr(97 + i % 26) * (i % 40)} error at x{i}".encode()
+            for i in range(3_000)
+        ]
+        for t in range(4)
+    ]
+    expected = [kernel.scan(corpus, full=True) for corpus in corpora]
+
+    with ThreadPoolExecutor(4) as pool:
+        actual = list(pool.map(lambda corpus: kernel.scan(corpus, full=True), corpora * 3))
+
+    assert expected * 3 == actual
+
+
+def hashed_to(low: int, weight: int = 1) -> tuple[bytes, int, int]:
+    """A feature whose salt makes its hash what a test wants."""
+    return b"x", weight, hash128(b"x")[0] ^ low
+
+
+# Hashes that random text would hardly give: nearly no bits, nearly all, nought, equal ones.
+chosen_hashes = st.one_of(
+    st.sampled_from([0, 1, 2, 3, 4, 2**63, 2**64 - 1]),
+    st.integers(0, 63).map(lambda bit: 1 << bit),
+    st.integers(0, 2**64 - 1),
+)
+few_weights = st.sampled_from([0, 1, 1, 1, 2, 1000, 2**32 - 1])
+
+
+@settings(max_examples=300)
+@given(
+    hashes=st.lists(st.tuples(chosen_hashes, few_weights), max_size=40),
+    repeats=st.sampled_from(["once", "count"]),
+    kind=st.sampled_from(["simhash", "minhash"]),
+)
+def test_hashes_of_any_kind_equal_the_reference(
+    hashes: list[tuple[int, int]], repeats: str, kind: str
+) -> None:
+    recipe = replace(Recipe(), features__repeats=repeats, fingerprint__kind=kind, match__k=0)
+    events = [[hashed_to(low, weight) for low, weight in hashes]]
+
+    assert ReferenceKernel(recipe).fold(events, full=True) == native(recipe).fold(events, full=True)
+    if repeats == "count" and kind == "simhash":
+        assert [simhash(hashes)] == list(native(recipe).fold(events, full=True).low)
+
+
+@pytest.mark.parametrize("repeated", [0, 4, 2**64 - 2])
+def test_a_repeated_hash_votes_once_unless_repeats_count(repeated: int) -> None:
+    events = [[hashed_to(low) for low in (repeated, 1, repeated, 3)]]
+    counting = replace(Recipe(), features__repeats="count")
+
+    assert 1 == native(Recipe()).fold(events, full=True).low[0] & 1
+    assert 0 == native(counting).fold(events, full=True).low[0] & 1
+
+
+def test_a_vote_that_no_bit_wins_gives_no_bits() -> None:
+    events = [[hashed_to(1 << bit) for bit in range(count)] for count in range(2, 64)]
+
+    assert [0] * 62 == list(native(Recipe()).fold(events, full=True).low)
+
+
+@pytest.mark.parametrize("count", [23, 24, 25, 64, 65, 5_000])
+def test_hashes_in_any_order_give_the_same_sketch(count: int) -> None:
+    ascending = [i * 2**40 for i in range(count)]
+    orders = [
+        ascending,
+        ascending[::-1],
+        ascending[::2] + ascending[1::2][::-1],
+        ascending[1::2][::-1] + ascending[::2],
+        random.Random(1).sample(ascending, count),
+        [low for low in ascending[: count // 2 + 1] for _ in range(2)][:count],
+        [7] * count,
+        [low % 3 for low in range(count)],
+    ]
+    events = [[hashed_to(low) for low in order] for order in orders]
+    expected = [sorted(set(order))[:64] for order in orders]
+
+    actual = native(Recipe()).fold(events, full=True).sketches
+
+    assert expected == [list(array("Q", sketch)) for sketch in actual]
+
+
+def ints(typecode: str, *values: int) -> Any:
+    return array(typecode, values)
+
+
+@pytest.mark.parametrize(
+    ("ends", "weights", "salts", "error"),
+    [
+        ([1], ints("I", 1), ints("Q", 0), TypeError),
+        (ints("Q", 1), ints("I", 1), ints("Q", 0), TypeError),
+        (ints("I", 1), ints("Q", 1), ints("Q", 0), TypeError),
+        (ints("I", 1), ints("I", 1), ints("I", 0), TypeError),
+        (ints("I", 1), [1], ints("Q", 0), TypeError),
+        (ints("I", 1), ints("I", 1), [0], TypeError),
+        (ints("I", 1), ints("I"), ints("Q", 0), ValueError),
+        (ints("I", 1), ints("I", 1, 1), ints("Q", 0), ValueError),
+        (ints("I", 1), ints("I", 1), ints("Q"), ValueError),
+        (ints("I", 0), ints("I", 1), ints("Q", 0), ValueError),
+        (ints("I", 2), ints("I", 1), ints("Q", 0), ValueError),
+        (ints("I", 9, 1), ints("I", 1), ints("Q", 0), ValueError),
+        (ints("I"), ints("I", 1), ints("Q", 0), ValueError),
+    ],
+)
+def test_segments_that_do_not_fit_are_refused(
+    ends: Any, weights: Any, salts: Any, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        native(Recipe()).scan_segments(Segments([b"a"], ends, weights, salts), full=True)
+
+
+@pytest.mark.parametrize("text", [None, "a", bytearray(b"a"), 1])
+def test_a_text_that_is_not_bytes_is_refused(text: Any) -> None:
+    with pytest.raises(TypeError):
+        native(Recipe()).scan([b"a", text], full=True)
+
+
+@pytest.mark.parametrize("kind", ["native", "reference"])
+@pytest.mark.parametrize(
+    ("feature", "weight", "error"),
+    [
+        (b"a", -1, ValueError),
+        (b"a", 2**32, ValueError),
+        (b"a", 2**80, ValueError),
+        (b"a", 1.5, ValueError),
+        (b"a", None, ValueError),
+        (None, 1, TypeError),
+        ("a", 1, TypeError),
+    ],
+)
+def test_a_feature_or_weight_that_does_not_fit_is_refused(
+    kind: str, feature: Any, weight: Any, error: type[Exception]
+) -> None:
+    kernel = native(Recipe()) if kind == "native" else ReferenceKernel(Recipe())
+    with pytest.raises(error):
+        kernel.fold([[(b"b", 1, 0), (feature, weight, 0)]], full=True)
+
+
+hash_sets = st.sets(st.integers(0, 40) | st.integers(0, 2**64 - 1), max_size=90)
+
+
+@settings(max_examples=300)
+@given(left=hash_sets, right=hash_sets)
+def test_jaccard_equals_the_reference(left: set[int], right: set[int]) -> None:
+    a, b = (array("Q", sorted(hashes)[:64]).tobytes() for hashes in (left, right))
+
+    assert reference_jaccard(a, b) == native_module().jaccard(a, b)
+    if max(len(left), len(right)) < 64 and left | right:
+        assert len(left & right) / len(left | right) == reference_jaccard(a, b)

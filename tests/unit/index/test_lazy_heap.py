@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup.index.lazy_heap import LazyHeap
+
+
+@given(st.lists(st.tuples(st.integers(-(2**60), 2**60), st.integers(0, 2**64 - 1)), max_size=50))
+def test_ids_come_out_by_time_then_id(pairs: list[tuple[int, int]]) -> None:
+    times = {identity: time_us for time_us, identity in pairs}
+    heap = LazyHeap(times.get)
+    for identity, time_us in times.items():
+        heap.push(time_us, identity)
+    expected = sorted(times, key=lambda identity: (times[identity], identity))
+    assert expected == list(heap.pop_until(2**61, len(times)))
+    assert 0 == len(heap)
+
+
+@given(st.data())
+def test_true_times_count_however_they_have_moved(data: st.DataObject) -> None:
+    times: dict[int, int] = {}
+    heap = LazyHeap(times.get)
+    for identity in range(data.draw(st.integers(1, 20))):
+        times[identity] = data.draw(st.integers(0, 50))
+        heap.push(times[identity], identity)
+    for identity in list(times):
+        move = data.draw(st.integers(-1, 30))
+        if move < 0:
+            del times[identity]
+        else:
+            times[identity] += move
+    bound = data.draw(st.integers(0, 80))
+    expected = sorted((time, i) for i, time in times.items() if time <= bound)
+    assert (min((time, i) for i, time in times.items()) if times else None) == heap.least()
+    assert [i for _, i in expected] == list(heap.pop_until(bound, 100))
+
+
+def test_no_more_than_the_limit_are_taken_and_the_rest_stays() -> None:
+    times = dict.fromkeys(range(5), 7)
+    heap = LazyHeap(times.get)
+    for identity in times:
+        heap.push(7, identity)
+    assert [0, 1] == list(heap.pop_until(7, 2))
+    assert [] == list(heap.pop_until(7, 0))
+    assert [] == list(heap.pop_until(6, 9))
+    assert (7, 2) == heap.least()
+
+
+def test_an_empty_heap_has_no_least() -> None:
+    times: dict[int, int] = {}
+    assert LazyHeap(times.get).least() is None
+
+
+def test_entries_of_ids_that_are_gone_take_bounded_memory() -> None:
+    times: dict[int, int] = {}
+    heap = LazyHeap(times.get)
+    most = 0
+    for identity in range(50_000):
+        # A long-lived id in front keeps the stale ones behind it from surfacing.
+        times[identity] = 0 if identity == 0 else 1000 + identity
+        heap.push(times[identity], identity)
+        if identity > 100:
+            del times[identity - 100]
+        most = max(most, len(heap))
+    assert len(times) <= 102
+    assert most <= 1024 + 1
+
+
+def test_a_heap_of_living_ids_loses_none_when_it_compacts() -> None:
+    times = {identity: random.Random(identity).randrange(10**6) for identity in range(5000)}
+    heap = LazyHeap(times.get)
+    for identity, time_us in times.items():
+        heap.push(time_us, identity)
+    assert 5000 == len(heap)
+    assert sorted(times, key=lambda i: (times[i], i)) == list(heap.pop_until(10**6, 5000))

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup.clustering.windows import Windows
+from stream_dedup.index.base import Resolution, Tally
+from stream_dedup.index.near_cache import DEAD_US, Known, NearCache
+from stream_dedup.model import Decision, Kind
+
+WINDOWS = Windows(idle_us=100, max_age_us=250)
+
+
+def learn(cache: NearCache, key: int, cluster: int, opened_us: int = 0, last_us: int = 0) -> Known:
+    decision = Decision(Kind.DUPLICATE, cluster, 0, key)
+    return cache.learn(key, Resolution(cluster, 0, False, opened_us, last_us), decision)
+
+
+def known(cache: NearCache, key: int) -> Known | None:
+    near = cache.recent.get(key) or cache.older(key)
+    return near.known if near else None
+
+
+def test_what_was_learned_is_known_until_its_window_ends() -> None:
+    cache = NearCache(WINDOWS, 10, 3)
+    learned = learn(cache, 1, 7, opened_us=0, last_us=50)
+    assert (7, 150, 3) == (learned.cluster, learned.live_until_us, learned.samples)
+    assert learned is known(cache, 1)
+    assert known(cache, 2) is None
+    cache.seen(learned, 140)
+    assert 240 == learned.live_until_us
+    cache.seen(learned, 240)
+    assert 250 == learned.live_until_us  # max_age
+
+
+def test_exact_hashes_of_a_cluster_share_what_is_known_of_it() -> None:
+    cache = NearCache(WINDOWS, 10, 3)
+    assert learn(cache, 1, 7, 0, 50) is learn(cache, 2, 7, 0, 20)
+    shared = known(cache, 1)
+    assert shared is not None
+    assert 50 == shared.last_us  # it was seen later than the second answer says
+
+
+def test_a_forgotten_cluster_is_dead_for_all_its_hashes() -> None:
+    cache = NearCache(WINDOWS, 10, 3)
+    first = learn(cache, 1, 7)
+    learn(cache, 2, 7)
+    first.tally = Tally(7, 1, 0, 0)
+    cache.forget(7)
+    cache.forget(7)
+    assert DEAD_US == first.live_until_us
+    assert [None] == [near.known.tally for near in cache.recent.values()][:1]
+    assert first is known(cache, 2)
+    assert first is not learn(cache, 1, 7)
+
+
+def test_what_is_asked_for_stays_and_what_is_not_goes() -> None:
+    cache = NearCache(WINDOWS, 2, 3)
+    for key in range(20):
+        learn(cache, key, key)
+        assert known(cache, 0) is not None
+        assert len(cache) <= 4
+    assert known(cache, 1) is None
+
+
+@given(
+    st.integers(1, 4),
+    st.lists(
+        st.tuples(st.sampled_from(["learn", "look", "forget"]), st.integers(0, 7)), max_size=60
+    ),
+)
+def test_whatever_is_found_alive_can_be_forgotten(size: int, steps: list[tuple[str, int]]) -> None:
+    cache = NearCache(WINDOWS, size, 3)
+    alive: set[int] = set()
+    for action, key in steps:
+        cluster = key % 5  # some clusters have two hashes
+        if action == "learn":
+            learn(cache, key, cluster)
+            alive.add(cluster)
+        elif action == "look":
+            found = known(cache, key)
+            assert found is None or found.live_until_us == DEAD_US or cluster in alive
+        else:
+            cache.forget(cluster)
+            alive.discard(cluster)
+        assert len(cache) <= 2 * size + 1
+        assert len(cache._clusters) <= 2 * size + 1
+        for near in (*cache.recent.values(), *cache._older.values()):
+            if near.known.live_until_us != DEAD_US:
+                assert near.known is cache._clusters[near.known.cluster]

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream_dedup.tables.permutation import Layout
+from stream_dedup.tables.store import ReferenceTables, Tables, make_tables
+
+native = pytest.importorskip("stream_dedup.tables._native")
+KINDS: dict[str, Any] = {"native": native.NativeTables, "reference": ReferenceTables}
+LAYOUTS = [
+    Layout(32, 2, 4),
+    Layout(64, 3, 5),
+    Layout(64, 6, 8),
+    Layout(128, 4, 6),
+    Layout(64, 0, 1),
+]
+MANY = 10**9
+
+
+@pytest.fixture(params=KINDS)
+def make(request: pytest.FixtureRequest) -> Any:
+    return KINDS[request.param]
+
+
+def scan(
+    stored: dict[int, tuple[int, int, int]], fingerprint: int, group: int, k: int
+) -> list[tuple[int, int]]:
+    """(owner, distance) of every near fingerprint, by looking at all."""
+    return sorted(
+        (owner, (other ^ fingerprint).bit_count())
+        for other, owned_group, owner in stored.values()
+        if owned_group == group and (other ^ fingerprint).bit_count() <= k
+    )
+
+
+@given(st.data())
+@settings(max_examples=40)
+def test_tables_find_what_a_scan_finds_under_inserts_and_deletes(data: st.DataObject) -> None:
+    layout = data.draw(st.sampled_from(LAYOUTS))
+    bases = data.draw(st.lists(st.integers(0, 2**layout.width - 1), min_size=1, max_size=3))
+    near = st.builds(
+        lambda base, bits: base ^ sum(1 << bit for bit in bits),
+        st.sampled_from(bases),
+        st.sets(st.integers(0, layout.width - 1), max_size=layout.k + 1),
+    )
+    tables: list[Tables] = [kind(layout) for kind in KINDS.values()]
+    entries: list[tuple[int, ...]] = []  # the entry's number in each of the tables
+    stored: dict[int, tuple[int, int, int]] = {}
+    for step in range(data.draw(st.integers(1, 40))):
+        fingerprint, group = data.draw(near), data.draw(st.integers(0, 1))
+        action = data.draw(st.sampled_from(["insert", "insert", "delete", "query"]))
+        if action == "insert":
+            stored[len(entries)] = (fingerprint, group, step)
+            entries.append(tuple(table.insert(fingerprint, group, step) for table in tables))
+        elif action == "delete" and stored:
+            gone = data.draw(st.sampled_from(sorted(stored)))
+            del stored[gone]
+            for table, entry in zip(tables, entries[gone], strict=True):
+                table.delete(entry)
+        expected = scan(stored, fingerprint, group, layout.k)
+        for table in tables:
+            found = table.query(fingerprint, group, MANY)
+            assert expected == sorted(zip(found.owners, found.distances, strict=True))
+            assert not found.truncated
+        assert [len(stored)] * 2 == [len(table) for table in tables]
+        first, second = (table.query(fingerprint, group, MANY).candidates for table in tables)
+        assert first == second
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_nothing_is_lost_as_the_tables_grow_and_entries_are_used_again(
+    make: Any, layout: Layout
+) -> None:
+    generator = random.Random(layout.width)
+    tables: Tables = make(layout)
+    stored: dict[int, tuple[int, int, int]] = {}
+    count = 3000  # several doublings from 256
+    for owner in range(count):
+        fingerprint = generator.getrandbits(layout.width)
+        stored[tables.insert(fingerprint, owner % 3, owner)] = (fingerprint, owner % 3, owner)
+        if owner % 3 == 2:
+            gone = generator.choice(list(stored)[-50:])
+            tables.delete(gone)
+            del stored[gone]
+    assert len(stored) == len(tables)
+    for fingerprint, group, owner in list(stored.values())[::10]:
+        bits = generator.sample(range(layout.width), layout.k)
+        asked = fingerprint ^ sum(1 << bit for bit in bits)
+        found = tables.query(asked, group, MANY)
+        assert (owner, layout.k) in zip(found.owners, found.distances, strict=True)
+        assert scan(stored, asked, group, layout.k) == sorted(
+            zip(found.owners, found.distances, strict=True)
+        )
+    for entry in stored:
+        tables.delete(entry)
+    assert 0 == len(tables)
+    assert [] == tables.query(fingerprint, group, MANY).owners
+
+
+def test_room_of_deleted_entries_is_used_again() -> None:
+    tables = native.NativeTables(Layout(64, 3, 5))
+    entries = [tables.insert(n * 0x9E3779B97F4A7C15 % 2**64, 0, n) for n in range(200)]
+    before = tables.nbytes()
+    for _ in range(20):
+        for entry in entries:
+            tables.delete(entry)
+        entries = [tables.insert(n, 0, n) for n in range(200)]
+    assert set(range(200)) == set(entries)
+    assert before == tables.nbytes()
+
+
+def test_memory_grows_with_what_is_stored(make: Any) -> None:
+    tables: Tables = make(Layout(64, 3, 4))
+    empty = tables.nbytes()
+    for number in range(2000):
+        tables.insert(number << 20, 0, number)
+    assert empty < tables.nbytes() <= 2000 * 1000
+
+
+@pytest.mark.parametrize("cap", [0, 1, 5, 39, 40, 41])
+def test_the_cap_on_candidates_cuts_the_search_short_and_says_so(make: Any, cap: int) -> None:
+    layout = Layout(64, 3, 4)
+    tables: Tables = make(layout)
+    for owner in range(10):
+        tables.insert(0, 0, owner)
+    found = tables.query(0, 0, cap)
+    assert (min(cap, 40), cap < 40) == (found.candidates, found.truncated)
+    assert min(cap, 10) == len(found.owners)
+    assert list(range(9, -1, -1))[:cap] == found.owners  # the newest first
+
+
+def test_entries_of_other_groups_are_no_candidates(make: Any) -> None:
+    tables: Tables = make(Layout(64, 3, 4))
+    for group in range(50):
+        tables.insert(0, group, group)
+    found = tables.query(0, 17, 4)
+    assert ([17], [0], False) == (found.owners, found.distances, found.truncated)
+
+
+def test_deleting_what_is_not_there_is_refused(make: Any) -> None:
+    tables: Tables = make(Layout(64, 3, 4))
+    entry = tables.insert(1, 0, 1)
+    tables.delete(entry)
+    for gone in (entry, 12345):
+        with pytest.raises(KeyError):
+            tables.delete(gone)
+    assert 0 == len(tables)
+
+
+def test_all_bits_set_is_a_fingerprint_like_any_other(make: Any) -> None:
+    for width in (32, 64, 128):
+        tables: Tables = make(Layout(width, 3, 4))
+        tables.insert(2**width - 1, 2**32 - 1, 2**32 - 2)
+        found = tables.query((2**width - 1) ^ 0b111, 2**32 - 1, MANY)
+        assert ([2**32 - 2], [3]) == (found.owners, found.distances)
+
+
+def test_many_equal_fingerprints_cost_no_more_than_others() -> None:
+    tables = native.NativeTables(Layout(64, 6, 8))
+    start = time.perf_counter()
+    entries = [tables.insert(0x1234, 0, owner) for owner in range(20_000)]
+    for _ in range(100):
+        assert 10_000 == tables.query(0x1234, 0, 10_000).candidates
+    for entry in entries[::2]:  # from the old end of the chains, where a walk would be longest
+        tables.delete(entry)
+    assert 10_000 == len(tables)
+    found = tables.query(0x1234, 0, MANY)
+    assert (10_000, 280_000) == (len(found.owners), found.candidates)
+    assert time.perf_counter() - start < 5  # some 0.2 s; a walk an insert would take minutes
+
+
+def test_the_environment_chooses_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = Layout(64, 3, 4)
+    monkeypatch.delenv("STREAM_DEDUP_PURE_PYTHON", raising=False)
+    assert isinstance(make_tables(layout), native.NativeTables)
+    monkeypatch.setenv("STREAM_DEDUP_PURE_PYTHON", "1")
+    assert isinstance(make_tables(layout), ReferenceTables)

@@ -1,0 +1,584 @@
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup.clock import ManualClock
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import FOREVER_US, Windows
+from stream_dedup.engine import Deduplicator, Engine, run
+from stream_dedup.errors import ProtocolError, RecipeError, StaleFence
+from stream_dedup.features.recipe import load_recipe
+from stream_dedup.index.base import Query, Record, Resolution
+from stream_dedup.index.memory import Limits, MemoryIndex
+from stream_dedup.index.near_cache import NearCache
+from stream_dedup.model import Batch, Closing, Decision, Kind, Partition, Summary
+from stream_dedup.testing import assert_counts_add_up, clusters_of, decisions_of
+
+S = 1_000_000
+HOUR_US = 3600 * S
+NOW_US = 1_700_000_000 * S
+HERE, THERE = Partition("topic", 0), Partition("topic", 1)
+WIDE = Windows(idle_us=FOREVER_US, max_age_us=FOREVER_US)
+
+LINES = [
+    "disk sda1 is 91% full",
+    "disk sdb7 is 64% full",
+    "out of memory: killed process 4711",
+    "connection from 10.0.0.1 closed by peer after 17 ms",
+    "connection from 10.0.0.9 closed by host after 3 ms",
+    "connection from 10.0.0.9 refused by host after 3 ms",
+    "user alice logged in from terminal",
+    "user bob logged in from terminal",
+    "user carol logged out from terminal",
+    "ok",
+    "12345",
+    "",
+]
+lines = st.sampled_from(LINES)
+far_times = st.one_of(st.integers(0, 3 * 3600), st.integers(-(10**6), 10**6))
+
+
+def word(number: int) -> str:
+    """A word of letters, another for every number."""
+    return "".join(chr(97 + int(digit)) for digit in f"{number:06d}")
+
+
+def collected(dedup: Deduplicator) -> list[Summary]:
+    return list(dedup.close())
+
+
+# ---------------------------------------------------------------- the promise
+
+
+@given(
+    batches=st.lists(
+        st.lists(st.tuples(lines, far_times, st.sampled_from(["", "a", "b"])), max_size=30),
+        max_size=8,
+    ),
+    max_clusters=st.integers(1, 4),
+    near_size=st.integers(1, 4),
+    idle_s=st.sampled_from([1, 60, 3600]),
+    every_s=st.sampled_from([None, 1, 600]),
+    waits=st.lists(st.integers(0, 4000), min_size=8, max_size=8),
+)
+def test_final_counts_and_passed_events_add_up_to_the_events_whatever_the_stream(
+    *,
+    batches: list[list[tuple[str, int, str]]],
+    max_clusters: int,
+    near_size: int,
+    idle_s: int,
+    every_s: int | None,
+    waits: list[int],
+) -> None:
+    clock = ManualClock(NOW_US)
+    windows = Windows(idle_us=idle_s * S, max_age_us=5000 * S)
+    dedup = Deduplicator(
+        clock=clock,
+        windows=windows,
+        summaries=Summaries(every_us=every_s and every_s * S),
+        limits=Limits(max_clusters=max_clusters),
+    )
+    dedup.engine._near = NearCache(windows, near_size, 3)
+    summaries: list[Summary] = []
+    opened: Counter[int | None] = Counter()
+    events = 0
+    for batch, wait in zip(batches, waits, strict=False):
+        decisions = dedup.process(
+            [line for line, _, _ in batch],
+            times_us=[NOW_US + at_s * S for _, at_s, _ in batch],
+            groups=[group for _, _, group in batch],
+        )
+        events += len(batch)
+        assert len(batch) == len(decisions)
+        for decision in decisions:
+            if decision.kind is Kind.NEW:
+                opened[decision.cluster] += 1
+            elif decision.kind is Kind.DUPLICATE:
+                assert decision.cluster in opened  # its first event came first
+        clock.advance(wait)
+        summaries += dedup.due()
+    summaries += dedup.close()
+    assert events == dedup.counts.events
+    assert_counts_add_up(summaries, dedup.counts)
+    assert {1} >= set(opened.values())
+    assert dedup.counts.new == len(opened)
+    finals = [summary for summary in summaries if summary.final]
+    assert set(opened) == {summary.cluster for summary in finals}
+    assert events - sum(dedup.counts.passed.values()) == sum(s.count for s in finals)
+
+
+@given(
+    stream=st.lists(st.tuples(lines, st.integers(0, 500), st.sampled_from(["", "a"])), max_size=60),
+    cuts=st.lists(st.integers(0, 60), max_size=6),
+)
+def test_decisions_do_not_depend_on_how_the_stream_is_split_into_batches(
+    stream: list[tuple[str, int, str]], cuts: list[int]
+) -> None:
+    def decided(bounds: Sequence[int]) -> list[Decision]:
+        dedup = Deduplicator(clock=ManualClock(NOW_US), windows=WIDE)
+        decisions: list[Decision] = []
+        for start, end in zip([0, *bounds], [*bounds, len(stream)], strict=True):
+            part = stream[start:end]
+            decisions += dedup.process(
+                [line for line, _, _ in part],
+                times_us=[at_s * S for _, at_s, _ in part],
+                groups=[group for _, _, group in part],
+            )
+        return decisions
+
+    assert decided([]) == decided(sorted(min(cut, len(stream)) for cut in cuts))
+
+
+@given(st.lists(st.binary(max_size=40), max_size=30))
+def test_any_bytes_at_all_get_a_decision(values: list[bytes]) -> None:
+    dedup = Deduplicator("json")
+    assert len(values) == len(dedup.process(values))
+    assert_counts_add_up(dedup.close(), dedup.counts)
+
+
+# ---------------------------------------------------------------- decisions
+
+
+def test_the_first_event_is_new_and_those_like_it_are_its_duplicates() -> None:
+    first, second, other, few = decisions_of([*LINES[:3], ""])
+    assert (Kind.NEW, 0) == (first.kind, first.distance)
+    assert (Kind.DUPLICATE, first.cluster, 0) == (second.kind, second.cluster, second.distance)
+    assert (Kind.NEW, True) == (other.kind, other.cluster != first.cluster)
+    assert Decision(Kind.PASSED, reason="nothing to fingerprint") == few
+
+
+def test_an_event_that_is_equal_to_one_of_its_batch_is_decided_as_if_it_came_later() -> None:
+    at_once = decisions_of(["a b c", "a b c", "a b c"])
+    assert [Kind.NEW, Kind.DUPLICATE, Kind.DUPLICATE] == [d.kind for d in at_once]
+    assert 1 == len({d.cluster for d in at_once})
+
+
+def test_one_word_events_match_only_their_equals() -> None:
+    assert [[0, 2], [1]] == clusters_of(["alpha", "alphb", "alpha"])
+
+
+def test_events_of_other_groups_are_not_compared() -> None:
+    decisions = decisions_of(["disk 1 full"] * 3, groups=["a", "b", "a"])
+    assert [Kind.NEW, Kind.NEW, Kind.DUPLICATE] == [d.kind for d in decisions]
+
+
+def test_an_equal_event_after_the_window_is_new_in_the_same_batch_or_the_next() -> None:
+    times = [0, HOUR_US, 3 * HOUR_US, 3 * HOUR_US + 1]
+    kinds = [Kind.NEW, Kind.DUPLICATE, Kind.NEW, Kind.DUPLICATE]
+    assert kinds == [d.kind for d in decisions_of(["disk 1 full"] * 4, times_us=times)]
+    dedup = Deduplicator(clock=ManualClock(NOW_US))
+    one_by_one = [dedup.process_one("disk 1 full", time_us=at_us) for at_us in times]
+    assert kinds == [d.kind for d in one_by_one]
+
+
+def test_the_recipe_json_takes_documents_decoded_or_as_text() -> None:
+    dedup = Deduplicator("json", clock=ManualClock(NOW_US))
+    event: dict[str, Any] = {"msg": "user logged in from terminal", "level": "info", "id": 17}
+    decisions = dedup.process(
+        [
+            event,
+            '{"id": 18, "level": "info", "msg": "user logged in from terminal"}',
+            b'{"msg":"user logged in from terminal","level":"info","id":99}',
+            {"msg": "disk full", "level": "error", "device": "sda"},
+            "{not json",
+        ]
+    )
+    assert [Kind.NEW, Kind.DUPLICATE, Kind.DUPLICATE, Kind.NEW, Kind.PASSED] == [
+        d.kind for d in decisions
+    ]
+    assert {"not JSON": 1} == dedup.counts.passed
+    assert_counts_add_up(dedup.close(), dedup.counts)
+
+
+@pytest.mark.parametrize("recipe", ["logs", "json"])
+@pytest.mark.parametrize("value", ["\ud800 half a pair", "\udcff a raw byte", {"a": "b \ud800 c"}])
+def test_texts_that_are_no_unicode_do_not_stop_the_stream(
+    recipe: str, value: str | dict[str, Any]
+) -> None:
+    dedup = Deduplicator(recipe)
+    assert 3 == len(dedup.process(["some good text", value, "more good text"]))
+    assert_counts_add_up(dedup.close(), dedup.counts)
+
+
+def test_nothing_is_made_of_nothing() -> None:
+    dedup = Deduplicator()
+    assert [] == dedup.process([])
+    assert [] == collected(dedup)
+    assert 0 == dedup.counts.events
+    assert 0.0 == dedup.counts.removed
+
+
+@pytest.mark.parametrize("given", [{"times_us": [1]}, {"groups": ["a", "b", "c"]}])
+def test_lengths_that_do_not_fit_are_refused_and_nothing_is_counted(given: dict[str, Any]) -> None:
+    dedup = Deduplicator()
+    with pytest.raises(ValueError, match="entries for 2 values"):
+        dedup.process(["a b", "c d"], **given)
+    assert 0 == dedup.counts.events
+    assert Kind.NEW == dedup.process_one("a b").kind
+
+
+def test_a_recipe_nobody_knows_is_refused() -> None:
+    with pytest.raises(RecipeError):
+        Deduplicator("nonsense")
+
+
+def test_times_too_far_in_the_future_are_cut_back_and_counted() -> None:
+    dedup = Deduplicator(clock=ManualClock(NOW_US))
+    far = NOW_US + 1000 * HOUR_US
+    dedup.process(["disk 1 full", "out of memory", "disk 2 full"], times_us=[far, NOW_US, far])
+    assert 2 == dedup.counts.clamped
+    latest = NOW_US + 600 * S
+    assert latest == max(summary.last_time_us for summary in dedup.close())
+
+
+def test_without_times_events_happen_when_they_arrive() -> None:
+    clock = ManualClock(NOW_US)
+    dedup = Deduplicator(clock=clock)
+    dedup.process_one("disk 1 full")
+    clock.advance(30)
+    dedup.process_one("disk 2 full")
+    (summary,) = dedup.close()
+    assert (NOW_US, NOW_US + 30 * S) == (summary.first_time_us, summary.last_time_us)
+
+
+# ---------------------------------------------------------------- summaries
+
+
+def test_summaries_are_due_while_there_is_news_and_when_clusters_close() -> None:
+    clock = ManualClock(NOW_US)
+    dedup = Deduplicator(clock=clock, summaries=Summaries(every_us=60 * S))
+    dedup.process(["disk 1 full", "disk 2 full"])
+    assert [] == dedup.due()
+    clock.advance(61)
+    dedup.process(["disk 3 full"])
+    (news,) = dedup.due()
+    assert (1, 3, None, "disk <number> full") == (
+        news.revision,
+        news.count,
+        news.closing,
+        news.pattern,
+    )
+    clock.advance(3700)
+    (final,) = dedup.due()
+    assert (2, 3, 0, Closing.EXPIRED) == (
+        final.revision,
+        final.count,
+        final.new_count,
+        final.closing,
+    )
+    assert [] == collected(dedup)
+
+
+def test_summaries_carry_the_representative_and_samples() -> None:
+    dedup = Deduplicator(summaries=Summaries(samples=2))
+    dedup.process([f"disk {number} full" for number in range(5)])
+    dedup.process(["disk 99 full"])
+    (summary,) = dedup.close()
+    assert (b"disk 0 full", (b"disk 1 full", b"disk 2 full")) == (
+        summary.representative,
+        summary.samples,
+    )
+
+
+def test_patterns_are_told_of_decisions() -> None:
+    dedup = Deduplicator()
+    decisions = dedup.process(["disk 1 full", "", "disk 2 full"])
+    assert ["disk <number> full", None, "disk <number> full"] == dedup.patterns(decisions)
+    gone = [Decision(Kind.DUPLICATE, 12345, 0, 0)]
+    assert [None] == dedup.patterns(gone)
+
+
+def test_after_closing_the_stream_may_go_on() -> None:
+    dedup = Deduplicator()
+    dedup.process_one("disk 1 full")
+    summaries = collected(dedup)
+    assert Kind.NEW == dedup.process_one("disk 2 full").kind
+    summaries += dedup.close()
+    assert [1, 1] == [summary.count for summary in summaries]
+
+
+# ---------------------------------------------------------------- closed behind the cache's back
+
+
+def test_clusters_closed_meanwhile_are_forgotten_and_resolved_again() -> None:
+    dedup = Deduplicator(limits=Limits(max_clusters=1), clock=ManualClock(NOW_US))
+    first = dedup.process_one("disk 1 full")
+    dedup.process_one("out of memory")  # evicts it
+    again = dedup.process(["disk 2 full", "disk 3 full", "out of memory"])
+    assert [Kind.NEW, Kind.DUPLICATE, Kind.DUPLICATE] == [d.kind for d in again]
+    assert first.cluster != again[0].cluster
+    assert_counts_add_up(dedup.close(), dedup.counts)
+
+
+@pytest.mark.parametrize("near_size", [1, 2, 3])
+def test_a_cluster_whose_cache_entry_moved_between_generations_is_still_forgotten(
+    near_size: int,
+) -> None:
+    windows = Windows()
+    dedup = Deduplicator(limits=Limits(max_clusters=1), clock=ManualClock(NOW_US))
+    dedup.engine._near = NearCache(windows, near_size, 3)
+    for _ in range(5):
+        for text in ("disk 1 full", "out of memory", "user logged in"):
+            dedup.process([text, text])
+    assert 30 == dedup.counts.events
+    assert_counts_add_up(dedup.close(), dedup.counts)
+
+
+class Failing(MemoryIndex):
+    """An index whose next record fails, as one far away may."""
+
+    failure: Exception | None = None
+
+    async def record(self, record: Record, now_us: int) -> frozenset[int]:
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            raise failure
+        return await super().record(record, now_us)
+
+
+def engine_over(index: MemoryIndex, clock: ManualClock) -> Engine:
+    return Engine(index.recipe, index, windows=Windows(), summaries=Summaries(), clock=clock)
+
+
+def test_a_batch_that_failed_is_decided_alike_when_it_is_tried_again() -> None:
+    index = Failing(load_recipe("logs"))
+    engine = engine_over(index, ManualClock(NOW_US))
+    batch = Batch(HERE, range(3), [b"disk 1 full", b"disk 2 full", b"out of memory"])
+    index.failure = ConnectionError()
+    with pytest.raises(ConnectionError):
+        run(engine.process(batch))
+    decisions = run(engine.process(batch))
+    assert [Kind.NEW, Kind.DUPLICATE, Kind.NEW] == [d.kind for d in decisions]
+    run(index.finish(NOW_US))
+    summaries = run(engine.due())
+    assert [(2, b"disk 1 full"), (1, b"out of memory")] == [
+        (s.count, s.representative) for s in summaries
+    ]
+
+
+def test_a_batch_that_was_dropped_takes_nothing_from_those_after_it() -> None:
+    index = Failing(load_recipe("logs"))
+    engine = engine_over(index, ManualClock(NOW_US))
+    run(engine.process(Batch(HERE, range(1), [b"disk 1 full"])))
+    index.failure = StaleFence()
+    with pytest.raises(StaleFence):
+        run(engine.process(Batch(HERE, range(1, 3), [b"disk 1 full"] * 2)))
+    run(engine.process(Batch(HERE, range(3, 6), [b"disk 1 full"] * 3)))
+    run(index.finish(NOW_US))
+    assert [4] == [s.count for s in run(engine.due())]
+
+
+class ConfirmsMeanwhile(MemoryIndex):
+    """An index of which another task confirms a final summary while a batch is resolved."""
+
+    engine: Engine
+    once = True
+
+    async def resolve(self, queries: Sequence[Query], now_us: int) -> list[Resolution]:
+        answers = await super().resolve(queries, now_us)
+        if queries[0].position.offset and self.once:
+            self.once = False
+            await self.finish(now_us)
+            await self.engine.confirm(await self.engine.due())
+        return answers
+
+
+def test_events_of_a_cluster_that_is_settled_while_their_batch_is_decided_still_count() -> None:
+    index = ConfirmsMeanwhile(load_recipe("logs"))
+    engine = index.engine = engine_over(index, ManualClock(NOW_US))
+    run(engine.process(Batch(HERE, range(1), [b"disk 1 full"])))
+    values = [b"disk 1 full", b"out of memory", b"disk 1 full"]
+    decisions = run(engine.process(Batch(HERE, range(1, 4), values)))
+    assert [Kind.NEW, Kind.NEW, Kind.DUPLICATE] == [d.kind for d in decisions]
+    run(index.finish(NOW_US))
+    assert [2, 1] == sorted((s.count for s in run(engine.due())), reverse=True)
+
+
+def test_the_check_of_counts_says_what_is_missing_and_looks_at_a_resent_summary_once() -> None:
+    dedup = Deduplicator()
+    dedup.process(["disk 1 full", "disk 2 full", "out of memory", ""])
+    first, second = dedup.close()
+    assert_counts_add_up([first, second, first], dedup.counts)
+    with pytest.raises(AssertionError, match="tell of 2 events and 1 were passed: 3 of 4"):
+        assert_counts_add_up([first], dedup.counts)
+    dedup.counts.new += 1
+    with pytest.raises(AssertionError, match="3 new"):
+        assert_counts_add_up([first, second], dedup.counts)
+
+
+# ---------------------------------------------------------------- partitions
+
+
+def test_partitions_are_deduplicated_together() -> None:
+    dedup = Deduplicator()
+    (here,) = dedup.process_batch(Batch(HERE, [10], [b"disk 1 full"]))
+    (there,) = dedup.process_batch(Batch(THERE, [7], [b"disk 2 full"]))
+    assert (Kind.DUPLICATE, here.cluster) == (there.kind, there.cluster)
+
+
+def test_a_released_partition_no_longer_holds_windows_open() -> None:
+    dedup = Deduplicator(clock=ManualClock(NOW_US))
+    dedup.process_batch(Batch(HERE, [0], [b"disk 1 full"], times_us=[0]))
+    late = Batch(THERE, [0], [b"out of memory"], times_us=[9 * HOUR_US])
+    dedup.process_batch(late)
+    assert [] == dedup.due()
+    dedup.release(HERE)
+    assert [b"disk 1 full"] == [summary.representative for summary in dedup.due()]
+    dedup.process_batch(Batch(HERE, [1], [b"disk 1 full"], times_us=[9 * HOUR_US]))
+    assert [1, 1] == [summary.count for summary in dedup.close()]
+
+
+def test_a_batch_delivered_again_counts_once_in_the_summaries() -> None:
+    dedup = Deduplicator()
+    batch = Batch(HERE, range(2), [b"disk 1 full", b"disk 2 full"])
+    for _ in range(3):
+        dedup.process_batch(batch)
+    assert [2] == [summary.count for summary in dedup.close()]
+
+
+def test_a_batch_that_straddles_what_was_recorded_is_refused_and_harms_nothing() -> None:
+    dedup = Deduplicator()
+    dedup.process_batch(Batch(HERE, range(2), [b"disk 1 full"] * 2))
+    with pytest.raises(ProtocolError):
+        dedup.process_batch(Batch(HERE, range(1, 3), [b"disk 1 full"] * 2))
+    dedup.process_batch(Batch(HERE, range(2, 4), [b"disk 1 full"] * 2))
+    assert [4] == [summary.count for summary in dedup.close()]
+
+
+def test_passed_events_of_a_batch_keep_their_place() -> None:
+    dedup = Deduplicator()
+    batch = Batch(HERE, range(3), [b"disk 1 full", b"\0", b"disk 2 full"], passed={1: "too long"})
+    decisions = dedup.process_batch(batch)
+    assert [Kind.NEW, Kind.PASSED, Kind.DUPLICATE] == [d.kind for d in decisions]
+    assert ("too long", {"too long": 1}) == (decisions[1].reason, dedup.counts.passed)
+
+
+# ---------------------------------------------------------------- asynchronous use
+
+
+async def feed(values: Sequence[str]) -> AsyncIterator[bytes | str | dict[str, Any]]:
+    for value in values:
+        await asyncio.sleep(0)
+        yield value
+
+
+def test_a_stream_is_decided_event_by_event_inside_a_running_loop() -> None:
+    async def main() -> list[tuple[object, Kind]]:
+        dedup = Deduplicator()
+        return [(value, d.kind) async for value, d in dedup.stream(feed(LINES[:3]))]
+
+    kinds = [Kind.NEW, Kind.DUPLICATE, Kind.NEW]
+    assert list(zip(LINES, kinds, strict=False)) == asyncio.run(main())
+
+
+def test_run_refuses_a_coroutine_that_waits_for_something() -> None:
+    with pytest.raises(RuntimeError, match="await the engine instead"):
+        run(asyncio.sleep(0))
+
+
+def test_run_hands_on_results_and_errors() -> None:
+    async def answer() -> int:
+        return 42
+
+    async def fail() -> None:
+        raise KeyError("gone")
+
+    assert 42 == run(answer())
+    with pytest.raises(KeyError, match="gone"):
+        run(fail())
+
+
+# ---------------------------------------------------------------- bounds and hostile input
+
+
+def test_memory_is_bounded_by_the_cap_on_clusters_however_many_there_are() -> None:
+    clock = ManualClock(NOW_US)
+    cap = 1000
+    dedup = Deduplicator(clock=clock, limits=Limits(max_clusters=cap))
+    dedup.engine._near = NearCache(Windows(), 2000, 3)
+    generator = random.Random(7)
+    told: list[Summary] = []
+    events = 50_000
+    for start in range(0, events, 1000):
+        dedup.process(
+            [
+                f"{word(n)} {word(generator.randrange(10**6))} {word(n * 7)} of service failed"
+                for n in range(start, start + 1000)
+            ]
+        )
+        told += dedup.due()
+        clock.advance(1)
+    size = dedup.size()
+    assert cap == size.clusters
+    assert events - cap <= size.evicted <= events
+    assert 0 == size.waiting
+    assert size.fingerprints <= 2 * cap
+    index: Any = dedup.engine.index
+    assert len(index._slots) <= 2 * cap + 1000
+    assert len(index._clusters) == cap
+    assert len(index._by_exact) <= 2 * cap
+    assert len(index._tombstones) <= cap
+    assert max(len(index._expiry), len(index._recency), len(index._due)) <= 4 * cap + 2000
+    assert len(dedup.engine._near) <= 2 * 2000
+    assert len(dedup.engine._near._clusters) <= 2 * 2000
+    assert len(dedup.engine._pattern_of) <= cap
+    assert size.table_bytes < 2_000_000
+    told += dedup.close()
+    assert_counts_add_up(told, dedup.counts)
+    assert Closing.EVICTED in {summary.closing for summary in told}
+
+
+def seconds_to_process(values: Sequence[str], times_us: Sequence[int], **settings: Any) -> float:
+    dedup = Deduplicator(clock=ManualClock(10**17), **settings)
+    start = time.perf_counter()
+    decisions = dedup.process(values, times_us=times_us)
+    elapsed = time.perf_counter() - start
+    assert len(values) == len(decisions)
+    assert_counts_add_up(dedup.close(), dedup.counts)
+    return elapsed
+
+
+SIMILAR = " ".join(word(n) for n in range(30))
+HOSTILE_TIMES = {
+    "two hours apart": [2 * HOUR_US * n for n in range(4096)],
+    "backwards": [2 * HOUR_US * (4096 - n) for n in range(4096)],
+    "to and fro": [(n % 2) * 50 * HOUR_US for n in range(4096)],
+    "to and fro, wider and wider": [(-1) ** n * n * 2 * HOUR_US for n in range(4096)],
+    "sawtooth": [(n % 64) * 2 * HOUR_US + n for n in range(4096)],
+    "before 1970": [-2 * HOUR_US * (4096 - n) for n in range(4096)],
+}
+
+
+@pytest.mark.parametrize("times", HOSTILE_TIMES)
+@pytest.mark.parametrize(
+    ("values", "max_clusters"), [("equal", 1), ("near", 100_000), ("interleaved", 1)]
+)
+def test_hostile_times_neither_loop_nor_cost_the_square_of_the_batch(
+    times: str, values: str, max_clusters: int
+) -> None:
+    texts = {
+        "equal": [SIMILAR] * 4096,
+        "near": [f"{SIMILAR} {word(n)}" for n in range(4096)],
+        "interleaved": [f"{word(n % 50)} {word(n % 50 + 100)} failed" for n in range(4096)],
+    }
+    limits = Limits(max_clusters=max_clusters)
+    # Well below a second on any machine, and ten times that here for a busy one.
+    assert seconds_to_process(texts[values], HOSTILE_TIMES[times], limits=limits) < 10
+
+
+def test_a_batch_larger_than_the_near_cache_comes_to_an_end() -> None:
+    dedup = Deduplicator()
+    dedup.engine._near = NearCache(Windows(), 1, 3)
+    values = [f"{word(n % 40)} {word(n % 40 + 50)} failed" for n in range(2000)]
+    decisions = dedup.process(values)
+    assert 40 >= sum(d.kind is Kind.NEW for d in decisions)
+    assert_counts_add_up(dedup.close(), dedup.counts)
