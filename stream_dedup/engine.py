@@ -26,7 +26,7 @@ from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.hashing import hash_sequence
 from stream_dedup.index.base import Index, IndexSize, Ownership, Query, Record, Resolution, Tally
 from stream_dedup.index.memory import Limits, MemoryIndex
-from stream_dedup.index.near_cache import Key, Known, NearCache
+from stream_dedup.index.near_cache import Key, Known, Near, NearCache
 from stream_dedup.model import Batch, Decision, Kind, Partition, Position, Summary
 
 NEAR_CACHE_SIZE = 200_000
@@ -105,7 +105,10 @@ class Engine:
         return self._fingerprinter.takes_fields
 
     async def process(self, batch: Batch) -> list[Decision]:
-        """Decide a batch, count it, and return a decision an event, in order."""
+        """Decide a batch, count it, and return a decision an event, in order.
+
+        One batch at a time: the next call waits for the one before.
+        """
         if not batch.values:
             return []
         now_us = self.clock.now_us()
@@ -248,32 +251,36 @@ class _Work:
 
     async def decide(self, todo: Sequence[int]) -> None:
         """Decide the events at the indexes `todo`."""
+        cached = self._engine._near.recent.get  # noqa: SLF001
+        nears: Iterable[Near | None] = map(cached, map(self.keys.__getitem__, todo))
         while todo:
-            asked, todo = self._settle(todo)
-            if asked:
-                await self._ask(asked)
+            asked, waiting = self._settle(todo, nears)
+            answers = await self._ask(asked) if asked else {}
+            # An event that waited takes the answer it waited for, not a later one to its like.
+            todo, nears = list(waiting), [answers[first] for first in waiting.values()]
 
-    def _settle(self, todo: Sequence[int]) -> tuple[dict[int, int], list[int]]:
-        """Decide what the near cache knows.
+    def _settle(
+        self, todo: Sequence[int], nears: Iterable[Near | None]
+    ) -> tuple[dict[int, int], dict[int, int]]:
+        """Decide what is known.
+
+        Args:
+            todo: indexes of events.
+            nears: what is known of each.
 
         Returns:
             The events to ask the index about, each with the latest time it asks for; and those
-            that wait for the answer to an equal event before them.
+            that wait, each for the answer to an equal event before it.
         """
         near_cache = self._engine._near  # noqa: SLF001
-        recent = near_cache.recent
         keys, times, decisions = self.keys, self.times, self.decisions
         windows = self._engine._windows  # noqa: SLF001
         asked: dict[int, int] = {}
         asking: dict[Key, int] = {}  # key → the event that asks
-        waiting: list[int] = []
-        for index in todo:
-            key = keys[index]
+        waiting: dict[int, int] = {}
+        for index, found in zip(todo, nears, strict=True):
             time_us = times[index]
-            near = recent.get(key)
-            if near is None:
-                near = near_cache.older(key)
-                recent = near_cache.recent
+            near = found or near_cache.older(keys[index])
             if near is not None and time_us <= near.known.live_until_us:
                 known = near.known
                 decisions[index] = near.decision
@@ -294,16 +301,17 @@ class _Work:
             if self._exact[index] == self._engine.exact_of_nothing:
                 self.empty += 1  # decided as it stands
                 continue
+            key = keys[index]
             first = asking.get(key)
             if first is not None and windows.live(times[first], asked[first], time_us):
                 asked[first] = max(asked[first], time_us)
-                waiting.append(index)
+                waiting[index] = first
             else:
                 asking[key] = index
                 asked[index] = time_us
         return asked, waiting
 
-    async def _ask(self, asked: dict[int, int]) -> None:
+    async def _ask(self, asked: dict[int, int]) -> dict[int, Near]:
         """Have the index decide the events asked about, and keep what it answers."""
         engine, batch = self._engine, self._batch
         indexes = list(asked)
@@ -327,12 +335,15 @@ class _Work:
             for row, index in enumerate(indexes)
         ]
         answers = await engine.index.resolve(queries, self._now_us)
-        for index, query, answer in zip(indexes, queries, answers, strict=True):
-            self._learn(index, query, answer)
+        return {
+            index: self._learn(index, query, answer)
+            for index, query, answer in zip(indexes, queries, answers, strict=True)
+        }
 
-    def _learn(self, index: int, query: Query, answer: Resolution) -> None:
+    def _learn(self, index: int, query: Query, answer: Resolution) -> Near:
         duplicate = Decision(Kind.DUPLICATE, answer.cluster, answer.distance, query.fingerprint)
-        known = self._engine._near.learn(self.keys[index], answer, duplicate)  # noqa: SLF001
+        near = self._engine._near.learn(self.keys[index], answer, duplicate)  # noqa: SLF001
+        known = near.known
         value = self._batch.values[index]
         tally = known.tally
         if tally is None:
@@ -349,6 +360,7 @@ class _Work:
             if known.samples:
                 known.samples -= 1
                 tally.samples.append(value)
+        return near
 
     def _tally(self, known: Known, time_us: int) -> Tally:
         known.tally = tally = Tally(known.cluster, 0, time_us, time_us)

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dedup.cli.options import recipe_of, recipe_option, set_option
-from stream_dedup.cli.show import bits, console, shown
+from stream_dedup.cli.show import bits, console, shown, write_whole
 from stream_dedup.clustering.comparison import Inspector, Look
 from stream_dedup.connectors.files import MAX_LINE_BYTES
 from stream_dedup.errors import InputError
@@ -39,8 +39,8 @@ def fingerprint(
     for line in given if lines else _standard_input():
         look = inspector.look(line)
         if as_json:
-            sys.stdout.buffer.write(msgspec.json.encode(_object(look, inspector)) + b"\n")
-            sys.stdout.buffer.flush()
+            line = msgspec.json.encode(_object(look, inspector)) + b"\n"
+            write_whole(sys.stdout.buffer, line)
         else:
             _print(look, inspector)
 

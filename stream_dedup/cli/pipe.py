@@ -18,6 +18,7 @@ from typing import BinaryIO, Literal
 
 import click
 
+from stream_dedup.cli.show import write_whole
 from stream_dedup.clock import SystemClock
 from stream_dedup.connectors.codec import Decoder, Events, Reading
 from stream_dedup.connectors.files import Source
@@ -246,8 +247,7 @@ class Pipe:
 
     def _write(self, text: bytes) -> None:
         if text:
-            self._out.write(text)
-            self._out.flush()
+            write_whole(self._out, text)
 
     # ------------------------------------------------------------ summaries
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import BinaryIO
 
 from rich.console import Console
 
@@ -15,6 +16,18 @@ MAX_SHOWN = 60
 def console() -> Console:
     """Standard output for tables: as wide as the terminal, or wide enough for files and pipes."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+
+
+def write_whole(out: BinaryIO, data: bytes) -> None:
+    """Write all of `data`, and flush.
+
+    Under PYTHONUNBUFFERED standard output is the bare file, whose `write` may stop half-way: when a
+    signal comes, or the disk is full.
+    """
+    view = memoryview(data)
+    while view:
+        view = view[out.write(view) :]
+    out.flush()
 
 
 def shown(text: bytes, limit: int = MAX_SHOWN) -> str:

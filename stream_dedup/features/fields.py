@@ -84,7 +84,7 @@ def _children(node: object, step: str) -> list[tuple[str, object]]:
     any_step = step in ("*", "**")
     if isinstance(node, dict):
         if any_step:
-            return list(node.items())
+            return [(str(key), child) for key, child in node.items()]
         return [(step, node[step])] if step in node else []
     if isinstance(node, list):
         if any_step:

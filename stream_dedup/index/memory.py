@@ -61,8 +61,10 @@ class Limits:
 class _Cluster:
     """One cluster's state.
 
-    `told` is the count at the last confirmed summary, `base` the count it was opened with (from
-    a tombstone), `due` whether it stands in the queue of summaries.
+    `last_us` is what the window goes by: it takes in what `resolve` asked for; `first_us` and
+    `latest_us` are the times of what was recorded. `told` is the count at the last confirmed
+    summary, `base` the count it was opened with (from a tombstone), `due` whether it stands in
+    the queue of summaries.
     """
 
     identity: int
@@ -73,6 +75,7 @@ class _Cluster:
     opened_us: int
     last_us: int
     first_us: int
+    latest_us: int
     exacts: list[tuple[str, int]]
     entries: list[int]
     slot: int = -1
@@ -241,7 +244,8 @@ class MemoryIndex:
             return self._join(query, standing, 0)
         cluster = _Cluster(
             identity, query.position, query.group, query.fingerprint, query.sketch,
-            query.first_us, query.last_us, query.first_us, [], [], told_us=query.first_us,
+            query.first_us, query.last_us, query.first_us, query.first_us, [], [],
+            told_us=query.first_us,
         )  # fmt: skip
         self._restore(cluster, now_us)
         self._clusters[identity] = cluster
@@ -290,10 +294,11 @@ class MemoryIndex:
     # ------------------------------------------------------------ counting
 
     async def record(self, record: Record, now_us: int) -> frozenset[int]:
-        state = self._partitions.setdefault(record.partition, _Ownership())
-        if record.fence != state.fence:
+        state = self._partitions.get(record.partition)
+        if state is None or record.fence != state.fence:
+            latest = 0 if state is None else state.fence
             raise StaleFence(
-                f"{record.partition} was claimed with fence {state.fence} since {record.fence}"
+                f"{record.partition}: fence {record.fence} is not the latest, which is {latest}"
             )
         if record.last_offset <= state.high_water:
             return frozenset()
@@ -328,6 +333,7 @@ class MemoryIndex:
         cluster = self._clusters[tally.cluster]
         cluster.count += tally.count
         cluster.first_us = min(cluster.first_us, tally.first_us)
+        cluster.latest_us = max(cluster.latest_us, tally.last_us)
         self._see(cluster, tally.last_us)
         limit = self._summaries.max_value_bytes
         if tally.representative is not None and not cluster.representative:
@@ -434,7 +440,7 @@ class MemoryIndex:
                 count=cluster.count,
                 new_count=cluster.count - cluster.told,
                 first_time_us=cluster.first_us,
-                last_time_us=cluster.last_us,
+                last_time_us=cluster.latest_us,
                 position=cluster.position,
                 representative=cluster.representative,
                 samples=cluster.samples,

@@ -74,7 +74,7 @@ class NearCache:
             self._put(key, near)
         return near
 
-    def learn(self, key: Key, answer: Resolution, decision: Decision) -> Known:
+    def learn(self, key: Key, answer: Resolution, decision: Decision) -> Near:
         """Keep what the index answered."""
         known = self._clusters.get(answer.cluster)
         if known is None:
@@ -83,8 +83,9 @@ class NearCache:
         known.opened_us = answer.opened_us
         known.last_us = max(known.last_us, answer.last_us)
         known.live_until_us = self._windows.expires_us(known.opened_us, known.last_us)
-        self._put(key, Near(known, decision))
-        return known
+        near = Near(known, decision)
+        self._put(key, near)
+        return near
 
     def seen(self, known: Known, time_us: int) -> None:
         """A cluster had an event later than all before."""
@@ -102,6 +103,9 @@ class NearCache:
         if len(self.recent) >= self._size:
             self._older = self.recent
             self.recent = {}
-            self._clusters = {near.known.cluster: near.known for near in self._older.values()}
-            self._clusters[near.known.cluster] = near.known
+            kept = (*(other.known for other in self._older.values()), near.known)
+            # What is dead must not stand in for a cluster that was opened again.
+            self._clusters = {
+                known.cluster: known for known in kept if known.live_until_us != DEAD_US
+            }
         self.recent[key] = near

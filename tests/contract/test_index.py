@@ -369,6 +369,12 @@ def test_a_stale_fence_is_refused_even_for_offsets_recorded_before(start: Start)
         index.record(Record(HERE, stale, 0, 0, 1, START_US, []))
 
 
+def test_nothing_is_recorded_for_a_partition_that_nobody_claimed(start: Start) -> None:
+    index = start()
+    with pytest.raises(StaleFence):
+        index.record(Record(HERE, 0, 0, 0, 1, START_US, []))
+
+
 def test_fences_of_partitions_are_their_own(start: Start) -> None:
     index = start()
     index.claim_partition(HERE)

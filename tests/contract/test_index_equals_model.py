@@ -46,6 +46,7 @@ class Cluster:
     opened_us: int
     last_us: int
     first_us: int
+    latest_us: int
     fingerprints: list[int] = field(default_factory=list)
     names: int = 0
     count: int = 0
@@ -99,8 +100,9 @@ class Model:
             own.closing, own.final_due = None, False
             own.opened_us, own.last_us = query.first_us, query.last_us
         else:
-            own = Cluster(identity, query, query.first_us, query.first_us, query.first_us)
-            own.told_us = query.first_us
+            first_us = query.first_us
+            own = Cluster(identity, query, first_us, first_us, first_us, first_us)
+            own.told_us = first_us
             revision, count, until = self.tombstones.get(identity, (0, 0, now_us))
             if until >= now_us:
                 own.revision, own.count, own.told, own.base = revision, count, count, count
@@ -141,6 +143,7 @@ class Model:
             cluster.count += tally.count
             cluster.first_us = min(cluster.first_us, tally.first_us)
             cluster.last_us = max(cluster.last_us, tally.last_us)
+            cluster.latest_us = max(cluster.latest_us, tally.last_us)
             cluster.due = cluster.due or cluster.count > max(1, cluster.told)
         self.time.record(record.partition, record.last_us, now_us)
         self.expire(now_us)
@@ -196,7 +199,7 @@ class Model:
                 cluster.count,
                 cluster.count - cluster.told,
                 cluster.first_us,
-                cluster.last_us,
+                cluster.latest_us,
                 cluster.query.position,
                 b"",
                 group=cluster.query.group,

@@ -103,33 +103,27 @@ def shell(script: str, *args: str | Path) -> Done:
     return _checked(done.returncode, done.stdout, done.stderr)
 
 
-def run_measured(
-    source: Path | Iterator[bytes], out: Path, *args: str | Path
-) -> tuple[Done, float]:
+def run_measured(source: Iterator[bytes], out: Path, *args: str | Path) -> tuple[Done, float]:
     """Run it with standard output to `out`; gives its peak memory, in MB, too.
 
     Args:
-        source: a file read as standard input, or pieces written to a pipe.
+        source: pieces written to its standard input, a pipe.
         out: takes the output; a large one is not to be held here.
         args: of the command.
     """
     rss = out.with_suffix(".rss")
     command = [sys.executable, "-c", _MEASURED, rss, COMMAND, *args]
-    piped = not isinstance(source, Path)
     with (
         out.open("wb") as file,
         subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE if piped else source.open("rb"),  # type: ignore[union-attr]
-            stdout=file,
-            stderr=subprocess.PIPE,
+            command, stdin=subprocess.PIPE, stdout=file, stderr=subprocess.PIPE
         ) as process,
     ):
-        if not isinstance(source, Path) and process.stdin is not None:
-            with process.stdin as pipe:
-                for piece in source:
-                    pipe.write(piece)
-            process.stdin = None
+        assert process.stdin is not None
+        with process.stdin as pipe:
+            for piece in source:
+                pipe.write(piece)
+        process.stdin = None
         _, err = process.communicate(timeout=TIMEOUT_S)
     done = _checked(process.returncode, b"", err)
     return done, int(rss.read_text()) / 1024

@@ -123,7 +123,11 @@ def test_a_signal_in_the_middle_of_work_leaves_the_sums_right(tmp_path: Path) ->
     assert lines == 1 + repeats(done)
 
 
-def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_second_signal_ends_it_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbuffered: str
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     path = tmp_path / "large.log"
     path.write_bytes(b"".join(b"link %d went down\n" % n for n in range(50_000)))
     with live("dedup", "-e", "annotate", path) as pipe:

@@ -582,3 +582,14 @@ def test_a_batch_larger_than_the_near_cache_comes_to_an_end() -> None:
     decisions = dedup.process(values)
     assert 40 >= sum(d.kind is Kind.NEW for d in decisions)
     assert_counts_add_up(dedup.close(), dedup.counts)
+
+
+def test_an_event_that_waited_joins_the_cluster_of_its_like_before_it_not_of_one_after() -> None:
+    dedup = Deduplicator(windows=Windows(idle_us=S), clock=ManualClock(NOW_US))
+    line = b"disk sda1 is full"
+    first, waited, later = dedup.process(
+        [line, line, line], times_us=[NOW_US, NOW_US, NOW_US + 2 * S]
+    )
+
+    assert ["new", "duplicate", "new"] == [d.kind.value for d in (first, waited, later)]
+    assert first.cluster == waited.cluster != later.cluster

@@ -13,7 +13,7 @@ WINDOWS = Windows(idle_us=100, max_age_us=250)
 
 def learn(cache: NearCache, key: int, cluster: int, opened_us: int = 0, last_us: int = 0) -> Known:
     decision = Decision(Kind.DUPLICATE, cluster, 0, key)
-    return cache.learn(key, Resolution(cluster, 0, False, opened_us, last_us), decision)
+    return cache.learn(key, Resolution(cluster, 0, False, opened_us, last_us), decision).known
 
 
 def known(cache: NearCache, key: int) -> Known | None:

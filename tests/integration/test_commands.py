@@ -1,0 +1,218 @@
+"""explain, fingerprint, plan and recipes, and the help of every command."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+
+from stream_dedup.cli.main import cli
+from stream_dedup.features.recipe import load_recipe, shipped
+from tests.integration.command import run
+
+BOB = "user bob logged in from 10.0.0.7 port 4422 over ssh"
+EVE = "user eve logged in from 10.0.0.9 port 4423 over ssh"
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, command in group.commands.items():
+        yield (*path, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+@pytest.mark.parametrize("path", [(), *commands(cli)], ids=" ".join)
+def test_help_names_every_option(path: tuple[str, ...]) -> None:
+    command: click.Command = cli
+    for name in path:
+        assert isinstance(command, click.Group)
+        command = command.commands[name]
+    long, short = run(*path, "--help"), run(*path, "-h")
+    assert (0, "") == (long.code, long.err)
+    assert long.out == short.out
+    text = long.out.decode()
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert all(name in text for name in parameter.opts)
+            assert parameter.help is not None
+            assert " ".join(parameter.help.split()) in " ".join(text.split())
+    if isinstance(command, click.Group):
+        assert all(f"  {name} " in text for name in command.commands)
+
+
+def test_the_design_names_its_commands() -> None:
+    assert {"dedup", "explain", "fingerprint", "plan", "recipes"} <= cli.commands.keys()
+
+
+@pytest.mark.parametrize(
+    ("args", "verdict"),
+    [
+        (["disk sda1 is 91% full", "disk sdb7 is 64% full"], "They merge: their patterns are equal."),
+        (["--set", "match.k=20", "--set", "match.jaccard=0.7", BOB, EVE],
+         r"They merge: distance \d+ is within k = 20, and Jaccard 0\.\d+ reaches 0\.7\."),
+        (["--set", "match.k=20", "--set", "match.jaccard=0.0", BOB, EVE],
+         r"They merge: distance \d+ is within k = 20\."),
+    ],
+)  # fmt: skip
+def test_explain_says_why_two_lines_merge(args: list[str], verdict: str) -> None:
+    done = run("explain", *args)
+    assert (0, "") == (done.code, done.err)
+    assert re.fullmatch(verdict, done.lines[-1].decode())
+
+
+@pytest.mark.parametrize(
+    ("args", "verdict"),
+    [
+        (["the link went down", "user bob came in again"],
+         r"They do not merge: distance \d+ is beyond k = 6\."),
+        (["--set", "match.k=0", BOB, EVE],
+         r"They do not merge: distance \d+ is beyond k = 0, though they are alike enough; .*"),
+        (["--set", "match.k=40", "the link went down", "the user came in"],
+         r"They do not merge: distance \d+ is within k = 40, but Jaccard 0\.14 is below 0\.7\."),
+        (["started 17", "stopped 18"],
+         r"They do not merge: the first has 1 word\(s\), below min_features = 2, .*"),
+        (["it has stopped", "stopped 18"],
+         r"They do not merge: the second has 1 word\(s\), below min_features = 2, .*"),
+        (["17", "18"], r"They do not merge: the first has no word, .*"),
+        (["a link", ""], r"They do not merge: the second .*"),
+    ],
+)  # fmt: skip
+def test_explain_says_why_two_lines_do_not_merge(args: list[str], verdict: str) -> None:
+    done = run("explain", *args)
+    assert (3, "") == (done.code, done.err)
+    assert re.fullmatch(verdict, done.lines[-1].decode())
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(BOB, EVE), ("17", "18"), ("started 17", "started 18"), ("", "a b"),
+                          ("link a down", "link b down"), (BOB, BOB + " again")],
+)  # fmt: skip
+def test_explain_and_dedup_agree(first: str, second: str) -> None:
+    done = run("dedup", "-e", "annotate", stdin=f"{first}\n{second}\n".encode())
+    merged = done.lines[1].startswith(b"duplicate")
+    assert (0 if merged else 3) == run("explain", "--", first, second).code
+
+
+def test_explain_shows_patterns_features_bits_and_measures() -> None:
+    text = run("explain", BOB, EVE).out.decode()
+    assert "user bob logged in from <ipv4> port <number> over ssh" in text
+    assert re.search(r"^shared \(8\) +user  logged  in  from  <\*>  port  over  ssh$", text, re.M)
+    assert re.search(r"^first only \(1\) +bob$", text, re.M)
+    assert re.search(r"^second only \(1\) +eve$", text, re.M)
+    distance = re.search(r"^distance +(\d+) of 64 bits, k = 6$", text, re.M)
+    assert distance is not None
+    assert int(distance[1]) == len(re.findall(r"^\d+ +[+-]\d+ +[+-]\d+ .*bob [+-]1", text, re.M))
+    assert "Jaccard          0.778, threshold 0.7" in text
+
+
+def test_fingerprint_shows_masks_features_weights_and_bits() -> None:
+    text = run("fingerprint", "Failed login for root from 10.0.0.7").out.decode()
+    pattern = re.search(r"^pattern +(.*)$", text, re.M)
+    assert pattern is not None
+    assert "Failed login for root from <ipv4>" == pattern[1].strip()
+    hexed = re.search(r"^fingerprint +([0-9a-f]{16})$", text, re.M)
+    bits = re.search(r"^bits +((?:[01]{8} ?){8})$", text, re.M)
+    assert hexed is not None
+    assert bits is not None
+    assert int(hexed[1], 16) == int(bits[1].replace(" ", ""), 2)
+    assert re.search(r"^words +5 of 6 features$", text, re.M)
+    for word in ("Failed", "login", "for", "root", "from"):
+        assert re.search(rf"^ +{word} +word +1 +[0-9a-f]{{16}}", text, re.M)
+    assert re.search(r"^ +<\*> +placeholder +1 ", text, re.M)
+
+
+def test_fingerprint_as_json_is_one_object_a_line_and_equals_dedup() -> None:
+    body = f"{BOB}\n\n\n17\n\xff".encode("latin-1")
+    found = run("fingerprint", "--json", stdin=body).objects
+    assert [BOB, "", "", "17", "\\xff"] == [look["text"] for look in found]
+    args = ("dedup", "-e", "annotate", "--output-format", "jsonl")
+    made = run(*args, stdin=body).objects[0]["dedup"]
+    assert (made["fingerprint"], made["pattern"]) == (found[0]["fingerprint"], found[0]["pattern"])
+    assert found[0] == run("fingerprint", "--json", BOB).objects[0]
+
+
+def test_plan_marks_one_layout_a_model() -> None:
+    done = run("plan", "--k", "3", "--capacity", "1000000")
+    assert 0 == done.code
+    text = done.out.decode()
+    assert 2 == len(re.findall(r"^\* ", text, re.M))
+    assert 2 == text.count("1,000,000 fingerprints of 64 bits, k = 3")
+    for row in re.findall(r"^\*? +(\d+) +(\d+) +[\d–]+ +[\d,.]+ +[\d,.]+ µs", text, re.M):
+        blocks, tables = map(int, row)
+        assert tables == blocks * (blocks - 1) * (blocks - 2) // 6  # C(m, 3)
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--k", "64"], "'--k': 64 is not below the width, 64"),
+        (["--k", "-1"], "'--k': -1 is not in the range"),
+        (["--width", "63"], "'--width': '63' is not one of"),
+        (["--capacity", "0"], "'--capacity': 0 is not in the range"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(args: list[str], says: str) -> None:
+    done = run("plan", *args)
+    assert (2, b"") == (done.code, done.out)
+    assert says in done.err
+
+
+@pytest.mark.parametrize("width", [32, 64, 128])
+def test_every_k_has_a_plan_or_a_reason(width: int) -> None:
+    for k in (0, 1, width // 4, width - 1):
+        done = run("plan", "--width", str(width), "--k", str(k))
+        assert done.code in {0, 2}
+        assert bool(done.err) == (done.code == 2)
+
+
+def test_recipes_are_listed_with_their_digests() -> None:
+    text = run("recipes", "list").out.decode()
+    for name in shipped():
+        assert re.search(rf"^{name} +{load_recipe(name).digest} +\S", text, re.M)
+
+
+@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("args", [[], ["--all"], ["--set", "match.min_features=5"]])
+def test_a_recipe_shown_is_read_back_to_the_same_digest(
+    tmp_path: Path, name: str, args: list[str]
+) -> None:
+    shown = run("recipes", "show", name, *args)
+    assert 0 == shown.code
+    digest = re.match(r"# digest ([0-9a-f]{16})\n", shown.out.decode())
+    assert digest is not None
+    assert (digest[1] == load_recipe(name).digest) == ("--set" not in args)
+    path = tmp_path / "shown.toml"
+    path.write_bytes(shown.out)
+    assert digest[1] == load_recipe(path).digest
+    checked = run("recipes", "check", path, name)
+    assert 0 == checked.code
+    assert f"{path}: good, digest {digest[1]}" == checked.lines[0].decode()
+
+
+def test_a_recipe_with_a_table_of_weights_is_shown_whole(tmp_path: Path) -> None:
+    (tmp_path / "weights.tsv").write_text("error\t7\ncafé\t3\nquote\"d\t2\n")
+    path = tmp_path / "mine.toml"
+    path.write_text('[features.weights]\nfile = "weights.tsv"\n')
+    again = tmp_path / "again" / "mine.toml"
+    again.parent.mkdir()
+    again.write_bytes(run("recipes", "show", path).out)
+    assert load_recipe(path).digest == load_recipe(again).digest
+    assert 7 == load_recipe(again).features.weights.table["error"]
+
+
+def test_a_command_that_is_none_is_refused() -> None:
+    for args in (["nonsense"], ["recipes", "nonsense"], ["explain", "one"], ["recipes", "check"]):
+        done = run(*args)
+        assert (2, b"") == (done.code, done.out)
+        assert "Usage: stream-dedup" in done.err
+
+
+def test_json_events_are_explained_and_fingerprinted_by_their_fields() -> None:
+    one, two = (msgspec.json.encode({"msg": "link down", "n": n}).decode() for n in (1, 2))
+    assert 0 == run("explain", "-r", "json", one, two).code
+    found = run("fingerprint", "-r", "json", "--json", one).objects[0]
+    assert "msg=link down n=<number>" == found["pattern"]

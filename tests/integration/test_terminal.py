@@ -1,0 +1,180 @@
+"""What a person at a terminal sees, and what a pipe is spared."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.command import COMMAND, REPEATED, run, shell
+
+ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+HOSTILE = b"\x1b]0;owned\x07\x1b[2Jdisk \x9b31m \x1b[8mhidden\x7f\x00 \xe2\x80\xae full"
+
+
+def on_terminal(
+    *args: str | Path, out: bool, err: bool, keys: bytes = b"", columns: int = 100
+) -> tuple[int, bytes, bytes, bytes]:
+    """Run with a terminal as standard output, error, or both; and as input when `keys` are typed.
+
+    Returns:
+        The exit code; what came on the terminal; on the pipes of output and error.
+    """
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen(
+        [COMMAND, *args],
+        stdin=theirs if keys else subprocess.DEVNULL,
+        stdout=theirs if out else subprocess.PIPE,
+        stderr=theirs if err else subprocess.PIPE,
+        env={**os.environ, "TERM": "xterm"},
+        start_new_session=True,
+        preexec_fn=_take_terminal if keys else None,
+    )
+    os.close(theirs)
+    if keys:
+        os.write(ours, keys)
+    shown = b""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        if not select.select([ours], [], [], 0.1)[0]:
+            continue
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:
+            break  # the other side is closed
+        shown += piece
+    os.close(ours)
+    piped_out, piped_err = process.communicate(timeout=20)
+    assert b"Traceback" not in shown + (piped_err or b"")
+    return process.returncode, shown, piped_out or b"", piped_err or b""
+
+
+def _take_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    path = tmp_path / "large.log"
+    path.write_bytes(b"".join(b"link %d went down\n" % n for n in range(300_000)))
+    return path
+
+
+def test_a_person_sees_the_progress_over_files(large: Path) -> None:
+    code, shown, out, _ = on_terminal("dedup", large, large, out=False, err=True)
+    assert 0 == code
+    assert b"reading" in shown
+    done, total = re.findall(rb"([0-9.]+)/([0-9.]+) MB", ESCAPES.sub(b"", shown))[-1]
+    assert 11.1 == float(total)
+    assert 0 < float(done) <= float(total)
+    assert out.startswith(b"link 0 went down\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "out", "err"),
+    [
+        ((), False, False),
+        ((), True, True),  # lines and a bar on one terminal would spoil each other
+        ((), True, False),
+        (("--quiet",), False, True),
+    ],
+)
+def test_there_is_no_progress_elsewhere(
+    large: Path, args: tuple[str, ...], out: bool, err: bool
+) -> None:
+    code, shown, _, piped_err = on_terminal("dedup", *args, large, out=out, err=err)
+    assert 0 == code
+    assert b"reading" not in shown
+    assert b"" == piped_err
+
+
+def test_a_pipe_gets_no_escapes() -> None:
+    done = run("dedup", "--stats", stdin=b"link 1 went down\n" * 3, env={"TERM": "xterm-256color"})
+    assert b"\x1b" not in done.out
+    assert "\x1b" not in done.err
+
+
+def test_lines_typed_at_a_terminal_are_answered_and_its_interrupt_ends_it() -> None:
+    keys = b"link 1 went down\nlink 2 went down\n"
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [COMMAND, "dedup"],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=_take_terminal,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        os.write(ours, keys)
+        assert b"link 1 went down\n" == process.stdout.readline()
+        time.sleep(0.3)
+        os.write(ours, b"\x03")  # what the key Ctrl-C sends; the terminal makes SIGINT of it
+        rest = process.stdout.read().decode()
+        assert 130 == process.wait(5)
+        assert b"" == process.stderr.read()
+    os.close(ours)
+    os.close(theirs)
+    match = REPEATED.fullmatch(rest.strip())
+    assert match is not None
+    assert "1" == match[1]
+
+
+def printable(text: bytes) -> bool:
+    """Whether a terminal takes it as plain text, the colours and lines of tables aside."""
+    return ESCAPES.sub(b"", text).decode("utf-8").replace("\r", "").replace("\n", "").isprintable()
+
+
+def test_summaries_and_statistics_escape_what_a_terminal_would_obey(tmp_path: Path) -> None:
+    path = tmp_path / "hostile.log"
+    path.write_bytes(HOSTILE + b"\n" + HOSTILE + b"\n")
+    done = run("dedup", "--stats", path)
+    first, *told = done.lines
+    assert HOSTILE == first  # as it came
+    assert 1 == len(told)
+    assert printable(told[0])
+    assert "\\x1b" in told[0].decode()
+    _, shown, out, _ = on_terminal("dedup", "--stats", path, out=False, err=True)
+    assert b"\\x1b" in shown
+    assert printable(shown)
+    assert HOSTILE in out
+    json = run("dedup", "--output-format", "jsonl", path)
+    assert printable(json.out)
+
+
+def test_explain_and_fingerprint_escape_what_a_terminal_would_obey() -> None:
+    hostile = HOSTILE.replace(b"\x00", b"")
+    for args in (("explain", "--", hostile, b"other"), ("fingerprint", "--", hostile)):
+        done = run(*args)
+        assert "\\x1b" in done.out.decode()
+        assert printable(done.out)
+    done = run("fingerprint", stdin=HOSTILE + b"\n")
+    assert printable(done.out)
+
+
+def test_a_terminal_of_another_encoding_gets_escapes() -> None:
+    for command in ("plan", "recipes list", "explain 'caf\u00e9 a b' 'caf\u00e9 a c'"):
+        done = shell(f'PYTHONIOENCODING=ascii "$SD" {command}')
+        assert done.code in {0, 3}
+        assert "" == done.err
+        assert done.out.isascii()
+
+
+def test_long_patterns_stay_on_one_line_of_a_narrow_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "long.log"
+    path.write_bytes(b"a very long line of words " * 30 + b"\n")
+    _, shown, _, _ = on_terminal("dedup", "--stats", path, out=False, err=True, columns=60)
+    lines = ESCAPES.sub(b"", shown).decode().splitlines()
+    assert max(map(len, lines)) <= 60
+    assert 1 == sum("a very long" in line for line in lines)
