@@ -43,7 +43,7 @@ SELF=$(readlink -f "${BASH_SOURCE[0]}")
 HERE=$(dirname "$SELF")
 # The Debian mirror that this machine uses itself, unless one is given.
 MIRROR=${MIRROR:-$(sed -nE 's#^(deb .*|URIs: *)(https?://[^/ ]+).*#\2#p' \
-    /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | head -n 1)}
+    /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | head -n 1 || true)}
 KAFKA_VERSION=4.1.0
 
 say() { printf '%(%H:%M:%S)T %s\n' -1 "$*" >&2; }

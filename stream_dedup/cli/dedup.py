@@ -112,7 +112,7 @@ from stream_dedup.model import Partition
 @click.option("--stats", is_flag=True, help="Print what was found, on standard error.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar.")
 @click.pass_context
-def dedup(ctx: click.Context, files: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
+def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
     """Take near-duplicates out of files, pipes, or standard input.
 
     Reads text or JSON lines from FILEs (plain, gzip or Zstandard; patterns such as 'logs/*.gz'
@@ -138,9 +138,7 @@ def dedup(ctx: click.Context, files: tuple[str, ...], **options: Any) -> None:  
         Decoder(reading, Partition("", 0), takes_fields=False)  # its options are checked here
     except InputError as error:
         raise click.UsageError(str(error)) from error
-    output = Output(
-        options["emit"], options["output_format"], options["stats"], options["limit"]
-    )
+    output = Output(options["emit"], options["output_format"], options["stats"], options["limit"])
     paths = list(expand(files)) or ["-"]
     every_us = options["summary_every"] if output.emit == "merge" else None
     deduplicator = Deduplicator(

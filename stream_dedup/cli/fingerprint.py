@@ -39,8 +39,8 @@ def fingerprint(
     for line in given if lines else _standard_input():
         look = inspector.look(line)
         if as_json:
-            line = msgspec.json.encode(_object(look, inspector)) + b"\n"
-            write_whole(sys.stdout.buffer, line)
+            text = msgspec.json.encode(_object(look, inspector)) + b"\n"
+            write_whole(sys.stdout.buffer, text)
         else:
             _print(look, inspector)
 

@@ -69,6 +69,8 @@ def recipe_of(name: str, settings: tuple[str, ...]) -> Recipe:
     recipe = load_recipe(name)
     changes: dict[str, Any] = {}
     for setting in settings:
+        if any("\ud800" <= character <= "\udfff" for character in setting):
+            raise click.BadParameter(f"{setting!r} is not UTF-8", param_hint="'--set'")
         key, equals, value = setting.partition("=")
         if not equals or not re.fullmatch(r"[a-z_]+(\.[a-z_]+)*", key.strip()):
             raise click.BadParameter(

@@ -269,8 +269,7 @@ class Decoder:
         if not self._reading.event_times:
             return None
         found = [
-            self._time(raw, document, now_us)
-            for raw, document in zip(raws, documents, strict=True)
+            self._time(raw, document, now_us) for raw, document in zip(raws, documents, strict=True)
         ]
         # A line without a time is as old as the one before it; before the first, as that one.
         last = self._last_us

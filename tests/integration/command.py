@@ -91,7 +91,7 @@ def run_file(*args: str | Path, stdin: IO[bytes] | None = None, cwd: Path | None
 
 
 def shell(script: str, *args: str | Path) -> Done:
-    """Run a shell script in which ``$SD`` is the command; `args` are ``$1``, ``$2``, …"""
+    """Run a shell script in which ``$SD`` is the command; `args` are ``$1``, ``$2`` and so on."""
     done = subprocess.run(
         ["bash", "-c", script, "bash", *args],
         stdin=subprocess.DEVNULL,

@@ -53,7 +53,7 @@ def test_the_first_line_leaves_as_it_came_and_the_others_as_counts(log: Path) ->
     assert told[1].endswith("] user bob logged in from <ipv4>")
 
 
-def test_event_times_say_until_when(tmp_path: Path) -> None:
+def test_event_times_say_until_when() -> None:
     body = b"".join(b"2025-11-21T10:%02d:11Z link down\n" % minute for minute in range(33))
     done = run("dedup", "--time-format", "iso", "--summary-every", "off", stdin=body)
     assert "… repeated 32× until 10:32:11 [" in done.out.decode()
@@ -217,7 +217,9 @@ def decisions(*args: str, stdin: bytes) -> list[str]:
                                                      "01/Jan/2026:02:00:00 +0000"]),
     ],
 )  # fmt: skip
-def test_event_time_in_the_text_decides_the_windows(args: tuple[str, ...], times: list[str]) -> None:
+def test_event_time_in_the_text_decides_the_windows(
+    args: tuple[str, ...], times: list[str]
+) -> None:
     body = "".join(f"{time} link went down\n" for time in times).encode()
     assert ["new", "duplicate", "new"] == decisions(*args, "--idle", "1h", stdin=body)
     assert ["new", "duplicate", "duplicate"] == decisions(*args, "--idle", "2h", stdin=body)

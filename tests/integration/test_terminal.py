@@ -22,9 +22,9 @@ HOSTILE = b"\x1b]0;owned\x07\x1b[2Jdisk \x9b31m \x1b[8mhidden\x7f\x00 \xe2\x80\x
 
 
 def on_terminal(
-    *args: str | Path, out: bool, err: bool, keys: bytes = b"", columns: int = 100
+    *args: str | Path, out: bool, err: bool, columns: int = 100
 ) -> tuple[int, bytes, bytes, bytes]:
-    """Run with a terminal as standard output, error, or both; and as input when `keys` are typed.
+    """Run with a terminal as standard output, error, or both.
 
     Returns:
         The exit code; what came on the terminal; on the pipes of output and error.
@@ -33,16 +33,13 @@ def on_terminal(
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen(
         [COMMAND, *args],
-        stdin=theirs if keys else subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
         stdout=theirs if out else subprocess.PIPE,
         stderr=theirs if err else subprocess.PIPE,
         env={**os.environ, "TERM": "xterm"},
         start_new_session=True,
-        preexec_fn=_take_terminal if keys else None,
     )
     os.close(theirs)
-    if keys:
-        os.write(ours, keys)
     shown = b""
     end = time.monotonic() + 20
     while time.monotonic() < end:
@@ -75,7 +72,7 @@ def test_a_person_sees_the_progress_over_files(large: Path) -> None:
     assert 0 == code
     assert b"reading" in shown
     done, total = re.findall(rb"([0-9.]+)/([0-9.]+) MB", ESCAPES.sub(b"", shown))[-1]
-    assert 11.1 == float(total)
+    assert f"{2 * large.stat().st_size / 1e6:.1f}" == total.decode()
     assert 0 < float(done) <= float(total)
     assert out.startswith(b"link 0 went down\n")
 
@@ -113,7 +110,7 @@ def test_lines_typed_at_a_terminal_are_answered_and_its_interrupt_ends_it() -> N
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        preexec_fn=_take_terminal,
+        preexec_fn=_take_terminal,  # noqa: PLW1509 -- one call into the system
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -150,7 +147,7 @@ def test_summaries_and_statistics_escape_what_a_terminal_would_obey(tmp_path: Pa
     assert printable(shown)
     assert HOSTILE in out
     json = run("dedup", "--output-format", "jsonl", path)
-    assert printable(json.out)
+    assert not re.search(rb"[\x00-\x09\x0b-\x1f]", json.out)
 
 
 def test_explain_and_fingerprint_escape_what_a_terminal_would_obey() -> None:

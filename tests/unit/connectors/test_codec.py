@@ -20,8 +20,8 @@ NOW_US = 1_800_000_000_000_000
 lines_of_text = st.lists(texts.map(lambda text: text.replace(b"\n", b" ")), max_size=12)
 
 
-def decoder(*, takes_fields: bool = False, **reading: object) -> Decoder:
-    return Decoder(Reading(**reading), PARTITION, takes_fields=takes_fields)  # type: ignore[arg-type]
+def decoder(**reading: object) -> Decoder:
+    return Decoder(Reading(**reading), PARTITION, takes_fields=False)  # type: ignore[arg-type]
 
 
 def decode(coder: Decoder, batches: Sequence[Sequence[bytes]]) -> list[Events]:

@@ -48,7 +48,7 @@ FOUND = [
     ("epoch", b"1700000000123456 micros", "2023-11-14T22:13:20.123456+00:00"),
     ("epoch", b"1700000000123456999 nanos", "2023-11-14T22:13:20.123456+00:00"),
     ("epoch", b"id 12345678901234567890123 at 1700000000", "2023-11-14T22:13:20+00:00"),
-    ("%d/%b/%Y:%H:%M:%S %z", b"::1 - - [29/Feb/2024:10:11:12 +0530] GET", "2024-02-29T04:41:12+00:00"),
+    ("%d/%b/%Y:%H:%M:%S %z", b"- [29/Feb/2024:10:11:12 +0530] GET", "2024-02-29T04:41:12+00:00"),
     ("%y%m%d %H%M%S", b"081109 203615 148 INFO", "2008-11-09T20:36:15+00:00"),
     ("%y%m%d %H%M%S", b"690101 000000", "1969-01-01T00:00:00+00:00"),
     ("%m/%d/%Y %I:%M:%S %p", b"03/01/2026 12:00:01 AM", "2026-03-01T00:00:01+00:00"),
@@ -199,7 +199,9 @@ def test_any_iso_time_is_read_back(moment: datetime) -> None:
 
 
 @pytest.mark.parametrize("text", ["iso", "syslog", "epoch", "%d/%b/%Y:%H:%M:%S %z", "%s%f%Y"])
-@pytest.mark.parametrize("line", [b"1" * 10**6, b"2026-01-0" * 10**5, b"Jan " * 10**5, b" " * 10**6])
+@pytest.mark.parametrize(
+    "line", [b"1" * 10**6, b"2026-01-0" * 10**5, b"Jan " * 10**5, b" " * 10**6]
+)
 def test_hostile_lines_take_bounded_time(text: str, line: bytes) -> None:
     form = TimeFormat(text)
     start = time.perf_counter()

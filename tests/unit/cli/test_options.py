@@ -1,0 +1,67 @@
+"""Durations and settings, as they are written on a command line."""
+
+from __future__ import annotations
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup.cli.options import Duration, recipe_of
+from stream_dedup.clustering.windows import FOREVER_US
+from stream_dedup.errors import RecipeError
+
+
+@pytest.mark.parametrize(
+    ("text", "us"),
+    [
+        ("250ms", 250_000),
+        ("0.001ms", 1),
+        ("90s", 90_000_000),
+        ("1.5m", 90_000_000),
+        ("1h", 3_600_000_000),
+        ("2d", 172_800_000_000),
+        ("9" * 400 + "d", FOREVER_US),
+        ("off", None),
+    ],
+)
+def test_a_duration_is_read(text: str, us: int | None) -> None:
+    assert us == Duration(off=None).convert(text, None, None)
+
+
+def test_off_means_what_the_option_says() -> None:
+    assert FOREVER_US == Duration(off=FOREVER_US).convert("off", None, None)
+
+
+@given(st.text() | st.from_regex(r"[0-9.]{1,9}(ms|s|m|h|d|w)?", fullmatch=True))
+def test_any_text_is_a_duration_above_nothing_or_refused(text: str) -> None:
+    try:
+        found = Duration(off=None).convert(text, None, None)
+    except click.BadParameter as error:
+        assert "write 90s, 5m, 1h, 2d or off" in error.message  # noqa: PT017 -- or it is taken
+    else:
+        assert text == "off" if found is None else 1 <= found <= FOREVER_US
+
+
+_keys = st.sampled_from(
+    ["match", "k", "text", "masks", "features", "weights", "table", "name", "_"]
+)
+_values = st.sampled_from(["1", "-1", "1.5", "true", "[]", "{}", "'x'", "word", "", "[", "\udcff"])
+
+
+@given(
+    st.lists(st.tuples(st.lists(_keys, min_size=1, max_size=3).map(".".join), _values), max_size=3)
+)
+def test_settings_give_a_recipe_or_a_reason(settings: list[tuple[str, str]]) -> None:
+    try:
+        recipe = recipe_of("logs", tuple(f"{key}={value}" for key, value in settings))
+    except (RecipeError, click.BadParameter) as error:
+        assert str(error)  # noqa: PT017 -- or it is taken
+    else:
+        assert 16 == len(recipe.digest)
+
+
+@pytest.mark.parametrize("setting", ["match.k", "=3", "Match.k=3", "match..k=3", "match.k =3x"])
+def test_what_is_no_setting_is_refused(setting: str) -> None:
+    with pytest.raises((click.BadParameter, RecipeError)):
+        recipe_of("logs", (setting,))
