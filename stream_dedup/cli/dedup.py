@@ -35,8 +35,8 @@ from stream_dedup.model import Partition
     type=click.Choice(["merge", "drop", "annotate"]),
     default="merge",
     show_default=True,
-    help="merge: first lines at once, repeats as counts; drop: no duplicates; annotate: every "
-    "event with what was decided.",
+    help="merge writes first lines at once and repeats as counts; drop leaves duplicates out; "
+    "annotate writes every event with what was decided.",
 )
 @recipe_option
 @set_option
@@ -85,28 +85,28 @@ from stream_dedup.model import Partition
     type=Duration(off=None),
     default="60s",
     show_default=True,
-    help="How often a cluster with news is told of; off: only at its end.",
+    help="How often the count of a growing cluster is written; off: only at its end.",
 )
 @click.option(
     "--idle",
     type=Duration(off=FOREVER_US),
     default="1h",
     show_default=True,
-    help="A cluster not seen for so long is closed; its like is new again.",
+    help="A cluster that had no event for so long is closed; later lines like it start anew.",
 )
 @click.option(
     "--max-age",
     type=Duration(off=FOREVER_US),
     default="24h",
     show_default=True,
-    help="A cluster is closed so long after its first event.",
+    help="A cluster is closed so long after its first event, however busy it is.",
 )
 @click.option(
     "--max-clusters",
     type=click.IntRange(1),
     default=100_000,
     show_default=True,
-    help="Above it the least recently seen cluster is closed. About 1 kB each.",
+    help="Above it the least recently seen cluster is closed. Each takes 2 to 3 kB.",
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Read N lines at most.")
 @click.option("--stats", is_flag=True, help="Print what was found, on standard error.")
@@ -155,6 +155,9 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
     with _progress(paths, quiet=options["quiet"]) as advance:
         pipe = Pipe(deduplicator, reading, output, sys.stdout.buffer, advance)
         signal = pipe.run(paths)
+    if pipe.timeless and pipe.timeless == deduplicator.counts.events:
+        click.echo("stream-dedup: no event told a time as --time-format or --time-field says; "
+                   "all were taken as of one time", err=True)  # fmt: skip
     if output.stats:
         _print_stats(pipe, deduplicator)
     ctx.exit(128 + signal if signal else int(pipe.failed))
@@ -189,8 +192,11 @@ def _print_stats(pipe: Pipe, deduplicator: Deduplicator) -> None:
         ("duplicates", f"{counts.duplicates:,}"),
         ("share removed", f"{counts.removed:.1%}"),
         *((f"passed: {reason}", f"{n:,}") for reason, n in sorted(counts.passed.items())),
-        ("clusters closed for want of room", f"{size.evicted:,}"),
     ]
+    if size.evicted:
+        rows.append(("clusters closed for want of room", f"{size.evicted:,}"))
+    if pipe.timeless:
+        rows.append(("events that told no time", f"{pipe.timeless:,}"))
     if size.truncated:
         rows.append(("searches cut short", f"{size.truncated:,}"))
     if counts.clamped:

@@ -35,12 +35,12 @@ def explain(first: str, second: str, recipe: str, settings: tuple[str, ...]) -> 
         first.encode("utf-8", "surrogateescape"), second.encode("utf-8", "surrogateescape")
     )
     out = console()
+    out.print(Text(found.verdict()))
+    out.print()
     _print_patterns(out, found)
     _print_features(out, found)
     _print_bits(out, found)
     _print_measures(out, found, chosen)
-    out.print()
-    out.print(Text(found.verdict()))
     click.get_current_context().exit(0 if found.merge else 3)
 
 

@@ -49,7 +49,8 @@ def cli() -> None:
     stream-dedup explain "LINE A" "LINE B"          why two lines merge, or do not
 
     Exit codes: 0 all went well; 1 an input could not be read or the output not be written; 2 an
-    option or recipe is wrong; 130 interrupted; 141 the reader of the output went away.
+    option or recipe is wrong; 3 the two lines of explain do not merge; 129, 130 and 143 ended by
+    SIGHUP, SIGINT (Ctrl-C) and SIGTERM; 141 the reader of the output went away.
     """
 
 

@@ -74,8 +74,8 @@ class Interrupt:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Take SIGINT and SIGTERM as a wish to end; a second one ends at once."""
-        numbers = (signal.SIGINT, signal.SIGTERM)
+        """Take SIGINT, SIGTERM and SIGHUP as a wish to end; a second one ends at once."""
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         before = [signal.signal(number, self._note) for number in numbers]
         wakeup = signal.set_wakeup_fd(self._theirs.fileno(), warn_on_full_buffer=False)
         try:
@@ -106,6 +106,7 @@ class Pipe:
     ) -> None:
         self.lines = 0
         self.failed = False
+        self.timeless = 0
         self.largest: list[tuple[int, int, Summary]] = []
         self._dedup = dedup
         self._reading = reading
@@ -184,6 +185,7 @@ class Pipe:
             self._report(error)
         self._handle(decoder.flush(self._clock.now_us()), decoder, prefix)
         self._dedup.release(partition)
+        self.timeless += decoder.timeless
 
     def _idle(self, decoder: Decoder, prefix: str) -> None:
         """A live input is silent: what waits for more need wait no longer."""

@@ -11,7 +11,8 @@ turns.)
 *Stream time* says how far all partitions have come: the least of the largest event times of the
 partitions that recorded something lately. A cluster closes when stream time has passed the end of
 its window, so a partition that catches up on a backlog keeps its clusters. When every partition
-is quiet, stream time moves on with the clock, so that final summaries leave.
+is quiet, stream time moves on with the clock, so that final summaries leave. A partition that was
+read to its end is released; when none is left, stream time begins anew with the next.
 """
 
 from __future__ import annotations
@@ -71,7 +72,13 @@ class StreamTime:
         return self._value_us
 
     def record(self, partition: Partition, time_us: int, now_us: int) -> None:
-        """A partition recorded events, the latest of them at `time_us`."""
+        """A partition recorded events, the latest of them at `time_us`.
+
+        The first after all others were released begins anew, further back if need be: files read
+        one after the other may be older from one to the next.
+        """
+        if not self._heads:
+            self._value_us = None
         head = max(time_us, self._heads.get(partition, (time_us, 0))[0])
         self._heads[partition] = (head, now_us)
 
@@ -82,7 +89,7 @@ class StreamTime:
             self._forward(head[0])
 
     def advance(self, now_us: int) -> int | None:
-        """Stream time now. It never goes back."""
+        """Stream time now. It never goes back while a partition is held."""
         quiet_us = self._windows.quiet_after_us
         active = [head for head, seen in self._heads.values() if now_us - seen <= quiet_us]
         if active:

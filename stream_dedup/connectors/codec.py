@@ -136,6 +136,8 @@ class Decoder:
         self._groups: dict[tuple[object, ...], str] = {}
         self._held = _Held()
         self._last_us: int | None = None
+        self.timeless = 0
+        """Events so far that told no time, though times were asked for."""
 
     @property
     def json(self) -> bool:
@@ -272,6 +274,7 @@ class Decoder:
             self._time(raw, document, now_us) for raw, document in zip(raws, documents, strict=True)
         ]
         # A line without a time is as old as the one before it; before the first, as that one.
+        self.timeless += found.count(None)
         last = self._last_us
         if last is None:
             last = next((time for time in found if time is not None), 0)

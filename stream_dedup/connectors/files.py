@@ -35,6 +35,7 @@ MAX_LINE_BYTES = 8 << 20
 
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(slots=True)
@@ -79,7 +80,7 @@ class Source:
                 raise IsADirectoryError(21, "is a directory")
             self._regular = stat.S_ISREG(mode)
             self.total = os.fstat(self._raw.fileno()).st_size if self._regular else None
-            self._file = self._decompressed(path)
+            self._file = self._decompressed()
         except OSError as error:
             if path != "-" and hasattr(self, "_raw"):
                 self._raw.close()
@@ -89,6 +90,7 @@ class Source:
         self._left_bytes = 0
         self._next = 1
         self._long = False
+        self._begun = False
         self._ended = False
         self._error: Exception | None = None
 
@@ -118,6 +120,9 @@ class Source:
         """
         while not self._ended:
             piece = self._read_piece()
+            if not self._begun:
+                self._begun = bool(piece)
+                piece = self._first(piece)
             if not piece:
                 self._ended = True
                 rest = self.rest()
@@ -157,6 +162,15 @@ class Source:
             self._file.close()
             self._raw.close()
 
+    def _first(self, piece: bytes) -> bytes:
+        """The input's first bytes without a byte order mark, if they are text at all."""
+        if self.live and piece.startswith((_GZIP, _ZSTD)):
+            self._error = InputError(
+                "it is compressed; unpack it first, as in: zcat FILE | stream-dedup dedup"
+            )
+            return b""
+        return piece.removeprefix(_BYTE_ORDER_MARK)
+
     def _take_left(self) -> bytes:
         left = b"".join(self._left)
         self._left.clear()
@@ -192,9 +206,9 @@ class Source:
         lines.size = self._raw.tell() if self._regular else 0
         return lines
 
-    def _decompressed(self, path: str) -> BinaryIO:
+    def _decompressed(self) -> BinaryIO:
         raw = cast("BinaryIO", self._raw)
-        if path == "-" or not self._regular:
+        if not self._regular:
             return raw
         head = os.pread(self._raw.fileno(), 4, 0)
         if head.startswith(_GZIP):

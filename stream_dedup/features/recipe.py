@@ -314,7 +314,7 @@ def _explained(message: str, document: dict[str, Any], file: str) -> RecipeError
             section = next(f.type for f in msgspec.structs.fields(section) if f.name == part)
             section = getattr(section, "__args__", (section,))[0]
         known = [field.name for field in msgspec.structs.fields(section)]
-        close = difflib.get_close_matches(unknown[1], known, 1)
+        close = difflib.get_close_matches(unknown[1].lower(), known, 1, 0.5)
         remedy = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(known)}"
         return RecipeError(file, ".".join(filter(None, (key, unknown[1]))), "unknown key", remedy)
     value: Any = document

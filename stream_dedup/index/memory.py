@@ -19,6 +19,7 @@ Memory: some 500 bytes a cluster and 100 to 300 a fingerprint, beside the values
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ from stream_dedup.index.base import IndexSize, Ownership, Query, Record, Resolut
 from stream_dedup.index.lazy_heap import LazyHeap
 from stream_dedup.model import Closing, Decision, Partition, Position, Summary
 from stream_dedup.tables.planner import MEMORY, choose
-from stream_dedup.tables.store import make_tables
+from stream_dedup.tables.store import Found, make_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +45,17 @@ class Limits:
     Attributes:
         max_clusters: open clusters; above it the least recently seen are closed.
         max_candidates: entries compared a query; beyond it a search is cut short, and counted.
+        max_verified: clusters held against an event; of more, the nearest, and that is counted.
         sweep: clusters closed a call at most, beside those evicted.
     """
 
     max_clusters: int = 100_000
     max_candidates: int = 10_000
+    max_verified: int = 256
     sweep: int = 10_000
 
     def __post_init__(self) -> None:
-        for name in ("max_clusters", "max_candidates", "sweep"):
+        for name in ("max_clusters", "max_candidates", "max_verified", "sweep"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; give 1 or more")
 
@@ -202,11 +205,15 @@ class MemoryIndex:
         if group is None:
             return None
         found = self._tables.query(query.fingerprint, group, self._limits.max_candidates)
-        self._truncated += found.truncated
-        candidates = []
         # Many may have passed their window and wait for stream time: they cost a comparison each.
         until, first_us = self._until, query.first_us
-        for slot in {slot for slot in found.owners if until[slot] >= first_us}:
+        slots = {slot for slot in found.owners if until[slot] >= first_us}
+        crowded = len(slots) > self._limits.max_verified
+        if crowded:
+            slots = self._nearest(found, slots)
+        self._truncated += found.truncated or crowded
+        candidates = []
+        for slot in slots:
             cluster = self._slots[slot]
             assert cluster is not None
             distance = (cluster.fingerprint ^ query.fingerprint).bit_count()
@@ -215,6 +222,16 @@ class MemoryIndex:
                 opened_us, identity = cluster.opened_us, cluster.identity
                 candidates.append(Candidate(similarity, distance, opened_us, identity))
         return self._linkage.best(candidates)
+
+    def _nearest(self, found: Found, slots: set[int]) -> set[int]:
+        """Of too many clusters those with the nearest fingerprints, the oldest first."""
+        ranked: dict[int, tuple[int, int, int]] = {}
+        for slot, distance in zip(found.owners, found.distances, strict=True):
+            cluster = self._slots[slot]
+            if slot in slots and cluster is not None:
+                rank = (distance, cluster.opened_us, cluster.identity)
+                ranked[slot] = min(rank, ranked.get(slot, rank))
+        return set(heapq.nsmallest(self._limits.max_verified, ranked, key=ranked.__getitem__))
 
     def _add_alias(self, query: Query, cluster: _Cluster, distance: int) -> None:
         if len(cluster.exacts) > self.recipe.match.aliases:

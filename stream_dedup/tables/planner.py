@@ -29,7 +29,7 @@ class CostModel:
         lookup_us: microseconds to look up one table.
         insert_us: microseconds to insert into one table.
         candidate_us: microseconds to compare one candidate.
-        fixed_bytes: bytes a fingerprint, beside the tables; at 64 bits.
+        fixed_bytes: bytes a fingerprint, beside the tables.
         table_bytes: bytes a fingerprint and table; at 64 bits.
         width_bytes: share of the fingerprint's own bytes that every table repeats, 0 or 1.
     """
@@ -43,7 +43,7 @@ class CostModel:
     width_bytes: int
 
 
-MEMORY = CostModel("memory", 0.12, 0.13, 0.04, 16, 16, 0)
+MEMORY = CostModel("memory", 0.12, 0.13, 0.1, 32, 16, 0)
 """Chained hash tables in native memory (`_native`), arrays three quarters full on average."""
 
 REDIS = CostModel("redis", 5.5, 5.5, 0.4, 0, 23, 1)
@@ -73,13 +73,12 @@ def evaluate(layout: Layout, capacity: int, model: CostModel) -> Plan:
     """What a layout costs at `capacity` stored fingerprints."""
     candidates = sum(capacity / 2**bits for bits in layout.prefix_bits)
     table_bytes = model.table_bytes + model.width_bytes * (layout.width / 8 - 8)
-    fixed_bytes = model.fixed_bytes + (1 - model.width_bytes) * (layout.width / 8 - 8)
     return Plan(
         layout,
         candidates,
         layout.tables * model.lookup_us + candidates * model.candidate_us,
         layout.tables * model.insert_us,
-        max(0.0, fixed_bytes) + layout.tables * table_bytes,
+        model.fixed_bytes + layout.tables * table_bytes,
     )
 
 

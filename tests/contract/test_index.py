@@ -233,6 +233,21 @@ def test_a_cap_on_candidates_cuts_a_search_short_and_is_counted(start: Start) ->
     assert 0 < index.size().truncated <= 4
 
 
+def test_a_cap_on_clusters_verified_keeps_the_nearest_and_is_counted(start: Start) -> None:
+    like = Text(1, 0b11_1111, (1, 2, 3, 4))  # within k of what is asked, but further off
+    near = Text(2, 1 << 60, (5, 6, 7, 8))
+    asked = Text(3, 0, (1, 2, 3, 4))
+    index = start(recipe=VERIFIED)
+    first, _ = index.resolve(query(0, like), query(1, near))
+    assert [first.cluster] == [answer.cluster for answer in index.resolve(query(2, asked))]
+    assert 0 == index.size().truncated
+
+    capped = start(recipe=VERIFIED, limits=Limits(max_verified=1))
+    capped.resolve(query(0, like), query(1, near))
+    assert [True] == [answer.new for answer in capped.resolve(query(2, asked))]
+    assert 1 == capped.size().truncated
+
+
 def test_an_empty_batch_is_answered_with_nothing(start: Start) -> None:
     assert [] == start().resolve()
 

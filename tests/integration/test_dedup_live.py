@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.command import COMMAND, Done, live, repeats, run, shell
 
-SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 
 
 @pytest.mark.parametrize("emit", ["merge", "drop", "annotate"])

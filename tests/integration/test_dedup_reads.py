@@ -289,7 +289,6 @@ def test_statistics_tell_counts_share_and_the_largest_clusters() -> None:
     assert {
         "lines": "12", "events": "12", "clusters": "3", "duplicates": "8",
         "share removed": "66.7%", "passed: nothing to fingerprint": "1",
-        "clusters closed for want of room": "0",
     } == done.stats  # fmt: skip
     rows = [line.strip("│").split("│") for line in done.err.splitlines() if line.startswith("│")]
     assert [("7", "link <number> went down"), ("3", "user bob came in"),
@@ -301,3 +300,39 @@ def test_every_way_out_tells_the_same_statistics() -> None:
     told = [run("dedup", "-e", emit, "--stats", stdin=body).stats
             for emit in ("merge", "drop", "annotate")]  # fmt: skip
     assert [told[0]] * 3 == told
+
+
+def test_rotated_files_may_come_newest_first(tmp_path: Path) -> None:
+    newer = tmp_path / "app.log"
+    older = tmp_path / "app.log.1"
+    newer.write_text("".join(f"2025-11-20T10:00:00Z job {n} went well\n" for n in range(20_000)))
+    older.write_text("".join(f"2025-11-10T10:00:00Z disk {n} is full\n" for n in range(20_000)))
+    done = run("dedup", "--emit", "drop", "--time-format", "iso", newer, older)
+
+    assert 2 == done.out.count(b"\n")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:
+    body = b'\xef\xbb\xbf{"msg":"disk sda1 is full"}\n'
+    (event,) = run("dedup", "--emit", "annotate", stdin=body).objects
+
+    assert "new" == event["dedup"]["decision"]
+
+
+def test_compressed_standard_input_is_unpacked_from_a_file_and_refused_from_a_pipe(
+    tmp_path: Path,
+) -> None:
+    packed = tmp_path / "app.log.gz"
+    packed.write_bytes(gzip.compress(b"disk sda1 is full\n"))
+
+    assert b"disk sda1 is full\n" == shell('$SD dedup < "$1"', packed).out
+    refused = shell('cat "$1" | $SD dedup', packed)
+    assert 1 == refused.code
+    assert "zcat FILE | stream-dedup dedup" in refused.err
+
+
+def test_times_that_are_never_found_are_told_of() -> None:
+    done = run("dedup", "--time-format", "iso", "--stats", stdin=b"disk a is full\nno time\n")
+
+    assert "no event told a time" in done.err
+    assert "2" == done.stats["events that told no time"]

@@ -131,17 +131,33 @@ steps = st.lists(
 
 
 @given(steps)
-def test_stream_time_never_goes_back(steps: list[tuple[str, int, int]]) -> None:
+def test_stream_time_never_goes_back_while_a_partition_is_held(
+    steps: list[tuple[str, int, int]],
+) -> None:
     time = StreamTime(WINDOWS)
     now_us = 10**12
     before: int | None = None
+    held: set[int] = set()
     for action, number, value in steps:
         if action == "record":
+            if not held:
+                before = None  # it begins anew
+            held.add(number)
             time.record((A, B, C)[number], value, now_us)
         elif action == "release":
+            held.discard(number)
             time.release((A, B, C)[number])
         else:
             now_us += value
         after = time.advance(now_us)
         assert before is None or (after is not None and after >= before)
         before = after
+
+
+def test_stream_time_begins_anew_once_all_partitions_were_released() -> None:
+    time = StreamTime(WINDOWS)
+    time.record(A, 1000 * S, 0)
+    time.release(A)
+    assert 1000 * S == time.advance(0)
+    time.record(B, 10 * S, 0)
+    assert 10 * S == time.advance(0)
