@@ -1,0 +1,103 @@
+"""Two events held against each other: measures, voters and the verdict."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup import Deduplicator, Kind, Recipe, load_recipe
+from stream_dedup.clustering.comparison import Inspector
+from stream_dedup.features.recipe import replace
+from stream_dedup.fingerprint.simhash import votes
+
+LOGS = load_recipe("logs")
+BOB = b"user bob logged in from 10.0.0.7 port 22 over ssh today"
+EVE = b"user eve logged in from 10.0.0.9 port 23 over ssh today"
+
+pieces = st.lists(
+    st.sampled_from(
+        ["user", "bob", "logged", "in", "from", "10.0.0.7", "42", "disk", "is", "full"]
+    ),
+    max_size=12,
+).map(lambda words: " ".join(words).encode())
+
+
+@given(pieces, pieces, st.sampled_from([0, 3, 6, 20]), st.sampled_from([0.0, 0.5, 0.7]))
+def test_the_verdict_is_what_the_engine_decides(
+    left: bytes, right: bytes, k: int, jaccard: float
+) -> None:
+    recipe = replace(LOGS, match__k=k, match__jaccard=jaccard)
+    _, second = Deduplicator(recipe).process([left, right])
+
+    assert Inspector(recipe).compare(left, right).merge == (second.kind is Kind.DUPLICATE)
+
+
+@given(pieces, pieces)
+def test_the_verdict_says_in_words_what_merge_says(left: bytes, right: bytes) -> None:
+    found = Inspector(LOGS).compare(left, right)
+
+    assert found.merge == found.verdict().startswith("They merge")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "left", "right", "verdict"),
+    [
+        (LOGS, b"disk 1 is full", b"disk 2 is full", "They merge: their patterns are equal."),
+        (LOGS, b"17 18", b"17 18", "They merge: their texts are equal."),
+        (LOGS, b"17", b"18", ("They do not merge: the first has no word, so only the same text "
+         "would do.")),
+        (LOGS, b"", b"a b", "They do not merge: the first is empty, so it is passed through."),
+        (LOGS, b"a b", b"a", ("They do not merge: the second has 1 word(s), below min_features = "
+         "2, so only an equal pattern would do.")),
+        (replace(LOGS, match__k=60, match__jaccard=0.0), BOB, b"a b c",
+         "They merge: distance 36 is within k = 60."),
+    ],
+)  # fmt: skip
+def test_the_verdict_names_its_reason(
+    recipe: Recipe, left: bytes, right: bytes, verdict: str
+) -> None:
+    assert verdict == Inspector(recipe).compare(left, right).verdict()
+
+
+def test_features_are_told_apart_by_whose_they_are() -> None:
+    shared, left, right = Inspector(LOGS).compare(BOB, EVE).features()
+
+    assert [b"bob"] == [feature.text for feature in left]
+    assert [b"eve"] == [feature.text for feature in right]
+    assert 9 == len(shared)
+
+
+def test_every_bit_that_differs_is_told_with_the_votes_that_moved_it() -> None:
+    found = Inspector(LOGS).compare(BOB, EVE)
+    bits = found.bits()
+    sums = votes(((f.low, f.weight) for f in found.left.counted), 64)
+
+    assert found.distance == len(bits) > 0
+    assert [sums[bit.number] for bit in bits] == [bit.left for bit in bits]
+    for bit in bits:
+        assert (bit.left > 0) != (bit.right > 0)
+        ((mover, vote),) = bit.left_only
+        assert (b"bob", bit.left > 0) == (mover, vote > 0)
+        assert bit.left - vote + bit.right_only[0][1] == bit.right
+
+
+def test_minhash_has_no_votes() -> None:
+    recipe = replace(LOGS, fingerprint__kind="minhash", match__k=0)
+
+    assert [] == Inspector(recipe).compare(BOB, EVE).bits()
+
+
+def test_fields_of_json_events_are_taken_apart_and_what_is_not_json_as_text() -> None:
+    inspector = Inspector(load_recipe("json"))
+
+    look = inspector.look(b'{"msg": "disk full", "id": 7}')
+    assert "msg=disk full id=<number>" == look.pattern
+    assert [b"disk", b"full"] == [f.text for f in look.taken.features if not f.variable]
+    assert "not json" == inspector.look(b"not json").pattern
+
+
+def test_an_extractor_of_ones_own_is_shown_by_its_features() -> None:
+    recipe = replace(Recipe(), features__extractor="syllables")
+
+    assert [b"ha", b"ah"] == [f.text for f in Inspector(recipe).look(b"hah").taken.features]
