@@ -36,6 +36,7 @@ cdef enum:
     ALNUM = 32
     PLANES = 56  # a sum of weights is below 2^24 tokens x 10^6 x 2^12
     SKETCH = 64
+    FEW = 64  # at most as many as a sketch holds
     MAX_CALENDAR = 9  # letters of "Wednesday", "September"
     SUBSTITUTE = 0x1A
 
@@ -267,6 +268,17 @@ cdef int drop_repeats(Items* items, Hashes* slots) except -1 nogil:
     return 0
 
 
+cdef void drop_marked(Items* items, uint64_t marked) noexcept nogil:
+    # The same where it is known which come again: bit i for item i.
+    cdef size_t i, kept = 0
+    for i in range(items.count):
+        if not marked >> i & 1:
+            if kept != i:
+                items.at[kept] = items.at[i]
+            kept += 1
+    items.count = kept
+
+
 # ---------------------------------------------------------------- simhash by bit planes
 
 cdef inline void vote(uint64_t* planes, uint64_t value, int64_t weight, int* height) noexcept nogil:
@@ -287,6 +299,29 @@ cdef inline void vote(uint64_t* planes, uint64_t value, int64_t weight, int* hei
                 height[0] = plane
         weight >>= 1
         shift += 1
+
+
+cdef inline uint64_t add3(uint64_t* low, uint64_t a, uint64_t b) noexcept nogil:
+    # Adds two bits to one, 64 times side by side: the sum's low bits stay, its high bits return.
+    cdef uint64_t apart = low[0] ^ a
+    cdef uint64_t high = (low[0] & a) | (apart & b)
+    low[0] = apart ^ b
+    return high
+
+
+cdef inline void vote_eight(uint64_t* planes, const uint64_t* v, int* height) noexcept nogil:
+    # Eight votes of weight 1 through a tree of adders (Harley and Seal): one carry is left to
+    # ripple, where each by itself would send its own.
+    cdef uint64_t two_a = add3(&planes[0], v[0], v[1])
+    cdef uint64_t two_b = add3(&planes[0], v[2], v[3])
+    cdef uint64_t four_a = add3(&planes[1], two_a, two_b)
+    two_a = add3(&planes[0], v[4], v[5])
+    two_b = add3(&planes[0], v[6], v[7])
+    cdef uint64_t four_b = add3(&planes[1], two_a, two_b)
+    cdef uint64_t eight = add3(&planes[2], four_a, four_b)
+    if height[0] < 3:
+        height[0] = 3
+    vote(planes, eight, 8, height)
 
 
 cdef inline uint64_t majority(const uint64_t* planes, int height, int64_t total) noexcept nogil:
@@ -584,6 +619,9 @@ cdef class Kernel:
         """For minhash, expects the features sorted; for simhash, those whose votes count."""
         cdef uint64_t low[PLANES]
         cdef uint64_t high[PLANES]
+        cdef uint64_t low_ones[8]
+        cdef uint64_t high_ones[8]
+        cdef int ones = 0
         cdef int low_height = 0, high_height = 0, chosen = 0
         cdef int64_t total = 0
         cdef uint64_t last = 0
@@ -609,9 +647,26 @@ cdef class Kernel:
                 out.high ^= item.high
                 continue
             total += item.weight
+            if item.weight == 1:
+                low_ones[ones] = item.low
+                high_ones[ones] = item.high
+                ones += 1
+                if ones == 8:
+                    ones = 0
+                    vote_eight(low, low_ones, &low_height)
+                    if self.wide:
+                        vote_eight(high, high_ones, &high_height)
+                continue
             vote(low, item.low, item.weight, &low_height)
             if self.wide:
                 vote(high, item.high, item.weight, &high_height)
+        if ones:
+            for i in range(ones, 8):  # the places left take no part
+                low_ones[i] = 0
+                high_ones[i] = 0
+            vote_eight(low, low_ones, &low_height)
+            if self.wide:
+                vote_eight(high, high_ones, &high_height)
         if not self.minhash:
             out.low = majority(low, low_height, total)
             if self.wide:
@@ -662,6 +717,8 @@ cdef class Kernel:
         cdef Items* tokens = &work.tokens
         cdef Items* source = tokens if self.words else features
         cdef uint32_t words = 0
+        cdef uint64_t again = 0
+        cdef bint few
         cdef Pair value
         work.scratch.count = 0
         reserve_hashes(&work.scratch, tokens.count)
@@ -678,9 +735,15 @@ cdef class Kernel:
         work.put(event, value.low, words)
         if not work.full:
             return 0
-        self.sketch(work, event, source)
+        few = source.count <= FEW
+        if few:
+            self.sketch_few(work, event, source, &again)
+        else:
+            self.sketch_many(work, event, source)
         if self.minhash:
             qsort(features.at, features.count, sizeof(Item), by_hash)
+        elif self.once and source == features and few:
+            drop_marked(features, again)
         elif self.once:
             drop_repeats(features, &work.scratch)
         value = self.fingerprint(features)
@@ -701,8 +764,64 @@ cdef class Kernel:
         out[0] = hash_lows(work.scratch.at, work.part_count, self.seed)
         return 0
 
-    cdef int sketch(self, Workspace work, size_t event, Items* source) except -1 nogil:
-        """Adds the least distinct hashes of what is no placeholder to the pool of sketches."""
+    # Both add the least distinct hashes of what is no placeholder to the pool of sketches.
+
+    cdef int sketch_few(
+        self, Workspace work, size_t event, Items* source, uint64_t* again
+    ) except -1 nogil:
+        # Hashes are spread evenly, so each has its place in a table: its highest bits say about
+        # where. The table is sorted as it fills, placeholders too, to mark what comes `again`.
+        cdef uint64_t slots[3 * FEW]
+        cdef uint64_t placeholders[FEW]
+        cdef Hashes* sketches = &work.sketches
+        cdef size_t room = 4, i, j, slot, variables = 0
+        cdef int shift = 62
+        cdef bint zero = False
+        cdef uint64_t value, other
+        while room < 2 * source.count:
+            room *= 2
+            shift -= 1
+        memset(slots, 0, (room + source.count) * sizeof(uint64_t))
+        for i in range(source.count):
+            value = source.at[i].low
+            if source.at[i].variable:  # one for each salt
+                j = 0
+                while j < variables and placeholders[j] != value:
+                    j += 1
+                if j < variables:
+                    again[0] |= <uint64_t>1 << i
+                else:
+                    placeholders[variables] = value
+                    variables += 1
+                continue
+            if value == 0:  # an empty slot's mark, and the least of all
+                if zero:
+                    again[0] |= <uint64_t>1 << i
+                zero = True
+                continue
+            slot = value >> shift
+            while slots[slot] != 0:
+                other = slots[slot]
+                if other >= value:
+                    if other == value:
+                        again[0] |= <uint64_t>1 << i
+                        break
+                    slots[slot] = value
+                    value = other
+                slot += 1
+            slots[slot] = value
+        reserve_hashes(sketches, SKETCH)
+        if zero:
+            sketches.at[sketches.count] = 0
+            sketches.count += 1
+        for slot in range(room + source.count):
+            if slots[slot] != 0:
+                sketches.at[sketches.count] = slots[slot]
+                sketches.count += 1
+        work.sketch_ends.at[event] = sketches.count
+        return 0
+
+    cdef int sketch_many(self, Workspace work, size_t event, Items* source) except -1 nogil:
         cdef Hashes* hashes = &work.scratch
         cdef Hashes* sketches = &work.sketches
         cdef size_t i, start = sketches.count
