@@ -11,7 +11,15 @@ dictionary look-up.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
@@ -37,6 +45,9 @@ CLAIM_BATCH = 1_000
 
 NOTHING = Decision(Kind.PASSED, reason="nothing to fingerprint")
 """Decided of an event without any token: an empty line, or delimiters only."""
+
+Value = bytes | bytearray | memoryview | str | dict[str, Any]
+"""What `Deduplicator` takes as an event: a text, or a JSON object decoded."""
 
 T = TypeVar("T")
 
@@ -364,6 +375,8 @@ class _Work:
 
     def _tally(self, known: Known, time_us: int) -> Tally:
         known.tally = tally = Tally(known.cluster, 0, time_us, time_us)
+        if time_us > known.last_us:
+            self._engine._near.seen(known, time_us)  # noqa: SLF001
         self.touched.append(known)
         self.tallies.append(tally)
         return tally
@@ -430,7 +443,7 @@ class Deduplicator:
 
     def process(
         self,
-        values: Sequence[bytes | str | dict[str, Any]],
+        values: Iterable[Value],
         *,
         times_us: Sequence[int] | None = None,
         groups: Sequence[str] | None = None,
@@ -444,8 +457,13 @@ class Deduplicator:
 
         Returns:
             A decision an event, in order.
+
+        Raises:
+            TypeError: `values` is one event, not many, or holds what is no event.
         """
-        texts, documents, passed = self._decoded(values)
+        if isinstance(values, str | bytes | bytearray | memoryview | dict):
+            raise TypeError("one event is for process_one; process takes many")
+        texts, documents, passed = self._decoded(list(values))
         count = len(texts)
         for name, given in (("times_us", times_us), ("groups", groups)):
             if given is not None and len(given) != count:
@@ -466,20 +484,35 @@ class Deduplicator:
         """Decide a batch whose positions the caller knows."""
         return run(self.engine.process(batch))
 
-    def process_one(
-        self, value: bytes | str | dict[str, Any], *, time_us: int | None = None, group: str = ""
-    ) -> Decision:
+    def process_one(self, value: Value, *, time_us: int | None = None, group: str = "") -> Decision:
         """Decide one event; a batch of many costs little more."""
         return self.process(
             [value], times_us=None if time_us is None else [time_us], groups=[group]
         )[0]
 
     async def stream(
-        self, values: AsyncIterable[bytes | str | dict[str, Any]]
-    ) -> AsyncIterator[tuple[bytes | str | dict[str, Any], Decision]]:
-        """Decide events as they come: (value, decision) pairs."""
+        self,
+        values: AsyncIterable[Value],
+        *,
+        time_us: Callable[[Value], int] | None = None,
+        group: Callable[[Value], str] | None = None,
+    ) -> AsyncIterator[tuple[Value, Decision]]:
+        """Decide events as they come: (value, decision) pairs.
+
+        Args:
+            values: the events, as for `process`.
+            time_us: tells an event's time; arrival time without.
+            group: tells an event's group.
+        """
         async for value in values:
-            yield value, self.process_one(value)
+            yield (
+                value,
+                self.process_one(
+                    value,
+                    time_us=None if time_us is None else time_us(value),
+                    group="" if group is None else group(value),
+                ),
+            )
 
     def due(self, *, patterns: bool = True) -> list[Summary]:
         """The summaries that are due by now: news of clusters, and the final word on closed ones.
@@ -492,10 +525,10 @@ class Deduplicator:
         run(self.engine.index.expire(self.engine.clock.now_us()))
         return list(self._claimed(patterns))
 
-    def close(self, *, patterns: bool = True) -> Iterator[Summary]:
-        """The input has ended: the final summaries of all clusters."""
+    def close(self, *, patterns: bool = True) -> list[Summary]:
+        """The input has ended: the final summaries of all clusters. They count as sent."""
         run(self.engine.index.finish(self.engine.clock.now_us()))
-        yield from self._claimed(patterns)
+        return list(self._claimed(patterns))
 
     def pattern(self, summary: Summary) -> str:
         """The pattern of the cluster that a summary tells of."""
@@ -522,20 +555,22 @@ class Deduplicator:
                 yield replace(summary, pattern=self.pattern(summary)) if patterns else summary
 
     def _decoded(
-        self, values: Sequence[bytes | str | dict[str, Any]]
+        self, values: list[Value]
     ) -> tuple[list[bytes], list[object] | None, dict[int, str]]:
         takes_fields = self.engine.takes_fields
         if not takes_fields and set(map(type, values)) == {bytes}:
-            return list(cast(Sequence[bytes], values)), None, {}
+            return cast(list[bytes], values), None, {}
         texts: list[bytes] = []
         documents: list[object] = []
         passed: dict[int, str] = {}
         for value in values:
             document: object = None
-            if isinstance(value, bytes):
-                text = value
+            if isinstance(value, bytes | bytearray | memoryview):
+                text = bytes(value)
             elif isinstance(value, str):
                 text = _encoded(value)
+            elif not isinstance(value, dict):
+                raise TypeError(f"{type(value).__name__} is no event: give text, bytes or a dict")
             else:
                 try:
                     text, document = msgspec.json.encode(value), value
@@ -547,6 +582,9 @@ class Deduplicator:
                     document = msgspec.json.decode(text)
                 except (msgspec.DecodeError, RecursionError):
                     passed[len(texts)] = "not JSON"
+                if not isinstance(document, dict):
+                    passed.setdefault(len(texts), "not a JSON object")
+                    document = None
             texts.append(text)
             documents.append(document)
         return texts, documents if takes_fields else None, passed

@@ -138,9 +138,17 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
         Decoder(reading, Partition("", 0), takes_fields=False)  # its options are checked here
     except InputError as error:
         raise click.UsageError(str(error)) from error
-    output = Output(options["emit"], options["output_format"], options["stats"], options["limit"])
+    if reading.group_fields and reading.group_pattern:
+        raise click.UsageError("--group-field and --group-regex exclude each other")
+    every_us = options["summary_every"] if options["emit"] == "merge" else None
+    output = Output(
+        options["emit"],
+        options["output_format"],
+        options["stats"],
+        options["limit"],
+        step_us=min(every_us or FOREVER_US, options["idle"], options["max_age"]),
+    )
     paths = list(expand(files)) or ["-"]
-    every_us = options["summary_every"] if output.emit == "merge" else None
     deduplicator = Deduplicator(
         recipe_of(options["recipe"], options["settings"]),
         windows=Windows(
@@ -155,9 +163,6 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
     with _progress(paths, quiet=options["quiet"]) as advance:
         pipe = Pipe(deduplicator, reading, output, sys.stdout.buffer, advance)
         signal = pipe.run(paths)
-    if pipe.timeless and pipe.timeless == deduplicator.counts.events:
-        click.echo("stream-dedup: no event told a time as --time-format or --time-field says; "
-                   "all were taken as of one time", err=True)  # fmt: skip
     if output.stats:
         _print_stats(pipe, deduplicator)
     ctx.exit(128 + signal if signal else int(pipe.failed))

@@ -57,7 +57,8 @@ def _print_features(out: Console, found: Comparison) -> None:
     shared, left, right = found.features()
     out.print()
     for name, features in (("shared", shared), ("first only", left), ("second only", right)):
-        out.print(Text(f"{name + ' (' + str(len(features)) + ')':17}{_listed(features)}"))
+        line = f"{name + ' (' + str(len(features)) + ')':17}{_listed(features)}"
+        out.print(Text(line), soft_wrap=True)
 
 
 def _print_bits(out: Console, found: Comparison) -> None:
@@ -65,18 +66,24 @@ def _print_bits(out: Console, found: Comparison) -> None:
     if not bits:
         return
     out.print()
-    table = Table("bit", "first", "second", "votes of the first only", "votes of the second only",
+    table = Table("bit", "first", "second", "shared", "the first only", "the second only",
                   box=None, padding=(0, 2, 0, 0))  # fmt: skip
     for bit in bits:
         table.add_row(
             str(bit.number),
             f"{bit.left:+d}",
             f"{bit.right:+d}",
+            f"{bit.shared:+d}",
             Text(_votes(bit.left_only)),
             Text(_votes(bit.right_only)),
         )
     out.print(table)
-    out.print(Text("A bit is 1 where the sum of votes is above 0.", style="dim"))
+    out.print(
+        Text(
+            "Sums of votes, and single votes not shared. A bit is 1 where its sum is above 0.",
+            style="dim",
+        )
+    )
 
 
 def _print_measures(out: Console, found: Comparison, recipe: Recipe) -> None:

@@ -55,23 +55,25 @@ def _standard_input() -> Iterator[bytes]:
 def _print(look: Look, inspector: Inspector) -> None:
     settings = inspector.recipe.fingerprint
     out = console()
-    out.print(Text(f"text         {shown(look.text, 400)}"))
-    out.print(Text(f"pattern      {look.pattern}"))
-    out.print(Text(f"exact hash   {look.exact:016x}"))
-    out.print(Text(f"fingerprint  {look.fingerprint:0{settings.width // 4}x}"))
-    out.print(Text(f"bits         {bits(look.fingerprint, settings.width)}"))
-    out.print(Text(f"words        {look.words} of {len(look.taken.features)} features"))
-    table = Table("feature", "kind", "weight", "hash", box=None, padding=(0, 2, 0, 2))
+    for name, value in (
+        ("text", shown(look.text, 400)),
+        ("pattern", look.pattern),
+        ("exact hash", f"{look.exact:016x}"),
+        ("fingerprint", f"{look.fingerprint:0{settings.width // 4}x}"),
+        ("bits", bits(look.fingerprint, settings.width)),
+        ("words", f"{look.words} of {len(look.taken.features)} features"),
+    ):
+        out.print(Text(f"{name:11}  {value}"), soft_wrap=True)
+    table = Table("feature", "weight", "hash", "stands for", box=None, padding=(0, 2, 0, 2))
     counted = {id(feature) for feature in look.counted}
     for feature in look.taken.features:
-        kind = "placeholder" if feature.variable else "word"
-        if id(feature) not in counted:
-            kind += ", again"
+        weight = str(feature.weight) if id(feature) in counted else "again"
+        stands_for = f"{inspector.named(feature)}  {shown(feature.text)}"
         table.add_row(
             Text("<*>" if feature.variable else shown(feature.text)),
-            kind,
-            str(feature.weight),
+            weight,
             f"{feature.low:016x}",
+            Text(stands_for if feature.variable else ""),
         )
     out.print(table)
     out.print()
@@ -90,6 +92,7 @@ def _object(look: Look, inspector: Inspector) -> dict[str, object]:
             {
                 "text": "<*>" if f.variable else f.text.decode("utf-8", "backslashreplace"),
                 "placeholder": f.variable,
+                "stands_for": f.text.decode("utf-8", "backslashreplace") if f.variable else None,
                 "weight": f.weight,
                 "counted": id(f) in counted,
                 "hash": f"{f.low:016x}",

@@ -20,13 +20,13 @@ import click
 
 from stream_dedup.cli.show import write_whole
 from stream_dedup.clock import SystemClock
-from stream_dedup.connectors.codec import Decoder, Events, Reading
+from stream_dedup.connectors.codec import Decoder, Events, Reading, cut
 from stream_dedup.connectors.files import Source
 from stream_dedup.emit.annotate import PASSED, annotated_text
 from stream_dedup.emit.drop import kept, kept_text
 from stream_dedup.emit.merge import summary_text, time_text
 from stream_dedup.emit.shape import decision_object, event_json, summary_json
-from stream_dedup.engine import Deduplicator
+from stream_dedup.engine import NOTHING, Deduplicator
 from stream_dedup.errors import InputError
 from stream_dedup.model import Decision, Kind, Partition, Summary
 
@@ -50,12 +50,14 @@ class Output:
         format: text or JSON lines; None: as each input is.
         stats: whether statistics are gathered.
         limit: lines read at most; None for all.
+        step_us: of event time, between two looks at what is due.
     """
 
     emit: Literal["annotate", "drop", "merge"]
     format: Literal["text", "jsonl"] | None
     stats: bool
     limit: int | None
+    step_us: int
 
 
 class Interrupt:
@@ -148,7 +150,20 @@ class Pipe:
                 finally:
                     source.close()
             self._finish()
+        self._judge()
         return self._interrupt.signal
+
+    def _judge(self) -> None:
+        """Tell of options that cannot have been meant so."""
+        counts = self._dedup.counts
+        if not counts.events:
+            return
+        if self.timeless == counts.events:
+            self._note("no event told a time as --time-format or --time-field says; all were "
+                       "taken as of one time")  # fmt: skip
+        reasons = {why: n for why, n in counts.passed.items() if why != NOTHING.reason}
+        if sum(reasons.values()) == counts.events:
+            self._note(f"every event was passed through, undecided: {', '.join(reasons)}")
 
     def _read(self, source: Source, path: str, *, several: bool) -> None:
         # A path given twice is two inputs: their lines are different positions.
@@ -173,10 +188,12 @@ class Pipe:
                     if left < len(lines.values):
                         lines.values = lines.values[:left]
                         lines.pieces = set()
-                self._handle(decoder.decode(lines, self._clock.now_us()), decoder, prefix)
+                events = decoder.decode(lines, self._clock.now_us())
+                for part in cut(events, self._output.step_us):
+                    self._handle(part, decoder, prefix)
+                    self._tell()
                 self._progress(lines.size - size)
                 size = lines.size
-                self._tell()
             rest = source.rest() if self._interrupt.signal else None
             # Of a file it is where a piece ended by chance; of a pipe, all that came.
             if rest is not None and (source.live or rest.goes_on):
@@ -186,6 +203,8 @@ class Pipe:
         self._handle(decoder.flush(self._clock.now_us()), decoder, prefix)
         self._dedup.release(partition)
         self.timeless += decoder.timeless
+        if self.lines and not decoder.json and self._reading.takes_json:
+            self._note(f"{source.name} is text; options that name a JSON field do nothing there")
 
     def _idle(self, decoder: Decoder, prefix: str) -> None:
         """A live input is silent: what waits for more need wait no longer."""
@@ -213,7 +232,11 @@ class Pipe:
             text = kept_text(events.raws, decisions)
         if events.piece:
             text += self._piece(events)
-        if self._output.emit == "merge" and not self._json and not self._by_time:
+        if self._by_time:
+            if self._last_seen:  # by an input before, that told no time
+                for decision in decisions:
+                    self._last_seen.pop(decision.cluster, None)
+        elif self._output.emit == "merge" and not self._json:
             clusters = [decision.cluster for decision in decisions]
             places = events.numbers
             if prefix != "line ":
@@ -314,4 +337,8 @@ class Pipe:
 
     def _report(self, error: InputError) -> None:
         self.failed = True
-        click.echo(f"stream-dedup: {error}", err=True, file=sys.stderr)
+        self._note(str(error))
+
+    @staticmethod
+    def _note(text: str) -> None:
+        click.echo(f"stream-dedup: {text}", file=sys.stderr)

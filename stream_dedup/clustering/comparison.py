@@ -10,7 +10,7 @@ import msgspec
 
 from stream_dedup.clustering.linkage import Linkage
 from stream_dedup.clustering.verification import reference_jaccard
-from stream_dedup.features.patterns import Patterns
+from stream_dedup.features.patterns import Patterns, readable
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.kernel import Fingerprints
@@ -60,6 +60,7 @@ class Bit:
         number: 0 for the lowest.
         left: the sum of votes on it in the left event.
         right: in the right event.
+        shared: the sum of votes of the features they share.
         left_only: (feature, vote) of features that the left event alone has.
         right_only: of those that the right event alone has.
     """
@@ -67,6 +68,7 @@ class Bit:
     number: int
     left: int
     right: int
+    shared: int
     left_only: list[tuple[bytes, int]]
     right_only: list[tuple[bytes, int]]
 
@@ -98,6 +100,10 @@ class Inspector:
             self._kernel.counted(taken),
             self._fingerprinter.fingerprints(prepared, full=True),
         )
+
+    def named(self, feature: Feature) -> str:
+        """What a placeholder stands for, by the names of masks."""
+        return readable(self._patterns.named(feature.text), 80)
 
     def compare(self, left: bytes, right: bytes) -> Comparison:
         """Take two events apart and hold them against each other."""
@@ -141,17 +147,15 @@ class Comparison:
         left_votes = votes(((value, w) for value, w, _ in left.values()), width)
         right_votes = votes(((value, w) for value, w, _ in right.values()), width)
         apart = self.left.fingerprint ^ self.right.fingerprint
-        return [
-            Bit(
-                number,
-                left_votes[number],
-                right_votes[number],
-                _voters(left, right, number),
-                _voters(right, left, number),
-            )
-            for number in range(width)
-            if apart >> number & 1
-        ]
+        bits = []
+        for number in range(width):
+            if apart >> number & 1:
+                left_only = _voters(left, right, number)
+                shared = left_votes[number] - sum(vote for _, vote in left_only)
+                right_only = _voters(right, left, number)
+                sums = left_votes[number], right_votes[number], shared
+                bits.append(Bit(number, *sums, left_only, right_only))
+        return bits
 
     @property
     def merge(self) -> bool:
@@ -172,8 +176,9 @@ class Comparison:
             if not look.taken.tokens:
                 return f"They do not merge: the {name} is empty, so it is passed through."
         if self.left.exact == self.right.exact:
-            what = "patterns" if self.left.words else "texts"
-            return f"They merge: their {what} are equal."
+            what = "words and variables are equal, in order" if self.left.words else (
+                "texts are equal")  # fmt: skip
+            return f"They merge: their {what}."
         for look, name in ((self.left, "first"), (self.right, "second")):
             if not look.words:
                 return f"They do not merge: the {name} has no word, so only the same text would do."

@@ -6,7 +6,7 @@ with the reason. Bytes are kept as they came, beside what was decoded of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from stream_dedup.features.fields import parse_path, select
 from stream_dedup.features.masks import compile_pattern
 from stream_dedup.model import Batch, Partition
 
-TEXT_FIELDS = ("message", "msg", "log", "text", "body", "event", "line")
+TEXT_FIELDS = ("message", "msg", "MESSAGE", "log", "text", "body", "event", "line")
 """Where the text of a JSON event is looked for, if neither recipe nor option says."""
 
 MAX_EVENT_LINES = 1_000
@@ -61,6 +61,11 @@ class Reading:
     group_fields: tuple[str, ...] = ()
     group_pattern: str = ""
     start_pattern: str = ""
+
+    @property
+    def takes_json(self) -> bool:
+        """Whether something is read from a JSON field."""
+        return bool(self.text_field or self.time_field or self.group_fields)
 
     @property
     def event_times(self) -> bool:
@@ -104,6 +109,46 @@ class _Held:
     size: int = 0
 
 
+def cut(events: Events, step_us: int) -> Iterator[Events]:
+    """`events` in parts, a new one wherever time comes into another step.
+
+    Decided one after the other, clusters close and are told of in their place among the events,
+    though many were read at once. Without event times there is one part.
+    """
+    times = events.batch.times_us
+    count = len(events.raws)
+    if times is None or count < 2 or max(times) // step_us == min(times) // step_us:
+        yield events
+        return
+    latest = -1 << 62
+    starts: list[int] = []
+    for index, time_us in enumerate(times):
+        if not starts or time_us // step_us > latest // step_us:
+            starts.append(index)
+            latest = time_us
+    for start, end in zip(starts, [*starts[1:], count], strict=True):
+        batch = events.batch
+        part = slice(start, end)
+        yield Events(
+            batch=Batch(
+                partition=batch.partition,
+                offsets=batch.offsets[part],
+                values=batch.values[part],
+                times_us=times[part],
+                groups=batch.groups[part] if batch.groups else None,
+                documents=batch.documents[part] if batch.documents else None,
+                passed={i - start: why for i, why in batch.passed.items() if start <= i < end},
+            ),
+            raws=events.raws[part],
+            numbers=events.numbers[part],
+            documents=events.documents[part],
+            lines=events.lines if end == count else 0,
+            piece=events.piece if end == count else b"",
+            goes_on=events.goes_on and start == 0,
+            piece_number=events.piece_number,
+        )
+
+
 class Decoder:
     """Makes events of one input's lines.
 
@@ -122,9 +167,12 @@ class Decoder:
         self._takes_fields = takes_fields
         self._json = {"text": False, "jsonl": True}.get(reading.format)
         self._time_format = TimeFormat(reading.time_format) if reading.time_format else None
-        self._time_path = parse_path(reading.time_field) if reading.time_field else None
-        self._text_path = parse_path(reading.text_field) if reading.text_field else None
-        self._group_paths = [(path, parse_path(path)) for path in reading.group_fields]
+        try:
+            self._time_path = parse_path(reading.time_field) if reading.time_field else None
+            self._text_path = parse_path(reading.text_field) if reading.text_field else None
+            self._group_paths = [(path, parse_path(path)) for path in reading.group_fields]
+        except ValueError as error:
+            raise InputError(f"JSON field {error}") from error
         self._group_pattern = _compiled(reading.group_pattern, "group pattern")
         self._start = _compiled(reading.start_pattern, "start pattern")
         if self._group_pattern is not None and not self._group_pattern.groupindex:
@@ -339,7 +387,10 @@ def _first(document: dict[str, Any], steps: tuple[str, ...]) -> object:
     """The value at a path as it is, numbers as numbers."""
     node: object = document
     for step in steps:
-        node = node.get(step) if isinstance(node, dict) else None
+        if isinstance(node, list) and step.isdecimal() and len(step) < 10:
+            node = node[int(step)] if int(step) < len(node) else None
+        else:
+            node = node.get(step) if isinstance(node, dict) else None
     return node
 
 

@@ -8,6 +8,7 @@ indexes, so an element keeps its name when the array grows.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -32,10 +33,18 @@ def parse_path(path: str) -> tuple[str, ...]:
 
     >>> parse_path("user.name"), parse_path("/a.b/c~1d")
     (('user', 'name'), ('a.b', 'c/d'))
+
+    Raises:
+        ValueError: a step is empty, or an escape is wrong.
     """
     if path.startswith("/"):
+        if re.search("~(?![01])", path):
+            raise ValueError(f"{path!r}: in a JSON pointer ~ is written ~0, and a slash ~1")
         return tuple(s.replace("~1", "/").replace("~0", "~") for s in path[1:].split("/"))
-    return tuple(path.split("."))
+    steps = tuple(path.split("."))
+    if "" in steps:
+        raise ValueError(f"{path!r} has an empty step; keys that hold dots are written /a.b/c")
+    return steps
 
 
 def select(document: object, steps: tuple[str, ...]) -> Iterator[Value]:

@@ -74,12 +74,12 @@ class Patterns:
         at = 0
         for token in tokens:
             if token.variable:
-                out += text[at : token.start], self._named(text[token.start : token.end])
+                out += text[at : token.start], self.named(text[token.start : token.end])
                 at = token.end
         out.append(text[at:])
         return _SUBSTITUTES.sub(rb"<\1>", b"".join(out))
 
-    def _named(self, run: bytes) -> bytes:
+    def named(self, run: bytes) -> bytes:
         """A run of variables, each by its name; of equal ones in a row, the first."""
         text = run if SUBSTITUTE in run else self._namer.rename(run)
         out: list[bytes] = []

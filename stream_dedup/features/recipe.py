@@ -332,7 +332,12 @@ def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     """(key, problem, remedy) of all that types alone cannot tell."""
     features, fingerprint, match = recipe.features, recipe.fingerprint, recipe.match
     for index, field in enumerate(recipe.input.fields):
-        if "**" in parse_path(field.path)[:-1]:
+        try:
+            steps = parse_path(field.path)
+        except ValueError as error:
+            yield f"input.fields[{index}].path", str(error), "write a path as in user.name"
+            continue
+        if "**" in steps[:-1]:
             problem = f"is {field.path!r}: ** takes everything below, so nothing can follow it"
             yield f"input.fields[{index}].path", problem, "end the path there, or use * for a step"
     for name in recipe.text.masks:

@@ -66,11 +66,24 @@ class Fingerprinter:
         documents = [document] if self.takes_fields else None
         prepared = self.prepare([value], documents)
         if isinstance(prepared, Segments):
-            return kernel.take(zip(prepared.texts, prepared.weights, prepared.salts, strict=True))
+            return self._take_fields(document, prepared, kernel)
         event = prepared[0]
         if isinstance(event, bytes):
             return kernel.take([(event, 1, 0)])
         return kernel.take_features(event)
+
+    def _take_fields(self, document: object, prepared: Segments, kernel: ReferenceKernel) -> Taken:
+        """A JSON event's features, each named by its field."""
+        names = [part[0] for part in self._preparer.parts(document)]
+        taken = Taken([], [], [])
+        parts = zip(prepared.texts, prepared.weights, prepared.salts, strict=True)
+        for name, part in zip(names or [""], parts, strict=True):
+            one = kernel.take([part])
+            head = f"{name}=".encode("utf-8", "replace") if name else b""
+            taken.tokens.extend(f._replace(text=head + f.text) for f in one.tokens)
+            taken.features.extend(f._replace(text=head + f.text) for f in one.features)
+            taken.verbatim.extend(one.verbatim)
+        return taken
 
     def fingerprints(self, prepared: Prepared, full: bool) -> Fingerprints:
         """The numbers of a prepared batch: exact hashes, and the rest if asked for."""

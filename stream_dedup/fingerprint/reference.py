@@ -38,7 +38,8 @@ class Feature(NamedTuple):
     """A piece of an event.
 
     Attributes:
-        text: its bytes; n words in a row are joined by spaces.
+        text: its bytes; of a placeholder, what it stands for; n words in a row are joined by
+            spaces, and a field's name stands before its features where people look at them.
         low: the low half of its hash, salted.
         high: the high half.
         weight: how much its vote counts.
@@ -133,7 +134,8 @@ class ReferenceKernel:
             own = self._weights.get(token.text, weights.default)
             if token.variable:
                 own = weights.placeholder
-            yield self._feature(token.text, own * weight, salt, token.variable)
+            shown = text[token.start : token.end]
+            yield self._feature(shown, own * weight, salt, token.variable)
 
     def _word_ngrams(self, tokens: list[Feature], weight: int, salt: int) -> Iterator[Feature]:
         n = self._recipe.features.ngram
@@ -144,7 +146,7 @@ class ReferenceKernel:
         for start in range(max(1, len(tokens) - n + 1) if tokens else 0):
             gram = tokens[start : start + n]
             low, high = hash_sequence([t.low for t in gram], self._recipe.fingerprint.seed)
-            text = b" ".join(token.text for token in gram)
+            text = b" ".join(PLACEHOLDER if t.variable else t.text for t in gram)
             yield Feature(text, low ^ salt, high ^ salt, default * weight, False)
 
     def _character_ngrams(self, text: bytes, weight: int, salt: int) -> Iterator[Feature]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import re
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -336,3 +338,58 @@ def test_times_that_are_never_found_are_told_of() -> None:
 
     assert "no event told a time" in done.err
     assert "2" == done.stats["events that told no time"]
+
+
+def test_summaries_of_a_file_stand_where_they_were_due(tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    log.write_text(
+        "".join(f"2025-11-21T12:{n // 12:02}:{n % 12 * 5:02}Z job {n} done\n" for n in range(120))
+    )
+    done = run("dedup", "--time-format", "iso", "--summary-every", "1m", log)
+    told = [re.search(r"repeated (\d+)× until (\S+)", line.decode()) for line in done.lines[1:]]
+
+    assert 120 == 1 + sum(int(match[1]) for match in told if match)
+    assert "12:01:55" == (told[0] or [""] * 3)[2]
+    assert 8 <= len(told) <= 10
+
+
+@pytest.mark.parametrize("pieces", [False, True])
+def test_a_heartbeat_shorter_than_idle_is_one_cluster(tmp_path: Path, *, pieces: bool) -> None:
+    log = tmp_path / "app.log"
+    log.write_text(
+        "".join(
+            f"{datetime.fromtimestamp(1_750_000_000 + 40 * n, UTC):%Y-%m-%dT%H:%M:%SZ} alive\n"
+            for n in range(20_000)
+        )
+    )
+    source = 'cat "$1" | $SD' if pieces else '$SD "$1"'
+    options = "dedup --time-format iso --idle 1m --max-age off -e drop"
+    done = shell(source.replace("$SD", f"$SD {options}"), log)
+
+    assert 1 == len(done.lines)
+
+
+def test_where_a_repeat_was_seen_is_told_by_the_input_it_came_from(tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    log.write_text("disk 1 is full\ndisk 2 is full\n")
+    done = shell('(sleep 0.2; printf "disk 3 is full\n") | $SD dedup "$1" -', log)
+
+    assert "app.log" not in done.lines[-1].decode()
+
+
+def test_options_that_cannot_have_been_meant_so_are_told_of() -> None:
+    text = b"disk 1 is full\ndisk 2 is full\n"
+    record = b'{"msg":"disk 1 is full"}\n'
+
+    assert (
+        "is text; options that name a JSON field"
+        in run("dedup", "--text-field", "m", stdin=text).err
+    )
+    assert (
+        "every event was passed through, undecided: field missing"
+        in run("dedup", "--text-field", "mesage", stdin=record).err
+    )
+    both = run("dedup", "--group-field", "a", "--group-regex", "(?P<a>b)", stdin=text)
+    assert (2, True) == (both.code, "exclude each other" in both.err)
+    wrong = run("dedup", "--text-field", "a..b", stdin=record)
+    assert (2, True) == (wrong.code, "'a..b' has an empty step" in wrong.err)

@@ -5,7 +5,8 @@ import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from itertools import accumulate
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -593,3 +594,81 @@ def test_an_event_that_waited_joins_the_cluster_of_its_like_before_it_not_of_one
 
     assert ["new", "duplicate", "new"] == [d.kind.value for d in (first, waited, later)]
     assert first.cluster == waited.cluster != later.cluster
+
+
+def windowed(times_us: list[int], idle_us: int) -> list[bool]:
+    """Whether each of equal events, in order of time, is new: what the words say, and no more."""
+    new, last = [], None
+    for time_us in times_us:
+        new.append(last is None or time_us > last + idle_us)
+        last = time_us
+    return new
+
+
+@given(
+    gaps=st.lists(st.integers(0, 150), max_size=60),
+    cuts=st.lists(st.integers(1, 9), min_size=60, max_size=60),
+    every_s=st.sampled_from([None, 20]),
+)
+def test_in_order_of_time_windows_are_what_they_say_however_the_stream_is_cut(
+    gaps: list[int], cuts: list[int], every_s: int | None
+) -> None:
+    clock = ManualClock(NOW_US)
+    times_us = [NOW_US + total * S for total in accumulate(gaps)]
+    dedup = Deduplicator(
+        windows=Windows(idle_us=100 * S, max_future_us=10**12),
+        summaries=Summaries(every_us=every_s and every_s * S),
+        clock=clock,
+    )
+    decisions = []
+    rest = times_us
+    for cut in cuts:
+        part, rest = rest[:cut], rest[cut:]
+        decisions += dedup.process([b"heartbeat came in"] * len(part), times_us=part)
+        dedup.due()
+
+    assert windowed(times_us, 100 * S) == [d.kind is Kind.NEW for d in decisions]
+
+
+def test_one_event_given_as_many_is_refused() -> None:
+    for one in ("abc", b"abc", {"a": 1}):
+        with pytest.raises(TypeError, match="process_one"):
+            Deduplicator().process(one)  # type: ignore[arg-type]
+
+
+def test_what_is_no_event_is_refused() -> None:
+    with pytest.raises(TypeError, match="NoneType is no event"):
+        Deduplicator().process([None])  # type: ignore[list-item]
+
+
+def test_events_may_come_from_a_generator_and_as_any_bytes() -> None:
+    values = (kind(b"disk is full") for kind in (bytes, bytearray, memoryview))
+
+    assert ["new", "duplicate", "duplicate"] == [
+        d.kind.value for d in Deduplicator().process(values)
+    ]
+
+
+def test_final_summaries_are_there_though_nobody_iterates() -> None:
+    dedup = Deduplicator()
+    dedup.process([b"disk is full", b"out of memory"])
+
+    assert 2 == len(dedup.close())
+    assert [] == dedup.close()
+
+
+def test_a_stream_may_tell_times_and_groups() -> None:
+    async def events() -> AsyncIterator[dict[str, Any]]:
+        for service, second in (("a", 0), ("b", 0), ("a", 1), ("a", 9000)):
+            yield {"msg": "disk is full", "service": service, "t": second}
+
+    async def kinds() -> list[str]:
+        dedup = Deduplicator(clock=ManualClock(NOW_US))
+        told = dedup.stream(
+            events(),
+            time_us=lambda event: NOW_US - 10_000 * S + cast("dict[str, int]", event)["t"] * S,
+            group=lambda event: cast("dict[str, str]", event)["service"],
+        )
+        return [decision.kind.value async for _, decision in told]
+
+    assert ["new", "new", "duplicate", "new"] == asyncio.run(kinds())

@@ -84,7 +84,13 @@ def piped(
         limits=Limits(max_clusters=max_clusters),
     )
     out = io.BytesIO()
-    pipe = Pipe(dedup, reading, Output(emit, form, stats=True, limit=None), out, lambda _: None)
+    pipe = Pipe(
+        dedup,
+        reading,
+        Output(emit, form, stats=True, limit=None, step_us=60_000_000),
+        out,
+        lambda _: None,
+    )
     assert 0 == pipe.run([str(folder / "a"), str(folder / "b")])
     assert not pipe.failed
     return pipe, dedup, out.getvalue()

@@ -136,7 +136,11 @@ def test_half_a_surrogate_pair_is_kept() -> None:
 
 @given(document=documents, path=st.text(max_size=12))
 def test_any_path_may_be_tried_on_any_document(document: object, path: str) -> None:
-    for name, text in select(document, parse_path(path)):
+    try:
+        steps = parse_path(path)
+    except ValueError:  # an empty step, or a wrong escape
+        return
+    for name, text in select(document, steps):
         assert (str, bytes) == (type(name), type(text))
 
 
