@@ -38,7 +38,7 @@ from benchmarks.peers import (
     time_per_item,
 )
 from stream_dedup import Deduplicator, load_recipe
-from stream_dedup.features.recipe import replace
+from stream_dedup.features.recipe import Match, Recipe, replace
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.kernel import native_module
 from stream_dedup.index.base import Query
@@ -263,7 +263,7 @@ def measure(what: str) -> dict[str, float]:
         query_s = _timed(lambda: [tables.query(f, 0, 10_000) for f in asked])
     else:
         index = MemoryIndex(
-            load_recipe("words"), limits=Limits(max_clusters=SIZES[-1] + len(asked))
+            Recipe(match=Match(k=K)), limits=Limits(max_clusters=SIZES[-1] + len(asked))
         )
         insert_s = _timed(lambda: _resolve(index, stored, 0))
         memory = _resident_mb() - before

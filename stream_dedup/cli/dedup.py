@@ -26,6 +26,9 @@ from stream_dedup.errors import InputError
 from stream_dedup.index.memory import Limits
 from stream_dedup.model import Partition
 
+MAX_FUTURE_US = 24 * 3600 * US_PER_S
+"""Times without a zone are taken as UTC and may be of another, up to 14 hours ahead."""
+
 
 @click.command()
 @click.argument("files", nargs=-1, metavar="[FILE]...")
@@ -154,6 +157,7 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
         windows=Windows(
             idle_us=options["idle"],
             max_age_us=options["max_age"],
+            max_future_us=MAX_FUTURE_US,
             # While a pipe is silent time goes on; while a file waits for a slow reader it does not.
             quiet_after_us=round(POLL_S * US_PER_S) if is_live(paths) else FOREVER_US,
         ),

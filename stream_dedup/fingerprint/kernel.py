@@ -99,7 +99,7 @@ def native_module() -> Any:  # noqa: ANN401 -- a compiled module, or None
         from stream_dedup.fingerprint import _kernel  # noqa: PLC0415 -- may not have been built
     except ImportError:
         warnings.warn(
-            "stream-dedup runs without its native kernel, some 50 times slower: it was installed "
+            "stream-dedup runs without its native kernel, some 20 times slower: it was installed "
             "without a C compiler. Install one (Debian: apt-get install gcc python3-dev) and "
             "reinstall with: pip install --force-reinstall --no-binary stream-dedup stream-dedup",
             RuntimeWarning,

@@ -79,7 +79,7 @@ GOLDEN: dict[str, tuple[str, list[tuple[str, int, str]]]] = {
         ],
     ),
     "words": (
-        "fc66384ef074c1ec",
+        "f76b7a76d51f40be",
         [
             ("146d3c50348762b2", 12, "ccbccecc48171785"),
             ("c7ee7c43bae51427", 22, "21cc19fe371b2ea0"),

@@ -606,7 +606,7 @@ def windowed(times_us: list[int], idle_us: int) -> list[bool]:
 
 
 @given(
-    gaps=st.lists(st.integers(0, 150), max_size=60),
+    gaps=st.lists(st.integers(30, 110), min_size=5, max_size=60),
     cuts=st.lists(st.integers(1, 9), min_size=60, max_size=60),
     every_s=st.sampled_from([None, 20]),
 )
