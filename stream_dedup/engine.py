@@ -359,9 +359,11 @@ class _Work:
         tally = known.tally
         if tally is None:
             tally = self._tally(known, query.first_us)
+        elif query.first_us < tally.first_us:
+            tally.first_us = query.first_us
+        elif query.first_us > tally.last_us:
+            tally.last_us = query.first_us
         tally.count += 1
-        tally.first_us = min(tally.first_us, query.first_us)
-        tally.last_us = max(tally.last_us, query.first_us)
         if answer.new:
             tally.representative = value
             self.opened += 1

@@ -9,6 +9,7 @@ that both hold estimates the index.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 
 from stream_dedup.fingerprint.kernel import SKETCH_SIZE, native_module
 
@@ -32,7 +33,6 @@ def reference_jaccard(left: bytes, right: bytes) -> float:
     return len(union & ours & theirs) / len(union)
 
 
-def jaccard(left: bytes, right: bytes) -> float:
-    """The same, natively where the kernel was built."""
-    native = native_module()
-    return float(native.jaccard(left, right)) if native else reference_jaccard(left, right)
+_native = native_module()
+jaccard: Callable[[bytes, bytes], float] = _native.jaccard if _native else reference_jaccard
+"""The same, natively where the kernel was built."""
