@@ -28,6 +28,7 @@ import msgspec
 from stream_dedup.clock import Clock, SystemClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
+from stream_dedup.features.fields import UNDECODABLE
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import Recipe, load_recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
@@ -38,7 +39,7 @@ from stream_dedup.index.near_cache import Key, Known, Near, NearCache
 from stream_dedup.model import Batch, Decision, Kind, Partition, Position, Summary
 
 NEAR_CACHE_SIZE = 200_000
-"""Exact hashes in the near cache; some 60 MB when full."""
+"""Exact hashes in the near cache, in each of its two generations; some 440 bytes each."""
 
 CLAIM_BATCH = 1_000
 """Summaries claimed at once."""
@@ -207,7 +208,7 @@ class Engine:
         if self.takes_fields:
             try:
                 document = msgspec.json.decode(representative)
-            except (msgspec.DecodeError, RecursionError):
+            except UNDECODABLE:
                 pass  # cut short, or not JSON: its text is the pattern
         return self._patterns.pattern(representative, document)
 
@@ -426,9 +427,15 @@ class Deduplicator:
         if not isinstance(recipe, Recipe):
             recipe = load_recipe(recipe)
         windows, summaries = windows or Windows(), summaries or Summaries()
+        limits = limits or Limits()
         index = MemoryIndex(recipe, windows=windows, summaries=summaries, limits=limits)
         self.engine = Engine(
-            recipe, index, windows=windows, summaries=summaries, clock=clock or SystemClock()
+            recipe,
+            index,
+            windows=windows,
+            summaries=summaries,
+            clock=clock or SystemClock(),
+            near_cache_size=min(NEAR_CACHE_SIZE, 16 * limits.max_clusters),
         )
         self._partition = Partition(source, 0)
         self._offset = 0
@@ -582,7 +589,7 @@ class Deduplicator:
             if takes_fields and document is None and len(texts) not in passed:
                 try:
                     document = msgspec.json.decode(text)
-                except (msgspec.DecodeError, RecursionError):
+                except UNDECODABLE:
                     passed[len(texts)] = "not JSON"
                 if not isinstance(document, dict):
                     passed.setdefault(len(texts), "not a JSON object")

@@ -144,6 +144,7 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
     if reading.group_fields and reading.group_pattern:
         raise click.UsageError("--group-field and --group-regex exclude each other")
     every_us = options["summary_every"] if options["emit"] == "merge" else None
+    wants_samples = options["emit"] == "merge" and options["output_format"] != "text"
     output = Output(
         options["emit"],
         options["output_format"],
@@ -161,7 +162,7 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
             # While a pipe is silent time goes on; while a file waits for a slow reader it does not.
             quiet_after_us=round(POLL_S * US_PER_S) if is_live(paths) else FOREVER_US,
         ),
-        summaries=Summaries(every_us=every_us),
+        summaries=Summaries(every_us=every_us, samples=3 if wants_samples else 0),
         limits=Limits(max_clusters=options["max_clusters"]),
     )
     with _progress(paths, quiet=options["quiet"]) as advance:

@@ -10,6 +10,7 @@ import msgspec
 
 from stream_dedup.clustering.linkage import Linkage
 from stream_dedup.clustering.verification import reference_jaccard
+from stream_dedup.features.fields import UNDECODABLE
 from stream_dedup.features.patterns import Patterns, readable
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
@@ -88,7 +89,7 @@ class Inspector:
         if self._fingerprinter.takes_fields:
             try:
                 document = msgspec.json.decode(text)
-            except (msgspec.DecodeError, RecursionError):
+            except UNDECODABLE:
                 pass  # its text is taken as it stands
         documents = [document] if self._fingerprinter.takes_fields else None
         taken = self._fingerprinter.take_apart(text, document, self._kernel)

@@ -6,6 +6,7 @@ with the reason. Bytes are kept as they came, beside what was decoded of them.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -16,7 +17,7 @@ import re2
 from stream_dedup.connectors.files import Lines
 from stream_dedup.connectors.timestamps import TimeFormat, field_time
 from stream_dedup.errors import InputError
-from stream_dedup.features.fields import parse_path, select
+from stream_dedup.features.fields import UNDECODABLE, parse_path, select, shortened
 from stream_dedup.features.masks import compile_pattern
 from stream_dedup.model import Batch, Partition
 
@@ -126,8 +127,12 @@ def cut(events: Events, step_us: int) -> Iterator[Events]:
         if not starts or time_us // step_us > latest // step_us:
             starts.append(index)
             latest = time_us
+    batch = events.batch
+    passed: dict[int, dict[int, str]] = {}
+    for index, why in batch.passed.items():
+        start = starts[bisect_right(starts, index) - 1]
+        passed.setdefault(start, {})[index - start] = why
     for start, end in zip(starts, [*starts[1:], count], strict=True):
-        batch = events.batch
         part = slice(start, end)
         yield Events(
             batch=Batch(
@@ -137,7 +142,7 @@ def cut(events: Events, step_us: int) -> Iterator[Events]:
                 times_us=times[part],
                 groups=batch.groups[part] if batch.groups else None,
                 documents=batch.documents[part] if batch.documents else None,
-                passed={i - start: why for i, why in batch.passed.items() if start <= i < end},
+                passed=passed.get(start, {}),
             ),
             raws=events.raws[part],
             numbers=events.numbers[part],
@@ -273,7 +278,7 @@ class Decoder:
     def _object(self, raw: bytes) -> dict[str, Any] | None:
         try:
             document = self._decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNDECODABLE:
             return None
         return document if isinstance(document, dict) else None
 
@@ -286,7 +291,7 @@ class Decoder:
                 continue
             try:
                 document = self._decode(raw)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            except UNDECODABLE:
                 passed[index] = NOT_JSON
                 continue
             if not isinstance(document, dict):
@@ -377,7 +382,11 @@ class Decoder:
         if text is None:
             if len(self._groups) >= MAX_GROUPS_CACHED:
                 self._groups.clear()
-            present = {n: v for n, v in zip(names, values, strict=True) if v is not None}
+            present = {
+                name: shortened(value)
+                for name, value in zip(names, values, strict=True)
+                if value is not None
+            }
             text = msgspec.json.encode(present, order="sorted").decode() if present else ""
             self._groups[values] = text
         return text

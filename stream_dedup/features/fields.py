@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import mmh3
 import msgspec
 
 MAX_DEPTH = 32
@@ -66,8 +67,24 @@ def select(document: object, steps: tuple[str, ...]) -> Iterator[Value]:
             continue
         below = step if wildcard == "**" else step + 1
         stack.extend(
-            (child, below, (*name, key)) for key, child in reversed(_children(node, wildcard))
+            (child, below, (*name, shortened(key)))
+            for key, child in reversed(_children(node, wildcard))
         )
+
+
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding JSON of any bytes may raise."""
+
+MAX_NAME = 128
+"""Characters of a key, or of a group's value, that are kept."""
+
+
+def shortened(name: str) -> str:
+    """A name that is not longer than `MAX_NAME`: of a longer one its beginning and its hash."""
+    if len(name) <= MAX_NAME:
+        return name
+    digest = mmh3.hash64(name.encode("utf-8", "surrogatepass"), 0, x64arch=True, signed=False)[0]
+    return f"{name[: MAX_NAME - 17]}~{digest:016x}"
 
 
 def text_of(node: object) -> bytes:

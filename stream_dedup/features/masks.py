@@ -33,7 +33,7 @@ _DATE = (
 NAMED: Mapping[str, str] = MappingProxyType(
     {
         "url": r"\b[a-z][a-z0-9+.-]{1,15}://[^\s\"'<>|]+",
-        "email": r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+\b",
+        "email": r"\b[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}\b",
         "uuid": rf"\b{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}\b",
         "mac": rf"\b{_HEX}{{2}}(?::{_HEX}{{2}}){{5}}\b|\b{_HEX}{{2}}(?:-{_HEX}{{2}}){{5}}\b",
         "timestamp": (

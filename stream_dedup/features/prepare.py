@@ -14,6 +14,8 @@ from stream_dedup.features.fields import parse_path, select
 from stream_dedup.features.masks import Masker
 from stream_dedup.features.recipe import Recipe
 
+_NFKC_CHARACTERS = 1024
+
 
 class Preparer:
     """Prepares events as a recipe says."""
@@ -54,12 +56,22 @@ class Preparer:
         return list(map(self.text, values))
 
     def text(self, value: bytes) -> bytes:
-        """The text as the features are taken from it; any bytes will do."""
+        """The text as the features are taken from it; any bytes will do.
+
+        Of a text longer than ``max_bytes`` the rest is left as it is, as the kernel takes it.
+        """
+        limit = self._recipe.input.max_bytes
+        if len(value) > limit:
+            return self.text(value[:limit]) + value[limit:]
         text = self._recipe.text
         if not value.isascii() and (text.unicode == "nfkc" or text.case == "lower"):
             decoded = value.decode("utf-8", "surrogateescape")
             if text.unicode == "nfkc":
-                decoded = unicodedata.normalize("NFKC", decoded)
+                # In pieces: sorting one long run of combining marks costs its square.
+                decoded = "".join(
+                    unicodedata.normalize("NFKC", decoded[start : start + _NFKC_CHARACTERS])
+                    for start in range(0, len(decoded), _NFKC_CHARACTERS)
+                )
             if text.case == "lower":
                 decoded = decoded.lower()
             value = decoded.encode("utf-8", "surrogateescape")

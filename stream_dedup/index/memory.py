@@ -27,7 +27,7 @@ from itertools import islice
 
 from stream_dedup.clustering.linkage import Candidate, Linkage, cluster_id
 from stream_dedup.clustering.summaries import Summaries
-from stream_dedup.clustering.verification import jaccard
+from stream_dedup.clustering.verification import fastest_jaccard
 from stream_dedup.clustering.windows import StreamTime, Windows
 from stream_dedup.errors import ProtocolError, StaleFence
 from stream_dedup.features.recipe import Recipe
@@ -124,6 +124,7 @@ class MemoryIndex:
         self._summaries = summaries or Summaries()
         self._limits = limits or Limits()
         self._linkage = Linkage(recipe.match)
+        self._jaccard = fastest_jaccard()
         plan = choose(recipe.fingerprint.width, recipe.match.k, self._limits.max_clusters, MEMORY)
         self._tables = make_tables(plan.layout)
         self._clusters: dict[int, _Cluster] = {}
@@ -217,7 +218,9 @@ class MemoryIndex:
             cluster = self._slots[slot]
             assert cluster is not None
             distance = (cluster.fingerprint ^ query.fingerprint).bit_count()
-            similarity = jaccard(cluster.sketch, query.sketch) if self._linkage.verifies else 0.0
+            similarity = (
+                self._jaccard(cluster.sketch, query.sketch) if self._linkage.verifies else 0.0
+            )
             if self._linkage.admits(similarity, distance):
                 opened_us, identity = cluster.opened_us, cluster.identity
                 candidates.append(Candidate(similarity, distance, opened_us, identity))

@@ -72,10 +72,8 @@ cdef class NativeTables:
     cdef size_t stride
     cdef uint32_t tables, k, room, used, free_entry, count, heads_room, heads_most
 
-    def __init__(self, layout):
+    def __cinit__(self, layout):
         cdef uint32_t table
-        if self.tables:
-            raise RuntimeError("made already")
         self.k = layout.k
         self.free_entry = NONE
         self.mask_low = <uint64_t*>calloc(layout.tables, 8)

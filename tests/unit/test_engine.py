@@ -672,3 +672,30 @@ def test_a_stream_may_tell_times_and_groups() -> None:
         return [decision.kind.value async for _, decision in told]
 
     assert ["new", "new", "duplicate", "new"] == asyncio.run(kinds())
+
+
+@pytest.mark.parametrize(
+    ("recipe", "line"),
+    [
+        ("text", "a" + "\u0315\u0300" * 100_000),
+        ("text", "1%" * 100_000),
+        ("json", '{"' + "k" * 300_000 + '": {' + ", ".join(f'"{n}": 1' for n in range(900)) + "}}"),
+    ],
+    ids=["combining marks", "masks at every place", "a long key above many values"],
+)
+def test_one_hostile_line_takes_neither_its_square_in_time_nor_much_memory(
+    recipe: str, line: str
+) -> None:
+    dedup = Deduplicator(recipe)
+    started = time.perf_counter()
+    dedup.process([line])
+    dedup.close()
+
+    assert time.perf_counter() - started < 5  # a tenth of it, on a quiet machine
+    assert sum(map(len, dedup.engine._fingerprinter._preparer._salts)) < 1_000_000
+
+
+def test_bytes_that_are_not_utf8_in_json_are_passed_and_lose_nothing_else() -> None:
+    decisions = Deduplicator("json").process([b'{"a":"\xff"}', b'{"a":"disk is full"}'])
+
+    assert ["passed", "new"] == [decision.kind.value for decision in decisions]

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.clustering.verification import jaccard, reference_jaccard
+from stream_dedup.clustering.verification import fastest_jaccard, reference_jaccard
 from stream_dedup.fingerprint.kernel import SKETCH_SIZE, native_module
 
 hashes = st.sets(st.one_of(st.integers(0, 20), st.integers(0, 2**64 - 1)), max_size=SKETCH_SIZE - 1)
+
+jaccard = fastest_jaccard()
 
 
 def sketch(features: set[int]) -> bytes:
