@@ -45,7 +45,7 @@ EXIT_CODES = (
         "Interrupted (Ctrl-C). All that was read was written, final counts too.",
     ),
     (str(command.EXIT_BROKEN_PIPE), "The reader of the output went away, as in `\u2026 | head`."),
-    ("143", "Ended by SIGTERM; all that was read was written, final counts too."),
+    ("129, 143", "Ended by SIGHUP, SIGTERM; all that was read was written, final counts too."),
 )
 """What the command exits with, and when."""
 

@@ -10,7 +10,8 @@ It computes what `reference.ReferenceKernel` computes; read that first. What dif
 * Simhash keeps its counters as bit planes. Plane j holds bit j of the 64 counters of a word, so a
   vote is a ripple of AND and XOR; all counters are compared with half the total at once.
 
-Memory: two growing buffers of 40 bytes a token or feature of the longest event of the batch.
+Memory: two growing buffers of 32 bytes a token or feature of the longest event of the batch, and
+the sketches of all its events, 512 bytes each at most.
 """
 
 from cpython cimport array
