@@ -31,8 +31,7 @@ def test_below_the_sketch_size_the_index_is_exact(left: set[int], right: set[int
     st.sets(st.integers(0, 300), max_size=200),
 )
 def test_the_native_index_is_the_reference_at_any_size(left: set[int], right: set[int]) -> None:
-    if native_module() is None:
-        pytest.skip("the kernel was not built")
+    assert native_module() is not None
     pair = sketch(left), sketch(right)
     assert reference_jaccard(*pair) == jaccard(*pair) == jaccard(*reversed(pair))
 

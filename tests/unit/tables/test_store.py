@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stream_dedup.tables import _native as native
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.store import ReferenceTables, Tables, make_tables
 
-native = pytest.importorskip("stream_dedup.tables._native")
 KINDS: dict[str, Any] = {"native": native.NativeTables, "reference": ReferenceTables}
 LAYOUTS = [
     Layout(32, 2, 4),
