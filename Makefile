@@ -62,6 +62,6 @@ docs: setup
 clean:
 	@echo "== clean: what the other targets made"
 	@rm -rf $(VENV) build dist .bench .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	@rm -rf *.egg-info .import_linter_cache
+	@rm -rf *.egg-info .import_linter_cache .services
 	@find stream_dedup -name '*.so' -delete -o -name '*.c' -delete
 	@find . -name __pycache__ -prune -exec rm -rf {} +

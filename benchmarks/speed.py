@@ -41,8 +41,8 @@ from stream_dedup import Deduplicator, load_recipe
 from stream_dedup.features.recipe import Match, Recipe, replace
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.kernel import native_module
-from stream_dedup.index.base import Query
-from stream_dedup.index.memory import Limits, MemoryIndex
+from stream_dedup.index.base import Limits, Query
+from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.model import Position
 from stream_dedup.tables.planner import choose
 from stream_dedup.tables.store import make_tables

@@ -33,8 +33,17 @@ from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import Recipe, load_recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.hashing import hash_sequence
-from stream_dedup.index.base import Index, IndexSize, Ownership, Query, Record, Resolution, Tally
-from stream_dedup.index.memory import Limits, MemoryIndex
+from stream_dedup.index.base import (
+    Index,
+    IndexSize,
+    Limits,
+    Ownership,
+    Query,
+    Record,
+    Resolution,
+    Tally,
+)
+from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.near_cache import Key, Known, Near, NearCache
 from stream_dedup.model import Batch, Decision, Kind, Partition, Position, Summary
 

@@ -7,6 +7,10 @@
     ├── InputError              a file cannot be read, or an option does not fit it
     ├── ProtocolError           an index was called out of turn: a bug in the caller
     │   └── StaleFence          another worker owns the partition now: drop the batch, unsent
+    ├── IndexUnavailable        the index cannot be reached, or refuses for now: try again
+    │   └── IndexFull           its memory is full
+    ├── IndexReset              the index lost its data: claim again and go on
+    ├── IndexRefused            the index will not serve as it is set up: names the remedy
     └── RecipeMismatch          the namespace belongs to another recipe
 
 Errors of a driver or the system arrive as one of these, with the original as ``__cause__``.
@@ -46,10 +50,36 @@ class StaleFence(ProtocolError):  # noqa: N818 -- named for what it says, as the
     """Another worker has claimed the partition since; nothing was written."""
 
 
+class IndexUnavailable(StreamDedupError):  # noqa: N818 -- as above
+    """The index cannot be reached, or refuses for now.
+
+    Whether the call had its effect is not known; making it again is safe, as every method of the
+    port says what that does.
+    """
+
+
+class IndexFull(IndexUnavailable):
+    """The index's memory is full: it takes nothing until clusters expire or it is given more."""
+
+
+class IndexReset(StreamDedupError):  # noqa: N818 -- as above
+    """The index came back without its data, or its namespace was deleted.
+
+    It is ready again, empty: forget what was learnt from it, claim the partitions again and go on.
+    """
+
+
+class IndexRefused(StreamDedupError):  # noqa: N818 -- as above
+    """The index will not serve as it is set up: credentials, permissions, version or address."""
+
+
 class RecipeMismatch(StreamDedupError):  # noqa: N818 -- as above
     """A namespace is stamped with the digest of another recipe."""
 
     def __init__(self, namespace: str, theirs: str, ours: str) -> None:
+        self.namespace = namespace
+        self.theirs = theirs
+        self.ours = ours
         super().__init__(
             f"namespace {namespace!r} holds fingerprints of recipe {theirs}, not of {ours}; "
             "use the recipe it was made with, or another namespace"

@@ -13,7 +13,8 @@ from typing import Any
 from stream_dedup.clock import ManualClock
 from stream_dedup.engine import Counts, Deduplicator
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.index.memory import Limits, MemoryIndex
+from stream_dedup.index.base import Limits
+from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.model import Decision, Summary
 
 __all__ = [

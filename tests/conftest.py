@@ -1,10 +1,15 @@
-"""What all tests share: how long Hypothesis looks. HYPOTHESIS_PROFILE=thorough looks longer."""
+"""What all tests share: real services, and how long Hypothesis looks.
+
+HYPOTHESIS_PROFILE=thorough looks longer.
+"""
 
 from __future__ import annotations
 
 import os
 
 from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["tests.services.fixtures"]
 
 settings.register_profile(
     "quick",

@@ -23,7 +23,7 @@ from stream_dedup.connectors.codec import Decoder, Reading
 from stream_dedup.connectors.files import expand, is_live
 from stream_dedup.engine import Deduplicator
 from stream_dedup.errors import InputError
-from stream_dedup.index.memory import Limits
+from stream_dedup.index.base import Limits
 from stream_dedup.model import Partition
 
 MAX_FUTURE_US = 24 * 3600 * US_PER_S

@@ -22,6 +22,10 @@ One batch's way
 A caller may die between any two steps and another takes over: every method says what calling it
 again does. Methods are coroutines because a shared index is far away; the one in memory never
 suspends. Times are microseconds; `now_us` is the clock's, all others are event times.
+
+An index that others serve may be away, or come back empty. Every method then raises
+`IndexUnavailable` (nothing is known of the call: make it again) or `IndexReset` (clusters, fences
+and journals are gone: forget what was learnt, claim the partitions again, then go on).
 """
 
 from __future__ import annotations
@@ -31,6 +35,28 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from stream_dedup.model import Decision, Partition, Position, Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much an index may hold.
+
+    Attributes:
+        max_clusters: open clusters; above it the least recently seen are closed.
+        max_candidates: entries compared a query; beyond it a search is cut short, and counted.
+        max_verified: clusters held against an event; of more, the nearest, and that is counted.
+        sweep: clusters closed a call at most, beside those evicted.
+    """
+
+    max_clusters: int = 100_000
+    max_candidates: int = 10_000
+    max_verified: int = 256
+    sweep: int = 10_000
+
+    def __post_init__(self) -> None:
+        for name in ("max_clusters", "max_candidates", "max_verified", "sweep"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; give 1 or more")
 
 
 class Query(NamedTuple):
@@ -135,12 +161,16 @@ class Ownership(NamedTuple):
         journal: decisions of offsets at or below the high water that may come again.
         reset: whether the high water lay beyond the partition's end and was taken back: the
             topic was truncated or made anew.
+        cuts: offsets above the high water at which a batch has to end. An index in shards may have
+            been left with some of them further on; what those recorded is in the journal and
+            counts no second time.
     """
 
     fence: int
     high_water: int
     journal: Mapping[int, Decision]
     reset: bool = False
+    cuts: tuple[int, ...] = ()
 
 
 class IndexSize(NamedTuple):
@@ -214,7 +244,7 @@ class Index(Protocol):
 
         Raises:
             StaleFence: another worker claimed the partition; nothing was written, send nothing.
-            ProtocolError: the batch straddles the high water.
+            ProtocolError: the batch straddles the high water, or a cut.
 
         Called again with the same record: sees its offsets at or below the high water, writes
         nothing and returns an empty set.

@@ -31,33 +31,19 @@ from stream_dedup.clustering.verification import fastest_jaccard
 from stream_dedup.clustering.windows import StreamTime, Windows
 from stream_dedup.errors import ProtocolError, StaleFence
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.index.base import IndexSize, Ownership, Query, Record, Resolution, Tally
+from stream_dedup.index.base import (
+    IndexSize,
+    Limits,
+    Ownership,
+    Query,
+    Record,
+    Resolution,
+    Tally,
+)
 from stream_dedup.index.lazy_heap import LazyHeap
 from stream_dedup.model import Closing, Decision, Partition, Position, Summary
 from stream_dedup.tables.planner import MEMORY, choose
 from stream_dedup.tables.store import Found, make_tables
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much an index may hold.
-
-    Attributes:
-        max_clusters: open clusters; above it the least recently seen are closed.
-        max_candidates: entries compared a query; beyond it a search is cut short, and counted.
-        max_verified: clusters held against an event; of more, the nearest, and that is counted.
-        sweep: clusters closed a call at most, beside those evicted.
-    """
-
-    max_clusters: int = 100_000
-    max_candidates: int = 10_000
-    max_verified: int = 256
-    sweep: int = 10_000
-
-    def __post_init__(self) -> None:
-        for name in ("max_clusters", "max_candidates", "max_verified", "sweep"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; give 1 or more")
 
 
 @dataclass(slots=True, eq=False)

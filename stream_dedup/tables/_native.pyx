@@ -2,6 +2,8 @@
 # cython: freethreading_compatible=False
 """The tables in native memory; `store.ReferenceTables` says the same in Python.
 
+`NativeEntries`, below, is the other half: `entries.ReferenceEntries` says it in Python.
+
 Each table is a hash table of chains. An entry's bucket in a table is the hash of its group and of
 the bits of the table's prefix; entries of one bucket are linked in both directions, so that an
 insert or a delete is a few words a table, however long the chain. A query walks one chain a table
@@ -17,10 +19,12 @@ buckets' heads; the memory doubles as it grows, so up to twice that. At T = 4: 7
 
 import os
 
-from libc.stdint cimport uint32_t, uint64_t
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
+from stream_dedup.tables.entries import GROUP_BYTES, OWNER_BYTES, ReferenceEntries
 from stream_dedup.tables.store import Found
 
 cdef extern from *:
@@ -240,3 +244,160 @@ cdef void* resized(void* memory, size_t size) except NULL:
     if moved == NULL:
         raise MemoryError
     return moved
+
+
+# A run of bits that stays within one 64-bit word of the fingerprint and within one of the member.
+cdef struct Piece:
+    uint64_t ones
+    uint8_t source, down, target, up
+
+
+cdef struct Arrangement:
+    uint32_t pieces  # how many this table has; all tables' pieces stand in one row
+    uint32_t prefix_bits
+
+
+cdef class NativeEntries:
+    """Entries by words of 64 bits; see `entries.Entries` for the methods.
+
+    A member's bits are put together in four words: two for the prefix, two for the rest, both from
+    the highest bit on. Their first bytes, the highest first, are then the member's.
+    """
+
+    cdef Piece* pieces
+    cdef Arrangement* arrangements
+    cdef uint32_t tables, slice_bits, prefix_room, rest_room
+    cdef readonly int prefix_bytes, member_bytes
+    cdef object reference
+
+    def __cinit__(self, layout, slices):
+        cdef list runs = []
+        self.reference = ReferenceEntries(layout, slices)
+        self.prefix_bytes = self.reference.prefix_bytes
+        self.member_bytes = self.reference.member_bytes
+        self.prefix_room = self.prefix_bytes - GROUP_BYTES
+        self.rest_room = self.member_bytes - self.prefix_bytes - OWNER_BYTES
+        self.slice_bits = slices.bit_length() - 1
+        self.tables = layout.tables
+        self.arrangements = <Arrangement*>calloc(layout.tables, sizeof(Arrangement))
+        if self.arrangements == NULL:
+            raise MemoryError
+        for table, order in enumerate(layout.orders):
+            before = len(runs)
+            chosen = layout.blocks - layout.k
+            for first_word, blocks in ((0, order[:chosen]), (2, order[chosen:])):
+                runs += runs_of([layout.bounds[block] for block in blocks], first_word)
+            self.arrangements[table].pieces = len(runs) - before
+            self.arrangements[table].prefix_bits = layout.prefix_bits[table]
+        self.pieces = <Piece*>calloc(len(runs), sizeof(Piece))
+        if self.pieces == NULL:
+            raise MemoryError
+        for number, (bits, source, down, target, up) in enumerate(runs):
+            self.pieces[<size_t>number] = Piece((1 << bits) - 1, source, down, target, up)
+
+    def __dealloc__(self):
+        free(self.pieces)
+        free(self.arrangements)
+
+    def arrange(self, fingerprint, uint32_t group, uint64_t owner, bytes key_prefix not None):
+        """Where a fingerprint is stored, and as what."""
+        cdef uint64_t words[2]
+        cdef uint64_t member[4]
+        cdef uint64_t spread = group * <uint64_t>0x9E3779B97F4A7C15
+        cdef uint32_t table, number
+        cdef const Piece* piece = self.pieces
+        cdef const char* key_start = PyBytes_AS_STRING(key_prefix)
+        cdef Py_ssize_t key_size = PyBytes_GET_SIZE(key_prefix)
+        cdef char ending[24]
+        cdef char* digits
+        cdef char* to
+        cdef bytes key, members
+        cdef list keys = []
+        words[0] = fingerprint & 0xFFFFFFFFFFFFFFFF
+        words[1] = fingerprint >> 64 & 0xFFFFFFFFFFFFFFFF
+        members = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>self.tables * self.member_bytes)
+        to = PyBytes_AS_STRING(members)
+        for table in range(self.tables):
+            memset(member, 0, sizeof(member))
+            for number in range(self.arrangements[table].pieces):
+                member[piece.target] |= (words[piece.source] >> piece.down & piece.ones) << piece.up
+                piece += 1
+            to = put(to, <uint64_t>group << 32, 4)
+            to = put(to, member[0], min(self.prefix_room, 8))
+            if self.prefix_room > 8:
+                to = put(to, member[1], self.prefix_room - 8)
+            to = put(to, member[2], min(self.rest_room, 8))
+            if self.rest_room > 8:
+                to = put(to, member[3], self.rest_room - 8)
+            to = put(to, owner, 8)
+
+            digits = put_decimal(
+                ending + sizeof(ending),
+                slice_of(
+                    folded(member[0], member[1], self.arrangements[table].prefix_bits) ^ spread,
+                    self.slice_bits,
+                ),
+            )
+            digits -= 1
+            digits[0] = b":"
+            digits = put_decimal(digits, table)
+            key = PyBytes_FromStringAndSize(NULL, key_size + (ending + sizeof(ending) - digits))
+            memcpy(PyBytes_AS_STRING(key), key_start, key_size)
+            memcpy(PyBytes_AS_STRING(key) + key_size, digits, ending + sizeof(ending) - digits)
+            keys.append(key)
+        return keys, members
+
+    def fingerprint(self, member, table):
+        """The fingerprint that is stored in a table as this member."""
+        return self.reference.fingerprint(member, table)
+
+
+def runs_of(bounds, first_word):
+    """(bits, source, down, target, up) of each piece of these blocks, laid from the top on."""
+    runs = []
+    laid = 0
+    for shift, bits in bounds:
+        while bits:
+            top = shift + bits  # the piece's bits end below
+            step = min(bits, (top - 1) % 64 + 1, 64 - laid % 64)
+            source, down = divmod(top - step, 64)
+            runs.append((step, source, down, first_word + laid // 64, 64 - laid % 64 - step))
+            laid += step
+            bits -= step
+    return runs
+
+
+cdef inline char* put(char* to, uint64_t word, uint32_t count) noexcept nogil:
+    """The word's first bytes, the highest first; returns where they end."""
+    cdef uint32_t at
+    for at in range(count):
+        to[at] = <char>(word >> (56 - 8 * at))
+    return to + count
+
+
+cdef inline char* put_decimal(char* end, uint32_t number) noexcept nogil:
+    """The number's digits, up to `end`; returns where they begin."""
+    while True:
+        end -= 1
+        end[0] = <char>(48 + number % 10)
+        number //= 10
+        if number == 0:
+            return end
+
+
+cdef inline uint64_t folded(uint64_t high, uint64_t low, uint32_t bits) noexcept nogil:
+    """Of the number that stands in the first `bits` of the words, its halves' exclusive or."""
+    cdef uint32_t down = 128 - bits
+    if down == 0:
+        return high ^ low
+    if down < 64:
+        return (high >> down) ^ (high << (64 - down) | low >> down)
+    return high >> (down - 64)
+
+
+cdef inline uint32_t slice_of(uint64_t x, uint32_t slice_bits) noexcept nogil:
+    if slice_bits == 0:
+        return 0
+    x = (x ^ (x >> 33)) * <uint64_t>0xFF51AFD7ED558CCD
+    x = (x ^ (x >> 33)) * <uint64_t>0xC4CEB9FE1A85EC53
+    return (x ^ (x >> 33)) >> (64 - slice_bits)

@@ -13,9 +13,10 @@ from tests.contract.driver import ADAPTERS, Driver, Setup
 def start(request: pytest.FixtureRequest) -> Iterator[Callable[..., Driver]]:
     """Makes an index under test: its arguments are those of `Setup`."""
     drivers: list[Driver] = []
+    opens = ADAPTERS[request.param].bind(request)
 
     def made(**settings: object) -> Driver:
-        drivers.append(Driver(ADAPTERS[request.param], Setup(**settings)))  # type: ignore[arg-type]
+        drivers.append(Driver(opens, Setup(**settings)))  # type: ignore[arg-type]
         return drivers[-1]
 
     yield made

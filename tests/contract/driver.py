@@ -9,12 +9,26 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
+import pytest
+
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.features.recipe import Match, Recipe
-from stream_dedup.index.base import Index, IndexSize, Ownership, Query, Record, Resolution, Tally
-from stream_dedup.index.memory import Limits, MemoryIndex
+from stream_dedup.index.base import (
+    Index,
+    IndexSize,
+    Limits,
+    Ownership,
+    Query,
+    Record,
+    Resolution,
+    Tally,
+)
+from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.index.redis.server import Server
+from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Decision, Partition, Position, Summary
+from tests.services.redis import RedisCluster, RedisServer
 
 T = TypeVar("T")
 
@@ -42,7 +56,8 @@ class Setup:
     limits: Limits = field(default_factory=Limits)
 
 
-Adapter = Callable[[Setup], AbstractAsyncContextManager[Index]]
+Opens = Callable[[Setup], AbstractAsyncContextManager[Index]]
+"""Makes an empty index."""
 
 
 @asynccontextmanager
@@ -52,7 +67,50 @@ async def memory(setup: Setup) -> AsyncIterator[Index]:
     )
 
 
-ADAPTERS: dict[str, Adapter] = {"memory": memory}
+@asynccontextmanager
+async def redis(
+    setup: Setup, service: RedisServer | RedisCluster, shards: int = 1
+) -> AsyncIterator[Index]:
+    for node in service.masters() if isinstance(service, RedisCluster) else [service]:
+        node.command("FLUSHALL")
+    server = Server(service.url)
+    try:
+        yield await RedisIndex.open(
+            server,
+            setup.recipe,
+            windows=setup.windows,
+            summaries=setup.summaries,
+            limits=setup.limits,
+            shards=shards,
+        )
+    finally:
+        await server.aclose()
+
+
+class Adapter(NamedTuple):
+    """An adapter of the port.
+
+    Attributes:
+        opens: makes an empty index, given a setup and the service if it needs one.
+        service: the fixture that gives it.
+    """
+
+    opens: Callable[..., AbstractAsyncContextManager[Index]]
+    service: str | None = None
+
+    def bind(self, request: pytest.FixtureRequest) -> Opens:
+        """With its service started."""
+        if self.service is None:
+            return self.opens
+        service = request.getfixturevalue(self.service)
+        return lambda setup: self.opens(setup, service)
+
+
+ADAPTERS = {
+    "memory": Adapter(memory),
+    "redis": Adapter(redis, "redis_server"),
+    "redis-cluster": Adapter(redis, "redis_cluster"),
+}
 """Every adapter of the port passes this suite: add it here."""
 
 
@@ -105,9 +163,9 @@ class Driver:
         now_us: the clock that is handed to every call.
     """
 
-    def __init__(self, adapter: Adapter, setup: Setup) -> None:
+    def __init__(self, opens: Opens, setup: Setup) -> None:
         self._runner = asyncio.Runner()
-        self._context = adapter(setup)
+        self._context = opens(setup)
         self.index = self._run(self._context.__aenter__())
         self.now_us = START_US
         self.fences: dict[Partition, int] = {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pytest
 from hypothesis import settings
@@ -19,10 +20,9 @@ from stream_dedup.clustering.verification import reference_jaccard
 from stream_dedup.clustering.windows import StreamTime, Windows
 from stream_dedup.errors import StaleFence
 from stream_dedup.features.recipe import Match, Recipe
-from stream_dedup.index.base import Query, Record, Resolution, Tally
-from stream_dedup.index.memory import Limits
+from stream_dedup.index.base import Limits, Query, Record, Resolution, Tally
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Summary
-from tests.contract.driver import ADAPTERS, START_US, Driver, S, Setup
+from tests.contract.driver import ADAPTERS, START_US, Driver, Opens, S, Setup
 
 RECIPE = Recipe(match=Match(k=3, jaccard=0.5, aliases=2))
 WINDOWS = Windows(idle_us=100 * S, max_age_us=300 * S, quiet_after_us=60 * S)
@@ -254,11 +254,11 @@ readers = st.integers(0, 1)
 class Histories(RuleBasedStateMachine):
     """An index and the model, side by side."""
 
-    adapter = ADAPTERS["memory"]
+    bound: ClassVar[list[Opens]]
 
     def __init__(self) -> None:
         super().__init__()
-        self.index = Driver(type(self).adapter, SETUP)
+        self.index = Driver(self.bound[0], SETUP)
         self.model = Model()
         self.readers = [Reader(partition) for partition in PARTITIONS]
         for reader in self.readers:
@@ -423,11 +423,11 @@ class Histories(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_random_histories_agree_with_the_model(name: str) -> None:
+def test_random_histories_agree_with_the_model(name: str, request: pytest.FixtureRequest) -> None:
     from hypothesis.stateful import run_state_machine_as_test  # noqa: PLC0415 -- for this test
 
     class Chosen(Histories):
-        adapter = ADAPTERS[name]
+        bound: ClassVar = [ADAPTERS[name].bind(request)]
 
     run_state_machine_as_test(
         Chosen, settings=settings(max_examples=60, stateful_step_count=60, deadline=None)

@@ -18,8 +18,8 @@ from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.engine import Deduplicator, Engine, run
 from stream_dedup.errors import ProtocolError, RecipeError, StaleFence
 from stream_dedup.features.recipe import load_recipe
-from stream_dedup.index.base import Query, Record, Resolution
-from stream_dedup.index.memory import Limits, MemoryIndex
+from stream_dedup.index.base import Limits, Query, Record, Resolution
+from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.near_cache import NearCache
 from stream_dedup.model import Batch, Closing, Decision, Kind, Partition, Summary
 from stream_dedup.testing import assert_counts_add_up, clusters_of, decisions_of

@@ -1,0 +1,1 @@
+"""The index over Redis: one truth for many workers; see `store.RedisIndex`."""

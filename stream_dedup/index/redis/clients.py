@@ -1,0 +1,127 @@
+"""The driver's clients, one a way to deploy Redis; they connect when they are used."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from typing import Any
+
+import hiredis
+import redis.asyncio as driver
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import (
+    Sentinel,
+    SentinelConnectionPool,
+    SentinelManagedConnection,
+    SentinelManagedSSLConnection,
+)
+from redis.backoff import NoBackoff
+from redis.maint_notifications import MaintNotificationsConfig
+
+from stream_dedup.index.redis.address import Address
+
+Client = driver.Redis | driver.RedisCluster
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How a ``rediss://`` server is trusted, and how it trusts us.
+
+    Attributes:
+        ca_file: certificates of authorities, PEM; the system's without.
+        cert_file: the client's certificate, where the server asks for one.
+        key_file: its key.
+        check_hostname: whether the certificate has to name the host.
+    """
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    check_hostname: bool = True
+
+
+class _Packs:
+    """Packs commands natively: the driver's way in Python costs more than the server's work."""
+
+    def pack_command(self, *args: Any) -> list[bytes]:  # noqa: ANN401 -- as the driver's
+        first = str(args[0]).split()  # the driver writes some as "SCRIPT LOAD"
+        return [hiredis.pack_command((*first, *args[1:]))]
+
+
+class _Plain(_Packs, Connection): ...
+
+
+class _Secure(_Packs, SSLConnection): ...
+
+
+class _Unix(_Packs, UnixDomainSocketConnection): ...
+
+
+class _ManagedPlain(_Packs, SentinelManagedConnection): ...
+
+
+class _ManagedSecure(_Packs, SentinelManagedSSLConnection): ...
+
+
+def _options(address: Address, timeout_s: float, tls: Tls) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "username": address.username,
+        "password": address.password,
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": timeout_s,
+        "protocol": 3,
+        "retry": Retry(NoBackoff(), 0),
+        "client_name": "stream-dedup",
+    }
+    if address.secure:
+        options |= {
+            "ssl_ca_certs": tls.ca_file,
+            "ssl_certfile": tls.cert_file,
+            "ssl_keyfile": tls.key_file,
+            "ssl_check_hostname": tls.check_hostname,
+            "ssl_min_version": ssl.TLSVersion.TLSv1_2,
+        }
+    return options
+
+
+def make_client(address: Address, timeout_s: float, tls: Tls) -> Client:
+    """The driver's client for an address; it connects when it is used."""
+    options = _options(address, timeout_s, tls)
+    quiet = MaintNotificationsConfig(enabled=False)
+    if address.kind == "cluster":
+        client = driver.RedisCluster(
+            startup_nodes=[ClusterNode(host, port) for host, port in address.hosts],
+            ssl=address.secure,
+            maint_notifications_config=quiet,
+            **options,
+        )
+        packing = _Secure if address.secure else _Plain
+        client.connection_kwargs["connection_class"] = packing
+        client.nodes_manager.connection_kwargs["connection_class"] = packing
+        for node in client.nodes_manager.startup_nodes.values():
+            node.connection_class = packing
+        return client
+    options["maint_notifications_config"] = quiet
+    if address.kind == "sentinel":
+        sentinels = Sentinel(  # type: ignore[no-untyped-call]
+            address.hosts,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=min(1.0, timeout_s),
+            retry=Retry(NoBackoff(), 0),
+        )
+        pool = SentinelConnectionPool(  # type: ignore[no-untyped-call]
+            address.path,
+            sentinels,
+            connection_class=_ManagedSecure if address.secure else _ManagedPlain,
+            **options,
+        )
+        return driver.Redis.from_pool(pool)
+    if address.kind == "unix":
+        options |= {"path": address.path, "connection_class": _Unix}
+    else:
+        ((host, port),) = address.hosts or [("127.0.0.1", 6379)]
+        packing = _Secure if address.secure else _Plain
+        options |= {"host": host, "port": port, "connection_class": packing}
+    return driver.Redis.from_pool(driver.ConnectionPool(db=address.database, **options))

@@ -1,0 +1,86 @@
+#!lua
+-- Count a batch of one partition, write its journal and raise its high water: all or nothing.
+-- KEYS  meta, expiry, recency, due, garbage, gone, heads, partition, journal; then a cluster a tally
+-- ARGV  incarnation, settings (see _shard.lua), partition's name, batch (doubles: fence, first and
+--       last offset, committed offset, latest event time, samples a cluster, clusters to sweep,
+--       pieces of garbage to return), journal of the batch ('' for none); then for each tally
+--       its numbers (count, earliest, latest time: doubles; samples: a short), its cluster's id,
+--       representative ('' if not known), samples
+-- Returns {1, high water before, whether more is to be swept, garbage …} when written;
+--       {0, cluster id …} naming the clusters that are closed, and nothing was written.
+-- Cost  three commands a tally, ten a call, ten a cluster swept.
+local reply = lost()
+if reply then return reply end
+
+local keys = {expiry = KEYS[2], recency = KEYS[3], due = KEYS[4], garbage = KEYS[5], gone = KEYS[6]}
+local heads, partition, journal = KEYS[7], KEYS[8], KEYS[9]
+local fence, first, last, committed, time_us, max_samples, steps, pieces = unpack_('<dddddddd', ARGV[4])
+
+local owned = call('HMGET', partition, 'fence', 'high_water')
+if tonumber(owned[1] or 0) ~= fence or not owned[1] then
+  return redis.error_reply('SDFENCE ' .. (owned[1] or 0))
+end
+local high_water = tonumber(owned[2])
+if last <= high_water then return {1, owned[2], 0} end
+if first <= high_water then return redis.error_reply('SDSTRADDLE ' .. owned[2]) end
+
+local closed, tallies = {0}, {}
+local arg = 6
+for i = 10, #KEYS do
+  local count, earliest, latest, samples = unpack_('<dddH', ARGV[arg])
+  local stored = call('HGET', KEYS[i], 'n')
+  local c = stored and numbers(stored)
+  if c and c[CLOSING] == OPEN then
+    c.id, c.key = ARGV[arg + 1], KEYS[i]
+    tallies[#tallies + 1] = {c, count, earliest, latest, arg + 2, samples}
+  else
+    closed[#closed + 1] = ARGV[arg + 1]
+  end
+  arg = arg + 3 + samples
+end
+if #closed > 1 then return closed end
+
+for i = 1, #tallies do
+  local c, count, earliest, latest, at, samples = unpack(tallies[i])
+  local values = {}
+  c[COUNT] = c[COUNT] + count
+  if earliest < c[FIRST] then c[FIRST] = earliest end
+  if latest > c[LATEST] then c[LATEST] = latest end
+  if latest > c[LAST] then c[LAST] = latest end
+  if ARGV[at] ~= '' then call('HSETNX', c.key, 'r', ARGV[at]) end
+  for s = 1, math.min(samples, max_samples - c[SAMPLES]) do
+    c[SAMPLES] = c[SAMPLES] + 1
+    values[#values + 1] = c[SAMPLES]
+    values[#values + 1] = ARGV[at + s]
+  end
+  -- The first event leaves by itself: a summary has news from the second on.
+  if c[DUE] == 0 and every_us >= 0 and c[COUNT] > math.max(1, c[TOLD]) then
+    c[DUE] = 1
+    call('ZADD', keys.due, c[TOLD_US] + every_us, c.id)
+  end
+  call('HSET', c.key, 'n', packed(c), unpack(values))
+end
+
+call('HSET', partition, 'high_water', string.format('%.0f', last), 'committed', string.format('%.0f', committed))
+call('ZREMRANGEBYSCORE', journal, '-inf', '(' .. string.format('%.0f', committed))
+if ARGV[5] ~= '' then call('ZADD', journal, last, ARGV[5]) end
+
+-- The first partition after all others were released begins stream time anew.
+local head = call('HGET', heads, ARGV[3])
+if head then
+  time_us = math.max(time_us, (unpack_('<dd', head)))
+elseif call('HLEN', heads) == 0 then
+  call('HDEL', META, 'stream')
+end
+call('HSET', heads, ARGV[3], pack_('<dd', time_us, now_us))
+
+local more = sweep(keys, advance(heads), steps)
+write_counters()
+for _, key in pairs(keys) do keep(key) end
+for i = 7, 9 do keep(KEYS[i]) end
+keep(META)
+local answer = garbage(keys.garbage, pieces)
+table.insert(answer, 1, more and 1 or 0)
+table.insert(answer, 1, owned[2])
+table.insert(answer, 1, 1)
+return answer

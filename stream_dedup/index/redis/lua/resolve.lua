@@ -1,0 +1,349 @@
+#!lua
+-- Find or open a cluster for each query, in order, each seeing those before it.
+-- KEYS  meta, expiry, recency, due, garbage; then for each query its own cluster, its slice of exact
+--       hashes, and its slice of every table (none when it is not to be matched by fingerprint)
+-- ARGV  incarnation, settings (see _shard.lua), rules; then for each query
+--       its times (first, last: microseconds), its own id, group hash(4) ‖ exact hash(8),
+--       fingerprint, sketch, group, position, its members of all tables one after the other
+-- Returns what was decided, 26 bytes a query: id(8), opened, last (doubles), distance, new (bytes).
+--       Fewer than were asked when the budget of work was spent: ask again for the rest.
+-- Cost  a query known by its exact hash 4 commands, else one a table and one a near cluster; one
+--       that opens a cluster 8 and two a table.
+local reply = lost()
+if reply then return reply end
+
+local k, jaccard, max_names, max_candidates, max_verified, prefix_bytes, member_bytes, tables,
+  budget = unpack_('<ddddddddd', ARGV[3])
+local expiry, recency, due, garbage_key = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local verifies = jaccard > 0
+local AFTER = string.rep('\255', 32)
+local BITS = {[0] = 0,
+  1,1,2,1,2,2,3,1,2,2,3,2,3,3,4,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,1,
+  2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,1,
+  2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,2,
+  3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,1,
+  2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,2,
+  3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,2,
+  3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,3,
+  4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,4,5,5,6,5,6,6,7,5,6,6,7,6,7,7,8}
+
+-- Bits set in what bit.bxor returned (a signed number).
+local function bits(x)
+  local a = x % 256
+  x = (x - a) / 256
+  local b = x % 256
+  x = (x - b) / 256
+  local c = x % 256
+  return BITS[a] + BITS[b] + BITS[c] + BITS[(x - c) / 256 % 256]
+end
+
+-- Bytes as 32-bit words: a format for struct.
+local function words(length)
+  local left = length % 4
+  return '>' .. string.rep('I4', (length - left) / 4) .. (left > 0 and 'I' .. left or '')
+end
+
+-- How bytes of a length, from a place on, differ from one query's.
+local function distances(length, from)
+  local format = words(length)
+  local count = math.ceil(length / 4)
+  if count == 2 then
+    return function(bytes)
+      local q1, q2 = unpack_(format, bytes, from)
+      return function(other)
+        local o1, o2 = unpack_(format, other, from)
+        return bits(bit.bxor(q1, o1)) + bits(bit.bxor(q2, o2))
+      end
+    end
+  end
+  return function(bytes)
+    local q = {unpack_(format, bytes, from)}
+    return function(other)
+      local o = {unpack_(format, other, from)}
+      local distance = 0
+      for i = 1, count do distance = distance + bits(bit.bxor(q[i], o[i])) end
+      return distance
+    end
+  end
+end
+
+local rest_from = distances(member_bytes - 8 - prefix_bytes, prefix_bytes + 1)
+local full_from  -- made with the first fingerprint
+
+-- How much two sketches have in common (see clustering/verification.py).
+local SKETCH = 64
+local function similarity_to(sketch)
+  local held, size = {}, #sketch / 8
+  for i = 1, #sketch, 8 do held[sub(sketch, i, i + 7)] = true end
+  return function(other)
+    if other == sketch then return 1 end
+    local others = #other / 8
+    if size < SKETCH and others < SKETCH then
+      local shared = 0
+      for i = 1, #other, 8 do
+        if held[sub(other, i, i + 7)] then shared = shared + 1 end
+      end
+      return shared / (size + others - shared)
+    end
+    -- One of them may have been cut: the least of the union are the sample.
+    local i, j, seen, shared = 1, 1, 0, 0
+    while seen < SKETCH and (i <= #sketch or j <= #other) do
+      local order
+      if i > #sketch then order = 1
+      elseif j > #other then order = -1
+      else
+        local a, b = unpack_('>I4I4', sketch, i)
+        local c, d = unpack_('>I4I4', other, j)
+        order = a < c and -1 or a > c and 1 or b < d and -1 or b > d and 1 or 0
+      end
+      if order == 0 then shared = shared + 1 end
+      if order <= 0 then i = i + 8 end
+      if order >= 0 then j = j + 8 end
+      seen = seen + 1
+    end
+    return shared / seen
+  end
+end
+
+local function before(one, other)  -- ids, as the numbers they are
+  local a, b = unpack_('>I4I4', one)
+  local c, d = unpack_('>I4I4', other)
+  return a < c or (a == c and b < d)
+end
+
+local work = 0
+local states, dirty = {}, {}
+
+local function state(id)
+  local c = states[id]
+  if c == nil then
+    work = work + 1
+    local key = key_of(id)
+    local stored = call('HMGET', key, 'n', 'f', 'g', 's')
+    if stored[1] then
+      c = numbers(stored[1])
+      c.id, c.key, c.fingerprint, c.group, c.sketch = id, key, stored[2], stored[3], stored[4]
+    else
+      c = false
+    end
+    states[id] = c
+  end
+  return c
+end
+
+local function takes(c, q)
+  return c and c[CLOSING] == OPEN and expires_us(c) >= q.first
+end
+
+local function join(c, q)
+  if q.last > c[LAST] then
+    c[LAST] = q.last
+    dirty[c.id] = c
+  end
+  return c
+end
+
+-- The nearest of too many clusters, the oldest first.
+local function nearest(q, lists, live)
+  local least = {}
+  for t = 1, tables do
+    local from = rest_from(sub(q.members, (t - 1) * member_bytes + 1, t * member_bytes))
+    for _, entry in ipairs(lists[t] or {}) do
+      local id = sub(entry, -8)
+      local distance = from(entry)
+      if not least[id] or distance < least[id] then least[id] = distance end
+    end
+  end
+  table.sort(live, function(c, d)
+    if least[c.id] ~= least[d.id] then return least[c.id] < least[d.id] end
+    if c[OPENED] ~= d[OPENED] then return c[OPENED] < d[OPENED] end
+    return before(c.id, d.id)
+  end)
+  for i = #live, max_verified + 1, -1 do live[i] = nil end
+end
+
+local function search(q)
+  local near, lists, live = {}, {}, {}
+  local left, truncated = max_candidates, false
+  for t = 1, tables do
+    local member = sub(q.members, (t - 1) * member_bytes + 1, t * member_bytes)
+    local prefix = '[' .. sub(member, 1, prefix_bytes)
+    local found = call('ZRANGE', KEYS[q.at + 1 + t], prefix, prefix .. AFTER, 'BYLEX', 'LIMIT', 0, left + 1)
+    local count = #found
+    if count > 0 then
+      if count > left then
+        truncated, count = true, left
+        found[left + 1] = nil
+      end
+      left = left - count
+      lists[t] = found
+      local from
+      for i = 1, count do
+        local id = sub(found[i], -8)
+        if near[id] == nil then
+          from = from or rest_from(member)
+          if from(found[i]) <= k then
+            near[id] = true
+            local c = state(id)
+            if takes(c, q) and c.group == q.group then live[#live + 1] = c end
+          end
+        end
+      end
+    end
+  end
+  work = work + tables + (max_candidates - left) * 0.3
+  if #live > max_verified then
+    truncated = true
+    nearest(q, lists, live)
+  end
+  if truncated then add('truncated', 1) end
+  local best, best_similarity, best_distance
+  local from, like
+  for i = 1, #live do
+    local c = live[i]
+    from = from or full_from(q.fingerprint)
+    local distance, similarity, admitted = from(c.fingerprint), 0, nil
+    if verifies then
+      like = like or similarity_to(q.sketch)
+      similarity = like(c.sketch)
+      admitted = similarity >= jaccard
+      work = work + 0.5
+    else
+      admitted = distance <= k
+    end
+    if admitted then
+      local better = best == nil or similarity > best_similarity
+      if not better and similarity == best_similarity then
+        better = distance < best_distance
+        if not better and distance == best_distance then
+          better = c[OPENED] < best[OPENED] or (c[OPENED] == best[OPENED] and before(c.id, best.id))
+        end
+      end
+      if better then best, best_similarity, best_distance = c, similarity, distance end
+    end
+  end
+  return best, best_distance
+end
+
+local function insert(q, id)
+  for t = 1, tables do
+    local member = sub(q.members, (t - 1) * member_bytes + 1, t * member_bytes)
+    if id ~= q.id then member = sub(member, 1, -9) .. id end
+    local slice = KEYS[q.at + 1 + t]
+    call('ZADD', slice, 0, member)
+    keep(slice)
+  end
+  work = work + 2 * tables
+  add('fingerprints', 1)
+end
+
+local function name(q, id, distance)
+  call('HSET', KEYS[q.at + 1], q.field, id .. string.char(distance))
+  keep(KEYS[q.at + 1])
+end
+
+local function entry(q, searchable)
+  return sub(q.field, 5) .. q.fingerprint .. string.char(searchable and 1 or 0)
+end
+
+-- Make the query's exact hash and fingerprint lead to the cluster.
+local function add_alias(q, c, distance)
+  if c[NAMES] > max_names then return end
+  name(q, c.id, distance)
+  -- Without verification its fingerprint could lead to nothing the representative's does not.
+  local searchable = verifies and distance > 0
+  if searchable then
+    insert(q, c.id)
+    c[SEARCHABLE] = c[SEARCHABLE] + 1
+  end
+  c[NAMES] = c[NAMES] + 1
+  dirty[c.id] = c
+  call('HSET', c.key, 'a', call('HGET', c.key, 'a') .. entry(q, searchable))
+  work = work + 4
+end
+
+local opened_any = false
+local function open(q, standing)
+  local c
+  if standing and standing[CLOSING] ~= GONE then
+    c = standing
+    if c[CLOSING] == OPEN then  -- its window has passed
+      call('RPUSH', garbage_key, c.id .. call('HGET', c.key, 'a'))
+      add('fingerprints', -c[SEARCHABLE])
+    else  -- its final summary waits
+      add('waiting', -1)
+      if c[DUE] == 1 then
+        call('ZADD', due, c[TOLD_US] + every_us, c.id)
+      else
+        call('ZREM', due, c.id)
+      end
+    end
+  else
+    c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 0, 0, OPEN, 0, 0, 0}
+    c.id, c.key = q.id, KEYS[q.at]
+    if standing and standing[UNTIL] >= now_us then  -- it was delivered again late
+      c[REVISION], c[COUNT], c[UNTIL] = standing[REVISION], standing[COUNT], standing[UNTIL]
+      c[TOLD], c[BASE] = c[COUNT], c[COUNT]
+    end
+  end
+  c[OPENED], c[LAST], c[CLOSING], c[NAMES], c[SEARCHABLE] = q.first, q.last, OPEN, 1, q.near and 1 or 0
+  c.fingerprint, c.group, c.sketch = q.fingerprint, q.group, q.sketch
+  call('HSET', c.key, 'n', packed(c), 'f', q.fingerprint, 'g', q.group, 'p', q.position, 's', q.sketch,
+    'a', sub(q.field, 1, 4) .. entry(q, q.near))
+  keep(c.key)
+  states[c.id], dirty[c.id] = c, nil
+  call('ZADD', expiry, expires_us(c), c.id)
+  call('ZADD', recency, c[LAST], c.id)
+  name(q, c.id, 0)
+  if q.near then insert(q, c.id) end
+  opened_any = true
+  work = work + 8
+  return c
+end
+
+local function resolve(q)
+  local own = state(q.id)
+  if takes(own, q) and own.fingerprint == q.fingerprint then
+    return join(own, q), 0  -- it has opened it before; others may be as near
+  end
+  work = work + 1
+  local known = call('HGET', KEYS[q.at + 1], q.field)
+  if known then
+    local c = state(sub(known, 1, 8))
+    if takes(c, q) and c.group == q.group then return join(c, q), byte(known, 9) end
+  end
+  if q.near then
+    local c, distance = search(q)
+    if c then
+      add_alias(q, c, distance)
+      return join(c, q), distance
+    end
+  end
+  if takes(own, q) then
+    return join(own, q), 0  -- opened by itself, before its text changed
+  end
+  return open(q, own), 0
+end
+
+local answers = {}
+local at, arg = 6, 4
+while arg <= #ARGV and (work < budget or arg == 4) do
+  local q = {at = at, id = ARGV[arg + 1], field = ARGV[arg + 2], fingerprint = ARGV[arg + 3],
+    sketch = ARGV[arg + 4], group = ARGV[arg + 5], position = ARGV[arg + 6], members = ARGV[arg + 7]}
+  q.first, q.last = unpack_('<dd', ARGV[arg])
+  q.near = #q.members > 0
+  full_from = full_from or distances(#q.fingerprint, 1)
+  local c, distance = resolve(q)
+  answers[#answers + 1] = c.id .. pack_('<ddBB', c[OPENED], c[LAST], distance, c.id == q.id and 1 or 0)
+  at = at + 2 + (q.near and tables or 0)
+  arg = arg + 8
+end
+for _, c in pairs(dirty) do call('HSET', c.key, 'n', packed(c)) end
+if opened_any then
+  keep(expiry)
+  keep(recency)
+  keep(META)
+end
+if call('EXISTS', garbage_key) == 1 then keep(garbage_key) end
+write_counters()
+return table.concat(answers)

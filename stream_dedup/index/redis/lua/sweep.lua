@@ -1,0 +1,37 @@
+#!lua flags=allow-oom
+-- Close what has expired and what is above the cap, and hand out garbage to be purged. Runs though
+-- the server's memory is full: it is what frees it.
+-- KEYS  meta, expiry, recency, due, garbage, gone, heads
+-- ARGV  incarnation, settings (see _shard.lua), whether every cluster is to be closed (0 or 1),
+--       clusters to sweep, pieces of garbage to return
+-- Returns {1, nothing, whether more is to be swept, garbage …}, as record does.
+-- Cost  ten commands a cluster swept.
+local reply = lost()
+if reply then return reply end
+
+local keys = {expiry = KEYS[2], recency = KEYS[3], due = KEYS[4], garbage = KEYS[5], gone = KEYS[6]}
+local steps = tonumber(ARGV[4])
+local more
+if ARGV[3] == '1' then
+  local all = call('ZRANGE', keys.recency, 0, steps - 1)
+  for i = 1, #all do
+    local c = load_numbers(all[i])
+    if c and c[CLOSING] == OPEN then
+      close(keys, c, ENDED)
+    else
+      call('ZREM', keys.recency, all[i])
+    end
+  end
+  more = #all == steps
+else
+  more = sweep(keys, advance(KEYS[7]), steps)
+end
+write_counters()
+keep(META)
+keep(keys.due)
+local answer = garbage(keys.garbage, tonumber(ARGV[5]))
+if #answer > 0 then keep(keys.garbage) end
+table.insert(answer, 1, more and 1 or 0)
+table.insert(answer, 1, '')
+table.insert(answer, 1, 1)
+return answer

@@ -1,0 +1,231 @@
+"""One Redis service, however it is deployed: runs scripts and commands, and retries what may pass.
+
+Theory of operation
+-------------------
+A call fails in one of three ways::
+
+    passes by itself   connection lost, timeout, LOADING, READONLY, BUSY, OOM, CLUSTERDOWN, …
+                       → tried again after a growing, jittered delay, for `Patience.within_s`;
+                         then `IndexUnavailable`, or `IndexFull` for OOM
+    the script's word  SDRESET, SDFENCE, SDSTRADDLE → `Refusal`, for the store to understand
+    does not pass      credentials, permissions, a bug → `IndexRefused`
+
+A call whose answer was lost may have run. Making it again is safe: see the port and the scripts.
+The driver's own retries are off, so that there is one policy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import redis.asyncio as driver
+from redis import exceptions
+
+from stream_dedup.errors import IndexFull, IndexRefused, IndexUnavailable
+from stream_dedup.index.redis.address import parse
+from stream_dedup.index.redis.clients import Tls, make_client
+from stream_dedup.index.redis.scripts import Script
+
+log = logging.getLogger(__name__)
+
+Argument = bytes | str | int
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a call is waited for and tried again.
+
+    Attributes:
+        within_s: a call that fails and may pass is tried again for so long. Longer than a failover
+            takes (Sentinel's default is 30 s until a master is given up, so for it give more).
+        first_s: the longest delay before the second try; doubled from try to try.
+        most_s: no delay is longer.
+        timeout_s: an answer that takes longer counts as lost. A script takes milliseconds, but
+            may have to wait for others and for the server's fork.
+    """
+
+    within_s: float = 30.0
+    first_s: float = 0.05
+    most_s: float = 2.0
+    timeout_s: float = 5.0
+
+
+class Refusal(Exception):  # noqa: N818 -- the script's word, understood by the store
+    """A script said why it did nothing."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(f"{code} {detail}")
+        self.code = code
+        self.detail = detail
+
+
+_PASSES = (
+    "BUSY ",
+    "CLUSTERDOWN",
+    "LOADING",
+    "MASTERDOWN",
+    "MISCONF",
+    "NOREPLICAS",
+    "READONLY",
+    "TRYAGAIN",
+    "UNKILLABLE",
+)
+"""Errors of the server that pass by themselves, or with an operator's help."""
+
+_PASSING_ANSWERS = (
+    exceptions.ClusterError,
+    exceptions.OutOfMemoryError,
+    exceptions.ReadOnlyError,
+    exceptions.TryAgainError,
+)
+
+_NO_ANSWERS = (
+    exceptions.ConnectionError,
+    exceptions.RedisClusterException,
+    exceptions.TimeoutError,
+    OSError,
+)
+
+_DOES_NOT_PASS = (
+    exceptions.AuthenticationError,
+    exceptions.AuthorizationError,
+    exceptions.NoPermissionError,
+)
+
+
+def _passes(error: Exception) -> bool:
+    if isinstance(error, _DOES_NOT_PASS):
+        return False
+    if isinstance(error, exceptions.ResponseError):
+        return isinstance(error, _PASSING_ANSWERS) or str(error).startswith(_PASSES)
+    return isinstance(error, _NO_ANSWERS)
+
+
+class Server:
+    """Runs scripts and commands on a Redis service.
+
+    Args:
+        url: ``redis://``, ``rediss://`` (TLS), ``unix://``, ``redis+sentinel://h1,h2/name`` or
+            ``redis+cluster://h1,h2``, with ``user:password@`` where needed.
+        patience: how long calls are waited for.
+        tls: for the secure ones.
+
+    Attributes:
+        address: where it is, for messages; prints no secrets.
+        counts: calls by script or command; and ``retries``, ``reloads`` of scripts.
+        away: since the last answer a call has failed and is tried again.
+    """
+
+    def __init__(
+        self, url: str, *, patience: Patience | None = None, tls: Tls | None = None
+    ) -> None:
+        self.address = parse(url)
+        self.counts: Counter[str] = Counter()
+        self.away = False
+        self._patience = patience or Patience()
+        self._client = make_client(self.address, self._patience.timeout_s, tls or Tls())
+        self._jitter = random.Random()  # noqa: S311 -- spreads retries, guards nothing
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+    async def run(
+        self, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument]
+    ) -> Any:  # noqa: ANN401 -- each script says what it returns
+        """Run a script; its keys share a hash tag.
+
+        Raises:
+            Refusal: the script said why it did nothing.
+            IndexUnavailable: see `Patience`.
+            IndexRefused: it cannot be run.
+        """
+        command = ("EVALSHA", script.sha, len(keys), *keys, *arguments)
+
+        async def attempt() -> object:
+            try:
+                return await self._send(keys[0], command)
+            except exceptions.NoScriptError:
+                self.counts["reloads"] += 1
+                await self._send(keys[0], ("SCRIPT LOAD", script.text))
+                return await self._send(keys[0], command)
+
+        return await self._patiently(script.name, attempt)
+
+    async def command(self, key: bytes, *command: Argument) -> Any:  # noqa: ANN401 -- as `run`
+        """Run a command on the node that holds a key.
+
+        Raises:
+            IndexUnavailable: see `Patience`.
+            IndexRefused: it cannot be run.
+        """
+        return await self._patiently(str(command[0]).lower(), lambda: self._send(key, command))
+
+    async def _send(self, key: bytes, command: Sequence[Argument]) -> object:
+        if isinstance(self._client, driver.RedisCluster):
+            await self._client.initialize()
+            # Naming the node spares the driver from hashing every key of the command.
+            node = self._client.get_node_from_key(cast(str, key))
+            return await self._client.execute_command(*command, target_nodes=node)
+        client = cast(Any, self._client)  # its methods have no types
+        return await client.execute_command(*command)
+
+    async def _patiently(self, name: str, attempt: Callable[[], Awaitable[object]]) -> object:
+        self.counts[name] += 1
+        clock = asyncio.get_running_loop().time
+        until = clock() + self._patience.within_s
+        delay_s = self._patience.first_s
+        while True:
+            try:
+                answer = await attempt()
+            except (exceptions.RedisError, exceptions.RedisClusterException, OSError) as error:
+                if not _passes(error):
+                    raise self._final(name, error) from error
+                pause_s = self._jitter.uniform(delay_s / 2, delay_s)
+                if clock() + pause_s > until:
+                    raise self._given_up(name, error) from error
+                if not self.away:
+                    log.warning("%s: %s failed, trying again: %s", self.address, name, error)
+                self.away = True
+                self.counts["retries"] += 1
+                await self._reconnect(error)
+                await asyncio.sleep(pause_s)
+                delay_s = min(2 * delay_s, self._patience.most_s)
+            else:
+                if self.away:
+                    log.warning("%s: answers again", self.address)
+                    self.away = False
+                return answer
+
+    async def _reconnect(self, error: Exception) -> None:
+        """A server that became a replica keeps its connections: look for the master anew."""
+        if isinstance(error, exceptions.ReadOnlyError) and isinstance(self._client, driver.Redis):
+            await self._client.connection_pool.disconnect(inuse_connections=False)
+
+    def _given_up(self, name: str, error: Exception) -> IndexUnavailable:
+        tried = f"{self.address}: {name} failed for {self._patience.within_s:g} s"
+        if isinstance(error, exceptions.OutOfMemoryError) or str(error).startswith("OOM"):
+            return IndexFull(
+                f"{tried}: the server's memory is full ({error}); raise maxmemory, or lower "
+                "max_clusters, idle or max_age"
+            )
+        return IndexUnavailable(f"{tried}: {str(error) or type(error).__name__}")
+
+    def _final(self, name: str, error: Exception) -> Exception:
+        code, _, detail = str(error).partition(" ")
+        if code.startswith("SD"):
+            return Refusal(code, detail)
+        if isinstance(error, exceptions.NoPermissionError):
+            return IndexRefused(
+                f"{self.address}: {error}; give the user the permissions that "
+                "docs/how-to/redis-security.md lists"
+            )
+        if isinstance(error, _DOES_NOT_PASS):
+            return IndexRefused(f"{self.address}: {error}; check user and password")
+        return IndexRefused(f"{self.address}: {name}: {error}")

@@ -1,0 +1,689 @@
+"""The index over Redis: many workers share one truth. See `base.Index` for the methods.
+
+Theory of operation
+-------------------
+Every method is one script a shard, or a few of bounded work, and each script is atomic: two workers
+can never both admit near-twins. A cluster's way is that of `index.memory`; what differs is *when*
+its traces go. Closing marks the cluster and takes it off the queues; its entries in slices and
+tables, now ignored, go to a list of *garbage*, from which the caller purges them right after, in
+calls of their own. So no script's work grows with the aliases of what it closes, and a crash
+between leaves garbage that the next worker is handed.
+
+Bounded work: `resolve` is cut into calls by what a query is planned to cost, and a script that has
+spent its budget answers for fewer queries than it was asked. `record` closes a bounded number of
+clusters; the rest goes in `sweep` calls before it returns.
+
+Shards: groups are spread over them by hash, and a cluster's id ends with its shard's number. A
+partition has a fence, high water and journal in each; a record goes to all of them, each all or
+nothing, and what one already has it ignores. A crash between two shards leaves their high waters
+apart: `claim_partition` names the places (`Ownership.cuts`).
+
+Retention: every key has a TTL, renewed where something is written under it, of at least twice the
+longest time a cluster can be open. It ends what nobody uses; it is not how clusters expire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar, cast
+
+from stream_dedup.clock import US_PER_S
+from stream_dedup.clustering.linkage import cluster_id
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import Windows
+from stream_dedup.errors import IndexRefused, IndexReset, ProtocolError, RecipeMismatch, StaleFence
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.hashing import hash128
+from stream_dedup.index.base import IndexSize, Limits, Ownership, Query, Record, Resolution
+from stream_dedup.index.redis import scripts, wire
+from stream_dedup.index.redis.keys import Shard, check_namespace, source_name
+from stream_dedup.index.redis.scripts import Script
+from stream_dedup.index.redis.server import Argument, Refusal, Server
+from stream_dedup.model import Decision, Partition, Summary
+from stream_dedup.tables.entries import Entries, make_entries
+from stream_dedup.tables.permutation import Layout
+from stream_dedup.tables.planner import REDIS, choose
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+FORMAT = 1
+"""Of what is stored. Raised when an older program could not read it."""
+
+LIMITS = Limits(max_candidates=1_000, max_verified=64)
+"""Less work a query than in memory: others wait meanwhile."""
+
+MAX_SHARDS = 256
+
+SLICE_ENTRIES = 64
+"""Entries a slice at the planned capacity, on average; between this and half. Redis keeps sets of
+up to 128 short entries in a tenth of the memory that larger ones take."""
+
+CALL_WORK = 1_000
+"""Commands of a script call, about: some two milliseconds."""
+
+SWEEP_STEPS = 100
+"""Clusters looked at a sweeping call; each takes some ten commands to close."""
+
+PIECES = 200
+"""Pieces of garbage handed out a call."""
+
+CLAIMS = 100
+"""Summaries a call; each may hold several values of some kilobytes."""
+
+LEAST_TTL_US = 7 * 24 * 3600 * US_PER_S
+
+_HASH_FACTOR = 0x9E3779B97F4A7C15
+_ALL_64 = (1 << 64) - 1
+
+
+class Stamp(NamedTuple):
+    """How a namespace is laid out; fixed when it is made.
+
+    Attributes:
+        format: `FORMAT` of who made it.
+        width: bits of a fingerprint.
+        k: the largest distance found with certainty.
+        blocks: m.
+        slices: of each table.
+        exact_slices: of the exact hashes.
+        shards: how many.
+    """
+
+    format: int
+    width: int
+    k: int
+    blocks: int
+    slices: int
+    exact_slices: int
+    shards: int
+
+    @property
+    def layout(self) -> Layout:
+        """Blocks and tables."""
+        return Layout(self.width, self.k, self.blocks)
+
+
+def plan_stamp(recipe: Recipe, max_clusters: int, shards: int) -> Stamp:
+    """How a namespace of so many clusters is best laid out."""
+    each = -(-max_clusters // shards)
+    plan = choose(recipe.fingerprint.width, recipe.match.k, each, REDIS)
+    slices = 1 << max(0, (each - 1) // SLICE_ENTRIES).bit_length()
+    return Stamp(
+        FORMAT,
+        recipe.fingerprint.width,
+        recipe.match.k,
+        plan.layout.blocks,
+        min(slices, 1 << 24),
+        min(slices, 1 << 24),
+        shards,
+    )
+
+
+class RedisIndex:
+    """The index over Redis.
+
+    Make it with `open`, and `aclose` it. Safe to share by tasks of one event loop; a partition's
+    calls are to be made one after the other.
+
+    Attributes:
+        server: the service; its counts tell of calls and retries.
+        resets: how often the namespace was found lost.
+        rollbacks: how often a partition's high water had gone back: the server lost its last
+            writes, as a failover may; what was counted by them is not counted again.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        recipe: Recipe,
+        stamp: Stamp,
+        incarnations: list[bytes],
+        *,
+        namespace: str,
+        windows: Windows,
+        summaries: Summaries,
+        limits: Limits,
+    ) -> None:
+        self.server = server
+        self.recipe = recipe
+        self.namespace = namespace
+        self.stamp = stamp
+        self.resets = self.rollbacks = 0
+        self._windows = windows
+        self._summaries = summaries
+        self._limits = limits
+        self._incarnations = incarnations
+        self._shards = [Shard(namespace, number) for number in range(stamp.shards)]
+        self._entries: Entries = make_entries(stamp.layout, stamp.slices)
+        self._exact_shift = 64 - (stamp.exact_slices.bit_length() - 1)
+        self._ttl_ms = _ttl_ms(windows, summaries)
+        self._groups: dict[str, tuple[int, bytes, bytes, int]] = {}
+        self._high_water: dict[tuple[int, Partition], int] = {}
+        tables = stamp.layout.tables
+        self._query_chunk = max(1, CALL_WORK // (3 * tables + 20))
+        self._purge_chunk = max(1, CALL_WORK // (tables + 4))
+        match = recipe.match
+        self._rules = wire.RULES.pack(
+            match.k,
+            match.jaccard,
+            match.aliases,
+            limits.max_candidates,
+            limits.max_verified,
+            self._entries.prefix_bytes,
+            self._entries.member_bytes,
+            tables,
+            CALL_WORK,
+        )
+
+    @classmethod
+    async def open(
+        cls,
+        server: Server,
+        recipe: Recipe,
+        *,
+        namespace: str = "",
+        windows: Windows | None = None,
+        summaries: Summaries | None = None,
+        limits: Limits = LIMITS,
+        shards: int = 1,
+    ) -> RedisIndex:
+        """Open a namespace, or make it.
+
+        Args:
+            server: where it lives; stays the caller's to close.
+            recipe: what counts as near.
+            namespace: its name; the recipe's without.
+            windows: when clusters close.
+            summaries: how often clusters are told of.
+            limits: how much the namespace holds; its tables are laid out for `max_clusters`
+                when it is made, whatever is given later.
+            shards: over how many slots of a cluster groups are spread; fixed when it is made.
+
+        Raises:
+            RecipeMismatch: it was made with another recipe.
+            IndexRefused: it was made by another version or with other shards, or the server will
+                not serve.
+            IndexUnavailable: the server cannot be reached.
+            ValueError: the namespace or the shards are none.
+        """
+        if not 1 <= shards <= MAX_SHARDS:
+            raise ValueError(f"shards is {shards}; give 1 to {MAX_SHARDS}")
+        namespace = check_namespace(namespace or recipe.name)
+        windows, summaries = windows or Windows(), summaries or Summaries()
+        planned = plan_stamp(recipe, limits.max_clusters, shards)
+        incarnation, stamp = await _stamp(server, namespace, 0, recipe, planned, windows, summaries)
+        if stamp.shards != shards:
+            raise IndexRefused(
+                f"namespace {namespace!r} was made with {stamp.shards} shard(s), not {shards}; "
+                "give that number, or another namespace"
+            )
+        incarnations = [incarnation]
+        for number in range(1, shards):
+            incarnation, _ = await _stamp(
+                server, namespace, number, recipe, stamp, windows, summaries
+            )
+            incarnations.append(incarnation)
+        return cls(
+            server,
+            recipe,
+            stamp,
+            incarnations,
+            namespace=namespace,
+            windows=windows,
+            summaries=summaries,
+            limits=limits,
+        )
+
+    # ------------------------------------------------------------ partitions
+
+    async def claim_partition(
+        self, partition: Partition, end_offset: int | None, now_us: int
+    ) -> Ownership:
+        del now_us
+        end = b"" if end_offset is None else b"%d" % end_offset
+        least = 0
+        while True:
+            first, *others = self._shards
+            answers = [await self._claim_partition(first, partition, b"", least, end)]
+            fence = int(answers[0][0])
+            answers += [
+                await self._claim_partition(shard, partition, b"%d" % fence, 0, end)
+                for shard in others
+            ]
+            least = max(int(answer[0]) for answer in answers)
+            if least == fence:
+                break  # else a shard knows of a later claim, or the first has lost its data
+        marks = [int(answer[1]) for answer in answers]
+        for shard, mark in zip(self._shards, marks, strict=True):
+            self._high_water[shard.number, partition] = mark
+        journal: dict[int, Decision] = {}
+        for answer in answers:
+            committed = int(answer[2])
+            for packed in answer[4:]:
+                decisions = wire.unpack_journal(packed).items()
+                journal.update(item for item in decisions if item[0] >= committed)
+        return Ownership(
+            fence,
+            min(marks),
+            journal,
+            any(answer[3] for answer in answers),
+            tuple(sorted({mark for mark in marks if mark > min(marks)})),
+        )
+
+    async def _claim_partition(
+        self, shard: Shard, partition: Partition, fence: bytes, least: int, end: bytes
+    ) -> list[Any]:
+        keys = [shard.meta, shard.partition(partition), shard.journal(partition)]
+        arguments: list[Argument] = [self._ttl_ms, fence, least, end]
+        answer: list[Any] = await self._run(shard, scripts.CLAIM_PARTITION, keys, arguments)
+        return answer
+
+    async def release_partition(self, partition: Partition) -> None:
+        settings = self._settings(0)
+        for shard in self._shards:
+            keys = [shard.meta, shard.heads]
+            arguments = [settings, _partition_name(partition)]
+            await self._run(shard, scripts.RELEASE_PARTITION, keys, arguments)
+
+    # ------------------------------------------------------------ deciding
+
+    async def resolve(self, queries: Sequence[Query], now_us: int) -> list[Resolution]:
+        settings = self._settings(now_us)
+        if len(self._shards) == 1:
+            return await self._resolve(self._shards[0], queries, settings)
+        places: dict[int, list[int]] = {}
+        for place, query in enumerate(queries):
+            places.setdefault(self._group(query.group)[3], []).append(place)
+        answers = await _all(
+            self._resolve(self._shards[number], [queries[place] for place in chosen], settings)
+            for number, chosen in places.items()
+        )
+        out: dict[int, Resolution] = {}
+        for chosen, answered in zip(places.values(), answers, strict=True):
+            out.update(zip(chosen, answered, strict=True))
+        return [out[place] for place in range(len(queries))]
+
+    async def _resolve(
+        self, shard: Shard, queries: Sequence[Query], settings: bytes
+    ) -> list[Resolution]:
+        answers: list[Resolution] = []
+        while len(answers) < len(queries):
+            keys = [shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage]
+            arguments: list[Argument] = [settings, self._rules]
+            for query in queries[len(answers) : len(answers) + self._query_chunk]:
+                self._pack(shard, query, keys, arguments)
+            packed = await self._run(shard, scripts.RESOLVE, keys, arguments)
+            answers.extend(wire.unpack_resolutions(packed))
+        return answers
+
+    def _pack(
+        self, shard: Shard, query: Query, keys: list[bytes], arguments: list[Argument]
+    ) -> None:
+        """Append a query's keys and arguments."""
+        number, group_hash, group, _ = self._group(query.group)
+        identity = self._identity(shard, query)
+        packed_id = wire.pack_id(identity)
+        keys.append(shard.cluster(packed_id))
+        keys.append(shard.exact(self._exact_slice(query.exact, number)))
+        members = b""
+        if query.near:
+            slices, members = self._entries.arrange(
+                query.fingerprint, number, identity, shard.table_prefix
+            )
+            keys.extend(slices)
+        arguments += (
+            wire.TIMES.pack(wire.clamp_us(query.first_us), wire.clamp_us(query.last_us)),
+            packed_id,
+            group_hash + query.exact.to_bytes(8, "big"),
+            query.fingerprint.to_bytes(self.stamp.width // 8, "big"),
+            wire.swap_sketch(query.sketch),
+            group,
+            wire.pack_position(query.position),
+            members,
+        )
+
+    def _identity(self, shard: Shard, query: Query) -> int:
+        identity = cluster_id(self.namespace, query.position)
+        return identity if len(self._shards) == 1 else identity & ~0xFF | shard.number
+
+    def _exact_slice(self, exact: int, group: int) -> int:
+        return (exact ^ group * _HASH_FACTOR & _ALL_64) >> self._exact_shift
+
+    def _group(self, group: str) -> tuple[int, bytes, bytes, int]:
+        """Its hash, the hash's bytes, its own bytes, its shard."""
+        known = self._groups.get(group)
+        if known is None:
+            if len(self._groups) > 10_000:
+                self._groups.clear()
+            packed = wire.pack_group(group)
+            low, high = hash128(packed)
+            number = low & 0xFFFFFFFF
+            known = (number, number.to_bytes(4, "big"), packed, high % len(self._shards))
+            self._groups[group] = known
+        return known
+
+    # ------------------------------------------------------------ counting
+
+    async def record(self, record: Record, now_us: int) -> frozenset[int]:
+        settings = self._settings(now_us)
+        if len(self._shards) == 1:
+            return await self._record(self._shards[0], record, record.decisions, settings)
+        tallies = _by(record.tallies, lambda tally: tally.cluster & 0xFF)
+        decisions = _by(record.decisions.items(), lambda item: (item[1].cluster or 0) & 0xFF)
+        closed = await _all(
+            self._record(
+                shard,
+                replace(record, tallies=tallies.get(shard.number, ())),
+                dict(decisions.get(shard.number, ())),
+                settings,
+            )
+            for shard in self._shards
+        )
+        return frozenset[int]().union(*closed)
+
+    async def _record(
+        self, shard: Shard, record: Record, decisions: Mapping[int, Decision], settings: bytes
+    ) -> frozenset[int]:
+        partition = record.partition
+        keys = [
+            shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage, shard.gone,
+            shard.heads, shard.partition(partition), shard.journal(partition),
+        ]  # fmt: skip
+        batch = wire.BATCH.pack(
+            record.fence,
+            record.first_offset,
+            record.last_offset,
+            record.committed,
+            wire.clamp_us(record.last_us),
+            self._summaries.samples,
+            min(SWEEP_STEPS, self._limits.sweep),
+            PIECES,
+        )
+        kept = {offset: d for offset, d in decisions.items() if offset >= record.committed}
+        journal = wire.pack_journal(kept)
+        arguments: list[Argument] = [settings, _partition_name(partition), batch, journal]
+        for tally in record.tallies:
+            keys.append(shard.cluster(wire.pack_id(tally.cluster)))
+            arguments += wire.pack_tally(
+                tally, self._summaries.samples, self._summaries.max_value_bytes
+            )
+        try:
+            answer = await self._run(shard, scripts.RECORD, keys, arguments)
+        except Refusal as refusal:
+            raise _protocol_error(record, refusal) from refusal
+        if not answer[0]:
+            return frozenset(int.from_bytes(identity, "big") for identity in answer[1:])
+        self._watch(shard, record, int(answer[1]))
+        await self._tidy(shard, settings, answer)
+        return frozenset()
+
+    def _watch(self, shard: Shard, record: Record, before: int) -> None:
+        """Notice when the server has lost what it had answered for."""
+        place = shard.number, record.partition
+        known = self._high_water.get(place)
+        if known is not None and before < known:
+            self.rollbacks += 1
+            log.warning(
+                "%s: the high water of %s had gone back from %d to %d: the server lost its last "
+                "writes, and what they counted",
+                self.server.address, record.partition, known, before,
+            )  # fmt: skip
+        self._high_water[place] = max(before, record.last_offset)
+
+    # ------------------------------------------------------------ closing
+
+    async def expire(self, now_us: int) -> None:
+        # Only `record` closes what is above the cap.
+        settings = self._settings(now_us, max_clusters=wire.LATEST_US)
+        for shard in self._shards:
+            await self._tidy(shard, settings, await self._sweep(shard, settings))
+
+    async def finish(self, now_us: int) -> None:
+        settings = self._settings(now_us)
+        for shard in self._shards:
+            answer = await self._sweep(shard, settings, everything=True)
+            await self._tidy(shard, settings, answer, everything=True)
+
+    async def _sweep(self, shard: Shard, settings: bytes, *, everything: bool = False) -> list[Any]:
+        keys = [
+            shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage, shard.gone,
+            shard.heads,
+        ]  # fmt: skip
+        arguments: list[Argument] = [settings, int(everything), SWEEP_STEPS, PIECES]
+        answer: list[Any] = await self._run(shard, scripts.SWEEP, keys, arguments)
+        return answer
+
+    async def _tidy(
+        self, shard: Shard, settings: bytes, answer: list[Any], *, everything: bool = False
+    ) -> None:
+        """Go on sweeping where a call left more to do, and purge the garbage handed out."""
+        swept = SWEEP_STEPS
+        while True:
+            more, pieces = answer[2], answer[3:]
+            await self._purge(shard, pieces)
+            if not (more or len(pieces) == PIECES):
+                return
+            if not everything and swept >= self._limits.sweep:
+                return  # the next call goes on
+            answer = await self._sweep(shard, settings, everything=everything)
+            swept += SWEEP_STEPS
+
+    async def _purge(self, shard: Shard, pieces: Sequence[bytes]) -> None:
+        keys = [shard.meta, shard.garbage]
+        arguments: list[Argument] = [self._entries.member_bytes]
+        room = self._purge_chunk
+        for piece in pieces:
+            group, entries = wire.unpack_entries(piece[8:], self.stamp.width)
+            owner = int.from_bytes(piece[:8], "big")
+            at = 0
+            while at < len(entries):
+                part = entries[at : at + room]
+                at += len(part)
+                room -= len(part)
+                keys.append(shard.cluster(piece[:8]))
+                arguments += (piece, len(part), int(at == len(entries)))
+                for entry in part:
+                    self._pack_entry(shard, entry, group, owner, keys, arguments)
+                if not room:
+                    await self._run(shard, scripts.PURGE, keys, arguments)
+                    keys, arguments = keys[:2], arguments[:1]
+                    room = self._purge_chunk
+        if len(keys) > 2:
+            await self._run(shard, scripts.PURGE, keys, arguments)
+
+    def _pack_entry(
+        self,
+        shard: Shard,
+        entry: wire.Entry,
+        group: bytes,
+        owner: int,
+        keys: list[bytes],
+        arguments: list[Argument],
+    ) -> None:
+        number = int.from_bytes(group, "big")
+        keys.append(shard.exact(self._exact_slice(int.from_bytes(entry.exact, "big"), number)))
+        members = b""
+        if entry.searchable:
+            slices, members = self._entries.arrange(
+                entry.fingerprint, number, owner, shard.table_prefix
+            )
+            keys.extend(slices)
+        arguments += (entry.raw, group + entry.exact, members)
+
+    # ------------------------------------------------------------ summaries
+
+    async def claim(self, limit: int, now_us: int) -> list[Summary]:
+        settings = self._settings(now_us)
+        claimed: list[Summary] = []
+        for shard in self._shards:
+            while len(claimed) < limit:
+                asked = min(CLAIMS, limit - len(claimed))
+                keys = [shard.meta, shard.due, shard.leases]
+                answer = await self._run(shard, scripts.CLAIM, keys, [settings, asked])
+                claimed += map(wire.unpack_summary, answer)
+                if len(answer) < asked:
+                    break
+        return claimed
+
+    async def confirm(self, summaries: Sequence[tuple[int, int]], now_us: int) -> None:
+        settings = self._settings(now_us)
+        for number, named in _by(summaries, self._shard_of).items():
+            shard = self._shards[number]
+            for start in range(0, len(named), CLAIMS):
+                keys = [shard.meta, shard.due, shard.leases, shard.gone]
+                arguments: list[Argument] = [settings]
+                for identity, revision in named[start : start + CLAIMS]:
+                    packed_id = wire.pack_id(identity)
+                    keys.append(shard.cluster(packed_id))
+                    arguments += (packed_id, revision)
+                await self._run(shard, scripts.CONFIRM, keys, arguments)
+
+    def _shard_of(self, named: tuple[int, int]) -> int:
+        return 0 if len(self._shards) == 1 else (named[0] & 0xFF) % len(self._shards)
+
+    # ------------------------------------------------------------ looking
+
+    async def representatives(self, clusters: Sequence[int]) -> list[bytes | None]:
+        return await _all(map(self._representative, clusters))
+
+    async def _representative(self, identity: int) -> bytes | None:
+        shard = self._shards[self._shard_of((identity, 0))]
+        key = shard.cluster(wire.pack_id(identity))
+        numbers, value = await self.server.command(key, "HMGET", key, "n", "r")
+        if numbers is None or wire.unpack_cluster(numbers).gone:
+            return None
+        return value or b""
+
+    async def size(self) -> IndexSize:
+        counters = ("fingerprints", "waiting", "evicted", "expired", "truncated")
+        totals = dict.fromkeys(("clusters", *counters), 0)
+        for shard in self._shards:
+            values = await self.server.command(shard.meta, "HMGET", shard.meta, *counters)
+            totals["clusters"] += await self.server.command(shard.meta, "ZCARD", shard.recency)
+            for counter, value in zip(counters, values, strict=True):
+                totals[counter] += int(value or 0)
+        bytes_each = self.stamp.layout.tables * (self._entries.member_bytes + 4)
+        return IndexSize(**totals, table_bytes=totals["fingerprints"] * bytes_each)
+
+    # ------------------------------------------------------------ calls
+
+    def _settings(self, now_us: int, max_clusters: int | None = None) -> bytes:
+        if max_clusters is None:
+            max_clusters = -(-self._limits.max_clusters // len(self._shards))
+        return wire.pack_settings(
+            now_us, self._windows, self._summaries, self._ttl_ms, max_clusters
+        )
+
+    async def _run(
+        self, shard: Shard, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument]
+    ) -> Any:  # noqa: ANN401 -- each script says what it returns
+        incarnation = self._incarnations[shard.number]
+        try:
+            return await self.server.run(script, keys, [incarnation, *arguments])
+        except Refusal as refusal:
+            if refusal.code != "SDRESET":
+                raise
+            await self._begin_anew(shard, incarnation)
+            raise IndexReset(
+                f"{self.server.address}: namespace {self.namespace!r} has lost its data: the "
+                "server came back without it, or it was deleted"
+            ) from refusal
+
+    async def _begin_anew(self, shard: Shard, lost: bytes) -> None:
+        if self._incarnations[shard.number] != lost:
+            return  # another task has seen it too
+        self._incarnations[shard.number], stamp = await _stamp(
+            self.server, self.namespace, shard.number, self.recipe, self.stamp,
+            self._windows, self._summaries,
+        )  # fmt: skip
+        if stamp != self.stamp:
+            raise IndexRefused(
+                f"namespace {self.namespace!r} was made anew with another layout by somebody "
+                "else; open it again"
+            )
+        self.resets += 1
+        self._high_water = {
+            place: mark for place, mark in self._high_water.items() if place[0] != shard.number
+        }
+
+
+async def _stamp(
+    server: Server,
+    namespace: str,
+    number: int,
+    recipe: Recipe,
+    planned: Stamp,
+    windows: Windows,
+    summaries: Summaries,
+) -> tuple[bytes, Stamp]:
+    """Stamp a shard that is new; the incarnation and stamp it has."""
+    shard = Shard(namespace, number)
+    incarnation, digest, name, layout = await server.run(
+        scripts.OPEN,
+        [shard.meta],
+        [
+            secrets.token_hex(8),
+            recipe.digest,
+            recipe.name,
+            json.dumps(planned._asdict()),
+            _ttl_ms(windows, summaries),
+        ],
+    )
+    if digest.decode() != recipe.digest:
+        raise RecipeMismatch(
+            namespace, f"{name.decode()} ({digest.decode()})", f"{recipe.name} ({recipe.digest})"
+        )
+    stored = json.loads(layout)
+    if stored["format"] != FORMAT:
+        raise IndexRefused(
+            f"namespace {namespace!r} is stored in format {stored['format']}, this program reads "
+            f"{FORMAT}; use the program that made it, or another namespace"
+        )
+    return incarnation, Stamp(**stored)
+
+
+def _ttl_ms(windows: Windows, summaries: Summaries) -> int:
+    """The backstop: longer than any cluster that still sees events needs its keys."""
+    longest_us = 2 * (windows.max_age_us + summaries.retention_us)
+    return min(max(longest_us, LEAST_TTL_US), wire.LATEST_US) // 1000
+
+
+def _partition_name(partition: Partition) -> bytes:
+    return b"%d:%s" % (partition.number, source_name(partition.source))
+
+
+def _protocol_error(record: Record, refusal: Refusal) -> Exception:
+    if refusal.code == "SDFENCE":
+        return StaleFence(
+            f"{record.partition}: fence {record.fence} is not the latest, which is {refusal.detail}"
+        )
+    if refusal.code == "SDSTRADDLE":
+        return ProtocolError(
+            f"{record.partition}: offsets {record.first_offset} to {record.last_offset} straddle "
+            f"the high water {refusal.detail}"
+        )
+    return refusal
+
+
+def _by(items: Iterable[T], number_of: Callable[[T], int]) -> dict[int, list[T]]:
+    """Items by their shard, in order."""
+    out: dict[int, list[T]] = {}
+    for item in items:
+        out.setdefault(number_of(item), []).append(item)
+    return out
+
+
+async def _all(calls: Iterable[Awaitable[T]]) -> list[T]:
+    """Wait for all calls, at once; then the first error, so that none goes on behind it."""
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+    return cast(list[T], answers)

@@ -1,0 +1,177 @@
+"""Entries as bytes: the tables as sorted sets of byte strings, in slices. Native, or in Python.
+
+Problem: a server that many processes share keeps sorted sets of byte strings. It can list the
+members that begin with given bytes, and knows nothing of fingerprints, tables or groups.
+
+Idea: in each table (see `permutation`) an entry is one *member*, and what all entries of a bucket
+share stands in front, in whole bytes: the group, then the prefix. So "begins with" is the look-up.
+The bits that are left follow, then the owner, so that equal fingerprints of two owners are two
+members. In a bucket only the bits between differ: their distance is that of the fingerprints. All
+parts are as wide in every table, the widest deciding, so that one pair of offsets serves all.
+
+One sorted set a table would grow without bounds and could not be spread over servers, so each is
+cut into *slices*, one sorted set each. A hash of what a bucket shares says which: a look-up needs
+one slice a table. It is a hash as prefixes are far from even (similar texts) and as there may be
+as many groups as buckets.
+
+Worked bits, W = 8, k = 1, m = 2, the fingerprint 1011 0010 of group 7 and owner 9::
+
+              group      prefix      rest        owner
+    table 0   00000007   1011 0000   0010 0000   0000000000000009
+    table 1   00000007   0010 0000   1011 0000   0000000000000009
+
+    >>> entries = ReferenceEntries(Layout(8, 1, 2), slices=16)
+    >>> keys, members = entries.arrange(0b1011_0010, 7, 9, b"t:")
+    >>> keys
+    [b't:0:1', b't:1:9']
+    >>> members.hex(" ", entries.member_bytes)
+    '00000007b0200000000000000009 0000000720b00000000000000009'
+    >>> entries.prefix_bytes, entries.member_bytes
+    (5, 14)
+
+All of it is a stored format: a change of a member's bytes, of the hash or of the number of slices
+leaves what is stored where nothing looks for it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+from stream_dedup.tables.permutation import Layout
+
+MAX_WIDTH = 128
+MAX_SLICES = 2**24
+GROUP_BYTES = 4
+OWNER_BYTES = 8
+
+_ALL_64 = 2**64 - 1
+
+
+class Entries(Protocol):
+    """How a fingerprint is stored: as one member of one slice of each table."""
+
+    def __init__(self, layout: Layout, slices: int) -> None: ...
+
+    @property
+    def prefix_bytes(self) -> int:
+        """How many bytes all members share that one look-up finds; they stand first."""
+
+    @property
+    def member_bytes(self) -> int:
+        """All bytes of a member; the last eight are the owner."""
+
+    def arrange(
+        self, fingerprint: int, group: int, owner: int, key_prefix: bytes
+    ) -> tuple[list[bytes], bytes]:
+        """Where a fingerprint is stored, and as what.
+
+        Args:
+            fingerprint: bits beyond the layout's width do not count.
+            group: 32 bits; only entries of equal groups are found together.
+            owner: 64 bits; handed back as it is.
+            key_prefix: what the keys begin with.
+
+        Returns:
+            For each table the key of its slice, `<key_prefix><table>:<slice>`; and for each table
+            the member, one after the other without a gap.
+
+        Raises:
+            OverflowError: the group or the owner has more bits, or is negative.
+        """
+
+    def fingerprint(self, member: bytes, table: int) -> int:
+        """The fingerprint that is stored in a table as this member.
+
+        Raises:
+            ValueError: members of this layout have another length.
+        """
+
+
+class ReferenceEntries:
+    """Entries by arithmetic on whole numbers; see `Entries` for the methods.
+
+    Args:
+        layout: of at most 128 bits.
+        slices: of each table; a power of two, at most 2^24.
+    """
+
+    def __init__(self, layout: Layout, slices: int) -> None:
+        if layout.width > MAX_WIDTH:
+            raise ValueError(f"fingerprints have at most {MAX_WIDTH} bits, not {layout.width}")
+        if not 1 <= slices <= MAX_SLICES or slices.bit_count() != 1:
+            raise ValueError(f"slices are a power of two from 1 to {MAX_SLICES}, not {slices}")
+        self._layout = layout
+        self._slice_bits = slices.bit_length() - 1
+        self._prefix_room = -(-max(layout.prefix_bits) // 8)
+        self._rest_room = -(-(layout.width - min(layout.prefix_bits)) // 8)
+        self.prefix_bytes = GROUP_BYTES + self._prefix_room
+        self.member_bytes = self.prefix_bytes + self._rest_room + OWNER_BYTES
+
+    def arrange(
+        self, fingerprint: int, group: int, owner: int, key_prefix: bytes
+    ) -> tuple[list[bytes], bytes]:
+        first = group.to_bytes(GROUP_BYTES, "big")
+        last = owner.to_bytes(OWNER_BYTES, "big")
+        keys = []
+        members = bytearray()
+        for table, prefix_bits in enumerate(self._layout.prefix_bits):
+            rest_bits = self._layout.width - prefix_bits
+            permuted = self._layout.permute(fingerprint, table)
+            prefix = permuted >> rest_bits
+            rest = permuted & (1 << rest_bits) - 1
+            number = slice_of(prefix, group, self._slice_bits)
+            keys.append(b"%b%d:%d" % (key_prefix, table, number))
+            members += first
+            members += (prefix << 8 * self._prefix_room - prefix_bits).to_bytes(
+                self._prefix_room, "big"
+            )
+            members += (rest << 8 * self._rest_room - rest_bits).to_bytes(self._rest_room, "big")
+            members += last
+        return keys, bytes(members)
+
+    def fingerprint(self, member: bytes, table: int) -> int:
+        if len(member) != self.member_bytes:
+            raise ValueError(f"a member has {self.member_bytes} bytes, not {len(member)}")
+        prefix_bits = self._layout.prefix_bits[table]
+        rest_bits = self._layout.width - prefix_bits
+        prefix = int.from_bytes(member[GROUP_BYTES : self.prefix_bytes], "big")
+        rest = int.from_bytes(member[self.prefix_bytes : -OWNER_BYTES], "big")
+        permuted = prefix >> 8 * self._prefix_room - prefix_bits << rest_bits
+        return self._layout.restore(permuted | rest >> 8 * self._rest_room - rest_bits, table)
+
+
+def parts(member: bytes) -> tuple[int, int]:
+    """The group and the owner of a member, of whatever layout.
+
+    >>> parts(bytes.fromhex("00000007b0200000000000000009"))
+    (7, 9)
+    """
+    return int.from_bytes(member[:GROUP_BYTES], "big"), int.from_bytes(member[-OWNER_BYTES:], "big")
+
+
+def slice_of(prefix: int, group: int, slice_bits: int) -> int:
+    """The slice, of 2^slice_bits, in which a bucket stands; part of the stored format.
+
+    The prefix's halves and the group, spread over 64 bits, are mixed by the finaliser of
+    MurmurHash3; its first bits count. Doubling the slices so cuts each in two.
+    """
+    x = (prefix ^ prefix >> 64) & _ALL_64
+    x ^= group * 0x9E3779B97F4A7C15 & _ALL_64
+    x = (x ^ x >> 33) * 0xFF51AFD7ED558CCD & _ALL_64
+    x = (x ^ x >> 33) * 0xC4CEB9FE1A85EC53 & _ALL_64
+    return (x ^ x >> 33) >> 64 - slice_bits
+
+
+def make_entries(layout: Layout, slices: int) -> Entries:
+    """The native entries where they were built, else the reference."""
+    if not os.environ.get("STREAM_DEDUP_PURE_PYTHON"):
+        try:
+            from stream_dedup.tables import _native  # noqa: PLC0415 -- may not have been built
+
+            entries: Entries = _native.NativeEntries(layout, slices)
+        except ImportError:
+            pass  # as in `store.make_tables`
+        else:
+            return entries
+    return ReferenceEntries(layout, slices)

@@ -1,0 +1,331 @@
+from __future__ import annotations
+
+import re
+from collections import Counter
+from math import comb
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup.tables import _native as native
+from stream_dedup.tables.entries import (
+    MAX_SLICES,
+    Entries,
+    ReferenceEntries,
+    make_entries,
+    parts,
+    slice_of,
+)
+from stream_dedup.tables.permutation import MAX_TABLES, Layout
+
+KINDS: dict[str, Any] = {"native": native.NativeEntries, "reference": ReferenceEntries}
+GROUPS = st.sampled_from([0, 1, 7, 2**31, 2**32 - 1]) | st.integers(0, 2**32 - 1)
+OWNERS = st.sampled_from([0, 1, 2**63, 2**64 - 1]) | st.integers(0, 2**64 - 1)
+SLICES = st.sampled_from([1, 2, 16, 1024, MAX_SLICES])
+SLICES_THAT_CANNOT_BE = [-4, -1, 0, 3, 12, 1023, MAX_SLICES + 1, 2 * MAX_SLICES]
+
+
+@pytest.fixture(params=KINDS)
+def make(request: pytest.FixtureRequest) -> Any:
+    return KINDS[request.param]
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Layout:
+    width = draw(st.sampled_from([32, 64, 128]) | st.integers(1, 128))
+    k = draw(st.integers(0, min(6, width - 1)))
+    most = max(m for m in range(k + 1, min(width, k + 6) + 1) if comb(m, k) <= min(MAX_TABLES, 100))
+    return Layout(width, k, draw(st.integers(k + 1, most)))
+
+
+def fingerprints(layout: Layout) -> st.SearchStrategy[int]:
+    every = 2**layout.width - 1
+    return st.sampled_from([0, 1, every]) | st.integers(0, every)
+
+
+def cut(entries: Entries, members: bytes) -> list[bytes]:
+    size = entries.member_bytes
+    return [members[start : start + size] for start in range(0, len(members), size)]
+
+
+def buckets(entries: Entries, fingerprint: int, group: int) -> list[tuple[bytes, bytes]]:
+    keys, members = entries.arrange(fingerprint, group, 0, b"")
+    beginnings = (member[: entries.prefix_bytes] for member in cut(entries, members))
+    return list(zip(keys, beginnings, strict=True))
+
+
+@given(layouts(), SLICES, st.data(), GROUPS, OWNERS, st.binary(max_size=40))
+def test_the_native_entries_equal_the_reference(
+    layout: Layout, slices: int, data: st.DataObject, group: int, owner: int, key_prefix: bytes
+) -> None:
+    fingerprint = data.draw(fingerprints(layout))
+    reference, other = (kind(layout, slices) for kind in (ReferenceEntries, native.NativeEntries))
+    assert reference.prefix_bytes == other.prefix_bytes
+    assert reference.member_bytes == other.member_bytes
+    expected = reference.arrange(fingerprint, group, owner, key_prefix)
+    assert expected == other.arrange(fingerprint, group, owner, key_prefix)
+
+
+@pytest.mark.parametrize("k", [0, 1, 3])
+@pytest.mark.parametrize("width", [4, 31, 32, 63, 64, 65, 127, 128])
+def test_every_number_of_blocks_is_arranged_alike(width: int, k: int) -> None:
+    fingerprint = 0xF0E1D2C3B4A5968778695A4B3C2D1E0F & (1 << width) - 1
+    for blocks in range(k + 1, min(width, k + 12) + 1):
+        layout = Layout(width, k, blocks)
+        expected = ReferenceEntries(layout, 4096).arrange(fingerprint, 3, 4, b"key:")
+        assert expected == native.NativeEntries(layout, 4096).arrange(fingerprint, 3, 4, b"key:")
+
+
+@given(layouts(), SLICES, st.data(), GROUPS)
+def test_two_fingerprints_within_k_bits_share_a_key_and_a_beginning_in_some_table(
+    layout: Layout, slices: int, data: st.DataObject, group: int
+) -> None:
+    entries = make_entries(layout, slices)
+    first = data.draw(fingerprints(layout))
+    flips = data.draw(st.sets(st.integers(0, layout.width - 1), max_size=layout.k))
+    second = first ^ sum(1 << bit for bit in flips)
+    shared = zip(buckets(entries, first, group), buckets(entries, second, group), strict=True)
+    assert any(one == other for one, other in shared)
+
+
+@given(layouts(), SLICES, st.data(), GROUPS, GROUPS)
+def test_entries_share_a_beginning_just_when_prefix_and_group_are_equal(
+    layout: Layout, slices: int, data: st.DataObject, group: int, other_group: int
+) -> None:
+    entries = make_entries(layout, slices)
+    first, second = data.draw(fingerprints(layout)), data.draw(fingerprints(layout))
+    shared = zip(buckets(entries, first, group), buckets(entries, second, other_group), strict=True)
+    for mask, (one, other) in zip(layout.masks, shared, strict=True):
+        together = group == other_group and first & mask == second & mask
+        assert together == (one[1] == other[1])
+        assert one[0] == other[0] or not together
+
+
+@given(layouts(), st.data(), OWNERS, OWNERS)
+def test_in_a_bucket_the_rest_of_the_bytes_is_as_far_apart_as_the_fingerprints(
+    layout: Layout, data: st.DataObject, owner: int, other_owner: int
+) -> None:
+    entries = make_entries(layout, 64)
+    first = data.draw(fingerprints(layout))
+    table = data.draw(st.integers(0, layout.tables - 1))
+    second = first ^ data.draw(fingerprints(layout)) & ~layout.masks[table]
+    ones, others = (
+        cut(entries, entries.arrange(fingerprint, 5, who, b"")[1])[table]
+        for fingerprint, who in ((first, owner), (second, other_owner))
+    )
+    assert ones[: entries.prefix_bytes] == others[: entries.prefix_bytes]
+    rest, other_rest = (
+        int.from_bytes(member[entries.prefix_bytes : entries.member_bytes - 8], "big")
+        for member in (ones, others)
+    )
+    assert (first ^ second).bit_count() == (rest ^ other_rest).bit_count()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(layouts(), st.data(), GROUPS, OWNERS)
+def test_fingerprint_group_and_owner_come_back_from_the_member_of_every_table(
+    kind: str, layout: Layout, data: st.DataObject, group: int, owner: int
+) -> None:
+    entries: Entries = KINDS[kind](layout, 8)
+    fingerprint = data.draw(fingerprints(layout))
+    members = cut(entries, entries.arrange(fingerprint, group, owner, b"")[1])
+    assert layout.tables == len(members)
+    for table, member in enumerate(members):
+        assert fingerprint == entries.fingerprint(member, table)
+        assert (group, owner) == parts(member)
+
+
+@given(layouts(), SLICES, st.data(), GROUPS)
+def test_a_key_is_what_it_begins_with_then_the_table_then_a_slice_in_range(
+    layout: Layout, slices: int, data: st.DataObject, group: int
+) -> None:
+    entries = make_entries(layout, slices)
+    keys, _ = entries.arrange(data.draw(fingerprints(layout)), group, 0, b"\x00dedup:{a}:")
+    for table, key in enumerate(keys):
+        match = re.fullmatch(rb"\x00dedup:\{a\}:(0|[1-9]\d*):(0|[1-9]\d*)", key)
+        assert match is not None
+        assert table == int(match[1])
+        assert int(match[2]) in range(slices)
+
+
+def test_numbers_of_tables_with_four_digits_are_written_in_full(make: Any) -> None:
+    layout = Layout(64, 4, 15)
+    keys, _ = make(layout, MAX_SLICES).arrange(2**64 - 1, 0, 0, b"")
+    assert list(range(1365)) == [int(key.split(b":")[0]) for key in keys]
+
+
+@pytest.mark.parametrize("shift", [0, 16, 40], ids=lambda shift: f"from bit {shift}")
+@pytest.mark.parametrize("width", [64, 128])
+def test_fingerprints_that_follow_each_other_spread_evenly(width: int, shift: int) -> None:
+    slices, mean = 256, 64
+    entries = make_entries(Layout(width, 1, 2), slices)
+    loads = [Counter[bytes](), Counter[bytes]()]
+    for number in range(slices * mean):
+        fingerprint = (number << shift) % 2**width
+        for load, key in zip(loads, entries.arrange(fingerprint, 0, 0, b"")[0], strict=True):
+            load[key] += 1
+    # All differ in the same half: in the other's table they are one bucket, so one slice.
+    equal, load = sorted(loads, key=len)
+    assert 1 == len(equal)
+    assert slices == len(load)
+    assert max(load.values()) <= 2 * mean
+
+
+@pytest.mark.parametrize("step", [1, 2, 256, 65_536])
+def test_groups_spread_one_fingerprint_evenly(step: int) -> None:
+    slices, mean = 256, 64
+    entries = make_entries(Layout(64, 3, 4), slices)
+    for fingerprint in (0, 0x1234567890ABCDEF):
+        load = Counter(
+            entries.arrange(fingerprint, group * step, 0, b"")[0][0]
+            for group in range(slices * mean)
+        )
+        assert slices == len(load)
+        assert max(load.values()) <= 2 * mean
+
+
+@given(st.integers(0, 2**128 - 1), GROUPS, st.integers(1, 24))
+def test_doubling_the_slices_cuts_each_in_two(prefix: int, group: int, bits: int) -> None:
+    assert slice_of(prefix, group, bits - 1) == slice_of(prefix, group, bits) >> 1
+
+
+@pytest.mark.parametrize("slices", SLICES_THAT_CANNOT_BE)
+def test_slices_that_are_no_power_of_two_in_range_are_refused(make: Any, slices: int) -> None:
+    with pytest.raises(ValueError, match=f"not {slices}$"):
+        make(Layout(64, 3, 4), slices)
+
+
+def test_fingerprints_of_more_than_128_bits_are_refused(make: Any) -> None:
+    with pytest.raises(ValueError, match="not 129"):
+        make(Layout(129, 3, 4), 1)
+
+
+@pytest.mark.parametrize(("group", "owner"), [(2**32, 0), (-1, 0), (0, 2**64), (0, -1)])
+def test_groups_and_owners_that_do_not_fit_are_refused(make: Any, group: int, owner: int) -> None:
+    with pytest.raises(OverflowError):
+        make(Layout(64, 3, 4), 1).arrange(0, group, owner, b"")
+
+
+def test_bits_beyond_the_width_do_not_count(make: Any) -> None:
+    entries: Entries = make(Layout(40, 2, 3), 16)
+    expected = entries.arrange(0xFEDCBA9876, 1, 2, b"")
+    assert expected == entries.arrange(0xFEDCBA9876 | 3 << 40 | 1 << 64 | 1 << 140, 1, 2, b"")
+
+
+def test_a_member_of_another_length_has_no_fingerprint(make: Any) -> None:
+    entries: Entries = make(Layout(64, 3, 4), 1)
+    for size in (0, 19, 21):
+        with pytest.raises(ValueError, match=f"20 bytes, not {size}"):
+            entries.fingerprint(bytes(size), 0)
+
+
+@pytest.mark.parametrize(
+    ("layout", "prefix_bytes", "member_bytes"),
+    [
+        (Layout(32, 3, 4), 5, 16),
+        (Layout(64, 0, 1), 12, 20),
+        (Layout(64, 3, 4), 6, 20),
+        (Layout(64, 6, 8), 6, 20),
+        (Layout(64, 3, 5), 8, 21),
+        (Layout(128, 0, 1), 20, 28),
+        (Layout(128, 4, 6), 10, 29),
+    ],
+    ids=str,
+)
+def test_parts_are_as_wide_as_the_widest_table_needs(
+    make: Any, layout: Layout, prefix_bytes: int, member_bytes: int
+) -> None:
+    entries: Entries = make(layout, 1)
+    assert (prefix_bytes, member_bytes) == (entries.prefix_bytes, entries.member_bytes)
+
+
+# What is stored must be found by later versions: these do not change.
+GOLDEN = [
+    (
+        Layout(8, 1, 2),
+        16,
+        0xB2,
+        7,
+        9,
+        ["0:1", "1:9"],
+        ["00000007b0200000000000000009", "0000000720b00000000000000009"],
+    ),
+    (
+        Layout(32, 1, 3),
+        1,
+        0xDEADBEEF,
+        0,
+        1,
+        ["0:0", "1:0", "2:0"],
+        [
+            "00000000deadbcbbc00000000000000001",
+            "00000000deb7786de00000000000000001",
+            "000000006df778dea00000000000000001",
+        ],
+    ),
+    (
+        Layout(64, 3, 4),
+        1024,
+        0x0123456789ABCDEF,
+        42,
+        2**40 + 5,
+        ["0:64", "1:253", "2:884", "3:314"],
+        [
+            "0000002a0123456789abcdef0000010000000005",
+            "0000002a4567012389abcdef0000010000000005",
+            "0000002a89ab01234567cdef0000010000000005",
+            "0000002acdef0123456789ab0000010000000005",
+        ],
+    ),
+    (
+        Layout(128, 2, 3),
+        2**24,
+        0x00112233445566778899AABBCCDDEEFF,
+        2**32 - 1,
+        2**64 - 1,
+        ["0:12663104", "1:11814890", "2:1717026"],
+        [
+            "ffffffff001122334440ab33bc44cd55de66ef77f8ffffffffffffffff",
+            "ffffffffab33bc44cd40001122334455de66ef77f8ffffffffffffffff",
+            "ffffffffaef3377bbfc000112233445566778899a8ffffffffffffffff",
+        ],
+    ),
+    (
+        Layout(128, 0, 1),
+        256,
+        0xF0E1D2C3B4A5968778695A4B3C2D1E0F,
+        1,
+        2,
+        ["0:200"],
+        ["00000001f0e1d2c3b4a5968778695a4b3c2d1e0f0000000000000002"],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("layout", "slices", "fingerprint", "group", "owner", "keys", "members"), GOLDEN
+)
+def test_the_stored_format_is_what_it_was(
+    make: Any,
+    layout: Layout,
+    slices: int,
+    fingerprint: int,
+    group: int,
+    owner: int,
+    keys: list[str],
+    members: list[str],
+) -> None:
+    entries: Entries = make(layout, slices)
+    found_keys, found_members = entries.arrange(fingerprint, group, owner, b"")
+    assert keys == [key.decode() for key in found_keys]
+    assert members == [member.hex() for member in cut(entries, found_members)]
+
+
+def test_the_environment_chooses_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = Layout(64, 3, 4)
+    monkeypatch.delenv("STREAM_DEDUP_PURE_PYTHON", raising=False)
+    assert isinstance(make_entries(layout, 4), native.NativeEntries)
+    monkeypatch.setenv("STREAM_DEDUP_PURE_PYTHON", "1")
+    assert isinstance(make_entries(layout, 4), ReferenceEntries)
