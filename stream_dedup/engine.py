@@ -28,6 +28,7 @@ import msgspec
 from stream_dedup.clock import Clock, SystemClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
+from stream_dedup.errors import IndexReset
 from stream_dedup.features.fields import UNDECODABLE
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import Recipe, load_recipe
@@ -95,6 +96,10 @@ class Engine:
         windows: when clusters are live.
         summaries: how many samples are kept; the rest is the index's concern.
         clock: what tells arrival times.
+        near_cache_size: exact hashes kept in process; 0 for none.
+
+    Attributes:
+        resets: how often the index was found to have lost its data.
     """
 
     def __init__(
@@ -118,6 +123,7 @@ class Engine:
         self._pattern_of: dict[int, str] = {}
         self._near = NearCache(windows, near_cache_size, summaries.samples)
         self._owned: dict[Partition, Ownership] = {}
+        self.resets = 0
         self._passed: dict[str, Decision] = {NOTHING.reason: NOTHING}
 
     @property
@@ -128,10 +134,20 @@ class Engine:
     async def process(self, batch: Batch) -> list[Decision]:
         """Decide a batch, count it, and return a decision an event, in order.
 
-        One batch at a time: the next call waits for the one before.
+        One batch at a time: the next call waits for the one before. An index that lost its data
+        is begun anew with this batch: what is decided and counted no longer knows what was before.
         """
         if not batch.values:
             return []
+        while True:
+            try:
+                return await self._process(batch)
+            except IndexReset:
+                self.resets += 1
+                self._near.clear()
+                self._owned.clear()
+
+    async def _process(self, batch: Batch) -> list[Decision]:
         now_us = self.clock.now_us()
         work = _Work(self, batch, now_us)
         todo: Sequence[int] = range(len(batch.values))

@@ -52,7 +52,7 @@ class NearCache:
 
     Args:
         windows: when clusters are live.
-        size: exact hashes kept, at the least; up to twice as many are.
+        size: exact hashes kept, at the least; up to twice as many are. 0 keeps none.
         samples: samples that this process adds to a cluster.
     """
 
@@ -99,7 +99,17 @@ class NearCache:
             known.live_until_us = DEAD_US
             known.tally = None
 
+    def clear(self) -> None:
+        """The index has lost its clusters: forget them all."""
+        for cluster in list(self._clusters):
+            self.forget(cluster)
+        self.recent.clear()
+        self._older.clear()
+
     def _put(self, key: Key, near: Near) -> None:
+        if not self._size:
+            self._clusters.clear()
+            return
         if len(self.recent) >= self._size:
             self._older = self.recent
             self.recent = {}

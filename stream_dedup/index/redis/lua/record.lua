@@ -24,17 +24,21 @@ local high_water = tonumber(owned[2])
 if last <= high_water then return {1, owned[2], 0} end
 if first <= high_water then return redis.error_reply('SDSTRADDLE ' .. owned[2]) end
 
-local closed, tallies = {0}, {}
+local closed, tallies, known = {0}, {}, {}
 local arg = 6
 for i = 10, #KEYS do
   local count, earliest, latest, samples = unpack_('<dddH', ARGV[arg])
-  local stored = call('HGET', KEYS[i], 'n')
-  local c = stored and numbers(stored)
+  local id = ARGV[arg + 1]
+  local c = known[id]  -- two tallies may name one cluster
+  if c == nil then
+    local stored = call('HGET', KEYS[i], 'n')
+    c = stored and numbers(stored)
+  end
   if c and c[CLOSING] == OPEN then
-    c.id, c.key = ARGV[arg + 1], KEYS[i]
+    c.id, c.key, known[id] = id, KEYS[i], c
     tallies[#tallies + 1] = {c, count, earliest, latest, arg + 2, samples}
   else
-    closed[#closed + 1] = ARGV[arg + 1]
+    closed[#closed + 1] = id
   end
   arg = arg + 3 + samples
 end

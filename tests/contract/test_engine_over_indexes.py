@@ -1,0 +1,103 @@
+"""The engine decides alike over every index, and goes on when one loses its data."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.clock import ManualClock
+from stream_dedup.engine import Deduplicator, Engine
+from stream_dedup.features.recipe import load_recipe
+from stream_dedup.model import Batch, Decision, Partition, Summary
+from tests.contract.driver import ADAPTERS, START_US, Setup
+from tests.services.redis import RedisServer
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "logs"
+HERE = Partition("input", 0)
+LINES = [
+    line
+    for file in sorted(EXAMPLES.glob("*.log.gz"))
+    for line in gzip.decompress(file.read_bytes()).splitlines()[:700]
+]
+BATCH = 500
+SETUP = Setup(load_recipe("logs"))
+
+
+def batches() -> list[Batch]:
+    return [
+        Batch(
+            HERE,
+            range(start, start + len(LINES[start : start + BATCH])),
+            LINES[start : start + BATCH],
+            groups=[
+                "" if n % 3 else '{"host":"a"}' for n in range(len(LINES[start : start + BATCH]))
+            ],
+        )
+        for start in range(0, len(LINES), BATCH)
+    ]
+
+
+def expected() -> tuple[list[Decision], list[Summary]]:
+    dedup = Deduplicator(SETUP.recipe, windows=SETUP.windows, clock=ManualClock(START_US))
+    decisions = [decision for batch in batches() for decision in dedup.process_batch(batch)]
+    return decisions, dedup.close(patterns=False)
+
+
+@pytest.mark.parametrize("near_cache_size", [0, 50, 10_000])
+@pytest.mark.parametrize("name", [name for name in ADAPTERS if name != "memory"])
+def test_real_logs_are_decided_and_counted_as_in_memory(
+    name: str, near_cache_size: int, request: pytest.FixtureRequest
+) -> None:
+    opens = ADAPTERS[name].bind(request)
+
+    async def through() -> tuple[list[Decision], list[Summary]]:
+        async with opens(SETUP) as index:
+            engine = Engine(
+                SETUP.recipe,
+                index,
+                windows=SETUP.windows,
+                summaries=SETUP.summaries,
+                clock=ManualClock(START_US),
+                near_cache_size=near_cache_size,
+            )
+            decisions = [d for batch in batches() for d in await engine.process(batch)]
+            await index.finish(START_US)
+            told = []
+            while due := await engine.due():
+                await engine.confirm(due)
+                told += due
+            return decisions, told
+
+    decisions, summaries = expected()
+    got_decisions, got_summaries = asyncio.run(through())
+    assert decisions == got_decisions
+    assert _counts(summaries) == _counts(got_summaries)
+
+
+def test_an_index_that_lost_its_data_is_begun_anew(redis_server: RedisServer) -> None:
+    async def through() -> tuple[int, int, int]:
+        async with ADAPTERS["redis"].opens(SETUP, redis_server) as index:
+            engine = Engine(
+                SETUP.recipe,
+                index,
+                windows=SETUP.windows,
+                summaries=SETUP.summaries,
+                clock=ManualClock(START_US),
+            )
+            first, second, *_ = batches()
+            await engine.process(first)
+            redis_server.command("FLUSHALL")
+            decisions = await engine.process(second)
+            await index.finish(START_US)
+            told = await engine.due()
+            return engine.resets, len(decisions), sum(summary.count for summary in told)
+
+    passed = sum(not line.strip() for line in LINES[BATCH : 2 * BATCH])
+    assert (1, BATCH, BATCH - passed) == asyncio.run(through())
+
+
+def _counts(summaries: list[Summary]) -> dict[int, tuple[int, bytes, int, str]]:
+    return {s.cluster: (s.count, s.representative, len(s.samples), s.group) for s in summaries}
