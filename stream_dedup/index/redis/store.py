@@ -25,45 +25,31 @@ longest time a cluster can be open. It ends what nobody uses; it is not how clus
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from stream_dedup.clock import US_PER_S
-from stream_dedup.clustering.linkage import cluster_id
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.errors import IndexRefused, IndexReset, ProtocolError, RecipeMismatch, StaleFence
+from stream_dedup.errors import IndexRefused, IndexReset, ProtocolError, StaleFence
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.index.base import IndexSize, Limits, Ownership, Query, Record, Resolution
 from stream_dedup.index.redis import scripts, wire
+from stream_dedup.index.redis.advice import advise
 from stream_dedup.index.redis.keys import Shard, check_namespace, source_name
+from stream_dedup.index.redis.packing import Packer
 from stream_dedup.index.redis.scripts import Script
 from stream_dedup.index.redis.server import Argument, Refusal, Server
+from stream_dedup.index.redis.stamp import MAX_SHARDS, Stamp, plan_stamp, stamp_shard, ttl_ms
 from stream_dedup.model import Decision, Partition, Summary
-from stream_dedup.tables.entries import Entries, make_entries
-from stream_dedup.tables.permutation import Layout
-from stream_dedup.tables.planner import REDIS, choose
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-FORMAT = 1
-"""Of what is stored. Raised when an older program could not read it."""
-
 LIMITS = Limits(max_candidates=1_000, max_verified=64)
 """Less work a query than in memory: others wait meanwhile."""
-
-MAX_SHARDS = 256
-
-SLICE_ENTRIES = 64
-"""Entries a slice at the planned capacity, on average; between this and half. Redis keeps sets of
-up to 128 short entries in a tenth of the memory that larger ones take."""
 
 CALL_WORK = 1_000
 """Commands of a script call, about: some two milliseconds."""
@@ -77,54 +63,6 @@ PIECES = 200
 CLAIMS = 100
 """Summaries a call; each may hold several values of some kilobytes."""
 
-LEAST_TTL_US = 7 * 24 * 3600 * US_PER_S
-
-_HASH_FACTOR = 0x9E3779B97F4A7C15
-_ALL_64 = (1 << 64) - 1
-
-
-class Stamp(NamedTuple):
-    """How a namespace is laid out; fixed when it is made.
-
-    Attributes:
-        format: `FORMAT` of who made it.
-        width: bits of a fingerprint.
-        k: the largest distance found with certainty.
-        blocks: m.
-        slices: of each table.
-        exact_slices: of the exact hashes.
-        shards: how many.
-    """
-
-    format: int
-    width: int
-    k: int
-    blocks: int
-    slices: int
-    exact_slices: int
-    shards: int
-
-    @property
-    def layout(self) -> Layout:
-        """Blocks and tables."""
-        return Layout(self.width, self.k, self.blocks)
-
-
-def plan_stamp(recipe: Recipe, max_clusters: int, shards: int) -> Stamp:
-    """How a namespace of so many clusters is best laid out."""
-    each = -(-max_clusters // shards)
-    plan = choose(recipe.fingerprint.width, recipe.match.k, each, REDIS)
-    slices = 1 << max(0, (each - 1) // SLICE_ENTRIES).bit_length()
-    return Stamp(
-        FORMAT,
-        recipe.fingerprint.width,
-        recipe.match.k,
-        plan.layout.blocks,
-        min(slices, 1 << 24),
-        min(slices, 1 << 24),
-        shards,
-    )
-
 
 class RedisIndex:
     """The index over Redis.
@@ -134,6 +72,7 @@ class RedisIndex:
 
     Attributes:
         server: the service; its counts tell of calls and retries.
+        advice: what is amiss with the server's settings; also logged.
         resets: how often the namespace was found lost.
         rollbacks: how often a partition's high water had gone back: the server lost its last
             writes, as a failover may; what was counted by them is not counted again.
@@ -150,21 +89,21 @@ class RedisIndex:
         windows: Windows,
         summaries: Summaries,
         limits: Limits,
+        advice: tuple[str, ...] = (),
     ) -> None:
         self.server = server
         self.recipe = recipe
         self.namespace = namespace
         self.stamp = stamp
+        self.advice = advice
         self.resets = self.rollbacks = 0
         self._windows = windows
         self._summaries = summaries
         self._limits = limits
         self._incarnations = incarnations
-        self._shards = [Shard(namespace, number) for number in range(stamp.shards)]
-        self._entries: Entries = make_entries(stamp.layout, stamp.slices)
-        self._exact_shift = 64 - (stamp.exact_slices.bit_length() - 1)
-        self._ttl_ms = _ttl_ms(windows, summaries)
-        self._groups: dict[str, tuple[int, bytes, bytes, int]] = {}
+        self._packer = Packer(namespace, stamp)
+        self._shards = self._packer.shards
+        self._ttl_ms = ttl_ms(windows, summaries)
         self._high_water: dict[tuple[int, Partition], int] = {}
         tables = stamp.layout.tables
         self._query_chunk = max(1, CALL_WORK // (3 * tables + 20))
@@ -176,8 +115,8 @@ class RedisIndex:
             match.aliases,
             limits.max_candidates,
             limits.max_verified,
-            self._entries.prefix_bytes,
-            self._entries.member_bytes,
+            self._packer.entries.prefix_bytes,
+            self._packer.entries.member_bytes,
             tables,
             CALL_WORK,
         )
@@ -193,6 +132,7 @@ class RedisIndex:
         summaries: Summaries | None = None,
         limits: Limits = LIMITS,
         shards: int = 1,
+        blocks: int | None = None,
     ) -> RedisIndex:
         """Open a namespace, or make it.
 
@@ -205,20 +145,29 @@ class RedisIndex:
             limits: how much the namespace holds; its tables are laid out for `max_clusters`
                 when it is made, whatever is given later.
             shards: over how many slots of a cluster groups are spread; fixed when it is made.
+            blocks: m, if it is to be made; planned without (see `tables.planner`).
 
         Raises:
             RecipeMismatch: it was made with another recipe.
             IndexRefused: it was made by another version or with other shards, or the server will
                 not serve.
             IndexUnavailable: the server cannot be reached.
-            ValueError: the namespace or the shards are none.
+            ValueError: namespace, shards or blocks are none.
         """
         if not 1 <= shards <= MAX_SHARDS:
             raise ValueError(f"shards is {shards}; give 1 to {MAX_SHARDS}")
         namespace = check_namespace(namespace or recipe.name)
         windows, summaries = windows or Windows(), summaries or Summaries()
-        planned = plan_stamp(recipe, limits.max_clusters, shards)
-        incarnation, stamp = await _stamp(server, namespace, 0, recipe, planned, windows, summaries)
+        planned = plan_stamp(recipe, limits.max_clusters, shards, blocks)
+        advice: dict[str, None] = {}
+        for number in range(shards):
+            found = await advise(server, Shard(namespace, number).meta)
+            advice.update(dict.fromkeys(found))
+        for sentence in advice:
+            log.warning("%s: %s", server.address, sentence)
+        incarnation, stamp = await stamp_shard(
+            server, namespace, 0, recipe, planned, windows, summaries
+        )
         if stamp.shards != shards:
             raise IndexRefused(
                 f"namespace {namespace!r} was made with {stamp.shards} shard(s), not {shards}; "
@@ -226,7 +175,7 @@ class RedisIndex:
             )
         incarnations = [incarnation]
         for number in range(1, shards):
-            incarnation, _ = await _stamp(
+            incarnation, _ = await stamp_shard(
                 server, namespace, number, recipe, stamp, windows, summaries
             )
             incarnations.append(incarnation)
@@ -239,6 +188,7 @@ class RedisIndex:
             windows=windows,
             summaries=summaries,
             limits=limits,
+            advice=tuple(advice),
         )
 
     # ------------------------------------------------------------ partitions
@@ -300,7 +250,7 @@ class RedisIndex:
             return await self._resolve(self._shards[0], queries, settings)
         places: dict[int, list[int]] = {}
         for place, query in enumerate(queries):
-            places.setdefault(self._group(query.group)[3], []).append(place)
+            places.setdefault(self._packer.group(query.group)[3], []).append(place)
         answers = await _all(
             self._resolve(self._shards[number], [queries[place] for place in chosen], settings)
             for number, chosen in places.items()
@@ -318,56 +268,10 @@ class RedisIndex:
             keys = [shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage]
             arguments: list[Argument] = [settings, self._rules]
             for query in queries[len(answers) : len(answers) + self._query_chunk]:
-                self._pack(shard, query, keys, arguments)
+                self._packer.query(shard, query, keys, arguments)
             packed = await self._run(shard, scripts.RESOLVE, keys, arguments)
             answers.extend(wire.unpack_resolutions(packed))
         return answers
-
-    def _pack(
-        self, shard: Shard, query: Query, keys: list[bytes], arguments: list[Argument]
-    ) -> None:
-        """Append a query's keys and arguments."""
-        number, group_hash, group, _ = self._group(query.group)
-        identity = self._identity(shard, query)
-        packed_id = wire.pack_id(identity)
-        keys.append(shard.cluster(packed_id))
-        keys.append(shard.exact(self._exact_slice(query.exact, number)))
-        members = b""
-        if query.near:
-            slices, members = self._entries.arrange(
-                query.fingerprint, number, identity, shard.table_prefix
-            )
-            keys.extend(slices)
-        arguments += (
-            wire.TIMES.pack(wire.clamp_us(query.first_us), wire.clamp_us(query.last_us)),
-            packed_id,
-            group_hash + query.exact.to_bytes(8, "big"),
-            query.fingerprint.to_bytes(self.stamp.width // 8, "big"),
-            wire.swap_sketch(query.sketch),
-            group,
-            wire.pack_position(query.position),
-            members,
-        )
-
-    def _identity(self, shard: Shard, query: Query) -> int:
-        identity = cluster_id(self.namespace, query.position)
-        return identity if len(self._shards) == 1 else identity & ~0xFF | shard.number
-
-    def _exact_slice(self, exact: int, group: int) -> int:
-        return (exact ^ group * _HASH_FACTOR & _ALL_64) >> self._exact_shift
-
-    def _group(self, group: str) -> tuple[int, bytes, bytes, int]:
-        """Its hash, the hash's bytes, its own bytes, its shard."""
-        known = self._groups.get(group)
-        if known is None:
-            if len(self._groups) > 10_000:
-                self._groups.clear()
-            packed = wire.pack_group(group)
-            low, high = hash128(packed)
-            number = low & 0xFFFFFFFF
-            known = (number, number.to_bytes(4, "big"), packed, high % len(self._shards))
-            self._groups[group] = known
-        return known
 
     # ------------------------------------------------------------ counting
 
@@ -477,7 +381,7 @@ class RedisIndex:
 
     async def _purge(self, shard: Shard, pieces: Sequence[bytes]) -> None:
         keys = [shard.meta, shard.garbage]
-        arguments: list[Argument] = [self._entries.member_bytes]
+        arguments: list[Argument] = [self._packer.entries.member_bytes]
         room = self._purge_chunk
         for piece in pieces:
             group, entries = wire.unpack_entries(piece[8:], self.stamp.width)
@@ -490,32 +394,13 @@ class RedisIndex:
                 keys.append(shard.cluster(piece[:8]))
                 arguments += (piece, len(part), int(at == len(entries)))
                 for entry in part:
-                    self._pack_entry(shard, entry, group, owner, keys, arguments)
+                    self._packer.entry(shard, entry, group, owner, keys, arguments)
                 if not room:
                     await self._run(shard, scripts.PURGE, keys, arguments)
                     keys, arguments = keys[:2], arguments[:1]
                     room = self._purge_chunk
         if len(keys) > 2:
             await self._run(shard, scripts.PURGE, keys, arguments)
-
-    def _pack_entry(
-        self,
-        shard: Shard,
-        entry: wire.Entry,
-        group: bytes,
-        owner: int,
-        keys: list[bytes],
-        arguments: list[Argument],
-    ) -> None:
-        number = int.from_bytes(group, "big")
-        keys.append(shard.exact(self._exact_slice(int.from_bytes(entry.exact, "big"), number)))
-        members = b""
-        if entry.searchable:
-            slices, members = self._entries.arrange(
-                entry.fingerprint, number, owner, shard.table_prefix
-            )
-            keys.extend(slices)
-        arguments += (entry.raw, group + entry.exact, members)
 
     # ------------------------------------------------------------ summaries
 
@@ -534,7 +419,7 @@ class RedisIndex:
 
     async def confirm(self, summaries: Sequence[tuple[int, int]], now_us: int) -> None:
         settings = self._settings(now_us)
-        for number, named in _by(summaries, self._shard_of).items():
+        for number, named in _by(summaries, self._number_of).items():
             shard = self._shards[number]
             for start in range(0, len(named), CLAIMS):
                 keys = [shard.meta, shard.due, shard.leases, shard.gone]
@@ -545,8 +430,8 @@ class RedisIndex:
                     arguments += (packed_id, revision)
                 await self._run(shard, scripts.CONFIRM, keys, arguments)
 
-    def _shard_of(self, named: tuple[int, int]) -> int:
-        return 0 if len(self._shards) == 1 else (named[0] & 0xFF) % len(self._shards)
+    def _number_of(self, named: tuple[int, int]) -> int:
+        return self._packer.shard_of(named[0]).number
 
     # ------------------------------------------------------------ looking
 
@@ -554,7 +439,7 @@ class RedisIndex:
         return await _all(map(self._representative, clusters))
 
     async def _representative(self, identity: int) -> bytes | None:
-        shard = self._shards[self._shard_of((identity, 0))]
+        shard = self._packer.shard_of(identity)
         key = shard.cluster(wire.pack_id(identity))
         numbers, value = await self.server.command(key, "HMGET", key, "n", "r")
         if numbers is None or wire.unpack_cluster(numbers).gone:
@@ -569,7 +454,7 @@ class RedisIndex:
             totals["clusters"] += await self.server.command(shard.meta, "ZCARD", shard.recency)
             for counter, value in zip(counters, values, strict=True):
                 totals[counter] += int(value or 0)
-        bytes_each = self.stamp.layout.tables * (self._entries.member_bytes + 4)
+        bytes_each = self.stamp.layout.tables * (self._packer.entries.member_bytes + 4)
         return IndexSize(**totals, table_bytes=totals["fingerprints"] * bytes_each)
 
     # ------------------------------------------------------------ calls
@@ -599,7 +484,7 @@ class RedisIndex:
     async def _begin_anew(self, shard: Shard, lost: bytes) -> None:
         if self._incarnations[shard.number] != lost:
             return  # another task has seen it too
-        self._incarnations[shard.number], stamp = await _stamp(
+        self._incarnations[shard.number], stamp = await stamp_shard(
             self.server, self.namespace, shard.number, self.recipe, self.stamp,
             self._windows, self._summaries,
         )  # fmt: skip
@@ -612,47 +497,6 @@ class RedisIndex:
         self._high_water = {
             place: mark for place, mark in self._high_water.items() if place[0] != shard.number
         }
-
-
-async def _stamp(
-    server: Server,
-    namespace: str,
-    number: int,
-    recipe: Recipe,
-    planned: Stamp,
-    windows: Windows,
-    summaries: Summaries,
-) -> tuple[bytes, Stamp]:
-    """Stamp a shard that is new; the incarnation and stamp it has."""
-    shard = Shard(namespace, number)
-    incarnation, digest, name, layout = await server.run(
-        scripts.OPEN,
-        [shard.meta],
-        [
-            secrets.token_hex(8),
-            recipe.digest,
-            recipe.name,
-            json.dumps(planned._asdict()),
-            _ttl_ms(windows, summaries),
-        ],
-    )
-    if digest.decode() != recipe.digest:
-        raise RecipeMismatch(
-            namespace, f"{name.decode()} ({digest.decode()})", f"{recipe.name} ({recipe.digest})"
-        )
-    stored = json.loads(layout)
-    if stored["format"] != FORMAT:
-        raise IndexRefused(
-            f"namespace {namespace!r} is stored in format {stored['format']}, this program reads "
-            f"{FORMAT}; use the program that made it, or another namespace"
-        )
-    return incarnation, Stamp(**stored)
-
-
-def _ttl_ms(windows: Windows, summaries: Summaries) -> int:
-    """The backstop: longer than any cluster that still sees events needs its keys."""
-    longest_us = 2 * (windows.max_age_us + summaries.retention_us)
-    return min(max(longest_us, LEAST_TTL_US), wire.LATEST_US) // 1000
 
 
 def _partition_name(partition: Partition) -> bytes:

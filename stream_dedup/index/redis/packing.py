@@ -1,0 +1,104 @@
+"""Where a query and what leads to a cluster stand in Redis: their keys, and their arguments."""
+
+from __future__ import annotations
+
+from stream_dedup.clustering.linkage import cluster_id
+from stream_dedup.fingerprint.hashing import hash128
+from stream_dedup.index.base import Query
+from stream_dedup.index.redis import wire
+from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.server import Argument
+from stream_dedup.index.redis.stamp import Stamp
+from stream_dedup.tables.entries import Entries, make_entries
+
+_HASH_FACTOR = 0x9E3779B97F4A7C15
+_ALL_64 = (1 << 64) - 1
+
+GROUPS_KEPT = 10_000
+"""Groups whose hashes are remembered."""
+
+
+class Packer:
+    """Packs what goes to the shards of a namespace.
+
+    Attributes:
+        shards: their keys.
+        entries: how fingerprints become members of the tables.
+    """
+
+    def __init__(self, namespace: str, stamp: Stamp) -> None:
+        self.shards = [Shard(namespace, number) for number in range(stamp.shards)]
+        self.entries: Entries = make_entries(stamp.layout, stamp.slices)
+        self._namespace = namespace
+        self._fingerprint_bytes = stamp.width // 8
+        self._exact_shift = 64 - (stamp.exact_slices.bit_length() - 1)
+        self._groups: dict[str, tuple[int, bytes, bytes, int]] = {}
+
+    def shard_of(self, identity: int) -> Shard:
+        """The shard of a cluster: its id ends with the number."""
+        return self.shards[(identity & 0xFF) % len(self.shards)]
+
+    def query(
+        self, shard: Shard, query: Query, keys: list[bytes], arguments: list[Argument]
+    ) -> None:
+        """Append a query's keys and arguments."""
+        number, group_hash, group, _ = self.group(query.group)
+        identity = self._identity(shard, query)
+        packed_id = wire.pack_id(identity)
+        keys.append(shard.cluster(packed_id))
+        keys.append(shard.exact(self._exact_slice(query.exact, number)))
+        members = b""
+        if query.near:
+            slices, members = self.entries.arrange(
+                query.fingerprint, number, identity, shard.table_prefix
+            )
+            keys.extend(slices)
+        arguments += (
+            wire.TIMES.pack(wire.clamp_us(query.first_us), wire.clamp_us(query.last_us)),
+            packed_id,
+            group_hash + query.exact.to_bytes(8, "big"),
+            query.fingerprint.to_bytes(self._fingerprint_bytes, "big"),
+            wire.swap_sketch(query.sketch),
+            group,
+            wire.pack_position(query.position),
+            members,
+        )
+
+    def _identity(self, shard: Shard, query: Query) -> int:
+        identity = cluster_id(self._namespace, query.position)
+        return identity if len(self.shards) == 1 else identity & ~0xFF | shard.number
+
+    def _exact_slice(self, exact: int, group: int) -> int:
+        return (exact ^ group * _HASH_FACTOR & _ALL_64) >> self._exact_shift
+
+    def group(self, group: str) -> tuple[int, bytes, bytes, int]:
+        """Its hash, the hash's bytes, its own bytes, its shard."""
+        known = self._groups.get(group)
+        if known is None:
+            if len(self._groups) > 10_000:
+                self._groups.clear()
+            packed = wire.pack_group(group)
+            low, high = hash128(packed)
+            number = low & 0xFFFFFFFF
+            known = (number, number.to_bytes(4, "big"), packed, high % len(self.shards))
+            self._groups[group] = known
+        return known
+
+    def entry(
+        self,
+        shard: Shard,
+        entry: wire.Entry,
+        group: bytes,
+        owner: int,
+        keys: list[bytes],
+        arguments: list[Argument],
+    ) -> None:
+        number = int.from_bytes(group, "big")
+        keys.append(shard.exact(self._exact_slice(int.from_bytes(entry.exact, "big"), number)))
+        members = b""
+        if entry.searchable:
+            slices, members = self.entries.arrange(
+                entry.fingerprint, number, owner, shard.table_prefix
+            )
+            keys.extend(slices)
+        arguments += (entry.raw, group + entry.exact, members)
