@@ -95,12 +95,13 @@ class StreamTime:
         if active:
             self._forward(min(active))
         elif self._value_us is not None or self._heads:
-            # All are quiet: the clock's progress since it was last looked at.
+            # All are quiet: the clock's progress beyond where it was seen.
             if self._value_us is not None and self._seen_us is not None:
                 self._forward(self._value_us + max(0, now_us - self._seen_us))
             for head, _ in self._heads.values():
                 self._forward(head)
-        self._seen_us = now_us
+        # Those who share an index have clocks a little apart: progress counts once.
+        self._seen_us = now_us if self._seen_us is None else max(self._seen_us, now_us)
         return self._value_us
 
     def _forward(self, time_us: int) -> None:

@@ -99,6 +99,10 @@ _DOES_NOT_PASS = (
 )
 
 
+_NO_PERMISSION_IN_SCRIPT = ("The user executing the script can't", "ACL failure in script")
+"""How Redis 7.0 and later ones say it; neither with a code of its own."""
+
+
 def _passes(error: Exception) -> bool:
     if isinstance(error, _DOES_NOT_PASS):
         return False
@@ -221,7 +225,9 @@ class Server:
         code, _, detail = str(error).partition(" ")
         if code.startswith("SD"):
             return Refusal(code, detail)
-        if isinstance(error, exceptions.NoPermissionError):
+        if isinstance(error, exceptions.NoPermissionError) or str(error).startswith(
+            _NO_PERMISSION_IN_SCRIPT
+        ):
             return IndexRefused(
                 f"{self.address}: {error}; give the user the permissions that "
                 "docs/how-to/redis-security.md lists"

@@ -161,3 +161,13 @@ def test_stream_time_begins_anew_once_all_partitions_were_released() -> None:
     assert 1000 * S == time.advance(0)
     time.record(B, 10 * S, 0)
     assert 10 * S == time.advance(0)
+
+
+def test_clocks_a_little_apart_do_not_add_up() -> None:
+    time = StreamTime(WINDOWS)
+    time.record(A, 1_000 * S, 0)
+    time.advance(61 * S)
+    for second in range(62, 100):
+        time.advance(second * S)
+        time.advance((second - 5) * S)  # another worker, five seconds behind
+    assert (1_000 + 99 - 61) * S == time.value_us

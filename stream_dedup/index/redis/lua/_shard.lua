@@ -84,7 +84,7 @@ local function write_stream(stream_us)
 end
 
 local function advance(heads_key)
-  local before = number('stream')
+  local before, seen_us = number('stream'), number('seen')
   local stream_us = before
   local heads = call('HVALS', heads_key)
   local least
@@ -95,7 +95,6 @@ local function advance(heads_key)
   if least ~= nil then
     stream_us = forward(stream_us, least)
   elseif stream_us ~= nil or #heads > 0 then
-    local seen_us = number('seen')
     if stream_us ~= nil and seen_us ~= nil and now_us > seen_us then
       stream_us = stream_us + (now_us - seen_us)
     end
@@ -103,7 +102,9 @@ local function advance(heads_key)
       stream_us = forward(stream_us, (unpack_('<dd', heads[i])))
     end
   end
-  call('HSET', META, 'seen', string.format('%.0f', now_us))
+  if seen_us == nil or now_us > seen_us then
+    call('HSET', META, 'seen', string.format('%.0f', now_us))
+  end
   if stream_us ~= before then write_stream(stream_us) end
   return stream_us
 end
