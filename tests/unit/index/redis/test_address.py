@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+
+from stream_dedup.errors import IndexRefused
+from stream_dedup.index.redis.address import Address, parse
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "secure", "hosts", "path", "database"),
+    [
+        ("redis://h", "standalone", False, [("h", 6379)], "", 0),
+        ("redis://h:1/3", "standalone", False, [("h", 1)], "3", 3),
+        ("rediss://[::1]:7000", "standalone", True, [("::1", 7000)], "", 0),
+        ("redis://", "standalone", False, [], "", 0),
+        ("unix:///run/redis.sock", "unix", False, [], "/run/redis.sock", 0),
+        ("redis+cluster://a:1,b", "cluster", False, [("a", 1), ("b", 6379)], "", 0),
+        ("rediss+cluster://a/0", "cluster", True, [("a", 6379)], "0", 0),
+        ("redis+sentinel://a,b:2/logs", "sentinel", False, [("a", 26379), ("b", 2)], "logs", 0),
+    ],
+)
+def test_urls_name_every_way_to_deploy(
+    url: str, kind: str, secure: bool, hosts: list[tuple[str, int]], path: str, database: int
+) -> None:
+    assert Address(kind, secure, hosts, path, database, None, None) == parse(url)
+
+
+def test_credentials_may_hold_any_character() -> None:
+    address = parse("redis://us%40er:p%3A%2F%40ss@h")
+    assert ("us@er", "p:/@ss") == (address.username, address.password)
+    assert (None, "secret") == parse("redis://:secret@h")[-2:]
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://u:secret@h:1/2", "redis://h:1/2"),
+        ("rediss+cluster://:secret@a,b:2", "rediss+cluster://a:6379,b:2"),
+        ("unix://u:secret@/run/r.sock", "unix:///run/r.sock"),
+    ],
+)
+def test_an_address_is_shown_without_secrets(url: str, shown: str) -> None:
+    assert shown == str(parse(url))
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("http://u:secret@h", "redis://"),
+        ("h:6379", "redis://"),
+        ("redis://u:secret@h:port", "host:port"),
+        ("redis://u:secret@h:99999", "host:port"),
+        ("redis://u:secret@,", "host:port"),
+        ("redis://h/first", "number"),
+        ("redis://u:secret@h?db=1", "no '\\?'"),
+        ("redis+cluster://h/1", "database 0"),
+        ("redis+sentinel://h", "service's name"),
+    ],
+)
+def test_what_is_no_address_is_refused_with_a_remedy_and_without_secrets(
+    url: str, says: str
+) -> None:
+    with pytest.raises(IndexRefused, match=says) as caught:
+        parse(url)
+    assert "secret" not in str(caught.value)

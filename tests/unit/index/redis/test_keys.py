@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+
+from stream_dedup.index.redis.keys import Shard, check_namespace, everything
+from stream_dedup.model import Partition
+
+
+def test_all_keys_of_a_shard_share_its_hash_tag() -> None:
+    shard = Shard("logs", 3)
+    partition = Partition("a{b}c", 7)
+    keys = [
+        shard.meta, shard.expiry, shard.recency, shard.due, shard.leases, shard.gone,
+        shard.garbage, shard.heads, shard.table_prefix, shard.exact(9), shard.cluster(bytes(8)),
+        shard.partition(partition), shard.journal(partition),
+    ]  # fmt: skip
+    assert len(keys) == len(set(keys))
+    assert {b"logs:3"} == {key[key.index(b"{") + 1 : key.index(b"}")] for key in keys}
+    assert all(key.startswith(everything("logs").removesuffix("*").encode()) for key in keys)
+
+
+def test_keys_are_a_stored_format() -> None:
+    shard = Shard("logs", 0)
+    assert b"sd:{logs:0}:meta" == shard.meta
+    assert b"sd:{logs:0}:c:0123456789abcdef" == shard.cluster(bytes.fromhex("0123456789abcdef"))
+    assert b"sd:{logs:0}:e:17" == shard.exact(17)
+    assert b"sd:{logs:0}:p:t\xff:2" == shard.partition(Partition("t\udcff", 2))
+    assert b"sd:{logs:0}:j:t:2" == shard.journal(Partition("t", 2))
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a{b}", "a:b", "ü", "x" * 101, "a\n"])
+def test_a_namespace_holds_nothing_that_means_something_in_a_key(name: str) -> None:
+    with pytest.raises(ValueError, match="namespace"):
+        check_namespace(name)
+
+
+def test_a_namespace_is_letters_digits_and_some_signs() -> None:
+    assert "a.B-9_c" == check_namespace("a.B-9_c")

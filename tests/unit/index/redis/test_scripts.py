@@ -1,0 +1,34 @@
+"""The scripts as texts: what a reader and the server rely on."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from stream_dedup.index.redis.scripts import ALL, Script
+
+
+@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
+def test_each_script_says_what_it_takes_returns_and_costs(script: Script) -> None:
+    assert script.text.startswith("#!lua")
+    for word in ("KEYS  ", "ARGV  ", "Returns ", "Cost  "):
+        assert f"-- {word}" in script.text
+
+
+@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
+def test_no_script_reads_the_clock_or_lists_keys(script: Script) -> None:
+    commands = set(re.findall(r"call\('([A-Z]+)'", script.text))
+    assert commands
+    assert not commands & {"TIME", "KEYS", "SCAN", "EVAL", "FLUSHALL", "HGETALL"}
+
+
+def test_only_what_frees_memory_may_run_when_it_is_full() -> None:
+    assert {"sweep", "purge", "confirm"} == {
+        script.name for script in ALL if "allow-oom" in script.text.partition("\n")[0]
+    }
+
+
+def test_scripts_have_names_of_their_own_on_the_server() -> None:
+    assert len(ALL) == len({script.sha for script in ALL})
+    assert all(re.fullmatch(rb"[0-9a-f]{40}", script.sha) for script in ALL)

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import FOREVER_US, Windows
+from stream_dedup.index.base import Tally
+from stream_dedup.index.redis import wire
+from stream_dedup.model import Decision, Kind, Position
+
+ids = st.integers(0, 2**64 - 1)
+decisions = st.one_of(
+    st.builds(
+        Decision,
+        st.sampled_from([Kind.NEW, Kind.DUPLICATE]),
+        ids,
+        st.integers(0, 128),
+        st.integers(0, 2**128 - 1),
+    ),
+    st.builds(lambda reason: Decision(Kind.PASSED, reason=reason), st.text(max_size=20)),
+)
+
+
+@given(st.dictionaries(st.integers(0, 2**53), decisions, max_size=20))
+def test_a_journal_holds_what_was_decided(journal: dict[int, Decision]) -> None:
+    packed = wire.pack_journal(journal)
+    assert journal == (wire.unpack_journal(packed) if packed else {})
+
+
+def test_a_journal_holds_a_shared_decision_once() -> None:
+    shared = Decision(Kind.DUPLICATE, 2**64 - 1, 3, 2**64 - 1)
+    one, many = (dict.fromkeys(range(count), shared) for count in (1, 1001))
+    assert len(wire.pack_journal(many)) - len(wire.pack_journal(one)) < 6 * 1000
+
+
+@given(st.text(), st.integers(0, 2**31), st.integers(0, 2**53))
+def test_a_position_comes_back(source: str, partition: int, offset: int) -> None:
+    position = Position(source.encode("utf-8", "replace").decode(), partition, offset)
+    assert position == wire.unpack_position(wire.pack_position(position))
+
+
+def test_a_path_that_is_no_text_comes_back() -> None:
+    position = Position("log\udcff:1:x", 0, 5)
+    assert position == wire.unpack_position(wire.pack_position(position))
+
+
+@given(st.lists(ids, max_size=64))
+def test_a_sketch_is_stored_big_endian(hashes: list[int]) -> None:
+    sketch = array("Q", hashes).tobytes()
+    swapped = wire.swap_sketch(sketch)
+    assert b"".join(number.to_bytes(8, "big") for number in hashes) == swapped
+    assert sketch == wire.swap_sketch(swapped)
+
+
+@given(st.integers(-(2**63), 2**63), st.integers(1, FOREVER_US))
+def test_clamped_times_and_their_sums_are_exact_in_doubles(time_us: int, idle_us: int) -> None:
+    clamped = wire.clamp_us(time_us)
+    total = clamped + min(idle_us, wire.LATEST_US)
+    assert total == int(float(total))
+    if abs(time_us) <= wire.LATEST_US:
+        assert time_us == clamped
+
+
+def test_settings_are_nine_doubles_and_no_period_is_below_nothing() -> None:
+    packed = wire.pack_settings(5, Windows(), Summaries(every_us=None), 7, 9)
+    assert (5.0, -1.0, 7.0, 9.0) == (
+        (values := wire.SETTINGS.unpack(packed))[0],
+        values[4],
+        values[7],
+        values[8],
+    )
+
+
+def test_a_tally_carries_no_more_than_is_kept() -> None:
+    tally = Tally(7, 3, 1, 2, b"x" * 100, [b"y" * 100, b"z", b"w"])
+    numbers, identity, representative, *samples = wire.pack_tally(tally, 2, 10)
+    assert (3.0, 1.0, 2.0, 2) == wire.TALLY.unpack(numbers)
+    assert (7).to_bytes(8, "big") == identity
+    assert (b"x" * 10, [b"y" * 10, b"z"]) == (representative, samples)
+
+
+@pytest.mark.parametrize("width", [32, 64, 128])
+def test_entries_come_apart(width: int) -> None:
+    raws = [bytes(8) + b"\x01" * (width // 8) + bytes([flag]) for flag in (1, 0)]
+    group, entries = wire.unpack_entries(b"grou" + b"".join(raws), width)
+    assert b"grou" == group
+    assert raws == [entry.raw for entry in entries]
+    assert [True, False] == [entry.searchable for entry in entries]
+    assert {int.from_bytes(b"\x01" * (width // 8), "big")} == {e.fingerprint for e in entries}
