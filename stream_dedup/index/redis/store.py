@@ -307,7 +307,8 @@ class RedisIndex:
             record.committed,
             wire.clamp_us(record.last_us),
             self._summaries.samples,
-            min(SWEEP_STEPS, self._limits.sweep),
+            # Much to count leaves the sweeping to calls of its own.
+            min(SWEEP_STEPS, self._limits.sweep) if len(record.tallies) <= SWEEP_STEPS else 0,
             PIECES,
         )
         kept = {offset: d for offset, d in decisions.items() if offset >= record.committed}

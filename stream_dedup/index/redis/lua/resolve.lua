@@ -143,60 +143,52 @@ local function join(c, q)
   return c
 end
 
--- The nearest of too many clusters, the oldest first.
-local function nearest(q, lists, live)
-  local least = {}
-  for t = 1, tables do
-    local from = rest_from(sub(q.members, (t - 1) * member_bytes + 1, t * member_bytes))
-    for _, entry in ipairs(lists[t] or {}) do
-      local id = sub(entry, -8)
-      local distance = from(entry)
-      if not least[id] or distance < least[id] then least[id] = distance end
+-- Which live clusters of the group stand within k bits: all of them, unless there are too many; then
+-- the nearest, and whether some were left out. Looking a cluster up costs a command, so they are
+-- looked up nearest entry first; some more than are kept, as some may be closed.
+local function live_of(by_distance, q)
+  local live, looked = {}, 0
+  for distance = 0, k do
+    local ids = by_distance[distance] or {}
+    for i = 1, #ids do
+      if #live == max_verified or looked == 4 * max_verified then return live, true end
+      looked = looked + 1
+      local c = state(ids[i])
+      if takes(c, q) and c.group == q.group then live[#live + 1] = c end
     end
   end
-  table.sort(live, function(c, d)
-    if least[c.id] ~= least[d.id] then return least[c.id] < least[d.id] end
-    if c[OPENED] ~= d[OPENED] then return c[OPENED] < d[OPENED] end
-    return before(c.id, d.id)
-  end)
-  for i = #live, max_verified + 1, -1 do live[i] = nil end
+  return live, false
 end
 
 local function search(q)
-  local near, lists, live = {}, {}, {}
+  local near, by_distance = {}, {}
   local left, truncated = max_candidates, false
   for t = 1, tables do
     local member = sub(q.members, (t - 1) * member_bytes + 1, t * member_bytes)
     local prefix = '[' .. sub(member, 1, prefix_bytes)
     local found = call('ZRANGE', KEYS[q.at + 1 + t], prefix, prefix .. AFTER, 'BYLEX', 'LIMIT', 0, left + 1)
-    local count = #found
-    if count > 0 then
-      if count > left then
-        truncated, count = true, left
-        found[left + 1] = nil
+    local from
+    for i = 1, #found do
+      if left == 0 then
+        truncated = true
+        break
       end
-      left = left - count
-      lists[t] = found
-      local from
-      for i = 1, count do
-        local id = sub(found[i], -8)
-        if near[id] == nil then
-          from = from or rest_from(member)
-          if from(found[i]) <= k then
-            near[id] = true
-            local c = state(id)
-            if takes(c, q) and c.group == q.group then live[#live + 1] = c end
-          end
+      left = left - 1
+      local id = sub(found[i], -8)
+      if not near[id] then
+        from = from or rest_from(member)
+        local distance = from(found[i])
+        if distance <= k then
+          near[id] = true
+          local ids = by_distance[distance]
+          if ids then ids[#ids + 1] = id else by_distance[distance] = {id} end
         end
       end
     end
   end
   work = work + tables + (max_candidates - left) * 0.3
-  if #live > max_verified then
-    truncated = true
-    nearest(q, lists, live)
-  end
-  if truncated then add('truncated', 1) end
+  local live, crowded = live_of(by_distance, q)
+  if truncated or crowded then add('truncated', 1) end
   local best, best_similarity, best_distance
   local from, like
   for i = 1, #live do

@@ -1,0 +1,87 @@
+"""However hostile the events, a call's work is bounded. Counted in commands: no load changes them."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Callable
+
+from stream_dedup.features.recipe import load_recipe
+from stream_dedup.index.base import Query, Record, Tally
+from stream_dedup.index.redis.server import Server
+from stream_dedup.index.redis.store import CALL_WORK, LIMITS, SWEEP_STEPS, RedisIndex
+from stream_dedup.model import Position
+from tests.contract.driver import HERE, START_US, A
+from tests.services.redis import RedisServer
+
+MakeRedis = Callable[..., RedisServer]
+
+
+def alike(first: int, count: int) -> list[Query]:
+    """Events of one fingerprint that have no word in common."""
+    return [
+        Query(
+            "",
+            offset,
+            A.fingerprint,
+            array("Q", range(offset * 8 + 8, offset * 8 + 16)).tobytes(),
+            True,
+            START_US,
+            START_US,
+            Position("topic", 0, offset),
+        )
+        for offset in range(first, first + count)
+    ]
+
+
+def calls(server: RedisServer, command: str) -> int:
+    told = server.info("commandstats").get(f"cmdstat_{command}", "calls=0,")
+    return int(told.split("calls=")[1].split(",")[0])
+
+
+def test_a_crowd_of_equal_fingerprints_costs_bounded_work(make_redis: MakeRedis) -> None:
+    redis = make_redis()
+
+    async def crowd() -> None:
+        server = Server(redis.url)
+        try:
+            index = await RedisIndex.open(server, load_recipe("logs"))
+            await index.resolve(alike(0, 1_500), START_US)
+            looked, called = calls(redis, "hmget"), calls(redis, "evalsha")
+            answers = await index.resolve(alike(1_500, 50), START_US)
+            assert all(answer.new for answer in answers)
+            looked, called = calls(redis, "hmget") - looked, calls(redis, "evalsha") - called
+            # Clusters are looked at once a call at most, and no more a query than are verified.
+            assert looked <= called * (LIMITS.max_verified + 30)
+            assert (await index.size()).truncated >= 50
+        finally:
+            await server.aclose()
+
+    asyncio.run(crowd())
+
+
+def test_closing_many_clusters_takes_calls_of_bounded_work(make_redis: MakeRedis) -> None:
+    redis = make_redis()
+
+    async def close() -> None:
+        server = Server(redis.url)
+        try:
+            index = await RedisIndex.open(server, load_recipe("logs"))
+            owned = await index.claim_partition(HERE, None, START_US)
+            queries = alike(0, 1_000)
+            answers = await index.resolve(queries, START_US)
+            tallies = [Tally(a.cluster, 1, START_US, START_US, b"line") for a in answers]
+            record = Record(HERE, owned.fence, 0, 999, 1_000, START_US, tallies)
+            await index.record(record, START_US)
+            before = {name: calls(redis, name) for name in ("evalsha", "zrem", "rpush")}
+            await index.finish(START_US)
+            after = {name: calls(redis, name) for name in before}
+            done = {name: after[name] - before[name] for name in before}
+            assert 1_000 == done["rpush"]
+            tables = index.stamp.layout.tables
+            assert done["evalsha"] >= 1_000 // SWEEP_STEPS + 1_000 * tables // CALL_WORK
+            assert done["zrem"] == 1_000 * (2 + tables)
+        finally:
+            await server.aclose()
+
+    asyncio.run(close())
