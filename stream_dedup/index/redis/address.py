@@ -70,6 +70,11 @@ def parse(url: str) -> Address:
     credentials, _, hosts = split.netloc.rpartition("@")
     username, colon, password = credentials.partition(":")
     path = unquote(split.path.lstrip("/"))
+    if kind == "standalone" and "," in hosts:
+        raise IndexRefused(
+            f"{split.scheme}:// takes one host; for several give {split.scheme}+cluster:// or "
+            f"{split.scheme}+sentinel://"
+        )
     if kind == "unix":
         path, hosts = unquote(split.path), ""
     return Address(

@@ -75,18 +75,22 @@ def _options(address: Address, timeout_s: float, tls: Tls) -> dict[str, Any]:
         "retry": Retry(NoBackoff(), 0),
         "client_name": "stream-dedup",
     }
-    if address.secure:
-        options |= {
-            "ssl_ca_certs": tls.ca_file,
-            "ssl_certfile": tls.cert_file,
-            "ssl_keyfile": tls.key_file,
-            "ssl_check_hostname": tls.check_hostname,
-            "ssl_min_version": ssl.TLSVersion.TLSv1_2,
-        }
-    return options
+    return options | (_secured(tls) if address.secure else {})
 
 
-def make_client(address: Address, timeout_s: float, tls: Tls) -> Client:
+def _secured(tls: Tls) -> dict[str, Any]:
+    return {
+        "ssl_ca_certs": tls.ca_file,
+        "ssl_certfile": tls.cert_file,
+        "ssl_keyfile": tls.key_file,
+        "ssl_check_hostname": tls.check_hostname,
+        "ssl_min_version": ssl.TLSVersion.TLSv1_2,
+    }
+
+
+def make_client(
+    address: Address, timeout_s: float, tls: Tls, sentinel_password: str | None = None
+) -> Client:
     """The driver's client for an address; it connects when it is used."""
     options = _options(address, timeout_s, tls)
     quiet = MaintNotificationsConfig(enabled=False)
@@ -110,6 +114,8 @@ def make_client(address: Address, timeout_s: float, tls: Tls) -> Client:
             socket_timeout=timeout_s,
             socket_connect_timeout=min(1.0, timeout_s),
             retry=Retry(NoBackoff(), 0),
+            password=sentinel_password,
+            **({"ssl": True, **_secured(tls)} if address.secure else {}),
         )
         pool = SentinelConnectionPool(  # type: ignore[no-untyped-call]
             address.path,

@@ -119,6 +119,7 @@ class Server:
             ``redis+cluster://h1,h2``, with ``user:password@`` where needed.
         patience: how long calls are waited for.
         tls: for the secure ones.
+        sentinel_password: where the Sentinels themselves ask for one.
 
     Attributes:
         address: where it is, for messages; prints no secrets.
@@ -127,18 +128,28 @@ class Server:
     """
 
     def __init__(
-        self, url: str, *, patience: Patience | None = None, tls: Tls | None = None
+        self,
+        url: str,
+        *,
+        patience: Patience | None = None,
+        tls: Tls | None = None,
+        sentinel_password: str | None = None,
     ) -> None:
         self.address = parse(url)
         self.counts: Counter[str] = Counter()
         self.away = False
         self._patience = patience or Patience()
-        self._client = make_client(self.address, self._patience.timeout_s, tls or Tls())
+        self._client = make_client(
+            self.address, self._patience.timeout_s, tls or Tls(), sentinel_password
+        )
         self._jitter = random.Random()  # noqa: S311 -- spreads retries, guards nothing
 
     async def aclose(self) -> None:
         """Close all connections."""
         await self._client.aclose()
+        if self.address.kind == "sentinel":  # the driver leaves those to the sentinels open
+            for sentinel in cast(Any, self._client).connection_pool.sentinel_manager.sentinels:
+                await sentinel.aclose()
 
     async def run(
         self, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument]

@@ -1,4 +1,4 @@
-"""However hostile the events, a call's work is bounded. Counted in commands: no load changes them."""
+"""However hostile the events, a call's work is bounded: in commands, which no load changes."""
 
 from __future__ import annotations
 

@@ -50,11 +50,12 @@ def test_an_address_is_shown_without_secrets(url: str, shown: str) -> None:
         ("h:6379", "redis://"),
         ("redis://u:secret@h:port", "host:port"),
         ("redis://u:secret@h:99999", "host:port"),
-        ("redis://u:secret@,", "host:port"),
+        ("redis+cluster://u:secret@,", "host:port"),
         ("redis://h/first", "number"),
         ("redis://u:secret@h?db=1", "no '\\?'"),
         ("redis+cluster://h/1", "database 0"),
         ("redis+sentinel://h", "service's name"),
+        ("rediss://u:secret@a,b", "rediss\\+cluster"),
     ],
 )
 def test_what_is_no_address_is_refused_with_a_remedy_and_without_secrets(
