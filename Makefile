@@ -7,7 +7,7 @@ DEMO := examples/logs
 DATA ?= ../shared/data/loghub
 SOURCES := $(shell find stream_dedup -name '*.pyx') setup.py pyproject.toml
 
-.PHONY: help setup demo test lint bench quality docs clean
+.PHONY: help setup demo test lint bench bench-redis soak-redis quality docs clean
 
 help:
 	@echo "make setup     a virtual environment in $(VENV), with the native kernel built"
@@ -15,6 +15,8 @@ help:
 	@echo "make test      set up, check the style and run all tests"
 	@echo "make lint      check style, types and imports"
 	@echo "make bench     measure speed and memory beside the peers"
+	@echo "make bench-redis   measure the index over Redis beside the peers (ARGS='--only A,B')"
+	@echo "make soak-redis    run EVENTS events through CLUSTERS clusters in Redis, watching its memory"
 	@echo "make quality   measure grouping quality beside the peers (DATA=folder of labelled logs)"
 	@echo "make docs      write the generated parts of docs/ again"
 	@echo "make clean     remove what the other targets made"
@@ -49,6 +51,18 @@ bench: setup
 	@echo "== bench: speed and memory, beside the peers"
 	@$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	@$(BIN)/python -m benchmarks.speed
+
+bench-redis: setup
+	@echo "== bench-redis: the index over Redis, beside the peers"
+	@$(BIN)/python -m pip install --quiet --editable '.[bench,redis]'
+	@$(BIN)/python -m benchmarks.redis_index --data $(DATA) $(ARGS)
+
+EVENTS ?= 2000000
+CLUSTERS ?= 50000
+
+soak-redis: setup
+	@echo "== soak-redis: $(EVENTS) events, at most $(CLUSTERS) clusters"
+	@$(BIN)/python -m benchmarks.redis_soak --events $(EVENTS) --clusters $(CLUSTERS)
 
 quality: setup
 	@echo "== quality: grouping of labelled logs, beside the peers"

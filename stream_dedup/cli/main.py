@@ -12,6 +12,7 @@ from stream_dedup import __version__
 from stream_dedup.cli.dedup import dedup
 from stream_dedup.cli.explain import explain
 from stream_dedup.cli.fingerprint import fingerprint
+from stream_dedup.cli.index import index
 from stream_dedup.cli.plan import plan
 from stream_dedup.cli.recipes import recipes
 from stream_dedup.errors import RecipeError, StreamDedupError
@@ -54,7 +55,7 @@ def cli() -> None:
     """
 
 
-for command in (dedup, explain, fingerprint, plan, recipes):
+for command in (dedup, explain, fingerprint, index, plan, recipes):
     cli.add_command(command)
 
 

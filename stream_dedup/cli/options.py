@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import tomllib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.windows import FOREVER_US
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
+
+T = TypeVar("T")
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -82,3 +86,66 @@ def recipe_of(name: str, settings: tuple[str, ...]) -> Recipe:
             parsed = value.strip()  # a bare word
         changes[key.strip().replace(".", "__")] = parsed
     return replace(recipe, **changes) if changes else recipe
+
+
+_REDIS_OPTIONS = (
+    click.option(
+        "--redis",
+        envvar="STREAM_DEDUP_REDIS",
+        default="redis://127.0.0.1:6379",
+        show_default=True,
+        metavar="URL",
+        help="Where Redis is, else what STREAM_DEDUP_REDIS says: redis://, rediss://, unix://, "
+        "redis+cluster:// or redis+sentinel:// with hosts (see: stream-dedup index --help).",
+    ),
+    click.option("--ca-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
+                 help="Certificates of authorities, PEM, for rediss://; else the system's."),
+    click.option("--cert-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
+                 help="The client's certificate, PEM, where the server asks for one."),
+    click.option("--key-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
+                 help="The key of --cert-file, PEM."),
+    click.option("--no-check-hostname", is_flag=True,
+                 help="Take a certificate that names another host."),
+    click.option("--password-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
+                 help="Its first line is the password; so no process list shows it."),
+    click.option("--timeout", type=click.FloatRange(0.1), default=10.0, show_default=True,
+                 metavar="SECONDS", help="A call that fails is tried again for so long."),
+    click.option("--format", type=click.Choice(["table", "json"]), default="table",
+                 show_default=True, help="json is one object."),
+)  # fmt: skip
+
+
+def redis_options(*, namespace: bool = True) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """The options of commands over Redis, handed on as one argument, ``options``.
+
+    Args:
+        namespace: whether a namespace has to be given.
+    """
+    named = click.option(
+        "-n",
+        "--namespace",
+        required=namespace,
+        default=None if namespace else "",
+        metavar="NAME",
+        help="The namespace; without it, all are listed."
+        if not namespace
+        else "The namespace (see: stream-dedup index stats).",
+    )
+
+    def decorate(function: Callable[..., T]) -> Callable[..., T]:
+        @functools.wraps(function)
+        def gathered(**arguments: Any) -> T:  # noqa: ANN401 -- as click hands them
+            own = {name: arguments.pop(name) for name in _REDIS_NAMES}
+            return function(options=own, **arguments)
+
+        for option in reversed((named, *_REDIS_OPTIONS)):
+            gathered = option(gathered)
+        return gathered
+
+    return decorate
+
+
+_REDIS_NAMES = (
+    "redis", "namespace", "ca_file", "cert_file", "key_file", "no_check_hostname",
+    "password_file", "timeout", "format",
+)  # fmt: skip

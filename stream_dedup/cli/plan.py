@@ -25,7 +25,7 @@ def plan(k: int, width: str, capacity: int, budget: int) -> None:
     """Plan tables: blocks, tables, prefix bits, candidates, time and memory.
 
     Shows the layouts around the one that would be chosen (marked *) for the index in memory and,
-    to plan ahead, for one in Redis, which this release does not have yet. Times are estimates for
+    for one in Redis. Times are estimates for
     one core; candidates are for random fingerprints.
 
     \b

@@ -29,6 +29,10 @@ class Address(NamedTuple):
     username: str | None
     password: str | None
 
+    def __repr__(self) -> str:
+        """As it is shown: without secrets."""
+        return str(self)
+
     def __str__(self) -> str:
         """The URL without secrets."""
         scheme = "rediss" if self.secure else "redis"
@@ -60,7 +64,10 @@ def parse(url: str) -> Address:
     Raises:
         IndexRefused: it is none; the message repeats no secrets.
     """
-    split = urlsplit(url)
+    try:
+        split = urlsplit(url)
+    except ValueError:
+        raise IndexRefused("the Redis URL has a '[' or ']' out of place") from None
     if split.scheme not in _SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in _SCHEMES)
         raise IndexRefused(f"a Redis URL begins with one of {known}; {split.scheme!r} does not")
@@ -97,7 +104,11 @@ def _hosts(text: str, default: int, split: SplitResult) -> list[tuple[str, int]]
         except ValueError:
             port = 0
         if not one.hostname or port == 0:
-            raise IndexRefused(f"{part!r} in the {split.scheme}:// URL is no host or host:port")
+            # It may be part of a password: it is not repeated.
+            raise IndexRefused(
+                f"the {split.scheme}:// URL holds no host or host:port where one should be; in a "
+                "password write '/', '@', ':', '%' as %2F, %40, %3A, %25"
+            )
         hosts.append((one.hostname, port or default))
     return hosts
 

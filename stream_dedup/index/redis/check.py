@@ -2,27 +2,22 @@
 
 Theory of operation
 -------------------
-Every key of a shard is looked at once, and what it says is held against the other keys. Workers
-go on meanwhile: what was read in two calls need not fit. So what looks wrong is a *suspect*,
-looked at again after a pause, and once more; only what is wrong each time is told.
-
-What leads to a closed cluster may wait in the list of garbage to be purged. The order of reading
-matters: first the cluster, then the garbage, last the entry. Purging takes the entry out before
-the garbage's piece, so an entry that is still there was never purged in between.
+Every key of a shard is looked at, and what it says is held against the other keys (see `probes`).
+Workers go on meanwhile: what was read in two calls need not fit. So what looks wrong is a
+*suspect*, looked at again after a pause, and once more; only what is wrong each time is told.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from stream_dedup.index.redis import inspection
-from stream_dedup.index.redis.inspection import Command, Held, Namespace, Progress
+from stream_dedup.index.redis.findings import Report, Suspect
+from stream_dedup.index.redis.inspection import Namespace, Progress, hold_numbers, integer
 from stream_dedup.index.redis.keys import Shard
-from stream_dedup.index.redis.kinds import kind_of
-from stream_dedup.tables.entries import OWNER_BYTES, parts
+from stream_dedup.index.redis.kinds import identity_of, kind_of
+from stream_dedup.index.redis.probes import Probes
 
 LOOKS = 3
 PAUSE_S = 0.2
@@ -30,124 +25,15 @@ PAUSE_S = 0.2
 SUSPECTS = 2_000
 """Looked at again together."""
 
-EXAMPLES = 10
-"""Kept of each kind of finding."""
-
 PAGE = 1_000
 """Members asked for at once."""
 
-KINDS = {
-    "stamp": (
-        "the shards of the namespace are not stamped alike",
-        "a shard was lost, or made anew by workers with other settings",
-        "stop the workers, delete the namespace and start them again",
-    ),
-    "key": (
-        "keys of no known kind",
-        "something else writes under this namespace's prefix, or another version did",
-        "find out who writes them; delete them by hand if nobody needs them",
-    ),
-    "type": (
-        "keys of another type than their name says",
-        "something else has written them; the scripts fail on them",
-        "delete the namespace, and keep others from writing under sd:",
-    ),
-    "ttl": (
-        "keys without a time to live",
-        "nothing removes them when the namespace is used no more",
-        "if they stay so while workers run, delete the namespace when you no longer need it",
-    ),
-    "cluster": (
-        "damaged clusters",
-        "their fields do not fit together; something else has written them",
-        "delete these keys; events like theirs open a new cluster",
-    ),
-    "unsearchable": (
-        "open clusters that are missing in tables",
-        "events near to them may open a second cluster; the server has lost or evicted keys",
-        "set maxmemory-policy to noeviction; it heals as clusters close",
-    ),
-    "unnamed": (
-        "open clusters whose exact hashes lead to no open cluster",
-        "events equal to theirs are searched by fingerprint, or open a second cluster",
-        "set maxmemory-policy to noeviction; it heals as clusters close",
-    ),
-    "queue": (
-        "open clusters that are not in expiry or recency",
-        "they are not closed in time, and their final counts come late or never",
-        "set maxmemory-policy to noeviction; delete the namespace if they stay",
-    ),
-    "untold": (
-        "clusters with news that are neither due nor on their way",
-        "their counts are not told",
-        "set maxmemory-policy to noeviction; delete the namespace if they stay",
-    ),
-    "unburied": (
-        "tombstones that are not in gone",
-        "they take memory until their time to live is over; nothing else is wrong with them",
-        "none is needed",
-    ),
-    "entry": (
-        "table entries that lead to no open cluster, and are not in the garbage",
-        "they take memory and candidates; a worker's purge was lost",
-        "none at once; if they grow, delete the namespace",
-    ),
-    "misplaced": (
-        "entries in the wrong slice",
-        "they are found by no look-up; the layout was changed or something else wrote them",
-        "delete the namespace",
-    ),
-    "exact": (
-        "exact hashes that lead to no open cluster, and are not in the garbage",
-        "they take memory; a worker's purge was lost",
-        "none at once; if they grow, delete the namespace",
-    ),
-    "counter": (
-        "counters that differ from what is counted",
-        "the metrics of this namespace are off; keys were lost or evicted",
-        "set maxmemory-policy to noeviction; delete the namespace to count anew",
-    ),
-}
-"""Kind of finding → what it is, what it means, the remedy."""
+KEYS = 100
+"""Slices asked at once."""
 
+COUNTERS = ("fingerprints", "waiting")
 
-class Suspect(NamedTuple):
-    """Something that looks wrong.
-
-    Attributes:
-        kind: of `KINDS`.
-        subject: what is looked at again.
-        text: what is wrong, with the key.
-    """
-
-    kind: str
-    subject: Any
-    text: str
-
-
-@dataclass(slots=True)
-class Report:
-    """What was found.
-
-    Attributes:
-        counts: findings by kind.
-        examples: some of each.
-        notes: what was not looked at, and why.
-        looked_at: keys, by kind.
-    """
-
-    counts: dict[str, int] = field(default_factory=dict)
-    examples: dict[str, list[str]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    looked_at: dict[str, int] = field(default_factory=dict)
-
-    def add(self, suspect: Suspect) -> None:
-        """Note a finding."""
-        self.counts[suspect.kind] = self.counts.get(suspect.kind, 0) + 1
-        kept = self.examples.setdefault(suspect.kind, [])
-        if len(kept) < EXAMPLES:
-            kept.append(suspect.text)
-
+_CHANGES = (*COUNTERS, "evicted", "expired", "buried")
 
 Probe = Callable[[Sequence[Any]], Awaitable[list[Suspect]]]
 """Looks at subjects, and names those that look wrong."""
@@ -163,7 +49,7 @@ async def check(namespace: Namespace, limit: int, progress: Progress) -> Report:
     report = Report()
     await _check_stamps(namespace, report)
     for shard in namespace.shards:
-        await _Check(namespace, shard, report).run(limit, progress)
+        await _Check(namespace, shard, report, progress).run(limit)
     return report
 
 
@@ -180,50 +66,48 @@ async def _check_stamps(namespace: Namespace, report: Report) -> None:
 class _Check:
     """The check of one shard."""
 
-    def __init__(self, namespace: Namespace, shard: Shard, report: Report) -> None:
+    def __init__(
+        self, namespace: Namespace, shard: Shard, report: Report, progress: Progress
+    ) -> None:
         self._namespace = namespace
         self._reader = namespace.reader
         self._shard = shard
         self._report = report
-        self._width = namespace.stamp.width
-        self._waiting: dict[Probe, list[Any]] = {}
-        self._counted = {"fingerprints": 0, "waiting": 0}
+        self._progress = progress
+        self._probes = Probes(namespace, shard)
+        self._waiting: dict[str, tuple[Probe, list[Any]]] = {}
 
-    async def run(self, limit: int, progress: Progress) -> None:
+    async def run(self, limit: int) -> None:
+        """Look at the shard's keys."""
         looked = 0
-        before = await self._counters()
-        whole = True
         async for found in self._reader.scan(self._shard.meta, f"{self._shard.prefix.decode()}*"):
             keys = found[: limit - looked] if limit else found
             await self._keys(keys)
             looked += len(keys)
-            progress(f"shard {self._shard.number}", looked)
+            self._progress(f"shard {self._shard.number}: looking", looked)
             if limit and looked >= limit:
-                whole = False
                 break
-        for probe in list(self._waiting):
-            await self._look_again(probe)
-        if not whole:
+        for name in list(self._waiting):
+            await self._look_again(name)
+        if limit and looked >= limit:
             self._report.notes.append(
                 f"shard {self._shard.number}: {looked:,} keys were looked at, then --limit was "
                 "reached; counters were not compared"
             )
-        elif before != await self._counters() or any(
-            before[name] != count for name, count in self._counted.items()
-        ):
-            await self._recount()
+        else:
+            await self._count()
 
     # ------------------------------------------------------------ suspects
 
-    async def _look(self, probe: Probe, subjects: Sequence[Any]) -> None:
+    async def _look(self, name: str, probe: Probe, subjects: Sequence[Any]) -> None:
         suspects = await probe(subjects)
-        waiting = self._waiting.setdefault(probe, [])
+        _, waiting = self._waiting.setdefault(name, (probe, []))
         waiting.extend(dict.fromkeys(suspect.subject for suspect in suspects))
         if len(waiting) >= SUSPECTS:
-            await self._look_again(probe)
+            await self._look_again(name)
 
-    async def _look_again(self, probe: Probe) -> None:
-        subjects = self._waiting.pop(probe)
+    async def _look_again(self, name: str) -> None:
+        probe, subjects = self._waiting.pop(name)
         suspects: list[Suspect] = []
         for _ in range(LOOKS - 1):
             if not subjects:
@@ -239,27 +123,22 @@ class _Check:
     async def _keys(self, keys: list[bytes]) -> None:
         by_kind: dict[str, list[bytes]] = {}
         for key in dict.fromkeys(keys):
-            by_kind.setdefault(self._kind(key), []).append(key)
-        for kind, of_kind in by_kind.items():
+            kind = kind_of(self._shard, key, self._namespace.stamp)
+            by_kind.setdefault(kind.name, []).append(key)
+        for name, of_kind in by_kind.items():
             looked_at = self._report.looked_at
-            looked_at[kind] = looked_at.get(kind, 0) + len(of_kind)
-        await self._look(self._probe_keys, keys)
-        clusters = by_kind.get("cluster", [])
-        await self._look(self._probe_clusters, [bytes.fromhex(key[-16:].decode()) for key in clusters])
-        for kind, command, probe in (
-            ("table", "ZSCAN", self._probe_entries),
-            ("exact", "HSCAN", self._probe_exact),
-        ):
-            await self._members(by_kind.get(kind, []), command, probe)
+            looked_at[name] = looked_at.get(name, 0) + len(of_kind)
+        await self._look("keys", self._probes.keys, keys)
+        identities = list(map(identity_of, by_kind.get("clusters", ())))
+        await self._look("clusters", self._probes.clusters, identities)
+        await self._members("ZSCAN", by_kind.get("tables", ()), self._probes.entries)
+        await self._members("HSCAN", by_kind.get("exact hashes", ()), self._probes.exact)
 
-    def _kind(self, key: bytes) -> str:
-        return kind_of(self._shard, key, self._namespace.stamp)[0]
-
-    async def _members(self, keys: list[bytes], command: str, probe: Probe) -> None:
+    async def _members(self, command: str, keys: Sequence[bytes], probe: Probe) -> None:
         """Look at all that slices hold."""
         todo: list[tuple[bytes, Any]] = [(key, 0) for key in keys]
         while todo:
-            part, todo = todo[:100], todo[100:]
+            part, todo = todo[:KEYS], todo[KEYS:]
             commands = [(command, key, cursor, "COUNT", PAGE) for key, cursor in part]
             answers = await self._reader.many(self._shard.meta, commands)
             subjects: list[tuple[bytes, bytes]] = []
@@ -271,40 +150,55 @@ class _Check:
                     todo.append((key, cursor))
                 names = members if isinstance(members, dict) else [m for m, *_ in members]
                 subjects += [(key, name) for name in names]
-            for start in range(0, len(subjects), 10 * PAGE):
-                await self._look(probe, subjects[start : start + 10 * PAGE])
+            for start in range(0, len(subjects), PAGE):
+                await self._look(command, probe, subjects[start : start + PAGE])
 
-    async def _probe_keys(self, keys: Sequence[bytes]) -> list[Suspect]:
-        commands: list[Command] = [c for key in keys for c in (("TYPE", key), ("PTTL", key))]
-        answers = await self._reader.many(self._shard.meta, commands)
-        suspects = []
-        for key, type_, ttl_ms in zip(keys, answers[::2], answers[1::2], strict=True):
-            if type_ in (b"none", "none"):
-                continue  # gone meanwhile
-            name, expected = kind_of(self._shard, key, self._namespace.stamp)
-            stored = type_.decode() if isinstance(type_, bytes) else str(type_)
-            shown = inspection.shown_key(key)
-            if name == "unknown":
-                suspects.append(Suspect("key", key, shown))
-            elif stored != expected:
-                suspects.append(Suspect("type", key, f"{shown}: {stored}, not {expected}"))
-            if ttl_ms == -1:
-                suspects.append(Suspect("ttl", key, shown))
-        return suspects
+    # ------------------------------------------------------------ counters
 
-    # ------------------------------------------------------------ clusters
+    async def _count(self) -> None:
+        """Compare the counters, while nobody changes them."""
+        wrong: dict[str, int] | None = None
+        for look in range(LOOKS):
+            if look:
+                await asyncio.sleep(PAUSE_S)
+            before = await self._meta()
+            counted = zip(COUNTERS, await self._counted(), strict=True)
+            if before != await self._meta():
+                continue
+            wrong = {name: count for name, count in counted if integer(before[name]) != count}
+            if not wrong:
+                return
+        if wrong is None:
+            self._report.notes.append(
+                f"shard {self._shard.number}: workers changed it meanwhile; counters were not "
+                "compared"
+            )
+            return
+        for name, count in wrong.items():
+            stored = integer(before[name])
+            text = f"shard {self._shard.number}: {name} is {stored:,}, not {count:,}"
+            self._report.add(Suspect("counter", name, text))
 
-    async def _hold(self, identities: Sequence[bytes]) -> dict[bytes, Held | None]:
-        """Clusters that exist; None for those that are damaged."""
-        commands: list[Command] = [
-            ("HMGET", self._shard.cluster(identity), "n", "a") for identity in identities
-        ]
-        answers = await self._reader.many(self._shard.meta, commands)
-        out: dict[bytes, Held | None] = {}
-        for identity, answer in zip(identities, answers, strict=True):
-            if answer is not None and answer[0] is not None:
-                held = inspection.hold(identity, answer[0], answer[1], self._width)
-                out[identity] = held
-                if held and held.open:
-                    self._seen(held)
-        return out
+    async def _meta(self) -> dict[str, bytes | None]:
+        meta = self._shard.meta
+        values = await self._reader.command(meta, "HMGET", meta, *_CHANGES)
+        return dict(zip(_CHANGES, values, strict=True))
+
+    async def _counted(self) -> tuple[int, int]:
+        """Searchable fingerprints, and closed clusters waiting."""
+        fingerprints = waiting = looked = 0
+        known: set[bytes] = set()
+        pattern = f"{self._shard.prefix.decode()}c:*"
+        async for keys in self._reader.scan(self._shard.meta, pattern):
+            new = [key for key in dict.fromkeys(keys) if key not in known]
+            known.update(new)
+            answers = await self._reader.many(self._shard.meta, [("HGET", key, "n") for key in new])
+            for answer in answers:
+                numbers = hold_numbers(answer)
+                if numbers is not None and numbers.closed == 0:
+                    fingerprints += numbers.searchable
+                elif numbers is not None and not numbers.gone:
+                    waiting += 1
+            looked += len(new)
+            self._progress(f"shard {self._shard.number}: counting", looked)
+        return fingerprints, waiting

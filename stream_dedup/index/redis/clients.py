@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from redis.asyncio.sentinel import (
 from redis.backoff import NoBackoff
 from redis.maint_notifications import MaintNotificationsConfig
 
+from stream_dedup.errors import IndexRefused
 from stream_dedup.index.redis.address import Address
 
 Client = driver.Redis | driver.RedisCluster
@@ -79,6 +81,9 @@ def _options(address: Address, timeout_s: float, tls: Tls) -> dict[str, Any]:
 
 
 def _secured(tls: Tls) -> dict[str, Any]:
+    for file in filter(None, (tls.ca_file, tls.cert_file, tls.key_file)):
+        if not os.access(file, os.R_OK):
+            raise IndexRefused(f"{file} cannot be read; TLS needs it")
     return {
         "ssl_ca_certs": tls.ca_file,
         "ssl_certfile": tls.cert_file,

@@ -1,6 +1,6 @@
 """What operators look at: a namespace as it is stored, read without its recipe.
 
-Nothing here writes, but `delete`; a user who may only read (``+@read +@connection ~sd:*``, in a
+Nothing here writes; a user who may only read (``+@read +@connection ~sd:*``, in a
 Redis Cluster ``+cluster`` too) is enough. Workers go on meanwhile: what is read in two calls may
 have changed between them.
 """
@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import redis.asyncio as driver
-from redis import exceptions
 
 from stream_dedup.errors import IndexRefused
 from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.index.redis import wire
-from stream_dedup.index.redis.keys import PREFIX, Shard, check_namespace, everything
+from stream_dedup.index.redis.keys import PREFIX, Shard, check_namespace
+from stream_dedup.index.redis.packing import Packer
 from stream_dedup.index.redis.server import Argument, Server
-from stream_dedup.index.redis.store import FORMAT, MAX_SHARDS, Stamp
-from stream_dedup.tables.entries import Entries, make_entries
+from stream_dedup.index.redis.stamp import FORMAT, MAX_SHARDS, Stamp
+from stream_dedup.tables.entries import Entries
 
 PIPELINE = 500
 """Commands sent at once: others wait for a millisecond or two."""
@@ -31,9 +32,6 @@ SCAN_COUNT = 1_000
 
 GARBAGE_PIECES = 1_000
 """Pieces read at once; each may hold some hundred names."""
-
-_HASH_FACTOR = 0x9E3779B97F4A7C15
-_ALL_64 = (1 << 64) - 1
 
 Progress = Callable[[str, int], None]
 """Told what is being done, and how many keys were looked at."""
@@ -48,10 +46,8 @@ class Reader(Server):
         """Answers of commands whose keys share `key`'s tag; None where a key is of another type."""
         answers: list[Any] = []
         for start in range(0, len(commands), PIPELINE):
-            part = commands[start : start + PIPELINE]
-            answers += cast(
-                list[Any], await self._patiently("pipeline", lambda part=part: self._pipe(key, part))
-            )
+            attempt = partial(self._pipe, key, commands[start : start + PIPELINE])
+            answers += cast(list[Any], await self._patiently("pipeline", attempt))
         return answers
 
     async def _pipe(self, key: bytes, commands: Sequence[Command]) -> list[Any]:
@@ -60,7 +56,9 @@ class Reader(Server):
         if isinstance(self._client, driver.RedisCluster):
             await self._client.initialize()
             target["target_nodes"] = self._client.get_node_from_key(cast(str, key))
-        pipeline = client.pipeline()
+            pipeline = client.pipeline()
+        else:
+            pipeline = client.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command, **target)
         answers = await pipeline.execute(raise_on_error=False)
@@ -70,11 +68,10 @@ class Reader(Server):
         """Keys of the node that holds `key`, as SCAN finds them: some perhaps twice."""
         cursor = 0
         while True:
-            cursor, found = await self.command(
-                key, "SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT
-            )
-            yield found
-            if not int(cursor):
+            answer = await self.command(key, "SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
+            cursor = _cursor(answer[0])
+            yield answer[1]
+            if not cursor:
                 return
 
     async def scan_all(self, pattern: str) -> AsyncIterator[list[bytes]]:
@@ -86,26 +83,23 @@ class Reader(Server):
         client = self._client
         await self._patiently("cluster", client.initialize)
         for node in client.get_primaries():
-            cursor: Any = 0
+            cursor = 0
             while True:
                 command = ("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
 
                 async def attempt(command: Command = command, node: Any = node) -> object:  # noqa: ANN401 -- the driver's
                     return await client.execute_command(*command, target_nodes=node)
 
-                cursor, found = cast(Any, await self._patiently("scan", attempt))
-                yield found
-                if not int(cursor):
+                answer = cast(Any, await self._patiently("scan", attempt))
+                cursor = _cursor(answer[0])
+                yield answer[1]
+                if not cursor:
                     break
 
-    async def setting(self, shard: Shard, name: str) -> str | None:
-        """A setting of the server; None if we may not ask."""
-        try:
-            answer = await self.command(shard.meta, "CONFIG", "GET", name)
-        except IndexRefused:
-            return None
-        pairs = answer if isinstance(answer, dict) else dict(zip(*[iter(answer)] * 2, strict=True))
-        return next((value.decode() for value in pairs.values()), None)
+
+def _cursor(cursor: Any) -> int:  # noqa: ANN401 -- the driver's
+    """Where SCAN goes on; in a Redis Cluster the driver tells it by node."""
+    return int(next(iter(cursor.values())) if isinstance(cursor, dict) else cursor)
 
 
 def _of_its_type(answer: object) -> object:
@@ -126,8 +120,7 @@ class Namespace:
         recipe: the name of the recipe it was made with.
         digest: that recipe's digest.
         stamp: how it is laid out.
-        shards: its shards' keys.
-        entries: how fingerprints are stored in it.
+        packer: where in it things stand.
     """
 
     reader: Reader
@@ -135,8 +128,7 @@ class Namespace:
     recipe: str
     digest: str
     stamp: Stamp
-    shards: list[Shard]
-    entries: Entries
+    packer: Packer
 
     @classmethod
     async def find(cls, reader: Reader, name: str) -> Namespace:
@@ -160,18 +152,25 @@ class Namespace:
             (meta[1] or b"").decode("utf-8", "backslashreplace"),
             (meta[0] or b"").decode("utf-8", "backslashreplace"),
             stamp,
-            [Shard(name, number) for number in range(stamp.shards)],
-            make_entries(stamp.layout, stamp.slices),
+            Packer(name, stamp),
         )
 
-    def shard_of(self, identity: int) -> Shard:
-        """The shard that holds a cluster."""
-        return self.shards[(identity & 0xFF) % len(self.shards) if len(self.shards) > 1 else 0]
+    @property
+    def shards(self) -> list[Shard]:
+        """Its shards' keys."""
+        return self.packer.shards
 
-    def exact_slice(self, exact: int, group: int) -> int:
-        """The slice of exact hashes that holds one; as `store.RedisIndex` has it."""
-        shift = 64 - (self.stamp.exact_slices.bit_length() - 1)
-        return (exact ^ group * _HASH_FACTOR & _ALL_64) >> shift
+    @property
+    def entries(self) -> Entries:
+        """How fingerprints are stored in it."""
+        return self.packer.entries
+
+    def exact_key(self, shard: Shard, group: bytes, exact: bytes) -> bytes:
+        """The slice in which an exact hash of a group (its hash, 4 bytes) stands."""
+        keys: list[bytes] = []
+        entry = wire.Entry(b"", exact, 0, searchable=False)
+        self.packer.entry(shard, entry, group, 0, keys, [])
+        return keys[0]
 
 
 def read_stamp(name: str, layout: bytes) -> Stamp:
@@ -180,23 +179,29 @@ def read_stamp(name: str, layout: bytes) -> Stamp:
     Raises:
         IndexRefused: it is damaged, or of another version.
     """
+    version: object = None
+    stamp: Stamp | None = None
     try:
         stored = json.loads(layout)
-        if stored["format"] == FORMAT:
+        version = stored["format"]
+        sound = True
+        if version == FORMAT:
             stamp = Stamp(**stored)
-            make_entries(stamp.layout, stamp.slices)
-            if not 1 <= stamp.shards <= MAX_SHARDS or stamp.exact_slices.bit_count() != 1:
-                raise ValueError(stamp)
-            return stamp
-    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+            sound = 1 <= stamp.shards <= MAX_SHARDS and stamp.exact_slices.bit_count() == 1
+            Packer(name, stamp._replace(shards=1))
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError):
+        sound = False
+    if not sound:
         raise IndexRefused(
             f"namespace {name!r} has a damaged stamp; delete it "
             "(stream-dedup index delete-namespace) and have the workers make it anew"
-        ) from error
-    raise IndexRefused(
-        f"namespace {name!r} is stored in format {stored['format']!r}, this program reads "
-        f"{FORMAT}; use the program that made it"
-    )
+        )
+    if stamp is None:
+        raise IndexRefused(
+            f"namespace {name!r} is stored in format {version!r}, this program reads {FORMAT}; "
+            "use the program that made it"
+        )
+    return stamp
 
 
 class Held(NamedTuple):
@@ -229,15 +234,28 @@ class Held(NamedTuple):
 
 def hold(identity: bytes, numbers: bytes, names: bytes | None, width: int) -> Held | None:
     """A cluster out of its fields ``n`` and ``a``; None if they are damaged."""
+    unpacked = hold_numbers(numbers)
+    if unpacked is None or unpacked.closed:
+        return unpacked and Held(identity, unpacked, b"", [])
+    if names is None or len(names) <= 4 or (len(names) - 4) % (8 + width // 8 + 1):
+        return None
+    return Held(identity, unpacked, *wire.unpack_entries(names, width))
+
+
+def hold_numbers(numbers: bytes | None) -> wire.Cluster | None:
+    """A cluster's field ``n``; None if it is gone or damaged."""
     try:
-        unpacked = wire.unpack_cluster(numbers)
-        if unpacked.closed:
-            return Held(identity, unpacked, b"", [])
-        if names is None or len(names) < 4 or (len(names) - 4) % (8 + width // 8 + 1):
-            return None
-        return Held(identity, unpacked, *wire.unpack_entries(names, width))
+        return None if numbers is None else wire.unpack_cluster(numbers)
     except (ValueError, OverflowError, struct.error):
         return None
+
+
+def integer(value: bytes | None) -> int:
+    """A counter; 0 for none, or what is no number."""
+    try:
+        return int(value or 0)
+    except ValueError:
+        return 0
 
 
 def group_number(group: bytes) -> int:
@@ -250,16 +268,15 @@ async def garbage(reader: Reader, shard: Shard) -> set[bytes]:
     identities: set[bytes] = set()
     start = 0
     while True:
-        pieces = await reader.command(
-            shard.garbage, "LRANGE", shard.garbage, start, start + GARBAGE_PIECES - 1
-        )
+        command = ("LRANGE", shard.garbage, start, start + GARBAGE_PIECES - 1)
+        pieces = (await reader.many(shard.garbage, [command]))[0] or []
         identities.update(piece[:8] for piece in pieces)
         start += GARBAGE_PIECES
         if len(pieces) < GARBAGE_PIECES:
             return identities
 
 
-async def names_and_memory(reader: Reader) -> list[tuple[str, dict[bytes, bytes]]]:
+async def namespaces(reader: Reader) -> list[tuple[str, dict[bytes, bytes]]]:
     """The namespaces of a service, each with the fields of its first shard's ``meta``."""
     found: dict[bytes, str] = {}
     pattern = f"{PREFIX}:{{*:0}}:meta"
@@ -271,16 +288,3 @@ async def names_and_memory(reader: Reader) -> list[tuple[str, dict[bytes, bytes]
         (name, await reader.command(key, "HGETALL", key))
         for key, name in sorted(found.items(), key=lambda item: item[1])
     ]
-
-
-def all_keys(reader: Reader, namespace: str) -> AsyncIterator[list[bytes]]:
-    """All keys of a namespace, on whatever node."""
-    return reader.scan_all(everything(check_namespace(namespace)))
-
-
-def by_tag(keys: Iterable[bytes]) -> dict[bytes, list[bytes]]:
-    """Keys by their hash tag."""
-    out: dict[bytes, list[bytes]] = {}
-    for key in keys:
-        out.setdefault(key.partition(b"}")[0], []).append(key)
-    return out

@@ -75,7 +75,7 @@ class Packer:
         """Its hash, the hash's bytes, its own bytes, its shard."""
         known = self._groups.get(group)
         if known is None:
-            if len(self._groups) > 10_000:
+            if len(self._groups) > GROUPS_KEPT:
                 self._groups.clear()
             packed = wire.pack_group(group)
             low, high = hash128(packed)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -103,8 +104,27 @@ _NO_PERMISSION_IN_SCRIPT = ("The user executing the script can't", "ACL failure 
 """How Redis 7.0 and later ones say it; neither with a code of its own."""
 
 
-def _passes(error: Exception) -> bool:
-    if isinstance(error, _DOES_NOT_PASS):
+def _root(error: BaseException) -> BaseException:
+    """What a cluster's node said: the driver wraps it."""
+    while isinstance(error, exceptions.RedisClusterException):
+        inner = error.__cause__
+        if inner is None and "Cluster mode is not enabled" in str(error):
+            inner = error.__context__  # the driver's guess at why the node refused
+        if inner is None:
+            return error
+        error = inner
+    return error
+
+
+def _distrusts(error: BaseException) -> bool:
+    """Whether server or client refused the other's certificate."""
+    inner = error.__cause__ or error.__context__
+    reason = inner.reason or "" if isinstance(inner, ssl.SSLError) else ""
+    return "CERTIFICATE" in reason or "UNKNOWN_CA" in reason
+
+
+def _passes(error: BaseException) -> bool:
+    if isinstance(error, _DOES_NOT_PASS) or _distrusts(error):
         return False
     if isinstance(error, exceptions.ResponseError):
         return isinstance(error, _PASSING_ANSWERS) or str(error).startswith(_PASSES)
@@ -200,8 +220,9 @@ class Server:
             try:
                 answer = await attempt()
             except (exceptions.RedisError, exceptions.RedisClusterException, OSError) as error:
-                if not _passes(error):
-                    raise self._final(name, error) from error
+                root = _root(error)
+                if not _passes(root):
+                    raise self._final(name, root) from error
                 pause_s = self._jitter.uniform(delay_s / 2, delay_s)
                 if clock() + pause_s > until:
                     raise self._given_up(name, error) from error
@@ -232,7 +253,7 @@ class Server:
             )
         return IndexUnavailable(f"{tried}: {str(error) or type(error).__name__}")
 
-    def _final(self, name: str, error: Exception) -> Exception:
+    def _final(self, name: str, error: BaseException) -> Exception:
         code, _, detail = str(error).partition(" ")
         if code.startswith("SD"):
             return Refusal(code, detail)
@@ -245,4 +266,6 @@ class Server:
             )
         if isinstance(error, _DOES_NOT_PASS):
             return IndexRefused(f"{self.address}: {error}; check user and password")
+        if _distrusts(error):
+            return IndexRefused(f"{self.address}: {error}; check the certificates of both sides")
         return IndexRefused(f"{self.address}: {name}: {error}")

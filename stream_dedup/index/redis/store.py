@@ -18,8 +18,9 @@ partition has a fence, high water and journal in each; a record goes to all of t
 nothing, and what one already has it ignores. A crash between two shards leaves their high waters
 apart: `claim_partition` names the places (`Ownership.cuts`).
 
-Retention: every key has a TTL, renewed where something is written under it, of at least twice the
-longest time a cluster can be open. It ends what nobody uses; it is not how clusters expire.
+Retention: every key has a TTL of at least twice the longest time a cluster can be open, begun anew
+when an entry is added, a partition recorded, a cluster opened, closed or told of. It ends what
+nobody uses; it is not how clusters expire.
 """
 
 from __future__ import annotations
@@ -483,9 +484,7 @@ class RedisIndex:
             ) from refusal
 
     async def _begin_anew(self, shard: Shard, lost: bytes) -> None:
-        if self._incarnations[shard.number] != lost:
-            return  # another task has seen it too
-        self._incarnations[shard.number], stamp = await stamp_shard(
+        incarnation, stamp = await stamp_shard(
             self.server, self.namespace, shard.number, self.recipe, self.stamp,
             self._windows, self._summaries,
         )  # fmt: skip
@@ -494,6 +493,9 @@ class RedisIndex:
                 f"namespace {self.namespace!r} was made anew with another layout by somebody "
                 "else; open it again"
             )
+        if self._incarnations[shard.number] != lost:
+            return  # another task has seen it too
+        self._incarnations[shard.number] = incarnation
         self.resets += 1
         self._high_water = {
             place: mark for place, mark in self._high_water.items() if place[0] != shard.number

@@ -1,5 +1,6 @@
-#!lua
+#!lua flags=allow-oom
 -- Take summaries that are due and lease them: those whose lease ran out, final ones, periodic ones.
+-- Runs though the server's memory is full: once they are confirmed their clusters free it.
 -- KEYS  meta, due, leases
 -- ARGV  incarnation, settings (see _shard.lua), how many at most
 -- Returns for each {id, snapshot, position, group, representative ('' if not known), sample …}.

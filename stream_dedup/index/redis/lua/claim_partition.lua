@@ -1,5 +1,6 @@
-#!lua
--- Take a partition over.
+#!lua flags=allow-oom
+-- Take a partition over. Runs though the server's memory is full, so that
+-- another worker can go on.
 -- KEYS  meta, partition, journal
 -- ARGV  incarnation, ttl in milliseconds, fence to take ('' for the next), least fence, end offset
 --       of the partition ('' if not known)

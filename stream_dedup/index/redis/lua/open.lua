@@ -1,5 +1,6 @@
-#!lua
--- Stamp a shard, or learn how it is stamped.
+#!lua flags=allow-oom
+-- Stamp a shard, or learn how it is stamped. Runs though the server's memory is full, so that
+-- another worker can go on.
 -- KEYS  meta
 -- ARGV  incarnation to take if the shard is new, recipe digest, recipe name, layout (JSON), ttl in
 --       milliseconds

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- A partition was read to its end: it no longer holds stream time back.
 -- KEYS  meta, heads
 -- ARGV  incarnation, settings (see _shard.lua), partition's name

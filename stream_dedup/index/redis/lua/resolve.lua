@@ -332,9 +332,7 @@ while arg <= #ARGV and (work < budget or arg == 4) do
 end
 for _, c in pairs(dirty) do call('HSET', c.key, 'n', packed(c)) end
 if opened_any then
-  keep(expiry)
-  keep(recency)
-  keep(META)
+  for i = 1, 4 do keep(KEYS[i]) end
 end
 if call('EXISTS', garbage_key) == 1 then keep(garbage_key) end
 write_counters()

@@ -1,0 +1,100 @@
+"""Phase D of `redis_index`: the longest single call of each script, which others wait for."""
+
+from __future__ import annotations
+
+import random
+from array import array
+
+from rich.console import Console
+
+from benchmarks.redis_meter import NOW_US, Meter, cost_table, opened, random_query
+from benchmarks.speed import Target, at_most
+from stream_dedup.clock import US_PER_S
+from stream_dedup.clustering.windows import Windows
+from stream_dedup.features.recipe import Match, Recipe
+from stream_dedup.index.base import Query, Record, Tally
+from stream_dedup.index.redis.store import RedisIndex
+from stream_dedup.model import Partition
+from tests.services.redis import RedisServer
+
+RECIPE = Recipe(match=Match(k=6, jaccard=0.7))
+HOUR_US = 3600 * US_PER_S
+WINDOWS = Windows(idle_us=HOUR_US, max_age_us=HOUR_US)
+HERE = Partition("bench", 0)
+BATCH = 500
+WANTED_MS = 5.0
+
+
+async def bench_expiry(server: RedisServer, meter: Meter, out: Console, *, clusters: int) -> None:
+    """Clusters with aliases expire at once; their summaries are claimed and confirmed."""
+    async with opened(server, meter, RECIPE, windows=WINDOWS) as index:
+        owned = await index.claim_partition(HERE, None, NOW_US)
+        offset = await _open(index, owned.fence, clusters)
+        later = NOW_US + 2 * HOUR_US
+        late = Record(HERE, owned.fence, offset, offset, offset + 1, later, ())
+        cost = await meter.time(clusters, index.record(late, later))
+        swept = await meter.time(clusters, _expire(index, later))
+        told = await meter.time(clusters, _tell(index, later))
+        size = await index.size()
+    out.print(
+        f"D. {clusters:,} clusters with an alias each expire at once: "
+        f"{cost.server_us + swept.server_us:.0f} µs of the server a cluster to close and purge, "
+        f"{told.server_us:.0f} µs to claim and confirm; {size.expired:,} expired, "
+        f"{size.waiting:,} wait, {size.fingerprints:,} fingerprints are left"
+    )
+
+
+async def _open(index: RedisIndex, fence: int, clusters: int) -> int:
+    """Open clusters, give each an alias, and record both; the next offset."""
+    rng = random.Random(13)
+    for start in range(0, clusters, BATCH):
+        first = 2 * start
+        queries: list[Query] = []
+        for number in range(BATCH):
+            sketch = array("Q", sorted(rng.getrandbits(64) for _ in range(12))).tobytes()
+            fingerprint = rng.getrandbits(64)
+            near = fingerprint ^ 1 << rng.randrange(64)
+            queries += (
+                random_query(first + 2 * number, fingerprint, sketch),
+                random_query(first + 2 * number + 1, near, sketch),
+            )
+        answers = await index.resolve(queries, NOW_US)
+        tallies: dict[int, Tally] = {}
+        for answer in answers:
+            tally = tallies.setdefault(
+                answer.cluster, Tally(answer.cluster, 0, answer.opened_us, answer.last_us)
+            )
+            tally.count += 1
+            tally.representative = tally.representative or b"a line of a log, as long as most are"
+        last = first + len(queries) - 1
+        await index.record(
+            Record(HERE, fence, first, last, last + 1, queries[-1].last_us, list(tallies.values())),
+            NOW_US,
+        )
+    return 2 * clusters
+
+
+async def _expire(index: RedisIndex, now_us: int) -> None:
+    while (await index.size()).clusters:
+        await index.expire(now_us)
+
+
+async def _tell(index: RedisIndex, now_us: int) -> None:
+    while summaries := await index.claim(1_000, now_us):
+        await index.confirm([(one.cluster, one.revision) for one in summaries], now_us)
+
+
+def report_longest(meter: Meter, out: Console) -> list[Target]:
+    """The longest call of each script, over all phases so far."""
+    table = cost_table(
+        "D. the longest calls of each script, by the processor time of the server's thread",
+        "calls", "longest, ms", "second", "tenth", "99 %", "median",
+    )  # fmt: skip
+    for name, took in sorted(meter.calls.items()):
+        took.sort(reverse=True)
+        places = (0, 1, 9, len(took) // 100, len(took) // 2)
+        shown = (f"{took[place] / 1e6:.2f}" if place < len(took) else "" for place in places)
+        table.add_row(name, f"{len(took):,}", *shown)
+    out.print(table)
+    longest = max((took[0] for took in meter.calls.values()), default=0)
+    return [at_most("D. longest call of a script", longest / 1e6, WANTED_MS, "ms")]

@@ -1,0 +1,60 @@
+"""Every method of the index, so used that its scripts come to use every command they know."""
+
+from __future__ import annotations
+
+import random
+
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import Windows
+from stream_dedup.index.base import Limits
+from stream_dedup.index.redis.store import RedisIndex
+from stream_dedup.model import Summary
+from tests.contract.driver import S
+from tests.integration.redis.helpers import Event, Worker, batches, counts, families, twin
+
+# So that a call evicts, closes a call's share and leaves the rest, and forgets tombstones.
+LIMITS = Limits(max_clusters=120, sweep=1)
+SUMMARIES = Summaries(every_us=10 * S)
+WINDOWS = Windows(idle_us=60 * S, max_age_us=600 * S, quiet_after_us=30 * S)
+
+
+def events(groups: int) -> list[Event]:
+    """Twins of some families and families that come once; at the end many, which expire at once."""
+    rng = random.Random(0)
+    often, once = families(2, seed=1), families(400, seed=2)
+    made = []
+    for offset in range(300):
+        text = once[offset] if offset % 3 == 0 or offset >= 150 else twin(often[offset % 2], rng)
+        group = f"group {offset % groups}" if groups > 1 else ""
+        made.append(Event(offset, text, min(offset, 170), group))
+    return made
+
+
+async def use_everything(index: RedisIndex, groups: int = 1) -> None:
+    """Use every method, and check that all events were counted."""
+    worker = Worker(index)
+    assert -1 == (await worker.own()).high_water
+    made = events(groups)
+    told: list[Summary] = []
+    for batch in batches(made, 30):
+        answers = await worker.feed(batch, committed=batch[5].offset)
+        await index.representatives([answer.cluster for answer in answers])
+        claimed = await index.claim(10, worker.now_us)
+        await index.confirm([(s.cluster, s.revision) for s in claimed[:7]], worker.now_us)
+        told += claimed
+        worker.now_us += S
+    assert made[-1].offset == (await worker.own()).high_water
+    await worker.resolve([Event(10**6, families(1, seed=9)[0], 10_000)])  # nobody records it
+    worker.now_us += 3600 * S
+    await index.expire(worker.now_us)
+    await worker.index.release_partition(worker.partition)
+    told += await worker.end()
+    assert len(made) == counts(told).total()
+    await index.claim_partition(worker.partition, 0, worker.now_us)  # it was made anew
+    assert -1 == (await worker.own()).high_water
+    late = made[-30:]
+    await worker.resolve(late)  # some tombstones are found, and stay: nobody records anything
+    assert [] == await worker.end()
+    await worker.feed(late)
+    assert len(late) == counts(await worker.end()).total()
+    assert 0 == (await index.size()).clusters

@@ -1,0 +1,145 @@
+"""Many workers at once, in processes of their own: one truth, whoever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import msgspec
+import pytest
+
+from stream_dedup.model import Partition
+from tests.contract.driver import PLAIN, VERIFIED
+from tests.integration.redis.helpers import Worker, batches, counts, in_loop, opened
+from tests.integration.redis.worker import Job, events_of
+from tests.services.processes import REPOSITORY
+from tests.services.redis import RedisServer
+
+WORKERS = 8
+
+
+@contextmanager
+def started(job: Job) -> Iterator[subprocess.Popen[str]]:
+    """A worker's process that is ready to begin."""
+    command = [sys.executable, "-m", "tests.integration.redis.worker"]
+    with subprocess.Popen(
+        [*command, msgspec.json.encode(job).decode()],
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout
+    return process.stdout.readline().strip()
+
+
+def begin(process: subprocess.Popen[str]) -> None:
+    assert process.stdin
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def last_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout
+    return process.stdout.read().splitlines()[-1]
+
+
+@pytest.mark.parametrize(("verified", "shards"), [(False, 1), (True, 1), (True, 3)])
+def test_near_twins_that_many_bring_at_once_come_to_one_cluster(
+    redis_server: RedisServer, verified: bool, shards: int
+) -> None:
+    redis_server.command("FLUSHALL")
+    jobs = [
+        Job(redis_server.url, number, verified, shards=shards, families=60)
+        for number in range(WORKERS)
+    ]
+    with ExitStack() as stack:
+        processes = [stack.enter_context(started(job)) for job in jobs]
+        assert ["ready"] * WORKERS == [line_of(process) for process in processes]
+        for process in processes:
+            begin(process)
+        outputs = [last_line(process) for process in processes]
+    assert [0] * WORKERS == [process.returncode for process in processes]
+    clusters: dict[int, set[int]] = {}
+    for job, output in zip(jobs, outputs, strict=True):
+        found = dict(msgspec.json.decode(output, type=list[tuple[int, int]]))
+        for offset, family in families_of(job).items():
+            clusters.setdefault(family, set()).add(found[offset])
+    assert [1] * 60 == [len(found) for found in clusters.values()]
+
+    async def told() -> tuple[int, dict[int, int]]:
+        recipe = VERIFIED if verified else PLAIN
+        async with opened(redis_server.url, recipe, shards=shards) as index:
+            size = await index.size()
+            return size.clusters, counts(await Worker(index).end())
+
+    open_ones, counted = asyncio.run(told())
+    assert 60 == open_ones
+    each = WORKERS * jobs[0].times
+    assert {next(iter(found)): each for found in clusters.values()} == counted
+
+
+def families_of(job: Job) -> dict[int, int]:
+    """The family of each offset."""
+    order = [number for number in range(job.families) for _ in range(job.times)]
+    return dict(enumerate(order[::2] + order[1::2]))
+
+
+@in_loop
+async def test_the_work_of_a_killed_worker_is_taken_over(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    job = Job(redis_server.url, 0, times=20)
+    events = events_of(job)
+    with started(job) as process:
+        assert "ready" == line_of(process)
+        begin(process)
+        while int(line_of(process)) < len(events) // 4:
+            pass
+        process.kill()
+        process.wait()
+    async with opened(redis_server.url) as index:
+        worker = Worker(index, Partition("topic", 0))
+        high_water = (await worker.own()).high_water
+        assert len(events) // 4 <= high_water < len(events) - 1
+        for batch in batches(events[high_water + 1 :], job.batch):
+            await worker.feed(batch)
+        told = counts(await worker.end())
+    assert [job.times] * job.families == list(told.values())
+
+
+@in_loop
+async def test_a_worker_that_wakes_up_after_its_partition_was_claimed_counts_nothing(
+    redis_server: RedisServer,
+) -> None:
+    redis_server.command("FLUSHALL")
+    job = Job(redis_server.url, 0, times=20)
+    events = events_of(job)
+    with started(job) as zombie:
+        assert "ready" == line_of(zombie)
+        begin(zombie)
+        while int(line_of(zombie)) < len(events) // 4:
+            pass
+        zombie.send_signal(signal.SIGSTOP)
+        async with opened(redis_server.url) as index:
+            worker = Worker(index, Partition("topic", 0))
+            high_water = (await worker.own()).high_water
+            rest = batches(events[high_water + 1 :], job.batch)
+            await worker.feed(rest[0])
+            zombie.send_signal(signal.SIGCONT)
+            assert "stale" == await asyncio.to_thread(last_line, zombie)
+            assert rest[0][-1].offset == (await worker.own()).high_water
+            for batch in rest[1:]:
+                await worker.feed(batch)
+            told = counts(await worker.end())
+    assert [job.times] * job.families == list(told.values())

@@ -1,0 +1,143 @@
+"""A server whose memory is full: it takes nothing, and what frees memory still runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import Windows
+from stream_dedup.errors import IndexFull
+from stream_dedup.index.redis.keys import Shard
+from tests.contract.driver import S
+from tests.integration.redis.helpers import (
+    BRIEF,
+    NAMESPACE,
+    Event,
+    Worker,
+    batches,
+    counts,
+    families,
+    in_loop,
+    keys_of,
+    opened,
+)
+from tests.services.redis import RedisServer
+
+MakeRedis = Callable[..., RedisServer]
+
+FULL = {"maxmemory": "4mb", "maxmemory-policy": "noeviction"}
+SUMMARIES = Summaries(retention_us=S)
+WINDOWS = Windows(idle_us=60 * S, max_age_us=600 * S)
+EVENTS = [Event(offset, text) for offset, text in enumerate(families(20_000))]
+PIECES = batches(EVENTS, 200)
+
+
+def assert_tells(full: IndexFull) -> None:
+    assert "memory is full" in str(full)
+    assert "raise maxmemory" in str(full)
+    assert full.__cause__ is not None
+
+
+async def fill(worker: Worker) -> int:
+    """Feed new events until the memory is full; how many were counted."""
+    counted = 0
+    for events in PIECES:
+        try:
+            await worker.feed(events)
+        except IndexFull as full:
+            assert_tells(full)
+            return counted
+        counted += len(events)
+    pytest.fail("the memory did not become full")
+
+
+@in_loop
+async def test_a_full_server_is_told_of_and_serves_again_once_clusters_closed(
+    make_redis: MakeRedis,
+) -> None:
+    server = make_redis(extra=FULL)
+    async with opened(server.url, patience=BRIEF, summaries=SUMMARIES, windows=WINDOWS) as index:
+        worker = Worker(index)
+        await worker.own()
+        counted = await fill(worker)
+        assert counted > 0
+        await index.finish(worker.now_us)  # closes and purges
+        assert 0 == server.command("LLEN", Shard(NAMESPACE, 0).garbage)
+        assert counted == counts(await worker.settle()).total()
+        assert [] == [key for key in keys_of(server) if b":t:" in key or b":e:" in key]
+        again = [Event(offset, text) for offset, text in enumerate(families(200, seed=1), 10**6)]
+        await worker.feed(again)
+        assert len(again) == (await index.size()).clusters
+
+
+@in_loop
+async def test_clusters_expire_though_the_memory_is_full(make_redis: MakeRedis) -> None:
+    server = make_redis(extra=FULL)
+    async with opened(server.url, patience=BRIEF, summaries=SUMMARIES, windows=WINDOWS) as index:
+        worker = Worker(index)
+        await worker.own()
+        counted = await fill(worker)
+        worker.now_us += 120 * S  # the partition is quiet, so stream time goes with the clock
+        await index.expire(worker.now_us)
+        worker.now_us += 120 * S
+        await index.expire(worker.now_us)
+        assert 0 == (await index.size()).clusters
+        assert counted == counts(await worker.settle()).total()
+
+
+async def stuffed(server: RedisServer, worker: Worker) -> None:
+    """Fill the memory to the last with what is somebody else's."""
+    used = int(server.info("memory")["used_memory"])
+    server.command("CONFIG", "SET", "maxmemory", max(1, used - 200_000))
+    with pytest.raises(IndexFull):
+        await worker.feed(PIECES[0])
+
+
+@in_loop
+async def test_what_settles_clusters_runs_though_the_memory_is_full(make_redis: MakeRedis) -> None:
+    server = make_redis(extra=FULL | {"maxmemory": "100mb"})
+    async with opened(server.url, patience=BRIEF, summaries=SUMMARIES, windows=WINDOWS) as index:
+        worker = Worker(index)
+        await worker.own()
+        for events in PIECES[1:4]:
+            await worker.feed(events)
+        await index.finish(worker.now_us)
+        claimed = await index.claim(300, worker.now_us)
+        await stuffed(server, worker)
+        names = [(summary.cluster, summary.revision) for summary in claimed]
+        await index.confirm(names, worker.now_us)
+        assert 300 == (await index.size()).waiting
+        await index.expire(worker.now_us)
+        await index.finish(worker.now_us)
+
+
+@in_loop
+async def test_summaries_are_claimed_though_the_memory_is_full(make_redis: MakeRedis) -> None:
+    server = make_redis(extra=FULL | {"maxmemory": "100mb"})
+    async with opened(server.url, patience=BRIEF, summaries=SUMMARIES, windows=WINDOWS) as index:
+        worker = Worker(index)
+        await worker.own()
+        await worker.feed(PIECES[1])
+        await index.finish(worker.now_us)
+        await stuffed(server, worker)
+        # Without it nothing could be confirmed, and closed clusters would hold the memory for ever.
+        assert 200 == counts(await worker.settle()).total()
+
+
+@in_loop
+async def test_a_batch_that_meets_a_full_memory_is_counted_once(make_redis: MakeRedis) -> None:
+    server = make_redis(extra=FULL | {"maxmemory": "100mb"})
+    async with opened(server.url, patience=BRIEF, summaries=SUMMARIES, windows=WINDOWS) as index:
+        worker = Worker(index)
+        await worker.own()
+        answers = await worker.resolve(PIECES[0])
+        record = worker.record_of(PIECES[0], answers)
+        server.command("CONFIG", "SET", "maxmemory", 1)
+        with pytest.raises(IndexFull):
+            await index.record(record, worker.now_us)
+        server.command("CONFIG", "SET", "maxmemory", 0)
+        assert frozenset() == await index.record(record, worker.now_us)
+        assert frozenset() == await index.record(record, worker.now_us)
+        assert len(PIECES[0]) == counts(await worker.end()).total()

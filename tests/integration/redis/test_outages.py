@@ -1,0 +1,280 @@
+"""A server that stops, hangs, loads or comes back empty: calls wait, and nothing counts twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from stream_dedup.errors import IndexReset, IndexUnavailable
+from stream_dedup.index.base import IndexSize, Ownership
+from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.index.redis.store import RedisIndex
+from tests.contract.driver import HOUR, PLAIN
+from tests.integration.redis.helpers import (
+    BRIEF,
+    HASTY,
+    Worker,
+    batches,
+    counts,
+    in_loop,
+    opened,
+    stream,
+    until,
+)
+from tests.services.redis import RedisReplyError, RedisServer
+
+MakeRedis = Callable[..., RedisServer]
+
+EVENTS = stream(300, of=12)
+FIRST, SECOND, THIRD = batches(EVENTS, 100)
+
+
+async def undisturbed() -> dict[int, int]:
+    """What the stream comes to."""
+    worker = Worker(MemoryIndex(PLAIN, windows=HOUR))
+    await worker.own()
+    for batch in (FIRST, SECOND, THIRD):
+        await worker.feed(batch)
+    return counts(await worker.end())
+
+
+async def disturbed(
+    index: RedisIndex, harm: Callable[[], object], mend: Callable[[], object]
+) -> dict[int, int]:
+    """What it comes to when the server is harmed before a batch, and mended once a call failed."""
+    worker = Worker(index)
+    await worker.own()
+    await worker.feed(FIRST)
+    await asyncio.to_thread(harm)
+    waiting = asyncio.create_task(worker.feed(SECOND))
+    await until(lambda: index.server.away)
+    assert not waiting.done()
+    await asyncio.to_thread(mend)
+    await waiting
+    assert not index.server.away
+    assert index.server.counts["retries"] > 0
+    await worker.feed(THIRD)
+    return counts(await worker.end())
+
+
+@in_loop
+async def test_calls_wait_for_a_server_that_is_started_again(make_redis: MakeRedis) -> None:
+    server = make_redis(appendonly=True)
+    async with opened(server.url, namespace=PLAIN.name) as index:
+        told = await disturbed(index, server.stop, server.start)
+    assert await undisturbed() == told
+
+
+@in_loop
+async def test_calls_wait_for_a_server_that_hangs(make_redis: MakeRedis) -> None:
+    server = make_redis()
+    async with opened(server.url, namespace=PLAIN.name, patience=HASTY) as index:
+        told = await disturbed(index, server.pause, server.resume)
+    assert await undisturbed() == told
+
+
+@in_loop
+async def test_calls_wait_for_a_replica_that_is_made_a_master_again(make_redis: MakeRedis) -> None:
+    server = make_redis()
+
+    def demote() -> None:
+        server.command("REPLICAOF", "127.0.0.1", 1)  # nobody is there, so it keeps its data
+
+    def promote() -> None:
+        server.command("REPLICAOF", "NO", "ONE")
+
+    async with opened(server.url, namespace=PLAIN.name) as index:
+        told = await disturbed(index, demote, promote)
+    assert await undisturbed() == told
+
+
+@in_loop
+async def test_calls_wait_for_a_server_that_loads_its_data(make_redis: MakeRedis) -> None:
+    slowly = {"key-load-delay": "2000", "loading-process-events-interval-bytes": "1024"}
+    server = make_redis(extra=slowly)
+    loading = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def crash() -> None:
+        server.command("EVAL", "for i = 1, 500 do redis.call('SET', i, i) end", 0)
+        server.command("SAVE")
+        server.kill()
+
+    async def start() -> None:
+        started = asyncio.create_task(asyncio.to_thread(server.start))
+        while not started.done():
+            try:
+                await asyncio.to_thread(server.command, "PING")
+            except OSError:
+                pass  # not yet listening
+            except RedisReplyError as error:
+                if str(error).startswith("LOADING"):
+                    loading.set()
+            await asyncio.sleep(0.01)
+        await started
+
+    def mend() -> None:
+        asyncio.run_coroutine_threadsafe(start(), loop).result()
+
+    async with opened(server.url, namespace=PLAIN.name) as index:
+        told = await disturbed(index, crash, mend)
+    assert loading.is_set()
+    assert refused_scripts(server) > 0
+    assert await undisturbed() == told
+
+
+@in_loop
+async def test_calls_wait_while_somebody_elses_script_runs(make_redis: MakeRedis) -> None:
+    server = make_redis(extra={"busy-reply-threshold": "20"})
+    loop = asyncio.get_running_loop()
+    endless: list[asyncio.Future[object]] = []
+
+    def occupy() -> None:
+        spin = ("EVAL", "while true do end", 0)
+        endless.append(loop.run_in_executor(None, server.command, *spin))
+
+    async with opened(server.url, namespace=PLAIN.name) as index:
+        told = await disturbed(
+            index,
+            lambda: loop.call_soon_threadsafe(occupy),
+            lambda: server.command("SCRIPT", "KILL"),
+        )
+    with pytest.raises(RedisReplyError, match="Script killed"):
+        await endless[0]
+    assert refused_scripts(server) > 0
+    assert await undisturbed() == told
+
+
+@in_loop
+async def test_scripts_that_the_server_forgot_are_loaded_again(make_redis: MakeRedis) -> None:
+    server = make_redis()
+    async with opened(server.url, namespace=PLAIN.name) as index:
+        worker = Worker(index)
+        await worker.own()
+        await worker.feed(FIRST)
+        loaded = index.server.counts["reloads"]
+        server.command("SCRIPT", "FLUSH")
+        await worker.feed(SECOND)
+        await worker.feed(THIRD)
+        assert loaded + 2 == index.server.counts["reloads"]  # resolve and record
+        assert 0 == index.server.counts["retries"]
+        assert await undisturbed() == counts(await worker.end())
+
+
+@in_loop
+async def test_a_server_that_stays_away_is_told_without_secrets(make_redis: MakeRedis) -> None:
+    server = make_redis(extra={"requirepass": "hunter2"})
+    url = f"redis://:hunter2@127.0.0.1:{server.port}/0"
+    async with opened(url, patience=BRIEF) as index:
+        worker = Worker(index)
+        await worker.own()
+        server.stop()
+        with pytest.raises(IndexUnavailable) as caught:
+            await worker.feed(FIRST)
+        assert caught.value.__cause__ is not None
+        assert f"redis://127.0.0.1:{server.port}" in str(caught.value)
+        for shown in (caught.value, caught.value.__cause__):
+            assert "hunter2" not in f"{shown} {shown!r}"
+        server.start()
+        with pytest.raises(IndexReset):
+            await worker.feed(FIRST)
+
+
+@in_loop
+async def test_a_server_that_hangs_for_ever_is_given_up(make_redis: MakeRedis) -> None:
+    server = make_redis()
+    async with opened(server.url, patience=BRIEF) as index:
+        server.pause()
+        with pytest.raises(IndexUnavailable, match=f"127.0.0.1:{server.port}"):
+            await index.size()
+        server.resume()
+        assert 0 == (await index.size()).clusters
+
+
+@in_loop
+async def test_a_server_that_came_back_empty_is_told_of_once(make_redis: MakeRedis) -> None:
+    server = make_redis()
+    async with opened(server.url, namespace=PLAIN.name) as index:
+        worker = Worker(index)
+        await worker.own()
+        await worker.feed(SECOND)
+        server.restart(keep_data=False)
+        with pytest.raises(IndexReset, match="has lost its data"):
+            await worker.feed(FIRST)
+        assert -1 == (await worker.own()).high_water
+        for batch in (FIRST, SECOND, THIRD):
+            await worker.feed(batch)
+        assert (1, 0) == (index.resets, index.rollbacks)
+        assert await undisturbed() == counts(await worker.end())
+
+
+@in_loop
+async def test_tasks_that_see_one_loss_at_once_begin_anew_once(make_redis: MakeRedis) -> None:
+    server = make_redis()
+    async with opened(server.url) as index:
+        workers = [Worker(index), Worker(index)]
+        await workers[0].own()
+        server.command("FLUSHALL")
+        calls = (worker.resolve(FIRST) for worker in workers)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert any(isinstance(answer, IndexReset) for answer in answers)
+        assert 1 == index.resets
+        await workers[1].own()
+        await workers[1].feed(FIRST)
+        assert 1 == index.resets
+
+
+@pytest.mark.parametrize("fsync", ["always", "everysec"])
+@in_loop
+async def test_a_crash_with_an_append_only_file_changes_nothing(
+    make_redis: MakeRedis, fsync: str
+) -> None:
+    server = make_redis(appendonly=True, extra={"appendfsync": fsync})
+    async with opened(server.url, namespace=PLAIN.name) as index:
+        worker = Worker(index)
+        await worker.own()
+        await worker.feed(FIRST)
+        await worker.feed(SECOND, committed=150)
+
+        async def seen() -> tuple[IndexSize, Ownership, list[bytes | None]]:
+            owned = await worker.own()
+            clusters = sorted({d.cluster or 0 for d in owned.journal.values()})
+            return (
+                await index.size(),
+                owned._replace(fence=0),
+                await index.representatives(clusters),
+            )
+
+        before = await seen()
+        assert (199, 50) == (before[1].high_water, len(before[1].journal))
+        server.kill()
+        server.start()
+        assert before == await seen()
+        await worker.feed(THIRD)
+        assert (0, 0) == (index.resets, index.rollbacks)
+        assert await undisturbed() == counts(await worker.end())
+
+
+@in_loop
+async def test_a_server_that_lost_its_last_writes_is_noticed(make_redis: MakeRedis) -> None:
+    server = make_redis()
+    async with opened(server.url) as index:
+        worker = Worker(index)
+        await worker.own()
+        await worker.feed(FIRST)
+        server.command("SAVE")
+        await worker.feed(SECOND)
+        server.kill()
+        server.start()
+        await worker.feed(THIRD)
+        assert (0, 1) == (index.resets, index.rollbacks)
+        told = counts(await worker.end())
+    assert len(FIRST) + len(THIRD) == told.total()
+
+
+def refused_scripts(server: RedisServer) -> int:
+    """Calls of scripts that the server refused before they ran."""
+    stats = server.info("commandstats")["cmdstat_evalsha"]
+    return int(dict(part.split("=") for part in stats.split(","))["rejected_calls"])

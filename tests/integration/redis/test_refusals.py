@@ -1,0 +1,163 @@
+"""What does not pass by itself is refused at once, with the remedy and without secrets."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable
+
+import pytest
+
+from stream_dedup.errors import IndexRefused, RecipeMismatch
+from stream_dedup.features.recipe import Match, Recipe
+from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.server import Server
+from stream_dedup.index.redis.store import RedisIndex
+from tests.contract.driver import PLAIN
+from tests.integration.redis.helpers import NAMESPACE, Worker, in_loop, opened, stream
+from tests.services.redis import RedisCluster, RedisServer
+
+MakeRedis = Callable[..., RedisServer]
+
+SECRET = "hunter2"  # noqa: S105 -- of a server that lives as long as its test
+META = Shard(NAMESPACE, 0).meta
+
+
+async def refused(url: str, *, shards: int = 1) -> IndexRefused:
+    """The refusal to open an index, which was not tried again."""
+    server = Server(url)
+    try:
+        with pytest.raises(IndexRefused) as caught:
+            await RedisIndex.open(server, PLAIN, namespace=NAMESPACE, shards=shards)
+        assert 0 == server.counts["retries"]
+        assert not server.away
+        shown = "".join(traceback.format_exception(caught.value))
+        for text in (shown, repr(caught.value), repr(server), str(server.address)):
+            assert SECRET not in text
+        return caught.value
+    finally:
+        await server.aclose()
+
+
+@pytest.mark.parametrize("credentials", ["", f":{SECRET}@", f"somebody:{SECRET}@"])
+@in_loop
+async def test_wrong_credentials_are_refused_at_once(
+    make_redis: MakeRedis, credentials: str
+) -> None:
+    server = make_redis(extra={"requirepass": "another"})
+    error = await refused(f"redis://{credentials}127.0.0.1:{server.port}/0")
+    assert f"redis://127.0.0.1:{server.port}: " in str(error)
+    assert "check user and password" in str(error)
+    assert error.__cause__ is not None
+
+
+@in_loop
+async def test_a_missing_permission_is_refused_at_once(make_redis: MakeRedis) -> None:
+    server = make_redis(acl=f"app on >{SECRET} ~sd:* +client|setname +hmget")
+    error = await refused(server.url_as("app", SECRET))
+    assert "permissions" in str(error)
+    assert "evalsha" in str(error)
+
+
+@in_loop
+async def test_a_plain_server_is_no_cluster(make_redis: MakeRedis) -> None:
+    server = make_redis()
+    error = await refused(f"redis+cluster://127.0.0.1:{server.port}")
+    assert "cluster support disabled" in str(error)
+
+
+@in_loop
+async def test_wrong_credentials_are_refused_by_a_cluster_at_once(
+    redis_cluster: RedisCluster,
+) -> None:
+    hosts = redis_cluster.url.partition("://")[2]
+    error = await refused(f"redis+cluster://somebody:{SECRET}@{hosts}")
+    assert "check user and password" in str(error)
+
+
+@in_loop
+async def test_a_permission_missing_inside_a_script_is_refused_at_once(
+    make_redis: MakeRedis,
+) -> None:
+    server = make_redis(acl=f"app on >{SECRET} ~sd:* +@all -hset")
+    error = await refused(server.url_as("app", SECRET))
+    assert "permissions that" in str(error)
+
+
+@in_loop
+async def test_a_password_that_was_changed_meanwhile_is_refused_at_once(
+    make_redis: MakeRedis,
+) -> None:
+    server = make_redis(acl=f"app on >{SECRET} ~sd:* +@all")
+    async with opened(server.url_as("app", SECRET)) as index:
+        worker = Worker(index)
+        await worker.own()
+        server.command("ACL", "SETUSER", "app", "resetpass", ">another")
+        server.command("CLIENT", "KILL", "USER", "app")
+        # The cut connection may be tried again; the refusal that follows may not.
+        with pytest.raises(IndexRefused, match="check user and password"):
+            await worker.feed(stream(1, of=1))
+        assert index.server.counts["retries"] <= 1
+
+
+@pytest.mark.parametrize("stored", [0, 99])
+@in_loop
+async def test_another_format_is_refused(make_redis: MakeRedis, stored: int) -> None:
+    server = make_redis()
+    async with opened(server.url):
+        pass
+    layout = server.command("HGET", META, "layout")
+    assert isinstance(layout, bytes)
+    changed = json.loads(layout) | {"format": stored}
+    server.command("HSET", META, "layout", json.dumps(changed))
+    error = await refused(server.url)
+    assert f"in format {stored}" in str(error)
+    assert "another namespace" in str(error)
+
+
+@in_loop
+async def test_a_format_with_other_fields_is_refused(make_redis: MakeRedis) -> None:
+    server = make_redis()
+    async with opened(server.url):
+        pass
+    server.command("HSET", META, "layout", json.dumps({"format": 99, "new": 1}))
+    assert "in format 99" in str(await refused(server.url))
+
+
+@in_loop
+async def test_another_recipe_is_refused_naming_both(make_redis: MakeRedis) -> None:
+    server = make_redis()
+    theirs = Recipe(name="theirs", match=Match(k=4))
+    async with opened(server.url, theirs):
+        pass
+    with pytest.raises(RecipeMismatch) as caught:
+        async with opened(server.url):
+            pytest.fail("it was opened")
+    assert f"theirs ({theirs.digest})" in str(caught.value)
+    assert f"{PLAIN.name} ({PLAIN.digest})" in str(caught.value)
+
+
+@pytest.mark.parametrize(("made", "asked"), [(1, 3), (3, 1)])
+@in_loop
+async def test_another_number_of_shards_is_refused(
+    make_redis: MakeRedis, made: int, asked: int
+) -> None:
+    server = make_redis()
+    async with opened(server.url, shards=made):
+        pass
+    assert f"{made} shard(s), not {asked}" in str(await refused(server.url, shards=asked))
+
+
+@in_loop
+async def test_a_database_that_is_not_there_is_refused(
+    make_redis: MakeRedis,
+) -> None:
+    server = make_redis(extra={"databases": "1"})
+    error = await refused(f"redis://127.0.0.1:{server.port}/5")
+    assert "DB index" in str(error)
+
+
+def test_an_address_shows_no_secrets() -> None:
+    address = Server(f"redis://me:{SECRET}@127.0.0.1/0").address
+    assert "redis://127.0.0.1:6379" == str(address)
+    assert SECRET not in repr(address)

@@ -1,0 +1,86 @@
+"""A namespace that sees ever new events keeps to its size, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.index.base import Limits
+from stream_dedup.index.redis.keys import Shard
+from tests.contract.driver import S
+from tests.integration.redis.helpers import (
+    NAMESPACE,
+    Event,
+    Worker,
+    batches,
+    counts,
+    families,
+    in_loop,
+    opened,
+)
+from tests.services.redis import RedisServer
+
+MakeRedis = Callable[..., RedisServer]
+
+EVENTS = 30_000
+CLUSTERS = 1_000
+LIMITS = Limits(max_clusters=CLUSTERS, max_candidates=1_000, max_verified=64)
+SUMMARIES = Summaries(every_us=60 * S, samples=1)
+
+
+def memory_of(server: RedisServer) -> int:
+    """What the data takes: without the buffers of connections, which come and go."""
+    info = server.info("memory")
+    return int(info["used_memory"]) - int(info["mem_clients_normal"])
+
+
+def scan(server: RedisServer) -> list[bytes]:
+    cursor, keys = b"0", set[bytes]()
+    while True:
+        answer = server.command("SCAN", cursor, "COUNT", 1000)
+        assert isinstance(answer, list)
+        assert isinstance(answer[0], bytes)
+        assert isinstance(answer[1], list)
+        cursor = answer[0]
+        keys.update(key for key in answer[1] if isinstance(key, bytes))
+        if cursor == b"0":
+            return sorted(keys)
+
+
+@in_loop
+async def test_memory_stays_flat_and_nothing_is_left_behind(make_redis: MakeRedis) -> None:
+    server = make_redis()
+    events = [Event(n, text, n * 0.01) for n, text in enumerate(families(EVENTS))]
+    used: list[int] = []
+    async with opened(server.url, limits=LIMITS, summaries=SUMMARIES) as index:
+        worker = Worker(index)
+        await worker.own()
+        told: Counter[int] = Counter()
+        for batch in batches(events, 500):
+            await worker.feed(batch)
+            told += counts(await worker.settle())
+            worker.now_us += 5 * S
+            used.append(memory_of(server))
+        size = await index.size()
+        assert (CLUSTERS, CLUSTERS, 0) == (size.clusters, size.fingerprints, size.waiting)
+        assert EVENTS - CLUSTERS == size.evicted
+        tables = index.stamp.layout.tables
+        keys = scan(server)
+        assert [] == [key for key in keys if server.command("PTTL", key) in (-1, -2)]
+        assert 0 == server.command("LLEN", Shard(NAMESPACE, 0).garbage)
+        assert tables * CLUSTERS == members(server, keys, "t:", "ZCARD")
+        assert CLUSTERS == members(server, keys, "e:", "HLEN")
+        told += counts(await worker.end())
+        keys = scan(server)
+        assert 0 == members(server, keys, "t:", "ZCARD") + members(server, keys, "e:", "HLEN")
+    assert EVENTS == told.total()
+    second_half = used[len(used) // 2 :]
+    assert max(second_half) <= 1.1 * min(second_half), used
+
+
+def members(server: RedisServer, keys: list[bytes], kind: str, command: str) -> int:
+    """How many entries the tables or slices hold."""
+    prefix = Shard(NAMESPACE, 0).prefix + kind.encode()
+    found = [server.command(command, key) for key in keys if key.startswith(prefix)]
+    return sum(number for number in found if isinstance(number, int))

@@ -1,0 +1,214 @@
+"""Groups spread over shards: what a crash between two of them leaves behind is made whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from stream_dedup.errors import IndexReset, ProtocolError, StaleFence
+from stream_dedup.index.base import Record
+from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.store import RedisIndex
+from tests.contract.driver import S
+from tests.integration.redis.helpers import (
+    NAMESPACE,
+    Event,
+    Worker,
+    batches,
+    counts,
+    in_loop,
+    keys_of,
+    opened,
+    stream,
+)
+from tests.services.redis import RedisCluster, RedisServer
+
+EVENTS = [
+    event._replace(group=f"group {event.offset % 30}") for event in stream(600, of=5, every_s=0.1)
+]
+BATCHES = batches(EVENTS, 60)
+
+
+def service(request: pytest.FixtureRequest, name: str) -> RedisServer | RedisCluster:
+    """An empty service."""
+    found: RedisServer | RedisCluster = request.getfixturevalue(name)
+    for node in found.masters() if isinstance(found, RedisCluster) else [found]:
+        node.command("FLUSHALL")
+    return found
+
+
+def expected() -> Counter[tuple[str, int]]:
+    """Events by group and family: twins have their family's fingerprint, but for a bit."""
+    by_group: Counter[tuple[str, int]] = Counter()
+    for event in EVENTS:
+        by_group[event.group, family_of(event)] += 1
+    return by_group
+
+
+def family_of(event: Event) -> int:
+    """The fingerprint of the first of its family."""
+    return next(
+        other.text.fingerprint
+        for other in EVENTS
+        if (other.text.fingerprint ^ event.text.fingerprint).bit_count() <= 3
+    )
+
+
+@pytest.mark.parametrize("name", ["redis_server", "redis_cluster"])
+@in_loop
+async def test_groups_are_spread_and_everything_adds_up(
+    request: pytest.FixtureRequest, name: str
+) -> None:
+    url = service(request, name).url
+    async with opened(url, shards=3) as index:
+        worker = Worker(index)
+        await worker.own()
+        of: dict[int, str] = {}
+        for batch in BATCHES:
+            answers = await worker.feed(batch)
+            for event, answer in zip(batch, answers, strict=True):
+                assert event.group == of.setdefault(answer.cluster, event.group)
+        assert {0, 1, 2} == {cluster & 0xFF for cluster in of}
+        assert EVENTS[-1].offset == (await worker.own()).high_water
+        values = await index.representatives(list(of))
+        assert None not in values
+        told = await worker.end()
+        assert of == {summary.cluster: summary.group for summary in told}
+        assert sorted(expected().values()) == sorted(counts(told).values())
+        size = await index.size()
+        assert (0, 0, 0) == (size.clusters, size.fingerprints, size.waiting)
+
+
+async def record_on(index: RedisIndex, number: int, record: Record, now_us: int) -> None:
+    """Record what belongs to one shard, as a worker does that dies before the next."""
+    shard = index._shards[number]
+    tallies = [tally for tally in record.tallies if tally.cluster & 0xFF == number]
+    decisions = {
+        offset: decision
+        for offset, decision in record.decisions.items()
+        if (decision.cluster or 0) & 0xFF == number
+    }
+    part = replace(record, tallies=tallies)
+    assert not await index._record(shard, part, decisions, index._settings(now_us))
+
+
+@pytest.mark.parametrize("reached", [[0], [1], [2], [0, 2], [1, 2]])
+@in_loop
+async def test_a_batch_that_reached_some_shards_is_counted_once(
+    redis_server: RedisServer, reached: list[int]
+) -> None:
+    redis_server.command("FLUSHALL")
+    half, torn = BATCHES[0], BATCHES[1]
+    async with opened(redis_server.url, shards=3) as index:
+        worker = Worker(index)
+        await worker.own()
+        await worker.feed(half)
+        answers = await worker.resolve(torn)
+        record = worker.record_of(torn, answers, committed=torn[0].offset)
+        for number in reached:
+            await record_on(index, number, record, worker.now_us)
+
+    async with opened(redis_server.url, shards=3) as index:
+        worker = Worker(index)
+        owned = await worker.own()
+        assert (half[-1].offset, (torn[-1].offset,)) == (owned.high_water, owned.cuts)
+        # What the reached shards decided may be sent again as it was.
+        decided = {
+            event.offset: answer.cluster
+            for event, answer in zip(torn, answers, strict=True)
+            if answer.cluster & 0xFF in reached
+        }
+        journal = {offset: d.cluster for offset, d in owned.journal.items()}
+        assert decided == journal
+        # Batches of other sizes, but with an end at the cut.
+        rest = [torn[:25], torn[25:], *BATCHES[2:]]
+        for batch in rest:
+            again = await worker.feed(batch)
+            for event, answer in zip(batch, again, strict=True):
+                assert decided.get(event.offset, answer.cluster) == answer.cluster
+        assert () == (await worker.own()).cuts
+        told = counts(await worker.end())
+    assert len(EVENTS) == told.total()
+    assert sorted(expected().values()) == sorted(told.values())
+
+
+@in_loop
+async def test_a_batch_that_straddles_a_cut_is_refused(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url, shards=3) as index:
+        worker = Worker(index)
+        await worker.own()
+        answers = await worker.resolve(BATCHES[0])
+        await record_on(index, 1, worker.record_of(BATCHES[0], answers), worker.now_us)
+        owned = await worker.own()
+        assert (-1, (BATCHES[0][-1].offset,)) == (owned.high_water, owned.cuts)
+        with pytest.raises(ProtocolError, match="straddle"):
+            await worker.feed(EVENTS[:90])
+
+
+@in_loop
+async def test_shards_torn_apart_twice_are_made_whole(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url, shards=3) as index:
+        worker = Worker(index)
+        await worker.own()
+        for number, batch in ((0, BATCHES[0]), (0, BATCHES[1]), (1, BATCHES[0])):
+            answers = await worker.resolve(batch)
+            await record_on(index, number, worker.record_of(batch, answers), worker.now_us)
+        owned = await worker.own()
+        assert (-1, (59, 119)) == (owned.high_water, owned.cuts)
+        for batch in BATCHES:
+            await worker.feed(batch)
+        told = counts(await worker.end())
+    assert sorted(expected().values()) == sorted(told.values())
+
+
+@in_loop
+async def test_a_fence_that_shards_do_not_agree_on_heals(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url, shards=3) as index:
+        worker = Worker(index)
+        await worker.own()
+        await worker.feed(BATCHES[0])
+        # Another worker got no further than to one shard.
+        key = Shard(NAMESPACE, 2).partition(worker.partition)
+        redis_server.command("HSET", key, "fence", 41)
+        with pytest.raises(StaleFence):
+            await worker.feed(BATCHES[1])
+        owned = await worker.own()
+        assert owned.fence > 41
+        fences = [
+            redis_server.command("HGET", Shard(NAMESPACE, n).partition(worker.partition), "fence")
+            for n in range(3)
+        ]
+        assert [b"%d" % owned.fence] * 3 == fences
+        done = {BATCHES[0][-1].offset, *owned.cuts}
+        assert done <= {BATCHES[0][-1].offset, BATCHES[1][-1].offset}
+        for batch in BATCHES[1:]:
+            await worker.feed(batch)
+        told = counts(await worker.end())
+    assert sorted(expected().values()) == sorted(told.values())
+
+
+@in_loop
+async def test_one_shard_that_lost_its_data_is_begun_anew(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url, shards=3) as index:
+        worker = Worker(index)
+        await worker.own()
+        for batch in BATCHES[:3]:
+            await worker.feed(batch)
+        for key in keys_of(redis_server, f"sd:{{{NAMESPACE}:1}}*"):
+            redis_server.command("DEL", key)
+        worker.now_us += S
+        with pytest.raises(IndexReset, match="has lost its data"):
+            await worker.own()
+        owned = await worker.own()
+        assert (-1, (BATCHES[2][-1].offset,)) == (owned.high_water, owned.cuts)
+        for batch in BATCHES:
+            await worker.feed(batch)
+        told = counts(await worker.end())
+        assert 1 == index.resets
+    assert sorted(expected().values()) == sorted(told.values())

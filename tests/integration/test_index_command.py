@@ -1,0 +1,502 @@
+"""``stream-dedup index`` over real servers: what it shows, finds and deletes."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from stream_dedup.clock import ManualClock
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import Windows
+from stream_dedup.engine import Engine
+from stream_dedup.features.recipe import load_recipe
+from stream_dedup.index.base import IndexSize, Limits
+from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.server import Server
+from stream_dedup.index.redis.store import RedisIndex
+from stream_dedup.model import Batch, Partition
+from tests.integration.command import COMMAND, Done, run
+from tests.services.redis import RedisCluster, RedisSentinel, RedisServer
+
+LOGS = Path(__file__).parents[2] / "examples" / "logs"
+LINES = [
+    line
+    for name in ("nginx", "postgresql", "syslog")
+    for line in gzip.decompress((LOGS / f"{name}.log.gz").read_bytes()).splitlines()[:400]
+]
+HOSTILE = b"\x1b]0;owned\x07 disk \xff\x00 full of \xe2\x80\xae things"
+GROUP = '{"app":"web"}'
+NOW_US = 1_700_000_000_000_000
+
+
+async def _fill(url: str, namespace: str, shards: int, clusters: int, number: int) -> IndexSize:
+    recipe, windows, summaries = load_recipe("logs"), Windows(), Summaries()
+    server = Server(url)
+    index = await RedisIndex.open(
+        server,
+        recipe,
+        namespace=namespace,
+        windows=windows,
+        summaries=summaries,
+        limits=Limits(max_clusters=clusters),
+        shards=shards,
+    )
+    engine = Engine(recipe, index, windows=windows, summaries=summaries, clock=ManualClock(NOW_US))
+    lines = [*LINES, HOSTILE, HOSTILE]
+    for start in range(0, len(lines), 300):
+        values = lines[start : start + 300]
+        groups = [GROUP if n % 4 == 0 else f'{{"host":{n % 3}}}' for n in range(len(values))]
+        partition = Partition("a:b\x1b", number)
+        offsets = range(start, start + len(values))
+        await engine.process(Batch(partition, offsets, values, groups=groups))
+        due = await engine.due(20)
+        await engine.confirm(due[:10])
+    size = await index.size()
+    await server.aclose()
+    return size
+
+
+def fill(
+    url: str, namespace: str, shards: int = 1, clusters: int = 60, number: int = 0
+) -> IndexSize:
+    """Put real lines, of several groups, into a namespace whose clusters do not all fit."""
+    return asyncio.run(_fill(url, namespace, shards, clusters, number))
+
+
+def index(url: str, *args: str, env: dict[str, str] | None = None) -> Done:
+    return run("index", *args, env={"STREAM_DEDUP_REDIS": url, **(env or {})})
+
+
+def loaded(done: Done) -> Any:
+    assert 0 == done.code, done.err
+    return msgspec.json.decode(done.out)
+
+
+def found(done: Done) -> dict[str, int]:
+    """The kinds of findings of a check, with their counts."""
+    assert done.code in {0, 1}, done.err
+    report = msgspec.json.decode(done.out)
+    assert bool(report["problems"]) == (done.code == 1)
+    return {problem["kind"]: problem["count"] for problem in report["problems"]}
+
+
+def checked(url: str, namespace: str, *args: str) -> dict[str, int]:
+    return found(index(url, "check", "-n", namespace, "--format", "json", *args))
+
+
+@pytest.fixture(scope="module", params=["redis_server", "redis_sentinel", "redis_cluster"])
+def filled(request: pytest.FixtureRequest) -> tuple[str, str, IndexSize]:
+    """(URL, namespace, size) of each way to deploy Redis; its tests only read."""
+    service: RedisServer | RedisSentinel | RedisCluster = request.getfixturevalue(request.param)
+    name = f"filled-{request.param}"
+    return service.url, name, fill(service.url, name, shards=3)
+
+
+@pytest.fixture
+def own(make_redis: Callable[..., RedisServer]) -> RedisServer:
+    """A server that a test may damage, with the namespace ``logs``."""
+    server = make_redis()
+    fill(server.url, "logs")
+    return server
+
+
+# ------------------------------------------------------------ stats
+
+
+def test_stats_counts_as_the_index_does(filled: tuple[str, str, IndexSize]) -> None:
+    url, name, size = filled
+    stats = loaded(index(url, "stats", "-n", name, "--format", "json"))
+    total = stats["total"]
+    assert (size.clusters, size.fingerprints, size.waiting, size.evicted) == (
+        total["open"],
+        total["fingerprints"],
+        total["waiting"],
+        total["evicted"],
+    )
+    assert size.fingerprints * stats["layout"]["tables"] == stats["memory"]["tables"]["entries"]
+    assert 3 == len(stats["shards"])
+    assert total["gone"] > 0
+    for shard in stats["shards"]:
+        (partition,) = shard["partitions"]
+        assert ("a:b\x1b", 0) == (partition["source"], partition["partition"])
+        assert len(LINES) + 1 == partition["high_water"]
+
+
+def test_stats_measures_memory(filled: tuple[str, str, IndexSize]) -> None:
+    url, name, _ = filled
+    memory = loaded(index(url, "stats", "-n", name, "--format", "json"))["memory"]
+    assert {"tables", "exact hashes", "clusters", "others"} == memory.keys()
+    assert all(kind["bytes"] > 50 * kind["keys"] for kind in memory.values())
+
+
+def test_stats_lists_the_namespaces(filled: tuple[str, str, IndexSize]) -> None:
+    url, name, size = filled
+    listed = loaded(index(url, "stats", "--format", "json"))["namespaces"]
+    row = next(row for row in listed if row["namespace"] == name)
+    digest = load_recipe("logs").digest
+    assert ("logs", digest, 3, size.clusters) == (
+        row["recipe"],
+        row["digest"],
+        row["shards"],
+        row["clusters"],
+    )
+    assert row["bytes"] > 100 * size.clusters
+
+
+@pytest.mark.parametrize("command", ["stats", "check", "clusters"])
+def test_tables_are_safe_to_print(filled: tuple[str, str, IndexSize], command: str) -> None:
+    url, name, _ = filled
+    done = index(url, command, "-n", name, *(["--limit", "500"] if command == "clusters" else []))
+    assert (0, "") == (done.code, done.err)
+    printed = done.out.decode().replace("\n", "")
+    assert printed.isprintable()
+    assert len(printed) > 50
+
+
+def test_a_limit_is_told_when_it_was_reached(filled: tuple[str, str, IndexSize]) -> None:
+    url, name, _ = filled
+    for command in ("stats", "check"):
+        assert b"--limit" in index(url, command, "-n", name, "--limit", "10").out
+        assert b"--limit" not in index(url, command, "-n", name, "--limit", "0").out
+
+
+# ------------------------------------------------------------ clusters and show
+
+
+def test_clusters_come_largest_first(filled: tuple[str, str, IndexSize]) -> None:
+    url, name, size = filled
+    args = ("clusters", "-n", name, "--format", "json", "--limit", "1000")
+    clusters = loaded(index(url, *args))["clusters"]
+    counts = [cluster["count"] for cluster in clusters]
+    assert size.clusters == len(clusters) == len({cluster["cluster"] for cluster in clusters})
+    assert sorted(counts, reverse=True) == counts
+    few = loaded(index(url, *args[:-1], "7"))["clusters"]
+    assert counts[:7] == [cluster["count"] for cluster in few]
+    opened = [each["opened"] for each in loaded(index(url, *args, "--sort", "opened"))["clusters"]]
+    assert sorted(opened, reverse=True) == opened
+
+
+def test_clusters_of_a_group_alone(filled: tuple[str, str, IndexSize]) -> None:
+    url, name, _ = filled
+    args = ("clusters", "-n", name, "--format", "json", "--limit", "1000", "--group")
+    clusters = loaded(index(url, *args, GROUP))["clusters"]
+    assert {GROUP} == {cluster["group"] for cluster in clusters}
+    assert [] == loaded(index(url, *args, "none"))["clusters"]
+
+
+def test_clusters_show_patterns_of_the_recipe(filled: tuple[str, str, IndexSize]) -> None:
+    url, name, _ = filled
+    (first,) = loaded(index(url, "clusters", "-n", name, "--limit", "1", "--format", "json"))[
+        "clusters"
+    ]
+    assert "<number>" in first["pattern"]
+    assert "<number>" not in first["representative"]
+
+
+def test_every_open_cluster_can_be_shown(filled: tuple[str, str, IndexSize]) -> None:
+    url, name, _ = filled
+    args = ("clusters", "-n", name, "--limit", "3", "--format", "json")
+    for brief in loaded(index(url, *args))["clusters"]:
+        whole = loaded(index(url, "show", brief["cluster"], "-n", name, "--format", "json"))
+        same = ("cluster", "count", "first", "last", "representative", "pattern", "revision")
+        assert [brief[key] for key in same] == [whole[key] for key in same]
+        assert "open" == whole["state"]
+        assert {"expiry", "recency"} <= whole["standing_in"].keys()
+        names = whole["names"]
+        assert all(each["leads_here"] and not each["missing_in"] for each in names)
+        assert (0, whole["fingerprint"]) == (names[0]["distance"], names[0]["fingerprint"])
+        text = index(url, "show", brief["cluster"].upper(), "-n", name)
+        assert text.out.decode().replace("\n", "").isprintable()
+
+
+def test_an_unknown_cluster_is_said_to_be_unknown(filled: tuple[str, str, IndexSize]) -> None:
+    url, name, _ = filled
+    done = index(url, "show", "0123456789abcdef", "-n", name)
+    assert (1, b"") == (done.code, done.out)
+    assert "has no cluster 0123456789abcdef" in done.err
+
+
+def test_what_is_no_id_is_refused(redis_server: RedisServer) -> None:
+    done = index(redis_server.url, "show", "123", "-n", "logs")
+    assert 2 == done.code
+    assert "'123' is not 16 hex digits" in done.err
+
+
+def test_another_recipe_is_refused(filled: tuple[str, str, IndexSize]) -> None:
+    url, name, _ = filled
+    done = index(url, "clusters", "-n", name, "-r", "json")
+    assert (2, b"") == (done.code, done.out)
+    assert "holds fingerprints of recipe logs" in done.err
+
+
+# ------------------------------------------------------------ check
+
+
+def test_a_sound_namespace_is_found_sound(filled: tuple[str, str, IndexSize]) -> None:
+    url, name, _ = filled
+    assert {} == checked(url, name)
+    assert b"all is well" in index(url, "check", "-n", name).out
+
+
+SHARD = Shard("logs", 0)
+
+
+def first_key(server: RedisServer, pattern: bytes) -> bytes:
+    keys = server.command("KEYS", pattern.replace(b"{", b"\\{"))
+    assert isinstance(keys, list)
+    return min(key for key in keys if isinstance(key, bytes))
+
+
+def first_of(server: RedisServer, key: bytes) -> bytes:
+    members = server.command("ZRANGE", key, 0, 0)
+    assert isinstance(members, list)
+    assert isinstance(members[0], bytes)
+    return members[0]
+
+
+Damage = Callable[[RedisServer], object]
+
+
+@pytest.mark.parametrize(
+    ("damage", "kinds"),
+    [
+        (lambda s: s.command("DEL", first_key(s, b"sd:{logs:0}:t:3:*")), {"unsearchable"}),
+        (lambda s: s.command("DEL", first_key(s, b"sd:{logs:0}:e:*")), {"unnamed"}),
+        (lambda s: s.command("DEL", SHARD.expiry), {"queue"}),
+        (lambda s: s.command("ZREM", SHARD.recency, first_of(s, SHARD.recency)), {"queue"}),
+        (lambda s: s.command("DEL", SHARD.due), {"untold"}),
+        (lambda s: s.command("DEL", SHARD.leases), {"untold"}),
+        (lambda s: s.command("DEL", SHARD.gone), {"unburied"}),
+        (
+            lambda s: s.command("DEL", SHARD.cluster(first_of(s, SHARD.recency))),
+            {"entry", "exact", "counter"},
+        ),
+        (
+            lambda s: s.command("HSET", SHARD.cluster(first_of(s, SHARD.recency)), "n", "xx"),
+            {"cluster", "entry", "exact", "counter"},
+        ),
+        (
+            lambda s: s.command("HSET", SHARD.cluster(first_of(s, SHARD.recency)), "g", "other"),
+            {"cluster"},
+        ),
+        (lambda s: s.command("ZADD", SHARD.prefix + b"t:2:0", 0, "short"), {"misplaced"}),
+        (lambda s: s.command("ZADD", SHARD.prefix + b"t:2:0", 0, b"\xee" * 21), {"misplaced"}),
+        (lambda s: s.command("HSET", SHARD.prefix + b"e:0", "short", "x"), {"misplaced"}),
+        (lambda s: s.command("HINCRBY", SHARD.meta, "fingerprints", 1), {"counter"}),
+        (lambda s: s.command("HINCRBY", SHARD.meta, "waiting", -1), {"counter"}),
+        (lambda s: s.command("PERSIST", SHARD.meta), {"ttl"}),
+        (lambda s: s.command("SET", SHARD.prefix + b"\xff\x1b", 1, "EX", 999), {"key"}),
+        (lambda s: s.command("SET", SHARD.prefix + b"c:00000000000000ff", 1, "EX", 999), {"type"}),
+        (
+            lambda s: s.command("SET", SHARD.prefix + b"t:6:0", 1, "EX", 999),
+            {"type", "unsearchable"},
+        ),
+    ],
+)  # fmt: skip
+def test_damage_is_found_and_named(own: RedisServer, damage: Damage, kinds: set[str]) -> None:
+    damage(own)
+    assert kinds == checked(own.url, "logs").keys()
+
+
+def test_findings_come_with_meaning_and_remedy(own: RedisServer) -> None:
+    for n in range(15):
+        own.command("SET", SHARD.prefix + b"\xff\x1b%d" % n, 1)
+    done = index(own.url, "check", "-n", "logs")
+    assert 1 == done.code
+    text = done.out.decode()
+    assert text.replace("\n", "").isprintable()
+    assert "15 × keys of no known kind\n  means " in text
+    assert 2 == text.count("  remedy ") == text.count("… and 5 more")
+
+
+def test_shards_stamped_otherwise_are_found(make_redis: Callable[..., RedisServer]) -> None:
+    server = make_redis()
+    fill(server.url, "logs", shards=2)
+    server.command("HSET", Shard("logs", 1).meta, "digest", "other")
+    assert {"stamp": 1} == checked(server.url, "logs")
+
+
+def test_a_namespace_is_checked_while_workers_change_it(own: RedisServer) -> None:
+    script = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from tests.integration.test_index_command import fill
+n = 0
+while True:
+    n += 1
+    fill({own.url!r}, "logs", number=n)
+"""
+    worker = subprocess.Popen([sys.executable, "-c", script])
+    try:
+        before = own.command("HGET", SHARD.meta, "evicted")
+        for _ in range(4):
+            assert {} == checked(own.url, "logs")
+        assert worker.poll() is None
+        assert before != own.command("HGET", SHARD.meta, "evicted")
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+# ------------------------------------------------------------ who may look, and how
+
+
+ACL = """
+reader on >s3cret/@: ~sd:* +@read +@connection
+default off
+"""
+
+
+def test_a_user_who_may_only_read_is_enough(
+    make_redis: Callable[..., RedisServer], tmp_path: Path
+) -> None:
+    server = make_redis(acl=ACL, extra={"enable-debug-command": "yes"})
+    server.command("ACL", "SETUSER", "writer", "on", ">pw", "~*", "+@all")
+    fill(server.url_as("writer", "pw"), "logs")
+    password = tmp_path / "password"
+    password.write_text("s3cret/@:\n")
+    url = f"redis://reader@127.0.0.1:{server.port}"
+    args = ("-n", "logs", "--password-file", str(password))
+    before = server.command("DEBUG", "DIGEST")
+    for command in ("stats", "check", "clusters"):
+        assert 0 == index(url, command, *args).code
+    assert 0 == index(url, "stats", "--password-file", str(password)).code
+    assert before == server.command("DEBUG", "DIGEST")
+    refused = index(url, "delete-namespace", "--yes", *args)
+    assert 2 == refused.code
+    assert "permissions" in refused.err
+    password.write_text("wrong\n")
+    refused = index(url, "stats", *args)
+    assert 2 == refused.code
+    assert "check user and password" in refused.err
+
+
+def test_two_passwords_are_refused_and_none_is_told(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("from-file\n")
+    done = index("redis://me:from-url@h", "stats", "--password-file", str(password))
+    assert 2 == done.code
+    assert "leave one out" in done.err
+    assert "from-" not in done.err
+
+
+def test_tls_is_spoken(make_redis: Callable[..., RedisServer]) -> None:
+    server = make_redis(tls=True)
+    assert 0 == index(server.url, "stats", "--ca-file", str(server.ca_file)).code
+    refused = index(server.url, "stats", "--timeout", "0.2")
+    assert 2 == refused.code
+    assert "certificate verify failed" in refused.err
+
+
+def test_a_server_that_is_away_is_named() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"redis://127.0.0.1:{closed.getsockname()[1]}"
+        done = index(url, "check", "-n", "logs", "--timeout", "0.2")
+    assert (2, b"") == (done.code, done.out)
+    assert f"{url}: " in done.err
+
+
+@pytest.mark.parametrize(
+    "url", ["http://h", "redis://[::1", "redis://a,b", "redis://h/x", "redis://h:x"]
+)
+def test_a_url_that_is_none_is_refused(url: str) -> None:
+    done = index(url, "stats", "--timeout", "0.2")
+    assert (2, b"") == (done.code, done.out)
+    assert done.err.startswith("stream-dedup: ")
+
+
+def test_a_namespace_that_is_none_is_refused(redis_server: RedisServer) -> None:
+    for name, says in (("no such", "is no name"), ("nosuch", "there is no namespace 'nosuch'")):
+        for command in ("stats", "check", "clusters"):
+            done = index(redis_server.url, command, "-n", name)
+            assert (2, b"") == (done.code, done.out)
+            assert says in done.err
+
+
+def test_an_interrupt_ends_it_at_once() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        process = subprocess.Popen(
+            [COMMAND, "index", "check", "-n", "logs", "--redis", url], stderr=subprocess.PIPE
+        )
+        accepted, _ = silent.accept()
+        with accepted:
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=10)
+    assert (130, b"") == (process.returncode, err.strip())
+
+
+# ------------------------------------------------------------ delete
+
+
+@pytest.mark.parametrize("service", ["redis_server", "redis_sentinel", "redis_cluster"])
+def test_a_namespace_is_deleted_and_nothing_else(
+    request: pytest.FixtureRequest, service: str
+) -> None:
+    url = request.getfixturevalue(service).url
+    fill(url, "goes", shards=3)
+    fill(url, "goes-not")
+    stays = checked(url, "goes-not")
+    dry = loaded(index(url, "delete-namespace", "-n", "goes", "--dry-run", "--format", "json"))
+    assert {"namespace": "goes", "keys": dry["keys"], "deleted": False} == dry
+    done = index(url, "delete-namespace", "-n", "goes", "--yes", "--format", "json")
+    assert {"namespace": "goes", "keys": dry["keys"], "deleted": True} == loaded(done)
+    assert 2 == index(url, "stats", "-n", "goes").code
+    again = index(url, "delete-namespace", "-n", "goes", "--yes")
+    assert (0, True) == (again.code, b"nothing to delete" in again.out)
+    assert stays == checked(url, "goes-not")
+
+
+def test_deleting_asks_for_the_name(own: RedisServer) -> None:
+    args = ("index", "delete-namespace", "-n", "logs", "--redis", own.url)
+    keys = own.command("DBSIZE")
+    refused = run(*args, stdin=b"log\n")
+    assert (2, keys) == (refused.code, own.command("DBSIZE"))
+    assert "nothing was deleted" in refused.err
+    assert 0 == run(*args, stdin=b"logs\n").code
+    assert 0 == own.command("DBSIZE")
+
+
+def test_deleting_warns_where_workers_were_just_now(own: RedisServer) -> None:
+    own.command("HSET", SHARD.meta, "seen", time.time_ns() // 1000)
+    done = index(own.url, "delete-namespace", "-n", "logs", "--yes")
+    assert re.search(r"workers were at 'logs' \d+ s ago; stop them first", done.err)
+
+
+def test_a_damaged_stamp_is_named_and_can_be_deleted(own: RedisServer) -> None:
+    stamp = own.command("HGET", SHARD.meta, "layout")
+    assert isinstance(stamp, bytes)
+    sound = json.loads(stamp)
+    for wrong in (b"\xff", b"[]", b"{}", json.dumps(sound | {"slices": 3}).encode(),
+                  json.dumps(sound | {"format": 99}).encode()):  # fmt: skip
+        own.command("HSET", SHARD.meta, "layout", wrong)
+        done = index(own.url, "check", "-n", "logs")
+        assert 2 == done.code
+        assert "'logs'" in done.err
+        assert 0 == index(own.url, "stats").code
+    assert 0 == index(own.url, "delete-namespace", "-n", "logs", "--yes").code
+    assert 0 == own.command("DBSIZE")
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "redis.py").write_text("raise ImportError('No module named redis')\n")
+    done = run("index", "stats", env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert (2, b"") == (done.code, done.out)
+    assert "pip install 'stream-dedup[redis]'" in done.err
