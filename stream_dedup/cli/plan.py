@@ -24,9 +24,8 @@ SHOWN = 4
 def plan(k: int, width: str, capacity: int, budget: int) -> None:
     """Plan tables: blocks, tables, prefix bits, candidates, time and memory.
 
-    Shows the layouts around the one that would be chosen (marked *) for the index in memory and,
-    for one in Redis. Times are estimates for
-    one core; candidates are for random fingerprints.
+    Shows the layouts around the one that would be chosen (marked *), for the index in memory and
+    for one in Redis. Times are estimates for one core; candidates are for random fingerprints.
 
     \b
     stream-dedup plan --k 3 --capacity 1000000

@@ -20,7 +20,7 @@ buckets' heads; the memory doubles as it grows, so up to twice that. At T = 4: 7
 import os
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
@@ -303,7 +303,7 @@ cdef class NativeEntries:
         """Where a fingerprint is stored, and as what."""
         cdef uint64_t words[2]
         cdef uint64_t member[4]
-        cdef uint64_t spread = group * <uint64_t>0x9E3779B97F4A7C15
+        cdef uint64_t spread = <uint16_t>group * <uint64_t>0x9E3779B97F4A7C15
         cdef uint32_t table, number
         cdef const Piece* piece = self.pieces
         cdef const char* key_start = PyBytes_AS_STRING(key_prefix)
@@ -322,7 +322,7 @@ cdef class NativeEntries:
             for number in range(self.arrangements[table].pieces):
                 member[piece.target] |= (words[piece.source] >> piece.down & piece.ones) << piece.up
                 piece += 1
-            to = put(to, <uint64_t>group << 32, 4)
+            to = put(to, <uint64_t>group << 48, 2)
             to = put(to, member[0], min(self.prefix_room, 8))
             if self.prefix_room > 8:
                 to = put(to, member[1], self.prefix_room - 8)
@@ -334,7 +334,9 @@ cdef class NativeEntries:
             digits = put_decimal(
                 ending + sizeof(ending),
                 slice_of(
-                    folded(member[0], member[1], self.arrangements[table].prefix_bits) ^ spread,
+                    folded(member[0], member[1], self.arrangements[table].prefix_bits),
+                    min(self.arrangements[table].prefix_bits, 64),
+                    spread,
                     self.slice_bits,
                 ),
             )
@@ -395,9 +397,17 @@ cdef inline uint64_t folded(uint64_t high, uint64_t low, uint32_t bits) noexcept
     return high >> (down - 64)
 
 
-cdef inline uint32_t slice_of(uint64_t x, uint32_t slice_bits) noexcept nogil:
+cdef inline uint32_t slice_of(
+    uint64_t x, uint32_t bits, uint64_t spread, uint32_t slice_bits
+) noexcept nogil:
+    """See `entries.slice_of`; `x` has `bits` bits, 1 to 64."""
+    cdef uint64_t ones = (<uint64_t>2 << (bits - 1)) - 1
     if slice_bits == 0:
         return 0
-    x = (x ^ (x >> 33)) * <uint64_t>0xFF51AFD7ED558CCD
-    x = (x ^ (x >> 33)) * <uint64_t>0xC4CEB9FE1A85EC53
-    return (x ^ (x >> 33)) >> (64 - slice_bits)
+    x = ((x ^ spread >> (64 - bits)) * <uint64_t>0xFF51AFD7ED558CCD) & ones
+    x ^= x >> (bits + 1) // 2
+    x = (x * <uint64_t>0xC4CEB9FE1A85EC53) & ones
+    if bits >= slice_bits:
+        return <uint32_t>(x >> (bits - slice_bits))
+    spread *= <uint64_t>0xC4CEB9FE1A85EC53
+    return <uint32_t>(x << (slice_bits - bits) | spread >> (64 - (slice_bits - bits)))

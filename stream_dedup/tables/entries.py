@@ -10,24 +10,23 @@ members. In a bucket only the bits between differ: their distance is that of the
 parts are as wide in every table, the widest deciding, so that one pair of offsets serves all.
 
 One sorted set a table would grow without bounds and could not be spread over servers, so each is
-cut into *slices*, one sorted set each. A hash of what a bucket shares says which: a look-up needs
-one slice a table. It is a hash as prefixes are far from even (similar texts) and as there may be
-as many groups as buckets.
+cut into *slices*, one sorted set each. What a bucket shares says which: a look-up needs one slice
+a table. Its bits are mixed, as prefixes are far from even (similar texts stand close together).
 
 Worked bits, W = 8, k = 1, m = 2, the fingerprint 1011 0010 of group 7 and owner 9::
 
-              group      prefix      rest        owner
-    table 0   00000007   1011 0000   0010 0000   0000000000000009
-    table 1   00000007   0010 0000   1011 0000   0000000000000009
+              group   prefix      rest        owner
+    table 0   0007    1011 0000   0010 0000   0000000000000009
+    table 1   0007    0010 0000   1011 0000   0000000000000009
 
     >>> entries = ReferenceEntries(Layout(8, 1, 2), slices=16)
     >>> keys, members = entries.arrange(0b1011_0010, 7, 9, b"t:")
     >>> keys
-    [b't:0:1', b't:1:9']
+    [b't:0:5', b't:1:11']
     >>> members.hex(" ", entries.member_bytes)
-    '00000007b0200000000000000009 0000000720b00000000000000009'
+    '0007b0200000000000000009 000720b00000000000000009'
     >>> entries.prefix_bytes, entries.member_bytes
-    (5, 14)
+    (3, 12)
 
 All of it is a stored format: a change of a member's bytes, of the hash or of the number of slices
 leaves what is stored where nothing looks for it.
@@ -42,7 +41,7 @@ from stream_dedup.tables.permutation import Layout
 
 MAX_WIDTH = 128
 MAX_SLICES = 2**24
-GROUP_BYTES = 4
+GROUP_BYTES = 2
 OWNER_BYTES = 8
 
 _ALL_64 = 2**64 - 1
@@ -68,7 +67,8 @@ class Entries(Protocol):
 
         Args:
             fingerprint: bits beyond the layout's width do not count.
-            group: 32 bits; only entries of equal groups are found together.
+            group: 32 bits of a hash, of which the low 16 count: what is found may be another
+                group's.
             owner: 64 bits; handed back as it is.
             key_prefix: what the keys begin with.
 
@@ -111,7 +111,8 @@ class ReferenceEntries:
     def arrange(
         self, fingerprint: int, group: int, owner: int, key_prefix: bytes
     ) -> tuple[list[bytes], bytes]:
-        first = group.to_bytes(GROUP_BYTES, "big")
+        first = group.to_bytes(4, "big")[-GROUP_BYTES:]
+        group %= 1 << 8 * GROUP_BYTES
         last = owner.to_bytes(OWNER_BYTES, "big")
         keys = []
         members = bytearray()
@@ -120,7 +121,7 @@ class ReferenceEntries:
             permuted = self._layout.permute(fingerprint, table)
             prefix = permuted >> rest_bits
             rest = permuted & (1 << rest_bits) - 1
-            number = slice_of(prefix, group, self._slice_bits)
+            number = slice_of(prefix, prefix_bits, group, self._slice_bits)
             keys.append(b"%b%d:%d" % (key_prefix, table, number))
             members += first
             members += (prefix << 8 * self._prefix_room - prefix_bits).to_bytes(
@@ -144,23 +145,32 @@ class ReferenceEntries:
 def parts(member: bytes) -> tuple[int, int]:
     """The group and the owner of a member, of whatever layout.
 
-    >>> parts(bytes.fromhex("00000007b0200000000000000009"))
+    >>> parts(bytes.fromhex("0007b0200000000000000009"))
     (7, 9)
     """
     return int.from_bytes(member[:GROUP_BYTES], "big"), int.from_bytes(member[-OWNER_BYTES:], "big")
 
 
-def slice_of(prefix: int, group: int, slice_bits: int) -> int:
+def slice_of(prefix: int, prefix_bits: int, group: int, slice_bits: int) -> int:
     """The slice, of 2^slice_bits, in which a bucket stands; part of the stored format.
 
-    The prefix's halves and the group, spread over 64 bits, are mixed by the finaliser of
-    MurmurHash3; its first bits count. Doubling the slices so cuts each in two.
+    The prefix is mixed by steps that can be undone (adding the group's bits, multiplying by an odd
+    number, folding the upper half onto the lower), so that prefixes become each other: of a group's
+    2^prefix_bits buckets every slice gets as many. A hash would give some four times what it gives
+    others. Where there are more slices than prefixes, the group says which of them it uses.
+    Doubling the slices cuts each in two.
     """
+    bits = min(prefix_bits, 64)
+    ones = (1 << bits) - 1
+    spread = group * 0x9E3779B97F4A7C15 & _ALL_64
     x = (prefix ^ prefix >> 64) & _ALL_64
-    x ^= group * 0x9E3779B97F4A7C15 & _ALL_64
-    x = (x ^ x >> 33) * 0xFF51AFD7ED558CCD & _ALL_64
-    x = (x ^ x >> 33) * 0xC4CEB9FE1A85EC53 & _ALL_64
-    return (x ^ x >> 33) >> 64 - slice_bits
+    x = (x ^ spread >> 64 - bits) * 0xFF51AFD7ED558CCD & ones
+    x ^= x >> (bits + 1) // 2
+    x = x * 0xC4CEB9FE1A85EC53 & ones
+    if bits >= slice_bits:
+        return x >> bits - slice_bits
+    spread = spread * 0xC4CEB9FE1A85EC53 & _ALL_64
+    return x << slice_bits - bits | spread >> 64 - (slice_bits - bits)
 
 
 def make_entries(layout: Layout, slices: int) -> Entries:

@@ -22,6 +22,7 @@ from stream_dedup.index.redis.inspection import (
 )
 from stream_dedup.index.redis.keys import Shard
 from stream_dedup.index.redis.kinds import kind_of, table_of
+from stream_dedup.tables.entries import parts
 
 OWNER_BYTES = 8
 """An id, behind a member of a table and before the distance in a slice of exact hashes."""
@@ -179,8 +180,7 @@ class Probes:
             fingerprint = self._entries.fingerprint(member, table)
             keys, members = self._entries.arrange(
                 fingerprint,
-                int.from_bytes(member[:4], "big"),
-                int.from_bytes(owner, "big"),
+                *parts(member),
                 self._shard.table_prefix,
             )
             if keys[table] != key or members[table * size : (table + 1) * size] != member:

@@ -23,9 +23,9 @@ FORMAT = 1
 
 MAX_SHARDS = 256
 
-SLICE_ENTRIES = 64
-"""Entries a slice at the planned capacity, on average; between this and half. Redis keeps sets of
-up to 128 short entries in a tenth of the memory that larger ones take."""
+SLICE_ENTRIES = 100
+"""Entries a slice at the planned size, on average; between this and half. Redis keeps sets of up to
+128 short entries in a fraction of the memory that larger ones take."""
 
 LEAST_TTL_US = 7 * 24 * 3600 * US_PER_S
 

@@ -49,8 +49,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-LIMITS = Limits(max_candidates=1_000, max_verified=64)
-"""Less work a query than in memory: others wait meanwhile."""
+LIMITS = Limits(max_clusters=20_000, max_candidates=1_000, max_verified=64)
+"""Less than in memory: what is planned for more clusters takes more tables, and others wait while a
+query is worked on."""
 
 CALL_WORK = 1_000
 """Commands of a script call, about: some two milliseconds."""

@@ -21,7 +21,7 @@ from stream_dedup.tables.entries import (
 from stream_dedup.tables.permutation import MAX_TABLES, Layout
 
 KINDS: dict[str, Any] = {"native": native.NativeEntries, "reference": ReferenceEntries}
-GROUPS = st.sampled_from([0, 1, 7, 2**31, 2**32 - 1]) | st.integers(0, 2**32 - 1)
+GROUPS = st.sampled_from([0, 1, 7, 2**16, 2**32 - 1]) | st.integers(0, 2**32 - 1)
 OWNERS = st.sampled_from([0, 1, 2**63, 2**64 - 1]) | st.integers(0, 2**64 - 1)
 SLICES = st.sampled_from([1, 2, 16, 1024, MAX_SLICES])
 SLICES_THAT_CANNOT_BE = [-4, -1, 0, 3, 12, 1023, MAX_SLICES + 1, 2 * MAX_SLICES]
@@ -134,7 +134,7 @@ def test_fingerprint_group_and_owner_come_back_from_the_member_of_every_table(
     assert layout.tables == len(members)
     for table, member in enumerate(members):
         assert fingerprint == entries.fingerprint(member, table)
-        assert (group, owner) == parts(member)
+        assert (group % 2**16, owner) == parts(member)
 
 
 @given(layouts(), SLICES, st.data(), GROUPS)
@@ -173,7 +173,7 @@ def test_fingerprints_that_follow_each_other_spread_evenly(width: int, shift: in
     assert max(load.values()) <= 2 * mean
 
 
-@pytest.mark.parametrize("step", [1, 2, 256, 65_536])
+@pytest.mark.parametrize("step", [1, 2, 4])
 def test_groups_spread_one_fingerprint_evenly(step: int) -> None:
     slices, mean = 256, 64
     entries = make_entries(Layout(64, 3, 4), slices)
@@ -186,9 +186,24 @@ def test_groups_spread_one_fingerprint_evenly(step: int) -> None:
         assert max(load.values()) <= 2 * mean
 
 
-@given(st.integers(0, 2**128 - 1), GROUPS, st.integers(1, 24))
-def test_doubling_the_slices_cuts_each_in_two(prefix: int, group: int, bits: int) -> None:
-    assert slice_of(prefix, group, bits - 1) == slice_of(prefix, group, bits) >> 1
+@given(st.integers(1, 128), st.integers(0, 2**128 - 1), GROUPS, st.integers(1, 24))
+def test_doubling_the_slices_cuts_each_in_two(
+    prefix_bits: int, prefix: int, group: int, bits: int
+) -> None:
+    prefix %= 2**prefix_bits
+    doubled = slice_of(prefix, prefix_bits, group, bits)
+    assert doubled >> 1 == slice_of(prefix, prefix_bits, group, bits - 1)
+
+
+@given(st.integers(1, 12), GROUPS, st.integers(0, 12))
+def test_every_slice_gets_as_many_buckets_of_a_group(
+    prefix_bits: int, group: int, slice_bits: int
+) -> None:
+    load = Counter(
+        slice_of(prefix, prefix_bits, group, slice_bits) for prefix in range(2**prefix_bits)
+    )
+    assert {2 ** max(0, prefix_bits - slice_bits)} == set(load.values())
+    assert min(2**prefix_bits, 2**slice_bits) == len(load)
 
 
 @pytest.mark.parametrize("slices", SLICES_THAT_CANNOT_BE)
@@ -216,21 +231,21 @@ def test_bits_beyond_the_width_do_not_count(make: Any) -> None:
 
 def test_a_member_of_another_length_has_no_fingerprint(make: Any) -> None:
     entries: Entries = make(Layout(64, 3, 4), 1)
-    for size in (0, 19, 21):
-        with pytest.raises(ValueError, match=f"20 bytes, not {size}"):
+    for size in (0, 17, 19):
+        with pytest.raises(ValueError, match=f"18 bytes, not {size}"):
             entries.fingerprint(bytes(size), 0)
 
 
 @pytest.mark.parametrize(
     ("layout", "prefix_bytes", "member_bytes"),
     [
-        (Layout(32, 3, 4), 5, 16),
-        (Layout(64, 0, 1), 12, 20),
-        (Layout(64, 3, 4), 6, 20),
-        (Layout(64, 6, 8), 6, 20),
-        (Layout(64, 3, 5), 8, 21),
-        (Layout(128, 0, 1), 20, 28),
-        (Layout(128, 4, 6), 10, 29),
+        (Layout(32, 3, 4), 3, 14),
+        (Layout(64, 0, 1), 10, 18),
+        (Layout(64, 3, 4), 4, 18),
+        (Layout(64, 6, 8), 4, 18),
+        (Layout(64, 3, 5), 6, 19),
+        (Layout(128, 0, 1), 18, 26),
+        (Layout(128, 4, 6), 8, 27),
     ],
     ids=str,
 )
@@ -249,8 +264,8 @@ GOLDEN = [
         0xB2,
         7,
         9,
-        ["0:1", "1:9"],
-        ["00000007b0200000000000000009", "0000000720b00000000000000009"],
+        ["0:5", "1:11"],
+        ["0007b0200000000000000009", "000720b00000000000000009"],
     ),
     (
         Layout(32, 1, 3),
@@ -260,9 +275,9 @@ GOLDEN = [
         1,
         ["0:0", "1:0", "2:0"],
         [
-            "00000000deadbcbbc00000000000000001",
-            "00000000deb7786de00000000000000001",
-            "000000006df778dea00000000000000001",
+            "0000deadbcbbc00000000000000001",
+            "0000deb7786de00000000000000001",
+            "00006df778dea00000000000000001",
         ],
     ),
     (
@@ -271,12 +286,12 @@ GOLDEN = [
         0x0123456789ABCDEF,
         42,
         2**40 + 5,
-        ["0:64", "1:253", "2:884", "3:314"],
+        ["0:704", "1:714", "2:70", "3:938"],
         [
-            "0000002a0123456789abcdef0000010000000005",
-            "0000002a4567012389abcdef0000010000000005",
-            "0000002a89ab01234567cdef0000010000000005",
-            "0000002acdef0123456789ab0000010000000005",
+            "002a0123456789abcdef0000010000000005",
+            "002a4567012389abcdef0000010000000005",
+            "002a89ab01234567cdef0000010000000005",
+            "002acdef0123456789ab0000010000000005",
         ],
     ),
     (
@@ -285,11 +300,11 @@ GOLDEN = [
         0x00112233445566778899AABBCCDDEEFF,
         2**32 - 1,
         2**64 - 1,
-        ["0:12663104", "1:11814890", "2:1717026"],
+        ["0:5854285", "1:6421893", "2:7427783"],
         [
-            "ffffffff001122334440ab33bc44cd55de66ef77f8ffffffffffffffff",
-            "ffffffffab33bc44cd40001122334455de66ef77f8ffffffffffffffff",
-            "ffffffffaef3377bbfc000112233445566778899a8ffffffffffffffff",
+            "ffff001122334440ab33bc44cd55de66ef77f8ffffffffffffffff",
+            "ffffab33bc44cd40001122334455de66ef77f8ffffffffffffffff",
+            "ffffaef3377bbfc000112233445566778899a8ffffffffffffffff",
         ],
     ),
     (
@@ -298,8 +313,8 @@ GOLDEN = [
         0xF0E1D2C3B4A5968778695A4B3C2D1E0F,
         1,
         2,
-        ["0:200"],
-        ["00000001f0e1d2c3b4a5968778695a4b3c2d1e0f0000000000000002"],
+        ["0:213"],
+        ["0001f0e1d2c3b4a5968778695a4b3c2d1e0f0000000000000002"],
     ),
 ]
 

@@ -53,8 +53,9 @@ local function expires_us(c)
   return idle < age and idle or age
 end
 
+local ttl = string.format('%.0f', ttl_ms)  -- once: the server would write the number each time
 local function keep(key)
-  call('PEXPIRE', key, ttl_ms)
+  call('PEXPIRE', key, ttl)
 end
 
 -- Counters of meta, added up and written once.

@@ -16,6 +16,7 @@ local k, jaccard, max_names, max_candidates, max_verified, prefix_bytes, member_
   budget = unpack_('<ddddddddd', ARGV[3])
 local expiry, recency, due, garbage_key = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local verifies = jaccard > 0
+local bxor = bit.bxor
 local AFTER = string.rep('\255', 32)
 local BITS = {[0] = 0,
   1,1,2,1,2,2,3,1,2,2,3,2,3,3,4,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,1,
@@ -27,7 +28,7 @@ local BITS = {[0] = 0,
   3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,3,
   4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,4,5,5,6,5,6,6,7,5,6,6,7,6,7,7,8}
 
--- Bits set in what bit.bxor returned (a signed number).
+-- Bits set in what bxor returned (a signed number).
 local function bits(x)
   local a = x % 256
   x = (x - a) / 256
@@ -43,8 +44,9 @@ local function words(length)
   return '>' .. string.rep('I4', (length - left) / 4) .. (left > 0 and 'I' .. left or '')
 end
 
--- How bytes of a length, from a place on, differ from one query's.
-local function distances(length, from)
+-- In how many bits bytes of a length, from a place on, differ from one query's; nothing if their
+-- first words alone differ in more than a limit, as those of most candidates do.
+local function distances(length, from, limit)
   local format = words(length)
   local count = math.ceil(length / 4)
   if count == 2 then
@@ -52,7 +54,8 @@ local function distances(length, from)
       local q1, q2 = unpack_(format, bytes, from)
       return function(other)
         local o1, o2 = unpack_(format, other, from)
-        return bits(bit.bxor(q1, o1)) + bits(bit.bxor(q2, o2))
+        local distance = bits(bxor(q1, o1))
+        return distance <= limit and distance + bits(bxor(q2, o2))
       end
     end
   end
@@ -61,13 +64,13 @@ local function distances(length, from)
     return function(other)
       local o = {unpack_(format, other, from)}
       local distance = 0
-      for i = 1, count do distance = distance + bits(bit.bxor(q[i], o[i])) end
+      for i = 1, count do distance = distance + bits(bxor(q[i], o[i])) end
       return distance
     end
   end
 end
 
-local rest_from = distances(member_bytes - 8 - prefix_bytes, prefix_bytes + 1)
+local rest_from = distances(member_bytes - 8 - prefix_bytes, prefix_bytes + 1, k)
 local full_from  -- made with the first fingerprint
 
 -- How much two sketches have in common (see clustering/verification.py).
@@ -174,11 +177,11 @@ local function search(q)
         break
       end
       left = left - 1
-      local id = sub(found[i], -8)
-      if not near[id] then
-        from = from or rest_from(member)
-        local distance = from(found[i])
-        if distance <= k then
+      from = from or rest_from(member)
+      local distance = from(found[i])
+      if distance and distance <= k then
+        local id = sub(found[i], -8)
+        if not near[id] then
           near[id] = true
           local ids = by_distance[distance]
           if ids then ids[#ids + 1] = id else by_distance[distance] = {id} end
@@ -324,7 +327,7 @@ while arg <= #ARGV and (work < budget or arg == 4) do
     sketch = ARGV[arg + 4], group = ARGV[arg + 5], position = ARGV[arg + 6], members = ARGV[arg + 7]}
   q.first, q.last = unpack_('<dd', ARGV[arg])
   q.near = #q.members > 0
-  full_from = full_from or distances(#q.fingerprint, 1)
+  full_from = full_from or distances(#q.fingerprint, 1, 128)
   local c, distance = resolve(q)
   answers[#answers + 1] = c.id .. pack_('<ddBB', c[OPENED], c[LAST], distance, c.id == q.id and 1 or 0)
   at = at + 2 + (q.near and tables or 0)
