@@ -81,7 +81,7 @@ async def measure(sizes: Sizes, phases: str, data: Path, out: Console) -> list[T
                 server, meter, out, stored=sizes.stored, peer_s=sizes.peer_s
             )
         if "B" in phases:
-            targets += await bench_logs(server, meter, out, share=sizes.share)
+            targets += await bench_logs(server, meter, out, data=data, share=sizes.share)
         if "C" in phases:
             await bench_replay(server, meter, out, count=sizes.replayed)
         if "D" in phases:

@@ -79,8 +79,20 @@ class Kinds(NamedTuple):
     aliases: list[Query]
 
 
-def sort_out(recipe: Recipe, misses: int, aliases: int) -> Kinds:
-    """Made log lines that open clusters, and others that join one by a search."""
+def all_real_lines(data: Path) -> list[bytes]:
+    """Distinct lines of the example logs and of a folder of labelled ones, if it is there."""
+    lines = real_lines()
+    if data.is_dir():
+        lines += [line for dataset in load_datasets(data) for line in dataset.lines]
+    return list(dict.fromkeys(lines))
+
+
+def sort_out(recipe: Recipe, real: Sequence[bytes], misses: int, aliases: int) -> Kinds:
+    """Lines that open clusters, in a random order, and others that join one by a search.
+
+    The first are real ones; where there are too few, words of real ones are replaced.
+    """
+    rng = random.Random(3)
     index = MemoryIndex(
         recipe,
         windows=WIDE,
@@ -89,15 +101,16 @@ def sort_out(recipe: Recipe, misses: int, aliases: int) -> Kinds:
     opening: list[Query] = []
     lines: list[bytes] = []
     seed = 0
+    asked = rng.sample(real, len(real))
     while len(opening) < misses:
-        made = replayed_log(real_lines(), misses, duplicate_share=0, seed=seed)
-        for line, query in zip(made, log_queries(recipe, made, seed * 10_000_000), strict=True):
+        for line, query in zip(asked, log_queries(recipe, asked, seed * 10_000_000), strict=True):
             (answer,) = run(index.resolve([query], NOW_US))
             if answer.new and len(opening) < misses:
                 opening.append(query)
                 lines.append(line)
+        asked = replayed_log(real, misses, duplicate_share=0, seed=seed)
         seed += 1
-    rng = random.Random(3)
+    rng.shuffle(opening)
     joining: list[Query] = []
     tries = [one_word_other(rng.choice(lines), rng) for _ in range(40 * aliases)]
     exact = {query.exact for query in opening}
@@ -139,13 +152,14 @@ def candidates(stamp: Stamp, stored: Iterable[Query], asked: Sequence[Query]) ->
 
 
 async def bench_logs(
-    server: RedisServer, meter: Meter, out: Console, *, share: float = 1
+    server: RedisServer, meter: Meter, out: Console, *, data: Path, share: float = 1
 ) -> list[Target]:
     """The recipe `logs`: misses, aliases and exact hits among so many live clusters."""
     recipe = load_recipe("logs")
+    real = all_real_lines(data)
     table = cost_table(
-        f"B. recipe logs, k = {recipe.match.k}, verified; distinct lines made from real ones by "
-        f"replacing words, batches of {BATCH}",
+        f"B. recipe logs, k = {recipe.match.k}, verified; distinct lines of {len(real):,} real ones, "
+        f"where they do not suffice with words replaced; batches of {BATCH}",
         "live", "tables", "wall, µs", "server, µs", "client, µs", "commands", "candidates",
     )  # fmt: skip
     targets = []
@@ -153,7 +167,7 @@ async def bench_logs(
         rounds = 5
         each = max(BATCH, round(full * share) // 50)
         live = max(round(full * share), rounds * each)
-        kinds = sort_out(recipe, live + rounds * each // 2, rounds * each)
+        kinds = sort_out(recipe, real, live + rounds * each // 2, rounds * each)
         stamp = plan_stamp(recipe, LIMITS.max_clusters, 1)
         misses, aliases = kinds
         before = len(misses) - rounds * each
@@ -235,9 +249,7 @@ def bench_slices(server: RedisServer, out: Console, *, data: Path, made: int) ->
         "ranges: over", "entries in", "bytes",
     )  # fmt: skip
     logs = load_recipe("logs")
-    real = real_lines()
-    if data.is_dir():
-        real += [line for dataset in load_datasets(data) for line in dataset.lines]
+    real = all_real_lines(data)
     rng = random.Random(5)
     corpora = {
         "real lines": real,

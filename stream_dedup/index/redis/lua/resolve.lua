@@ -44,9 +44,8 @@ local function words(length)
   return '>' .. string.rep('I4', (length - left) / 4) .. (left > 0 and 'I' .. left or '')
 end
 
--- In how many bits bytes of a length, from a place on, differ from one query's; nothing if their
--- first words alone differ in more than a limit, as those of most candidates do.
-local function distances(length, from, limit)
+-- In how many bits bytes of a length, from a place on, differ from one query's.
+local function distances(length, from)
   local format = words(length)
   local count = math.ceil(length / 4)
   if count == 2 then
@@ -54,8 +53,7 @@ local function distances(length, from, limit)
       local q1, q2 = unpack_(format, bytes, from)
       return function(other)
         local o1, o2 = unpack_(format, other, from)
-        local distance = bits(bxor(q1, o1))
-        return distance <= limit and distance + bits(bxor(q2, o2))
+        return bits(bxor(q1, o1)) + bits(bxor(q2, o2))
       end
     end
   end
@@ -70,7 +68,10 @@ local function distances(length, from, limit)
   end
 end
 
-local rest_from = distances(member_bytes - 8 - prefix_bytes, prefix_bytes + 1, k)
+local rest_at, rest_bytes = prefix_bytes + 1, member_bytes - 8 - prefix_bytes
+if rest_bytes == 0 then rest_at, rest_bytes = prefix_bytes, 1 end  -- all that differ have other prefixes
+local first_word = '>I' .. math.min(rest_bytes, 4)
+local rest_from = distances(rest_bytes, rest_at)
 local full_from  -- made with the first fingerprint
 
 -- How much two sketches have in common (see clustering/verification.py).
@@ -163,25 +164,38 @@ local function live_of(by_distance, q)
   return live, false
 end
 
+-- A whole number that is not below one, as text; few texts, as writing them takes time.
+local texts = {}
+local function at_least(n)
+  local step = math.ceil(n / 128)
+  if not texts[step] then texts[step] = string.format('%d', step * 128) end
+  return texts[step]
+end
+
 local function search(q)
   local near, by_distance = {}, {}
   local left, truncated = max_candidates, false
   for t = 1, tables do
     local member = sub(q.members, (t - 1) * member_bytes + 1, t * member_bytes)
     local prefix = '[' .. sub(member, 1, prefix_bytes)
-    local found = call('ZRANGE', KEYS[q.at + 1 + t], prefix, prefix .. AFTER, 'BYLEX', 'LIMIT', 0, left + 1)
-    local from
-    for i = 1, #found do
-      if left == 0 then
-        truncated = true
-        break
-      end
-      left = left - 1
-      from = from or rest_from(member)
-      local distance = from(found[i])
-      if distance and distance <= k then
-        local id = sub(found[i], -8)
-        if not near[id] then
+    local found = call('ZRANGE', KEYS[q.at + 1 + t], prefix, prefix .. AFTER, 'BYLEX', 'LIMIT', '0',
+      at_least(left + 1))
+    local count, from = #found, nil
+    if count > left then count, truncated = left, true end
+    left = left - count
+    local word = count > 0 and unpack_(first_word, member, rest_at)
+    for i = 1, count do
+      -- Most are far in the first word; this runs most often of all, so it calls little.
+      local x = bxor(word, (unpack_(first_word, found[i], rest_at)))
+      local a = x % 256
+      x = (x - a) / 256
+      local b = x % 256
+      x = (x - b) / 256
+      local c = x % 256
+      if BITS[a] + BITS[b] + BITS[c] + BITS[(x - c) / 256 % 256] <= k then
+        from = from or rest_from(member)
+        local distance, id = from(found[i]), sub(found[i], -8)
+        if distance <= k and not near[id] then
           near[id] = true
           local ids = by_distance[distance]
           if ids then ids[#ids + 1] = id else by_distance[distance] = {id} end
@@ -225,7 +239,7 @@ local function insert(q, id)
     local member = sub(q.members, (t - 1) * member_bytes + 1, t * member_bytes)
     if id ~= q.id then member = sub(member, 1, -9) .. id end
     local slice = KEYS[q.at + 1 + t]
-    call('ZADD', slice, 0, member)
+    call('ZADD', slice, '0', member)
     keep(slice)
   end
   work = work + 2 * tables
@@ -327,7 +341,7 @@ while arg <= #ARGV and (work < budget or arg == 4) do
     sketch = ARGV[arg + 4], group = ARGV[arg + 5], position = ARGV[arg + 6], members = ARGV[arg + 7]}
   q.first, q.last = unpack_('<dd', ARGV[arg])
   q.near = #q.members > 0
-  full_from = full_from or distances(#q.fingerprint, 1, 128)
+  full_from = full_from or distances(#q.fingerprint, 1)
   local c, distance = resolve(q)
   answers[#answers + 1] = c.id .. pack_('<ddBB', c[OPENED], c[LAST], distance, c.id == q.id and 1 or 0)
   at = at + 2 + (q.near and tables or 0)
