@@ -158,8 +158,8 @@ async def bench_logs(
     recipe = load_recipe("logs")
     real = all_real_lines(data)
     table = cost_table(
-        f"B. recipe logs, k = {recipe.match.k}, verified; distinct lines of {len(real):,} real ones, "
-        f"where they do not suffice with words replaced; batches of {BATCH}",
+        f"B. recipe logs, k = {recipe.match.k}, verified; lines of {len(real):,} real ones, "
+        f"then with words replaced; batches of {BATCH}",
         "live", "tables", "wall, µs", "server, µs", "client, µs", "commands", "candidates",
     )  # fmt: skip
     targets = []
