@@ -29,7 +29,8 @@ from benchmarks.redis_meter import (
 from benchmarks.speed import Target, at_most, real_lines
 from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.summaries import Summaries
-from stream_dedup.engine import NEAR_CACHE_SIZE, Engine, run
+from stream_dedup.deduplicator import run
+from stream_dedup.engine import NEAR_CACHE_SIZE, Engine
 from stream_dedup.features.recipe import Match, Recipe, load_recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.index.base import Limits, Query

@@ -8,7 +8,7 @@
 from stream_dedup._version import __version__
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.engine import Deduplicator
+from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.features.recipe import Recipe, load_recipe
 from stream_dedup.index.base import Limits
 from stream_dedup.model import Decision, Kind, Summary

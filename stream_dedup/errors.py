@@ -6,7 +6,8 @@
     ├── RecipeError             a recipe is wrong: names file, key, value and remedy
     ├── InputError              a file cannot be read, or an option does not fit it
     ├── ProtocolError           an index was called out of turn: a bug in the caller
-    │   └── StaleFence          another worker owns the partition now: drop the batch, unsent
+    │   ├── StaleFence          another worker owns the partition now: drop the batch, unsent
+    │   └── PartitionUnclaimed  nobody owns the partition: claim it again and go on
     ├── IndexUnavailable        the index cannot be reached, or refuses for now: try again
     │   └── IndexFull           its memory is full
     ├── IndexReset              the index lost its data: claim again and go on
@@ -48,6 +49,10 @@ class ProtocolError(StreamDedupError):
 
 class StaleFence(ProtocolError):  # noqa: N818 -- named for what it says, as the port's docs do
     """Another worker has claimed the partition since; nothing was written."""
+
+
+class PartitionUnclaimed(ProtocolError):  # noqa: N818 -- as above
+    """Nobody owns the partition: it was never claimed, or its state has run out; claim it."""
 
 
 class IndexUnavailable(StreamDedupError):  # noqa: N818 -- as above

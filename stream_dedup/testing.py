@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from stream_dedup.clock import ManualClock
-from stream_dedup.engine import Counts, Deduplicator
+from stream_dedup.deduplicator import Deduplicator
+from stream_dedup.engine import Counts
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Limits
 from stream_dedup.index.memory import MemoryIndex

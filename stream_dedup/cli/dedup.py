@@ -21,7 +21,7 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.connectors.codec import Decoder, Reading
 from stream_dedup.connectors.files import expand, is_live
-from stream_dedup.engine import Deduplicator
+from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.errors import InputError
 from stream_dedup.index.base import Limits
 from stream_dedup.model import Partition

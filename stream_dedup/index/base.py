@@ -36,13 +36,31 @@ from typing import NamedTuple, Protocol
 
 from stream_dedup.model import Decision, Partition, Position, Summary
 
+MAX_TALLIES = 300
+"""More clusters a record make others wait while it is counted; the engine keeps to it."""
+
+
+LEAST_WAITING = 1_000
+"""So many closed clusters may wait for their final summary, however few may be open."""
+
+
+def max_waiting(max_clusters: int) -> int:
+    """While more closed clusters wait for their final summary, none is opened."""
+    return max(LEAST_WAITING, max_clusters)
+
+
+def too_many_wait(waiting: int) -> str:
+    """What `IndexFull` says then."""
+    return f"{waiting} closed clusters wait for their final summary: claim and confirm them"
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How much an index may hold.
 
     Attributes:
-        max_clusters: open clusters; above it the least recently seen are closed.
+        max_clusters: open clusters; above it the least recently seen are closed. While more than
+            that (at least `LEAST_WAITING`) are closed and not told of, none is opened.
         max_candidates: entries compared a query; beyond it a search is cut short, and counted.
         max_verified: clusters held against an event; of more, the nearest, and that is counted.
         sweep: clusters closed a call at most, beside those evicted.
@@ -196,7 +214,14 @@ class IndexSize(NamedTuple):
 
 
 class Index(Protocol):
-    """What decides which events belong together, and keeps count of it."""
+    """What decides which events belong together, and keeps count of it.
+
+    Attributes:
+        resets: how often its data was found lost and was begun anew; who keeps what was learnt
+            from it forgets that when this has grown.
+    """
+
+    resets: int
 
     async def claim_partition(
         self, partition: Partition, end_offset: int | None, now_us: int
@@ -229,6 +254,15 @@ class Index(Protocol):
         Counts nothing: a cluster that nobody records closes silently. A cap on candidates may cut
         a search short; that is counted (`IndexSize.truncated`).
 
+        An event that finds another text's open cluster under its own position (the topic was made
+        anew, the file rewritten) takes it over: what led there leads there no more; the count and
+        the revisions go on.
+
+        Raises:
+            IndexFull: a cluster would have to be opened, and too many closed ones wait for their
+                final summary (see `Limits.max_clusters`): claim and confirm. Queries before that
+                one may have been answered; make the call again.
+
         Called again with the same queries: finds what it opened, and answers alike.
         """
 
@@ -239,11 +273,15 @@ class Index(Protocol):
         least recently seen.
 
         Returns:
-            The clusters named that are no longer open. Unless it is empty, nothing was written:
-            forget them, resolve their events again, and record again.
+            The clusters named that are no longer open. Unless it is empty, nothing was counted:
+            forget them, resolve their events again, and record again. But from now on the partition
+            holds stream time back, at `last_us`: so however far it lags behind the others, what it
+            opens again stays open.
 
         Raises:
             StaleFence: another worker claimed the partition; nothing was written, send nothing.
+            PartitionUnclaimed: nobody has claimed the partition, or its state ran out (a time to
+                live, an eviction): claim it again and go on. Nothing was written.
             ProtocolError: the batch straddles the high water, or a cut.
 
         Called again with the same record: sees its offsets at or below the high water, writes
@@ -267,7 +305,10 @@ class Index(Protocol):
         """
 
     async def expire(self, now_us: int) -> None:
-        """Move stream time on with the clock and close what has expired; for quiet times."""
+        """Move stream time on with the clock and close what has expired; for quiet times.
+
+        Keeps what has a time to live and is in use: call it every few seconds, in busy times too.
+        """
 
     async def finish(self, now_us: int) -> None:
         """The input has ended: close every cluster."""

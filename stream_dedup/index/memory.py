@@ -12,7 +12,8 @@ summary waits), then gone (a tombstone keeps its revision and count for a while)
                        └─────────── its representative is delivered again ◄──────────────────┘
 
 Room: `record` closes the least recently seen above `max_clusters`, so the index holds at most
-that many open clusters and those of the batch at hand. Closed ones wait for `claim` and `confirm`.
+that many open clusters and those of the batch at hand. Closed ones wait for `claim` and `confirm`;
+while too many wait (`base.max_waiting`), `resolve` opens no others.
 
 Memory: some 500 bytes a cluster and 100 to 300 a fingerprint, beside the values kept.
 """
@@ -29,7 +30,7 @@ from stream_dedup.clustering.linkage import Candidate, Linkage, cluster_id
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.verification import fastest_jaccard
 from stream_dedup.clustering.windows import StreamTime, Windows
-from stream_dedup.errors import ProtocolError, StaleFence
+from stream_dedup.errors import IndexFull, PartitionUnclaimed, ProtocolError, StaleFence
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import (
     IndexSize,
@@ -39,6 +40,8 @@ from stream_dedup.index.base import (
     Record,
     Resolution,
     Tally,
+    max_waiting,
+    too_many_wait,
 )
 from stream_dedup.index.lazy_heap import LazyHeap
 from stream_dedup.model import Closing, Decision, Partition, Position, Summary
@@ -105,6 +108,7 @@ class MemoryIndex:
         limits: Limits | None = None,
     ) -> None:
         self.recipe = recipe
+        self.resets = 0
         self._namespace = namespace or recipe.name
         self._windows = windows or Windows()
         self._summaries = summaries or Summaries()
@@ -244,10 +248,13 @@ class MemoryIndex:
     def _open_cluster(self, identity: int, query: Query, now_us: int) -> Resolution:
         standing = self._clusters.get(identity)
         if standing is not None:
-            # The event itself opened it, before its text or the window changed: it is its own.
-            if not self._takes(standing, query):
-                self._reopen(standing, query)
+            # It was opened under this position: its window has passed, its final summary waits, or
+            # the text is another's (the topic was made anew, the file rewritten).
+            self._reopen(standing, query)
             return self._join(query, standing, 0)
+        waiting = len(self._clusters) - self._open
+        if waiting > max_waiting(self._limits.max_clusters):
+            raise IndexFull(too_many_wait(waiting))
         cluster = _Cluster(
             identity, query.position, query.group, query.fingerprint, query.sketch,
             query.first_us, query.last_us, query.first_us, query.first_us, [], [],
@@ -279,10 +286,13 @@ class MemoryIndex:
             self._recency.push(cluster.last_us, cluster.identity)
 
     def _reopen(self, cluster: _Cluster, query: Query) -> None:
-        """Open a cluster again whose final summary is still on its way, or whose window passed."""
+        """Open a cluster again: closed first if it is open, with revisions and counts going on."""
         if cluster.closing is None:
             self._delist(cluster)
         cluster.closing = None
+        # What is kept of another text goes, unless a summary that tells of it is on its way.
+        if cluster.fingerprint != query.fingerprint and cluster.snapshot is None:
+            cluster.representative, cluster.samples = b"", ()
         cluster.group, cluster.fingerprint, cluster.sketch = query[0], query[2], query[3]
         cluster.opened_us = query.first_us
         cluster.last_us = query.last_us
@@ -301,10 +311,12 @@ class MemoryIndex:
 
     async def record(self, record: Record, now_us: int) -> frozenset[int]:
         state = self._partitions.get(record.partition)
-        if state is None or record.fence != state.fence:
-            latest = 0 if state is None else state.fence
+        if state is None:
+            raise PartitionUnclaimed(f"{record.partition}: nobody has claimed it")
+        if record.fence != state.fence:
             raise StaleFence(
-                f"{record.partition}: fence {record.fence} is not the latest, which is {latest}"
+                f"{record.partition}: fence {record.fence} is not the latest, which is "
+                f"{state.fence}"
             )
         if record.last_offset <= state.high_water:
             return frozenset()
@@ -314,6 +326,7 @@ class MemoryIndex:
                 f"straddle the high water {state.high_water}"
             )
         closed = frozenset(t.cluster for t in record.tallies if not self._is_open(t.cluster))
+        self._time.record(record.partition, record.last_us, now_us)
         if closed:
             return closed
         for tally in record.tallies:
@@ -326,7 +339,6 @@ class MemoryIndex:
             for offset, decision in record.decisions.items()
             if offset >= record.committed
         )
-        self._time.record(record.partition, record.last_us, now_us)
         self._advance(now_us)
         self._evict()
         return closed
@@ -349,7 +361,7 @@ class MemoryIndex:
             cluster.samples += tuple(sample[:limit] for sample in tally.samples[:room])
         # The first event leaves by itself: a summary has news from the second on.
         if not cluster.due and cluster.count > max(1, cluster.told):
-            due_us = self._summaries.due_us(cluster.told_us, self._time.value_us or 0)
+            due_us = self._summaries.due_us(cluster.told_us)
             if due_us is not None:
                 cluster.due = True
                 self._due.push(due_us, tally.cluster)
@@ -471,7 +483,7 @@ class MemoryIndex:
         cluster.due = False
         if cluster.closing is None:
             if cluster.count > cluster.told:
-                due_us = self._summaries.due_us(cluster.told_us, self._time.value_us or 0)
+                due_us = self._summaries.due_us(cluster.told_us)
                 if due_us is not None:
                     cluster.due = True
                     self._due.push(due_us, identity)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from stream_dedup.clock import ManualClock
-from stream_dedup.engine import Deduplicator, Engine
+from stream_dedup.deduplicator import Deduplicator
+from stream_dedup.engine import Engine
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.model import Batch, Decision, Partition, Summary
 from tests.contract.driver import ADAPTERS, START_US, Setup

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from stream_dedup.clock import ManualClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
-from stream_dedup.engine import Deduplicator, Engine, run
-from stream_dedup.errors import ProtocolError, RecipeError, StaleFence
+from stream_dedup.deciding import NOTHING, REPLAYED, Hashed, Owned, stretch_end
+from stream_dedup.deduplicator import Deduplicator, run
+from stream_dedup.engine import Engine
+from stream_dedup.errors import IndexUnavailable, PartitionUnclaimed, RecipeError, StaleFence
 from stream_dedup.features.recipe import load_recipe
-from stream_dedup.index.base import Limits, Query, Record, Resolution
+from stream_dedup.index.base import MAX_TALLIES, Limits, Query, Record, Resolution
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.near_cache import NearCache
 from stream_dedup.model import Batch, Closing, Decision, Kind, Partition, Summary
@@ -88,7 +90,7 @@ def test_final_counts_and_passed_events_add_up_to_the_events_whatever_the_stream
         summaries=Summaries(every_us=every_s and every_s * S),
         limits=Limits(max_clusters=max_clusters),
     )
-    dedup.engine._near = NearCache(windows, near_size, 3)
+    dedup.engine._decider.near = NearCache(windows, near_size, 3)
     summaries: list[Summary] = []
     opened: Counter[int | None] = Counter()
     events = 0
@@ -326,7 +328,7 @@ def test_a_cluster_whose_cache_entry_moved_between_generations_is_still_forgotte
 ) -> None:
     windows = Windows()
     dedup = Deduplicator(limits=Limits(max_clusters=1), clock=ManualClock(NOW_US))
-    dedup.engine._near = NearCache(windows, near_size, 3)
+    dedup.engine._decider.near = NearCache(windows, near_size, 3)
     for _ in range(5):
         for text in ("disk 1 full", "out of memory", "user logged in"):
             dedup.process([text, text])
@@ -346,8 +348,15 @@ class Failing(MemoryIndex):
         return await super().record(record, now_us)
 
 
-def engine_over(index: MemoryIndex, clock: ManualClock) -> Engine:
-    return Engine(index.recipe, index, windows=Windows(), summaries=Summaries(), clock=clock)
+def engine_over(index: MemoryIndex, clock: ManualClock, near_cache_size: int = 1_000) -> Engine:
+    return Engine(
+        index.recipe,
+        index,
+        windows=Windows(),
+        summaries=Summaries(),
+        clock=clock,
+        near_cache_size=near_cache_size,
+    )
 
 
 def test_a_batch_that_failed_is_decided_alike_when_it_is_tried_again() -> None:
@@ -446,13 +455,147 @@ def test_a_batch_delivered_again_counts_once_in_the_summaries() -> None:
     assert [2] == [summary.count for summary in dedup.close()]
 
 
-def test_a_batch_that_straddles_what_was_recorded_is_refused_and_harms_nothing() -> None:
+def test_of_a_batch_that_straddles_what_was_recorded_the_rest_is_counted() -> None:
     dedup = Deduplicator()
     dedup.process_batch(Batch(HERE, range(2), [b"disk 1 full"] * 2))
-    with pytest.raises(ProtocolError):
-        dedup.process_batch(Batch(HERE, range(1, 3), [b"disk 1 full"] * 2))
-    dedup.process_batch(Batch(HERE, range(2, 4), [b"disk 1 full"] * 2))
-    assert [4] == [summary.count for summary in dedup.close()]
+    decisions = dedup.process_batch(Batch(HERE, range(1, 3), [b"disk 1 full"] * 2))
+    assert [REPLAYED, ""] == [decision.reason for decision in decisions]
+    assert (3, 1) == (dedup.counts.events, dedup.counts.replayed)
+    assert [3] == [summary.count for summary in dedup.close()]
+
+
+FIVE = [b"disk 1 full", b"out of memory", b"", b"disk 2 full", b"user 7 logged in"]
+
+
+@pytest.mark.parametrize("near_size", [0, 1, 1_000])
+def test_what_comes_again_is_decided_as_before_and_counts_once(near_size: int) -> None:
+    index = MemoryIndex(load_recipe("logs"))
+    engine = engine_over(index, ManualClock(NOW_US), near_cache_size=near_size)
+    batch = Batch(HERE, range(5), FIVE)
+    first = run(engine.process(batch, committed=0))
+    again = run(engine.process(batch, committed=5))
+    assert [d[:4] for d in first] == [d[:4] for d in again]
+    assert (5, 3, 1) == (engine.counts.events, engine.counts.new, engine.counts.duplicates)
+
+
+def test_who_takes_over_decides_as_the_journal_says() -> None:
+    index = MemoryIndex(load_recipe("logs"))
+    batch = Batch(HERE, range(5), FIVE, passed={1: "too long"})
+    first = run(engine_over(index, ManualClock(NOW_US)).process(batch, committed=0))
+    heir = engine_over(index, ManualClock(NOW_US + 1))
+    # It reads on beyond, and has its own idea of what is too long.
+    more = Batch(HERE, range(7), [*FIVE, b"disk 9 full", b"bye"])
+    assert first == run(heir.process(more, committed=0))[:5]
+    assert (5, 0, 2) == (heir.counts.redelivered, heir.counts.replayed, heir.counts.events)
+
+
+def test_events_that_no_journal_holds_are_replayed_and_add_to_no_count() -> None:
+    index = MemoryIndex(load_recipe("logs"))
+    batch = Batch(HERE, range(5), FIVE)
+    run(engine_over(index, ManualClock(NOW_US)).process(batch))
+    rewound = engine_over(index, ManualClock(NOW_US))
+    decisions = run(rewound.process(batch))
+    assert [REPLAYED, REPLAYED, NOTHING.reason, REPLAYED, REPLAYED] == [
+        decision.reason for decision in decisions
+    ]
+    assert (0, 4, 1) == (
+        rewound.counts.events,
+        rewound.counts.replayed,
+        rewound.counts.redelivered,
+    )
+    run(index.finish(NOW_US))
+    assert 4 == sum(summary.count for summary in run(rewound.due()))
+
+
+class Watched(Failing):
+    """An index that keeps what was recorded, and may fail at one of its records."""
+
+    def __init__(self) -> None:
+        super().__init__(load_recipe("logs"))
+        self.records: list[Record] = []
+        self.fails_at = -1
+
+    async def record(self, record: Record, now_us: int) -> frozenset[int]:
+        self.records.append(record)
+        if len(self.records) == self.fails_at:
+            self.failure = IndexUnavailable("away")
+        return await super().record(record, now_us)
+
+
+def different(count: int) -> list[bytes]:
+    """Lines of which none is like another."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    return [
+        " ".join(
+            letters[n // 26**i % 26] * 3 + letters[(n * 7 + i) % 26] for i in range(4)
+        ).encode()
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("fails_at", [-1, 1, 2, 4])
+def test_a_batch_that_names_many_clusters_is_recorded_in_stretches(fails_at: int) -> None:
+    index = Watched()
+    engine = engine_over(index, ManualClock(NOW_US))
+    batch = Batch(HERE, range(1_000), different(1_000))
+    index.fails_at = fails_at
+    expected = Deduplicator(clock=ManualClock(NOW_US)).process(batch.values)
+    try:
+        decisions = run(engine.process(batch))
+    except IndexUnavailable:
+        decisions = run(engine.process(batch))
+    assert [d.kind for d in expected] == [d.kind for d in decisions]
+    assert 4 <= len(index.records)
+    assert MAX_TALLIES >= max(len(record.tallies) for record in index.records)
+    assert 1_000 == sum(len(r.tallies) for r in index.records) - 300 * (fails_at > 0) + (
+        200 if fails_at == 4 else 0
+    )
+    run(index.finish(NOW_US))
+    assert 1_000 == sum(summary.count for summary in run(engine.due()))
+    assert 1_000 == engine.counts.events
+
+
+def test_a_partition_that_nobody_owns_any_more_is_claimed_again() -> None:
+    index = Failing(load_recipe("logs"))
+    engine = engine_over(index, ManualClock(NOW_US))
+    run(engine.process(Batch(HERE, range(1), [b"disk 1 full"])))
+    index.failure = PartitionUnclaimed("its state ran out")
+    decisions = run(engine.process(Batch(HERE, range(1, 2), [b"disk 2 full"])))
+    assert [Kind.DUPLICATE] == [decision.kind for decision in decisions]
+
+
+def test_what_another_found_lost_is_forgotten_before_the_next_batch() -> None:
+    index = MemoryIndex(load_recipe("logs"))
+    engine = engine_over(index, ManualClock(NOW_US))
+    run(engine.process(Batch(HERE, range(1), [b"disk 1 full"])))
+    index.__init__(load_recipe("logs"))  # type: ignore[misc] -- what a reset leaves
+    index.resets = 1
+    decisions = run(engine.process(Batch(HERE, range(1, 2), [b"disk 2 full"])))
+    assert ([Kind.NEW], 1) == ([decision.kind for decision in decisions], engine.resets)
+
+
+@given(
+    keys=st.lists(st.integers(0, 400), min_size=1, max_size=900),
+    step=st.integers(1, 3),
+    high_water=st.integers(-1, 1_000),
+    cuts=st.lists(st.integers(0, 2_700), max_size=3).map(sorted),
+)
+def test_stretches_end_at_the_high_water_at_cuts_and_before_too_many_clusters(
+    keys: list[int], step: int, high_water: int, cuts: list[int]
+) -> None:
+    offsets = range(0, len(keys) * step, step)
+    batch = Batch(HERE, offsets, [b""] * len(keys))
+    owned = Owned(1, high_water, {}, tuple(cuts))
+    start, ends = 0, []
+    while start < len(keys):
+        end = stretch_end(Hashed(batch, [], keys, keys), start, owned)
+        assert start < end
+        assert MAX_TALLIES >= len(set(keys[start:end])) or offsets[end - 1] <= high_water
+        for mark in (high_water, *(cut for cut in cuts if cut > high_water)):
+            assert not offsets[start] <= mark < offsets[end - 1]
+        start = end
+        ends.append(end)
+    assert len(keys) == ends[-1]
 
 
 def test_passed_events_of_a_batch_keep_their_place() -> None:
@@ -505,7 +648,7 @@ def test_memory_is_bounded_by_the_cap_on_clusters_however_many_there_are() -> No
     clock = ManualClock(NOW_US)
     cap = 1000
     dedup = Deduplicator(clock=clock, limits=Limits(max_clusters=cap))
-    dedup.engine._near = NearCache(Windows(), 2000, 3)
+    dedup.engine._decider.near = NearCache(Windows(), 2000, 3)
     generator = random.Random(7)
     told: list[Summary] = []
     events = 50_000
@@ -529,8 +672,8 @@ def test_memory_is_bounded_by_the_cap_on_clusters_however_many_there_are() -> No
     assert len(index._by_exact) <= 2 * cap
     assert len(index._tombstones) <= cap
     assert max(len(index._expiry), len(index._recency), len(index._due)) <= 4 * cap + 2000
-    assert len(dedup.engine._near) <= 2 * 2000
-    assert len(dedup.engine._near._clusters) <= 2 * 2000
+    assert len(dedup.engine._decider.near) <= 2 * 2000
+    assert len(dedup.engine._decider.near._clusters) <= 2 * 2000
     assert len(dedup.engine._pattern_of) <= cap
     assert size.table_bytes < 2_000_000
     told += dedup.close()
@@ -578,7 +721,7 @@ def test_hostile_times_neither_loop_nor_cost_the_square_of_the_batch(
 
 def test_a_batch_larger_than_the_near_cache_comes_to_an_end() -> None:
     dedup = Deduplicator()
-    dedup.engine._near = NearCache(Windows(), 1, 3)
+    dedup.engine._decider.near = NearCache(Windows(), 1, 3)
     values = [f"{word(n % 40)} {word(n % 40 + 50)} failed" for n in range(2000)]
     decisions = dedup.process(values)
     assert 40 >= sum(d.kind is Kind.NEW for d in decisions)
@@ -692,7 +835,7 @@ def test_one_hostile_line_takes_neither_its_square_in_time_nor_much_memory(
     dedup.close()
 
     assert time.perf_counter() - started < 5  # a tenth of it, on a quiet machine
-    assert sum(map(len, dedup.engine._fingerprinter._preparer._salts)) < 1_000_000
+    assert sum(map(len, dedup.engine._decider.fingerprinter._preparer._salts)) < 1_000_000
 
 
 def test_bytes_that_are_not_utf8_in_json_are_passed_and_lose_nothing_else() -> None:

@@ -1,0 +1,359 @@
+"""Deciding: from a batch of hashed events to a decision each, by the near cache and the index.
+
+Work is done once a batch: one kernel call for the exact hashes of all events, one for the rest of
+those the near cache does not know, one `resolve`. What is left for each event is a dictionary
+look-up.
+
+A *stretch* is a part of a batch that is recorded at once; `stretch_end` says where it ends.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from stream_dedup.clustering.windows import Windows
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.fingerprinter import Fingerprinter, Prepared
+from stream_dedup.fingerprint.hashing import hash_sequence
+from stream_dedup.fingerprint.kernel import Fingerprints
+from stream_dedup.index.base import MAX_TALLIES, Index, Ownership, Query, Resolution, Tally
+from stream_dedup.index.near_cache import Key, Known, Near, NearCache
+from stream_dedup.model import Batch, Decision, Kind, Position
+
+NOTHING = Decision(Kind.PASSED, reason="nothing to fingerprint")
+"""Decided of an event without any token: an empty line, or delimiters only."""
+
+REPLAYED = "replayed"
+"""Reason of what was decided, and not counted, of an event that was counted before."""
+
+OFFLOADED_ROWS = 64
+"""Fewer events are fingerprinted at once where they are: handing them over would take longer."""
+
+T = TypeVar("T")
+
+Offload = Callable[[Callable[[], T]], Awaitable[T]]
+
+
+async def inline(work: Callable[[], T]) -> T:
+    """Do work where it is: what to give for `Offload` without threads."""
+    return work()
+
+
+@dataclass(frozen=True, slots=True)
+class Hashed:
+    """A batch and what one kernel call made of it: all that is known without an index.
+
+    Attributes:
+        batch: the batch.
+        prepared: its events as the kernel takes them.
+        exact: their exact hashes.
+        keys: their keys in the near cache.
+    """
+
+    batch: Batch
+    prepared: Prepared
+    exact: Sequence[int]
+    keys: Sequence[Key]
+
+
+@dataclass(slots=True)
+class Owned:
+    """A partition that is owned: how far it was recorded, and what was decided of it.
+
+    Attributes:
+        fence: to be named when recording.
+        high_water: its largest recorded offset.
+        journal: decisions of events that may come again.
+        cuts: offsets at which a stretch has to end.
+    """
+
+    fence: int
+    high_water: int
+    journal: dict[int, Decision]
+    cuts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, ownership: Ownership) -> Owned:
+        """What was learnt when it was claimed."""
+        journal = dict(ownership.journal)
+        return cls(ownership.fence, ownership.high_water, journal, ownership.cuts)
+
+
+def stretch_end(hashed: Hashed, start: int, owned: Owned) -> int:
+    """Where the stretch ends that begins at the index `start` of a batch.
+
+    All of it was recorded before, or none of it; it does not go beyond a cut; and it names few
+    enough exact hashes that counting them makes nobody wait.
+    """
+    offsets = hashed.batch.offsets
+    end = len(offsets)
+    if offsets[start] <= owned.high_water:
+        return bisect_right(offsets, owned.high_water, start)
+    for cut in owned.cuts:
+        if cut >= offsets[start]:
+            end = bisect_right(offsets, cut, start)
+            break
+    if end - start <= MAX_TALLIES or len(set(hashed.keys[start:end])) <= MAX_TALLIES:
+        return end
+    seen: set[Key] = set()
+    for index in range(start, end):
+        seen.add(hashed.keys[index])
+        if len(seen) > MAX_TALLIES:
+            return index
+    return end
+
+
+class Decider:
+    """What deciding needs to know, and what it has learnt.
+
+    Args:
+        recipe: what counts as near.
+        index: where clusters live.
+        windows: when clusters are live.
+        near: what the index decided lately.
+        offload: runs kernel calls elsewhere.
+    """
+
+    def __init__(
+        self, recipe: Recipe, index: Index, windows: Windows, near: NearCache, offload: Offload[Any]
+    ) -> None:
+        self.index = index
+        self.windows = windows
+        self.near = near
+        self.fingerprinter = Fingerprinter(recipe)
+        self.least_features = recipe.match.min_features
+        self.exact_of_nothing, _ = hash_sequence([], recipe.fingerprint.seed)
+        self._offload = offload
+        self._passed: dict[str, Decision] = {NOTHING.reason: NOTHING}
+
+    def hash(self, batch: Batch) -> Hashed:
+        """The exact hashes of a batch. Any thread may do it; the kernel lets others run."""
+        prepared = self.fingerprinter.prepare(batch.values, batch.documents)
+        exact = self.fingerprinter.fingerprints(prepared, full=False).exact
+        keys: Sequence[Key] = exact
+        if batch.groups:
+            keys = [(g, e) if g else e for g, e in zip(batch.groups, exact, strict=True)]
+        return Hashed(batch, prepared, exact, keys)
+
+    async def fingerprints(self, hashed: Hashed, indexes: Sequence[int]) -> Fingerprints:
+        """The fingerprints and sketches of some events of a batch."""
+        work = partial(self._fingerprints, hashed, indexes)
+        if len(indexes) < OFFLOADED_ROWS:
+            return work()
+        answer: Fingerprints = await self._offload(work)
+        return answer
+
+    def _fingerprints(self, hashed: Hashed, indexes: Sequence[int]) -> Fingerprints:
+        chosen = self.fingerprinter.select(hashed.prepared, indexes)
+        return self.fingerprinter.fingerprints(chosen, full=True)
+
+    def passes(self, reason: str) -> Decision:
+        """The decision of events that are passed for a reason."""
+        decision = self._passed.get(reason)
+        if decision is None:
+            decision = self._passed[reason] = Decision(Kind.PASSED, reason=reason)
+        return decision
+
+
+@dataclass(slots=True)
+class Stretch:
+    """A part of a batch on its way.
+
+    Attributes:
+        decider: what it is decided by.
+        hashed: the batch.
+        times: the event times of the batch.
+        decisions: those of the batch, filled in here for this part of it.
+        now_us: the clock.
+        tallies: what it adds to clusters. Kept apart from `touched`: what is forgotten meanwhile
+            still counts.
+        touched: the clusters in the near cache that it adds to.
+        opened: events that opened a cluster.
+        passed: events that were passed, by reason.
+        asked: events that the index was asked about.
+    """
+
+    decider: Decider
+    hashed: Hashed
+    times: Sequence[int]
+    decisions: list[Decision]
+    now_us: int
+    tallies: list[Tally] = field(default_factory=list)
+    touched: list[Known] = field(default_factory=list)
+    opened: int = 0
+    passed: dict[str, int] = field(default_factory=dict)
+    asked: int = 0
+
+    def settle_passed(
+        self, start: int, end: int, journal: Mapping[int, Decision]
+    ) -> tuple[Sequence[int], int]:
+        """Decide what needs no index.
+
+        Returns:
+            The indexes of the events that are left, and how many the journal told.
+        """
+        passed, offsets = self.hashed.batch.passed, self.hashed.batch.offsets
+        if not journal and not passed:
+            return range(start, end), 0
+        left, told = [], 0
+        for index in range(start, end):
+            decision = journal.get(offsets[index])
+            if decision is not None:
+                self.decisions[index] = decision
+                told += 1
+            elif index in passed:
+                self._pass(index, self.decider.passes(passed[index]))
+            else:
+                left.append(index)
+        return left, told
+
+    def _pass(self, index: int, decision: Decision) -> None:
+        self.decisions[index] = decision
+        self.passed[decision.reason] = self.passed.get(decision.reason, 0) + 1
+
+    async def decide(self, todo: Sequence[int]) -> None:
+        """Decide events, and tally them."""
+        cached = self.decider.near.recent.get
+        nears: Iterable[Near | None] = map(cached, map(self.hashed.keys.__getitem__, todo))
+        while todo:
+            asked, waiting = self._gather(self._settle(todo, nears))
+            learnt = {
+                index: self._learn(index, query, answer)
+                for index, (query, answer) in (await self._ask(asked)).items()
+            }
+            # An event that waited takes the answer it waited for, not a later one to its like.
+            todo, nears = list(waiting), [learnt[first] for first in waiting.values()]
+
+    async def repeat(self, todo: Sequence[int]) -> None:
+        """Decide events that were counted before, from the index as it stands."""
+        asked, waiting = self._gather(todo)
+        answers = await self._ask(asked)
+        for index, (query, answer) in answers.items():
+            kind = Kind.NEW if answer.new else Kind.DUPLICATE
+            self.decisions[index] = Decision(
+                kind, answer.cluster, answer.distance, query.fingerprint, REPLAYED
+            )
+        for index, first in waiting.items():
+            self.decisions[index] = self.decisions[first]._replace(kind=Kind.DUPLICATE)
+
+    def _settle(self, todo: Sequence[int], nears: Iterable[Near | None]) -> list[int]:
+        """Decide what is known of; the indexes of the others."""
+        near_cache = self.decider.near
+        keys, times, decisions = self.hashed.keys, self.times, self.decisions
+        unknown: list[int] = []
+        for index, found in zip(todo, nears, strict=True):
+            time_us = times[index]
+            near = found or near_cache.older(keys[index])
+            if near is None or time_us > near.known.live_until_us:
+                unknown.append(index)
+                continue
+            known = near.known
+            decisions[index] = near.decision
+            tally = known.tally
+            if tally is None:
+                tally = self._tally(known, time_us)
+            tally.count += 1
+            if time_us > tally.last_us:
+                tally.last_us = time_us
+                if time_us > known.last_us:
+                    near_cache.seen(known, time_us)
+            elif time_us < tally.first_us:
+                tally.first_us = time_us
+            if known.samples:
+                known.samples -= 1
+                tally.samples.append(self.hashed.batch.values[index])
+        return unknown
+
+    def _gather(self, todo: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
+        """Who is to be asked about; those without a token are decided as they stand.
+
+        Returns:
+            The events to ask the index about, each with the latest time it asks for; and those
+            that wait, each for the answer to an equal event before it.
+        """
+        keys, exact, times = self.hashed.keys, self.hashed.exact, self.times
+        nothing, live = self.decider.exact_of_nothing, self.decider.windows.live
+        asked: dict[int, int] = {}
+        asking: dict[Key, int] = {}  # key → the event that asks
+        waiting: dict[int, int] = {}
+        for index in todo:
+            if exact[index] == nothing:
+                self._pass(index, NOTHING)
+                continue
+            key, time_us = keys[index], times[index]
+            first = asking.get(key)
+            if first is not None and live(times[first], asked[first], time_us):
+                asked[first] = max(asked[first], time_us)
+                waiting[index] = first
+            else:
+                asking[key] = index
+                asked[index] = time_us
+        return asked, waiting
+
+    async def _ask(self, asked: dict[int, int]) -> dict[int, tuple[Query, Resolution]]:
+        """What the index answers to each event asked about."""
+        if not asked:
+            return {}
+        decider, hashed, batch = self.decider, self.hashed, self.hashed.batch
+        indexes = list(asked)
+        self.asked += len(indexes)
+        numbers = await decider.fingerprints(hashed, indexes)
+        source, partition = batch.partition
+        queries = [
+            Query(
+                group=batch.groups[index] if batch.groups else "",
+                exact=hashed.exact[index],
+                fingerprint=numbers.fingerprint(row),
+                sketch=numbers.sketches[row],
+                near=numbers.words[row] >= decider.least_features,
+                first_us=self.times[index],
+                last_us=asked[index],
+                position=Position(source, partition, batch.offsets[index]),
+            )
+            for row, index in enumerate(indexes)
+        ]
+        answers = await decider.index.resolve(queries, self.now_us)
+        return dict(zip(indexes, zip(queries, answers, strict=True), strict=True))
+
+    def _learn(self, index: int, query: Query, answer: Resolution) -> Near:
+        duplicate = Decision(Kind.DUPLICATE, answer.cluster, answer.distance, query.fingerprint)
+        near = self.decider.near.learn(self.hashed.keys[index], answer, duplicate)
+        known = near.known
+        value = self.hashed.batch.values[index]
+        tally = known.tally
+        if tally is None:
+            tally = self._tally(known, query.first_us)
+        elif query.first_us < tally.first_us:
+            tally.first_us = query.first_us
+        elif query.first_us > tally.last_us:
+            tally.last_us = query.first_us
+        tally.count += 1
+        if answer.new:
+            tally.representative = value
+            self.opened += 1
+            self.decisions[index] = Decision(Kind.NEW, answer.cluster, 0, query.fingerprint)
+        else:
+            self.decisions[index] = duplicate
+            if known.samples:
+                known.samples -= 1
+                tally.samples.append(value)
+        return near
+
+    def _tally(self, known: Known, time_us: int) -> Tally:
+        known.tally = tally = Tally(known.cluster, 0, time_us, time_us)
+        if time_us > known.last_us:
+            self.decider.near.seen(known, time_us)
+        self.touched.append(known)
+        self.tallies.append(tally)
+        return tally
+
+    def undo(self, todo: Sequence[int], closed: frozenset[int]) -> list[int]:
+        """Take back what was decided, of `todo`, for clusters that are closed; those indexes."""
+        self.tallies = [tally for tally in self.tallies if tally.cluster not in closed]
+        undone = [index for index in todo if self.decisions[index].cluster in closed]
+        self.opened -= sum(self.decisions[index].kind is Kind.NEW for index in undone)
+        return undone
