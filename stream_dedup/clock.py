@@ -10,6 +10,7 @@ import time
 from typing import Protocol
 
 US_PER_S = 1_000_000
+US_PER_MS = 1_000
 
 
 class Clock(Protocol):

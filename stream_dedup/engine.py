@@ -125,6 +125,11 @@ class Engine:
         """Whether the recipe looks at fields of decoded JSON events."""
         return self._decider.fingerprinter.takes_fields
 
+    @property
+    def near_cache_entries(self) -> int:
+        """Exact hashes in the near cache."""
+        return len(self._decider.near)
+
     # ------------------------------------------------------------ partitions
 
     async def own(self, partition: Partition, end_offset: int | None = None) -> Ownership:

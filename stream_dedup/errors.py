@@ -4,6 +4,7 @@
 
     StreamDedupError            everything this package raises on purpose
     ├── RecipeError             a recipe is wrong: names file, key, value and remedy
+    ├── ConfigError             the configuration is wrong: names place, key and remedy
     ├── InputError              a file cannot be read, or an option does not fit it
     ├── ProtocolError           an index was called out of turn: a bug in the caller
     │   ├── StaleFence          another worker owns the partition now: drop the batch, unsent
@@ -12,12 +13,19 @@
     │   └── IndexFull           its memory is full
     ├── IndexReset              the index lost its data: claim again and go on
     ├── IndexRefused            the index will not serve as it is set up: names the remedy
-    └── RecipeMismatch          the namespace belongs to another recipe
+    ├── RecipeMismatch          the namespace belongs to another recipe
+    ├── BrokerUnavailable       a broker cannot be reached, or refuses for now: try again
+    │   ├── OutletFenced        another worker writes for the partition now
+    │   └── GroupLost           the group has given the partitions to another worker
+    ├── BrokerRefused           the broker will not serve as it is set up: names the remedy
+    └── TooMuchPoison           so many events are bad that the settings must be wrong
 
 Errors of a driver or the system arrive as one of these, with the original as ``__cause__``.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 
 class StreamDedupError(Exception):
@@ -37,6 +45,39 @@ class RecipeError(StreamDedupError):
         self.key = key
         place = f"{file}: {key}" if key else file
         super().__init__(f"{place}: {problem}; {remedy}")
+
+
+class ConfigProblem(NamedTuple):
+    """Something wrong with the configuration; it repeats no secrets.
+
+    Attributes:
+        place: the file, environment variable or flag that says so.
+        key: dotted path of the setting, empty when the whole place is meant.
+        problem: what is wrong.
+        remedy: what to do about it.
+    """
+
+    place: str
+    key: str
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        """One line."""
+        place = f"{self.place}: {self.key}" if self.key else self.place
+        return f"{place}: {self.problem}; {self.remedy}"
+
+
+class ConfigError(StreamDedupError):
+    """The configuration is wrong.
+
+    Attributes:
+        problems: all that is wrong with it, at least one.
+    """
+
+    def __init__(self, *problems: ConfigProblem) -> None:
+        self.problems = problems
+        super().__init__("\n".join(map(str, problems)))
 
 
 class InputError(StreamDedupError):
@@ -89,3 +130,26 @@ class RecipeMismatch(StreamDedupError):  # noqa: N818 -- as above
             f"namespace {namespace!r} holds fingerprints of recipe {theirs}, not of {ours}; "
             "use the recipe it was made with, or another namespace"
         )
+
+
+class BrokerUnavailable(StreamDedupError):  # noqa: N818 -- as above
+    """A broker cannot be reached, or refuses for now.
+
+    Whether what was sent was stored is not known.
+    """
+
+
+class OutletFenced(BrokerUnavailable):
+    """Another worker has opened an outlet for the partition; nothing more can be stored by this."""
+
+
+class GroupLost(BrokerUnavailable):
+    """The group has given the partitions to another worker; the offsets were not stored."""
+
+
+class BrokerRefused(StreamDedupError):  # noqa: N818 -- as above
+    """The broker will not serve as it is set up: credentials, permissions, topics or addresses."""
+
+
+class TooMuchPoison(StreamDedupError):  # noqa: N818 -- as above
+    """So large a share of the events is bad that the settings must be wrong."""

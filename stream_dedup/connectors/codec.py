@@ -222,6 +222,24 @@ class Decoder:
         events.goes_on = lines.goes_on
         return events
 
+    def fill(self, batch: Batch, now_us: int) -> None:
+        """Decode events of which each stands by itself, as messages do.
+
+        Replaces the batch's values by their texts, its times where events tell theirs, and adds
+        groups, documents, and reasons of what is passed.
+        """
+        raws = batch.values
+        documents: list[dict[str, Any] | None] = [None] * len(raws)
+        if self._reading.format != "text":
+            batch.values = self._texts(raws, documents, batch.passed)
+        if self._reading.event_times and batch.times_us is not None:
+            batch.times_us = [
+                own if (told := self._time(raw, document, now_us)) is None else told
+                for own, raw, document in zip(batch.times_us, raws, documents, strict=True)
+            ]
+        batch.groups = self._groups_of(raws, documents)
+        batch.documents = documents if self._takes_fields else None
+
     def flush(self, now_us: int) -> Events:
         """The event that is held back: its input has ended, or paused."""
         held, self._held = self._held, _Held()
@@ -286,13 +304,17 @@ class Decoder:
         self, raws: list[bytes], documents: list[dict[str, Any] | None], passed: dict[int, str]
     ) -> list[bytes]:
         texts = list(raws)
+        guessed = self._json is None  # then what is not JSON is text
         for index, raw in enumerate(raws):
             if index in passed or not raw.strip():
+                continue
+            if guessed and raw.lstrip()[:1] != b"{":
                 continue
             try:
                 document = self._decode(raw)
             except UNDECODABLE:
-                passed[index] = NOT_JSON
+                if not guessed:
+                    passed[index] = NOT_JSON
                 continue
             if not isinstance(document, dict):
                 passed[index] = NO_OBJECT

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.services.kafka import Kafka, KafkaBroker, named_kafka
 from tests.services.redis import RedisCluster, RedisSentinel, RedisServer
 from tests.services.toxiproxy import Toxiproxy
 
@@ -47,5 +48,23 @@ def make_redis() -> Iterator[Callable[..., RedisServer]]:
 
         def started(**options: Any) -> RedisServer:
             return stack.enter_context(RedisServer(**options))
+
+        yield started
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    """A broker without security. Use topics of your own (`fresh_topic`); do not stop it."""
+    with named_kafka() or KafkaBroker() as running:
+        yield running
+
+
+@pytest.fixture
+def make_kafka() -> Iterator[Callable[..., KafkaBroker]]:
+    """Starts brokers that the test may break. The options are those of `KafkaBroker`."""
+    with ExitStack() as stack:
+
+        def started(**options: Any) -> KafkaBroker:
+            return stack.enter_context(KafkaBroker(**options))
 
         yield started

@@ -1,0 +1,202 @@
+"""The connector ports: where events come from, where output goes, how the two are committed.
+
+Words of this page
+------------------
+offset          an event's place in its partition.
+next offset     the offset after the last event dealt with: where to read on.
+committed       the next offset that a group has stored: where it reads on after a crash.
+end offset      the offset that the next event to be written will get.
+lane            a partition as one worker reads it, from its assignment to its loss.
+
+A worker is told which partitions are its own. For each it opens an `Outlet`, and only then reads
+what was committed: opening shuts out whoever held the partition before, so nothing is committed
+behind its back. Then, batch by batch, `Outlet.deliver` sends what came of the events and stores
+their next offset: together (exactly once), or the one after the other (at least once).
+
+Methods that reach for a broker raise `BrokerUnavailable` (try again later; what was sent may have
+arrived) or `BrokerRefused` (trying again will not help).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from stream_dedup.model import Partition
+
+log = logging.getLogger(__name__)
+
+Headers = Sequence[tuple[str, bytes]]
+
+
+class Record(Protocol):
+    """An event as it stands in a topic."""
+
+    @property
+    def offset(self) -> int:
+        """Its place in the partition."""
+
+    @property
+    def timestamp(self) -> int:
+        """Milliseconds since 1970-01-01 UTC; -1 for none."""
+
+    @property
+    def key(self) -> bytes | None:
+        """Its key."""
+
+    @property
+    def value(self) -> bytes | None:
+        """Its value; None for a tombstone."""
+
+    @property
+    def headers(self) -> Headers:
+        """Its headers."""
+
+
+class Output(NamedTuple):
+    """A record to be written.
+
+    Attributes:
+        key: its key.
+        value: its value; None for a tombstone.
+        timestamp_ms: its time.
+        headers: its headers.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: Headers
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """Records for one topic, in order.
+
+    Attributes:
+        topic: the topic.
+        partition: its partition; None: each record's key says which.
+        outputs: the records.
+    """
+
+    topic: str
+    partition: int | None
+    outputs: list[Output]
+
+
+TooLarge = Callable[[str, Output], Outgoing | None]
+"""What to write in the place of a record too large for its topic; None for nothing."""
+
+
+def nothing(topic: str, output: Output) -> None:
+    """What to write where even what stands in for a record is too large."""
+    log.warning("a dead letter of %d bytes is too large for %s", len(output.value or b""), topic)
+
+
+class Outlet(Protocol):
+    """Takes what comes of one input partition. Calls are made one after the other."""
+
+    async def deliver(
+        self, outgoing: Sequence[Outgoing], next_offset: int, too_large: TooLarge
+    ) -> bool:
+        """Send records; it returns once they are stored.
+
+        Returns:
+            Whether the next offset is committed too; if not, `Source.commit` is to do it.
+
+        Raises:
+            BrokerUnavailable: some of it may have been stored, or none.
+            BrokerRefused: the topic cannot be written to.
+            OutletFenced: another worker has opened an outlet for the partition.
+
+        After an error the outlet is of no more use: close it and open another.
+        """
+
+    async def close(self) -> None:
+        """Give it up; what was not delivered will never be."""
+
+
+class Sink(Protocol):
+    """Where output goes."""
+
+    async def start(self) -> None:
+        """Connect."""
+
+    async def open(self, partition: Partition) -> Outlet:
+        """An outlet for an input partition.
+
+        With exactly-once delivery, whoever had one for it before can store nothing from now on.
+        """
+
+    async def send(self, outgoing: Sequence[Outgoing], too_large: TooLarge) -> None:
+        """Send records that belong to no input partition; it returns once they are stored."""
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions a topic has.
+
+        Raises:
+            BrokerRefused: there is no such topic, or it may not be seen.
+        """
+
+    async def stop(self) -> None:
+        """Close the connections."""
+
+
+class Listener(Protocol):
+    """Who is told of assignments. The source waits for it, while its heartbeats go on."""
+
+    async def revoked(self, partitions: Sequence[Partition]) -> None:
+        """These partitions are about to be somebody else's: finish what is on its way."""
+
+    async def assigned(self, partitions: Sequence[Partition]) -> None:
+        """These partitions are to be read; returns soon."""
+
+
+class Source(Protocol):
+    """Where events come from."""
+
+    async def start(self, listener: Listener) -> None:
+        """Connect and take part in the group."""
+
+    async def poll(
+        self, wanted: Sequence[Partition], limit: int, wait_s: float
+    ) -> Mapping[Partition, Sequence[Record]]:
+        """Events of some partitions, in order.
+
+        Args:
+            wanted: partitions that have room; events of others stay where they are. With none it
+                returns at once; call it now and then, so that the group sees that the worker lives.
+            limit: most events.
+            wait_s: how long to wait for the first.
+        """
+
+    async def committed(self, partition: Partition) -> int | None:
+        """The group's stored offset; None without."""
+
+    async def begin(self, partition: Partition) -> int:
+        """Where a group begins that has stored nothing."""
+
+    async def end(self, partition: Partition) -> int:
+        """The partition's end offset."""
+
+    async def ends(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """The end offsets as last seen while reading; may lag a little, costs nothing."""
+
+    async def position(self, partition: Partition) -> int:
+        """Where it reads on: at or beyond the end offset, nothing is left to be read."""
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Read on from an offset."""
+
+    async def commit(self, offsets: Mapping[Partition, int]) -> None:
+        """Store next offsets.
+
+        Raises:
+            GroupLost: the partitions are not this member's any more; nothing was stored.
+            BrokerUnavailable: they may have been stored, or not.
+        """
+
+    async def stop(self) -> None:
+        """Leave the group and close the connections."""

@@ -1,0 +1,98 @@
+"""Records: what leaves for a topic, as key, value, time and headers.
+
+An event leaves as it came, with what was decided of it in four headers, or in a ``dedup`` object
+inside its JSON value. A summary leaves under its cluster's id as key, so that a compacted topic
+keeps the latest revision of each. A dead letter is the event untouched, with headers that say why
+and where it stood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from stream_dedup.emit.shape import decision_object, summary_json
+from stream_dedup.model import Decision, Kind, Position, Summary
+
+Header = tuple[str, bytes]
+
+MAX_MESSAGE = 1_000
+"""Characters of an error's message in a header."""
+
+
+class DecisionHeaders:
+    """The headers of decisions. Events that read alike share a decision, so they are kept.
+
+    Args:
+        width: bits of a fingerprint.
+    """
+
+    def __init__(self, width: int) -> None:
+        self._digits = width // 4
+        self._kept: dict[int, tuple[Decision, list[Header]]] = {}
+
+    def of(self, decision: Decision) -> list[Header]:
+        """The headers of a decision; not to be changed."""
+        kept = self._kept.get(id(decision))
+        if kept is not None:
+            return kept[1]
+        if len(self._kept) > 10_000:
+            self._kept.clear()
+        headers = self._made(decision)
+        self._kept[id(decision)] = decision, headers  # held, so that its id stays its own
+        return headers
+
+    def _made(self, decision: Decision) -> list[Header]:
+        headers = [("sd-decision", decision.kind.value.encode())]
+        if decision.cluster_hex is not None:
+            headers += [
+                ("sd-cluster", decision.cluster_hex.encode()),
+                ("sd-distance", b"%d" % (decision.distance or 0)),
+                ("sd-fingerprint", b"%0*x" % (self._digits, decision.fingerprint or 0)),
+            ]
+        if decision.reason:
+            headers.append(("sd-reason", decision.reason.encode()))
+        return headers
+
+
+def json_with_decision(value: bytes, decision: Decision, width: int) -> bytes | None:
+    """A JSON object with a ``dedup`` object at its end; None if it is no JSON object."""
+    try:
+        fields = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    dedup = decision_object(decision, None, width)
+    del dedup["pattern"]  # it is the cluster's, and may not be known when the event comes again
+    if "dedup" in fields:
+        return msgspec.json.encode({**fields, "dedup": dedup})
+    body = value.strip()[:-1].rstrip()
+    return body + (b"," if fields else b"") + b'"dedup":' + msgspec.json.encode(dedup) + b"}"
+
+
+def dead_letter_headers(
+    headers: Sequence[Header], position: Position, error: str, message: str
+) -> list[Header]:
+    """The headers of a dead letter: its own, and why it is one."""
+    return [
+        *headers,
+        ("sd-error", error.encode()),
+        ("sd-error-message", message[:MAX_MESSAGE].encode("utf-8", "replace")),
+        ("sd-topic", position.source.encode()),
+        ("sd-partition", b"%d" % position.partition),
+        ("sd-offset", b"%d" % position.offset),
+    ]
+
+
+def summary_record(summary: Summary, namespace: str) -> tuple[bytes, bytes, int]:
+    """A summary's key, value, and time in milliseconds."""
+    return (
+        summary.cluster_hex.encode(),
+        summary_json(summary, namespace).rstrip(b"\n"),
+        summary.last_time_us // 1_000,
+    )
+
+
+def leaves(decision: Decision, emit: str) -> bool:
+    """Whether an event leaves: always, or unless it is a duplicate."""
+    return emit == "annotate" or decision.kind is not Kind.DUPLICATE

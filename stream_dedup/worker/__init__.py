@@ -1,0 +1,1 @@
+"""The Kafka worker: what `stream-dedup run` runs."""

@@ -1,0 +1,374 @@
+"""The lanes of a pipeline: which partitions are its own, and their delivery, in order.
+
+A partition's way: assigned; *opened*: whoever had it before is shut out of topics and index, then
+it is read on from what is committed; revoked: what was decided is delivered and committed, the rest
+is left; *closed*. A lane that fails is closed and opened again from the committed offset: what was
+counted of it is in the journal, so it is decided, and sent, as before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from stream_dedup.clock import US_PER_MS, US_PER_S
+from stream_dedup.connectors.base import Outgoing, Output, Record
+from stream_dedup.errors import (
+    BrokerUnavailable,
+    GroupLost,
+    IndexUnavailable,
+    OutletFenced,
+    StaleFence,
+)
+from stream_dedup.index.base import Ownership
+from stream_dedup.model import Batch, Partition
+from stream_dedup.worker.lane import Lane, State
+from stream_dedup.worker.shape import TOO_LARGE_TO_WRITE, Shaped, Shaper
+from stream_dedup.worker.wiring import FIRST_PAUSE_S, MOST_PAUSE_S, Wiring
+
+log = logging.getLogger(__name__)
+
+IN_DOUBT_TRIES, IN_DOUBT_S = 5, 0.1
+"""A broker shows the offsets of a transaction some milliseconds after it is committed."""
+
+
+class Decided(NamedTuple):
+    """A batch that is to be delivered.
+
+    Attributes:
+        records: as they were read.
+        batch: as they were decided on.
+        shaped: what leaves of them.
+    """
+
+    records: list[Record]
+    batch: Batch
+    shaped: Shaped
+
+
+class Lanes:
+    """The partitions that are a pipeline's own. It is the source's listener.
+
+    Args:
+        wiring: what the pipeline's parts share.
+        failure: gets the exception that ends the pipeline.
+
+    Attributes:
+        changed: set when there may be a batch to be taken.
+        room: set when there may be room for events.
+        assigned_once: set with the first assignment.
+        delivered: events delivered.
+    """
+
+    def __init__(self, wiring: Wiring, failure: asyncio.Future[None]) -> None:
+        self.changed = asyncio.Event()
+        self.room = asyncio.Event()
+        self.assigned_once = asyncio.Event()
+        self.delivered = 0
+        self._wiring = wiring
+        self._failure = failure
+        self._lanes: dict[Partition, Lane] = {}
+        self._outboxes: dict[Lane, asyncio.Queue[Decided]] = {}
+        self._tasks: dict[Lane, list[asyncio.Task[None]]] = {}
+        self._moved = asyncio.Condition()
+        self._counts: dict[str, int] = {}
+        self._shaper: Shaper | None = None
+        self._stopping = False
+
+    def __iter__(self) -> Iterator[Lane]:
+        return iter(list(self._lanes.values()))
+
+    def get(self, partition: Partition) -> Lane | None:
+        """The lane of a partition, if it is one's own."""
+        return self._lanes.get(partition)
+
+    @property
+    def shaper(self) -> Shaper:
+        """Shapes what leaves, once the topics were looked at."""
+        assert self._shaper is not None, "look at the topics first"
+        return self._shaper
+
+    async def look_at_topics(self) -> None:
+        """Learn how many partitions the topics of output have.
+
+        Raises:
+            BrokerRefused: there is none of that name.
+        """
+        plan, engine = self._wiring.plan, self._wiring.engine
+        emission = plan.emission
+        topics = {emission.output_topic, emission.summary_topic, emission.dead_letter_topic}
+        for topic in sorted(topics - {""}):
+            self._counts[topic] = await self._wiring.sink.partitions(topic)
+        width = engine.recipe.fingerprint.width
+        self._shaper = Shaper(emission, plan.namespace, width, self._counts)
+
+    def to_the_end(self, lane: Lane) -> None:
+        """It is the other lanes' turn."""
+        if self._lanes.pop(lane.partition, None) is not None:
+            self._lanes[lane.partition] = lane
+
+    # ------------------------------------------------------------ assignment
+
+    async def assigned(self, partitions: Sequence[Partition]) -> None:
+        """See `connectors.base.Listener`."""
+        name = self._wiring.plan.name
+        log.info("pipeline %s: %d partitions are assigned", name, len(partitions))
+        self._wiring.metrics.add("rebalances_total", pipeline=name)
+        for partition in partitions:
+            self._start(partition)
+        self.assigned_once.set()
+        self._wiring.ready("assignment")  # none is well, too: there are more members than those
+
+    async def revoked(self, partitions: Sequence[Partition]) -> None:
+        """See `connectors.base.Listener`."""
+        lanes = [lane for lane in map(self._lanes.get, partitions) if lane is not None]
+        if lanes:
+            log.info("pipeline %s: %d are revoked", self._wiring.plan.name, len(lanes))
+            await self._drain(lanes)
+            for lane in lanes:
+                await self._close(lane)
+
+    async def stop(self) -> None:
+        """Deliver and commit what was decided."""
+        self._stopping = True
+        await self._drain(list(self))
+
+    async def close(self) -> None:
+        """Give all lanes up."""
+        self._stopping = True
+        for lane in self:
+            await self._close(lane)
+
+    def _start(self, partition: Partition, after_s: float = 0) -> None:
+        lane = Lane(partition, self._wiring.plan.flow)
+        self._lanes[partition] = lane
+        self._outboxes[lane] = asyncio.Queue()
+        self._tasks[lane] = [
+            self._guarded(self._open(lane, after_s)),
+            self._guarded(self._deliver(lane)),
+        ]
+
+    def _guarded(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task whose failure ends the pipeline."""
+
+        def done(task: asyncio.Task[None]) -> None:
+            if task.cancelled():
+                return
+            error = task.exception()
+            if error is not None and not self._failure.done():
+                self._failure.set_exception(error)
+
+        task = asyncio.create_task(work)
+        task.add_done_callback(done)
+        return task
+
+    async def _open(self, lane: Lane, after_s: float) -> None:
+        """Claim a partition, then read on where its group stands.
+
+        1. The outlet: from here on nobody else can store anything of the partition in Kafka.
+        2. The fence: nobody else can count anything of it. Nothing was committed since 1.
+        3. The committed offset, now final. From there it is read on.
+        """
+        await asyncio.sleep(after_s)
+        wiring, partition = self._wiring, lane.partition
+        source, sink, engine = wiring.source, wiring.sink, wiring.engine
+        name = _name(partition)
+        try:
+            count = await wiring.patiently(name, partial(sink.partitions, partition.source))
+            self._counts[partition.source] = count
+            lane.outlet = await wiring.patiently(name, partial(sink.open, partition))
+            end = await wiring.patiently(name, partial(source.end, partition))
+            owned = await wiring.patiently(name, partial(engine.own, partition, end))
+            if owned.reset:
+                wiring.metrics.add("topics_reset_total", pipeline=wiring.plan.name)
+                wiring.warn(
+                    f"{name} ends at {end}, before what was counted of it: it was made anew or "
+                    "truncated, and is counted from its beginning"
+                )
+            start = await wiring.patiently(name, partial(self._start_of, partition, owned))
+            source.seek(partition, start)
+        except (GroupLost, OutletFenced) as error:
+            await self.restart(lane, error)
+            return
+        if lane.state is State.OPENING:
+            lane.open(start, end)
+            self.room.set()
+
+    async def _start_of(self, partition: Partition, owned: Ownership) -> int:
+        """Where to read on.
+
+        If there are decisions that may have been delivered already it is looked at again, as
+        offsets stored by a transaction may show a moment later than it ended.
+        """
+        source = self._wiring.source
+        committed = await source.committed(partition)
+        for _ in range(IN_DOUBT_TRIES):
+            if not any(offset >= (committed or 0) for offset in owned.journal):
+                break
+            await asyncio.sleep(IN_DOUBT_S)
+            committed = await source.committed(partition)
+        return await source.begin(partition) if committed is None else committed
+
+    async def _drain(self, lanes: Sequence[Lane]) -> None:
+        """Deliver and commit what was decided of lanes; leave the rest."""
+        for lane in lanes:
+            if lane.state is State.OPEN:
+                lane.state = State.CLOSING
+            lane.drop()
+        drain_s = self._wiring.plan.flow.drain_s
+        try:
+            async with asyncio.timeout(drain_s), self._moved:
+                await self._moved.wait_for(lambda: not any(lane.ahead for lane in lanes))
+        except TimeoutError:
+            self._wiring.warn(
+                f"what is on its way was not delivered within {drain_s:g} s; it will be read again"
+            )
+        await self.commit()
+
+    async def _close(self, lane: Lane) -> None:
+        """Nothing of the lane leaves from now on."""
+        if lane.state is State.GONE:
+            return
+        lane.state = State.GONE
+        lane.drop()
+        wiring, (source, number) = self._wiring, lane.partition
+        if self._lanes.get(lane.partition) is lane:
+            del self._lanes[lane.partition]
+        wiring.engine.disown(lane.partition)
+        wiring.ready(_name(lane.partition))
+        wiring.metrics.remove(
+            "lag_events", pipeline=wiring.plan.name, topic=source, partition=number
+        )
+        self._outboxes.pop(lane, None)
+        for task in self._tasks.pop(lane, ()):
+            if task is not asyncio.current_task():
+                task.cancel()
+        if lane.outlet is not None:
+            await lane.outlet.close()
+        await self.left(lane, 0)
+
+    async def restart(self, lane: Lane, error: Exception) -> None:
+        """A lane failed: take its partition up again from what is committed."""
+        if lane.state is State.GONE:
+            return
+        again = lane.state is not State.CLOSING and not self._stopping
+        reason = type(error).__name__
+        name = self._wiring.plan.name
+        self._wiring.metrics.add("partition_restarts_total", pipeline=name, reason=reason)
+        self._wiring.warn(f"{error}; {_name(lane.partition)} is taken up again")
+        await self._close(lane)
+        if again:
+            # If it is somebody else's now, the group says so before it is claimed again.
+            fenced = isinstance(error, StaleFence | OutletFenced | GroupLost)
+            self._start(lane.partition, MOST_PAUSE_S if fenced else 10 * FIRST_PAUSE_S)
+
+    # ------------------------------------------------------------ delivery
+
+    def deliver(self, lane: Lane, decided: Decided) -> None:
+        """Have a batch delivered after those before it."""
+        outbox = self._outboxes.get(lane)
+        if outbox is not None:
+            outbox.put_nowait(decided)
+
+    async def left(self, lane: Lane, batches: int = 1) -> None:
+        """Batches of a lane are not on their way any more."""
+        lane.ahead -= batches
+        self.changed.set()
+        async with self._moved:
+            self._moved.notify_all()
+
+    async def _deliver(self, lane: Lane) -> None:
+        """A lane's records, batch by batch."""
+        wiring, outbox = self._wiring, self._outboxes[lane]
+        while True:
+            decided = await outbox.get()
+            assert lane.outlet is not None
+            next_offset = decided.records[-1].offset + 1
+            too_large = partial(self._too_large, decided.records, lane.partition)
+            try:
+                with wiring.timed("deliver"):
+                    committed = await lane.outlet.deliver(
+                        decided.shaped.outgoing, next_offset, too_large
+                    )
+            except BrokerUnavailable as error:
+                await self.restart(lane, error)
+                return
+            wiring.step("sent")
+            lane.delivered = next_offset
+            if committed:
+                lane.committed = next_offset
+                wiring.metrics.add("commits_total", pipeline=wiring.plan.name)
+                wiring.step("committed")
+            self._count(lane, decided)
+            await self.left(lane)
+
+    def _too_large(
+        self, records: list[Record], source: Partition, topic: str, output: Output
+    ) -> Outgoing | None:
+        plan = self._wiring.plan
+        instead = self.shaper.too_large(topic, output, records, source)
+        if topic != plan.emission.dead_letter_topic:
+            reason = TOO_LARGE_TO_WRITE
+            self._wiring.metrics.add("dead_letters_total", pipeline=plan.name, reason=reason)
+        return instead
+
+    async def commit(self) -> None:
+        """Store the offsets of what was delivered, where that was not done with it."""
+        wiring, name = self._wiring, self._wiring.plan.name
+        behind = [lane for lane in self if lane.delivered > lane.committed]
+        offsets = {lane.partition: lane.delivered for lane in behind}
+        if not offsets:
+            return
+        try:
+            with wiring.timed("commit"):
+                await wiring.source.commit(offsets)
+        except BrokerUnavailable as error:
+            # Lost: the group will say so. Away: they are stored with the next.
+            wiring.metrics.add("commit_failures_total", pipeline=name)
+            wiring.warn(str(error))
+            return
+        wiring.metrics.add("commits_total", pipeline=name)
+        for lane in behind:
+            lane.committed = max(lane.committed, offsets[lane.partition])
+        wiring.step("committed")
+
+    def _count(self, lane: Lane, decided: Decided) -> None:
+        metrics, name = self._wiring.metrics, self._wiring.plan.name
+        records, shaped, topic = decided.records, decided.shaped, lane.partition.source
+        self.delivered += len(records)
+        if shaped.events:
+            metrics.add("outputs_total", shaped.events, pipeline=name, kind="event")
+        for reason, count in shaped.dead.items():
+            metrics.add("outputs_total", count, pipeline=name, kind="dead_letter")
+            metrics.add("dead_letters_total", count, pipeline=name, reason=reason)
+        size = sum(map(len, decided.batch.values))
+        metrics.add("events_total", len(records), pipeline=name, topic=topic)
+        metrics.add("event_bytes_total", size, pipeline=name, topic=topic)
+        if records[0].timestamp >= 0:
+            late_us = self._wiring.engine.clock.now_us() - records[0].timestamp * US_PER_MS
+            metrics.observe("delivery_delay_seconds", max(0, late_us) / US_PER_S, pipeline=name)
+
+    # ------------------------------------------------------------ the end of the input
+
+    async def all_at_their_ends(self) -> bool:
+        """Whether all is delivered that was there when the lanes were opened."""
+        return all([await self._at_end(lane) for lane in self])
+
+    async def _at_end(self, lane: Lane) -> bool:
+        if lane.state is not State.OPEN or not lane.idle:
+            return False
+        if lane.delivered >= lane.end:
+            return True
+        try:
+            # Marks of transactions have offsets too, but never come.
+            position = await self._wiring.source.position(lane.partition)
+        except (BrokerUnavailable, IndexUnavailable):
+            return False
+        return position >= lane.end and lane.idle
+
+
+def _name(partition: Partition) -> str:
+    return f"{partition.source}-{partition.number}"

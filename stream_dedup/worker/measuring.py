@@ -1,0 +1,125 @@
+"""Measuring: the numbers that are looked up once a second, rather than told as things happen."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import NamedTuple
+
+from stream_dedup.engine import Counts
+from stream_dedup.errors import BrokerUnavailable, IndexReset, IndexUnavailable
+from stream_dedup.index.base import IndexSize
+from stream_dedup.worker.lane import Lane, State
+from stream_dedup.worker.lanes import Lanes
+from stream_dedup.worker.wiring import Wiring
+
+
+class Standing(NamedTuple):
+    """Where a pipeline stands.
+
+    Attributes:
+        partitions: partitions that are read.
+        lag: events not delivered yet, as far as is known.
+        backlog: of these, events read.
+        delivered: events delivered since it was started.
+        counts: what was decided.
+    """
+
+    partitions: int
+    lag: int
+    backlog: int
+    delivered: int
+    counts: Counts
+
+
+class Measuring:
+    """Looks the numbers of a pipeline up.
+
+    Args:
+        wiring: what the pipeline's parts share.
+        lanes: its partitions.
+    """
+
+    def __init__(self, wiring: Wiring, lanes: Lanes) -> None:
+        self._wiring = wiring
+        self._lanes = lanes
+        self._told = Counts()
+        self._size: IndexSize | None = None
+        self._resets = 0
+
+    async def run(self) -> None:
+        """Measure, once a second, for ever."""
+        while True:
+            await asyncio.sleep(1)
+            try:
+                self._decisions()
+                await self._lag()
+                await self._index()
+            except (BrokerUnavailable, IndexUnavailable, IndexReset):
+                continue  # the stages say what is amiss
+
+    async def standing(self) -> Standing:
+        """Where it stands now."""
+        lanes = list(self._lanes)
+        lag = sum(behind for _, behind in await self._behind())
+        backlog = sum(lane.events for lane in lanes)
+        partitions = sum(lane.state is State.OPEN for lane in lanes)
+        counts = self._wiring.engine.counts
+        return Standing(partitions, lag, backlog, self._lanes.delivered, counts)
+
+    async def _behind(self) -> list[tuple[Lane, int]]:
+        lanes = list(self._lanes)
+        ends = await self._wiring.source.ends([lane.partition for lane in lanes])
+        return [
+            (lane, max(0, ends.get(lane.partition, lane.end) - lane.delivered)) for lane in lanes
+        ]
+
+    def _decisions(self) -> None:
+        metrics, name = self._wiring.metrics, self._wiring.plan.name
+        counts, told = self._wiring.engine.counts, self._told
+        self._told = replace(counts, passed=dict(counts.passed))
+        passed, passed_before = sum(counts.passed.values()), sum(told.passed.values())
+        for decision, value in (
+            ("new", counts.new - told.new),
+            ("duplicate", counts.duplicates - told.duplicates),
+            ("passed", passed - passed_before),
+        ):
+            metrics.add("decisions_total", value, pipeline=name, decision=decision)
+        for reason, value in counts.passed.items():
+            more = value - told.passed.get(reason, 0)
+            metrics.add("passed_total", more, pipeline=name, reason=reason)
+        hits = (counts.events - passed - counts.asked) - (told.events - passed_before - told.asked)
+        metrics.add("near_cache_hits_total", max(0, hits), pipeline=name)
+        metrics.add("redelivered_total", counts.redelivered - told.redelivered, pipeline=name)
+        metrics.add("replayed_total", counts.replayed - told.replayed, pipeline=name)
+        metrics.add("clamped_total", counts.clamped - told.clamped, pipeline=name)
+        metrics.set("near_cache_entries", self._wiring.engine.near_cache_entries, pipeline=name)
+
+    async def _lag(self) -> None:
+        metrics, name = self._wiring.metrics, self._wiring.plan.name
+        for lane, behind in await self._behind():
+            if not lane.gone:
+                topic, number = lane.partition
+                metrics.set("lag_events", behind, pipeline=name, topic=topic, partition=number)
+        lanes = list(self._lanes)
+        metrics.set("backlog_events", sum(lane.events for lane in lanes), pipeline=name)
+        open_lanes = sum(lane.state is State.OPEN for lane in lanes)
+        metrics.set("assigned_partitions", open_lanes, pipeline=name)
+
+    async def _index(self) -> None:
+        metrics, name = self._wiring.metrics, self._wiring.plan.name
+        index = self._wiring.engine.index
+        metrics.add("index_resets_total", index.resets - self._resets, pipeline=name)
+        self._resets = index.resets
+        size = await index.size()
+        before, self._size = self._size or size, size
+        metrics.set("clusters", size.clusters, pipeline=name)
+        metrics.set("fingerprints", size.fingerprints, pipeline=name)
+        metrics.set("waiting_clusters", size.waiting, pipeline=name)
+        # Those of an index that was begun anew start at nothing.
+        more = max(0, size.evicted - before.evicted)
+        metrics.add("clusters_evicted_total", more, pipeline=name)
+        more = max(0, size.expired - before.expired)
+        metrics.add("clusters_expired_total", more, pipeline=name)
+        more = max(0, size.truncated - before.truncated)
+        metrics.add("truncated_searches_total", more, pipeline=name)

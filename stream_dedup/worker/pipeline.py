@@ -1,0 +1,301 @@
+"""A pipeline: one group's events from topics, through the engine, to topics.
+
+Theory of operation
+-------------------
+Five stages work side by side, each on another batch, in order for each partition::
+
+    poll ──► prepare ──► decide ──► deliver ──► commit
+    events   decode and  engine,    one task    of offsets, on a timer; with
+    to       hash, in a  one batch  a lane      exactly-once delivery the
+    lanes    thread      at a time              transaction does it
+
+One batch, step by step. Whatever step a worker dies after, the next to read the events does what is
+still to be done, once:
+
+1. resolve    the index opens clusters or finds them. Nothing is counted; asked again it answers
+              alike.
+2. record     counts, journal and high water, all or nothing. Read again, the journal decides and
+              nothing is counted.
+3. send       the same decisions make the same bytes. Sent again they are there twice at least once,
+              or, in a transaction that was not committed, never seen.
+4. commit     the events are not read again.
+
+Summaries go their own way (see `telling`). What holds a stage up holds up the one before: a lane
+takes in no more than two batches of events, and `ahead_batches` at most are on their way.
+Heartbeats go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from stream_dedup.connectors.base import Record
+from stream_dedup.connectors.records import POISON
+from stream_dedup.deciding import Hashed
+from stream_dedup.errors import BrokerUnavailable, StaleFence, TooMuchPoison
+from stream_dedup.metrics import start_at_zero
+from stream_dedup.model import Batch, Decision, Partition
+from stream_dedup.worker.lane import Lane, State
+from stream_dedup.worker.lanes import Decided, Lanes
+from stream_dedup.worker.measuring import Measuring, Standing
+from stream_dedup.worker.policy import Tolerance
+from stream_dedup.worker.telling import Telling
+from stream_dedup.worker.wiring import Wiring
+
+POLL_S = 0.1
+"""How long a poll waits for events: so late a partition that got room is asked for at most."""
+
+
+class _Prepared(NamedTuple):
+    lane: Lane
+    records: list[Record]
+    hashed: Hashed
+
+
+class Pipeline:
+    """Runs one pipeline; make it within an event loop.
+
+    Args:
+        wiring: its plan and connections.
+    """
+
+    def __init__(self, wiring: Wiring) -> None:
+        self.wiring = wiring
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lanes = Lanes(wiring, self._failure)
+        self._telling = Telling(wiring, self._lanes)
+        self._measuring = Measuring(wiring, self._lanes)
+        self._poison = _PoisonWatch(wiring.plan.name, wiring.plan.tolerance)
+        self._prepared: asyncio.Queue[_Prepared] = asyncio.Queue(1)
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"kernel-{wiring.plan.name}")
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Finish what is on its way, and end."""
+        self._stopping.set()
+
+    async def standing(self) -> Standing:
+        """Where it stands."""
+        return await self._measuring.standing()
+
+    async def run(self, *, once: bool = False) -> None:
+        """Run until `stop`, or with `once` until the ends that the partitions had at first.
+
+        Raises:
+            BrokerRefused, IndexRefused, RecipeMismatch, TooMuchPoison: it cannot go on.
+        """
+        wiring, lanes = self.wiring, self._lanes
+        start_at_zero(wiring.metrics, wiring.plan.name)
+        wiring.not_ready("assignment", "no partition is assigned yet")
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            for start in (wiring.sink.start, lanes.look_at_topics):
+                if not await self._started(start):
+                    return
+            if not await self._started(partial(wiring.source.start, lanes)):
+                return
+            work = [self._poll(), self._prepare(), self._decide(), self._commit()]
+            work += [self._telling.run(), self._measuring.run(), self._until(once=once)]
+            tasks = [asyncio.create_task(stage) for stage in work]
+            done, _ = await asyncio.wait(
+                [*tasks, self._failure], return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                task.result()
+            await lanes.stop()
+            await self._tell_the_last()
+        finally:
+            await self._end(tasks)
+
+    async def _started(self, start: Callable[[], Awaitable[None]]) -> bool:
+        """Whether a connection was made; no, if it is to stop meanwhile."""
+        trying = asyncio.create_task(self.wiring.patiently("kafka", start))
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({trying, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if trying.done():
+            trying.result()
+            return True
+        trying.cancel()
+        return False
+
+    async def _tell_the_last(self) -> None:
+        """Tell what is due, within the time there is to stop; the rest another will tell."""
+        wiring = self.wiring
+        engine = wiring.engine
+        try:
+            async with asyncio.timeout(wiring.plan.flow.drain_s):
+                if wiring.plan.finish:
+                    now_us = engine.clock.now_us()
+                    await wiring.patiently("index", partial(engine.index.finish, now_us))
+                await wiring.patiently("index", self._telling.tell)
+        except TimeoutError:
+            wiring.warn("the last summaries were not told in time")
+
+    async def _until(self, *, once: bool) -> None:
+        """Wait for the end."""
+        if once:
+            await self._lanes.assigned_once.wait()
+        while not self._stopping.is_set():
+            if once and await self._lanes.all_at_their_ends():
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_S if once else None):
+                    await self._stopping.wait()
+
+    async def _end(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        wiring = self.wiring
+        wiring.not_ready("assignment", "it is stopping")
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._lanes.close()
+        for close in (wiring.source.stop, wiring.sink.stop):
+            try:
+                async with asyncio.timeout(wiring.plan.flow.drain_s):
+                    await close()
+            except (BrokerUnavailable, TimeoutError, OSError) as error:
+                wiring.warn(f"a connection did not close: {error!r}")
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if not self._failure.done():
+            self._failure.cancel()
+
+    # ------------------------------------------------------------ stages
+
+    async def _poll(self) -> None:
+        """Stage 1: events into their lanes."""
+        loop, lanes = asyncio.get_running_loop(), self._lanes
+        while True:
+            lanes.room.clear()
+            wanted = [lane.partition for lane in lanes if lane.has_room]
+            with self.wiring.timed("poll"):
+                found = await self._polled(wanted)
+            for partition, records in found.items():
+                lane = lanes.get(partition)
+                if lane is not None:
+                    lane.add(records, loop.time())
+            if found:
+                lanes.changed.set()
+            elif not wanted:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(POLL_S):
+                        await lanes.room.wait()
+
+    async def _polled(self, wanted: list[Partition]) -> Mapping[Partition, Sequence[Record]]:
+        limit = 2 * self.wiring.plan.flow.max_batch_events
+        return await self.wiring.patiently(
+            "kafka", partial(self.wiring.source.poll, wanted, limit, POLL_S)
+        )
+
+    async def _prepare(self) -> None:
+        """Stage 2: batches of a lane, decoded and hashed in a thread."""
+        loop = asyncio.get_running_loop()
+        while True:
+            lane = await self._next_lane()
+            records = lane.take(loop.time())
+            self._lanes.room.set()
+            with self.wiring.timed("hash"):
+                hashed = await loop.run_in_executor(
+                    self._threads, self._hash, lane.partition, records
+                )
+            await self._prepared.put(_Prepared(lane, records, hashed))
+
+    def _hash(self, partition: Partition, records: list[Record]) -> Hashed:
+        engine = self.wiring.engine
+        return engine.hash(self.wiring.decoder.decode(partition, records, engine.clock.now_us()))
+
+    async def _next_lane(self) -> Lane:
+        """The lane of which a batch is to be taken; in turns."""
+        loop, lanes = asyncio.get_running_loop(), self._lanes
+        while True:
+            lanes.changed.clear()
+            now_s = loop.time()
+            soonest: float | None = None
+            for lane in lanes:
+                in_s = lane.ready_in_s(now_s)
+                if in_s is not None and in_s <= 0:
+                    lanes.to_the_end(lane)
+                    return lane
+                if in_s is not None:
+                    soonest = in_s if soonest is None else min(soonest, in_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(soonest):
+                    await lanes.changed.wait()
+
+    async def _decide(self) -> None:
+        """Stage 3: what becomes of each event, one batch after the other."""
+        wiring, lanes = self.wiring, self._lanes
+        while True:
+            lane, records, hashed = await self._prepared.get()
+            if lane.state is not State.OPEN:
+                await lanes.left(lane)
+                continue
+            try:
+                with wiring.timed("decide"):
+                    decisions = await self._decisions(lane, hashed)
+            except StaleFence as error:
+                await lanes.left(lane)
+                await lanes.restart(lane, error)
+                continue
+            if decisions is None:
+                await lanes.left(lane)
+                continue
+            wiring.step("recorded")
+            batch = hashed.batch
+            with wiring.timed("shape"):
+                shaped = lanes.shaper.shape(records, batch, decisions)
+            self._poison.look_at(batch)
+            lanes.deliver(lane, Decided(records, batch, shaped))
+
+    async def _decisions(self, lane: Lane, hashed: Hashed) -> list[Decision] | None:
+        """Decide, however long the index is away; None if the lane was lost meanwhile."""
+
+        async def decided() -> list[Decision] | None:
+            if lane.gone:
+                return None
+            decisions = await self.wiring.engine.process(hashed, committed=lane.committed)
+            return None if lane.gone else decisions
+
+        return await self.wiring.patiently("index", decided)
+
+    async def _commit(self) -> None:
+        """Stage 5: offsets, where they are not committed with the output."""
+        while True:
+            await asyncio.sleep(self.wiring.plan.flow.commit_every_s)
+            await self._lanes.commit()
+
+
+class _PoisonWatch:
+    """Looks whether so much is poison that the settings must be wrong."""
+
+    def __init__(self, pipeline: str, tolerance: Tolerance) -> None:
+        self._pipeline = pipeline
+        self._tolerance = tolerance
+        self._events = self._bad = 0
+        self._last = ""
+
+    def look_at(self, batch: Batch) -> None:
+        """Count a batch.
+
+        Raises:
+            TooMuchPoison: more than is borne.
+        """
+        self._events += len(batch.values)
+        for why in batch.passed.values():
+            if why in POISON:
+                self._bad += 1
+                self._last = why
+        if self._events < self._tolerance.least:
+            return
+        if self._bad > self._tolerance.share * self._events:
+            raise TooMuchPoison(
+                f"pipeline {self._pipeline}: {self._bad:,} of the last {self._events:,} events are "
+                f"bad (the last one: {self._last}), more than poison_share allows; are format and "
+                "text_field right for these topics?"
+            )
+        self._events = self._bad = 0

@@ -1,0 +1,197 @@
+"""Shaping: from a batch and what was decided of it to the records that leave.
+
+The same events and decisions always give the same bytes, in the same partitions, so what is sent
+again after a crash is what was sent before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import compress
+
+from stream_dedup.connectors.base import Outgoing, Output, Record
+from stream_dedup.connectors.records import POISON
+from stream_dedup.emit.records import (
+    DecisionHeaders,
+    dead_letter_headers,
+    json_with_decision,
+    summary_record,
+)
+from stream_dedup.errors import TooMuchPoison
+from stream_dedup.model import Batch, Decision, Kind, Partition, Position, Summary
+from stream_dedup.worker.policy import Emission
+
+TOO_LARGE_TO_WRITE = "too large for the topic"
+
+
+class Shaped:
+    """What leaves of a batch.
+
+    Attributes:
+        outgoing: the records.
+        events: events among them.
+        dead: dead letters among them, by reason.
+    """
+
+    def __init__(self, outgoing: list[Outgoing], events: int, dead: Mapping[str, int]) -> None:
+        self.outgoing = outgoing
+        self.events = events
+        self.dead = dict(dead)
+
+
+class Shaper:
+    """Shapes what leaves a pipeline.
+
+    Args:
+        emission: what leaves, and where to.
+        namespace: named in summaries.
+        width: bits of a fingerprint.
+        counts: how many partitions each topic has, of input and output.
+    """
+
+    def __init__(
+        self, emission: Emission, namespace: str, width: int, counts: Mapping[str, int]
+    ) -> None:
+        self._emission = emission
+        self._namespace = namespace
+        self._width = width
+        self._counts = counts
+        self._headers = DecisionHeaders(width)
+
+    def shape(
+        self, records: Sequence[Record], batch: Batch, decisions: Sequence[Decision]
+    ) -> Shaped:
+        """The records that leave, and where to.
+
+        Raises:
+            TooMuchPoison: poison stops the pipeline, and there is some.
+        """
+        emission = self._emission
+        poison = [i for i, why in batch.passed.items() if why in POISON] if batch.passed else []
+        chosen: Sequence[Record] = records
+        decided = decisions
+        dead: list[Output] = []
+        reasons: dict[str, int] = {}
+        if poison and emission.on_poison == "stop":
+            raise TooMuchPoison(self._stopped(batch, records, min(poison)))
+        lost = set(poison) if emission.on_poison == "dead_letter" else set()
+        for index in sorted(lost):
+            why = batch.passed[index]
+            reasons[why] = reasons.get(why, 0) + 1
+            dead.append(self._dead(records[index], batch.partition, why, _MEANING[why]))
+        if lost or emission.emit != "annotate":
+            duplicate = Kind.DUPLICATE if emission.emit != "annotate" else None
+            leaves = [d.kind is not duplicate for d in decisions]
+            for index in lost:
+                leaves[index] = False
+            chosen, decided = list(compress(records, leaves)), list(compress(decisions, leaves))
+        outputs = self._events(chosen, decided)
+        outgoing = self._placed(batch.partition, outputs, decided) if outputs else []
+        if dead:
+            outgoing.append(self._letters(batch.partition, dead))
+        return Shaped(outgoing, len(outputs), reasons)
+
+    def _events(self, records: Sequence[Record], decisions: Sequence[Decision]) -> list[Output]:
+        emission = self._emission
+        if emission.emit == "drop":
+            return [Output(r.key, r.value, r.timestamp, r.headers) for r in records]
+        headers_of = self._headers.of
+        if not emission.into_json:
+            return [
+                Output(r.key, r.value, r.timestamp, [*r.headers, *headers_of(decision)])
+                if r.headers
+                else Output(r.key, r.value, r.timestamp, headers_of(decision))
+                for r, decision in zip(records, decisions, strict=True)
+            ]
+        outputs = []
+        for record, decision in zip(records, decisions, strict=True):
+            value = record.value and json_with_decision(record.value, decision, self._width)
+            if value:
+                outputs.append(Output(record.key, value, record.timestamp, record.headers))
+            else:  # no JSON object: its headers tell
+                headers = [*record.headers, *headers_of(decision)]
+                outputs.append(Output(record.key, record.value, record.timestamp, headers))
+        return outputs
+
+    def _placed(
+        self, source: Partition, outputs: list[Output], decisions: Sequence[Decision]
+    ) -> list[Outgoing]:
+        """Where each goes; by its key alone if the partition is left open."""
+        topic, by = self._emission.output_topic, self._emission.partition_by
+        count = self._counts[topic]
+        if by == "same" or (by == "auto" and count == self._counts.get(source.source)):
+            return [Outgoing(topic, source.number % count, outputs)]
+        places: dict[int | None, list[Output]] = {}
+        for output, decision in zip(outputs, decisions, strict=True):
+            place: int | None = None
+            if by == "cluster" and decision.cluster is not None:
+                place = decision.cluster % count
+            elif output.key is None:
+                place = source.number % count
+            places.setdefault(place, []).append(output)
+        return [Outgoing(topic, place, some) for place, some in places.items()]
+
+    def _letters(self, source: Partition, dead: list[Output]) -> Outgoing:
+        topic = self._emission.dead_letter_topic
+        return Outgoing(topic, source.number % self._counts[topic], dead)
+
+    def _dead(self, record: Record, source: Partition, why: str, message: str) -> Output:
+        position = Position(source.source, source.number, record.offset)
+        headers = dead_letter_headers(list(record.headers), position, why, message)
+        return Output(record.key, record.value, record.timestamp, headers)
+
+    def too_large(
+        self, topic: str, output: Output, records: Sequence[Record], source: Partition
+    ) -> Outgoing | None:
+        """What leaves in the place of a record too large for its topic.
+
+        Raises:
+            TooMuchPoison: nothing can, and poison is not to pass.
+        """
+        emission = self._emission
+        record = next(
+            (
+                r
+                for r in records
+                if r.key == output.key
+                and r.timestamp == output.timestamp_ms
+                and (r.value == output.value or emission.into_json)
+            ),
+            None,
+        )
+        size = len(output.value or b"")
+        if topic == emission.dead_letter_topic or record is None:
+            headers = [*output.headers, ("sd-truncated", b"%d" % size)]
+            return self._letters(source, [output._replace(value=None, headers=headers)])
+        if not emission.dead_letter_topic:
+            raise TooMuchPoison(
+                f"{source.source}-{source.number} offset {record.offset}: with what was decided of "
+                f"it the record of {size} bytes is too large for {topic}; raise its "
+                "max.message.bytes, or give the pipeline a dead_letter_topic"
+            )
+        message = f"{size} bytes and their headers are more than {topic} takes"
+        return self._letters(source, [self._dead(record, source, TOO_LARGE_TO_WRITE, message)])
+
+    def summaries(self, summaries: Sequence[Summary]) -> list[Outgoing]:
+        """Summaries as records, keyed by their clusters."""
+        made = []
+        for summary in summaries:
+            key, value, timestamp_ms = summary_record(summary, self._namespace)
+            made.append(Output(key, value, timestamp_ms, [("sd-type", b"summary")]))
+        return [Outgoing(self._emission.summary_topic, None, made)]
+
+    def _stopped(self, batch: Batch, records: Sequence[Record], index: int) -> str:
+        source, number = batch.partition
+        why = batch.passed[index]
+        return (
+            f"{source}-{number} offset {records[index].offset}: {why} ({_MEANING[why]}), and "
+            "on_poison is stop"
+        )
+
+
+_MEANING = {
+    "not JSON": "the value could not be read as JSON",
+    "not a JSON object": "the value is JSON, but not an object",
+    "field missing": "no field holds the text; set text_field",
+    "too large": "the value is larger than max_event_bytes",
+}

@@ -1,0 +1,127 @@
+"""What a pipeline's parts share: its plan and its connections, and how they try again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from stream_dedup.connectors.base import Sink, Source
+from stream_dedup.connectors.records import RecordDecoder
+from stream_dedup.engine import Engine
+from stream_dedup.errors import (
+    BrokerUnavailable,
+    GroupLost,
+    IndexReset,
+    IndexUnavailable,
+    OutletFenced,
+)
+from stream_dedup.metrics import Metrics
+from stream_dedup.worker.policy import Plan
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S, MOST_PAUSE_S = 0.1, 5.0
+"""Pauses between tries, doubled from one to the next."""
+
+T = TypeVar("T")
+
+
+class Reports(Protocol):
+    """Where it is told whether the worker is ready; see `worker.health`."""
+
+    def not_ready(self, name: str, reason: str) -> None:
+        """Something is amiss."""
+
+    def ready(self, name: str) -> None:
+        """It is well again."""
+
+
+def no_step(name: str) -> None:
+    """Nobody wants to know the steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """A pipeline's plan and connections.
+
+    Attributes:
+        plan: what it is.
+        source: where events come from.
+        sink: where output goes.
+        engine: decides.
+        decoder: makes events of records.
+        metrics: takes the numbers.
+        health: is told what is amiss.
+        step: called with the name of each step that was done, so that tests can stop there:
+            recorded, sent, committed; claimed, told, confirmed.
+    """
+
+    plan: Plan
+    source: Source
+    sink: Sink
+    engine: Engine
+    decoder: RecordDecoder
+    metrics: Metrics
+    health: Reports
+    step: Callable[[str], None] = no_step
+
+    def ready(self, name: str) -> None:
+        """A part is well."""
+        self.health.ready(f"{self.plan.name}: {name}")
+
+    def not_ready(self, name: str, reason: str) -> None:
+        """A part is amiss."""
+        self.health.not_ready(f"{self.plan.name}: {name}", reason)
+
+    def warn(self, text: str) -> None:
+        """Log what is amiss in this pipeline."""
+        log.warning("pipeline %s: %s", self.plan.name, text)
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Observe how long a stage takes."""
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        try:
+            yield
+        finally:
+            seconds = loop.time() - started_s
+            self.metrics.observe("stage_seconds", seconds, pipeline=self.plan.name, stage=stage)
+
+    async def patiently(
+        self,
+        part: str,
+        what: Callable[[], Awaitable[T]],
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> T:
+        """Do something until broker and index let it be done.
+
+        Args:
+            part: whose readiness it says something of.
+            what: what to do.
+            wanted: whether it is still to be done.
+
+        Raises:
+            OutletFenced, GroupLost: it is somebody else's to do now.
+            BrokerRefused, IndexRefused, StaleFence: trying again does not help.
+        """
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                answer = await what()
+            except (BrokerUnavailable, IndexUnavailable, IndexReset) as error:
+                if isinstance(error, OutletFenced | GroupLost) or not wanted():
+                    raise
+                if isinstance(error, IndexUnavailable):
+                    self.metrics.add("index_retries_total", pipeline=self.plan.name)
+                self.not_ready(part, str(error))
+                self.warn(f"{error}; trying again")
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, MOST_PAUSE_S)
+            else:
+                self.ready(part)
+                return answer

@@ -1,0 +1,340 @@
+"""The server over real sockets: its pages, what it refuses, and how it starts and stops."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stream_dedup.errors import ConfigError
+from stream_dedup.worker import http as served
+from stream_dedup.worker.health import START, STUCK_AFTER_S, Health
+from stream_dedup.worker.http import MAX_CONNECTIONS, MAX_REQUEST_BYTES, HttpServer
+from stream_dedup.worker.prometheus import PrometheusMetrics
+from stream_dedup.worker.site import Site
+
+LOCAL = "127.0.0.1"
+
+
+class Worker:
+    """A server with what it serves."""
+
+    def __init__(self, host: str = LOCAL) -> None:
+        self.skipped_s = 0.0
+        self.metrics = PrometheusMetrics()
+        self.health = Health(self.metrics, now_s=lambda: time.monotonic() + self.skipped_s)
+        self.host = host
+        self.port = free_port(host)
+        self.site = Site(self.health, self._exposition)
+        self.server = HttpServer(host, self.port, self.site)
+
+    def _exposition(self, accept: str) -> tuple[str, bytes]:
+        return self.metrics.exposition(accept)
+
+    def ask(
+        self, path: str, method: str = "GET", body: bytes | None = None, **headers: str
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=20)
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            return response, response.read()
+        finally:
+            connection.close()
+
+    def json(self, path: str) -> tuple[int, Any]:
+        response, body = self.ask(path)
+        assert response.headers["Content-Type"] == "application/json"
+        return response.status, json.loads(body)
+
+    def raw(self, *pieces: bytes, every_s: float = 0.0) -> bytes:
+        """What is answered to bytes sent piece by piece."""
+        with socket.create_connection((self.host, self.port), timeout=20) as connection:
+            for piece in pieces:
+                try:
+                    connection.sendall(piece)
+                except OSError:
+                    break
+                time.sleep(every_s)
+            return whole(connection)
+
+
+def whole(connection: socket.socket) -> bytes:
+    answer = b""
+    while piece := connection.recv(65_536):
+        answer += piece
+    return answer
+
+
+def free_port(host: str) -> int:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    made = Worker()
+    made.server.start()
+    yield made
+    made.server.stop()
+
+
+# ------------------------------------------------------------ pages
+
+
+def test_metrics_are_served_in_the_format_asked_for(worker: Worker) -> None:
+    worker.metrics.add("events_total", 5, pipeline="p", topic="t")
+    response, body = worker.ask("/metrics")
+    assert 200 == response.status
+    assert response.headers["Content-Type"].startswith("text/plain; version=")
+    assert b'stream_dedup_events_total{pipeline="p",topic="t"} 5.0\n' in body
+    response, body = worker.ask("/metrics?x=1", Accept="application/openmetrics-text")
+    assert response.headers["Content-Type"].startswith("application/openmetrics-text")
+    assert body.endswith(b"# EOF\n")
+
+
+def test_healthz_tells_a_loop_that_turns_from_one_that_is_stuck(worker: Worker) -> None:
+    status, told = worker.json("/healthz")
+    assert (200, True) == (status, told["alive"])
+    worker.skipped_s = STUCK_AFTER_S + 10
+    status, told = worker.json("/healthz")
+    assert (503, False) == (status, told["alive"])
+    assert STUCK_AFTER_S + 10 <= told["last_beat_s"] < STUCK_AFTER_S + 20
+    worker.health.beat()
+    assert 200 == worker.json("/healthz")[0]
+
+
+def test_readyz_lists_the_reasons_why_not(worker: Worker) -> None:
+    status, told = worker.json("/readyz")
+    assert (503, START) == (status, told["reasons"][0]["name"])
+    worker.health.ready(START)
+    assert (200, {"ready": True, "reasons": []}) == worker.json("/readyz")
+    worker.health.not_ready("index", 'redis "a" away\n')
+    status, told = worker.json("/readyz")
+    assert 503 == status
+    assert [("index", 'redis "a" away\n')] == [(r["name"], r["reason"]) for r in told["reasons"]]
+    assert b"stream_dedup_ready 0.0" in worker.ask("/metrics")[1]
+
+
+def test_the_index_page_leads_to_the_others(worker: Worker) -> None:
+    response, body = worker.ask("/")
+    assert response.headers["Content-Type"].startswith("text/html")
+    for path in ("/metrics", "/healthz", "/readyz"):
+        assert f'href="{path}"'.encode() in body
+
+
+def test_head_has_the_headers_of_get_and_no_body(worker: Worker) -> None:
+    got, body = worker.ask("/")
+    head, nothing = worker.ask("/", "HEAD")
+    assert b"" == nothing
+    assert got.headers["Content-Length"] == head.headers["Content-Length"] == str(len(body))
+    assert 503 == worker.ask("/readyz", "HEAD")[0].status
+
+
+def test_other_pages_and_methods_are_refused_in_json(worker: Worker) -> None:
+    status, told = worker.json("/nothing")
+    assert 404 == status
+    assert "/metrics" in told["pages"]
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "BREW"):
+        response, body = worker.ask("/metrics", method, b"x" * 1_000)
+        assert 405 == response.status
+        assert "GET, HEAD" == response.headers["Allow"]
+        assert "error" in json.loads(body)
+
+
+def test_no_answer_is_kept_by_a_cache_nor_tells_of_python(worker: Worker) -> None:
+    response, _ = worker.ask("/healthz")
+    assert "no-store" == response.headers["Cache-Control"]
+    assert "stream-dedup" == response.headers["Server"]
+
+
+def test_a_page_that_cannot_be_made_is_an_error_of_its_own(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: str) -> tuple[str, bytes]:
+        raise RuntimeError("the secret reason")
+
+    monkeypatch.setattr(worker.metrics, "exposition", fail)
+    response, body = worker.ask("/metrics")
+    assert 500 == response.status
+    assert b"secret" not in body
+    assert "the secret reason" in caplog.text
+    assert 200 == worker.ask("/healthz")[0].status
+
+
+# ------------------------------------------------------------ limits
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nX: " + b"x" * MAX_REQUEST_BYTES * 2, b"431"),
+        (b"GET /" + b"x" * MAX_REQUEST_BYTES * 2, b"431"),
+        (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n", b"431"),
+        (b"nonsense\r\n\r\n", b"400"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"400"),
+        (b"GET / HTTP/9.9\r\n\r\n", b"505"),
+    ],
+)
+def test_what_is_too_large_or_no_request_is_refused(
+    worker: Worker, request_: bytes, status: bytes
+) -> None:
+    answer = worker.raw(request_)
+    if b"HTTP/1.0" in answer:
+        assert answer.split(b" ", 2)[1] == status
+    assert b'"error"' in answer
+    assert 200 == worker.ask("/healthz")[0].status
+
+
+def test_a_request_that_drips_is_ended(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "REQUEST_S", 0.3)
+    began = time.monotonic()
+    answer = worker.raw(b"GET / HT", *[b"T"] * 20, every_s=0.05)
+    assert answer.startswith(b"HTTP/1.0 408 ")
+    assert time.monotonic() - began < 10
+
+
+def test_who_only_knocks_or_leaves_harms_nothing(worker: Worker) -> None:
+    for _ in range(MAX_CONNECTIONS * 3):
+        socket.create_connection((LOCAL, worker.port)).close()
+    connection = socket.create_connection((LOCAL, worker.port))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+    connection.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+    connection.close()  # with a reset
+    for _ in range(100):
+        try:
+            assert 200 == worker.ask("/healthz")[0].status
+            break
+        except OSError:  # all places are still taken by those that knocked
+            time.sleep(0.05)
+    else:
+        pytest.fail("it does not answer any more")
+
+
+def test_only_so_many_connections_are_served_at_once(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served, "_LINGER_S", 0.1)
+    idle = [socket.create_connection((LOCAL, worker.port)) for _ in range(MAX_CONNECTIONS)]
+    try:
+        with socket.create_connection((LOCAL, worker.port), timeout=20) as late:
+            assert b"" == late.recv(1)
+        assert threading.active_count() < MAX_CONNECTIONS + 10
+    finally:
+        for connection in idle:
+            connection.close()
+
+
+def test_many_ask_at_once(worker: Worker) -> None:
+    seen: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: seen.append(worker.ask("/metrics")[0].status))
+        for _ in range(MAX_CONNECTIONS // 2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [200] * (MAX_CONNECTIONS // 2) == seen
+
+
+# ------------------------------------------------------------ start and stop
+
+
+def test_a_port_in_use_is_our_error_with_a_remedy(worker: Worker) -> None:
+    second = HttpServer(LOCAL, worker.port, worker.site)
+    with pytest.raises(ConfigError, match=r"another program.*choose another port, or 0") as caught:
+        second.start()
+    assert f"http://{LOCAL}:{worker.port}" in str(caught.value)
+    assert isinstance(caught.value.__cause__, OSError)
+    second.stop()
+
+
+@pytest.mark.parametrize("host", ["203.0.113.7", "no-such-host.invalid"])
+def test_an_address_that_is_not_this_machines_is_our_error(host: str) -> None:
+    worker = Worker()
+    with pytest.raises(ConfigError, match="name an address of this machine"):
+        HttpServer(host, worker.port, worker.site).start()
+
+
+def test_port_0_is_no_server() -> None:
+    server = HttpServer(LOCAL, 0, Worker().site)
+    server.start()
+    assert "" == server.url
+    server.stop()
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_it_listens_on_ipv6(host: str) -> None:
+    worker = Worker("::1")
+    worker.server = HttpServer(host, worker.port, worker.site)
+    worker.server.start()
+    assert f"http://[::1]:{worker.port}" == worker.server.url
+    assert 200 == worker.ask("/healthz")[0].status
+    worker.server.stop()
+
+
+@pytest.mark.parametrize("host", ["::", "0.0.0.0", "", "localhost"])  # noqa: S104 -- is tested
+def test_every_address_answers_on_ipv4_too(host: str) -> None:
+    worker = Worker()
+    worker.server = HttpServer(host, worker.port, worker.site)
+    worker.server.start()
+    try:
+        worker.host = "localhost"
+        assert 200 == worker.ask("/healthz")[0].status
+        if host == "::":
+            worker.host = LOCAL
+            assert 200 == worker.ask("/healthz")[0].status
+    finally:
+        worker.server.stop()
+
+
+def test_it_stops_cleanly_and_frees_the_port() -> None:
+    worker = Worker()
+    for _ in range(3):
+        worker.server.start()
+        assert 200 == worker.ask("/healthz")[0].status
+        worker.server.stop()
+        worker.server.stop()
+        with pytest.raises(OSError, match="refused"):
+            worker.ask("/healthz")
+    assert not [t for t in threading.enumerate() if t.name == "stream-dedup-http"]
+
+
+def test_a_request_under_way_is_answered_before_it_stops() -> None:
+    worker = Worker()
+    asked, go = threading.Event(), threading.Event()
+
+    def slow(_: str) -> tuple[str, bytes]:
+        asked.set()
+        go.wait(10)
+        return "text/plain", b"late\n"
+
+    worker.server = HttpServer(LOCAL, worker.port, Site(worker.health, slow))
+    worker.server.start()
+    answers: list[bytes] = []
+    client = threading.Thread(target=lambda: answers.append(worker.ask("/metrics")[1]))
+    client.start()
+    asked.wait(10)
+    stopping = threading.Thread(target=worker.server.stop)
+    stopping.start()
+    go.set()
+    client.join(10)
+    stopping.join(10)
+    assert [b"late\n"] == answers
+    assert not stopping.is_alive()
+
+
+def test_a_stuck_event_loop_can_be_seen(worker: Worker) -> None:
+    # This thread stands for the loop's: it does nothing but wait for the answer of another one.
+    worker.skipped_s = STUCK_AFTER_S * 2
+    assert 503 == worker.json("/healthz")[0]

@@ -1,0 +1,473 @@
+"""A pipeline over a broker and an index in memory: what it promises, with faults at every step."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from stream_dedup import Limits, Summaries, Windows, load_recipe
+from stream_dedup.clock import SystemClock
+from stream_dedup.clustering.windows import FOREVER_US
+from stream_dedup.connectors.codec import Reading
+from stream_dedup.connectors.memory import MemoryBroker, Stored
+from stream_dedup.connectors.records import RecordDecoder
+from stream_dedup.engine import Engine
+from stream_dedup.errors import BrokerRefused, BrokerUnavailable, IndexUnavailable, TooMuchPoison
+from stream_dedup.index.base import Index
+from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.metrics import MemoryMetrics
+from stream_dedup.model import Partition
+from stream_dedup.worker.health import Health
+from stream_dedup.worker.pipeline import Pipeline
+from stream_dedup.worker.policy import Emission, Flow, Plan, Tolerance
+from stream_dedup.worker.wiring import Wiring
+
+LOGS = Path(__file__).parents[3] / "examples" / "logs"
+LINES = [
+    line
+    for file in sorted(LOGS.glob("*.log.gz"))
+    for line in gzip.decompress(file.read_bytes()).splitlines()[:300]
+]
+NOW_MS = 1_700_000_000_000
+QUICK = Flow(max_batch_events=100, batch_wait_s=0, commit_every_s=0.01, tell_every_s=0.02)
+ANNOTATE = Emission("annotate", "out", dead_letter_topic="dead", on_poison="dead_letter")
+GROUP = "group"
+
+
+class Died(Exception):  # noqa: N818 -- the worker did
+    """The worker was killed."""
+
+
+class Rig:
+    """A broker and an index, and workers over them."""
+
+    def __init__(
+        self, *, transactional: bool = False, partitions: int = 3, outputs: int | None = None
+    ) -> None:
+        topics = {"in": partitions, "out": outputs or partitions, "summaries": 2, "dead": 1}
+        self.broker = MemoryBroker(topics)
+        self.windows, self.summaries = (
+            Windows(idle_us=FOREVER_US, max_age_us=FOREVER_US),
+            Summaries(every_us=1, lease_us=50_000),
+        )
+        self.recipe = load_recipe("logs")
+        self.index: Index = MemoryIndex(
+            self.recipe, windows=self.windows, summaries=self.summaries, limits=Limits(10_000)
+        )
+        self.transactional = transactional
+        self.metrics = MemoryMetrics()
+
+    def write(self, lines: list[bytes], start: int = 0) -> None:
+        for number, line in enumerate(lines, start):
+            self.broker.write(
+                "in", line, partition=number % self.partitions, timestamp_ms=NOW_MS + number,
+                key=b"%d" % number, headers=[("host", b"a")],
+            )  # fmt: skip
+
+    @property
+    def partitions(self) -> int:
+        return self.broker.partition_count("in")
+
+    def pipeline(
+        self,
+        emission: Emission = ANNOTATE,
+        *,
+        step: Callable[[str], None] = lambda _step: None,
+        flow: Flow = QUICK,
+        reading: Reading | None = None,
+        tolerance: Tolerance | None = None,
+        finish: bool = False,
+    ) -> Pipeline:
+        engine = Engine(
+            self.recipe, self.index, windows=self.windows, summaries=self.summaries,
+            clock=SystemClock(),
+        )  # fmt: skip
+        reading = reading or Reading(format="text")
+        return Pipeline(
+            Wiring(
+                plan=Plan("main", "logs", emission, flow, tolerance or Tolerance(), finish=finish),
+                source=self.broker.source(["in"], GROUP),
+                sink=self.broker.sink(GROUP, transactional=self.transactional),
+                engine=engine,
+                decoder=RecordDecoder(reading, takes_fields=False, max_event_bytes=100_000),
+                metrics=self.metrics,
+                health=Health(),
+                step=step,
+            )
+        )
+
+    async def runs(self, emission: Emission = ANNOTATE, **options: Any) -> None:
+        """A worker reads to the end."""
+        await self.pipeline(emission, **options).run(once=True)
+
+    def told(self) -> dict[str, dict[int, dict[str, Any]]]:
+        """Summaries by cluster and revision; a revision sent twice is the same twice."""
+        found: dict[str, dict[int, dict[str, Any]]] = {}
+        for record in self.broker.read("summaries"):
+            summary = msgspec.json.decode(record.value or b"")
+            known = found.setdefault(summary["cluster"], {})
+            assert known.setdefault(summary["revision"], summary) == summary
+        return found
+
+    def counted(self) -> int:
+        """Events that summaries tell of."""
+        return sum(s["new_count"] for known in self.told().values() for s in known.values())
+
+
+def run(coroutine: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(coroutine, 60))
+
+
+def decisions(records: list[Stored]) -> Counter[str]:
+    return Counter(dict(record.headers)["sd-decision"].decode() for record in records)
+
+
+def clusters(records: list[Stored]) -> set[bytes]:
+    return {dict(record.headers)["sd-cluster"] for record in records if len(record.headers) > 2}
+
+
+@pytest.fixture(params=[False, True], ids=["at least once", "exactly once"])
+def rig(request: pytest.FixtureRequest) -> Rig:
+    return Rig(transactional=request.param)
+
+
+# ---------------------------------------------------------------- what leaves
+
+
+def test_annotated_events_leave_as_they_came_in_order_with_what_was_decided(rig: Rig) -> None:
+    rig.write(LINES)
+    run(rig.runs())
+    for number in range(3):
+        came = rig.broker.logs[Partition("in", number)]
+        left = rig.broker.logs[Partition("out", number)]
+        assert [record[1:4] for record in came] == [record[1:4] for record in left]
+        assert all(record.headers[0] == ("host", b"a") for record in left)
+        assert len(came) == rig.broker.committed(GROUP)[Partition("in", number)]
+    left = rig.broker.read("out")
+    kinds = decisions(left)
+    assert len(LINES) == kinds.total()
+    assert len(clusters(left)) == kinds["new"]
+
+
+def test_merged_events_and_summaries_account_for_every_event(rig: Rig) -> None:
+    rig.write(LINES)
+    run(rig.runs(Emission("merge", "out", summary_topic="summaries"), finish=True))
+    kinds = decisions(rig.broker.read("out"))
+    assert 0 == kinds["duplicate"]
+    assert len(rig.told()) == kinds["new"]
+    assert len(LINES) == rig.counted() + kinds["passed"]
+    assert all(known[max(known)]["final"] for known in rig.told().values())
+    assert {record.key for record in rig.broker.read("summaries")} == {
+        cluster.encode() for cluster in rig.told()
+    }
+
+
+def test_dropped_duplicates_do_not_leave_and_the_rest_is_untouched(rig: Rig) -> None:
+    rig.write(LINES)
+    run(rig.runs(Emission("drop", "out")))
+    came = {(*record[1:4], *record.headers) for record in rig.broker.read("in")}
+    left = [(*record[1:4], *record.headers) for record in rig.broker.read("out")]
+    assert set(left) < came
+    assert len(left) == len(set(left))
+
+
+@pytest.mark.parametrize("by", ["auto", "same", "key", "cluster"])
+def test_output_goes_where_the_setting_says(by: Any) -> None:
+    rig = Rig(outputs=2)
+    rig.write(LINES)
+    run(rig.runs(Emission("annotate", "out", partition_by=by)))
+    for number in range(2):
+        for record in rig.broker.logs[Partition("out", number)]:
+            cluster = dict(record.headers).get("sd-cluster")
+            came_from = int(record.key or b"0") % 3
+            if by == "same":
+                assert number == came_from % 2
+            elif by == "cluster" and cluster is not None:
+                assert number == int(cluster, 16) % 2
+            elif by != "cluster":
+                assert number == sum(record.key or b"") % 2
+
+
+def test_decisions_stand_in_the_json_where_that_is_asked_for() -> None:
+    rig = Rig()
+    lines = [b'{"message": "disk 1 is full", "n": 1.50}', b'{"message":"disk 2 is full"}', b"text"]
+    rig.write(lines)
+    emission = Emission("annotate", "out", into_json=True)
+    run(rig.runs(emission, reading=Reading(format="auto")))
+    first, second, third = (rig.broker.logs[Partition("out", n)][0] for n in range(3))
+    assert (first.value or b"").startswith(b'{"message": "disk 1 is full", "n": 1.50,"dedup":{')
+    told = [msgspec.json.decode(record.value or b"")["dedup"] for record in (first, second)]
+    assert {"new", "duplicate"} == {each["decision"] for each in told}
+    assert told[0]["cluster"] == told[1]["cluster"]
+    assert (b"text", "sd-decision") == (third.value, third.headers[1][0])
+
+
+# ---------------------------------------------------------------- faults
+
+WATCHED = replace(ANNOTATE, summary_topic="summaries")
+
+
+def all_is_well(rig: Rig) -> None:
+    """Every event left; copies are equal; each counts once."""
+    left: dict[bytes, set[tuple[Any, ...]]] = {}
+    for record in rig.broker.read("out"):
+        copies = left.setdefault(record.key or b"", set())
+        copies.add((record.value, record.timestamp, *record.headers))
+    came = rig.broker.read("in")
+    assert {record.key for record in came} == set(left)
+    assert [1] * len(left) == [len(copies) for copies in left.values()]
+    if rig.transactional:
+        assert len(came) == len(rig.broker.read("out"))
+    once = [Stored(0, 0, None, None, next(iter(copies))[2:]) for copies in left.values()]
+    kinds = decisions(once)
+    assert len(clusters(once)) == kinds["new"] == len(rig.told())
+    assert len(came) == rig.counted() + kinds["passed"]
+
+
+class Killer:
+    """Kills a worker when it has done a step for so many times."""
+
+    def __init__(self, step: str, at: int) -> None:
+        self.step, self.at, self.seen = step, at, 0
+
+    def __call__(self, step: str) -> None:
+        self.seen += step == self.step
+        if step == self.step and self.seen == self.at:
+            raise Died
+
+
+@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("step", ["recorded", "sent", "committed", "claimed", "told", "confirmed"])
+def test_a_worker_killed_after_any_step_leaves_nothing_lost_and_nothing_counted_twice(
+    rig: Rig, step: str, at: int
+) -> None:
+    async def killed_and_started_anew() -> None:
+        rig.write(LINES)
+        with pytest.raises(Died):
+            await rig.runs(WATCHED, step=Killer(step, at), finish=step in "claimed told confirmed")
+        rig.write(LINES[:100], len(LINES))
+        await asyncio.sleep(0.06)  # the leases run out
+        await rig.runs(WATCHED, finish=True)
+
+    run(killed_and_started_anew())
+    all_is_well(rig)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_broker_and_an_index_that_fail_at_random_lose_and_double_nothing(
+    rig: Rig, seed: int
+) -> None:
+    rng = random.Random(seed)
+
+    def fails(_step: str) -> None:
+        if rng.random() < 0.05:
+            raise BrokerUnavailable("by chance")
+
+    index = rig.index = Shaky(rig, rng)
+    rig.broker.faults = fails
+    rig.write(LINES)
+
+    async def through() -> None:
+        await rig.runs(WATCHED)
+        rig.broker.faults = lambda _step: None
+        index.rate = 0
+        await asyncio.sleep(0.06)  # the leases run out
+        await rig.runs(WATCHED, finish=True)
+
+    run(through())
+    all_is_well(rig)
+
+
+class Shaky(MemoryIndex):
+    """An index whose answers get lost: before it does what it is asked, or after."""
+
+    def __init__(self, rig: Rig, rng: random.Random) -> None:
+        super().__init__(rig.recipe, windows=rig.windows, summaries=rig.summaries)
+        self.rate = 0.1
+        self._rng = rng
+
+    def _shakes(self, what: str) -> None:
+        if self._rng.random() < self.rate:
+            raise IndexUnavailable(what)
+
+    async def resolve(self, queries: Any, now_us: int) -> Any:
+        self._shakes("not reached")
+        answer = await super().resolve(queries, now_us)
+        self._shakes("answer lost")
+        return answer
+
+    async def record(self, record: Any, now_us: int) -> Any:
+        self._shakes("not reached")
+        answer = await super().record(record, now_us)
+        self._shakes("answer lost")
+        return answer
+
+    async def confirm(self, summaries: Any, now_us: int) -> None:
+        self._shakes("not reached")
+        await super().confirm(summaries, now_us)
+        self._shakes("answer lost")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_workers_that_come_and_go_lose_and_double_nothing(rig: Rig, seed: int) -> None:
+    rng = random.Random(seed)
+
+    async def worker(stays_s: float) -> None:
+        pipeline = rig.pipeline(WATCHED)
+        running = asyncio.create_task(pipeline.run())
+        await asyncio.sleep(stays_s)
+        pipeline.stop()
+        await running
+
+    async def through() -> None:
+        writing = asyncio.create_task(writes())
+        await asyncio.gather(*(worker(rng.uniform(0.05, 0.5)) for _ in range(5)))
+        await writing
+        await rig.runs(WATCHED, finish=True)
+
+    async def writes() -> None:
+        for start in range(0, len(LINES), 50):
+            rig.write(LINES[start : start + 50], start)
+            await asyncio.sleep(0.01)
+
+    run(through())
+    all_is_well(rig)
+
+
+# ---------------------------------------------------------------- poison
+
+JSON = Reading(format="jsonl")
+BAD = [b'{"message":"fine"}', b"no json", b"[1]", b'{"other":1}', b'{"message":"' + b"x" * 200_000]
+REASONS = ["", "not JSON", "not a JSON object", "field missing", "too large"]
+
+
+def test_poison_goes_to_the_dead_letters_untouched_with_the_reason_and_its_place(rig: Rig) -> None:
+    rig.write(BAD)
+    run(rig.runs(reading=JSON))
+    assert [BAD[0]] == [record.value for record in rig.broker.read("out")]
+    dead = {record.value: dict(record.headers) for record in rig.broker.read("dead")}
+    assert dict(zip(BAD[1:], REASONS[1:], strict=True)) == {
+        value: headers["sd-error"].decode() for value, headers in dead.items()
+    }
+    assert all(headers["host"] == b"a" for headers in dead.values())
+    place = dead[b"[1]"]
+    assert (b"in", b"2", b"0") == (place["sd-topic"], place["sd-partition"], place["sd-offset"])
+    assert 4 == rig.metrics.value("dead_letters_total")
+
+
+def test_poison_passes_where_that_is_the_setting() -> None:
+    rig = Rig()
+    rig.write(BAD)
+    run(rig.runs(Emission("annotate", "out", on_poison="pass"), reading=JSON))
+    left = {r.value: dict(r.headers).get("sd-reason", b"").decode() for r in rig.broker.read("out")}
+    assert dict(zip(BAD, REASONS, strict=True)) == left
+
+
+def test_poison_stops_where_that_is_the_setting_and_nothing_of_it_is_committed() -> None:
+    rig = Rig(partitions=1)
+    rig.write(BAD)
+    with pytest.raises(TooMuchPoison, match="in-0 offset 1: not JSON"):
+        run(rig.runs(Emission("annotate", "out", on_poison="stop"), reading=JSON))
+    assert {} == rig.broker.committed(GROUP)
+
+
+def test_more_poison_than_is_borne_stops_the_pipeline() -> None:
+    rig = Rig()
+    rig.write([b"no json"] * 300)
+    with pytest.raises(TooMuchPoison, match=r"not JSON.*text_field right"):
+        run(rig.runs(reading=JSON, tolerance=Tolerance(0.5, 50)))
+
+
+def test_a_record_too_large_for_the_output_goes_to_the_dead_letters(rig: Rig) -> None:
+    rig.broker.max_bytes = 1_000
+    rig.write([b"short line", b"long " * 300, b"short other line"])
+    run(rig.runs())
+    assert 2 == len(rig.broker.read("out"))
+    (dead,) = rig.broker.read("dead")
+    headers = dict(dead.headers)
+    assert (b"too large for the topic", b"1") == (headers["sd-error"], headers["sd-partition"])
+    assert (None, b"1500") == (dead.value, headers["sd-truncated"])
+
+
+def test_tombstones_and_compressed_values_pass_as_they_are() -> None:
+    rig = Rig()
+    values = [None, gzip.compress(b"disk full"), b"disk full"]
+    for number, value in enumerate(values):
+        rig.broker.write("in", value, key=b"%d" % number)
+    run(rig.runs())
+    left = rig.broker.read("out")
+    assert values == [record.value for record in left]
+    reasons = [dict(record.headers).get("sd-reason") for record in left]
+    assert [b"tombstone", b"compressed", None] == reasons
+
+
+# ---------------------------------------------------------------- going on
+
+
+def test_a_topic_that_is_not_there_is_named() -> None:
+    rig = Rig()
+    with pytest.raises(BrokerRefused, match="no such topic: nowhere"):
+        run(rig.runs(Emission("annotate", "nowhere")))
+
+
+def test_a_slow_sink_holds_reading_back() -> None:
+    rig = Rig(partitions=1)
+    rig.write(LINES * 3)
+
+    async def slow() -> None:
+        pipeline = rig.pipeline()
+        gate = asyncio.Event()
+        outlet = pipeline.wiring.sink.open
+
+        async def opened(partition: Partition) -> Any:
+            made = await outlet(partition)
+            deliver = made.deliver
+
+            async def waits(*args: Any) -> bool:
+                await gate.wait()
+                return await deliver(*args)
+
+            made.deliver = waits  # type: ignore[method-assign]
+            return made
+
+        pipeline.wiring.sink.open = opened  # type: ignore[method-assign]
+        running = asyncio.create_task(pipeline.run(once=True))
+        await asyncio.sleep(0.5)
+        source: Any = pipeline.wiring.source
+        read = source.assigned[Partition("in", 0)]
+        most = (QUICK.ahead_batches + 2) * QUICK.max_batch_events + 2 * QUICK.max_batch_events
+        assert 0 < read <= most
+        gate.set()
+        await running
+
+    run(slow())
+    assert 3 * len(LINES) == len(rig.broker.read("out"))
+
+
+def test_the_numbers_add_up(rig: Rig) -> None:
+    rig.write(LINES)
+
+    async def measured() -> None:
+        pipeline = rig.pipeline()
+        running = asyncio.create_task(pipeline.run())
+        await asyncio.sleep(2.2)
+        status = await pipeline.standing()
+        assert (3, 0, 0, len(LINES)) == status[:4]
+        pipeline.stop()
+        await running
+
+    run(measured())
+    value = rig.metrics.value
+    assert len(LINES) == value("events_total") == value("decisions_total")
+    assert len(LINES) == value("outputs_total", kind="event")
+    assert value("near_cache_hits_total") > len(LINES) / 2
+    assert value("clusters") == value("decisions_total", decision="new")
