@@ -1,7 +1,7 @@
 """What you need to test your own pipeline: a clock that stands still, an index, and two checks.
 
-`ManualClock` and `MemoryIndex` are the product's own, given here again. Nothing in this module
-sleeps, reads the clock or touches the network.
+`ManualClock`, `MemoryIndex` and `MemoryMetrics` are the product's own, given here again. Nothing
+in this module sleeps, reads the clock or touches the network.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from stream_dedup.engine import Counts
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Limits
 from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.metrics import MemoryMetrics
 from stream_dedup.model import Decision, Summary
 
 __all__ = [
     "Limits",
     "ManualClock",
     "MemoryIndex",
+    "MemoryMetrics",
     "assert_counts_add_up",
     "clusters_of",
     "decisions_of",

@@ -9,13 +9,15 @@ from typing import Any
 import click
 
 from stream_dedup import __version__
+from stream_dedup.cli.config import config
 from stream_dedup.cli.dedup import dedup
 from stream_dedup.cli.explain import explain
 from stream_dedup.cli.fingerprint import fingerprint
 from stream_dedup.cli.index import index
 from stream_dedup.cli.plan import plan
 from stream_dedup.cli.recipes import recipes
-from stream_dedup.errors import RecipeError, StreamDedupError
+from stream_dedup.cli.run import run
+from stream_dedup.errors import ConfigError, RecipeError, StreamDedupError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -50,12 +52,12 @@ def cli() -> None:
     stream-dedup explain "LINE A" "LINE B"          why two lines merge, or do not
 
     Exit codes: 0 all went well; 1 an input could not be read or the output not be written; 2 an
-    option or recipe is wrong; 3 the two lines of explain do not merge; 129, 130 and 143 ended by
+    option, recipe or configuration is wrong; 3 the two lines of explain do not merge; 129, 130 and 143 ended by
     SIGHUP, SIGINT (Ctrl-C) and SIGTERM; 141 the reader of the output went away.
     """
 
 
-for command in (dedup, explain, fingerprint, index, plan, recipes):
+for command in (config, dedup, explain, fingerprint, index, plan, recipes, run):
     cli.add_command(command)
 
 
@@ -77,7 +79,7 @@ def main() -> None:
         code = error.exit_code
     except StreamDedupError as error:
         click.echo(f"stream-dedup: {error}", err=True)
-        code = EXIT_USAGE if isinstance(error, RecipeError) else EXIT_FAILED
+        code = EXIT_USAGE if isinstance(error, ConfigError | RecipeError) else EXIT_FAILED
     except _ReaderGone:
         code = EXIT_BROKEN_PIPE
     except OSError as error:

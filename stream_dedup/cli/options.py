@@ -10,13 +10,11 @@ from typing import Any, TypeVar
 
 import click
 
-from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.windows import FOREVER_US
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
+from stream_dedup.units import OFF, read_duration_us
 
 T = TypeVar("T")
-
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Duration(click.ParamType[int | None]):
@@ -36,10 +34,12 @@ class Duration(click.ParamType[int | None]):
         if not isinstance(value, str):
             number: int | None = value
             return number
-        if value == "off":
+        if value in OFF:
             return self._off
-        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", value)
-        length_us = float(match[1]) * _UNITS[match[2]] * US_PER_S if match else 0.0
+        try:
+            length_us = read_duration_us(value)
+        except ValueError:
+            length_us = 0.0
         if length_us < 1:
             self.fail(f"{value!r} is no duration; write 90s, 5m, 1h, 2d or off", param, ctx)
         return FOREVER_US if length_us >= FOREVER_US else round(length_us)

@@ -22,12 +22,12 @@ from stream_dedup.cli.show import write_whole
 from stream_dedup.clock import SystemClock
 from stream_dedup.connectors.codec import Decoder, Events, Reading, cut
 from stream_dedup.connectors.files import Source
+from stream_dedup.deciding import NOTHING
+from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.emit.annotate import PASSED, annotated_text
 from stream_dedup.emit.drop import kept, kept_text
 from stream_dedup.emit.merge import summary_text, time_text
 from stream_dedup.emit.shape import decision_object, event_json, summary_json
-from stream_dedup.deciding import NOTHING
-from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.errors import InputError
 from stream_dedup.model import Decision, Kind, Partition, Summary
 

@@ -52,6 +52,9 @@ MAX_BATCH_BYTES = 512 * 1024
 BATCH_OVERHEAD_BYTES = 70
 """What stands around the records of a batch."""
 
+CODECS = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+"""Codecs' numbers, as Kafka's format of records has them."""
+
 STOP_S = 5.0
 """How long a producer may take to stop: twice what a healthy broker needs for its last answers."""
 
@@ -391,7 +394,7 @@ class KafkaSink:
         topic = part.topic
         limit = await self._limit(topic)
         size = min(limit, MAX_BATCH_BYTES)
-        compression = producer._compression_type  # noqa: SLF001 -- what its own builders are given
+        codec = CODECS[self._options.get("compression_type")]
         done: list[tuple[str, int, BatchBuilder]] = []
         for partition, outputs in await self._placed(part):
             batch = None
@@ -399,7 +402,7 @@ class KafkaSink:
                 key, value, timestamp, headers = output
                 while True:
                     if batch is None:
-                        batch = BatchBuilder(size, compression, is_transactional=transactional)
+                        batch = BatchBuilder(size, codec, is_transactional=transactional)
                     if batch.append(timestamp=timestamp, key=key, value=value, headers=headers):
                         break
                     done.append((topic, partition, batch))

@@ -74,7 +74,6 @@ class Lane:
         self.committed = self.delivered = start
         self.end = end
 
-    @property
     def gone(self) -> bool:
         """Whether nothing of it may leave any more."""
         return self.state is State.GONE

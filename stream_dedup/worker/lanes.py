@@ -303,6 +303,8 @@ class Lanes:
                 wiring.metrics.add("commits_total", pipeline=wiring.plan.name)
                 wiring.step("committed")
             self._count(lane, decided)
+            if not wiring.plan.flow.commit_every_s:
+                await self.commit()
             await self.left(lane)
 
     def _too_large(

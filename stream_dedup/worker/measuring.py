@@ -21,6 +21,7 @@ class Standing(NamedTuple):
         partitions: partitions that are read.
         lag: events not delivered yet, as far as is known.
         backlog: of these, events read.
+        batches: batches on their way.
         delivered: events delivered since it was started.
         counts: what was decided.
     """
@@ -28,6 +29,7 @@ class Standing(NamedTuple):
     partitions: int
     lag: int
     backlog: int
+    batches: int
     delivered: int
     counts: Counts
 
@@ -65,7 +67,8 @@ class Measuring:
         backlog = sum(lane.events for lane in lanes)
         partitions = sum(lane.state is State.OPEN for lane in lanes)
         counts = self._wiring.engine.counts
-        return Standing(partitions, lag, backlog, self._lanes.delivered, counts)
+        batches = sum(lane.ahead for lane in lanes)
+        return Standing(partitions, lag, backlog, batches, self._lanes.delivered, counts)
 
     async def _behind(self) -> list[tuple[Lane, int]]:
         lanes = list(self._lanes)
@@ -98,7 +101,7 @@ class Measuring:
     async def _lag(self) -> None:
         metrics, name = self._wiring.metrics, self._wiring.plan.name
         for lane, behind in await self._behind():
-            if not lane.gone:
+            if not lane.gone():
                 topic, number = lane.partition
                 metrics.set("lag_events", behind, pipeline=name, topic=topic, partition=number)
         lanes = list(self._lanes)

@@ -50,6 +50,9 @@ from stream_dedup.worker.wiring import Wiring
 POLL_S = 0.1
 """How long a poll waits for events: so late a partition that got room is asked for at most."""
 
+COMMIT_S = 1.0
+"""How often it is looked for what a failed commit left, where each batch is committed at once."""
+
 
 class _Prepared(NamedTuple):
     lane: Lane
@@ -256,17 +259,17 @@ class Pipeline:
         """Decide, however long the index is away; None if the lane was lost meanwhile."""
 
         async def decided() -> list[Decision] | None:
-            if lane.gone:
+            if lane.gone():
                 return None
             decisions = await self.wiring.engine.process(hashed, committed=lane.committed)
-            return None if lane.gone else decisions
+            return None if lane.gone() else decisions
 
         return await self.wiring.patiently("index", decided)
 
     async def _commit(self) -> None:
         """Stage 5: offsets, where they are not committed with the output."""
         while True:
-            await asyncio.sleep(self.wiring.plan.flow.commit_every_s)
+            await asyncio.sleep(self.wiring.plan.flow.commit_every_s or COMMIT_S)
             await self._lanes.commit()
 
 

@@ -568,8 +568,7 @@ def test_what_another_found_lost_is_forgotten_before_the_next_batch() -> None:
     index = MemoryIndex(load_recipe("logs"))
     engine = engine_over(index, ManualClock(NOW_US))
     run(engine.process(Batch(HERE, range(1), [b"disk 1 full"])))
-    index.__init__(load_recipe("logs"))  # type: ignore[misc] -- what a reset leaves
-    index.resets = 1
+    vars(index).update(vars(MemoryIndex(load_recipe("logs"))), resets=1)  # as a reset leaves it
     decisions = run(engine.process(Batch(HERE, range(1, 2), [b"disk 2 full"])))
     assert ([Kind.NEW], 1) == ([decision.kind for decision in decisions], engine.resets)
 

@@ -23,6 +23,7 @@ from stream_dedup.errors import RecipeError
         ("2d", 172_800_000_000),
         ("9" * 400 + "d", FOREVER_US),
         ("off", None),
+        ("never", None),
     ],
 )
 def test_a_duration_is_read(text: str, us: int | None) -> None:
@@ -40,7 +41,7 @@ def test_any_text_is_a_duration_above_nothing_or_refused(text: str) -> None:
     except click.BadParameter as error:
         assert "write 90s, 5m, 1h, 2d or off" in error.message  # noqa: PT017 -- or it is taken
     else:
-        assert text == "off" if found is None else 1 <= found <= FOREVER_US
+        assert text in {"off", "never"} if found is None else 1 <= found <= FOREVER_US
 
 
 _keys = st.sampled_from(

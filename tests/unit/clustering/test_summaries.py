@@ -5,17 +5,25 @@ import pytest
 from stream_dedup.clustering.summaries import Summaries
 
 
-@pytest.mark.parametrize(
-    ("told_us", "stream_us", "due_us"), [(100, 0, 110), (100, 105, 110), (100, 500, 500)]
-)
-def test_a_summary_is_due_a_period_after_the_last_but_not_in_the_past(
-    told_us: int, stream_us: int, due_us: int
-) -> None:
-    assert due_us == Summaries(every_us=10).due_us(told_us, stream_us)
+def test_a_summary_is_due_a_period_after_the_last() -> None:
+    assert 110 == Summaries(every_us=10).due_us(100)
 
 
 def test_without_a_period_none_is_due() -> None:
-    assert Summaries(every_us=None).due_us(0, 10**18) is None
+    assert Summaries(every_us=None).due_us(0) is None
+
+
+@pytest.mark.parametrize("samples", [-1, 256])
+def test_samples_are_counted_in_a_byte(samples: int) -> None:
+    with pytest.raises(ValueError, match=f"samples is {samples}; give 0 to 255"):
+        Summaries(samples=samples)
+
+
+@pytest.mark.parametrize("name", ["max_value_bytes", "lease_us", "retention_us"])
+def test_what_lasts_less_than_nothing_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is -1; give 0 or more"):
+        Summaries(**{name: -1})
+    Summaries(**{name: 0})
 
 
 @pytest.mark.parametrize("every_us", [0, -1])

@@ -55,6 +55,7 @@ OWN = {"name": "a", "pattern": "b"}
             "features.weights.table[...]",
             ["1001", "<= 1000"],
         ),
+        ({"match": {"aliases": 4097}}, "match.aliases", ["4097", "<= 4096"]),
         # unknown keys, with the nearest that is known
         ({"matsch": {}}, "matsch", ["unknown key", "did you mean 'match'?"]),
         ({"match": {"jacard": 1}}, "match.jacard", ["unknown key", "did you mean 'jaccard'?"]),

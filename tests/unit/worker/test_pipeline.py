@@ -436,7 +436,7 @@ def test_a_slow_sink_holds_reading_back() -> None:
                 await gate.wait()
                 return await deliver(*args)
 
-            made.deliver = waits  # type: ignore[method-assign]
+            made.deliver = waits  # type: ignore[assignment, method-assign]
             return made
 
         pipeline.wiring.sink.open = opened  # type: ignore[method-assign]
@@ -461,7 +461,7 @@ def test_the_numbers_add_up(rig: Rig) -> None:
         running = asyncio.create_task(pipeline.run())
         await asyncio.sleep(2.2)
         status = await pipeline.standing()
-        assert (3, 0, 0, len(LINES)) == status[:4]
+        assert (3, 0, 0, 0, len(LINES)) == status[:5]
         pipeline.stop()
         await running
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stream_dedup.errors import IndexRefused
 from stream_dedup.index.redis.address import Address, parse
@@ -52,6 +54,12 @@ def test_an_address_is_shown_without_secrets(url: str, shown: str) -> None:
         ("redis://u:secret@h:99999", "host:port"),
         ("redis+cluster://u:secret@,", "host:port"),
         ("redis://u:sec/secret@h", "%2F"),
+        ("redis://u:2024/secret@h:6379/0", "%2F"),
+        ("redis+sentinel://u:123/secret@h/name", "%2F"),
+        ("redis+cluster://u:/secret@h", "%2F"),
+        ("unix://u:pa/secret@/run/redis.sock", "%2F"),
+        ("redis://u:1/secret", "number"),
+        ("secret://u:secret@h", "redis://"),
         ("redis://u:secret@[::1", "out of place"),
         ("redis://h/first", "number"),
         ("redis://u:secret@h?db=1", "no '\\?'"),
@@ -66,3 +74,36 @@ def test_what_is_no_address_is_refused_with_a_remedy_and_without_secrets(
     with pytest.raises(IndexRefused, match=says) as caught:
         parse(url)
     assert "sec" not in str(caught.value)
+
+
+_WILD = st.lists(st.sampled_from([*"QZJ", *"0123456789", *"/@:?#[]%,. +"])).map("".join)
+SECRETS = st.tuples(
+    st.sampled_from(["", "1", "2024", "Q", ":1"]), st.sampled_from(["", "/", "/Q", "Q"]), _WILD
+).map("".join)
+"""Letters that stand in no scheme, host or message of ours, and all that has a meaning in a URL."""
+
+
+@given(
+    SECRETS,
+    st.sampled_from(
+        [
+            "redis://me:{}@h:6379/0",
+            "rediss://:{}@h",
+            "unix://me:{}@/run/redis.sock",
+            "redis+cluster://me:{}@a:1,b:2",
+            "redis+sentinel://me:{}@h/name",
+        ]
+    ),
+)
+def test_no_part_of_a_password_is_ever_shown(secret: str, form: str) -> None:
+    try:
+        address = parse(form.format(secret))
+    except IndexRefused as error:
+        shown = f"{error} {error!r}"
+    else:
+        shown = f"{address} {address!r}"
+    assert not set("qzj") & set(shown.lower())
+
+
+def test_an_at_sign_may_stand_in_a_path_that_is_escaped() -> None:
+    assert "/run/me@home.sock" == parse("unix:///run/me%40home.sock").path

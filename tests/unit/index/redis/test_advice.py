@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stream_dedup.index.redis.advice import judge
+from stream_dedup.index.redis.advice import judge, judge_shards
 
 FINE = {
     "maxmemory-policy": "noeviction",
@@ -40,3 +40,10 @@ def test_each_setting_that_hurts_is_named_with_its_remedy(
 
 def test_snapshots_are_some_persistence() -> None:
     assert [] == judge({**FINE, "appendonly": "no", "save": "3600 1"})
+
+
+def test_shards_share_the_clusters_out_and_one_shard_has_them_all() -> None:
+    assert [] == judge_shards(1, 20_000)
+    (sentence,) = judge_shards(3, 20_000)
+    assert "6,667 of 20,000" in sentence
+    assert "groups" in sentence

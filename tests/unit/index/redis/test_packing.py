@@ -2,8 +2,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
+from stream_dedup.errors import ProtocolError
 from stream_dedup.features.recipe import Match, Recipe
-from stream_dedup.index.redis.packing import Packer
+from stream_dedup.index.redis.packing import Packer, group_hash
 from stream_dedup.index.redis.server import Argument
 from stream_dedup.index.redis.stamp import plan_stamp
 from tests.contract.driver import A, query
@@ -48,3 +51,33 @@ def test_remembered_groups_are_bounded() -> None:
         packer.group(str(n))
     assert first == packer.group("0")
     assert len(packer._groups) <= 10_001
+
+
+def test_groups_that_share_a_hash_in_one_namespace_do_not_in_another() -> None:
+    groups = [b"group %d" % n for n in range(5_000)]
+    by_hash: dict[int, bytes] = {}
+    alike = []
+    for group in groups:
+        low = group_hash("logs", group)[0] & 0xFFFF
+        if low in by_hash:
+            alike.append((by_hash[low], group))
+        by_hash[low] = group
+    assert len(alike) > 100
+    still = [pair for pair in alike if len({group_hash("other", g)[0] & 0xFFFF for g in pair}) == 1]
+    assert len(still) <= 2
+
+
+def test_a_packer_hashes_groups_as_operators_do() -> None:
+    packer = Packer("logs", plan_stamp(RECIPE, 10_000, 4))
+    number, packed_number, packed, shard = packer.group("group")
+    low, high = group_hash("logs", packed)
+    assert (low, low.to_bytes(4, "big"), high % 4) == (number, packed_number, shard)
+
+
+def test_an_id_of_no_shard_is_refused() -> None:
+    packer = Packer("logs", plan_stamp(RECIPE, 10_000, 4))
+    assert packer.shards[3] is packer.shard_of(0xAB03)
+    with pytest.raises(ProtocolError, match="000000000000ab04 is none of this namespace"):
+        packer.shard_of(0xAB04)
+    alone = Packer("logs", plan_stamp(RECIPE, 10_000, 1))
+    assert alone.shards[0] is alone.shard_of(0xABFF)

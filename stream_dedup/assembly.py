@@ -1,0 +1,241 @@
+"""Assembly: from a configuration to a worker that runs. The one place that knows all adapters."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+from stream_dedup import __version__
+from stream_dedup.clock import SystemClock
+from stream_dedup.config import Config
+from stream_dedup.config import Pipeline as Section
+from stream_dedup.connectors.kafka import KafkaSink, KafkaSource
+from stream_dedup.connectors.kafka_options import consumer_options, producer_options
+from stream_dedup.connectors.records import RecordDecoder
+from stream_dedup.engine import Engine
+from stream_dedup.errors import IndexUnavailable
+from stream_dedup.fingerprint.kernel import native_module
+from stream_dedup.index.base import Index
+from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.metrics import Metrics
+from stream_dedup.worker.health import Health
+from stream_dedup.worker.http import HttpServer
+from stream_dedup.worker.logs import configure
+from stream_dedup.worker.pipeline import Pipeline
+from stream_dedup.worker.policy import Emission, Flow, Plan, Tolerance
+from stream_dedup.worker.prometheus import PrometheusMetrics
+from stream_dedup.worker.runner import Stop, each_second, run_pipelines
+from stream_dedup.worker.site import Site
+from stream_dedup.worker.status import Status, StatusLine
+from stream_dedup.worker.wiring import FIRST_PAUSE_S, MOST_PAUSE_S, Wiring, no_step, log
+
+if TYPE_CHECKING:
+    from stream_dedup.index.redis.server import Server
+
+SWITCH_S = 0.001
+"""How long one thread may keep others from Python: short, as the kernel's waits for the loop's."""
+
+
+def run_worker(config: Config, *, once: bool = False) -> None:
+    """Run a worker until a signal, or with `once` until it has read all there is.
+
+    Raises:
+        StreamDedupError: it cannot go on.
+    """
+    sys.setswitchinterval(SWITCH_S)
+    with configure(config.log.format, config.log.level) as logs, StatusLine() as line:
+        asyncio.run(_run(config, once=once, tick=logs.tick, line=line))
+
+
+async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: StatusLine) -> None:
+    metrics = PrometheusMetrics()
+    kernel = "native" if native_module() else "reference"
+    metrics.set("info", 1, version=__version__, kernel=kernel)
+    health, stop = Health(metrics), Stop()
+    http = HttpServer(config.http.host, config.http.port, Site(health, metrics.exposition))
+    http.start()
+    pipelines: list[Pipeline] = []
+
+    async def show() -> None:
+        await _show(line, pipelines, health)
+
+    seconds = asyncio.create_task(each_second(health.beat, tick, show))
+    try:
+        with stop.on_signals():
+            async with contextlib.AsyncExitStack() as stack:
+                making = asyncio.create_task(_make(config, metrics, health, stack))
+                asked = asyncio.create_task(stop.asked())
+                await asyncio.wait({making, asked}, return_when=asyncio.FIRST_COMPLETED)
+                asked.cancel()
+                if not making.done():
+                    making.cancel()
+                    return
+                pipelines += making.result()
+                await run_pipelines(pipelines, health, stop, once=once)
+    finally:
+        seconds.cancel()
+        await asyncio.to_thread(http.stop)
+
+
+async def _make(
+    config: Config, metrics: Metrics, health: Health, stack: contextlib.AsyncExitStack
+) -> list[Pipeline]:
+    server = await stack.enter_async_context(_server(config)) if _shared(config) else None
+    return [
+        await make_pipeline(config, section, metrics, health, server)
+        for section in config.pipelines
+    ]
+
+
+def _shared(config: Config) -> bool:
+    return config.index.kind == "redis"
+
+
+@contextlib.asynccontextmanager
+async def _server(config: Config) -> AsyncIterator[Server]:
+    from stream_dedup.index.redis.server import Server as RedisServer  # noqa: PLC0415 -- an extra
+
+    section = config.index
+    server = RedisServer(
+        section.redis_url,
+        patience=section.patience(),
+        tls=section.tls(),
+        sentinel_password=section.secret("sentinel_password"),
+    )
+    try:
+        yield server
+    finally:
+        await server.aclose()
+
+
+async def make_pipeline(
+    config: Config,
+    section: Section,
+    metrics: Metrics,
+    health: Health,
+    server: Server | None,
+    step: Callable[[str], None] = no_step,
+) -> Pipeline:
+    """A pipeline of a configuration.
+
+    Args:
+        config: the whole of it.
+        section: the pipeline's part.
+        metrics: takes the numbers.
+        health: is told what is amiss.
+        server: Redis; None for an index in memory.
+        step: is told each step done.
+
+    Raises:
+        IndexRefused, RecipeMismatch: the index will not serve.
+    """
+    recipe, windows, summaries = section.load_recipe(), section.windows(), section.summaries()
+    namespace = section.namespace or recipe.name
+    index = await _index(config, section, server, health)
+    engine = Engine(
+        recipe,
+        index,
+        windows=windows,
+        summaries=summaries,
+        clock=SystemClock(),
+        near_cache_size=config.index.near_cache_size,
+    )
+    worker, kafka = config.worker, config.kafka
+    exactly = worker.guarantee == "exactly_once"
+    prefix = f"{kafka.transactional_id_prefix}-{section.name}" if exactly else ""
+    emission = Emission(
+        section.emit,
+        section.output_topic,
+        section.summary_topic,
+        section.dead_letter_topic,
+        section.annotate_into == "json",
+        section.partition_by,
+        section.on_poison,
+    )
+    flow = Flow(
+        worker.max_batch_events,
+        worker.max_batch_bytes,
+        worker.batch_wait_s,
+        worker.ahead_batches,
+        worker.commit_every_s,
+        worker.drain_s,
+    )
+    tolerance = Tolerance(section.poison_share, section.poison_least)
+    plan = Plan(section.name, namespace, emission, flow, tolerance, finish=server is None)
+    source = KafkaSource(
+        section.topics,
+        group_id=section.group_id,
+        options=consumer_options(kafka),
+        start=kafka.start,
+    )
+    sink = KafkaSink(
+        options=producer_options(kafka), group_id=section.group_id, transactional_prefix=prefix
+    )
+    decoder = RecordDecoder(
+        section.reading(),
+        takes_fields=engine.takes_fields,
+        max_event_bytes=section.max_event_bytes,
+    )
+    return Pipeline(
+        Wiring(
+            plan=plan,
+            source=source,
+            sink=sink,
+            engine=engine,
+            decoder=decoder,
+            metrics=metrics,
+            health=health,
+            step=step,
+        )  # fmt: skip
+    )
+
+
+async def _index(config: Config, section: Section, server: Server | None, health: Health) -> Index:
+    """The pipeline's index; waits for one that is away."""
+    recipe, windows, summaries = section.load_recipe(), section.windows(), section.summaries()
+    limits, namespace = config.index.limits(), section.namespace
+    if server is None:
+        return MemoryIndex(
+            recipe, namespace=namespace, windows=windows, summaries=summaries, limits=limits
+        )
+    from stream_dedup.index.redis.store import RedisIndex  # noqa: PLC0415 -- an extra
+
+    pause_s, name = FIRST_PAUSE_S, f"{section.name}: index"
+    while True:
+        try:
+            index = await RedisIndex.open(
+                server,
+                recipe,
+                namespace=namespace,
+                windows=windows,
+                summaries=summaries,
+                limits=limits,
+                shards=config.index.shards,
+            )
+        except IndexUnavailable as error:
+            health.not_ready(name, str(error))
+            log.warning("pipeline %s: %s; trying again", section.name, error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, MOST_PAUSE_S)
+        else:
+            health.ready(name)
+            return index
+
+
+async def _show(line: StatusLine, pipelines: list[Pipeline], health: Health) -> None:
+    """Feed the status line."""
+    events = duplicates = lag = batches = 0
+    for pipeline in pipelines:
+        standing = await pipeline.standing()
+        events += standing.counts.events
+        duplicates += standing.counts.duplicates
+        lag += standing.lag
+        batches += standing.batches
+    amiss = next((reason.name for reason in health.reasons()), "")
+    line.show(
+        Status(events, duplicates, lag, None, batches, f"waits: {amiss}" if amiss else ""),
+        asyncio.get_running_loop().time(),
+    )

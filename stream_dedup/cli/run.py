@@ -1,0 +1,56 @@
+"""``stream-dedup run``: the Kafka worker."""
+
+from __future__ import annotations
+
+import click
+
+from stream_dedup.cli.config_options import (
+    config_option,
+    load_config,
+    set_config_option,
+    worker_extra,
+)
+from stream_dedup.errors import ConfigError, StreamDedupError
+
+
+class Stopped(click.ClickException):
+    """The worker cannot go on."""
+
+    exit_code = 1
+
+    def show(self, file: object = None) -> None:
+        del file
+        click.echo(f"stream-dedup: {self.message}", err=True)
+
+
+@click.command()
+@config_option
+@set_config_option
+@click.option("--once", is_flag=True, help="Read to the ends that the topics have now, then stop.")
+def run(file: str | None, settings: tuple[str, ...], once: bool) -> None:
+    """Take near-duplicates out of Kafka topics.
+
+    Reads the topics of every pipeline in the configuration, decides each event against the index,
+    and writes to the output topics. Runs until SIGTERM or SIGINT: then it finishes what is on its
+    way; a second signal ends it at once. Nothing is lost either way.
+
+    Needs the extra: pip install 'stream-dedup[worker]'. Metrics and health are at
+    http://127.0.0.1:9464 (http.host, http.port).
+
+    Exit codes: 0 stopped by a signal, or with --once at the end; 1 it cannot go on, as the last
+    line says; 2 the configuration is wrong.
+
+    \b
+    stream-dedup config init -o stream-dedup.toml
+    stream-dedup config check --config stream-dedup.toml
+    stream-dedup run --config stream-dedup.toml
+    """
+    with worker_extra():
+        from stream_dedup.assembly import run_worker  # noqa: PLC0415 -- an extra
+    config = load_config(file, settings).config
+    try:
+        run_worker(config, once=once)
+    except ConfigError:
+        raise
+    except StreamDedupError as error:
+        raise Stopped(str(error)) from error

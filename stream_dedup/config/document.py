@@ -1,0 +1,205 @@
+"""The configuration for people: as a template, as it is in effect, and as tables of the reference.
+
+Everything is made from the models: a key's meaning stands in its `Field` alone.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+import tomli_w
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from stream_dedup.config.load import Loaded, settings
+from stream_dedup.config.model import DELIMITER, PREFIX, Config
+from stream_dedup.units import duration_text, size_text
+
+HIDDEN = "**********"
+"""Stands for every secret."""
+
+DEFAULT = "default"
+"""Where a value comes from that nobody gave."""
+
+WIDTH = 98
+
+HEAD = """\
+# The configuration of a stream-dedup worker: stream-dedup run --config FILE
+#
+# Keys that are commented out show their defaults. A duration is a number of seconds, or a text
+# such as "250ms", "60s", "1h" or "off"; a size is a number of bytes, or a text such as "64KiB" or
+# "1MiB".
+# The environment wins over this file (STREAM_DEDUP__KAFKA__GROUP_ID=audit,
+# STREAM_DEDUP__PIPELINES__0__TOPICS=a,b), and flags win over both (--set kafka.group_id=audit).
+# Files that are named here are relative to this file's folder.
+"""
+
+_EXAMPLES = {"topics": '["logs"]', "output_topic": '"logs-deduplicated"'}
+"""What a template gives where there is no default."""
+
+_DERIVED = {
+    "namespace": '"logs"',
+    "group_id": '"stream-dedup-main"',
+    "summary_topic": '"logs-deduplicated"',
+}
+"""What it shows where the default follows from other keys."""
+
+
+class Key(NamedTuple):
+    """A setting, as the reference tells of it.
+
+    Attributes:
+        section: its table.
+        name: its key there.
+        type: what it takes.
+        default: its default as TOML; empty if it has to be given.
+        variable: the environment variable that gives it.
+        meaning: what it does.
+    """
+
+    section: str
+    name: str
+    type: str
+    default: str
+    variable: str
+    meaning: str
+
+
+def keys() -> Iterator[Key]:
+    """Every setting, in order."""
+    for section, name, info in settings():
+        number = ["0"] if section == "pipelines" else []
+        variable = PREFIX + DELIMITER.join([section, *number, name]).upper()
+        default = "" if info.is_required() else _toml(name, info.get_default())
+        yield Key(section, name, _type(name, info), default, variable, info.description or "")
+
+
+def meaning_of(section: str) -> str:
+    """What a section is about."""
+    return Config.model_fields[section].description or ""
+
+
+def _type(name: str, info: FieldInfo) -> str:
+    kind: Any = info.annotation
+    if SecretStr in (kind, *get_args(kind)):
+        return "URL" if name == "url" else "secret"
+    if get_origin(kind) is Literal:
+        return " or ".join(get_args(kind)) if len(get_args(kind)) < 3 else ", ".join(get_args(kind))
+    if name.endswith("_file"):
+        return "file"
+    if name.endswith("_s"):
+        return "duration"
+    if name.endswith("_bytes"):
+        return "size"
+    names = {bool: "true or false", int: "whole number", float: "number", str: "text"}
+    return names.get(kind, "list of texts")
+
+
+def _value(name: str, value: object, *, url: str = HIDDEN) -> object:
+    """A setting's value as it is shown: secrets hidden, durations and sizes with units."""
+    if isinstance(value, SecretStr):
+        return url if name == "url" else HIDDEN * bool(value)
+    if value is None:
+        return ""
+    if name.endswith("_s") and isinstance(value, int | float):
+        return duration_text(value)
+    if name.endswith("_bytes") and isinstance(value, int):
+        return size_text(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _toml(name: str, value: object) -> str:
+    url = value.get_secret_value() if isinstance(value, SecretStr) else ""  # of a default: public
+    shown = _value(name, value, url=url)
+    if isinstance(shown, list):
+        return "[" + ", ".join(tomli_w.dumps({"x": each})[4:].strip() for each in shown) + "]"
+    return tomli_w.dumps({"x": shown})[4:].strip()
+
+
+# ------------------------------------------------------------ the template
+
+
+def template() -> str:
+    """A file with every key, its default and its meaning. It can be used as it is."""
+    lines = [HEAD]
+    section = ""
+    for key in keys():
+        if key.section != section:
+            section = key.section
+            lines += ["", *_comment(meaning_of(section))]
+            lines.append(f"[[{section}]]" if section == "pipelines" else f"[{section}]")
+        lines += ["", *_comment(f"{key.meaning} ({key.type})")]
+        in_pipeline = key.section == "pipelines"
+        if in_pipeline and key.name in _EXAMPLES:
+            lines.append(f"{key.name} = {_EXAMPLES[key.name]}")
+        else:
+            default = _DERIVED.get(key.name, key.default) if in_pipeline else key.default
+            lines.append(f"# {key.name} = {default}")
+    return "\n".join(lines) + "\n"
+
+
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
+    )
+
+
+# ------------------------------------------------------------ what is in effect
+
+
+class Setting(NamedTuple):
+    """A setting as it is in effect.
+
+    Attributes:
+        key: its dotted key.
+        value: its value, with secrets hidden.
+        origin: where it comes from.
+    """
+
+    key: str
+    value: Any
+    origin: str
+
+
+def effective(loaded: Loaded) -> Iterator[Setting]:
+    """Every setting as it is in effect."""
+    config = loaded.config
+    for section in Config.model_fields:
+        found: Any = getattr(config, section)
+        if isinstance(found, BaseModel):
+            yield from _effective(section, found, loaded)
+        else:
+            for number, each in enumerate(found):
+                yield from _effective(f"{section}.{number}", each, loaded)
+
+
+def _effective(above: str, section: BaseModel, loaded: Loaded) -> Iterator[Setting]:
+    url = str(loaded.config.index.address)
+    for name in type(section).model_fields:
+        key = f"{above}.{name}"
+        origin = loaded.origins.get(key, DEFAULT)
+        yield Setting(key, _value(name, getattr(section, name), url=url), origin)
+
+
+def effective_toml(loaded: Loaded) -> str:
+    """What is in effect, as TOML with each value's origin behind it."""
+    rows: list[tuple[str, str]] = []
+    table = ""
+    for key, value, origin in effective(loaded):
+        above, _, name = key.rpartition(".")
+        if above != table:
+            table = above
+            head, _, number = above.partition(".")
+            rows.append(("", ""))
+            rows.append((f"[[{head}]]" if number else f"[{head}]", ""))
+        rows.append((f"{name} = {_toml(name, value)}", f"# {_printable(origin)}"))
+    width = min(max(len(text) for text, _ in rows), 60)
+    lines = (f"{text:{width}}  {origin}".rstrip() for text, origin in rows[1:])
+    return "\n".join(lines) + "\n"
+
+
+def _printable(text: str) -> str:
+    """A place as it is shown: a file's name may hold anything."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,0 +1,187 @@
+"""What all sections share: kinds of values as they are written, and secrets out of files."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PrivateAttr,
+    SecretStr,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+from pydantic_settings import NoDecode
+
+from stream_dedup.clock import US_PER_S
+from stream_dedup.clustering.windows import FOREVER_US
+from stream_dedup.units import OFF, read_duration_us, read_size
+
+MAX_SECRET_BYTES = 1 << 16
+"""A password's file is small; a larger one is another file."""
+
+FOREVER = math.inf
+"""What ``off`` is in seconds."""
+
+
+def wrong(problem: str, remedy: str, key: str = "") -> PydanticCustomError:
+    """An error of a validator.
+
+    Args:
+        problem: what is wrong with the value; repeats no secret.
+        remedy: what to do about it.
+        key: the setting meant, if it is one below what is validated.
+    """
+    context = {"problem": problem, "remedy": remedy, "key": key}
+    return PydanticCustomError("wrong", "{problem}; {remedy}", context)
+
+
+def _seconds(value: object) -> object:
+    """Seconds: a number of them, or a duration with a unit."""
+    if isinstance(value, str):
+        text = value.strip()
+        if text in OFF:
+            return FOREVER
+        try:
+            return float(text) if _is_number(text) else read_duration_us(text) / US_PER_S
+        except ValueError:
+            raise wrong(f"is {value!r}", "write a duration such as 250ms, 60s or 1h") from None
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise wrong("is no duration", "write a duration such as 250ms, 60s or 1h")
+    return float(value)
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdecimal() and text.isascii()
+
+
+def _least(value: float) -> float:
+    if value * US_PER_S < 1:
+        raise wrong("is not above 0", "give a duration of a microsecond or more")
+    return value
+
+
+def _not_negative(value: float) -> float:
+    if value < 0:
+        raise wrong("is below 0", "give 0 or more")
+    return value
+
+
+def _finite(value: float) -> float:
+    if value > FOREVER_US / US_PER_S:
+        raise wrong("is off, or without end", "give a duration such as 250ms, 60s or 1h")
+    return value
+
+
+def _size(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            return read_size(value.strip())
+        except ValueError:
+            raise wrong(f"is {value!r}", "write a size such as 65536, 64KiB or 1MiB") from None
+    if isinstance(value, bool):
+        raise wrong("is no size", "write a size such as 65536, 64KiB or 1MiB")
+    return value
+
+
+def _words(value: object) -> object:
+    """A list, written as one or with commas."""
+    if not isinstance(value, str):
+        return value
+    if value.strip().startswith("["):
+        try:
+            return tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            raise wrong(f"is {value!r}", "write a list as a,b or ['a', 'b']") from None
+    return [word.strip() for word in value.split(",") if word.strip()]
+
+
+Seconds = Annotated[
+    float, BeforeValidator(_seconds), AfterValidator(_finite), AfterValidator(_least)
+]
+"""A duration above 0."""
+
+SecondsOrZero = Annotated[
+    float, BeforeValidator(_seconds), AfterValidator(_finite), AfterValidator(_not_negative)
+]
+"""A duration, or 0 for none."""
+
+SecondsOrOff = Annotated[float, BeforeValidator(_seconds), AfterValidator(_least)]
+"""A duration above 0; infinite when off."""
+
+Size = Annotated[int, BeforeValidator(_size)]
+"""Bytes."""
+
+Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+"""Several values."""
+
+
+def _given(value: object) -> object:
+    """An environment gives what it has not as an empty text."""
+    return None if value == "" else value
+
+
+Secret = Annotated[SecretStr | None, BeforeValidator(_given)]
+"""A secret, or none."""
+
+
+def microseconds(seconds: float) -> int:
+    """A duration in the unit of all below; what is longer than any stream is `FOREVER_US`."""
+    length_us = seconds * US_PER_S
+    return FOREVER_US if length_us >= FOREVER_US else round(length_us)
+
+
+class Section(BaseModel):
+    """A table of the file: frozen, without keys nobody knows, and silent about secrets.
+
+    A secret ``x`` has a key ``x_file`` beside it that names a file; its first line is the secret.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    SECRETS: ClassVar[tuple[str, ...]] = ()
+
+    _secrets: dict[str, SecretStr] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _take_secrets(self) -> Section:
+        for name in self.SECRETS:
+            given: SecretStr | None = getattr(self, name)
+            file: str = getattr(self, f"{name}_file")
+            if given is not None and file:
+                raise wrong(f"and {name}_file are both given", "leave one of them out", name)
+            if file:
+                self._secrets[name] = _read_secret(file, f"{name}_file")
+            elif given is not None:
+                self._secrets[name] = given
+        return self
+
+    def secret(self, name: str) -> str | None:
+        """A secret, wherever it was given; None if it was not."""
+        found = self._secrets.get(name)
+        return None if found is None else found.get_secret_value()
+
+
+def _read_secret(file: str, key: str) -> SecretStr:
+    remedy = "name a small text file whose first line is the secret"
+    try:
+        with Path(file).open("rb") as opened:
+            data = opened.read(MAX_SECRET_BYTES + 1)
+        lines = data.decode("utf-8").splitlines()
+    except OSError as error:
+        problem = f"names {file!r}, which cannot be read ({error.strerror})"
+        raise wrong(problem, "check path and permissions", key) from None
+    except ValueError as error:  # not UTF-8, or a NUL in the path
+        kind = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else "is no path"
+        raise wrong(f"names {file!r}, which {kind}", remedy, key) from None
+    if len(data) > MAX_SECRET_BYTES:
+        raise wrong(f"names {file!r}, which is larger than 64 KiB", remedy, key)
+    if not lines or not lines[0]:
+        raise wrong(f"names {file!r}, whose first line is empty", remedy, key)
+    return SecretStr(lines[0])

@@ -1,0 +1,57 @@
+"""What does not need a server: which errors pass, and what they count as."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from redis import exceptions
+
+from stream_dedup.index.redis.server import AT_ONCE, Patience, Server
+
+SOON = Patience(within_s=5, first_s=0.001, most_s=0.001)
+
+
+@pytest.mark.parametrize(
+    ("error", "away"),
+    [
+        (exceptions.MaxConnectionsError("Too many connections"), False),
+        (exceptions.NoScriptError("No matching script"), False),
+        (exceptions.ConnectionError("connection refused"), True),
+    ],
+)
+def test_only_what_the_server_is_to_blame_for_counts_as_its_being_away(
+    error: Exception, away: bool
+) -> None:
+    server = Server("redis://h", patience=SOON)
+    left, seen = [error] * 3, []
+
+    async def attempt() -> object:
+        seen.append(server.away)
+        if left:
+            raise left.pop()
+        return 7
+
+    assert 7 == asyncio.run(server._patiently("call", attempt))
+    assert [False, away, away, away] == seen
+    assert (3 if away else 0) == server.counts["retries"]
+    assert not server.away
+
+
+def test_more_calls_than_connections_wait_for_each_other() -> None:
+    server = Server("redis://h", patience=SOON)
+    running = most = 0
+
+    async def attempt() -> object:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return None
+
+    async def call_all() -> None:
+        await asyncio.gather(*(server._patiently("call", attempt) for _ in range(1_000)))
+
+    asyncio.run(call_all())
+    assert most == AT_ONCE
