@@ -4,11 +4,8 @@ Problem: a bench of throughput wants a million lines with a known share of dupli
 real samples at hand hold some thousands, and simply repeating them makes exact copies, which a
 cache of whole lines answers without any work.
 
-Idea: *replay* the real lines. A line is cut into what stays and its runs of digits; each showing
-draws new digits for every run, of the same length. So the pattern repeats while the bytes differ,
-as in a log storm. A line without digits replays as it is, as it would in a log. The other,
-*novel* lines are real lines too, with every word replaced by an unseen one of the same length, so
-that they keep the shape of a log line but no pattern seen before.
+Idea: *replay* the real lines, with new digits or, for the *novel* ones, with new words; see
+`stream_dedup.replay`.
 
 Lengths: real lines are joined with their successors and cut, so that the stems' lengths go in even
 steps from half to one and a half times the average asked for. New digits and new words keep them.
@@ -21,50 +18,17 @@ The same arguments give the same bytes, on every machine with the same Python.
 """
 
 import random
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from string import ascii_lowercase
+
+from stream_dedup.replay import Stem, novel
 
 AVERAGE_LENGTH = 119
 DUPLICATE_SHARE = 0.95
 MAX_STEMS = 400
 LINES_A_STEM = 200
 
-_DIGITS = re.compile(rb"[0-9]+")
-# Shorter runs of letters are left: there are too few of them for a new one to be unseen.
-_WORD = re.compile(rb"[A-Za-z]{4,}")
-_FRESH_WORDS_AT_LEAST = 3
-_FRESH_WORD_LENGTH = 9
-_LETTERS = ascii_lowercase.encode()
 _CONTINUATION = range(0x80, 0xC0)  # the bytes of a UTF-8 character after its first
-
-
-@dataclass(frozen=True, slots=True)
-class _Stem:
-    """A line in pieces: literals with a run of digits between each two of them."""
-
-    literals: tuple[bytes, ...]
-    run_lengths: tuple[int, ...]
-
-    @classmethod
-    def of(cls, line: bytes) -> "_Stem":
-        runs = tuple(len(run) for run in _DIGITS.findall(line))
-        return cls(literals=tuple(_DIGITS.split(line)), run_lengths=runs)
-
-    def replay(self, rng: random.Random) -> bytes:
-        """The line with new digits; one draw for all runs, because drawing is what costs."""
-        total = sum(self.run_lengths)
-        if not total:
-            return self.literals[0]
-        digits = b"%0*d" % (total, rng.randrange(10**total))
-        pieces = [self.literals[0]]
-        start = 0
-        for length, literal in zip(self.run_lengths, self.literals[1:], strict=True):
-            pieces += (digits[start : start + length], literal)
-            start += length
-        return b"".join(pieces)
 
 
 def replayed_log(
@@ -135,12 +99,12 @@ def iter_replayed(
 def _generate(
     texts: list[bytes], total: int, duplicate_share: float, rng: random.Random
 ) -> Iterator[bytes]:
-    stems = [_Stem.of(text) for text in texts]
+    stems = [Stem.of(text) for text in texts]
     for _ in range(total):
         if rng.random() < duplicate_share:
             yield rng.choice(stems).replay(rng)
         else:
-            yield _novel(rng.choice(texts), rng)
+            yield novel(rng.choice(texts), rng)
 
 
 def _stem_texts(
@@ -165,19 +129,3 @@ def _joined(lines: Sequence[bytes], start: int, length: int) -> bytes:
     while 0 < length < len(text) and text[length] in _CONTINUATION:
         length -= 1
     return text[:length].rstrip()
-
-
-def _novel(text: bytes, rng: random.Random) -> bytes:
-    """A line of the same shape and length whose words nobody has seen."""
-    line, words = _WORD.subn(lambda word: _fresh_word(len(word[0]), rng), text)
-    if words < _FRESH_WORDS_AT_LEAST:
-        # Mostly numbers and short words: what is left could still pass for the stem.
-        line = b""
-        while len(line) < len(text):
-            line += _fresh_word(_FRESH_WORD_LENGTH, rng) + b" "
-        line = line[: len(text)]
-    return _Stem.of(line).replay(rng)
-
-
-def _fresh_word(length: int, rng: random.Random) -> bytes:
-    return bytes(rng.choices(_LETTERS, k=length))

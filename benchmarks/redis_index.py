@@ -59,7 +59,7 @@ class Sizes:
     peer_s: float = 75
     share: float = 1
     replayed: int = 100_000
-    expiring: int = 50_000
+    expiring: int = 20_000
     growth: Sequence[int] = (10_000, 100_000, 1_000_000)
     made: int = 20_000
     plot: Path | None = PLOT

@@ -1,7 +1,8 @@
 """Write the generated parts of the documentation: ``python -m docs.generate``.
 
-``docs/cli.md`` is made of the click commands; the outputs in the ``console`` blocks of all pages
-are made by running their commands.
+``docs/cli.md`` is made of the click commands, ``docs/metrics.md`` of `stream_dedup.metrics` (see
+`docs.metrics_page`); the outputs in the ``console`` blocks of all pages are made by running their
+commands.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from pathlib import Path
 import click
 
 from docs.blocks import ROOT, pages, prepare, renewed
+from docs.metrics_page import METRICS_PAGE, metrics_page
 from stream_dedup.cli import main as command
+from stream_dedup.config.document import keys, meaning_of
 
 CLI_PAGE = ROOT / "docs" / "cli.md"
+CONFIGURATION_PAGE = ROOT / "docs" / "configuration.md"
 
 HEAD = """\
 <!-- Written by `make docs` from the commands themselves: change their help, not this page. -->
@@ -32,13 +36,75 @@ whose time is linear in the text; it has no look-around and no back-references. 
 the name of a [shipped recipe](recipes.md#shipped-recipes) or the path of a TOML file.
 """
 
+CONFIGURATION_HEAD = """\
+<!-- Written by `make docs` from the models: change the descriptions there, not this page. -->
+
+# The configuration of a worker
+
+```toml
+# stream-dedup.toml
+[kafka]
+bootstrap_servers = ["kafka-1:9092", "kafka-2:9092"]
+security_protocol = "SASL_SSL"
+sasl_mechanism = "SCRAM-SHA-512"
+sasl_username = "stream-dedup"
+sasl_password_file = "kafka-password"
+
+[index]
+url = "rediss://redis:6379"
+
+[[pipelines]]
+name = "app"
+topics = ["app-logs"]
+output_topic = "app-logs-merged"
+dead_letter_topic = "app-logs-bad"
+summary_every_s = "30s"
+```
+
+`stream-dedup config init` writes a file with every key, its default and its meaning; `config show`
+says what a worker would have, and where each value comes from; `config check` tries it against
+Kafka and Redis (see [the commands](cli.md#stream-dedup-config)). They need the extra:
+`pip install 'stream-dedup[worker]'`.
+
+## Where values come from
+
+The last of these that gives a value wins:
+
+1. the default;
+2. the TOML file: `--config FILE`, or the variable `STREAM_DEDUP_CONFIG`;
+3. the environment: `STREAM_DEDUP__KAFKA__GROUP_ID=audit`;
+4. flags: `--set kafka.group_id=audit`, as often as needed.
+
+In the environment and in flags a list is written with commas (`a,b`), and a pipeline goes by its
+number or its name: `STREAM_DEDUP__PIPELINES__0__TOPICS=a,b`, `--set pipelines.app.topics=a,b`.
+`STREAM_DEDUP__PIPELINES` may hold all pipelines, as a JSON list of objects. `STREAM_DEDUP_REDIS`
+gives `index.url`, unless `STREAM_DEDUP__INDEX__URL` does.
+
+A key, section or variable that nobody knows is an error, so that no slip goes unseen.
+
+## How values are written
+
+- A **duration** is a number of seconds, or a text with a unit: `"250ms"`, `"60s"`, `"5m"`, `"1h"`,
+  `"2d"`. Where there may be none it is `"off"` or `"never"`.
+- A **size** is a number of bytes, or a text with a unit: `"64KiB"`, `"1MiB"`.
+- A **file** is relative to the folder of the file that names it; in the environment and in flags to
+  the working directory. A recipe's file too.
+- A **secret** is shown nowhere: not by `config show`, not in logs, not in errors. Each has a key
+  that ends in `_file` beside it: the first line of that file is the secret. Give one of the two.
+
+In the tables, the environment variable is what is behind `STREAM_DEDUP__`.
+"""
+
 EXIT_CODES = (
     ("0", "All went well. `explain`: the lines merge."),
     (
         str(command.EXIT_FAILED),
         "An input could not be read (the others were), or the output not written.",
     ),
-    (str(command.EXIT_USAGE), "An option or a recipe is wrong; nothing was read."),
+    (
+        str(command.EXIT_USAGE),
+        "An option, a recipe or the configuration is wrong; nothing was read.",
+    ),
     ("3", "`explain`: the lines do not merge."),
     (
         str(command.EXIT_INTERRUPTED),
@@ -60,6 +126,22 @@ def cli_page() -> str:
         parts += _prose(inspect.cleandoc(found.help or ""))
         rows = [_row(option) for option in options(found)]
         parts.append(_table(("option", "default", "meaning"), rows))
+    return "\n".join(parts)
+
+
+def configuration_page() -> str:
+    """The text of ``docs/configuration.md``."""
+    parts = [CONFIGURATION_HEAD]
+    by_section: dict[str, list[tuple[str, ...]]] = {}
+    for key in keys():
+        variable = key.variable.removeprefix("STREAM_DEDUP__")
+        default = f"`{key.default}`" if key.default else "required"
+        meaning = key.meaning.replace("<", "\\<")
+        row = (f"`{key.name}`", key.type, default, f"`{variable}`", meaning)
+        by_section.setdefault(key.section, []).append(row)
+    for section, rows in by_section.items():
+        parts.append(f"## {section}\n\n{meaning_of(section)}\n")
+        parts.append(_table(("key", "type", "default", "environment variable", "meaning"), rows))
     return "\n".join(parts)
 
 
@@ -116,6 +198,8 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 def main() -> None:
     """Write what has changed."""
     _write(CLI_PAGE, cli_page())
+    _write(CONFIGURATION_PAGE, configuration_page())
+    _write(METRICS_PAGE, metrics_page())
     for page in pages():
         with tempfile.TemporaryDirectory() as folder:
             prepare(Path(folder))

@@ -30,7 +30,7 @@ from stream_dedup.worker.prometheus import PrometheusMetrics
 from stream_dedup.worker.runner import Stop, each_second, run_pipelines
 from stream_dedup.worker.site import Site
 from stream_dedup.worker.status import Status, StatusLine
-from stream_dedup.worker.wiring import FIRST_PAUSE_S, MOST_PAUSE_S, Wiring, no_step, log
+from stream_dedup.worker.wiring import FIRST_PAUSE_S, MOST_PAUSE_S, Wiring, log, no_step
 
 if TYPE_CHECKING:
     from stream_dedup.index.redis.server import Server

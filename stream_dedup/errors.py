@@ -10,7 +10,7 @@
     │   ├── StaleFence          another worker owns the partition now: drop the batch, unsent
     │   └── PartitionUnclaimed  nobody owns the partition: claim it again and go on
     ├── IndexUnavailable        the index cannot be reached, or refuses for now: try again
-    │   └── IndexFull           its memory is full
+    │   └── IndexFull           its memory is full, or too much waits to be told of
     ├── IndexReset              the index lost its data: claim again and go on
     ├── IndexRefused            the index will not serve as it is set up: names the remedy
     ├── RecipeMismatch          the namespace belongs to another recipe
@@ -105,7 +105,11 @@ class IndexUnavailable(StreamDedupError):  # noqa: N818 -- as above
 
 
 class IndexFull(IndexUnavailable):
-    """The index's memory is full: it takes nothing until clusters expire or it is given more."""
+    """The index is full; the message says of what.
+
+    Its memory: it takes nothing until clusters expire or it is given more. Or too many closed
+    clusters wait for their final summary: it opens no others until those are claimed and confirmed.
+    """
 
 
 class IndexReset(StreamDedupError):  # noqa: N818 -- as above

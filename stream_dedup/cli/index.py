@@ -51,7 +51,7 @@ def index() -> None:
     type=click.IntRange(0),
     default=1_000_000,
     show_default=True,
-    help="Keys looked at in each shard; 0 for all.",
+    help="Keys looked at in each shard, or scanned in search of namespaces; 0 for all.",
 )
 def stats(options: dict[str, Any], limit: int) -> None:
     """Show how much a namespace holds, and the memory that takes.
@@ -63,14 +63,15 @@ def stats(options: dict[str, Any], limit: int) -> None:
     stream-dedup index stats --namespace logs
     """
 
-    async def listed(reader: Reader, progress: Progress) -> tuple[list[dict[str, Any]], str]:
+    async def listed(reader: Reader, progress: Progress) -> tuple[list[dict[str, Any]], bool, str]:
         from stream_dedup.index.redis import inspection  # noqa: PLC0415 -- an extra
 
         rows = []
-        for name, meta in await inspection.namespaces(reader):
+        found, whole = await inspection.namespaces(reader, limit)
+        for name, meta in found:
             rows.append(await output.listed(reader, name, meta))
             progress("namespaces", len(rows))
-        return rows, str(reader.address)
+        return rows, whole, str(reader.address)
 
     async def measured(
         reader: Reader, progress: Progress

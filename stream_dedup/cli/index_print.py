@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import click
 import msgspec
 from rich.console import Console
 from rich.table import Table
@@ -106,13 +107,15 @@ async def listed(reader: Reader, name: str, meta: dict[bytes, bytes]) -> dict[st
     return row
 
 
-def print_namespaces(rows: list[dict[str, Any]], address: str, form: str) -> None:
-    """The list of namespaces."""
+def print_namespaces(rows: list[dict[str, Any]], whole: bool, address: str, form: str) -> None:
+    """The list of namespaces; whole, or as far as the limit allowed."""
     if form == "json":
-        write_json({"server": address, "namespaces": rows})
+        write_json({"server": address, "whole": whole, "namespaces": rows})
         return
+    if not whole:
+        click.echo("stream-dedup: --limit was reached; there may be more namespaces", err=True)
     if not rows:
-        console().print(Text(f"{address} holds no namespace"))
+        console().print(Text(f"{address} holds no namespace{'' if whole else ' so far'}"))
         return
     print_table(
         "",

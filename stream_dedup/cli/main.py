@@ -15,6 +15,7 @@ from stream_dedup.cli.explain import explain
 from stream_dedup.cli.fingerprint import fingerprint
 from stream_dedup.cli.index import index
 from stream_dedup.cli.plan import plan
+from stream_dedup.cli.produce import produce
 from stream_dedup.cli.recipes import recipes
 from stream_dedup.cli.run import run
 from stream_dedup.errors import ConfigError, RecipeError, StreamDedupError
@@ -52,12 +53,12 @@ def cli() -> None:
     stream-dedup explain "LINE A" "LINE B"          why two lines merge, or do not
 
     Exit codes: 0 all went well; 1 an input could not be read or the output not be written; 2 an
-    option, recipe or configuration is wrong; 3 the two lines of explain do not merge; 129, 130 and 143 ended by
-    SIGHUP, SIGINT (Ctrl-C) and SIGTERM; 141 the reader of the output went away.
+    option, recipe or configuration is wrong; 3 the two lines of explain do not merge; 129, 130 and
+    143 ended by SIGHUP, SIGINT (Ctrl-C) and SIGTERM; 141 the reader of the output went away.
     """
 
 
-for command in (config, dedup, explain, fingerprint, index, plan, recipes, run):
+for command in (config, dedup, explain, fingerprint, index, plan, produce, recipes, run):
     cli.add_command(command)
 
 

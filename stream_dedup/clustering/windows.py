@@ -9,10 +9,11 @@ alone. (With a lower bound two partitions that read at different progress would 
 turns.)
 
 *Stream time* says how far all partitions have come: the least of the largest event times of the
-partitions that recorded something lately. A cluster closes when stream time has passed the end of
-its window, so a partition that catches up on a backlog keeps its clusters. When every partition
-is quiet, stream time moves on with the clock, so that final summaries leave. A partition that was
-read to its end is released; when none is left, stream time begins anew with the next.
+partitions that were active lately. A cluster closes when stream time has passed the end of its
+window. Stream time goes back when a partition that is further behind becomes active, so one that
+catches up on a backlog keeps its clusters: nothing closes until it has caught up. When every
+partition is quiet, stream time moves on with the clock, so that final summaries leave. A partition
+that was read to its end is released; when none is left, stream time begins anew with the next.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Windows:
         idle_us: it closes when it was not seen for so long; `FOREVER_US` for never.
         max_age_us: it closes so long after it was opened.
         max_future_us: an event time further ahead of the clock is taken as that far ahead.
-        quiet_after_us: a partition that recorded nothing for so long (by the clock) no longer
-            holds stream time back.
+        quiet_after_us: a partition that was not active for so long (by the clock) no longer holds
+            stream time back.
     """
 
     idle_us: int = 3600 * US_PER_S
@@ -72,15 +73,17 @@ class StreamTime:
         return self._value_us
 
     def record(self, partition: Partition, time_us: int, now_us: int) -> None:
-        """A partition recorded events, the latest of them at `time_us`.
+        """A partition is active: it records events, the latest of them at `time_us`.
 
-        The first after all others were released begins anew, further back if need be: files read
-        one after the other may be older from one to the next.
+        Stream time goes back to its head if that is earlier. The first after all others were
+        released begins anew: files read one after the other may be older from one to the next.
         """
         if not self._heads:
             self._value_us = None
         head = max(time_us, self._heads.get(partition, (time_us, 0))[0])
         self._heads[partition] = (head, now_us)
+        if self._value_us is not None and head < self._value_us:
+            self._value_us = head
 
     def release(self, partition: Partition) -> None:
         """A partition will record no more here; it no longer holds stream time back."""
@@ -89,7 +92,7 @@ class StreamTime:
             self._forward(head[0])
 
     def advance(self, now_us: int) -> int | None:
-        """Stream time now. It never goes back while a partition is held."""
+        """Stream time now. This alone never takes it back, whatever the clock does."""
         quiet_us = self._windows.quiet_after_us
         active = [head for head, seen in self._heads.values() if now_us - seen <= quiet_us]
         if active:

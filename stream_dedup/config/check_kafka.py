@@ -152,7 +152,7 @@ class _Pipeline:
         return ok(subject, f"{state}; {begins if missing else goes_on}")
 
     async def _transactions(self) -> Finding:
-        prefix = self._config.kafka.transactional_id_prefix or self._pipeline.group_id
+        prefix = f"{self._config.kafka.transactional_id_prefix}-{self._pipeline.name}"
         subject = f"transactional ids {prefix}*"
         try:
             await self._admin.begin_transactions(f"{prefix}-{CHECK_SUFFIX}")

@@ -43,6 +43,7 @@ _DERIVED = {
     "namespace": '"logs"',
     "group_id": '"stream-dedup-main"',
     "summary_topic": '"logs-deduplicated"',
+    "transactional_id_prefix": '"stream-dedup"',
 }
 """What it shows where the default follows from other keys."""
 
@@ -135,8 +136,8 @@ def template() -> str:
         if in_pipeline and key.name in _EXAMPLES:
             lines.append(f"{key.name} = {_EXAMPLES[key.name]}")
         else:
-            default = _DERIVED.get(key.name, key.default) if in_pipeline else key.default
-            lines.append(f"# {key.name} = {default}")
+            derived = _DERIVED.get(key.name) if not key.default.strip('"') else None
+            lines.append(f"# {key.name} = {derived or key.default}")
     return "\n".join(lines) + "\n"
 
 

@@ -103,7 +103,8 @@ class Kafka(Section):
     transactional_id_prefix: str = Field(
         default="",
         max_length=200,
-        description="What a pipeline's transactional ids begin with; its group without.",
+        description="What transactional ids begin with, then a hyphen and the pipeline's name; "
+        "group_id without.",
     )
 
     @field_validator("bootstrap_servers")
@@ -117,6 +118,8 @@ class Kafka(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Kafka:
+        if not self.transactional_id_prefix:
+            self.__dict__["transactional_id_prefix"] = self.group_id
         protocol = self.security_protocol
         sasl, secure = protocol.startswith("SASL"), protocol.endswith("SSL")
         for name in ("sasl_username", "sasl_password"):

@@ -400,6 +400,8 @@ class KafkaSink:
             batch = None
             for output in outputs:
                 key, value, timestamp, headers = output
+                if type(headers) is not list:
+                    headers = list(headers)
                 while True:
                     if batch is None:
                         batch = BatchBuilder(size, codec, is_transactional=transactional)

@@ -163,7 +163,7 @@ class Match(_Section, frozen=True):
     k: Annotated[int, Meta(ge=0, le=127)] = 3
     jaccard: Annotated[float, Meta(ge=0, le=1)] = 0.0
     min_features: Annotated[int, Meta(ge=1, le=1000)] = 2
-    aliases: Annotated[int, Meta(ge=0, le=100_000)] = 256
+    aliases: Annotated[int, Meta(ge=0, le=4_096)] = 256
 
 
 class Recipe(_Section, frozen=True):

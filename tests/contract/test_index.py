@@ -9,7 +9,7 @@ import pytest
 
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.errors import ProtocolError, StaleFence
+from stream_dedup.errors import IndexFull, PartitionUnclaimed, ProtocolError, StaleFence
 from stream_dedup.features.recipe import Match, Recipe
 from stream_dedup.index.base import Limits, Record, Tally
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position
@@ -247,6 +247,41 @@ def test_a_cap_on_clusters_verified_keeps_the_nearest_and_is_counted(start: Star
     assert 1 == capped.size().truncated
 
 
+@pytest.mark.parametrize("bit", [0, 63])
+def test_a_crowded_cluster_is_as_near_as_the_nearest_of_its_aliases(start: Start, bit: int) -> None:
+    words = tuple(range(10))
+    far = Text(1, 0b1_1111 << 30, words)  # its alias is the nearest to what is asked
+    alias = Text(2, 1 << bit, words)
+    nearer = Text(3, 0b111 << 25, (50, 51, 52))
+    index = start(recipe=VERIFIED, limits=Limits(max_clusters=1000, max_verified=1))
+    first, joined, other = index.resolve(query(0, far), query(1, alias), query(2, nearer))
+    assert first.cluster == joined.cluster != other.cluster
+    (answer,) = index.resolve(query(3, Text(4, 0, words)))
+    assert (first.cluster, 5) == (answer.cluster, answer.distance)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0)])
+def test_of_equally_near_clusters_in_a_crowd_the_oldest_are_verified(
+    start: Start, order: tuple[int, ...]
+) -> None:
+    texts = [Text(n, 0b11, (n * 10, n * 10 + 1)) for n in range(1, 5)]
+    for text, at_s in zip(texts, order, strict=True):
+        index = start(recipe=VERIFIED, limits=Limits(max_verified=2))
+        for other in range(4):
+            index.resolve(query(other, texts[other], order[other]))
+        (answer,) = index.resolve(query(10, text._replace(exact=90, fingerprint=0), 10))
+        assert (at_s >= 2) == answer.new
+
+
+def test_what_is_closed_or_expired_does_not_count_as_left_out(start: Start) -> None:
+    index = start(recipe=VERIFIED, limits=Limits(max_verified=1))
+    later = 3 * HOUR_S
+    index.resolve(query(0, Text(1, 0b11, (1, 2)), 0))
+    (live,) = index.resolve(query(1, Text(2, 0b1, (3, 4)), later))
+    (answer,) = index.resolve(query(2, Text(3, 0, (3, 4)), later))
+    assert (live.cluster, 0) == (answer.cluster, index.size().truncated)
+
+
 def test_an_empty_batch_is_answered_with_nothing(start: Start) -> None:
     assert [] == start().resolve()
 
@@ -384,8 +419,9 @@ def test_a_stale_fence_is_refused_even_for_offsets_recorded_before(start: Start)
 
 def test_nothing_is_recorded_for_a_partition_that_nobody_claimed(start: Start) -> None:
     index = start()
-    with pytest.raises(StaleFence):
+    with pytest.raises(PartitionUnclaimed):
         index.record(Record(HERE, 0, 0, 0, 1, START_US, []))
+    assert 0 == index.index.resets
 
 
 def test_fences_of_partitions_are_their_own(start: Start) -> None:
@@ -542,6 +578,59 @@ def test_when_all_are_quiet_stream_time_moves_with_the_clock(start: Start) -> No
     index.expire()
     assert 1 == index.size().expired
     assert [Closing.EXPIRED] == [summary.closing for summary in index.claim()]
+
+
+def test_a_partition_that_catches_up_keeps_its_clusters(start: Start) -> None:
+    index = start()
+    index.add(0, B, 0, partition=HERE)
+    backlog = [index.add(0, A, -9 * HOUR_S, partition=THERE)]
+    for offset in range(1, 5):
+        index.add(offset, B, offset, partition=HERE)
+        backlog.append(index.add(offset, A, -9 * HOUR_S + offset * 1000, partition=THERE))
+    assert [True] + [False] * 4 == [answer.new for answer in backlog]
+    assert 0 == index.size().expired
+    index.add(5, C, 0, partition=THERE)  # it has caught up
+    assert 1 == index.size().expired
+
+
+def test_a_partition_far_behind_whose_clusters_others_closed_succeeds_when_it_tries_again(
+    start: Start,
+) -> None:
+    index = start()
+    index.add(0, B, 0, partition=HERE)
+    late = query(0, A, -9 * HOUR_S, partition=THERE)
+
+    def resolve_while_others_record(offset: int) -> frozenset[int]:
+        (answer,) = index.resolve(late)
+        index.add(offset, B, offset, partition=HERE)
+        return index.count(0, tally(answer, 1, -9 * HOUR_S), at_s=-9 * HOUR_S, partition=THERE)
+
+    assert 1 == len(resolve_while_others_record(1))
+    assert -1 == index.claim_partition(THERE).high_water
+    assert frozenset() == resolve_while_others_record(2)
+    assert 0 == index.claim_partition(THERE).high_water
+
+
+def test_while_stream_time_is_back_summaries_wait_and_none_is_lost_or_told_twice(
+    start: Start,
+) -> None:
+    index = start(summaries=MINUTE)
+    index.add(0, A, 0)
+    index.add(1, A, 100)
+    assert [(1, 2)] == [(s.revision, s.count) for s in index.settle()]
+    index.add(2, A, 200)
+    index.add(0, B, -HOUR_S, partition=THERE)
+    index.add(3, A, 300)
+    assert [] == index.settle()
+    index.add(1, B, -1, partition=THERE)
+    assert [] == [s for s in index.settle() if s.position.partition == 0]
+    index.add(2, C, 301, partition=THERE)
+    assert [(2, 4, 2)] == [
+        (s.revision, s.count, s.new_count) for s in index.settle() if s.position.partition == 0
+    ]
+    index.finish()
+    finals = {s.position: s.new_count for s in index.settle()}
+    assert 0 == finals[Position("topic", 0, 0)]
 
 
 def test_expiring_before_the_first_event_does_nothing(start: Start) -> None:
@@ -859,6 +948,75 @@ def test_a_representative_reopened_in_another_group_is_found_there(start: Start)
     index.finish()
     index.settle()
     assert 0 == index.size().clusters
+
+
+def test_another_text_under_an_old_position_never_joins_what_was_opened_there(start: Start) -> None:
+    index = start(recipe=VERIFIED)
+    old = index.add(0, A, 0, value=b"old text")
+    index.add(1, apart(A, 2, 0xA1), 1, value=b"like it")
+    owned = index.claim_partition(HERE, 0)
+    assert owned.reset
+    (taken,) = index.resolve(query(0, B, 2))
+    assert (old.cluster, True, START_US + 2 * S) == (taken.cluster, taken.new, taken.opened_us)
+    # What led there does so no more.
+    before, alias, like = index.resolve(
+        query(7, A, 3), query(8, apart(A, 2, 0xA1), 3), query(9, B, 3)
+    )
+    assert [True, False, False] == [before.new, alias.new, like.new]
+    assert (before.cluster, old.cluster) == (alias.cluster, like.cluster)
+    first = tally(taken)
+    first.representative = b"new text"
+    index.count(0, first)
+    assert [b"new text"] == index.representatives(old.cluster)
+    index.finish()
+    (told,) = [s for s in index.settle() if s.cluster == old.cluster]
+    assert (1, 3, b"new text", ()) == (told.revision, told.count, told.representative, told.samples)
+
+
+def test_what_is_on_its_way_is_told_alike_though_another_text_took_the_position(
+    start: Start,
+) -> None:
+    index = start(summaries=MINUTE)
+    index.add(0, A, 0, group="old", value=b"old text")
+    index.add(1, A, 61, group="old")
+    (sent,) = index.claim()
+    index.claim_partition(HERE, 0)
+    index.add(0, B, 62, group="new", value=b"new text")
+    index.wait(31)
+    assert [sent] == index.claim()
+    index.confirm([sent])
+    index.finish()
+    assert [(2, 3, 1, "new")] == [
+        (s.revision, s.count, s.new_count, s.group) for s in index.settle()
+    ]
+
+
+def test_while_too_many_closed_clusters_wait_none_is_opened(start: Start) -> None:
+    index = start(limits=Limits(max_clusters=10))
+    kept = index.add(0, A, 99, value=b"seen last")
+
+    def batch(first: int) -> None:
+        offsets = range(first, first + 200)
+        texts = [Text(offset, offset * 0x9E37_79B9_7F4A_7C15 % 2**64) for offset in offsets]
+        answers = index.resolve(*(query(n, t) for n, t in zip(offsets, texts, strict=True)))
+        assert frozenset() == index.count(
+            offsets[-1], *map(tally, answers), first_offset=offsets[0]
+        )
+
+    first = 1
+    while index.size().waiting <= 1000:
+        batch(first)
+        first += 200
+    with pytest.raises(IndexFull, match="closed clusters wait for their final summary: claim"):
+        batch(first)
+    size = index.size()
+    assert 10 == size.clusters
+    assert 1000 < size.waiting <= 1200
+    # What is open takes events all the same.
+    assert kept.cluster == index.resolve(query(99_999, A, 99))[0].cluster
+    index.settle()
+    assert 0 == index.size().waiting
+    batch(10_000)
 
 
 # ---------------------------------------------------------------- looking

@@ -59,6 +59,7 @@ class Cluster:
     snapshot: Summary | None = None
     lease_until_us: int | None = None
     final_due: bool = False
+    life: int = 0
 
     def takes(self, query: Query) -> bool:
         live = WINDOWS.live(self.opened_us, self.last_us, query.first_us)
@@ -66,9 +67,14 @@ class Cluster:
 
 
 class Model:
-    """What an index does, said plainly."""
+    """What an index does, said plainly.
+
+    A cluster's `life` tells it from one of the same id whose tombstone was forgotten.
+    """
 
     def __init__(self) -> None:
+        self.lives = 0
+        self.life_of: dict[int, int] = {}
         self.clusters: list[Cluster] = []
         self.names: dict[tuple[str, int], tuple[int, int]] = {}
         self.tombstones: dict[int, tuple[int, int, int]] = {}
@@ -80,7 +86,7 @@ class Model:
     def resolve(self, query: Query, now_us: int) -> Resolution:
         identity = cluster_id(RECIPE.name, query.position)
         own = self.of(identity)
-        if own and own.takes(query):
+        if own and own.takes(query) and own.query.fingerprint == query.fingerprint:
             return self.join(own, query, 0)
         named = self.names.get((query.group, query.exact))
         if named:
@@ -97,15 +103,19 @@ class Model:
             return self.join(cluster, query, best[1])
         if own:
             self.delist(own)
-            own.closing, own.final_due = None, False
+            own.query, own.closing, own.final_due = query, None, False
             own.opened_us, own.last_us = query.first_us, query.last_us
         else:
             first_us = query.first_us
             own = Cluster(identity, query, first_us, first_us, first_us, first_us)
             own.told_us = first_us
+            self.lives += 1
+            own.life = self.lives
             revision, count, until = self.tombstones.get(identity, (0, 0, now_us))
             if until >= now_us:
                 own.revision, own.count, own.told, own.base = revision, count, count, count
+                own.life = self.life_of[identity] if revision else own.life
+            self.life_of[identity] = own.life
             self.clusters.append(own)
         self.name(own, query, 0, searchable=query.near)
         return self.join(own, query, 0)
@@ -145,7 +155,6 @@ class Model:
             cluster.last_us = max(cluster.last_us, tally.last_us)
             cluster.latest_us = max(cluster.latest_us, tally.last_us)
             cluster.due = cluster.due or cluster.count > max(1, cluster.told)
-        self.time.record(record.partition, record.last_us, now_us)
         self.expire(now_us)
         while len(live := [c for c in self.clusters if c.closing is None]) > 4:
             self.close(min(live, key=lambda c: (c.last_us, c.identity)), Closing.EVICTED)
@@ -230,6 +239,7 @@ class Reader:
     """A partition's worker."""
 
     partition: Partition
+    event_us: int
     fence: int = 0
     offset: int = 0
     pending: list[Query] = field(default_factory=list)
@@ -260,12 +270,15 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.index = Driver(self.bound[0], SETUP)
         self.model = Model()
-        self.readers = [Reader(partition) for partition in PARTITIONS]
+        # So far apart that what one sees has long expired for the other.
+        self.readers = [
+            Reader(partition, START_US - 1_000 * S * number)
+            for number, partition in enumerate(PARTITIONS)
+        ]
         for reader in self.readers:
             reader.fence = self.index.claim_partition(reader.partition).fence
-        self.event_us = START_US
         self.recorded = 0
-        self.told: dict[tuple[int, int], Summary] = {}
+        self.told: dict[tuple[int, int, int], Summary] = {}
         self.on_the_way: list[Summary] = []
 
     # ---------------------------------------------------------------- a batch's way
@@ -276,8 +289,8 @@ class Histories(RuleBasedStateMachine):
         if not reader.pending:
             for place, (exact, delay_s, group, near) in enumerate(batch):
                 fingerprint, words = TEXTS[exact]
-                self.event_us += max(0, delay_s) * S // 4
-                time_us = self.event_us + min(0, delay_s) * S
+                reader.event_us += max(0, delay_s) * S // 4
+                time_us = reader.event_us + min(0, delay_s) * S
                 position = Position(*reader.partition, reader.offset + place)
                 sketch = array("Q", words).tobytes()
                 # A text has words enough or has not: that goes with its exact hash.
@@ -322,6 +335,7 @@ class Histories(RuleBasedStateMachine):
             decisions,
         )
         closed = self.model.closed(list(tallies.values()))
+        self.model.time.record(record.partition, record.last_us, self.index.now_us)
         assert closed == self.index.record(record)
         reader.answers = []
         if not closed:
@@ -350,6 +364,13 @@ class Histories(RuleBasedStateMachine):
         with pytest.raises(StaleFence):
             self.index.record(Record(reader.partition, stale, 10**6, 10**6, 0, START_US, []))
 
+    @rule(number=readers)
+    def the_topic_is_made_anew(self, number: int) -> None:
+        reader = self.readers[number]
+        owned = self.index.claim_partition(reader.partition, 0)
+        assert (-1, {}, reader.offset > 0) == (owned.high_water, owned.journal, owned.reset)
+        self.readers[number] = Reader(reader.partition, reader.event_us, owned.fence)
+
     # ---------------------------------------------------------------- time
 
     @rule(seconds=st.one_of(st.integers(1, 40), st.integers(-50, 400)))
@@ -375,8 +396,11 @@ class Histories(RuleBasedStateMachine):
         assert expected == {summary.cluster: summary for summary in claimed}
         assert len(expected) == len(claimed)
         for summary in claimed:
-            assert summary == self.told.setdefault((summary.cluster, summary.revision), summary)
+            assert summary == self.told.setdefault(self.name_of(summary), summary)
         self.on_the_way += claimed
+
+    def name_of(self, summary: Summary) -> tuple[int, int, int]:
+        return self.model.life_of[summary.cluster], summary.cluster, summary.revision
 
     @precondition(lambda self: self.on_the_way)
     @rule(data=st.data(), lost=st.booleans())
@@ -417,7 +441,7 @@ class Histories(RuleBasedStateMachine):
             100_000
         )  # however far the clock went back: what is on its way and lost is told again
         for summary in self.index.settle():
-            assert summary == self.told.setdefault((summary.cluster, summary.revision), summary)
+            assert summary == self.told.setdefault(self.name_of(summary), summary)
         assert self.recorded == sum(summary.new_count for summary in self.told.values())
         size = self.index.size()
         assert (0, 0, 0) == size[:3]

@@ -14,8 +14,18 @@ import msgspec
 import pytest
 
 from docs.blocks import ROOT, Block, blocks, missing, pages, prepare, run, says, steps
-from docs.generate import CLI_PAGE, cli_page, commands, options
+from docs.generate import (
+    CLI_PAGE,
+    CONFIGURATION_PAGE,
+    cli_page,
+    commands,
+    configuration_page,
+    options,
+)
 from stream_dedup.cli.main import cli
+from stream_dedup.config import load
+from stream_dedup.config.document import Key
+from stream_dedup.config.document import keys as configuration_keys
 from stream_dedup.features.masks import NAMED, compile_pattern
 from stream_dedup.features.recipe import Recipe, load_recipe, shipped
 
@@ -105,6 +115,28 @@ def test_every_option_stands_in_the_reference_with_its_help(
         row = next((r for r in rows if re.search(rf"{option.opts[-1]}[ `]", r)), "")
         assert row, f"{option.opts[-1]} is missing"
         assert (option.help or "")[:20].replace("|", r"\|") in row
+
+
+def test_the_reference_of_the_configuration_is_up_to_date() -> None:
+    assert configuration_page() == CONFIGURATION_PAGE.read_text("utf-8"), "run `make docs`"
+
+
+@pytest.mark.parametrize("key", list(configuration_keys()), ids=lambda key: key.variable)
+def test_every_key_of_the_configuration_stands_in_the_reference_with_its_meaning(key: Key) -> None:
+    assert key.meaning.endswith(".")
+    _, _, below = CONFIGURATION_PAGE.read_text("utf-8").partition(f"\n## {key.section}\n")
+    row = re.search(rf"^\| `{key.name}` \| (.+) \|$", below.partition("\n## ")[0], re.MULTILINE)
+    assert row is not None
+    assert key.meaning.partition("<")[0].replace("|", r"\|") in row[1]
+
+
+def test_the_example_of_a_configuration_is_one(folder: Path) -> None:
+    (folder / "kafka-password").write_text("secret\n")
+    (block,) = (b for b in blocks(CONFIGURATION_PAGE) if b.language == "toml")
+    (folder / "stream-dedup.toml").write_text(block.text)
+    config = load("stream-dedup.toml").config
+    assert ("app", 30.0) == (config.pipelines[0].name, config.pipelines[0].summary_every_s)
+    assert "secret" == config.kafka.secret("sasl_password")
 
 
 def keys(section: type[msgspec.Struct], prefix: str = "") -> list[tuple[str, object]]:

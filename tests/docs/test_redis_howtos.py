@@ -32,8 +32,15 @@ from stream_dedup.index.redis import scripts
 from stream_dedup.index.redis.keys import Shard
 from stream_dedup.index.redis.kinds import kind_of
 from stream_dedup.index.redis.server import Patience, Server
-from stream_dedup.index.redis.stamp import LEAST_TTL_US, plan_stamp, ttl_ms
-from stream_dedup.index.redis.store import RedisIndex
+from stream_dedup.index.redis.stamp import LEAST_TTL_US, SLICE_ENTRIES, plan_stamp, ttl_ms
+from stream_dedup.index.redis.store import (
+    CALL_WORK,
+    CLAIMS,
+    CONFIRMS,
+    LIMITS,
+    SWEEP_STEPS,
+    RedisIndex,
+)
 from stream_dedup.model import Batch, Partition
 from stream_dedup.testing import ManualClock
 from tests.integration.redis import scenario
@@ -278,6 +285,18 @@ def test_the_defaults_that_are_told_are_those() -> None:
     assert 7 * 24 * 3600 * 1_000_000 == LEAST_TTL_US
     assert LEAST_TTL_US // 1000 == ttl_ms(Windows(), Summaries())
     assert 9 == len(scripts.ALL)  # "Nine scripts", redis-security.md
+
+
+def test_the_constants_that_are_told_are_those() -> None:
+    sizing = " ".join(text_of("redis-sizing.md").split())
+    assert f"meant to hold {SLICE_ENTRIES // 2} to {SLICE_ENTRIES} entries" in sizing
+    assert f"({LIMITS.max_clusters:,} unless given)" in sizing
+    assert f"calls of some {CALL_WORK} commands" in sizing
+    works = " ".join((ROOT / "docs" / "how-it-works.md").read_text("utf-8").split())
+    assert f"cut to about {CALL_WORK} commands" in works
+    assert f"sweep looks at {SWEEP_STEPS} clusters" in works
+    assert f"`claim` takes {CLAIMS} summaries, one of `confirm` {CONFIRMS}" in works
+    assert f"(`Limits.max_verified`, {LIMITS.max_verified})" in works
 
 
 # ------------------------------------------------------------ the library's example

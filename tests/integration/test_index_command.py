@@ -157,6 +157,19 @@ def test_stats_lists_the_namespaces(filled: tuple[str, str, IndexSize]) -> None:
     assert row["bytes"] > 100 * size.clusters
 
 
+def test_a_search_for_namespaces_that_was_cut_short_is_told(own: RedisServer) -> None:
+    own.command("EVAL", "for i = 1, 20000 do redis.call('SET', i, i) end", 0)
+    cut = index(own.url, "stats", "--limit", "1000")
+    assert (0, "stream-dedup: --limit was reached; there may be more namespaces\n") == (
+        cut.code,
+        cut.err,
+    )
+    assert [False, True] == [
+        loaded(index(own.url, "stats", "--format", "json", "--limit", limit))["whole"]
+        for limit in ("1000", "0")
+    ]
+
+
 @pytest.mark.parametrize("command", ["stats", "check", "clusters"])
 def test_tables_are_safe_to_print(filled: tuple[str, str, IndexSize], command: str) -> None:
     url, name, _ = filled

@@ -223,7 +223,8 @@ class KafkaBroker(Daemon, Kafka, Authorizing):
         """Make the directory of the data, with the users of SCRAM."""
         identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = self._java(f"-XX:SharedArchiveFile={class_archive()}", _FORMAT, "format")
-        command += ["-c", str(self._config), "-t", identity]
+        # With a sign between, as it may begin with a hyphen.
+        command += ["-c", str(self._config), f"--cluster-id={identity}"]
         if any(kind.startswith("scram") for kind in self._kinds):
             for user, password in self.users.items():
                 for number in (256, 512):

@@ -243,6 +243,7 @@ def test_what_is_left_out_follows_from_the_rest(
     (pipeline,) = Config(pipelines=(of(**values),)).pipelines
     assert (summaries, on_poison) == (pipeline.summary_topic, pipeline.on_poison)
     assert ("logs", "stream-dedup-main") == (pipeline.namespace, pipeline.group_id)
+    assert "audit" == Kafka(group_id="audit").transactional_id_prefix
     assert bool(summaries) == (pipeline.summaries().every_us is not None)
 
 

@@ -70,10 +70,12 @@ def parse(url: str) -> Address:
         raise IndexRefused("the Redis URL has a '[' or ']' out of place") from None
     if split.scheme not in _SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in _SCHEMES)
-        raise IndexRefused(f"a Redis URL begins with one of {known}; {split.scheme!r} does not")
+        raise IndexRefused(f"a Redis URL begins with one of {known}; this one does not")
     kind, secure = _SCHEMES[split.scheme]
     if split.query or split.fragment:
         raise IndexRefused("a Redis URL holds address, credentials and database; no '?' or '#'")
+    if "@" in split.path:
+        raise _misplaced(split)  # a '/' in the password: what follows is no path
     credentials, _, hosts = split.netloc.rpartition("@")
     username, colon, password = credentials.partition(":")
     path = unquote(split.path.lstrip("/"))
@@ -104,13 +106,17 @@ def _hosts(text: str, default: int, split: SplitResult) -> list[tuple[str, int]]
         except ValueError:
             port = 0
         if not one.hostname or port == 0:
-            # It may be part of a password: it is not repeated.
-            raise IndexRefused(
-                f"the {split.scheme}:// URL holds no host or host:port where one should be; in a "
-                "password write '/', '@', ':', '%' as %2F, %40, %3A, %25"
-            )
+            raise _misplaced(split)
         hosts.append((one.hostname, port or default))
     return hosts
+
+
+def _misplaced(split: SplitResult) -> IndexRefused:
+    """What stands where a host should, or behind it, may be part of a password: never repeat it."""
+    return IndexRefused(
+        f"the {split.scheme}:// URL holds no host or host:port where one should be; in a "
+        "password write '/', '@', ':', '%' as %2F, %40, %3A, %25, and in a path '@' as %40"
+    )
 
 
 def _database(kind: str, path: str) -> int:
@@ -121,7 +127,7 @@ def _database(kind: str, path: str) -> int:
     if kind == "unix" or not path:
         return 0
     if not path.isdecimal():
-        raise IndexRefused(f"the Redis database is a number, not {path!r}")
+        raise IndexRefused("a Redis URL ends with host:port/ and the database's number, or without")
     if kind == "cluster" and int(path):
         raise IndexRefused("a Redis Cluster has database 0 alone")
     return int(path)

@@ -12,7 +12,7 @@ LEAST_VERSION = (7, 0)
 """Scripts that may run though the memory is full are new in Redis 7.0; Valkey has them too."""
 
 SLICE_LIMIT = 128
-"""A slice planned for 64 entries rarely holds more than this; entries of up to 64 bytes."""
+"""A slice planned for 50 to 100 entries rarely holds more; entries of up to 64 bytes."""
 
 _SETTINGS = (
     "maxmemory-policy",
@@ -56,6 +56,23 @@ async def advise(server: Server, key: bytes) -> list[str]:
         settings["appendonly"] = "yes" if info["aof_enabled"] else "no"
         settings["save"] = "?"
     return judge(settings)
+
+
+def judge_shards(shards: int, max_clusters: int) -> list[str]:
+    """What to know of a namespace that is cut into shards.
+
+    >>> judge_shards(1, 20_000)
+    []
+    """
+    if shards == 1:
+        return []
+    share = -(-max_clusters // shards)
+    sentence = (
+        f"max_clusters is shared out evenly over {shards} shards: events without groups all fill "
+        f"one, which holds {share:,} of {max_clusters:,} clusters; give them groups, or make the "
+        "namespace with one shard"
+    )
+    return [sentence]
 
 
 def judge(settings: Mapping[str, str]) -> list[str]:

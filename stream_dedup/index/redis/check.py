@@ -113,6 +113,7 @@ class _Check:
             if not subjects:
                 return
             await asyncio.sleep(PAUSE_S)
+            self._probes.forget()
             suspects = await probe(subjects)
             subjects = list(dict.fromkeys(suspect.subject for suspect in suspects))
         for suspect in suspects:

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from stream_dedup.errors import ProtocolError
 from stream_dedup.index.redis import wire
 from stream_dedup.index.redis.inspection import Held, Namespace, Progress, hold, hold_numbers
 from stream_dedup.index.redis.keys import Shard
@@ -61,8 +62,7 @@ async def largest(
                     held.discard(heapq.heappop(best)[1])
             looked += len(identities)
             progress("clusters", looked)
-    found = [await _brief(namespace, identity) for _, identity in sorted(best, reverse=True)]
-    return [brief for brief in found if brief is not None]
+    return await _briefs(namespace, [identity for _, identity in sorted(best, reverse=True)])
 
 
 async def _open(namespace: Namespace, shard: Shard) -> Any:  # noqa: ANN401 -- an iterator
@@ -76,14 +76,23 @@ async def _open(namespace: Namespace, shard: Shard) -> Any:  # noqa: ANN401 -- a
             return
 
 
-async def _brief(namespace: Namespace, identity: bytes) -> Brief | None:
-    shard = namespace.packer.shard_of(int.from_bytes(identity, "big"))
-    key = shard.cluster(identity)
-    answer = await namespace.reader.command(key, "HMGET", key, "n", "g", "p", "r")
-    numbers = hold_numbers(answer[0])
-    if numbers is None or numbers.closed:
-        return None  # closed meanwhile
-    return Brief(identity, numbers, answer[1] or b"", answer[2] or b"", answer[3])
+async def _briefs(namespace: Namespace, identities: list[bytes]) -> list[Brief]:
+    """Those that are still open, in order."""
+    places: dict[Shard, list[bytes]] = {}
+    for identity in identities:
+        shard = namespace.packer.shard_of(int.from_bytes(identity, "big"))
+        places.setdefault(shard, []).append(identity)
+    found: dict[bytes, Brief] = {}
+    for shard, of_shard in places.items():
+        commands = [("HMGET", shard.cluster(i), "n", "g", "p", "r") for i in of_shard]
+        answers = await namespace.reader.many(shard.meta, commands)
+        for identity, answer in zip(of_shard, answers, strict=True):
+            numbers = hold_numbers(answer[0]) if answer else None
+            if numbers is not None and not numbers.closed:  # else it closed meanwhile
+                found[identity] = Brief(
+                    identity, numbers, answer[1] or b"", answer[2] or b"", answer[3]
+                )
+    return [found[identity] for identity in identities if identity in found]
 
 
 class Name(NamedTuple):
@@ -137,9 +146,9 @@ class Details(NamedTuple):
     def snapshot(self) -> tuple[int, int, int] | None:
         """The summary on its way: revision, count, new count; None without."""
         packed = self.fields.get(b"z", b"")
-        if len(packed) != wire.SNAPSHOT.size:
+        if len(packed) < wire.SNAPSHOT.size:  # the group follows
             return None
-        revision, count, new_count, *_ = wire.SNAPSHOT.unpack(packed)
+        revision, count, new_count, *_ = wire.SNAPSHOT.unpack_from(packed)
         return int(revision), int(count), int(new_count)
 
 
@@ -150,7 +159,10 @@ async def details(namespace: Namespace, identity: int) -> Details | None:
         ValueError: it is damaged.
     """
     packed = wire.pack_id(identity)
-    shard = namespace.packer.shard_of(identity)
+    try:
+        shard = namespace.packer.shard_of(identity)
+    except ProtocolError:
+        return None  # an id of no shard
     key = shard.cluster(packed)
     sets = {name: getattr(shard, name) for name in ("expiry", "recency", "due", "leases", "gone")}
     commands = [("HGETALL", key), ("PTTL", key)]

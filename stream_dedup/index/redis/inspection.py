@@ -7,26 +7,20 @@ have changed between them.
 
 from __future__ import annotations
 
-import json
 import struct
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import redis.asyncio as driver
 
 from stream_dedup.errors import IndexRefused
-from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.index.redis import wire
 from stream_dedup.index.redis.keys import PREFIX, Shard, check_namespace
 from stream_dedup.index.redis.packing import Packer
-from stream_dedup.index.redis.server import Argument, Server
-from stream_dedup.index.redis.stamp import FORMAT, MAX_SHARDS, Stamp
+from stream_dedup.index.redis.server import Command, Server
+from stream_dedup.index.redis.stamp import Stamp, read_stamp
 from stream_dedup.tables.entries import Entries
-
-PIPELINE = 500
-"""Commands sent at once: others wait for a millisecond or two."""
 
 SCAN_COUNT = 1_000
 
@@ -36,33 +30,9 @@ GARBAGE_PIECES = 1_000
 Progress = Callable[[str, int], None]
 """Told what is being done, and how many keys were looked at."""
 
-Command = Sequence[Argument]
-
 
 class Reader(Server):
     """A server, with what only operators need of it."""
-
-    async def many(self, key: bytes, commands: Sequence[Command]) -> list[Any]:
-        """Answers of commands whose keys share `key`'s tag; None where a key is of another type."""
-        answers: list[Any] = []
-        for start in range(0, len(commands), PIPELINE):
-            attempt = partial(self._pipe, key, commands[start : start + PIPELINE])
-            answers += cast(list[Any], await self._patiently("pipeline", attempt))
-        return answers
-
-    async def _pipe(self, key: bytes, commands: Sequence[Command]) -> list[Any]:
-        client = cast(Any, self._client)  # its methods have no types
-        target: dict[str, Any] = {}
-        if isinstance(self._client, driver.RedisCluster):
-            await self._client.initialize()
-            target["target_nodes"] = self._client.get_node_from_key(cast(str, key))
-            pipeline = client.pipeline()
-        else:
-            pipeline = client.pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*command, **target)
-        answers = await pipeline.execute(raise_on_error=False)
-        return [_of_its_type(answer) for answer in answers]
 
     async def scan(self, key: bytes, pattern: str) -> AsyncIterator[list[bytes]]:
         """Keys of the node that holds `key`, as SCAN finds them: some perhaps twice."""
@@ -102,14 +72,6 @@ def _cursor(cursor: Any) -> int:  # noqa: ANN401 -- the driver's
     return int(next(iter(cursor.values())) if isinstance(cursor, dict) else cursor)
 
 
-def _of_its_type(answer: object) -> object:
-    if isinstance(answer, Exception):
-        if str(answer).startswith(("WRONGTYPE", "no such key", "ERR no such key")):
-            return None
-        raise answer
-    return answer
-
-
 @dataclass(frozen=True, slots=True)
 class Namespace:
     """A namespace, as its first shard is stamped.
@@ -145,7 +107,7 @@ class Namespace:
                 f"{reader.address}: there is no namespace {name!r}; stream-dedup index stats "
                 "without --namespace lists those that are"
             )
-        stamp = read_stamp(name, meta[2])
+        stamp = read_stamp(name, first.meta, meta[2])
         return cls(
             reader,
             name,
@@ -171,37 +133,6 @@ class Namespace:
         entry = wire.Entry(b"", exact, 0, searchable=False)
         self.packer.entry(shard, entry, group, 0, keys, [])
         return keys[0]
-
-
-def read_stamp(name: str, layout: bytes) -> Stamp:
-    """A stamp as it is stored.
-
-    Raises:
-        IndexRefused: it is damaged, or of another version.
-    """
-    version: object = None
-    stamp: Stamp | None = None
-    try:
-        stored = json.loads(layout)
-        version = stored["format"]
-        sound = True
-        if version == FORMAT:
-            stamp = Stamp(**stored)
-            sound = 1 <= stamp.shards <= MAX_SHARDS and stamp.exact_slices.bit_count() == 1
-            Packer(name, stamp._replace(shards=1))
-    except (ValueError, TypeError, LookupError, AttributeError, OverflowError):
-        sound = False
-    if not sound:
-        raise IndexRefused(
-            f"namespace {name!r} has a damaged stamp; delete it "
-            "(stream-dedup index delete-namespace) and have the workers make it anew"
-        )
-    if stamp is None:
-        raise IndexRefused(
-            f"namespace {name!r} is stored in format {version!r}, this program reads {FORMAT}; "
-            "use the program that made it"
-        )
-    return stamp
 
 
 class Held(NamedTuple):
@@ -258,11 +189,6 @@ def integer(value: bytes | None) -> int:
         return 0
 
 
-def group_number(group: bytes) -> int:
-    """The hash of a group, as entries hold it."""
-    return hash128(group)[0] & 0xFFFFFFFF
-
-
 async def garbage(reader: Reader, shard: Shard) -> set[bytes]:
     """The ids of the clusters whose traces are still to be purged."""
     identities: set[bytes] = set()
@@ -276,15 +202,30 @@ async def garbage(reader: Reader, shard: Shard) -> set[bytes]:
             return identities
 
 
-async def namespaces(reader: Reader) -> list[tuple[str, dict[bytes, bytes]]]:
-    """The namespaces of a service, each with the fields of its first shard's ``meta``."""
+async def namespaces(
+    reader: Reader, limit: int = 0
+) -> tuple[list[tuple[str, dict[bytes, bytes]]], bool]:
+    """The namespaces of a service, each with the fields of its first shard's ``meta``.
+
+    Args:
+        reader: the service.
+        limit: keys of any kind scanned, about; 0 for all.
+
+    Returns:
+        Names and fields, sorted; and whether all keys were scanned.
+    """
     found: dict[bytes, str] = {}
+    scanned, whole = 0, True
     pattern = f"{PREFIX}:{{*:0}}:meta"
     async for keys in reader.scan_all(pattern):
+        if limit and scanned >= limit:
+            whole = False
+            break
+        scanned += SCAN_COUNT
         for key in keys:
             name = key.removeprefix(f"{PREFIX}:{{".encode()).removesuffix(b":0}:meta")
             found[key] = name.decode("utf-8", "backslashreplace")
     return [
         (name, await reader.command(key, "HGETALL", key))
         for key, name in sorted(found.items(), key=lambda item: item[1])
-    ]
+    ], whole

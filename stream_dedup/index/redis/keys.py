@@ -48,7 +48,8 @@ class Shard:
         leases: sorted set: cluster whose summary is on its way → when that is to be sent again.
         gone: sorted set: cluster of which a tombstone is left → order of burial.
         garbage: list: what is still to be taken out of slices and tables.
-        heads: hash: partition → its latest event time, and when that was recorded.
+        heads: hash: partition → its latest event time, when it was active last, and its name.
+        fixed: all of these but meta.
     """
 
     namespace: str
@@ -62,6 +63,7 @@ class Shard:
     gone: bytes = field(init=False)
     garbage: bytes = field(init=False)
     heads: bytes = field(init=False)
+    fixed: tuple[bytes, ...] = field(init=False)
     table_prefix: bytes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,6 +82,10 @@ class Shard:
         }
         for name, key in names.items():
             object.__setattr__(self, name, prefix + key)
+        fixed = (
+            self.expiry, self.recency, self.due, self.leases, self.gone, self.garbage, self.heads,
+        )  # fmt: skip
+        object.__setattr__(self, "fixed", fixed)
 
     def cluster(self, identity: bytes) -> bytes:
         """Hash: the cluster with that id (8 bytes)."""
@@ -89,8 +95,12 @@ class Shard:
         """Hash: a slice of exact hashes: group hash(4) ‖ exact hash(8) → id(8) ‖ distance(1)."""
         return b"%se:%d" % (self.prefix, number)
 
+    def table(self, table: int, number: int) -> bytes:
+        """Sorted set: a slice of a table; see `tables.entries`."""
+        return b"%s%d:%d" % (self.table_prefix, table, number)
+
     def partition(self, partition: Partition) -> bytes:
-        """Hash: the partition's fence, high water and committed offset."""
+        """Hash: the partition's fence, high water, committed offset, claim and incarnation."""
         return b"%sp:%s:%d" % (self.prefix, source_name(partition.source), partition.number)
 
     def journal(self, partition: Partition) -> bytes:

@@ -11,14 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stream_dedup.index.redis import kinds
-from stream_dedup.index.redis.inspection import (
-    Command,
-    Namespace,
-    Progress,
-    hold_numbers,
-    integer,
-)
+from stream_dedup.index.redis.inspection import Namespace, Progress, hold_numbers, integer
 from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.server import Command
 
 SAMPLE = 1_000
 """Keys of each kind, whose memory is measured."""

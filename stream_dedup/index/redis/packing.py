@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stream_dedup.clustering.linkage import cluster_id
+from stream_dedup.errors import ProtocolError
 from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.index.base import Query
 from stream_dedup.index.redis import wire
@@ -16,6 +17,19 @@ _ALL_64 = (1 << 64) - 1
 
 GROUPS_KEPT = 10_000
 """Groups whose hashes are remembered."""
+
+
+def group_hash(namespace: str, group: bytes) -> tuple[int, int]:
+    """A group's number, 32 bits, and the bits that choose its shard.
+
+    Members of the tables hold the low 16 bits of the number: groups that share them are candidates
+    of each other's, left only when their clusters are looked at. So the namespace goes into the
+    hash: who may choose groups but does not know its name cannot prepare many that share them. Who
+    knows the name can. It costs time and recall, which is counted as truncated, and leads to no
+    wrong answer. Part of the stored format.
+    """
+    low, high = hash128(b"%s\0%s" % (namespace.encode(), group))
+    return low & 0xFFFFFFFF, high
 
 
 class Packer:
@@ -35,8 +49,18 @@ class Packer:
         self._groups: dict[str, tuple[int, bytes, bytes, int]] = {}
 
     def shard_of(self, identity: int) -> Shard:
-        """The shard of a cluster: its id ends with the number."""
-        return self.shards[(identity & 0xFF) % len(self.shards)]
+        """The shard of a cluster: its id ends with the number, unless there is only one.
+
+        Raises:
+            ProtocolError: the id ends with no number of a shard: it is none of this namespace.
+        """
+        number = identity & 0xFF if len(self.shards) > 1 else 0
+        if number >= len(self.shards):
+            raise ProtocolError(
+                f"cluster {identity:016x} is none of this namespace: its id ends with {number}, "
+                f"and there are {len(self.shards)} shards"
+            )
+        return self.shards[number]
 
     def query(
         self, shard: Shard, query: Query, keys: list[bytes], arguments: list[Argument]
@@ -78,8 +102,7 @@ class Packer:
             if len(self._groups) > GROUPS_KEPT:
                 self._groups.clear()
             packed = wire.pack_group(group)
-            low, high = hash128(packed)
-            number = low & 0xFFFFFFFF
+            number, high = group_hash(self._namespace, packed)
             known = (number, number.to_bytes(4, "big"), packed, high % len(self.shards))
             self._groups[group] = known
         return known

@@ -3,6 +3,9 @@
 What leads to a closed cluster may wait in the list of garbage to be purged. So the order of
 reading matters: first the cluster, then the garbage, last the entry. A purge takes the entry out
 before the garbage's piece: an entry that is still there, and was in no piece, was forgotten.
+
+The list of garbage may be long. A first look makes do with what was in it when it was read last,
+and suspects too much then; `Probes.forget` has the next look read it anew.
 """
 
 from __future__ import annotations
@@ -12,16 +15,11 @@ from typing import Any
 
 from stream_dedup.features.patterns import readable
 from stream_dedup.index.redis.findings import Suspect
-from stream_dedup.index.redis.inspection import (
-    Command,
-    Held,
-    Namespace,
-    garbage,
-    group_number,
-    hold,
-)
+from stream_dedup.index.redis.inspection import Held, Namespace, garbage, hold
 from stream_dedup.index.redis.keys import Shard
 from stream_dedup.index.redis.kinds import kind_of, table_of
+from stream_dedup.index.redis.packing import group_hash
+from stream_dedup.index.redis.server import Command
 from stream_dedup.tables.entries import parts
 
 OWNER_BYTES = 8
@@ -43,6 +41,11 @@ class Probes:
         self._shard = shard
         self._stamp = namespace.stamp
         self._entries = namespace.entries
+        self._garbage: set[bytes] | None = None
+
+    def forget(self) -> None:
+        """Have the next look read the list of garbage anew."""
+        self._garbage = None
 
     async def _many(self, commands: Sequence[Command]) -> list[Any]:
         return await self._reader.many(self._shard.meta, commands)
@@ -79,7 +82,9 @@ class Probes:
             if answer is None or all(value is None for value in answer):
                 continue  # gone meanwhile, or of another type
             held = hold(identity, answer[0] or b"", answer[1], self._stamp.width)
-            reason = "its numbers or names" if held is None else _damage(held, answer)
+            reason = "its numbers or names"
+            if held is not None:
+                reason = _damage(self._namespace.name, held, answer)
             if held is None or reason:
                 text = f"{self._shown(identity)}: {reason} do not fit"
                 suspects.append(Suspect("cluster", identity, text))
@@ -218,7 +223,9 @@ class Probes:
         """Those that are in no piece of garbage, and still there."""
         if not suspects:
             return []
-        pieces = await garbage(self._reader, self._shard)
+        if self._garbage is None:
+            self._garbage = await garbage(self._reader, self._shard)
+        pieces = self._garbage
         answers = await self._many([(command, *suspect.subject) for suspect in suspects])
         out = []
         for suspect, answer in zip(suspects, answers, strict=True):
@@ -258,7 +265,7 @@ async def missing_entries(namespace: Namespace, shard: Shard, held: Held) -> lis
     ]
 
 
-def _damage(held: Held, answer: Sequence[bytes | None]) -> str:
+def _damage(namespace: str, held: Held, answer: Sequence[bytes | None]) -> str:
     """Which fields of a cluster do not fit together."""
     _, _, fingerprint, group, position, snapshot = answer
     numbers = held.numbers
@@ -270,7 +277,7 @@ def _damage(held: Held, answer: Sequence[bytes | None]) -> str:
         return "its snapshot and what it says of it"
     if not held.open:
         return ""
-    if group_number(group) != int.from_bytes(held.group_hash, "big"):
+    if group_hash(namespace, group)[0] != int.from_bytes(held.group_hash, "big"):
         return "its group and its names"
     searchable = sum(name.searchable for name in held.names)
     if (len(held.names), searchable) != (numbers.names, numbers.searchable):

@@ -7,8 +7,11 @@ A call fails in one of three ways::
     passes by itself   connection lost, timeout, LOADING, READONLY, BUSY, OOM, CLUSTERDOWN, …
                        → tried again after a growing, jittered delay, for `Patience.within_s`;
                          then `IndexUnavailable`, or `IndexFull` for OOM
-    the script's word  SDRESET, SDFENCE, SDSTRADDLE → `Refusal`, for the store to understand
+    the script's word  SDRESET, SDFENCE, SDUNCLAIMED, … → `Refusal`, for the store to understand
     does not pass      credentials, permissions, a bug → `IndexRefused`
+
+A script that the server does not know is loaded and run. If it was forgotten again in between (a
+SCRIPT FLUSH, a failover), that passes too.
 
 A call whose answer was lost may have run. Making it again is safe: see the port and the scripts.
 The driver's own retries are off, so that there is one policy.
@@ -23,6 +26,7 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import redis.asyncio as driver
@@ -36,6 +40,15 @@ from stream_dedup.index.redis.scripts import Script
 log = logging.getLogger(__name__)
 
 Argument = bytes | str | int
+
+Command = Sequence[Argument]
+
+AT_ONCE = 50
+"""Calls on their way at once; others wait here. The driver's pools hold 100 connections, and refuse
+what is beyond."""
+
+PIPELINE = 500
+"""Commands sent at once: others wait for a millisecond or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +94,7 @@ _PASSES = (
 
 _PASSING_ANSWERS = (
     exceptions.ClusterError,
+    exceptions.NoScriptError,
     exceptions.OutOfMemoryError,
     exceptions.ReadOnlyError,
     exceptions.TryAgainError,
@@ -92,6 +106,9 @@ _NO_ANSWERS = (
     exceptions.TimeoutError,
     OSError,
 )
+
+_NOT_AWAY = (exceptions.MaxConnectionsError, exceptions.NoScriptError)
+"""Passing errors that are no fault of the server: too much at once here, a script was flushed."""
 
 _DOES_NOT_PASS = (
     exceptions.AuthenticationError,
@@ -126,9 +143,18 @@ def _distrusts(error: BaseException) -> bool:
 def _passes(error: BaseException) -> bool:
     if isinstance(error, _DOES_NOT_PASS) or _distrusts(error):
         return False
-    if isinstance(error, exceptions.ResponseError):
-        return isinstance(error, _PASSING_ANSWERS) or str(error).startswith(_PASSES)
-    return isinstance(error, _NO_ANSWERS)
+    if isinstance(error, exceptions.ResponseError) and str(error).startswith(_PASSES):
+        return True
+    return isinstance(error, (*_PASSING_ANSWERS, *_NO_ANSWERS))
+
+
+def _of_its_type(answer: object) -> object:
+    """An answer of a pipeline; None if the key was of another type."""
+    if isinstance(answer, Exception):
+        if str(answer).startswith(("WRONGTYPE", "no such key", "ERR no such key")):
+            return None
+        raise answer
+    return answer
 
 
 class Server:
@@ -163,6 +189,7 @@ class Server:
             self.address, self._patience.timeout_s, tls or Tls(), sentinel_password
         )
         self._jitter = random.Random()  # noqa: S311 -- spreads retries, guards nothing
+        self._room = asyncio.Semaphore(AT_ONCE)
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -188,7 +215,7 @@ class Server:
                 return await self._send(keys[0], command)
             except exceptions.NoScriptError:
                 self.counts["reloads"] += 1
-                await self._send(keys[0], ("SCRIPT LOAD", script.text))
+                await self._load(keys[0], script)
                 return await self._send(keys[0], command)
 
         return await self._patiently(script.name, attempt)
@@ -201,6 +228,53 @@ class Server:
             IndexRefused: it cannot be run.
         """
         return await self._patiently(str(command[0]).lower(), lambda: self._send(key, command))
+
+    async def many(self, key: bytes, commands: Sequence[Command]) -> list[Any]:
+        """Answers of commands whose keys share `key`'s tag; None where a key is of another type.
+
+        They are sent in chunks of `PIPELINE`, one after the other, and are not atomic. A chunk that
+        fails is sent again as a whole.
+
+        Raises:
+            IndexUnavailable: see `Patience`.
+            IndexRefused: one of them cannot be run.
+        """
+        answers: list[Any] = []
+        for start in range(0, len(commands), PIPELINE):
+            attempt = partial(self._pipe, key, commands[start : start + PIPELINE])
+            answers += cast(list[Any], await self._patiently("pipeline", attempt))
+        return answers
+
+    async def _pipe(self, key: bytes, commands: Sequence[Command]) -> list[Any]:
+        client = cast(Any, self._client)  # its methods have no types
+        target: dict[str, Any] = {}
+        if isinstance(self._client, driver.RedisCluster):
+            await self._client.initialize()
+            target["target_nodes"] = self._client.get_node_from_key(cast(str, key))
+            pipeline = client.pipeline()
+        else:
+            pipeline = client.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command, **target)
+        answers = await pipeline.execute(raise_on_error=False)
+        return [_of_its_type(answer) for answer in answers]
+
+    async def _load(self, key: bytes, script: Script) -> None:
+        """Give the node of a key a script; in a Redis Cluster then all others as well.
+
+        While slots move, or a replica takes over, another node than the key's may be asked to run
+        it. One that is away now is given it when it says that it does not know it.
+        """
+        command = ("SCRIPT LOAD", script.text)
+        await self._send(key, command)
+        client = self._client
+        if isinstance(client, driver.RedisCluster):
+            own = client.get_node_from_key(cast(str, key))
+            others = (node for node in client.get_primaries() if node is not own)
+            await asyncio.gather(
+                *(client.execute_command(*command, target_nodes=node) for node in others),
+                return_exceptions=True,
+            )
 
     async def _send(self, key: bytes, command: Sequence[Argument]) -> object:
         if isinstance(self._client, driver.RedisCluster):
@@ -218,7 +292,8 @@ class Server:
         delay_s = self._patience.first_s
         while True:
             try:
-                answer = await attempt()
+                async with self._room:
+                    answer = await attempt()
             except (exceptions.RedisError, exceptions.RedisClusterException, OSError) as error:
                 root = _root(error)
                 if not _passes(root):
@@ -226,10 +301,11 @@ class Server:
                 pause_s = self._jitter.uniform(delay_s / 2, delay_s)
                 if clock() + pause_s > until:
                     raise self._given_up(name, error) from error
-                if not self.away:
-                    log.warning("%s: %s failed, trying again: %s", self.address, name, error)
-                self.away = True
-                self.counts["retries"] += 1
+                if not isinstance(root, _NOT_AWAY):
+                    if not self.away:
+                        log.warning("%s: %s failed, trying again: %s", self.address, name, error)
+                    self.away = True
+                    self.counts["retries"] += 1
                 await self._reconnect(error)
                 await asyncio.sleep(pause_s)
                 delay_s = min(2 * delay_s, self._patience.most_s)

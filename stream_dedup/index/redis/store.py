@@ -19,42 +19,75 @@ nothing, and what one already has it ignores. A crash between two shards leaves 
 apart: `claim_partition` names the places (`Ownership.cuts`).
 
 Retention: every key has a TTL of at least twice the longest time a cluster can be open, begun anew
-when an entry is added, a partition recorded, a cluster opened, closed or told of. It ends what
-nobody uses; it is not how clusters expire.
+when an entry is added, a partition recorded, a cluster opened, closed or told of, or counted after
+half of it. What scripts do not renew while clusters only count (slices and tables, partitions that
+see nothing) `expire` does: of what it has claimed every hour, of slices and tables in rounds, a few
+hundred keys a call. It ends what nobody uses; it is not how clusters expire.
+
+Loss: a call names the incarnation its caller knows; `record` that under which its partition was
+claimed. So whichever call finds the data lost, each partition's next record does too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar, cast
 
+from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.errors import IndexRefused, IndexReset, ProtocolError, StaleFence
+from stream_dedup.errors import (
+    IndexFull,
+    IndexRefused,
+    IndexReset,
+    IndexUnavailable,
+    PartitionUnclaimed,
+    ProtocolError,
+    StaleFence,
+)
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.index.base import IndexSize, Limits, Ownership, Query, Record, Resolution
+from stream_dedup.index.base import (
+    IndexSize,
+    Limits,
+    Ownership,
+    Query,
+    Record,
+    Resolution,
+    too_many_wait,
+)
 from stream_dedup.index.redis import scripts, wire
-from stream_dedup.index.redis.advice import advise
+from stream_dedup.index.redis.advice import advise, judge_shards
 from stream_dedup.index.redis.keys import Shard, check_namespace, source_name
 from stream_dedup.index.redis.packing import Packer
 from stream_dedup.index.redis.scripts import Script
 from stream_dedup.index.redis.server import Argument, Refusal, Server
-from stream_dedup.index.redis.stamp import MAX_SHARDS, Stamp, plan_stamp, stamp_shard, ttl_ms
+from stream_dedup.index.redis.stamp import (
+    MAX_SHARDS,
+    Stamp,
+    compare_settings,
+    describe,
+    plan_stamp,
+    stamp_shard,
+    ttl_ms,
+)
 from stream_dedup.model import Decision, Partition, Summary
 
 log = logging.getLogger(__name__)
 
+N = TypeVar("N")
 T = TypeVar("T")
 
 LIMITS = Limits(max_clusters=20_000, max_candidates=1_000, max_verified=64)
 """Less than in memory: what is planned for more clusters takes more tables, and others wait while a
 query is worked on."""
 
-CALL_WORK = 1_000
-"""Commands of a script call, about: some two milliseconds."""
+CALL_WORK = 500
+"""Commands of a script call, about: one to two milliseconds."""
 
 SWEEP_STEPS = 100
 """Clusters looked at a sweeping call; each takes some ten commands to close."""
@@ -63,7 +96,32 @@ PIECES = 200
 """Pieces of garbage handed out a call."""
 
 CLAIMS = 100
-"""Summaries a call; each may hold several values of some kilobytes."""
+"""Summaries claimed a call; each may hold several values of some kilobytes."""
+
+CONFIRMS = 60
+"""Summaries confirmed a call; each takes some ten commands if its cluster is closed."""
+
+
+NO_CAP = 1 << 52
+"""For calls that close nothing for want of room."""
+
+PARTITIONS_KEPT_EVERY_US = 3600 * US_PER_S
+"""So often the times to live of claimed partitions begin anew, which are a week at least."""
+
+SLICES_KEPT = 400
+"""Slices and tables whose times to live a call of `expire` begins anew at most."""
+
+
+class _Claim(NamedTuple):
+    """A partition as it was claimed here last.
+
+    Attributes:
+        fence: as it was returned.
+        incarnations: of each shard, as they were then.
+    """
+
+    fence: int
+    incarnations: tuple[bytes, ...]
 
 
 class RedisIndex:
@@ -74,7 +132,8 @@ class RedisIndex:
 
     Attributes:
         server: the service; its counts tell of calls and retries.
-        advice: what is amiss with the server's settings; also logged.
+        advice: what is amiss with the settings: the server's, how shards share the clusters out,
+            where those of the worker that opened the namespace before differ; also logged.
         resets: how often the namespace was found lost.
         rollbacks: how often a partition's high water had gone back: the server lost its last
             writes, as a failover may; what was counted by them is not counted again.
@@ -107,6 +166,10 @@ class RedisIndex:
         self._shards = self._packer.shards
         self._ttl_ms = ttl_ms(windows, summaries)
         self._high_water: dict[tuple[int, Partition], int] = {}
+        self._claims: dict[Partition, _Claim] = {}
+        self._partitions_kept_us: int | None = None
+        self._round_us: int | None = None
+        self._round: Iterator[tuple[Shard, Iterable[bytes]]] = iter(())
         tables = stamp.layout.tables
         self._query_chunk = max(1, CALL_WORK // (3 * tables + 20))
         self._purge_chunk = max(1, CALL_WORK // (tables + 4))
@@ -163,29 +226,38 @@ class RedisIndex:
         planned = plan_stamp(recipe, limits.max_clusters, shards, blocks)
         advice: dict[str, None] = {}
         for number in range(shards):
-            found = await advise(server, Shard(namespace, number).meta)
-            advice.update(dict.fromkeys(found))
+            amiss = await advise(server, Shard(namespace, number).meta)
+            advice.update(dict.fromkeys(amiss))
+        settings = describe(windows, summaries, limits)
+        advice.update(dict.fromkeys(judge_shards(shards, limits.max_clusters)))
+        advice.update(dict.fromkeys(await compare_settings(server, namespace, settings)))
         for sentence in advice:
             log.warning("%s: %s", server.address, sentence)
-        incarnation, stamp = await stamp_shard(
-            server, namespace, 0, recipe, planned, windows, summaries
-        )
-        if stamp.shards != shards:
-            raise IndexRefused(
-                f"namespace {namespace!r} was made with {stamp.shards} shard(s), not {shards}; "
-                "give that number, or another namespace"
+        # A shard that is gone alone is made again as those are that stand.
+        order = await _standing_first(server, namespace, shards)
+        incarnations: dict[int, bytes] = {}
+        stamp = planned
+        for number in order:
+            incarnations[number], found = await stamp_shard(
+                server, namespace, number, recipe, stamp, windows, summaries, settings
             )
-        incarnations = [incarnation]
-        for number in range(1, shards):
-            incarnation, _ = await stamp_shard(
-                server, namespace, number, recipe, stamp, windows, summaries
-            )
-            incarnations.append(incarnation)
+            if found.shards != shards:
+                raise IndexRefused(
+                    f"namespace {namespace!r} was made with {found.shards} shard(s), not {shards}; "
+                    "give that number, or another namespace"
+                )
+            if number != order[0] and found != stamp:
+                raise IndexRefused(
+                    f"namespace {namespace!r}: shard {number} is laid out as {tuple(found)}, shard "
+                    f"{order[0]} as {tuple(stamp)}; delete the namespace, or the shard that is "
+                    "wrong, and have the workers make it anew"
+                )
+            stamp = found
         return cls(
             server,
             recipe,
             stamp,
-            incarnations,
+            [incarnations[number] for number in range(shards)],
             namespace=namespace,
             windows=windows,
             summaries=summaries,
@@ -200,18 +272,26 @@ class RedisIndex:
     ) -> Ownership:
         del now_us
         end = b"" if end_offset is None else b"%d" % end_offset
-        least = 0
+        # Fences go on even where the server has forgotten them.
+        known = self._claims.get(partition)
+        least = known.fence if known else 0
+        reset = False
         while True:
+            # Sent again because its answer was lost, a call is known by its token.
+            token = secrets.token_hex(8)
+            incarnations = tuple(self._incarnations)
             first, *others = self._shards
-            answers = [await self._claim_partition(first, partition, b"", least, end)]
+            answers = [await self._claim_partition(first, partition, b"", least, end, token)]
             fence = int(answers[0][0])
             answers += [
-                await self._claim_partition(shard, partition, b"%d" % fence, 0, end)
+                await self._claim_partition(shard, partition, b"%d" % fence, 0, end, token)
                 for shard in others
             ]
+            reset = reset or any(answer[3] for answer in answers)
             least = max(int(answer[0]) for answer in answers)
             if least == fence:
                 break  # else a shard knows of a later claim, or the first has lost its data
+        self._claims[partition] = _Claim(fence, incarnations)
         marks = [int(answer[1]) for answer in answers]
         for shard, mark in zip(self._shards, marks, strict=True):
             self._high_water[shard.number, partition] = mark
@@ -225,19 +305,20 @@ class RedisIndex:
             fence,
             min(marks),
             journal,
-            any(answer[3] for answer in answers),
+            reset,
             tuple(sorted({mark for mark in marks if mark > min(marks)})),
         )
 
     async def _claim_partition(
-        self, shard: Shard, partition: Partition, fence: bytes, least: int, end: bytes
+        self, shard: Shard, partition: Partition, fence: bytes, least: int, end: bytes, token: str
     ) -> list[Any]:
         keys = [shard.meta, shard.partition(partition), shard.journal(partition)]
-        arguments: list[Argument] = [self._ttl_ms, fence, least, end]
+        arguments: list[Argument] = [self._ttl_ms, fence, least, end, token]
         answer: list[Any] = await self._run(shard, scripts.CLAIM_PARTITION, keys, arguments)
         return answer
 
     async def release_partition(self, partition: Partition) -> None:
+        self._claims.pop(partition, None)
         settings = self._settings(0)
         for shard in self._shards:
             keys = [shard.meta, shard.heads]
@@ -271,7 +352,15 @@ class RedisIndex:
             arguments: list[Argument] = [settings, self._rules]
             for query in queries[len(answers) : len(answers) + self._query_chunk]:
                 self._packer.query(shard, query, keys, arguments)
-            packed = await self._run(shard, scripts.RESOLVE, keys, arguments)
+            try:
+                packed = await self._run(shard, scripts.RESOLVE, keys, arguments)
+            except Refusal as refusal:
+                if refusal.code != "SDWAITING":
+                    raise
+                raise IndexFull(
+                    f"{self.server.address}: namespace {self.namespace!r}: "
+                    + too_many_wait(int(refusal.detail))
+                ) from refusal
             answers.extend(wire.unpack_resolutions(packed))
         return answers
 
@@ -281,8 +370,12 @@ class RedisIndex:
         settings = self._settings(now_us)
         if len(self._shards) == 1:
             return await self._record(self._shards[0], record, record.decisions, settings)
-        tallies = _by(record.tallies, lambda tally: tally.cluster & 0xFF)
-        decisions = _by(record.decisions.items(), lambda item: (item[1].cluster or 0) & 0xFF)
+        shard_of = self._packer.shard_of
+        tallies = _by(record.tallies, lambda tally: shard_of(tally.cluster).number)
+        decisions = _by(
+            record.decisions.items(),
+            lambda item: 0 if item[1].cluster is None else shard_of(item[1].cluster).number,
+        )
         closed = await _all(
             self._record(
                 shard,
@@ -321,9 +414,14 @@ class RedisIndex:
             arguments += wire.pack_tally(
                 tally, self._summaries.samples, self._summaries.max_value_bytes
             )
+        claim = self._claims.get(partition)
+        mine = claim is not None and claim.fence == record.fence
+        incarnation = claim.incarnations[shard.number] if claim is not None and mine else None
         try:
-            answer = await self._run(shard, scripts.RECORD, keys, arguments)
+            answer = await self._run(shard, scripts.RECORD, keys, arguments, incarnation)
         except Refusal as refusal:
+            if refusal.code == "SDFENCE" and mine:
+                self._claims.pop(partition, None)
             raise _protocol_error(record, refusal) from refusal
         if not answer[0]:
             return frozenset(int.from_bytes(identity, "big") for identity in answer[1:])
@@ -348,9 +446,48 @@ class RedisIndex:
 
     async def expire(self, now_us: int) -> None:
         # Only `record` closes what is above the cap.
-        settings = self._settings(now_us, max_clusters=wire.LATEST_US)
+        settings = self._settings(now_us, max_clusters=NO_CAP)
         for shard in self._shards:
             await self._tidy(shard, settings, await self._sweep(shard, settings))
+        await self._keep_partitions(now_us)
+        await self._keep_slices(now_us)
+
+    async def _keep_partitions(self, now_us: int) -> None:
+        """Keep what was claimed here and not released, though it sees no events."""
+        kept_us = self._partitions_kept_us
+        if kept_us is not None and abs(now_us - kept_us) < PARTITIONS_KEPT_EVERY_US:
+            return
+        for shard in self._shards:
+            await self._keep(
+                shard,
+                [k for p in self._claims for k in (shard.partition(p), shard.journal(p))],
+            )
+        self._partitions_kept_us = now_us
+
+    async def _keep_slices(self, now_us: int) -> None:
+        """Go on with the round through all slices and tables; begin the next in time."""
+        chunk = next(self._round, None)
+        if chunk is None:
+            due_us = self._ttl_ms * 1000 // 4
+            if self._round_us is not None and abs(now_us - self._round_us) < due_us:
+                return
+            self._round_us, self._round = now_us, self._slices()
+            chunk = next(self._round)
+        await self._keep(*chunk)
+
+    def _slices(self) -> Iterator[tuple[Shard, Iterable[bytes]]]:
+        """All slices and tables, in chunks."""
+        for shard in self._shards:
+            keys = (
+                shard.exact(number) if table < 0 else shard.table(table, number)
+                for table in range(-1, self.stamp.layout.tables)
+                for number in range(self.stamp.slices if table >= 0 else self.stamp.exact_slices)
+            )
+            while chunk := list(islice(keys, SLICES_KEPT)):
+                yield shard, chunk
+
+    async def _keep(self, shard: Shard, keys: Iterable[bytes]) -> None:
+        await self.server.many(shard.meta, [("PEXPIRE", key, self._ttl_ms) for key in keys])
 
     async def finish(self, now_us: int) -> None:
         settings = self._settings(now_us)
@@ -413,10 +550,17 @@ class RedisIndex:
         for shard in self._shards:
             while len(claimed) < limit:
                 asked = min(CLAIMS, limit - len(claimed))
-                keys = [shard.meta, shard.due, shard.leases]
-                answer = await self._run(shard, scripts.CLAIM, keys, [settings, asked])
+                keys = [shard.meta, shard.due, shard.leases, shard.recency]
+                try:
+                    more, *answer = await self._run(shard, scripts.CLAIM, keys, [settings, asked])
+                except (IndexRefused, IndexUnavailable):
+                    if not claimed:
+                        raise
+                    # What is leased already would be sent late, after its lease. A loss of data
+                    # must be told of at once.
+                    return claimed
                 claimed += map(wire.unpack_summary, answer)
-                if len(answer) < asked:
+                if len(answer) < asked and not more:
                     break
         return claimed
 
@@ -424,10 +568,10 @@ class RedisIndex:
         settings = self._settings(now_us)
         for number, named in _by(summaries, self._number_of).items():
             shard = self._shards[number]
-            for start in range(0, len(named), CLAIMS):
+            for start in range(0, len(named), CONFIRMS):
                 keys = [shard.meta, shard.due, shard.leases, shard.gone]
                 arguments: list[Argument] = [settings]
-                for identity, revision in named[start : start + CLAIMS]:
+                for identity, revision in named[start : start + CONFIRMS]:
                     packed_id = wire.pack_id(identity)
                     keys.append(shard.cluster(packed_id))
                     arguments += (packed_id, revision)
@@ -439,15 +583,31 @@ class RedisIndex:
     # ------------------------------------------------------------ looking
 
     async def representatives(self, clusters: Sequence[int]) -> list[bytes | None]:
-        return await _all(map(self._representative, clusters))
+        found: dict[int, bytes | None] = {}
+        for number, asked in _by(clusters, self._known_number_of).items():
+            if number is not None:
+                found.update(await self._representatives(self._shards[number], asked))
+        return [found.get(identity) for identity in clusters]
 
-    async def _representative(self, identity: int) -> bytes | None:
-        shard = self._packer.shard_of(identity)
-        key = shard.cluster(wire.pack_id(identity))
-        numbers, value = await self.server.command(key, "HMGET", key, "n", "r")
-        if numbers is None or wire.unpack_cluster(numbers).gone:
+    async def _representatives(
+        self, shard: Shard, clusters: Sequence[int]
+    ) -> dict[int, bytes | None]:
+        """A shard's, in few calls."""
+        commands = [("HMGET", shard.cluster(wire.pack_id(each)), "n", "r") for each in clusters]
+        answers = await self.server.many(shard.meta, commands)
+        found: dict[int, bytes | None] = {}
+        for identity, answer in zip(clusters, answers, strict=True):
+            numbers, value = answer or (None, None)
+            if numbers is not None and not wire.unpack_cluster(numbers).gone:
+                found[identity] = value or b""
+        return found
+
+    def _known_number_of(self, identity: int) -> int | None:
+        """The shard of a cluster; None for an id of none."""
+        try:
+            return self._packer.shard_of(identity).number
+        except ProtocolError:
             return None
-        return value or b""
 
     async def size(self) -> IndexSize:
         counters = ("fingerprints", "waiting", "evicted", "expired", "truncated")
@@ -456,7 +616,7 @@ class RedisIndex:
             values = await self.server.command(shard.meta, "HMGET", shard.meta, *counters)
             totals["clusters"] += await self.server.command(shard.meta, "ZCARD", shard.recency)
             for counter, value in zip(counters, values, strict=True):
-                totals[counter] += int(value or 0)
+                totals[counter] += max(0, int(value or 0))
         bytes_each = self.stamp.layout.tables * (self._packer.entries.member_bytes + 4)
         return IndexSize(**totals, table_bytes=totals["fingerprints"] * bytes_each)
 
@@ -470,15 +630,21 @@ class RedisIndex:
         )
 
     async def _run(
-        self, shard: Shard, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument]
+        self,
+        shard: Shard,
+        script: Script,
+        keys: Sequence[bytes],
+        arguments: Sequence[Argument],
+        incarnation: bytes | None = None,
     ) -> Any:  # noqa: ANN401 -- each script says what it returns
-        incarnation = self._incarnations[shard.number]
+        incarnation = incarnation or self._incarnations[shard.number]
         try:
             return await self.server.run(script, keys, [incarnation, *arguments])
         except Refusal as refusal:
             if refusal.code != "SDRESET":
                 raise
-            await self._begin_anew(shard, incarnation)
+            if self._incarnations[shard.number] == incarnation:  # else another call has seen it
+                await self._begin_anew(shard, incarnation)
             raise IndexReset(
                 f"{self.server.address}: namespace {self.namespace!r} has lost its data: the "
                 "server came back without it, or it was deleted"
@@ -488,6 +654,7 @@ class RedisIndex:
         incarnation, stamp = await stamp_shard(
             self.server, self.namespace, shard.number, self.recipe, self.stamp,
             self._windows, self._summaries,
+            describe(self._windows, self._summaries, self._limits),
         )  # fmt: skip
         if stamp != self.stamp:
             raise IndexRefused(
@@ -503,11 +670,24 @@ class RedisIndex:
         }
 
 
+async def _standing_first(server: Server, namespace: str, shards: int) -> list[int]:
+    """The shards' numbers, those that are made already first."""
+    standing = [
+        bool(await server.command(meta, "EXISTS", meta))
+        for meta in (Shard(namespace, number).meta for number in range(shards))
+    ]
+    return sorted(range(shards), key=lambda number: not standing[number])
+
+
 def _partition_name(partition: Partition) -> bytes:
     return b"%d:%s" % (partition.number, source_name(partition.source))
 
 
 def _protocol_error(record: Record, refusal: Refusal) -> Exception:
+    if refusal.code == "SDUNCLAIMED":
+        return PartitionUnclaimed(
+            f"{record.partition}: nobody has claimed it, or its state ran out"
+        )
     if refusal.code == "SDFENCE":
         return StaleFence(
             f"{record.partition}: fence {record.fence} is not the latest, which is {refusal.detail}"
@@ -520,9 +700,9 @@ def _protocol_error(record: Record, refusal: Refusal) -> Exception:
     return refusal
 
 
-def _by(items: Iterable[T], number_of: Callable[[T], int]) -> dict[int, list[T]]:
+def _by(items: Iterable[T], number_of: Callable[[T], N]) -> dict[N, list[T]]:
     """Items by their shard, in order."""
-    out: dict[int, list[T]] = {}
+    out: dict[N, list[T]] = {}
     for item in items:
         out.setdefault(number_of(item), []).append(item)
     return out

@@ -30,7 +30,7 @@ TIMES = Struct("<2d")
 BATCH = Struct("<8d")
 TALLY = Struct("<3dH")
 RESOLUTION = Struct("<8sddBB")
-CLUSTER = Struct("<10d2H4B")
+CLUSTER = Struct("<10d2H5B2I")
 SNAPSHOT = Struct("<5d3B")
 
 CLOSINGS = {1: Closing.EXPIRED, 2: Closing.EVICTED, 3: Closing.ENDED}
@@ -176,6 +176,9 @@ class Cluster(NamedTuple):
     due: int
     samples: int
     on_its_way: int
+    reopened: int
+    renewed_s: int
+    born: int
 
     @property
     def closing(self) -> Closing | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from stream_dedup.clustering.windows import Windows
 from stream_dedup.errors import IndexRefused, RecipeMismatch
 from stream_dedup.features.recipe import Match, Recipe
 from stream_dedup.index.redis.keys import Shard
@@ -53,7 +54,7 @@ async def test_wrong_credentials_are_refused_at_once(
 
 @in_loop
 async def test_a_missing_permission_is_refused_at_once(make_redis: MakeRedis) -> None:
-    server = make_redis(acl=f"app on >{SECRET} ~sd:* +client|setname +hmget")
+    server = make_redis(acl=f"app on >{SECRET} ~sd:* +client|setname +exists +hmget")
     error = await refused(server.url_as("app", SECRET))
     assert "permissions" in str(error)
     assert "evalsha" in str(error)
@@ -122,6 +123,36 @@ async def test_a_format_with_other_fields_is_refused(make_redis: MakeRedis) -> N
         pass
     server.command("HSET", META, "layout", json.dumps({"format": 99, "new": 1}))
     assert "in format 99" in str(await refused(server.url))
+
+
+@pytest.mark.parametrize("layout", ["{", "{}", '{"format": 1}', '{"format": 1, "more": 2}'])
+@in_loop
+async def test_a_damaged_stamp_is_refused_naming_its_key(
+    make_redis: MakeRedis, layout: str
+) -> None:
+    server = make_redis()
+    async with opened(server.url):
+        pass
+    server.command("HSET", META, "layout", layout)
+    assert f"damaged stamp in {META.decode()}" in str(await refused(server.url))
+    server.command("HDEL", META, "layout")
+    assert f"damaged stamp in {META.decode()}" in str(await refused(server.url))
+
+
+@in_loop
+async def test_who_is_refused_keeps_nothing_alive_and_notes_nothing(make_redis: MakeRedis) -> None:
+    server = make_redis()
+    async with opened(server.url):
+        pass
+    noted = server.command("HGET", META, "settings")
+    server.command("PEXPIRE", META, 60_000)
+    with pytest.raises(RecipeMismatch):
+        async with opened(server.url, Recipe(match=Match(k=4)), windows=Windows()):
+            pytest.fail("it was opened")
+    left_ms = server.command("PTTL", META)
+    assert isinstance(left_ms, int)
+    assert 0 < left_ms <= 60_000
+    assert noted == server.command("HGET", META, "settings")
 
 
 @in_loop

@@ -17,8 +17,8 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.connectors import files
 from stream_dedup.connectors.codec import Reading
-from stream_dedup.emit.annotate import PASSED
 from stream_dedup.deduplicator import Deduplicator
+from stream_dedup.emit.annotate import PASSED
 from stream_dedup.index.base import Limits
 from tests.integration.command import REPEATED
 from tests.strategies import texts

@@ -6,6 +6,7 @@
 --   a               where events find it: group hash(4), then for each name, the representative's
 --                   first: exact hash(8), fingerprint, 1 if it stands in the tables (1 byte)
 --   z               the snapshot on its way (see claim.lua)
+-- One of another incarnation was left behind when meta was lost: it counts as not there.
 -- Times are microseconds, in doubles, exact to 2^53; ids, hashes and fingerprints are bytes and
 -- never numbers.
 
@@ -14,10 +15,13 @@ local call, sub, byte, unpack_, pack_ = redis.call, string.sub, string.byte, str
 -- opened, last: what the window goes by. first, latest: times of what was recorded. base: the count
 -- it was opened with. told, told_us: count and stream time of the last settled summary. until_: how
 -- long (clock) its tombstone is remembered, 0 without one. names, searchable: entries of a, and
--- those in the tables.
-local NUMBERS = '<ddddddddddHHBBBB'
-local OPENED, LAST, FIRST, LATEST, COUNT, BASE, TOLD, TOLD_US, REVISION, UNTIL,
-  NAMES, SEARCHABLE, CLOSING, DUE, SAMPLES, ON_ITS_WAY = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
+-- those in the tables. reopened: whether what led to it before may stand yet (see resolve.lua).
+-- renewed: when its time to live last began, at the earliest (clock, seconds).
+-- born: the first four bytes of the incarnation under which it was opened.
+local NUMBERS = '<ddddddddddHHBBBBBI4I4'
+local OPENED, LAST, FIRST, LATEST, COUNT, BASE, TOLD, TOLD_US, REVISION, UNTIL, NAMES, SEARCHABLE,
+  CLOSING, DUE, SAMPLES, ON_ITS_WAY, REOPENED, RENEWED, BORN =
+  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19
 local OPEN, EXPIRED, EVICTED, ENDED, GONE = 0, 1, 2, 3, 4
 
 local META = KEYS[1]
@@ -27,13 +31,17 @@ local function key_of(id)
   return string.format('%sc:%08x%08x', SHARD, unpack_('>I4I4', id))
 end
 
+local INCARNATION = tonumber(sub(ARGV[1], 1, 8), 16)
+
+-- Nil if the cluster was left behind by data that was lost.
 local function numbers(packed)
-  return {unpack_(NUMBERS, packed)}
+  local c = {unpack_(NUMBERS, packed)}
+  if c[BORN] == INCARNATION then return c end
 end
 
 local function packed(c)
   return pack_(NUMBERS, c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], c[9], c[10], c[11], c[12],
-    c[13], c[14], c[15], c[16])
+    c[13], c[14], c[15], c[16], c[17], c[18], c[19])
 end
 
 -- The settings of who calls: the clock, then windows and summaries (every_us below 0: final ones
@@ -58,6 +66,18 @@ local function keep(key)
   call('PEXPIRE', key, ttl)
 end
 
+-- The cluster's own key; its numbers are to be written afterwards.
+local now_s = math.min(math.max(math.floor(now_us / 1e6), 0), 4294967295)
+local function keep_cluster(c)
+  c[RENEWED] = now_s
+  keep(c.key)
+end
+
+-- Whether half of its time to live may have gone. (The clocks of two callers may differ.)
+local function worn(c)
+  return math.abs(now_s - c[RENEWED]) * 2000 > ttl_ms
+end
+
 -- Counters of meta, added up and written once.
 local added = {}
 local function add(counter, n)
@@ -65,7 +85,8 @@ local function add(counter, n)
 end
 local function write_counters()
   for counter, n in pairs(added) do
-    if n ~= 0 then call('HINCRBY', META, counter, n) end
+    -- What was counted may be lost with its key, and be taken off twice.
+    if n ~= 0 and call('HINCRBY', META, counter, n) < 0 then call('HSET', META, counter, 0) end
   end
 end
 
@@ -84,24 +105,42 @@ local function write_stream(stream_us)
   if stream_us ~= nil then call('HSET', META, 'stream', string.format('%.0f', stream_us)) end
 end
 
+-- A head is the latest event time of a partition, when it was active last (clock), and its name.
+local HEAD = '<dd'
+
+-- A partition is active: stream time goes back to its head if that is earlier. The first after all
+-- others were released begins anew.
+local function arrive(heads_key, name, time_us)
+  local head = call('HGET', heads_key, name)
+  if head then
+    time_us = math.max(time_us, (unpack_(HEAD, head)))
+  elseif call('HLEN', heads_key) == 0 then
+    call('HDEL', META, 'stream')
+  end
+  call('HSET', heads_key, name, pack_(HEAD, time_us, now_us) .. name)
+  local stream_us = number('stream')
+  if stream_us ~= nil and time_us < stream_us then write_stream(time_us) end
+end
+
 local function advance(heads_key)
   local before, seen_us = number('stream'), number('seen')
   local stream_us = before
   local heads = call('HVALS', heads_key)
-  local least
+  local least, most
   for i = 1, #heads do
-    local head, seen = unpack_('<dd', heads[i])
+    local head, seen, name_at = unpack_(HEAD, heads[i])
     if now_us - seen <= quiet_us and (least == nil or head < least) then least = head end
+    if most == nil or head > most then most = head end
+    -- Never released, and long gone: it would be looked at for ever.
+    if now_us - seen > 1000 * ttl_ms then call('HDEL', heads_key, sub(heads[i], name_at)) end
   end
   if least ~= nil then
     stream_us = forward(stream_us, least)
-  elseif stream_us ~= nil or #heads > 0 then
+  elseif stream_us ~= nil or most ~= nil then
     if stream_us ~= nil and seen_us ~= nil and now_us > seen_us then
       stream_us = stream_us + (now_us - seen_us)
     end
-    for i = 1, #heads do
-      stream_us = forward(stream_us, (unpack_('<dd', heads[i])))
-    end
+    if most ~= nil then stream_us = forward(stream_us, most) end
   end
   if seen_us == nil or now_us > seen_us then
     call('HSET', META, 'seen', string.format('%.0f', now_us))
@@ -128,8 +167,8 @@ local function close(keys, c, reason)
     return
   end
   c[CLOSING] = reason
+  keep_cluster(c)
   call('HSET', c.key, 'n', packed(c))
-  keep(c.key)
   call('ZADD', keys.due, '-inf', c.id)
   add('waiting', 1)
 end
@@ -139,8 +178,15 @@ local function load_numbers(id)
   local stored = call('HGET', key, 'n')
   if not stored then return nil end
   local c = numbers(stored)
-  c.id, c.key = id, key
+  if c then c.id, c.key = id, key end
   return c
+end
+
+-- An id in the queues whose cluster is not open: its key was lost, or it was closed.
+local function leave(keys, id, c)
+  call('ZREM', keys.expiry, id)
+  -- How many entries led to one that is lost went with it: one at least, as a rule.
+  if call('ZREM', keys.recency, id) == 1 and c == nil then add('fingerprints', -1) end
 end
 
 -- Close what stream time has passed, then the least recently seen above the cap; at most `steps`
@@ -150,10 +196,7 @@ local function sweep(keys, stream_us, steps)
   local left = steps
   local function head(key, id, score_of, is_due, reason)
     local c = load_numbers(id)
-    if c == nil or c[CLOSING] ~= OPEN then  -- lost with its key, or closed: a score left behind
-      call('ZREM', key, id)
-      return
-    end
+    if c == nil or c[CLOSING] ~= OPEN then return leave(keys, id, c) end
     local score = score_of(c)
     if is_due(score) then
       if reason == EVICTED or c[COUNT] > c[BASE] then

@@ -3,30 +3,42 @@
 -- another worker can go on.
 -- KEYS  meta, partition, journal
 -- ARGV  incarnation, ttl in milliseconds, fence to take ('' for the next), least fence, end offset
---       of the partition ('' if not known)
+--       of the partition ('' if not known), token: random, the claim's own
 -- Returns {fence, high water, committed offset, whether the high water was taken back, journal of a
 --       batch …}; the fence stands above the one to take if somebody else has claimed since.
+--       The latest claim made again, under its token, answers alike and changes nothing.
 -- Cost  four commands.
 local call = redis.call
 if call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
   return redis.error_reply('SDRESET the namespace was lost or made anew')
 end
-local known = call('HMGET', KEYS[2], 'fence', 'high_water', 'committed')
+local known = call('HMGET', KEYS[2], 'fence', 'high_water', 'committed', 'claim', 'incarnation')
 local fence, high_water, committed = tonumber(known[1] or 0), known[2] or '-1', known[3] or '0'
-if ARGV[3] == '' then
-  fence = math.max(fence, tonumber(ARGV[4])) + 1
-elseif tonumber(ARGV[3]) < fence then
-  return {string.format('%.0f', fence), '-1', '0', 0}
-else
-  fence = tonumber(ARGV[3])
-end
-local reset = ARGV[5] ~= '' and tonumber(high_water) >= tonumber(ARGV[5])
-if reset then
-  high_water, committed = '-1', '0'
+local claim, reset = known[4] or '', false
+local token = string.sub(claim, 1, -2)
+if known[5] and known[5] ~= ARGV[1] then  -- left behind when meta was lost: its fences go on
+  high_water, committed, token = '-1', '0', ''
   call('DEL', KEYS[3])
 end
+if token == ARGV[6] and token ~= '' then
+  reset = string.sub(claim, -1) == '1'
+else
+  if ARGV[3] == '' then
+    fence = math.max(fence, tonumber(ARGV[4])) + 1
+  elseif tonumber(ARGV[3]) < fence then
+    return {string.format('%.0f', fence), '-1', '0', 0}
+  else
+    fence = tonumber(ARGV[3])
+  end
+  reset = ARGV[5] ~= '' and tonumber(high_water) >= tonumber(ARGV[5])
+  if reset then
+    high_water, committed = '-1', '0'
+    call('DEL', KEYS[3])
+  end
+end
 local shown = string.format('%.0f', fence)
-call('HSET', KEYS[2], 'fence', shown, 'high_water', high_water, 'committed', committed)
+call('HSET', KEYS[2], 'fence', shown, 'high_water', high_water, 'committed', committed,
+  'claim', ARGV[6] .. (reset and '1' or '0'), 'incarnation', ARGV[1])
 call('PEXPIRE', KEYS[2], ARGV[2])
 local answer = call('ZRANGE', KEYS[3], 0, -1)
 for i, value in ipairs({shown, high_water, committed, reset and 1 or 0}) do

@@ -27,8 +27,8 @@ end
 for i = 5, #KEYS do
   local arg = 2 * (i - 4) + 1
   local stored = call('HMGET', KEYS[i], 'n', 'z')
-  if stored[1] and stored[2] then
-    local c = numbers(stored[1])
+  local c = stored[1] and stored[2] and numbers(stored[1])
+  if c then
     c.id, c.key = ARGV[arg], KEYS[i]
     local revision, count = unpack_('<dd', stored[2])
     if revision == tonumber(ARGV[arg + 1]) then

@@ -6,7 +6,7 @@
 -- ARGV  incarnation, bytes of a member; then for each piece the piece as it was handed out, entries
 --       that follow, whether they are its last (0 or 1), and for each entry
 --       the entry (see _shard.lua, field a), group hash(4) ‖ exact hash(8), its members
--- Returns how many members were taken out.
+-- Returns nothing.
 -- Cost  two commands a piece; two, and one a table, for each entry.
 --
 -- A cluster may have been opened again since: what leads to it now stays.
@@ -16,7 +16,7 @@ if call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
 end
 
 local size = tonumber(ARGV[2])
-local removed, at, arg = 0, 3, 3
+local at, arg = 3, 3
 
 -- The exact hashes and fingerprints by which an open cluster is to be found.
 local function standing(key, length)
@@ -47,11 +47,11 @@ while arg <= #ARGV do
     at = at + 1
     local stays = fingerprints[sub(entry, 9, -2)]
     for i = 1, #members, size do
-      if not stays then removed = removed + call('ZREM', KEYS[at], sub(members, i, i + size - 1)) end
+      if not stays then call('ZREM', KEYS[at], sub(members, i, i + size - 1)) end
       at = at + 1
     end
     arg = arg + 3
   end
   if last then call('LREM', KEYS[2], -1, piece) end
 end
-return removed
+return redis.status_reply('OK')

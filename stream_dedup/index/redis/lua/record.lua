@@ -7,8 +7,12 @@
 --       its numbers (count, earliest, latest time: doubles; samples: a short), its cluster's id,
 --       representative ('' if not known), samples
 -- Returns {1, high water before, whether more is to be swept, garbage …} when written;
---       {0, cluster id …} naming the clusters that are closed, and nothing was written.
--- Cost  two or three commands a tally, thirty a call, ten a cluster swept.
+--       {0, cluster id …} naming the clusters that are closed, and nothing was counted, but the
+--       partition holds stream time back from now on.
+--       SDFENCE: somebody else has claimed the partition. SDUNCLAIMED: nobody has, or its key is
+--       lost. SDSTRADDLE: the batch begins below the high water and ends above it.
+-- Cost  two or three commands a tally, thirty a call, ten a cluster swept; some 8 microseconds a
+--       tally. So no more than MAX_TALLIES of index/base.py, or others wait.
 local reply = lost()
 if reply then return reply end
 
@@ -17,9 +21,8 @@ local heads, partition, journal = KEYS[7], KEYS[8], KEYS[9]
 local fence, first, last, committed, time_us, max_samples, steps, pieces = unpack_('<dddddddd', ARGV[4])
 
 local owned = call('HMGET', partition, 'fence', 'high_water')
-if tonumber(owned[1] or 0) ~= fence or not owned[1] then
-  return redis.error_reply('SDFENCE ' .. (owned[1] or 0))
-end
+if not owned[1] then return redis.error_reply('SDUNCLAIMED nobody owns the partition') end
+if tonumber(owned[1]) ~= fence then return redis.error_reply('SDFENCE ' .. owned[1]) end
 local high_water = tonumber(owned[2])
 if last <= high_water then return {1, owned[2], 0} end
 if first <= high_water then return redis.error_reply('SDSTRADDLE ' .. owned[2]) end
@@ -42,6 +45,9 @@ for i = 10, #KEYS do
   end
   arg = arg + 3 + samples
 end
+-- Also if nothing can be counted: what a partition further behind opens has to stay open.
+arrive(heads, ARGV[3], time_us)
+keep(heads)
 if #closed > 1 then return closed end
 
 for i = 1, #tallies do
@@ -68,6 +74,7 @@ for i = 1, #tallies do
     c[DUE] = 1
     call('ZADD', keys.due, c[TOLD_US] + every_us, c.id)
   end
+  if worn(c) then keep_cluster(c) end
   call('HSET', c.key, 'n', packed(c), unpack(values))
 end
 
@@ -75,19 +82,11 @@ call('HSET', partition, 'high_water', string.format('%.0f', last), 'committed', 
 call('ZREMRANGEBYSCORE', journal, '-inf', '(' .. string.format('%.0f', committed))
 if ARGV[5] ~= '' then call('ZADD', journal, last, ARGV[5]) end
 
--- The first partition after all others were released begins stream time anew.
-local head = call('HGET', heads, ARGV[3])
-if head then
-  time_us = math.max(time_us, (unpack_('<dd', head)))
-elseif call('HLEN', heads) == 0 then
-  call('HDEL', META, 'stream')
-end
-call('HSET', heads, ARGV[3], pack_('<dd', time_us, now_us))
-
 local more = sweep(keys, advance(heads), steps)
 write_counters()
 for _, key in pairs(keys) do keep(key) end
-for i = 7, 9 do keep(KEYS[i]) end
+keep(partition)
+keep(journal)
 keep(META)
 local answer = garbage(keys.garbage, pieces)
 table.insert(answer, 1, more and 1 or 0)

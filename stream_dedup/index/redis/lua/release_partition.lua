@@ -10,7 +10,7 @@ local head = call('HGET', KEYS[2], ARGV[3])
 if head then
   call('HDEL', KEYS[2], ARGV[3])
   if call('HLEN', KEYS[2]) == 0 then
-    write_stream(forward(number('stream'), (unpack_('<dd', head))))
+    write_stream(forward(number('stream'), (unpack_(HEAD, head))))
   end
 end
 return redis.status_reply('OK')

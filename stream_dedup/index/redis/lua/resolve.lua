@@ -7,6 +7,8 @@
 --       fingerprint, sketch, group, position, its members of all tables one after the other
 -- Returns what was decided, 26 bytes a query: id(8), opened, last (doubles), distance, new (bytes).
 --       Fewer than were asked when the budget of work was spent: ask again for the rest.
+--       SDWAITING if the first of them needs a new cluster while too many closed ones (their number
+--       follows) wait for their final summary.
 -- Cost  a query known by its exact hash 4 commands, else one a table and one a near cluster; one
 --       that opens a cluster 8 and two a table.
 local reply = lost()
@@ -124,10 +126,11 @@ local function state(id)
     work = work + 1
     local key = key_of(id)
     local stored = call('HMGET', key, 'n', 'f', 'g', 's')
-    if stored[1] then
-      c = numbers(stored[1])
+    c = stored[1] and numbers(stored[1])
+    if c then
       c.id, c.key, c.fingerprint, c.group, c.sketch = id, key, stored[2], stored[3], stored[4]
     else
+      if stored[1] then call('DEL', key) end  -- left behind by data that was lost
       c = false
     end
     states[id] = c
@@ -147,19 +150,63 @@ local function join(c, q)
   return c
 end
 
+-- Whether a cluster has a name for which a test holds. One that was opened again may be found by
+-- what led to it before and is not purged yet.
+local function has_name(c, holds)
+  if c[REOPENED] == 0 then return true end
+  local names = call('HGET', c.key, 'a')
+  work = work + 1
+  local size = 9 + #c.fingerprint
+  for at = 5, #names, size do
+    if holds(sub(names, at, at + 7), sub(names, at + 8, at + size - 2), byte(names, at + size - 1) == 1) then
+      return true
+    end
+  end
+  return false
+end
+
+local function is_named(c, q)
+  return has_name(c, function(exact) return exact == sub(q.field, 5) end)
+end
+
+local function reaches(c, q)
+  local from = c[REOPENED] == 1 and full_from(q.fingerprint)
+  return has_name(c, function(_, fingerprint, searchable) return searchable and from(fingerprint) <= k end)
+end
+
+local function older(one, other)
+  if one[OPENED] ~= other[OPENED] then return one[OPENED] < other[OPENED] end
+  return before(one.id, other.id)
+end
+
 -- Which live clusters of the group stand within k bits: all of them, unless there are too many; then
--- the nearest, and whether some were left out. Looking a cluster up costs a command, so they are
--- looked up nearest entry first; some more than are kept, as some may be closed.
-local function live_of(by_distance, q)
+-- those with the nearest entries, of equally near ones the oldest, and whether some were left out.
+-- Looking a cluster up costs a command, so they are looked up nearest entry first, and only twice as
+-- many live ones as are kept, or four times as many in all: of more, the oldest of those looked up
+-- are kept. If nothing was found out of those that were not looked up, they count as left out.
+local function live_of(near, by_distance, q)
   local live, looked = {}, 0
   for distance = 0, k do
-    local ids = by_distance[distance] or {}
+    local ids, nearer = by_distance[distance] or {}, #live
     for i = 1, #ids do
-      if #live == max_verified or looked == 4 * max_verified then return live, true end
-      looked = looked + 1
-      local c = state(ids[i])
-      if takes(c, q) and c.group == q.group then live[#live + 1] = c end
+      local id = ids[i]
+      if near[id] == distance then  -- else another of its entries is nearer
+        if #live == 2 * max_verified or looked == 4 * max_verified then break end
+        looked = looked + 1
+        local c = state(id)
+        if takes(c, q) and c.group == q.group and reaches(c, q) then live[#live + 1] = c end
+      end
     end
+    if #live > max_verified then
+      local same = {}
+      for i = nearer + 1, #live do
+        same[i - nearer], live[i] = live[i], nil
+      end
+      table.sort(same, older)
+      for i = nearer + 1, max_verified do live[i] = same[i - nearer] end
+      return live, true
+    end
+    if looked == 4 * max_verified then return live, true end
   end
   return live, false
 end
@@ -195,16 +242,21 @@ local function search(q)
       if BITS[a] + BITS[b] + BITS[c] + BITS[(x - c) / 256 % 256] <= k then
         from = from or rest_from(member)
         local distance, id = from(found[i]), sub(found[i], -8)
-        if distance <= k and not near[id] then
-          near[id] = true
+        local nearest = near[id]
+        if distance <= k and (nearest == nil or distance < nearest) then
+          near[id] = distance
           local ids = by_distance[distance]
           if ids then ids[#ids + 1] = id else by_distance[distance] = {id} end
         end
       end
     end
+    if left == 0 then  -- what other tables hold is not known: it counts as left out
+      truncated = truncated or t < tables
+      break
+    end
   end
   work = work + tables + (max_candidates - left) * 0.3
-  local live, crowded = live_of(by_distance, q)
+  local live, crowded = live_of(near, by_distance, q)
   if truncated or crowded then add('truncated', 1) end
   local best, best_similarity, best_distance
   local from, like
@@ -271,12 +323,22 @@ local function add_alias(q, c, distance)
   work = work + 4
 end
 
+-- Too many closed clusters that nobody claims (see `max_waiting` of index/base.py).
+local waiting_before
+local function waiting()
+  waiting_before = waiting_before or number('waiting') or 0
+  return waiting_before + (added.waiting or 0)
+end
+
+-- A cluster that stands under the query's id is opened again, with count and revision going on: its
+-- window has passed, its final summary waits, or another text stood at that position before.
 local opened_any = false
 local function open(q, standing)
   local c
   if standing and standing[CLOSING] ~= GONE then
     c = standing
-    if c[CLOSING] == OPEN then  -- its window has passed
+    c[REOPENED] = 1
+    if c[CLOSING] == OPEN then  -- closed first
       call('RPUSH', garbage_key, c.id .. call('HGET', c.key, 'a'))
       add('fingerprints', -c[SEARCHABLE])
     else  -- its final summary waits
@@ -287,8 +349,16 @@ local function open(q, standing)
         call('ZREM', due, c.id)
       end
     end
+    -- What is kept of another text goes, unless a summary that tells of it is on its way.
+    if c.fingerprint ~= q.fingerprint and c[ON_ITS_WAY] == 0 then
+      local kept = {'r'}
+      for s = 1, c[SAMPLES] do kept[s + 1] = s end
+      call('HDEL', c.key, unpack(kept))
+      c[SAMPLES] = 0
+    end
   else
-    c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 0, 0, OPEN, 0, 0, 0}
+    if waiting() > math.max(1000, max_clusters) then return nil end
+    c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 0, 0, OPEN, 0, 0, 0, 0, now_s, INCARNATION}
     c.id, c.key = q.id, KEYS[q.at]
     if standing and standing[UNTIL] >= now_us then  -- it was delivered again late
       c[REVISION], c[COUNT], c[UNTIL] = standing[REVISION], standing[COUNT], standing[UNTIL]
@@ -297,6 +367,7 @@ local function open(q, standing)
   end
   c[OPENED], c[LAST], c[CLOSING], c[NAMES], c[SEARCHABLE] = q.first, q.last, OPEN, 1, q.near and 1 or 0
   c.fingerprint, c.group, c.sketch = q.fingerprint, q.group, q.sketch
+  c[RENEWED] = now_s
   call('HSET', c.key, 'n', packed(c), 'f', q.fingerprint, 'g', q.group, 'p', q.position, 's', q.sketch,
     'a', sub(q.field, 1, 4) .. entry(q, q.near))
   keep(c.key)
@@ -319,7 +390,7 @@ local function resolve(q)
   local known = call('HGET', KEYS[q.at + 1], q.field)
   if known then
     local c = state(sub(known, 1, 8))
-    if takes(c, q) and c.group == q.group then return join(c, q), byte(known, 9) end
+    if takes(c, q) and c.group == q.group and is_named(c, q) then return join(c, q), byte(known, 9) end
   end
   if q.near then
     local c, distance = search(q)
@@ -328,13 +399,10 @@ local function resolve(q)
       return join(c, q), distance
     end
   end
-  if takes(own, q) then
-    return join(own, q), 0  -- opened by itself, before its text changed
-  end
   return open(q, own), 0
 end
 
-local answers = {}
+local answers, refused = {}, false
 local at, arg = 6, 4
 while arg <= #ARGV and (work < budget or arg == 4) do
   local q = {at = at, id = ARGV[arg + 1], field = ARGV[arg + 2], fingerprint = ARGV[arg + 3],
@@ -343,6 +411,10 @@ while arg <= #ARGV and (work < budget or arg == 4) do
   q.near = #q.members > 0
   full_from = full_from or distances(#q.fingerprint, 1)
   local c, distance = resolve(q)
+  if not c then
+    refused = #answers == 0
+    break
+  end
   answers[#answers + 1] = c.id .. pack_('<ddBB', c[OPENED], c[LAST], distance, c.id == q.id and 1 or 0)
   at = at + 2 + (q.near and tables or 0)
   arg = arg + 8
@@ -353,4 +425,5 @@ if opened_any then
 end
 if call('EXISTS', garbage_key) == 1 then keep(garbage_key) end
 write_counters()
+if refused then return redis.error_reply(string.format('SDWAITING %d', waiting())) end
 return table.concat(answers)

@@ -19,7 +19,7 @@ if ARGV[3] == '1' then
     if c and c[CLOSING] == OPEN then
       close(keys, c, ENDED)
     else
-      call('ZREM', keys.recency, all[i])
+      leave(keys, all[i], c)
     end
   end
   more = #all == steps

@@ -1,0 +1,281 @@
+"""The worker beside a bare copy of the same topic, in one run: ``make bench-worker``.
+
+A real broker and a real Redis are started for it. The bare copy is what the client alone can do:
+aiokafka's ``getmany`` → ``send_batch``, in one process. Phases:
+
+    A  throughput: the bare copy, then annotate, drop and merge at 95 % duplicates, and annotate at
+       50 % and 0 %, at least once; annotate exactly once; annotate over the index in memory
+    B  latency at half the worker's throughput
+    C  two workers beside one
+    D  where the worker's processor time goes, stage by stage
+
+Each run is a process of its own that measures itself, from the moment it may join its group to the
+moment all is delivered and committed: wall time and its own processor time. The best of several
+rounds is shown, for the machine may be busy with other things; ratios are what to compare. Broker,
+Redis and worker share the machine's cores, so wall times say as much of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.corpus import replayed_log
+from benchmarks.speed import Target, real_lines
+from tests.services.kafka import KafkaBroker
+from tests.services.redis import RedisServer
+
+PARTITIONS = 4
+BATCH = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a run took.
+
+    Attributes:
+        events: how many were read.
+        wall_s: from joining the group to the last commit.
+        cpu_s: processor time of the process.
+    """
+
+    events: int
+    wall_s: float
+    cpu_s: float
+
+    @property
+    def per_wall(self) -> float:
+        """Events a second."""
+        return self.events / self.wall_s
+
+    @property
+    def per_cpu(self) -> float:
+        """Events a second of the process's processor time."""
+        return self.events / self.cpu_s
+
+
+# ------------------------------------------------------------ in processes of their own
+
+
+async def copy(bootstrap: str, topic: str, output: str, group: str) -> Cost:
+    """Copy a topic with nothing between."""
+    started, cpu = time.perf_counter(), time.process_time()
+    consumer = AIOKafkaConsumer(
+        topic, bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False,
+        auto_offset_reset="earliest", isolation_level="read_committed",
+    )  # fmt: skip
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap, enable_idempotence=True, max_batch_size=512 * 1024
+    )
+    await consumer.start()
+    await producer.start()
+    places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    left = await consumer.end_offsets(places)
+    events, sent = 0, dict[TopicPartition, asyncio.Future[Any]]()
+    while left:
+        found = await consumer.getmany(timeout_ms=100, max_records=BATCH)
+        for place, records in found.items():
+            batch = producer.create_batch()
+            for record in records:
+                batch.append(
+                    key=record.key, value=record.value, timestamp=record.timestamp,
+                    headers=list(record.headers),
+                )  # fmt: skip
+            sent[place] = await producer.send_batch(batch, output, partition=place.partition)
+            events += len(records)
+            if records[-1].offset + 1 >= left.get(place, 0):
+                left.pop(place, None)
+    for future in sent.values():
+        await future
+    await consumer.commit()
+    cost = Cost(events, time.perf_counter() - started, time.process_time() - cpu)
+    await producer.stop()
+    await consumer.stop()
+    return cost
+
+
+async def work(settings: list[str]) -> Cost:
+    """Run a pipeline once."""
+    from stream_dedup.assembly import SWITCH_S, _server, make_pipeline  # noqa: PLC0415
+    from stream_dedup.config import load  # noqa: PLC0415
+    from stream_dedup.metrics import NoMetrics  # noqa: PLC0415
+    from stream_dedup.worker.health import Health  # noqa: PLC0415
+
+    sys.setswitchinterval(SWITCH_S)
+    config = load(None, settings).config
+    section = config.pipelines[0]
+    async with _server(config) as server:
+        shared = server if config.index.kind == "redis" else None
+        pipeline = await make_pipeline(config, section, NoMetrics(), Health(), shared)
+        started, cpu = time.perf_counter(), time.process_time()
+        await pipeline.run(once=True)
+        counts = pipeline.wiring.engine.counts
+        return Cost(counts.events, time.perf_counter() - started, time.process_time() - cpu)
+
+
+def child(arguments: list[str]) -> None:
+    """What a process of its own does: measure, and print what it took."""
+    kind, *rest = arguments
+    logging.getLogger().setLevel(logging.ERROR)
+    cost = asyncio.run(copy(*rest) if kind == "copy" else work(rest))
+    print(json.dumps([cost.events, cost.wall_s, cost.cpu_s]))
+
+
+# ------------------------------------------------------------ the benchmark
+
+
+class Bench:
+    """Topics, and runs over them."""
+
+    def __init__(self, broker: KafkaBroker, redis: RedisServer, events: int) -> None:
+        self.broker = broker
+        self.redis = redis
+        self.events = events
+        self._runs = 0
+
+    def fill(self, duplicates: float) -> str:
+        """A topic of replayed log lines."""
+        topic = self.broker.fresh_topic(PARTITIONS)
+        lines = replayed_log(real_lines(), self.events, duplicate_share=duplicates)
+        for number in range(PARTITIONS):
+            self.broker.produce(topic, lines[number::PARTITIONS], partition=number, timeout_s=120)
+        return topic
+
+    def _child(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.worker", "--child", *arguments],
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    @staticmethod
+    def _cost(process: subprocess.Popen[str]) -> Cost:
+        out, _ = process.communicate(timeout=600)
+        if process.returncode:
+            raise SystemExit(f"a run failed with exit code {process.returncode}")
+        return Cost(*json.loads(out.splitlines()[-1]))
+
+    def copy(self, topic: str) -> Cost:
+        """A bare copy."""
+        self._runs += 1
+        output = self.broker.fresh_topic(PARTITIONS)
+        return self._cost(
+            self._child("copy", self.broker.bootstrap, topic, output, f"copy-{self._runs}")
+        )
+
+    def run(self, topic: str, *settings: str, workers: int = 1) -> list[Cost]:
+        """Workers, over an index that knows nothing yet."""
+        self._runs += 1
+        output = self.broker.fresh_topic(PARTITIONS)
+        given = [
+            f"kafka.bootstrap_servers={self.broker.bootstrap}",
+            f"kafka.group_id=bench-{self._runs}",
+            f"index.url={self.redis.url}",
+            f"pipelines.0.topics={topic}",
+            f"pipelines.0.output_topic={output}",
+            f"pipelines.0.namespace=bench-{self._runs}",
+            *settings,
+        ]
+        started = [self._child("work", *given) for _ in range(workers)]
+        costs = [self._cost(process) for process in started]
+        self.redis.command("FLUSHALL")
+        return costs
+
+
+def best(costs: list[Cost]) -> Cost:
+    """The least wall time and the least processor time of several rounds."""
+    return Cost(costs[0].events, min(c.wall_s for c in costs), min(c.cpu_s for c in costs))
+
+
+RUNS: tuple[tuple[str, float, tuple[str, ...]], ...] = (
+    ("annotate", 0.95, ("pipelines.0.emit=annotate",)),
+    ("drop", 0.95, ("pipelines.0.emit=drop",)),
+    ("merge", 0.95, ("pipelines.0.emit=merge",)),
+    ("annotate", 0.5, ("pipelines.0.emit=annotate",)),
+    ("annotate", 0.0, ("pipelines.0.emit=annotate",)),
+    (
+        "annotate, exactly once",
+        0.95,
+        ("pipelines.0.emit=annotate", "worker.guarantee=exactly_once"),
+    ),
+    ("annotate, index in memory", 0.95, ("pipelines.0.emit=annotate", "index.kind=memory")),
+)
+
+
+def bench_throughput(bench: Bench, out: Console, rounds: int) -> list[Target]:
+    """Phase A."""
+    table = Table(
+        "run", "duplicates", "events a second", "of the copy's", "a second of processor",
+        "of the copy's", title=f"A. {bench.events:,} log lines, {PARTITIONS} partitions, best of "
+        f"{rounds} rounds", title_justify="left",
+    )  # fmt: skip
+    targets: list[Target] = []
+    topics: dict[float, str] = {}
+    for share in sorted({share for _, share, _ in RUNS}, reverse=True):
+        topics[share] = bench.fill(share)
+    copies: dict[float, list[Cost]] = {share: [] for share in topics}
+    found: list[list[Cost]] = [[] for _ in RUNS]
+    for _ in range(rounds):
+        for share, topic in topics.items():
+            copies[share].append(bench.copy(topic))
+        for costs, (_, share, settings) in zip(found, RUNS, strict=True):
+            costs += bench.run(topics[share], *settings)
+    for share, costs in copies.items():
+        bare = best(costs)
+        table.add_row(
+            "bare copy", f"{share:.0%}", f"{bare.per_wall:,.0f}", "", f"{bare.per_cpu:,.0f}", ""
+        )
+    for costs, (name, share, _) in zip(found, RUNS, strict=True):
+        ours, bare = best(costs), best(copies[share])
+        wall, cpu = ours.per_wall / bare.per_wall, ours.per_cpu / bare.per_cpu
+        table.add_row(
+            name, f"{share:.0%}", f"{ours.per_wall:,.0f}", f"{wall:.2f}", f"{ours.per_cpu:,.0f}",
+            f"{cpu:.2f}",
+        )  # fmt: skip
+        if share == 0.95 and "," not in name:
+            for what, ratio in (("wall", wall), ("processor", cpu)):
+                targets.append(
+                    Target(
+                        f"A. {name}, {what}, of the copy's", f"{ratio:.2f}", "≥ 0.5", ratio >= 0.5
+                    )
+                )
+    out.print(table)
+    return targets
+
+
+def main() -> int:
+    """Measure and print, with the targets."""
+    if sys.argv[1:2] == ["--child"]:
+        child(sys.argv[2:])
+        return 0
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=300_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    out = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+    out.print(f"{os.cpu_count()} cores for broker, Redis and worker together")
+    with KafkaBroker() as broker, RedisServer() as redis:
+        bench = Bench(broker, redis, options.events)
+        targets = bench_throughput(bench, out, options.rounds)
+    table = Table("target", "measured", "wanted", "", title="targets", title_justify="left")
+    for target in targets:
+        table.add_row(
+            target.name, target.measured, target.wanted, "met" if target.met else "MISSED"
+        )
+    out.print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

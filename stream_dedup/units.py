@@ -1,0 +1,86 @@
+"""Durations and sizes as people write them."""
+
+from __future__ import annotations
+
+import re
+
+from stream_dedup.clock import US_PER_S
+
+OFF = ("off", "never")
+"""What stands for no duration at all."""
+
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|kB|KB|KiB|MB|MiB|GB|GiB)?")
+_BYTES = {
+    "B": 1,
+    "kB": 1_000,
+    "KB": 1_000,
+    "KiB": 1 << 10,
+    "MB": 1_000_000,
+    "MiB": 1 << 20,
+    "GB": 1_000_000_000,
+    "GiB": 1 << 30,
+}
+
+
+def read_duration_us(text: str) -> float:
+    """The microseconds in a duration; a fraction of one in what is shorter.
+
+    >>> read_duration_us("1.5m")
+    90000000.0
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no duration")
+    return float(match[1]) * _SECONDS[match[2]] * US_PER_S
+
+
+def duration_text(seconds: float) -> str:
+    """A duration as it is written, in the largest unit that leaves no fraction.
+
+    >>> duration_text(0.02), duration_text(3600), duration_text(90)
+    ('20ms', '1h', '90s')
+    """
+    if seconds == float("inf"):
+        return OFF[0]
+    for unit in ("d", "h", "m", "s"):
+        number, rest = divmod(seconds, _SECONDS[unit])
+        if number and not rest:
+            return f"{number:.0f}{unit}"
+    # Milliseconds with as many decimals as they need, and never an exponent.
+    digits = f"{seconds * 1000:.6f}".rstrip("0").rstrip(".")
+    return f"{digits}ms" if seconds else "0s"
+
+
+def read_size(text: str) -> int:
+    """The bytes in a size.
+
+    >>> read_size("1MiB"), read_size("2 kB"), read_size("100")
+    (1048576, 2000, 100)
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = _SIZE.fullmatch(text)
+    size = float(match[1]) * _BYTES[match[2] or "B"] if match else None
+    if size is None or not size.is_integer():
+        raise ValueError(f"{text!r} is no size")
+    return int(size)
+
+
+def size_text(size: int) -> str:
+    """A size as it is written.
+
+    >>> size_text(1 << 20), size_text(4096), size_text(1000)
+    ('1MiB', '4KiB', '1000B')
+    """
+    for unit in ("GiB", "MiB", "KiB"):
+        number, rest = divmod(size, _BYTES[unit])
+        if number and not rest:
+            return f"{number}{unit}"
+    return f"{size}B"

@@ -1,0 +1,271 @@
+"""What faults happen to: a broker, a Redis and links that may break, and workers over them."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from tests.faults.lines import MAX_EVENT_BYTES, PARTITIONS
+from tests.faults.oracle import Verdict, judge
+from tests.services.kafka import KafkaBroker
+from tests.services.processes import ServiceError, spawn, wait_until
+from tests.services.redis import RedisServer
+from tests.services.toxiproxy import Proxy, Toxiproxy
+
+Guarantee = Literal["at_least_once", "exactly_once"]
+GUARANTEES: tuple[Guarantee, ...] = ("at_least_once", "exactly_once")
+
+SESSION_S = 6.0
+IDLE_S, QUIET_S, LEASE_S, EVERY_S, MAX_AGE_S = 4.0, 3.0, 3.0, 1.0, 20.0
+STOP_S = 60.0
+"""A worker that was asked to end has so long, whatever is away meanwhile."""
+
+COMMAND = Path(sys.executable).with_name("stream-dedup")
+
+
+class Site:
+    """A broker, a Redis that keeps all it was told, and links to both; a context manager.
+
+    Attributes:
+        broker: comes through `link`.
+        link: what workers reach the broker through.
+        redis: comes through `redis_link`.
+        redis_link: what workers reach Redis through.
+    """
+
+    broker: KafkaBroker
+    link: Proxy
+    redis: RedisServer
+    redis_link: Proxy
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            toxiproxy = stack.enter_context(Toxiproxy())
+            self.broker = stack.enter_context(KafkaBroker(proxied=toxiproxy))
+            self.link = self.broker.link
+            self.redis = RedisServer(appendonly=True, extra={"appendfsync": "always"})
+            stack.enter_context(self.redis)
+            self.redis_link = toxiproxy.proxy(self.redis.port)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def redis_url(self) -> str:
+        return f"redis://127.0.0.1:{self.redis_link.port}/0"
+
+
+class Stage:
+    """Topics, a group and a namespace of their own at a site, for one guarantee.
+
+    Args:
+        site: the servers.
+        guarantee: what is promised.
+        folder: takes the workers' logs.
+        settings: more of the configuration.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        guarantee: Guarantee,
+        folder: Path,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self.site = site
+        self.guarantee = guarantee
+        self.folder = folder
+        self.name = f"faults-{secrets.token_hex(4)}"
+        self.topics = {
+            use: f"{self.name}-{use}" for use in ("input", "output", "summaries", "dead")
+        }
+        for use, count in zip(self.topics, (PARTITIONS, PARTITIONS, 2, 1), strict=True):
+            site.broker.create_topic(self.topics[use], count)
+        self._settings = dict(settings or {})
+
+    @property
+    def input(self) -> str:
+        return self.topics["input"]
+
+    @property
+    def group(self) -> str:
+        return f"{self.name}-main"
+
+    def settings(self, client_id: str) -> list[str]:
+        """The configuration of a worker, as options of the command."""
+        one = "pipelines.0."
+        values: dict[str, object] = {
+            "kafka.bootstrap_servers": self.site.broker.bootstrap,
+            "kafka.client_id": client_id,
+            "kafka.group_id": self.name,
+            "kafka.session_timeout_s": SESSION_S,
+            "kafka.heartbeat_interval_s": 1,
+            "kafka.request_timeout_s": 10,
+            "kafka.max_poll_interval_s": 30,
+            "index.url": self.site.redis_url,
+            "worker.guarantee": self.guarantee,
+            "worker.max_batch_events": 40,
+            "worker.commit_every_s": 0.2,
+            "http.port": 0,
+            one + "topics": self.input,
+            one + "output_topic": self.topics["output"],
+            one + "summary_topic": self.topics["summaries"],
+            one + "dead_letter_topic": self.topics["dead"],
+            one + "emit": "annotate",
+            one + "namespace": self.name,
+            one + "max_event_bytes": MAX_EVENT_BYTES,
+            one + "idle_s": IDLE_S,
+            one + "max_age_s": MAX_AGE_S,
+            one + "quiet_after_s": QUIET_S,
+            one + "lease_s": LEASE_S,
+            one + "summary_every_s": EVERY_S,
+            **self._settings,
+        }
+        return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+
+    def worker(self, name: str, program: list[str] | None = None) -> Worker:
+        """A worker, started."""
+        command = [*(program or [str(COMMAND), "run"]), *self.settings(name)]
+        return Worker(name, command, self.folder / f"{name}.log")
+
+    def read_to_the_end(self, *, seconds: float) -> None:
+        """Return once all input is committed.
+
+        Raises:
+            ServiceError: it is not in time.
+        """
+        kafka = self.site.broker
+        ends = {(self.input, part): end for part, end in kafka.end_offsets(self.input).items()}
+
+        def done() -> bool:
+            known = kafka.committed(self.group)
+            time.sleep(0.2)
+            return all(known.get(place, 0) >= end for place, end in ends.items())
+
+        try:
+            wait_until(done, what="all is committed", seconds=seconds)
+        except ServiceError as error:
+            raise ServiceError(f"{error}: {kafka.committed(self.group)} of {ends}") from error
+
+    def judged(self, *, tries: int = 4) -> Verdict:
+        """What the oracle says once the final summaries have come."""
+        time.sleep(IDLE_S + QUIET_S)
+        for left in reversed(range(tries)):
+            self._summaries_settle()
+            verdict = self.verdict()
+            if verdict.good or not left:
+                return verdict
+            time.sleep(LEASE_S)
+        raise AssertionError("unreachable")
+
+    def _summaries_settle(self) -> None:
+        kafka, topic = self.site.broker, self.topics["summaries"]
+        end_s = time.monotonic() + 60
+        before = kafka.end_offsets(topic)
+        while time.monotonic() < end_s:
+            time.sleep(EVERY_S + 2)
+            now = kafka.end_offsets(topic)
+            if now == before:
+                return
+            before = now
+
+    def verdict(self) -> Verdict:
+        """What the oracle says now."""
+        kafka, once = self.site.broker, self.guarantee == "exactly_once"
+        inputs, outputs, summaries, dead = (
+            kafka.consume(topic, read_committed=once or use == "input", timeout_s=120)
+            for use, topic in self.topics.items()
+        )
+        verdict = judge(inputs, outputs, summaries, dead, exactly_once=once)
+        if once:
+            every = kafka.consume(self.topics["output"], read_committed=False, timeout_s=120)
+            verdict.figures["outputs of aborted transactions"] = len(every) - len(outputs)
+        return verdict
+
+
+class Worker:
+    """A worker process.
+
+    Args:
+        name: its client id.
+        command: what it runs.
+        log: takes what it says.
+
+    Attributes:
+        starts: how often it was started.
+        wanted: whether it is to run: if it does not, it ended by itself.
+    """
+
+    def __init__(self, name: str, command: list[str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        self.starts = 0
+        self.wanted = False
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        self.starts += 1
+        self.wanted = True
+        with self.log.open("a") as log:
+            log.write(f"--- start {self.starts} at {time.strftime('%H:%M:%S')}\n")
+        self._process = spawn(self._command, directory=self.log.parent, log=self.log)
+
+    @property
+    def code(self) -> int | None:
+        """How it ended; None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    def signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self.wanted = False
+        self.signal(signal.SIGKILL)
+        self.wait(10)
+
+    def stop(self) -> int | None:
+        """End it as its operator would.
+
+        Returns:
+            Its exit code; None if it did not end, and was killed.
+        """
+        self.wanted = False
+        self.signal(signal.SIGTERM)
+        code = self.wait(STOP_S)
+        if code is None:
+            self.kill()
+        return code
+
+    def wait(self, seconds: float) -> int | None:
+        """How it ended; None if it runs on."""
+        assert self._process is not None
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def last_words(self, lines: int = 12) -> str:
+        text = self.log.read_text(errors="replace").splitlines()
+        return "\n".join(text[-lines:])

@@ -1,0 +1,108 @@
+"""What faults are tried with: real log lines whose variables change, and a producer of them."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import re
+import threading
+import time
+from functools import cache
+from pathlib import Path
+
+from confluent_kafka import KafkaError, Message
+
+from tests.services.kafka import Kafka
+
+LOGS = Path(__file__).parents[2] / "examples" / "logs"
+MAX_EVENT_BYTES = 8_000
+"""Events are bad from here on; to be set in the worker too."""
+
+PARTITIONS = 4
+POISON = 0.02
+_NUMBER = re.compile(rb"\d+")
+
+
+@cache
+def templates() -> tuple[bytes, ...]:
+    """Some real lines of every kind there is."""
+    found: list[bytes] = []
+    for file in sorted(LOGS.glob("*.log.gz")):
+        found += gzip.decompress(file.read_bytes()).splitlines()[:60]
+    return tuple(found)
+
+
+def line(rng: random.Random, number: int) -> bytes | None:
+    """A line as others in its variables, or something bad, empty or without a value."""
+    chance = rng.random()
+    if chance < POISON / 2:
+        return b'{"level": %d}' % number  # no field of it holds a text
+    if chance < POISON:
+        return b"too large " * (MAX_EVENT_BYTES // 10 + 1)
+    if chance < POISON + 0.02:
+        return rng.choice((None, b"", b"  "))
+    if chance < POISON + 0.06:
+        words = (b"%08x" % rng.getrandbits(32) for _ in range(3))
+        return b"rare " + b" ".join(word.translate(_LETTERS) for word in words)
+    known = templates()
+    # Some kinds come all the time, some now and then: their clusters close in between.
+    place = min(int(rng.expovariate(1 / 30)), len(known) - 1)
+    return _NUMBER.sub(lambda _number: b"%d" % rng.randrange(1_000_000), known[place])
+
+
+_LETTERS = bytes.maketrans(b"0123456789", b"ghijklmnop")
+
+
+class Producing(threading.Thread):
+    """Writes lines at a rate until it is stopped; each once, whatever becomes of the broker.
+
+    Args:
+        kafka: the broker.
+        topic: its topic, of `PARTITIONS` partitions.
+        rate: lines a second.
+        seed: makes the lines.
+    """
+
+    def __init__(self, kafka: Kafka, topic: str, *, rate: float, seed: str) -> None:
+        super().__init__(name="producing", daemon=True)
+        self._kafka = kafka
+        self._topic = topic
+        self._rate = rate
+        self._rng = random.Random(seed)
+        self._stopping = threading.Event()
+        self.written = 0
+        self.failed: list[str] = []
+
+    def run(self) -> None:
+        # Idempotent: sent again after a broker's crash they are not there twice.
+        producer = self._kafka.producer(
+            enable_idempotence=True, linger_ms=5, message_timeout_ms=0, request_timeout_ms=5_000
+        )
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                self.failed.append(str(error))
+
+        started_s = time.monotonic()
+        while not self._stopping.wait(0.02):
+            due = int((time.monotonic() - started_s) * self._rate)
+            while self.written < due:
+                value = line(self._rng, self.written)
+                producer.produce(
+                    self._topic,
+                    value=value,
+                    key=b"id-%07d" % self.written,
+                    partition=self._rng.randrange(PARTITIONS),
+                    headers=[("host", b"h%d" % self._rng.randrange(9))],
+                    on_delivery=delivered,
+                )
+                self.written += 1
+            producer.poll(0)
+        left = producer.flush(60)
+        if left:
+            self.failed.append(f"{left} records were not stored")
+
+    def stop(self) -> None:
+        """Write no more; returns once all is stored."""
+        self._stopping.set()
+        self.join(90)

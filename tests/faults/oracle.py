@@ -1,0 +1,288 @@
+"""The oracle: judges by the records in Kafka alone whether a worker kept its promises.
+
+It shares no code with stream_dedup: what it knows is what the documents say of records, their
+headers and summaries. Every input's key is an id that no other input has, every event leaves
+(annotate), bad ones as dead letters, and a cluster's final summary must have had time to come.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tests.services.kafka_records import Record
+
+SHOWN = 5
+"""Violations of one kind that are told."""
+
+DECISIONS = {b"new", b"duplicate", b"passed"}
+DEAD = ("sd-error", "sd-error-message", "sd-topic", "sd-partition", "sd-offset")
+
+
+class Place(NamedTuple):
+    """Where an input stands."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was found.
+
+    Attributes:
+        violations: promises that were not kept, and by which records; a few of each kind.
+        broken: how many there are of each kind.
+        figures: what was counted.
+    """
+
+    violations: list[str] = field(default_factory=list)
+    broken: Counter[str] = field(default_factory=Counter)
+    figures: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def good(self) -> bool:
+        """Whether all promises were kept."""
+        return not self.broken
+
+    def found(self, kind: str, text: str) -> None:
+        """A promise was not kept."""
+        self.broken[kind] += 1
+        if self.broken[kind] <= SHOWN:
+            self.violations.append(f"{kind}: {text}")
+
+    def __str__(self) -> str:
+        if self.good:
+            return "all promises were kept"
+        counts = ", ".join(f"{kind} ({count})" for kind, count in self.broken.items())
+        return "\n".join([f"NOT KEPT: {counts}", *self.violations])
+
+
+class Copy(NamedTuple):
+    """A record as its readers see it."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def judge(
+    inputs: Sequence[Record],
+    outputs: Sequence[Record],
+    summaries: Sequence[Record],
+    dead: Sequence[Record],
+    *,
+    exactly_once: bool,
+    index_was_reset: bool = False,
+) -> Verdict:
+    """Hold what left against what came.
+
+    Args:
+        inputs: all that was written to the topics of input.
+        outputs: the output topic, in order of partitions and offsets; committed records only where
+            they are to be there exactly once.
+        summaries: the topic of summaries.
+        dead: the topic of dead letters, as `outputs`.
+        exactly_once: whether copies are a violation.
+        index_was_reset: whether the index lost its data meanwhile: clusters begin anew then, and
+            counts do not add up.
+    """
+    verdict = Verdict()
+    came = _by_id(inputs, verdict)
+    copies = _first_copies(came, outputs, verdict, "output", once=exactly_once)
+    letters = _first_copies(came, dead, verdict, "dead letter", once=exactly_once)
+    for key, record in came.items():
+        if (key in copies) == (key in letters):
+            how = "left as an event and as a dead letter" if key in copies else "did not leave"
+            kind = "left both ways" if key in copies else "lost"
+            verdict.found(kind, f"{_place(record)}, key {key!r}, {how}")
+        elif key in copies:
+            _compare(record, copies[key], verdict)
+        else:
+            _compare_letter(record, letters[key], verdict)
+    members, news, passed = _decided(came, copies, verdict, strict=not index_was_reset)
+    told = _told(summaries, verdict)
+    if not index_was_reset:
+        counted = _counts(told, members, news, verdict)
+        if counted + passed + len(letters) != len(came):
+            verdict.found(
+                "counts",
+                f"{counted} counted in summaries + {passed} passed + {len(letters)} dead letters "
+                f"= {counted + passed + len(letters)}, of {len(came)} inputs",
+            )
+    verdict.figures = {
+        "inputs": len(came),
+        "outputs": len(outputs),
+        "outputs re-sent": len(outputs) - len(copies),
+        "dead letters": len(letters),
+        "dead letters re-sent": len(dead) - len(letters),
+        "passed": passed,
+        "clusters": len(members),
+        "summaries": sum(map(len, told.values())),
+        "summaries re-sent": len(summaries) - sum(map(len, told.values())),
+    }
+    return verdict
+
+
+def _by_id(inputs: Iterable[Record], verdict: Verdict) -> dict[bytes, Record]:
+    came: dict[bytes, Record] = {}
+    for record in inputs:
+        key = record.key or b""
+        if not key or key in came:
+            verdict.found("the test itself", f"{_place(record)} has no id, or another's: {key!r}")
+        came[key] = record
+    return came
+
+
+def _first_copies(
+    came: Mapping[bytes, Record],
+    left: Iterable[Record],
+    verdict: Verdict,
+    what: str,
+    *,
+    once: bool,
+) -> dict[bytes, Record]:
+    """The first copy of each; the others are like it, and the first ones are in order."""
+    first: dict[bytes, Record] = {}
+    reached: dict[tuple[Place, int], int] = {}
+    for record in left:
+        key = record.key or b""
+        source = came.get(key)
+        if source is None:
+            verdict.found("from nowhere", f"{what} {_place(record)}, key {key!r}, is of no input")
+            continue
+        known = first.get(key)
+        if known is not None:
+            if once:
+                verdict.found("double", f"{what} {_place(known)} and {_place(record)}, {key!r}")
+            if _copy(known) != _copy(record):
+                verdict.found("copies differ", f"{what} {_copy(known)} and {_copy(record)}")
+            continue
+        first[key] = record
+        way = (Place(source.topic, source.partition, 0), record.partition)
+        if source.offset <= reached.get(way, -1):
+            verdict.found(
+                "order", f"{what} {_place(record)} of {_place(source)} after {reached[way]}"
+            )
+        reached[way] = max(source.offset, reached.get(way, -1))
+    return first
+
+
+def _compare(came: Record, left: Record, verdict: Verdict) -> None:
+    """An annotated event is as it came, in its partition, and has its decision's headers."""
+    if (came.value, came.timestamp_ms) != (left.value, left.timestamp_ms):
+        verdict.found("changed", f"{_place(came)}: {_copy(came)} became {_copy(left)}")
+    if came.partition != left.partition:
+        verdict.found("changed", f"{_place(came)} went to {_place(left)}")
+    own = len(came.headers)
+    added = [name for name, _ in left.headers[own:]]
+    if left.headers[:own] != came.headers or any(not name.startswith("sd-") for name in added):
+        verdict.found("changed", f"{_place(came)}: headers {came.headers} became {left.headers}")
+
+
+def _compare_letter(came: Record, left: Record, verdict: Verdict) -> None:
+    """A dead letter is as it came, and says where from."""
+    own = len(came.headers)
+    said = dict(left.headers[own:])
+    place = [came.topic.encode(), b"%d" % came.partition, b"%d" % came.offset]
+    if (
+        (came.value, came.timestamp_ms) != (left.value, left.timestamp_ms)
+        or left.headers[:own] != came.headers
+        or tuple(said) != DEAD
+        or [said[name] for name in DEAD[2:]] != place
+    ):
+        verdict.found("changed", f"{_place(came)}: {_copy(came)} became the letter {_copy(left)}")
+
+
+def _decided(
+    came: Mapping[bytes, Record], copies: Mapping[bytes, Record], verdict: Verdict, *, strict: bool
+) -> tuple[Counter[str], dict[str, Place], int]:
+    """Members of each cluster, its first event, and how many events passed."""
+    members: Counter[str] = Counter()
+    news: dict[str, Place] = {}
+    passed = 0
+    for key, record in copies.items():
+        headers = record.headers[len(came[key].headers) :]
+        said = dict(headers)
+        decision = said.get("sd-decision")
+        if len(said) != len(headers) or decision not in DECISIONS:
+            verdict.found("decision", f"{_place(record)} has the headers {headers}")
+            continue
+        if decision == b"passed":
+            passed += 1
+            continue
+        cluster = (said.get("sd-cluster") or b"").decode()
+        if strict and "sd-reason" in said:
+            verdict.found("decision", f"{_place(record)} was decided anew: {said['sd-reason']!r}")
+        members[cluster] += 1
+        if decision == b"new":
+            if cluster in news and strict:
+                verdict.found("new twice", f"{cluster}: {news[cluster]} and {_place(came[key])}")
+            news[cluster] = _place(came[key])
+    for cluster in members:
+        if cluster not in news:
+            verdict.found("no new", f"cluster {cluster} has {members[cluster]} events, none first")
+    return members, news, passed
+
+
+def _told(summaries: Iterable[Record], verdict: Verdict) -> dict[str, dict[int, Mapping[str, Any]]]:
+    """Summaries by cluster and revision; told again they are the same, byte for byte."""
+    seen: dict[tuple[str, int], Copy] = {}
+    told: dict[str, dict[int, Mapping[str, Any]]] = {}
+    for record in summaries:
+        summary = msgspec.json.decode(record.value or b"{}", type=dict[str, Any])
+        cluster, revision = summary["cluster"], summary["revision"]
+        known = seen.setdefault((cluster, revision), _copy(record))
+        if known != _copy(record):
+            verdict.found(
+                "summaries differ", f"{cluster} revision {revision}: {known} and {_copy(record)}"
+            )
+        if record.key != cluster.encode():
+            verdict.found("summaries", f"{cluster} has the key {record.key!r}")
+        told.setdefault(cluster, {}).setdefault(revision, summary)
+    return told
+
+
+def _counts(
+    told: Mapping[str, Mapping[int, Mapping[str, Any]]],
+    members: Mapping[str, int],
+    news: Mapping[str, Place],
+    verdict: Verdict,
+) -> int:
+    """Events that summaries tell of; for each cluster as many as belong to it."""
+    counted = 0
+    for cluster, known in told.items():
+        total = sum(summary["new_count"] for summary in known.values())
+        last = known[max(known)]
+        counted += total
+        if sorted(known) != list(range(1, len(known) + 1)):
+            verdict.found("revisions", f"cluster {cluster} has {sorted(known)}")
+        if not last["final"]:
+            verdict.found("not final", f"cluster {cluster}: the last is {dict(last)}")
+        if total != last["count"] or total != members.get(cluster, 0):
+            verdict.found(
+                "cluster counts",
+                f"cluster {cluster} has {members.get(cluster, 0)} events; its summaries say "
+                f"{last['count']}, and tell of {total}, in {len(known)} revisions",
+            )
+        first = last["position"]
+        place = Place(first["source"], first["partition"], first["offset"])
+        if cluster in news and place != news[cluster]:
+            verdict.found("representative", f"{cluster}: {place}, but new is {news[cluster]}")
+    for cluster in members.keys() - told.keys():
+        verdict.found("not told", f"cluster {cluster} of {members[cluster]} events has no summary")
+    return counted
+
+
+def _place(record: Record) -> Place:
+    return Place(record.topic, record.partition, record.offset)
+
+
+def _copy(record: Record) -> Copy:
+    return Copy(record.key, record.value, record.timestamp_ms, record.headers)

@@ -1,0 +1,141 @@
+"""A round of chaos: a producer, workers, faults in an order that a seed gives, and a verdict."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.faults.faults import FAULTS, LEAST, Crew
+from tests.faults.harness import Guarantee, Site, Stage
+from tests.faults.lines import Producing
+from tests.faults.oracle import Verdict
+from tests.services.processes import ServiceError
+
+RATE = 150
+"""Events a second."""
+
+SETTLED_S = 120.0
+"""The last worker has read all there is by then."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What a round came to.
+
+    Attributes:
+        guarantee: what was promised.
+        seed: makes the same faults again, though not at the same moments.
+        faults: how often each kind was done.
+        starts: how often a worker was started.
+        seconds: how long it took.
+        verdict: what the oracle says.
+        amiss: what else was wrong.
+        folder: the workers' logs.
+    """
+
+    guarantee: Guarantee
+    seed: str
+    folder: Path
+    faults: Counter[str] = field(default_factory=Counter)
+    starts: int = 0
+    seconds: float = 0.0
+    verdict: Verdict = field(default_factory=Verdict)
+    amiss: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        return self.verdict.good and not self.amiss
+
+    def __str__(self) -> str:
+        numbers = [f"  {count:9,} {what}" for what, count in self.verdict.figures.items()]
+        return "\n".join(
+            [
+                f"{self.guarantee}, seed {self.seed}: {self.faults.total()} faults in "
+                f"{self.seconds:,.0f} s, {self.starts} starts of workers",
+                *(f"  {count:9,} × {kind}" for kind, count in sorted(self.faults.items())),
+                *numbers,
+                f"  {self.verdict}",
+                *(f"  AMISS: {text}" for text in self.amiss),
+                *([] if self.good else [f"  seed {self.seed}; logs in {self.folder}"]),
+            ]
+        )
+
+
+def orders(kinds: Sequence[str], rng: random.Random) -> Iterator[str]:
+    """Kinds for ever, by chance, none twice before all have been."""
+    while True:
+        yield from rng.sample(kinds, len(kinds))
+
+
+def play(
+    site: Site,
+    guarantee: Guarantee,
+    *,
+    cycles: int,
+    seed: str,
+    kinds: Sequence[str] = tuple(FAULTS),
+    rate: float = RATE,
+    pause_s: float = 2.0,
+    say: Callable[[str], None] = lambda _text: None,
+) -> Report:
+    """Play a round.
+
+    Args:
+        site: the servers; whole again afterwards.
+        guarantee: what is promised.
+        cycles: faults, one after the other.
+        seed: chooses them.
+        kinds: what may happen.
+        rate: events a second.
+        pause_s: most time between two faults.
+        say: is told what happens.
+    """
+    rng = random.Random(f"{seed} {guarantee}")
+    report = Report(guarantee, seed, Path(tempfile.mkdtemp(prefix=f"chaos-{guarantee}-{seed}-")))
+    started_s = time.monotonic()
+    stage = Stage(site, guarantee, report.folder)
+    crew = Crew(stage, rng)
+    producing = Producing(site.broker, stage.input, rate=rate, seed=seed)
+    producing.start()
+    try:
+        for _ in range(LEAST):
+            crew.join()
+        time.sleep(2)
+        for number, kind in zip(range(cycles), orders(kinds, rng), strict=False):
+            say(f"{time.monotonic() - started_s:6.0f} s  {guarantee} {number + 1}: {kind}")
+            report.faults[kind] += 1
+            FAULTS[kind](crew)
+            time.sleep(rng.uniform(0.1, pause_s))
+            crew.look_after()
+        producing.stop()
+        report.amiss += [f"the producer: {text}" for text in producing.failed]
+        say(f"{time.monotonic() - started_s:6.0f} s  {guarantee}: reading to the end")
+        _end(stage, crew, report)
+    finally:
+        producing.stop()
+        for worker in crew.workers:
+            worker.kill()
+    report.amiss += crew.deaths
+    report.starts = crew.starts
+    report.seconds = time.monotonic() - started_s
+    return report
+
+
+def _end(stage: Stage, crew: Crew, report: Report) -> None:
+    """One worker is left to read to the end; then the oracle is asked."""
+    for worker in crew.workers[1:]:
+        crew.leave(worker)
+    try:
+        stage.read_to_the_end(seconds=SETTLED_S)
+    except ServiceError as error:
+        report.amiss.append(str(error))
+    crew.look_after()
+    report.verdict = stage.judged()
+    crew.look_after()
+    for worker in list(crew.workers):
+        crew.leave(worker)

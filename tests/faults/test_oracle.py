@@ -1,0 +1,252 @@
+"""The oracle itself: records as they should be are good, and each way to doctor them is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.faults.oracle import Verdict, judge
+from tests.services.kafka_records import Record
+
+HOST = ("host", b"a")
+CLUSTER = "00000000000000aa"
+
+
+def event(offset: int, value: bytes | None = b"text") -> Record:
+    return Record("in", 0, offset, b"id-%d" % offset, value, (HOST,), 1_000 + offset)
+
+
+def left(came: Record, offset: int, **said: bytes) -> Record:
+    headers = ((f"sd-{name}", value) for name, value in said.items())
+    return replace(came, topic="out", offset=offset, headers=(*came.headers, *headers))
+
+
+def letter(came: Record, offset: int) -> Record:
+    said = (("sd-error", b"too large"), ("sd-error-message", b"it is"), ("sd-topic", b"in"))
+    place = (("sd-partition", b"0"), ("sd-offset", b"%d" % came.offset))
+    headers = (*came.headers, *said, *place)
+    return replace(came, topic="dead", offset=offset, headers=headers)
+
+
+def summary(revision: int, count: int, new_count: int, *, final: bool, **more: Any) -> Record:
+    position = {"source": "in", "partition": 0, "offset": 0}
+    told = {"cluster": CLUSTER, "revision": revision, "final": final, "position": position}
+    value = msgspec.json.encode({**told, "count": count, "new_count": new_count, **more})
+    return Record("sum", 0, revision, CLUSTER.encode(), value, (), 0)
+
+
+@dataclass
+class Case:
+    """Five events: a first one, two like it, one that passed, and a bad one."""
+
+    inputs: list[Record] = field(default_factory=lambda: [event(n) for n in range(5)])
+    outputs: list[Record] = field(default_factory=list)
+    summaries: list[Record] = field(default_factory=list)
+    dead: list[Record] = field(default_factory=list)
+    once: bool = False
+
+    def __post_init__(self) -> None:
+        cluster = {"cluster": CLUSTER.encode()}
+        self.outputs = [
+            left(self.inputs[0], 0, decision=b"new", **cluster),
+            left(self.inputs[1], 1, decision=b"duplicate", **cluster),
+            left(self.inputs[2], 2, decision=b"duplicate", **cluster),
+            left(self.inputs[3], 3, decision=b"passed", reason=b"tombstone"),
+        ]
+        self.dead = [letter(self.inputs[4], 0)]
+        self.summaries = [summary(1, 2, 2, final=False), summary(2, 3, 1, final=True)]
+
+    def judged(self, *, reset: bool = False) -> Verdict:
+        return judge(
+            self.inputs, self.outputs, self.summaries, self.dead,
+            exactly_once=self.once, index_was_reset=reset,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_records_as_they_should_be_are_good(once: bool) -> None:
+    verdict = Case(once=once).judged()
+    assert verdict.good, str(verdict)
+    assert 5 == verdict.figures["inputs"]
+    assert "all promises were kept" == str(verdict)
+
+
+def test_copies_are_good_at_least_once_and_counted() -> None:
+    case = Case()
+    case.outputs += [replace(case.outputs[1], offset=4), replace(case.outputs[2], offset=5)]
+    case.dead.append(replace(case.dead[0], offset=1))
+    case.summaries.append(case.summaries[0])
+    verdict = case.judged()
+    assert verdict.good, str(verdict)
+    resent = ("outputs re-sent", "dead letters re-sent", "summaries re-sent")
+    assert [2, 1, 1] == [verdict.figures[name] for name in resent]
+
+
+def headers(record: Record, name: str, value: bytes) -> Record:
+    changed = tuple((n, value if n == name else v) for n, v in record.headers)
+    return replace(record, headers=changed)
+
+
+def missing(case: Case) -> None:
+    del case.outputs[2]
+
+
+def letter_missing(case: Case) -> None:
+    case.dead.clear()
+
+
+def both_ways(case: Case) -> None:
+    case.dead.append(letter(case.inputs[3], 1))
+
+
+def double(case: Case) -> None:
+    case.once = True
+    case.outputs.append(replace(case.outputs[3], offset=4))
+
+
+def letter_double(case: Case) -> None:
+    case.once = True
+    case.dead.append(replace(case.dead[0], offset=1))
+
+
+def another_decision(case: Case) -> None:
+    copy = headers(case.outputs[1], "sd-decision", b"new")
+    case.outputs.append(replace(copy, offset=4))
+
+
+def another_time(case: Case) -> None:
+    case.outputs.append(replace(case.outputs[1], offset=4, timestamp_ms=7))
+
+
+def changed_value(case: Case) -> None:
+    case.outputs[1] = replace(case.outputs[1], value=b"other")
+
+
+def changed_headers(case: Case) -> None:
+    case.outputs[1] = headers(case.outputs[1], "host", b"b")
+
+
+def other_partition(case: Case) -> None:
+    case.outputs[1] = replace(case.outputs[1], partition=1)
+
+
+def letter_of_another_place(case: Case) -> None:
+    case.dead[0] = headers(case.dead[0], "sd-offset", b"3")
+
+
+def no_decision(case: Case) -> None:
+    case.outputs[1] = headers(case.outputs[1], "sd-decision", b"maybe")
+
+
+def decided_anew(case: Case) -> None:
+    copy = case.outputs[1]
+    case.outputs[1] = replace(copy, headers=(*copy.headers, ("sd-reason", b"replayed")))
+
+
+def out_of_order(case: Case) -> None:
+    case.outputs[1], case.outputs[2] = case.outputs[2], case.outputs[1]
+
+
+def from_nowhere(case: Case) -> None:
+    case.outputs.append(left(event(9), 4, decision=b"passed"))
+
+
+def new_twice(case: Case) -> None:
+    case.outputs[1] = headers(case.outputs[1], "sd-decision", b"new")
+
+
+def no_new(case: Case) -> None:
+    case.outputs[0] = headers(case.outputs[0], "sd-decision", b"duplicate")
+
+
+def summaries_differ(case: Case) -> None:
+    case.summaries.append(summary(2, 3, 1, final=True, pattern="another"))
+
+
+def counted_twice(case: Case) -> None:
+    case.summaries[1] = summary(2, 4, 2, final=True)
+
+
+def counted_short(case: Case) -> None:
+    case.summaries[1] = summary(2, 3, 0, final=True)
+
+
+def not_final(case: Case) -> None:
+    case.summaries[1] = summary(2, 3, 1, final=False)
+
+
+def revision_missing(case: Case) -> None:
+    case.summaries = [summary(2, 3, 3, final=True)]
+
+
+def not_told(case: Case) -> None:
+    case.summaries.clear()
+
+
+def other_representative(case: Case) -> None:
+    place = {"source": "in", "partition": 0, "offset": 1}
+    case.summaries = [summary(1, 3, 3, final=True, position=place)]
+
+
+def another_key(case: Case) -> None:
+    case.summaries[0] = replace(case.summaries[0], key=b"other")
+
+
+def id_twice(case: Case) -> None:
+    case.inputs.append(replace(case.inputs[0], offset=5))
+
+
+DOCTORED: list[tuple[Callable[[Case], None], str]] = [
+    (missing, "lost"),
+    (letter_missing, "lost"),
+    (both_ways, "left both ways"),
+    (double, "double"),
+    (letter_double, "double"),
+    (another_decision, "copies differ"),
+    (another_time, "copies differ"),
+    (changed_value, "changed"),
+    (changed_headers, "changed"),
+    (other_partition, "changed"),
+    (letter_of_another_place, "changed"),
+    (no_decision, "decision"),
+    (decided_anew, "decision"),
+    (out_of_order, "order"),
+    (from_nowhere, "from nowhere"),
+    (new_twice, "new twice"),
+    (no_new, "no new"),
+    (summaries_differ, "summaries differ"),
+    (counted_twice, "counts"),
+    (counted_twice, "cluster counts"),
+    (counted_short, "cluster counts"),
+    (not_final, "not final"),
+    (revision_missing, "revisions"),
+    (not_told, "not told"),
+    (other_representative, "representative"),
+    (another_key, "summaries"),
+    (id_twice, "the test itself"),
+]
+
+
+@pytest.mark.parametrize(
+    ("doctor", "kind"), DOCTORED, ids=[f"{doctor.__name__}: {kind}" for doctor, kind in DOCTORED]
+)
+def test_doctored_records_are_found_out(doctor: Callable[[Case], None], kind: str) -> None:
+    case = Case()
+    doctor(case)
+    verdict = case.judged()
+    assert not verdict.good
+    assert verdict.broken[kind], str(verdict)
+    assert kind in str(verdict)
+
+
+def test_an_index_that_was_reset_excuses_counts_and_decisions_but_nothing_that_is_lost() -> None:
+    case = Case()
+    case.outputs[1] = headers(case.outputs[1], "sd-decision", b"new")
+    case.summaries.pop()
+    assert case.judged(reset=True).good
+    del case.outputs[2]
+    assert {"lost"} == set(case.judged(reset=True).broken)

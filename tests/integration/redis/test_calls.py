@@ -1,0 +1,288 @@
+"""How calls are made: few round trips, none lost to a forgotten script, settings compared."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from stream_dedup.errors import IndexReset, IndexUnavailable, ProtocolError
+from stream_dedup.features.recipe import load_recipe
+from stream_dedup.index.base import Limits, Record, Tally
+from stream_dedup.index.redis import scripts
+from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.packing import group_hash
+from stream_dedup.index.redis.scripts import Script
+from stream_dedup.index.redis.server import PIPELINE, Argument, Server
+from stream_dedup.index.redis.store import RedisIndex
+from stream_dedup.model import Decision, Kind
+from tests.contract.driver import HERE, HOUR, START_US, VERIFIED, A, query, tally
+from tests.integration.redis.helpers import (
+    HASTY,
+    NAMESPACE,
+    Event,
+    Worker,
+    counts,
+    families,
+    in_loop,
+    opened,
+    stream,
+    until,
+)
+from tests.services.redis import RedisCluster, RedisServer
+
+MakeRedis = Callable[..., RedisServer]
+
+
+# ---------------------------------------------------------------- many keys
+
+
+@pytest.mark.parametrize("name", ["redis_server", "redis_cluster"])
+@in_loop
+async def test_representatives_of_thousands_take_few_calls(
+    request: pytest.FixtureRequest, name: str
+) -> None:
+    service: RedisServer | RedisCluster = request.getfixturevalue(name)
+    for node in service.masters() if isinstance(service, RedisCluster) else [service]:
+        node.command("FLUSHALL")
+    async with opened(service.url, shards=2, limits=Limits(10_000)) as index:
+        worker = Worker(index)
+        await worker.own()
+        events = [Event(n, text, 0, f"{n % 9}") for n, text in enumerate(families(20))]
+        known = [answer.cluster for answer in await worker.feed(events)]
+        asked = [known[n % 20] if n % 250 == 0 else n << 8 | n % 5 for n in range(5_000)]
+        before = index.server.counts.copy()
+        told = await index.representatives(asked)
+        assert [(n % 250 == 0) for n in range(5_000)] == [value is not None for value in told]
+        made = index.server.counts - before
+        assert {"pipeline"} == set(made)
+        assert made["pipeline"] <= 5_000 // PIPELINE + 2
+
+
+# ---------------------------------------------------------------- forgotten scripts
+
+
+def forgetting(server: Server, redis: RedisServer, times: int) -> None:
+    """Have the server forget its scripts right after one was loaded, so many times."""
+    send = server._send
+    left = times
+
+    async def send_and_flush(key: bytes, command: Sequence[Argument]) -> object:
+        nonlocal left
+        answer = await send(key, command)
+        if command[0] == "SCRIPT LOAD" and left:
+            left -= 1
+            redis.command("SCRIPT", "FLUSH")
+        return answer
+
+    server._send = send_and_flush  # type: ignore[method-assign]
+
+
+@in_loop
+async def test_a_script_that_is_forgotten_once_more_is_loaded_once_more(
+    make_redis: MakeRedis,
+) -> None:
+    redis = make_redis()
+    async with opened(redis.url, patience=HASTY) as index:
+        redis.command("SCRIPT", "FLUSH")
+        forgetting(index.server, redis, 3)
+        worker = Worker(index)
+        await worker.own()
+        events = stream(50, of=5)
+        await worker.feed(events)
+        assert index.server.counts["reloads"] >= 4
+        assert 0 == index.server.counts["retries"]
+        assert len(events) == counts(await worker.end()).total()
+
+
+def named(answer: object) -> bytes:
+    assert isinstance(answer, bytes)
+    return answer
+
+
+@in_loop
+async def test_calls_wait_while_their_slot_moves_to_a_node_that_does_not_know_the_scripts(
+    redis_cluster: RedisCluster,
+) -> None:
+    redis_cluster.wait_ready()
+    masters = redis_cluster.masters()
+    for node in masters:
+        node.command("FLUSHALL")
+        node.command("SCRIPT", "FLUSH")
+    slot = redis_cluster.slot_of(Shard(NAMESPACE, 0).meta)
+    old = redis_cluster.master_of(slot)
+    new = next(node for node in masters if node is not old)
+    name, old_name = (named(node.command("CLUSTER", "MYID")) for node in (new, old))
+    new.command("CLUSTER", "SETSLOT", slot, "IMPORTING", old_name)
+    old.command("CLUSTER", "SETSLOT", slot, "MIGRATING", name)
+    server = Server(redis_cluster.url, patience=HASTY)
+    try:
+        opening = asyncio.create_task(
+            RedisIndex.open(server, VERIFIED, namespace=NAMESPACE, windows=HOUR)
+        )
+        await until(lambda: server.away or opening.done())
+        for node in (new, old, *masters):
+            node.command("CLUSTER", "SETSLOT", slot, "NODE", name)
+        index = await opening
+        worker = Worker(index)
+        await worker.own()
+        await worker.feed(stream(20, of=5))
+        assert new is redis_cluster.master_of(slot)
+        assert 20 == counts(await worker.end()).total()
+    finally:
+        for node in (new, old, *masters):
+            node.command("CLUSTER", "SETSLOT", slot, "NODE", name)
+        await server.aclose()
+        redis_cluster.wait_ready()
+
+
+@in_loop
+async def test_a_script_is_given_to_all_nodes_of_a_cluster(redis_cluster: RedisCluster) -> None:
+    redis_cluster.wait_ready()
+    masters = redis_cluster.masters()
+    for node in masters:
+        node.command("FLUSHALL")
+        node.command("SCRIPT", "FLUSH")
+    async with opened(redis_cluster.url, patience=HASTY) as index:
+        assert 1 == index.server.counts["reloads"]
+    for node in masters:
+        assert [1] == node.command("SCRIPT", "EXISTS", scripts.OPEN.sha)
+
+
+# ---------------------------------------------------------------- shards
+
+
+@in_loop
+async def test_a_tally_or_decision_of_no_shard_is_refused_and_writes_nothing(
+    redis_server: RedisServer,
+) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url, shards=3) as index:
+        owned = await index.claim_partition(HERE, None, START_US)
+        (answer,) = await index.resolve([query(0, A)], START_US)
+        foreign = answer.cluster & ~0xFF | 3
+        stranger = Tally(foreign, 1, START_US, START_US)
+        decided = {0: Decision(Kind.DUPLICATE, foreign, 0, 0)}
+        for record in (
+            Record(HERE, owned.fence, 0, 0, 0, START_US, [tally(answer), stranger]),
+            Record(HERE, owned.fence, 0, 0, 0, START_US, [tally(answer)], decided),
+        ):
+            with pytest.raises(ProtocolError, match="none of this namespace"):
+                await index.record(record, START_US)
+        assert -1 == (await index.claim_partition(HERE, None, START_US)).high_water
+
+
+class Failing(Server):
+    """A server that fails a script from a call on."""
+
+    def fail(self, script: Script, after: int, error: Exception) -> None:
+        self.failing = script, after, error
+
+    async def run(
+        self, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument]
+    ) -> object:
+        if hasattr(self, "failing") and script is self.failing[0]:
+            _, after, error = self.failing
+            if after <= 0:
+                raise error
+            self.failing = script, after - 1, error
+        return await super().run(script, keys, arguments)
+
+
+@in_loop
+async def test_what_was_claimed_is_told_though_a_later_call_fails(
+    redis_server: RedisServer,
+) -> None:
+    redis_server.command("FLUSHALL")
+    server = Failing(redis_server.url)
+    try:
+        index = await RedisIndex.open(server, VERIFIED, namespace=NAMESPACE, windows=HOUR, shards=2)
+        worker = Worker(index)
+        await worker.own()
+        events = [Event(n, text, 0, f"{n}") for n, text in enumerate(families(20))]
+        answers = await worker.feed(events)
+        await index.finish(worker.now_us)
+        server.fail(scripts.CLAIM, 1, IndexUnavailable("away"))
+        claimed = await index.claim(100, worker.now_us)
+        assert {a.cluster for a in answers if a.cluster & 0xFF == 0} == {s.cluster for s in claimed}
+        with pytest.raises(IndexUnavailable):
+            await index.claim(100, worker.now_us)
+        server.fail(scripts.CLAIM, 10**6, IndexUnavailable("away"))
+        rest = await index.claim(100, worker.now_us)
+        assert len(answers) == len(claimed) + len(rest)
+    finally:
+        await server.aclose()
+
+
+@in_loop
+async def test_a_loss_of_data_is_told_though_something_was_claimed(
+    redis_server: RedisServer,
+) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url, shards=2) as index:
+        worker = Worker(index)
+        await worker.own()
+        await worker.feed([Event(n, text, 0, f"{n}") for n, text in enumerate(families(20))])
+        await index.finish(worker.now_us)
+        redis_server.command("DEL", Shard(NAMESPACE, 1).meta)
+        with pytest.raises(IndexReset):
+            await index.claim(100, worker.now_us)
+
+
+# ---------------------------------------------------------------- groups
+
+
+@in_loop
+async def test_groups_that_share_their_stored_bits_are_not_counted_as_left_out(
+    redis_server: RedisServer,
+) -> None:
+    redis_server.command("FLUSHALL")
+    wanted = group_hash(NAMESPACE, b"asked")[0] & 0xFFFF
+    other = next(
+        f"{n}" for n in range(10**7) if group_hash(NAMESPACE, b"%d" % n)[0] & 0xFFFF == wanted
+    )
+    async with opened(redis_server.url, VERIFIED, limits=Limits(1000, max_verified=1)) as index:
+        far = A._replace(exact=2, fingerprint=A.fingerprint ^ 1)
+        asked = A._replace(exact=3)
+        (mine,) = await index.resolve([query(0, A, group="asked")], START_US)
+        (theirs,) = await index.resolve([query(1, far, group=other)], START_US)
+        (answer,) = await index.resolve([query(2, asked, group="asked")], START_US)
+        assert mine.cluster == answer.cluster != theirs.cluster
+        assert 0 == (await index.size()).truncated
+
+
+# ---------------------------------------------------------------- settings
+
+
+@in_loop
+async def test_a_worker_with_other_settings_is_told_of_it(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis_server.command("FLUSHALL")
+    caplog.set_level(logging.WARNING)
+    recipe = load_recipe("logs")
+
+    async def advice(limits: Limits) -> list[str]:
+        caplog.clear()
+        async with opened(redis_server.url, recipe, limits=limits) as index:
+            found = [text for text in index.advice if "other settings" in text]
+            assert found == [
+                record.args[1] for record in caplog.records
+                if isinstance(record.args, tuple) and "other settings" in record.getMessage()
+            ]  # fmt: skip
+            return found
+
+    assert [] == await advice(Limits(1_000))
+    assert [] == await advice(Limits(1_000))
+    (sentence,) = await advice(Limits(2_000))
+    assert "limits.max_clusters was 1000 and is 2000" in sentence
+    assert [] == await advice(Limits(2_000))  # the last to open is compared with
+
+
+@in_loop
+async def test_what_shards_mean_without_groups_is_told(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url, shards=4, limits=Limits(1_000)) as index:
+        assert [] != [text for text in index.advice if "250 of 1,000 clusters" in text]

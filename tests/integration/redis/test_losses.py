@@ -1,0 +1,333 @@
+"""Data that is lost, whole or in part, and times to live: who notices, and what is kept going."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import Windows
+from stream_dedup.errors import IndexRefused, IndexReset, PartitionUnclaimed, StaleFence
+from stream_dedup.index.base import Limits
+from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.store import RedisIndex
+from tests.contract.driver import HERE, THERE, VERIFIED, A, B, C, S, Text, apart
+from tests.integration.redis.helpers import (
+    NAMESPACE,
+    Event,
+    Worker,
+    counts,
+    families,
+    in_loop,
+    keys_of,
+    opened,
+)
+from tests.services.redis import RedisServer
+
+MakeRedis = Callable[..., RedisServer]
+
+SHARD = Shard(NAMESPACE, 0)
+DAY_S = 24 * 3600
+WEEK_MS = 7 * DAY_S * 1000
+
+
+def ttl(server: RedisServer, key: bytes) -> int:
+    left = server.command("PTTL", key)
+    assert isinstance(left, int)
+    return left
+
+
+# ---------------------------------------------------------------- all is lost
+
+
+async def expire(index: RedisIndex, now_us: int) -> None:
+    await index.expire(now_us)
+
+
+async def claim(index: RedisIndex, now_us: int) -> None:
+    await index.claim(10, now_us)
+
+
+async def confirm(index: RedisIndex, now_us: int) -> None:
+    await index.confirm([(1, 1)], now_us)
+
+
+async def release(index: RedisIndex, now_us: int) -> None:
+    del now_us
+    await index.release_partition(THERE)
+
+
+async def resolve(index: RedisIndex, now_us: int) -> None:
+    other = Worker(index, THERE)
+    other.now_us = now_us
+    await other.resolve([Event(0, B)])
+
+
+async def claim_another(index: RedisIndex, now_us: int) -> None:
+    await index.claim_partition(THERE, None, now_us)
+
+
+@pytest.mark.parametrize("sees", [expire, claim, confirm, release, resolve, claim_another])
+@pytest.mark.parametrize("shards", [1, 2])
+@in_loop
+async def test_a_loss_that_another_call_saw_is_told_to_each_partitions_next_record(
+    redis_server: RedisServer, sees: Callable[[RedisIndex, int], Awaitable[None]], shards: int
+) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url, shards=shards) as index:
+        worker = Worker(index)
+        await worker.own()
+        await worker.feed([Event(0, A)])
+        answers = await worker.resolve([Event(1, A)])
+        redis_server.command("FLUSHALL")
+        seen = 0
+        for _ in range(shards):
+            try:
+                await sees(index, worker.now_us)
+            except IndexReset:
+                seen += 1
+        assert 1 <= seen == index.resets
+        record = worker.record_of([Event(1, A)], answers)
+        for _ in range(2):  # until it is claimed again
+            with pytest.raises(IndexReset):
+                await index.record(record, worker.now_us)
+        while True:
+            try:
+                assert -1 == (await worker.own()).high_water
+                break
+            except IndexReset:
+                pass
+        await worker.feed([Event(1, A)])
+        assert shards == index.resets
+        assert [1] == list(counts(await worker.end()).values())
+
+
+@in_loop
+async def test_a_stale_fence_is_told_from_a_loss(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url) as index, opened(redis_server.url) as other:
+        worker = Worker(index)
+        await worker.own()
+        await Worker(other).own()
+        with pytest.raises(StaleFence):
+            await worker.feed([Event(0, A)])
+        assert 0 == index.resets
+
+
+# ---------------------------------------------------------------- parts are lost
+
+
+@in_loop
+async def test_a_partition_whose_key_is_lost_is_unclaimed_and_goes_on_once_claimed(
+    redis_server: RedisServer,
+) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url) as index:
+        worker = Worker(index)
+        fence = (await worker.own()).fence
+        await worker.feed([Event(0, A)])
+        redis_server.command("DEL", SHARD.partition(HERE))
+        with pytest.raises(PartitionUnclaimed):
+            await worker.feed([Event(1, A)])
+        assert fence < (await worker.own()).fence  # nobody's earlier fence is given again
+        assert [False] == [answer.new for answer in await worker.feed([Event(1, A)])]
+
+
+@in_loop
+async def test_what_stands_when_meta_is_lost_leads_nowhere(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    texts = families(20)
+    async with opened(redis_server.url, VERIFIED) as index:
+        worker = Worker(index)
+        await worker.own()
+        old = await worker.feed([Event(n, text) for n, text in enumerate(texts[:10])])
+        await index.finish(worker.now_us)
+        await worker.feed([Event(n, text) for n, text in enumerate(texts, 10)], committed=12)
+        redis_server.command("DEL", SHARD.meta)
+        with pytest.raises(IndexReset):
+            await index.expire(worker.now_us)
+        assert (0,) * 6 == (await index.size())[:6]
+        assert [] == await index.claim(100, worker.now_us)
+        owned = await worker.own()
+        assert (-1, {}) == (owned.high_water, owned.journal)
+        again = await worker.feed([Event(n, text) for n, text in enumerate(texts)])
+        assert [True] * 20 == [answer.new for answer in again]
+        assert [a.cluster for a in old] == [a.cluster for a in again[:10]]
+        size = await index.size()
+        assert (20, 20, 0) == size[:3]
+        assert [1] * 20 == list(counts(await worker.end()).values())
+        assert (0, 0, 0) == (await index.size())[:3]
+
+
+@in_loop
+async def test_lost_clusters_are_not_counted_for_ever(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    texts = families(8)
+    async with opened(redis_server.url) as index:
+        worker = Worker(index)
+        await worker.own()
+        await worker.feed([Event(n, text) for n, text in enumerate(texts[:4])])
+        await index.finish(worker.now_us)
+        assert 1 == len(await index.claim(1, worker.now_us))  # one is leased
+        await worker.feed([Event(n, text) for n, text in enumerate(texts[4:], 4)])
+        assert (4, 4, 4) == (await index.size())[:3]
+        for key in keys_of(redis_server, "*:c:*"):
+            redis_server.command("DEL", key)
+        worker.now_us += 31 * S
+        assert [] == await index.claim(100, worker.now_us)
+        await index.finish(worker.now_us)
+        assert (0, 0, 0) == (await index.size())[:3]
+
+
+# ---------------------------------------------------------------- shards
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+@in_loop
+async def test_a_lost_shard_is_made_again_as_the_others_are(
+    redis_server: RedisServer, lost: int
+) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url, shards=2, limits=Limits(max_clusters=100_000)) as index:
+        stamp = index.stamp
+    for key in keys_of(redis_server, f"sd:{{{NAMESPACE}:{lost}}}*"):
+        redis_server.command("DEL", key)
+    async with opened(redis_server.url, shards=2, limits=Limits(max_clusters=50)) as index:
+        assert stamp == index.stamp
+    layouts = {redis_server.command("HGET", Shard(NAMESPACE, n).meta, "layout") for n in range(2)}
+    assert 1 == len(layouts)
+
+
+@in_loop
+async def test_shards_that_differ_are_refused_by_name(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url, shards=3):
+        pass
+    meta = Shard(NAMESPACE, 2).meta
+    layout = redis_server.command("HGET", meta, "layout")
+    assert isinstance(layout, bytes)
+    redis_server.command("HSET", meta, "layout", json.dumps(json.loads(layout) | {"slices": 1}))
+    with pytest.raises(IndexRefused, match=r"shard 2 is laid out as .* shard 0 as"):
+        async with opened(redis_server.url, shards=3):
+            pytest.fail("it was opened")
+
+
+# ---------------------------------------------------------------- times to live
+
+
+@in_loop
+async def test_what_is_in_use_never_comes_near_its_end(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    month = Windows(idle_us=30 * DAY_S * S, max_age_us=30 * DAY_S * S)  # twice that and two days
+    async with opened(redis_server.url, VERIFIED, windows=month) as index:
+        worker, quiet = Worker(index), Worker(index, THERE)
+        for each in (worker, quiet):
+            await each.own()
+        events = [Event(0, A), Event(1, apart(A, 2, 0xA1))]
+        await worker.feed(events)
+        await quiet.feed([Event(0, C)], committed=0)
+        await index.expire(worker.now_us)
+        kept = [key for key in keys_of(redis_server) if b":t:" in key or b":e:" in key]
+        kept += [SHARD.partition(THERE), SHARD.journal(THERE), SHARD.partition(HERE)]
+        assert any(b":t:" in key for key in kept)
+        for key in kept:
+            redis_server.command("PEXPIRE", key, 60_000)
+        worker.now_us += 16 * DAY_S * S
+        layout = index.stamp
+        slices = layout.exact_slices + layout.layout.tables * layout.slices
+        for _ in range(2 * (1 + slices // 400)):  # what is left of a round, and the next
+            await index.expire(worker.now_us)
+        assert 2 == (await index.size()).clusters
+        assert [] == [key for key in kept if ttl(redis_server, key) < 62 * WEEK_MS // 7 - 60_000]
+
+
+@in_loop
+async def test_a_partition_that_was_released_is_no_longer_kept(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url) as index:
+        worker = Worker(index)
+        await worker.own()
+        await index.release_partition(HERE)
+        redis_server.command("PEXPIRE", SHARD.partition(HERE), 60_000)
+        await index.expire(worker.now_us)
+        assert ttl(redis_server, SHARD.partition(HERE)) <= 60_000
+
+
+@in_loop
+async def test_counting_keeps_a_cluster_once_half_of_its_time_has_gone(
+    redis_server: RedisServer,
+) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url) as index:
+        worker = Worker(index)
+        await worker.own()
+        (answer,) = await worker.feed([Event(0, A)])
+        key = SHARD.cluster(answer.cluster.to_bytes(8, "big"))
+        for offset, (days, renewed) in enumerate([(3, False), (1, True), (3, False), (1, True)], 1):
+            redis_server.command("PEXPIRE", key, 60_000)
+            worker.now_us += days * DAY_S * S
+            await worker.feed([Event(offset, A)])
+            assert renewed == (ttl(redis_server, key) > 60_000)
+
+
+# ---------------------------------------------------------------- claims
+
+
+@in_loop
+async def test_a_claim_that_arrives_again_changes_nothing(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url) as index:
+        worker = Worker(index)
+        await worker.own()
+        await worker.feed([Event(9, A)])
+        (shard,) = index._shards
+        made = [
+            await index._claim_partition(shard, HERE, b"", 0, b"5", "0123456789abcdef")
+            for _ in range(2)
+        ]
+        assert made[0] == made[1]
+        assert [b"2", b"-1", b"0", 1] == made[0]
+        # It may even arrive after what was recorded since.
+        worker.owned = worker.owned._replace(fence=2)
+        await worker.feed([Event(0, B)])
+        late = await index._claim_partition(shard, HERE, b"", 0, b"5", "0123456789abcdef")
+        assert [b"2", b"0"] == late[:2]
+        await worker.feed([Event(1, B)])
+        another = await index._claim_partition(shard, HERE, b"", 0, b"5", "another")
+        assert [b"3", b"1", b"2", 0] == another
+
+
+@in_loop
+async def test_partitions_long_gone_are_looked_at_no_more(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url) as index:
+        worker, gone = Worker(index), Worker(index, THERE)
+        for each in (worker, gone):
+            await each.own()
+            await each.feed([Event(0, A)])
+        assert 2 == redis_server.command("HLEN", SHARD.heads)
+        worker.now_us += 8 * DAY_S * S
+        await worker.feed([Event(1, A, 8 * DAY_S)])
+        assert 1 == redis_server.command("HLEN", SHARD.heads)
+
+
+@in_loop
+async def test_summaries_behind_many_leased_ones_are_found_in_calls_of_bounded_work(
+    redis_server: RedisServer,
+) -> None:
+    redis_server.command("FLUSHALL")
+    summaries = Summaries(every_us=10 * S)
+    texts = [Text(n, family.fingerprint) for n, family in enumerate(families(901))]
+    async with opened(redis_server.url, summaries=summaries) as index:
+        worker = Worker(index)
+        await worker.own()
+        await worker.feed([Event(n, text) for n, text in enumerate(texts[:900])])
+        await worker.feed([Event(n + 900, text, 30) for n, text in enumerate(texts[:900])])
+        assert 900 == len(await index.claim(1000, worker.now_us))
+        (last,) = await worker.feed([Event(1800, texts[900], 31)])
+        await index.finish(worker.now_us)
+        before = index.server.counts["claim"]
+        assert [last.cluster] == [s.cluster for s in await index.claim(1000, worker.now_us)]
+        assert 3 <= index.server.counts["claim"] - before <= 6
