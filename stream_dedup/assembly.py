@@ -189,7 +189,7 @@ async def make_pipeline(
             metrics=metrics,
             health=health,
             step=step,
-        )  # fmt: skip
+        )
     )
 
 

@@ -69,12 +69,14 @@ class Owned:
         high_water: its largest recorded offset.
         journal: decisions of events that may come again.
         cuts: offsets at which a stretch has to end.
+        in_doubt: largest offset that may have been recorded, though nobody was told so.
     """
 
     fence: int
     high_water: int
     journal: dict[int, Decision]
     cuts: tuple[int, ...]
+    in_doubt: int = -1
 
     @classmethod
     def of(cls, ownership: Ownership) -> Owned:
@@ -169,9 +171,8 @@ class Stretch:
         times: the event times of the batch.
         decisions: those of the batch, filled in here for this part of it.
         now_us: the clock.
-        tallies: what it adds to clusters. Kept apart from `touched`: what is forgotten meanwhile
-            still counts.
-        touched: the clusters in the near cache that it adds to.
+        tallies: what it adds to clusters, by what the near cache knows of each. Kept here: what is
+            forgotten meanwhile still counts, and other batches are on their way.
         opened: events that opened a cluster.
         passed: events that were passed, by reason.
         asked: events that the index was asked about.
@@ -182,8 +183,7 @@ class Stretch:
     times: Sequence[int]
     decisions: list[Decision]
     now_us: int
-    tallies: list[Tally] = field(default_factory=list)
-    touched: list[Known] = field(default_factory=list)
+    tallies: dict[Known, Tally] = field(default_factory=dict)
     opened: int = 0
     passed: dict[str, int] = field(default_factory=dict)
     asked: int = 0
@@ -215,12 +215,20 @@ class Stretch:
         self.decisions[index] = decision
         self.passed[decision.reason] = self.passed.get(decision.reason, 0) + 1
 
-    async def decide(self, todo: Sequence[int]) -> None:
-        """Decide events, and tally them."""
+    async def decide(self, todo: Sequence[int], *, in_doubt: bool = False) -> None:
+        """Decide events, and tally them.
+
+        Args:
+            todo: their indexes.
+            in_doubt: they may have been decided before: the index is asked about all, as it alone
+                knows which of them opened a cluster.
+        """
         cached = self.decider.near.recent.get
         nears: Iterable[Near | None] = map(cached, map(self.hashed.keys.__getitem__, todo))
         while todo:
-            asked, waiting = self._gather(self._settle(todo, nears))
+            unknown = todo if in_doubt else self._settle(todo, nears)
+            in_doubt = False
+            asked, waiting = self._gather(unknown)
             learnt = {
                 index: self._learn(index, query, answer)
                 for index, (query, answer) in (await self._ask(asked)).items()
@@ -240,10 +248,11 @@ class Stretch:
         for index, first in waiting.items():
             self.decisions[index] = self.decisions[first]._replace(kind=Kind.DUPLICATE)
 
-    def _settle(self, todo: Sequence[int], nears: Iterable[Near | None]) -> list[int]:
+    def _settle(self, todo: Sequence[int], nears: Iterable[Near | None]) -> Sequence[int]:
         """Decide what is known of; the indexes of the others."""
         near_cache = self.decider.near
         keys, times, decisions = self.hashed.keys, self.times, self.decisions
+        tally_of = self.tallies.get
         unknown: list[int] = []
         for index, found in zip(todo, nears, strict=True):
             time_us = times[index]
@@ -253,7 +262,7 @@ class Stretch:
                 continue
             known = near.known
             decisions[index] = near.decision
-            tally = known.tally
+            tally = tally_of(known)
             if tally is None:
                 tally = self._tally(known, time_us)
             tally.count += 1
@@ -324,7 +333,7 @@ class Stretch:
         near = self.decider.near.learn(self.hashed.keys[index], answer, duplicate)
         known = near.known
         value = self.hashed.batch.values[index]
-        tally = known.tally
+        tally = self.tallies.get(known)
         if tally is None:
             tally = self._tally(known, query.first_us)
         elif query.first_us < tally.first_us:
@@ -344,16 +353,14 @@ class Stretch:
         return near
 
     def _tally(self, known: Known, time_us: int) -> Tally:
-        known.tally = tally = Tally(known.cluster, 0, time_us, time_us)
+        tally = self.tallies[known] = Tally(known.cluster, 0, time_us, time_us)
         if time_us > known.last_us:
             self.decider.near.seen(known, time_us)
-        self.touched.append(known)
-        self.tallies.append(tally)
         return tally
 
     def undo(self, todo: Sequence[int], closed: frozenset[int]) -> list[int]:
         """Take back what was decided, of `todo`, for clusters that are closed; those indexes."""
-        self.tallies = [tally for tally in self.tallies if tally.cluster not in closed]
+        self.tallies = {k: tally for k, tally in self.tallies.items() if k.cluster not in closed}
         undone = [index for index in todo if self.decisions[index].cluster in closed]
         self.opened -= sum(self.decisions[index].kind is Kind.NEW for index in undone)
         return undone

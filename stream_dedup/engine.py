@@ -163,9 +163,10 @@ class Engine:
     async def process(self, batch: Batch | Hashed, committed: int | None = None) -> list[Decision]:
         """Decide a batch, count it, and return a decision an event, in order.
 
-        One batch at a time: the next call waits for the one before. An index that lost its data
-        is begun anew where it was found lost: what is decided and counted from there no longer
-        knows what was before.
+        One batch of a partition at a time: the next waits for the one before. Those of several
+        partitions may be on their way at once, as if several workers shared the index. An index
+        that lost its data is begun anew where it was found lost: what is decided and counted from
+        there no longer knows what was before.
 
         Args:
             batch: the events, hashed or not. They may have come before.
@@ -239,9 +240,10 @@ class Engine:
     ) -> None:
         todo, told = stretch.settle_passed(start, end, owned.journal)
         undecided = todo
+        in_doubt = stretch.hashed.batch.offsets[start] <= owned.in_doubt
         try:
             while True:
-                await stretch.decide(undecided)
+                await stretch.decide(undecided, in_doubt=in_doubt)
                 closed = await self._record(stretch, start, end, owned, committed)
                 if not closed:
                     break
@@ -249,11 +251,9 @@ class Engine:
                 undecided = stretch.undo(todo, closed)
         except BaseException:
             # Tried again, its events are asked for again: a cluster's first must be its first.
-            self._forget(known.cluster for known in stretch.touched)
+            self._forget(known.cluster for known in stretch.tallies)
+            owned.in_doubt = stretch.hashed.batch.offsets[end - 1]
             raise
-        finally:
-            for known in stretch.touched:
-                known.tally = None
         self._count(stretch, start, end, told)
 
     async def _record(
@@ -274,7 +274,7 @@ class Engine:
             last_offset=last,
             committed=committed,
             last_us=max(stretch.times[start:end]),
-            tallies=stretch.tallies,
+            tallies=list(stretch.tallies.values()),
             decisions=decisions,
         )
         return await self.index.record(record, stretch.now_us)

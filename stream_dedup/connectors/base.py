@@ -56,7 +56,7 @@ class Record(Protocol):
 
 
 class Output(NamedTuple):
-    """A record to be written.
+    """A record to be written. Where there are many a plain tuple stands for it.
 
     Attributes:
         key: its key.
@@ -77,7 +77,7 @@ class Outgoing:
 
     Attributes:
         topic: the topic.
-        partition: its partition; None: each record's key says which.
+        partition: its partition; None: each record's key (the first field) says which.
         outputs: the records.
     """
 
@@ -92,7 +92,7 @@ TooLarge = Callable[[str, Output], Outgoing | None]
 
 def nothing(topic: str, output: Output) -> None:
     """What to write where even what stands in for a record is too large."""
-    log.warning("a dead letter of %d bytes is too large for %s", len(output.value or b""), topic)
+    log.warning("a dead letter of %d bytes is too large for %s", len(output[1] or b""), topic)
 
 
 class Outlet(Protocol):

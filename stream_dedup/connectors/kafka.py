@@ -217,6 +217,8 @@ class KafkaSource:
         return 0
 
     async def ends(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        if self._consumer is None:  # not connected yet
+            return {}
         found = {}
         assigned = self.consumer.assignment()
         for partition in partitions:
@@ -397,26 +399,18 @@ class KafkaSink:
         codec = CODECS[self._options.get("compression_type")]
         done: list[tuple[str, int, BatchBuilder]] = []
         for partition, outputs in await self._placed(part):
-            batch = None
-            for output in outputs:
-                key, value, timestamp, headers = output
-                if type(headers) is not list:
-                    headers = list(headers)
-                while True:
-                    if batch is None:
-                        batch = BatchBuilder(size, codec, is_transactional=transactional)
-                    if batch.append(timestamp=timestamp, key=key, value=value, headers=headers):
-                        break
-                    done.append((topic, partition, batch))
-                    batch = None
-                if batch.record_count() == 1 and batch.size() > limit:  # the first always fits in
-                    batch = None
-                    instead = too_large(topic, output)
+            left: Sequence[Output] = outputs
+            while left:
+                batch = BatchBuilder(size, codec, is_transactional=transactional)
+                taken = _filled(batch, left)
+                if taken == 1 and batch.size() > limit:  # the first always fits in
+                    instead = too_large(topic, left[0])
                     if instead is not None:
                         again = too_large if instead.topic != topic else nothing
                         done += await self._pack(producer, instead, again, transactional)
-            if batch is not None:
-                done.append((topic, partition, batch))
+                else:
+                    done.append((topic, partition, batch))
+                left = left[taken:]
         return done
 
     async def _placed(self, part: Outgoing) -> Iterable[tuple[int, Sequence[Output]]]:
@@ -426,10 +420,10 @@ class KafkaSink:
         places: dict[int, list[Output]] = {}
         chosen: dict[bytes | None, int] = {}
         for output in part.outputs:
-            place = chosen.get(output.key)
+            key = output[0]
+            place = chosen.get(key)
             if place is None:
-                place = _PARTITIONER(output.key, everywhere, everywhere)
-                chosen[output.key] = place
+                place = chosen[key] = _PARTITIONER(key, everywhere, everywhere)
             places.setdefault(place, []).append(output)
         return places.items()
 
@@ -508,6 +502,18 @@ async def _stop(producer: AIOKafkaProducer) -> None:
     except Exception as error:  # noqa: BLE001 -- it is given up; nothing depends on it
         log.debug("a producer did not stop: %r", error)
         await producer.client.close()
+
+
+def _filled(batch: BatchBuilder, outputs: Sequence[Output]) -> int:
+    """Append records to a batch until it is full; how many it took, at least one."""
+    append, taken = batch.append, 0
+    for key, value, timestamp, headers in outputs:
+        if type(headers) is not list:
+            headers = list(headers)  # noqa: PLW2901 -- the driver takes nothing else
+        if append(timestamp=timestamp, key=key, value=value, headers=headers) is None:
+            break
+        taken += 1
+    return taken
 
 
 def _seen(future: asyncio.Future[Any]) -> None:

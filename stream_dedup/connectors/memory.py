@@ -131,7 +131,8 @@ class MemoryBroker:
             if not count:
                 raise BrokerRefused(f"no such topic: {part.topic}; create it")
             for output in part.outputs:
-                if len(output.value or b"") > self.max_bytes:
+                key, value, timestamp_ms, headers = output
+                if len(value or b"") > self.max_bytes:
                     instead = too_large(part.topic, output)
                     if instead is not None:
                         again = too_large if instead.topic != part.topic else nothing
@@ -139,8 +140,7 @@ class MemoryBroker:
                     continue
                 place = part.partition
                 if place is None:
-                    place = sum(output.key or b"") % count
-                key, value, timestamp_ms, headers = output
+                    place = sum(key or b"") % count
                 self.write(
                     part.topic,
                     value,

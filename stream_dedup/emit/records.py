@@ -9,6 +9,7 @@ and where it stood.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import msgspec
 
@@ -21,6 +22,10 @@ MAX_MESSAGE = 1_000
 """Characters of an error's message in a header."""
 
 
+KEPT = 50_000
+"""Decisions whose headers are kept; some 500 bytes each."""
+
+
 class DecisionHeaders:
     """The headers of decisions. Events that read alike share a decision, so they are kept.
 
@@ -30,18 +35,23 @@ class DecisionHeaders:
 
     def __init__(self, width: int) -> None:
         self._digits = width // 4
-        self._kept: dict[int, tuple[Decision, list[Header]]] = {}
+        self._kept: dict[int, list[Header]] = {}
+        self._held: dict[int, Decision] = {}  # so that an id stays its decision's own
 
-    def of(self, decision: Decision) -> list[Header]:
-        """The headers of a decision; not to be changed."""
-        kept = self._kept.get(id(decision))
-        if kept is not None:
-            return kept[1]
-        if len(self._kept) > 10_000:
-            self._kept.clear()
-        headers = self._made(decision)
-        self._kept[id(decision)] = decision, headers  # held, so that its id stays its own
-        return headers
+    def of_all(self, decisions: Sequence[Decision]) -> list[list[Header]]:
+        """The headers of decisions, in order; not to be changed."""
+        ids = list(map(id, decisions))
+        found = list(map(self._kept.get, ids))
+        if None in found:
+            if len(self._kept) > KEPT:
+                self._kept.clear()
+                self._held.clear()
+            for place, decision in zip(ids, decisions, strict=True):
+                if place not in self._kept:
+                    self._kept[place] = self._made(decision)
+                    self._held[place] = decision
+            return [self._kept[place] for place in ids]
+        return cast(list[list[Header]], found)
 
     def _made(self, decision: Decision) -> list[Header]:
         headers = [("sd-decision", decision.kind.value.encode())]

@@ -114,6 +114,9 @@ class Resolution(NamedTuple):
             when the event was delivered before.
         opened_us: event time at which the cluster was opened.
         last_us: event time at which it was last seen, with this query.
+        settled: whether its representative was recorded. Until then the representative may come
+            again and has to be asked about, to be found new: so nobody remembers that its like are
+            duplicates.
     """
 
     cluster: int
@@ -121,6 +124,7 @@ class Resolution(NamedTuple):
     new: bool
     opened_us: int
     last_us: int
+    settled: bool = False
 
 
 @dataclass(slots=True)

@@ -81,6 +81,7 @@ class _Cluster:
     due: bool = False
     closing: Closing | None = None
     snapshot: Summary | None = None
+    settled: bool = False
 
 
 @dataclass(slots=True)
@@ -189,7 +190,8 @@ class MemoryIndex:
     def _join(self, query: Query, cluster: _Cluster, distance: int) -> Resolution:
         self._see(cluster, query.last_us)
         new = cluster.position == query.position
-        return Resolution(cluster.identity, distance, new, cluster.opened_us, cluster.last_us)
+        identity, opened_us, last_us = cluster.identity, cluster.opened_us, cluster.last_us
+        return Resolution(identity, distance, new, opened_us, last_us, cluster.settled)
 
     def _search(self, query: Query) -> Candidate | None:
         group = self._groups.get(query.group)
@@ -289,7 +291,7 @@ class MemoryIndex:
         """Open a cluster again: closed first if it is open, with revisions and counts going on."""
         if cluster.closing is None:
             self._delist(cluster)
-        cluster.closing = None
+        cluster.closing, cluster.settled = None, False
         # What is kept of another text goes, unless a summary that tells of it is on its way.
         if cluster.fingerprint != query.fingerprint and cluster.snapshot is None:
             cluster.representative, cluster.samples = b"", ()
@@ -354,8 +356,10 @@ class MemoryIndex:
         cluster.latest_us = max(cluster.latest_us, tally.last_us)
         self._see(cluster, tally.last_us)
         limit = self._summaries.max_value_bytes
-        if tally.representative is not None and not cluster.representative:
-            cluster.representative = tally.representative[:limit]
+        if tally.representative is not None:
+            cluster.settled = True
+            if not cluster.representative:
+                cluster.representative = tally.representative[:limit]
         room = self._summaries.samples - len(cluster.samples)
         if room > 0 and tally.samples:
             cluster.samples += tuple(sample[:limit] for sample in tally.samples[:room])

@@ -13,7 +13,7 @@ and `forget` ends it when the index reports the cluster closed.
 from __future__ import annotations
 
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.index.base import Resolution, Tally
+from stream_dedup.index.base import Resolution
 from stream_dedup.model import Decision
 
 DEAD_US = -(1 << 62)
@@ -24,9 +24,9 @@ Key = int | tuple[str, int]
 
 
 class Known:
-    """A cluster as far as this process knows it, and what the batch at hand adds to it."""
+    """A cluster as far as this process knows it."""
 
-    __slots__ = ("cluster", "last_us", "live_until_us", "opened_us", "samples", "tally")
+    __slots__ = ("cluster", "last_us", "live_until_us", "opened_us", "samples")
 
     def __init__(self, cluster: int, opened_us: int, last_us: int, samples: int) -> None:
         self.cluster = cluster
@@ -34,7 +34,6 @@ class Known:
         self.last_us = last_us
         self.live_until_us = DEAD_US
         self.samples = samples
-        self.tally: Tally | None = None
 
 
 class Near:
@@ -75,8 +74,18 @@ class NearCache:
         return near
 
     def learn(self, key: Key, answer: Resolution, decision: Decision) -> Near:
-        """Keep what the index answered."""
+        """Keep what the index answered, unless it may be another's to be told first.
+
+        Of a cluster whose representative is not recorded nothing is kept, but by who opened it: the
+        representative may come again, to somebody else, and is to be found new.
+        """
         known = self._clusters.get(answer.cluster)
+        if not (answer.new or answer.settled):
+            known = known or Known(answer.cluster, answer.opened_us, answer.last_us, self._samples)
+            known.live_until_us = max(
+                known.live_until_us, self._windows.expires_us(answer.opened_us, answer.last_us)
+            )
+            return Near(known, decision)
         if known is None:
             known = Known(answer.cluster, answer.opened_us, answer.last_us, self._samples)
             self._clusters[answer.cluster] = known
@@ -97,7 +106,6 @@ class NearCache:
         known = self._clusters.pop(cluster, None)
         if known is not None:
             known.live_until_us = DEAD_US
-            known.tally = None
 
     def clear(self) -> None:
         """The index has lost its clusters: forget them all."""

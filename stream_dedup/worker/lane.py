@@ -53,6 +53,7 @@ class Lane:
         ahead: batches taken and not delivered yet.
         end: the end offset when it was opened.
         events: events that wait to be taken.
+        events_delivered: events delivered.
     """
 
     def __init__(self, partition: Partition, flow: Flow) -> None:
@@ -64,6 +65,7 @@ class Lane:
         self.ahead = 0
         self.end = 0
         self.events = 0
+        self.events_delivered = 0
         self._flow = flow
         self._queue: deque[Sequence[Record]] = deque()
         self._since_s = 0.0
@@ -131,6 +133,11 @@ class Lane:
         self.ahead += 1
         self._since_s = now_s
         return taken
+
+    def deliver(self, next_offset: int, events: int) -> None:
+        """All before an offset is delivered."""
+        self.delivered = next_offset
+        self.events_delivered += events
 
     def drop(self) -> None:
         """Forget what waits: it will be read again."""

@@ -12,10 +12,8 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from stream_dedup.clock import US_PER_MS, US_PER_S
-from stream_dedup.connectors.base import Outgoing, Output, Record
 from stream_dedup.errors import (
     BrokerUnavailable,
     GroupLost,
@@ -24,29 +22,17 @@ from stream_dedup.errors import (
     StaleFence,
 )
 from stream_dedup.index.base import Ownership
-from stream_dedup.model import Batch, Partition
+from stream_dedup.model import Partition
+from stream_dedup.worker.course import Course, Prepared
 from stream_dedup.worker.lane import Lane, State
-from stream_dedup.worker.shape import TOO_LARGE_TO_WRITE, Shaped, Shaper
+from stream_dedup.worker.poison import PoisonWatch
+from stream_dedup.worker.shape import Shaper
 from stream_dedup.worker.wiring import FIRST_PAUSE_S, MOST_PAUSE_S, Wiring
 
 log = logging.getLogger(__name__)
 
 IN_DOUBT_TRIES, IN_DOUBT_S = 5, 0.1
 """A broker shows the offsets of a transaction some milliseconds after it is committed."""
-
-
-class Decided(NamedTuple):
-    """A batch that is to be delivered.
-
-    Attributes:
-        records: as they were read.
-        batch: as they were decided on.
-        shaped: what leaves of them.
-    """
-
-    records: list[Record]
-    batch: Batch
-    shaped: Shaped
 
 
 class Lanes:
@@ -60,7 +46,7 @@ class Lanes:
         changed: set when there may be a batch to be taken.
         room: set when there may be room for events.
         assigned_once: set with the first assignment.
-        delivered: events delivered.
+        delivered: events delivered by lanes that are closed.
     """
 
     def __init__(self, wiring: Wiring, failure: asyncio.Future[None]) -> None:
@@ -71,7 +57,8 @@ class Lanes:
         self._wiring = wiring
         self._failure = failure
         self._lanes: dict[Partition, Lane] = {}
-        self._outboxes: dict[Lane, asyncio.Queue[Decided]] = {}
+        self._courses: dict[Lane, Course] = {}
+        self._poison = PoisonWatch(wiring.plan.name, wiring.plan.tolerance)
         self._tasks: dict[Lane, list[asyncio.Task[None]]] = {}
         self._moved = asyncio.Condition()
         self._counts: dict[str, int] = {}
@@ -145,11 +132,9 @@ class Lanes:
     def _start(self, partition: Partition, after_s: float = 0) -> None:
         lane = Lane(partition, self._wiring.plan.flow)
         self._lanes[partition] = lane
-        self._outboxes[lane] = asyncio.Queue()
-        self._tasks[lane] = [
-            self._guarded(self._open(lane, after_s)),
-            self._guarded(self._deliver(lane)),
-        ]
+        course = self._courses[lane] = Course(lane, self._wiring, self, self._poison)
+        work = (self._open(lane, after_s), course.decide(), course.deliver())
+        self._tasks[lane] = [self._guarded(each) for each in work]
 
     def _guarded(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task whose failure ends the pipeline."""
@@ -234,6 +219,7 @@ class Lanes:
             return
         lane.state = State.GONE
         lane.drop()
+        lane.ahead = 0
         wiring, (source, number) = self._wiring, lane.partition
         if self._lanes.get(lane.partition) is lane:
             del self._lanes[lane.partition]
@@ -242,7 +228,8 @@ class Lanes:
         wiring.metrics.remove(
             "lag_events", pipeline=wiring.plan.name, topic=source, partition=number
         )
-        self._outboxes.pop(lane, None)
+        self._courses.pop(lane, None)
+        self.delivered += lane.events_delivered
         for task in self._tasks.pop(lane, ()):
             if task is not asyncio.current_task():
                 task.cancel()
@@ -265,13 +252,14 @@ class Lanes:
             fenced = isinstance(error, StaleFence | OutletFenced | GroupLost)
             self._start(lane.partition, MOST_PAUSE_S if fenced else 10 * FIRST_PAUSE_S)
 
-    # ------------------------------------------------------------ delivery
+    # ------------------------------------------------------------ batches
 
-    def deliver(self, lane: Lane, decided: Decided) -> None:
-        """Have a batch delivered after those before it."""
-        outbox = self._outboxes.get(lane)
-        if outbox is not None:
-            outbox.put_nowait(decided)
+    def put(self, lane: Lane, prepared: Prepared) -> bool:
+        """Have a batch decided and delivered; whether the lane still takes it."""
+        course = self._courses.get(lane)
+        if course is not None:
+            course.put(prepared)
+        return course is not None
 
     async def left(self, lane: Lane, batches: int = 1) -> None:
         """Batches of a lane are not on their way any more."""
@@ -279,43 +267,6 @@ class Lanes:
         self.changed.set()
         async with self._moved:
             self._moved.notify_all()
-
-    async def _deliver(self, lane: Lane) -> None:
-        """A lane's records, batch by batch."""
-        wiring, outbox = self._wiring, self._outboxes[lane]
-        while True:
-            decided = await outbox.get()
-            assert lane.outlet is not None
-            next_offset = decided.records[-1].offset + 1
-            too_large = partial(self._too_large, decided.records, lane.partition)
-            try:
-                with wiring.timed("deliver"):
-                    committed = await lane.outlet.deliver(
-                        decided.shaped.outgoing, next_offset, too_large
-                    )
-            except BrokerUnavailable as error:
-                await self.restart(lane, error)
-                return
-            wiring.step("sent")
-            lane.delivered = next_offset
-            if committed:
-                lane.committed = next_offset
-                wiring.metrics.add("commits_total", pipeline=wiring.plan.name)
-                wiring.step("committed")
-            self._count(lane, decided)
-            if not wiring.plan.flow.commit_every_s:
-                await self.commit()
-            await self.left(lane)
-
-    def _too_large(
-        self, records: list[Record], source: Partition, topic: str, output: Output
-    ) -> Outgoing | None:
-        plan = self._wiring.plan
-        instead = self.shaper.too_large(topic, output, records, source)
-        if topic != plan.emission.dead_letter_topic:
-            reason = TOO_LARGE_TO_WRITE
-            self._wiring.metrics.add("dead_letters_total", pipeline=plan.name, reason=reason)
-        return instead
 
     async def commit(self) -> None:
         """Store the offsets of what was delivered, where that was not done with it."""
@@ -336,22 +287,6 @@ class Lanes:
         for lane in behind:
             lane.committed = max(lane.committed, offsets[lane.partition])
         wiring.step("committed")
-
-    def _count(self, lane: Lane, decided: Decided) -> None:
-        metrics, name = self._wiring.metrics, self._wiring.plan.name
-        records, shaped, topic = decided.records, decided.shaped, lane.partition.source
-        self.delivered += len(records)
-        if shaped.events:
-            metrics.add("outputs_total", shaped.events, pipeline=name, kind="event")
-        for reason, count in shaped.dead.items():
-            metrics.add("outputs_total", count, pipeline=name, kind="dead_letter")
-            metrics.add("dead_letters_total", count, pipeline=name, reason=reason)
-        size = sum(map(len, decided.batch.values))
-        metrics.add("events_total", len(records), pipeline=name, topic=topic)
-        metrics.add("event_bytes_total", size, pipeline=name, topic=topic)
-        if records[0].timestamp >= 0:
-            late_us = self._wiring.engine.clock.now_us() - records[0].timestamp * US_PER_MS
-            metrics.observe("delivery_delay_seconds", max(0, late_us) / US_PER_S, pipeline=name)
 
     # ------------------------------------------------------------ the end of the input
 

@@ -68,7 +68,8 @@ class Measuring:
         partitions = sum(lane.state is State.OPEN for lane in lanes)
         counts = self._wiring.engine.counts
         batches = sum(lane.ahead for lane in lanes)
-        return Standing(partitions, lag, backlog, batches, self._lanes.delivered, counts)
+        delivered = self._lanes.delivered + sum(lane.events_delivered for lane in lanes)
+        return Standing(partitions, lag, backlog, batches, delivered, counts)
 
     async def _behind(self) -> list[tuple[Lane, int]]:
         lanes = list(self._lanes)

@@ -5,9 +5,10 @@ Theory of operation
 Five stages work side by side, each on another batch, in order for each partition::
 
     poll ──► prepare ──► decide ──► deliver ──► commit
-    events   decode and  engine,    one task    of offsets, on a timer; with
-    to       hash, in a  one batch  a lane      exactly-once delivery the
-    lanes    thread      at a time              transaction does it
+    events   decode and  engine     output      of offsets, on a timer; with
+    to       hash, in a  and        topics      exactly-once delivery the
+    lanes    thread      index                  transaction does it
+                         └─ a lane by itself ─┘
 
 One batch, step by step. Whatever step a worker dies after, the next to read the events does what is
 still to be done, once:
@@ -32,18 +33,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
 
 from stream_dedup.connectors.base import Record
-from stream_dedup.connectors.records import POISON
 from stream_dedup.deciding import Hashed
-from stream_dedup.errors import BrokerUnavailable, StaleFence, TooMuchPoison
+from stream_dedup.errors import BrokerUnavailable
 from stream_dedup.metrics import start_at_zero
-from stream_dedup.model import Batch, Decision, Partition
-from stream_dedup.worker.lane import Lane, State
-from stream_dedup.worker.lanes import Decided, Lanes
+from stream_dedup.model import Partition
+from stream_dedup.worker.course import Prepared
+from stream_dedup.worker.lane import Lane
+from stream_dedup.worker.lanes import Lanes
 from stream_dedup.worker.measuring import Measuring, Standing
-from stream_dedup.worker.policy import Tolerance
 from stream_dedup.worker.telling import Telling
 from stream_dedup.worker.wiring import Wiring
 
@@ -52,12 +51,6 @@ POLL_S = 0.1
 
 COMMIT_S = 1.0
 """How often it is looked for what a failed commit left, where each batch is committed at once."""
-
-
-class _Prepared(NamedTuple):
-    lane: Lane
-    records: list[Record]
-    hashed: Hashed
 
 
 class Pipeline:
@@ -73,8 +66,6 @@ class Pipeline:
         self._lanes = Lanes(wiring, self._failure)
         self._telling = Telling(wiring, self._lanes)
         self._measuring = Measuring(wiring, self._lanes)
-        self._poison = _PoisonWatch(wiring.plan.name, wiring.plan.tolerance)
-        self._prepared: asyncio.Queue[_Prepared] = asyncio.Queue(1)
         self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"kernel-{wiring.plan.name}")
         self._stopping = asyncio.Event()
 
@@ -102,7 +93,7 @@ class Pipeline:
                     return
             if not await self._started(partial(wiring.source.start, lanes)):
                 return
-            work = [self._poll(), self._prepare(), self._decide(), self._commit()]
+            work = [self._poll(), self._prepare(), self._commit()]
             work += [self._telling.run(), self._measuring.run(), self._until(once=once)]
             tasks = [asyncio.create_task(stage) for stage in work]
             done, _ = await asyncio.wait(
@@ -206,7 +197,8 @@ class Pipeline:
                 hashed = await loop.run_in_executor(
                     self._threads, self._hash, lane.partition, records
                 )
-            await self._prepared.put(_Prepared(lane, records, hashed))
+            if not self._lanes.put(lane, Prepared(records, hashed)):
+                await self._lanes.left(lane)
 
     def _hash(self, partition: Partition, records: list[Record]) -> Hashed:
         engine = self.wiring.engine
@@ -230,75 +222,8 @@ class Pipeline:
                 async with asyncio.timeout(soonest):
                     await lanes.changed.wait()
 
-    async def _decide(self) -> None:
-        """Stage 3: what becomes of each event, one batch after the other."""
-        wiring, lanes = self.wiring, self._lanes
-        while True:
-            lane, records, hashed = await self._prepared.get()
-            if lane.state is not State.OPEN:
-                await lanes.left(lane)
-                continue
-            try:
-                with wiring.timed("decide"):
-                    decisions = await self._decisions(lane, hashed)
-            except StaleFence as error:
-                await lanes.left(lane)
-                await lanes.restart(lane, error)
-                continue
-            if decisions is None:
-                await lanes.left(lane)
-                continue
-            wiring.step("recorded")
-            batch = hashed.batch
-            with wiring.timed("shape"):
-                shaped = lanes.shaper.shape(records, batch, decisions)
-            self._poison.look_at(batch)
-            lanes.deliver(lane, Decided(records, batch, shaped))
-
-    async def _decisions(self, lane: Lane, hashed: Hashed) -> list[Decision] | None:
-        """Decide, however long the index is away; None if the lane was lost meanwhile."""
-
-        async def decided() -> list[Decision] | None:
-            if lane.gone():
-                return None
-            decisions = await self.wiring.engine.process(hashed, committed=lane.committed)
-            return None if lane.gone() else decisions
-
-        return await self.wiring.patiently("index", decided)
-
     async def _commit(self) -> None:
         """Stage 5: offsets, where they are not committed with the output."""
         while True:
             await asyncio.sleep(self.wiring.plan.flow.commit_every_s or COMMIT_S)
             await self._lanes.commit()
-
-
-class _PoisonWatch:
-    """Looks whether so much is poison that the settings must be wrong."""
-
-    def __init__(self, pipeline: str, tolerance: Tolerance) -> None:
-        self._pipeline = pipeline
-        self._tolerance = tolerance
-        self._events = self._bad = 0
-        self._last = ""
-
-    def look_at(self, batch: Batch) -> None:
-        """Count a batch.
-
-        Raises:
-            TooMuchPoison: more than is borne.
-        """
-        self._events += len(batch.values)
-        for why in batch.passed.values():
-            if why in POISON:
-                self._bad += 1
-                self._last = why
-        if self._events < self._tolerance.least:
-            return
-        if self._bad > self._tolerance.share * self._events:
-            raise TooMuchPoison(
-                f"pipeline {self._pipeline}: {self._bad:,} of the last {self._events:,} events are "
-                f"bad (the last one: {self._last}), more than poison_share allows; are format and "
-                "text_field right for these topics?"
-            )
-        self._events = self._bad = 0

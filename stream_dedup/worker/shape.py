@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import compress
+from typing import cast
 
 from stream_dedup.connectors.base import Outgoing, Output, Record
 from stream_dedup.connectors.records import POISON
@@ -92,25 +93,25 @@ class Shaper:
         return Shaped(outgoing, len(outputs), reasons)
 
     def _events(self, records: Sequence[Record], decisions: Sequence[Decision]) -> list[Output]:
+        # Plain tuples, made for every event, cost a fifth of what `Output` does.
         emission = self._emission
         if emission.emit == "drop":
-            return [Output(r.key, r.value, r.timestamp, r.headers) for r in records]
-        headers_of = self._headers.of
+            untouched = [(r.key, r.value, r.timestamp, r.headers) for r in records]
+            return cast(list[Output], untouched)
+        headers = self._headers.of_all(decisions)
         if not emission.into_json:
-            return [
-                Output(r.key, r.value, r.timestamp, [*r.headers, *headers_of(decision)])
-                if r.headers
-                else Output(r.key, r.value, r.timestamp, headers_of(decision))
-                for r, decision in zip(records, decisions, strict=True)
+            annotated = [
+                (r.key, r.value, r.timestamp, [*r.headers, *own] if r.headers else own)
+                for r, own in zip(records, headers, strict=True)
             ]
+            return cast(list[Output], annotated)
         outputs = []
-        for record, decision in zip(records, decisions, strict=True):
-            value = record.value and json_with_decision(record.value, decision, self._width)
+        for r, decision, own in zip(records, decisions, headers, strict=True):
+            value = r.value and json_with_decision(r.value, decision, self._width)
             if value:
-                outputs.append(Output(record.key, value, record.timestamp, record.headers))
+                outputs.append(Output(r.key, value, r.timestamp, r.headers))
             else:  # no JSON object: its headers tell
-                headers = [*record.headers, *headers_of(decision)]
-                outputs.append(Output(record.key, record.value, record.timestamp, headers))
+                outputs.append(Output(r.key, r.value, r.timestamp, [*r.headers, *own]))
         return outputs
 
     def _placed(
@@ -126,7 +127,7 @@ class Shaper:
             place: int | None = None
             if by == "cluster" and decision.cluster is not None:
                 place = decision.cluster % count
-            elif output.key is None:
+            elif output[0] is None:
                 place = source.number % count
             places.setdefault(place, []).append(output)
         return [Outgoing(topic, place, some) for place, some in places.items()]
@@ -148,7 +149,7 @@ class Shaper:
         Raises:
             TooMuchPoison: nothing can, and poison is not to pass.
         """
-        emission = self._emission
+        emission, output = self._emission, Output(*output)
         record = next(
             (
                 r

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stream_dedup.clock import ManualClock
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.engine import Engine
+from stream_dedup.errors import IndexUnavailable
 from stream_dedup.features.recipe import load_recipe
-from stream_dedup.model import Batch, Decision, Partition, Summary
+from stream_dedup.index.base import Index
+from stream_dedup.model import Batch, Decision, Kind, Partition, Summary
 from tests.contract.driver import ADAPTERS, START_US, Setup
 from tests.services.redis import RedisServer
 
@@ -76,6 +79,54 @@ def test_real_logs_are_decided_and_counted_as_in_memory(
     got_decisions, got_summaries = asyncio.run(through())
     assert decisions == got_decisions
     assert _counts(summaries) == _counts(got_summaries)
+
+
+class LosesAnswers:
+    """An index of which the answers of one call get lost."""
+
+    def __init__(self, index: Index, call: str) -> None:
+        self._index = index
+        self._call = call
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._index, name)
+        if name != self._call:
+            return method
+        self._call = ""
+
+        async def lost(*args: Any) -> None:
+            await method(*args)
+            raise IndexUnavailable("the answer was lost")
+
+        return lost
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+@pytest.mark.parametrize("call", ["resolve", "record"])
+def test_a_first_event_is_new_though_its_like_came_by_before_it_was_recorded(
+    name: str, call: str, request: pytest.FixtureRequest
+) -> None:
+    opens = ADAPTERS[name].bind(request)
+    first = Batch(HERE, range(1), [b"disk 1 is full"])
+    like = Batch(Partition("input", 1), range(2), [b"disk 2 is full", b"disk 3 is full"])
+
+    async def through() -> None:
+        async with opens(SETUP) as index:
+            both: Any = LosesAnswers(index, call)
+            engine = Engine(
+                SETUP.recipe, both, windows=SETUP.windows, summaries=SETUP.summaries,
+                clock=ManualClock(START_US),
+            )  # fmt: skip
+            with pytest.raises(IndexUnavailable):
+                await engine.process(first)
+            assert [Kind.DUPLICATE] * 2 == [d.kind for d in await engine.process(like)]
+            (decision,) = await engine.process(first)
+            assert Kind.NEW is decision.kind
+            await engine.process(Batch(HERE, range(1, 2), [b"disk 4 is full"]))
+            await index.finish(START_US)
+            assert [4] == [summary.count for summary in await engine.due()]
+
+    asyncio.run(through())
 
 
 def test_an_index_that_lost_its_data_is_begun_anew(redis_server: RedisServer) -> None:

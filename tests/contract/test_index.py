@@ -40,7 +40,7 @@ FINAL_ONLY = Summaries(every_us=None)
 def test_the_first_event_opens_a_cluster_and_an_equal_one_joins_it(start: Start) -> None:
     index = start()
     first, second = index.resolve(query(0), query(1, at_s=5))
-    assert (True, 0, START_US, START_US) == (first.new, first.distance, *first[3:])
+    assert (True, 0, START_US, START_US) == (first.new, first.distance, *first[3:5])
     assert (first.cluster, 0, False) == (second.cluster, second.distance, second.new)
     assert (START_US, START_US + 5 * S) == (second.opened_us, second.last_us)
 

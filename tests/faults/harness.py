@@ -171,7 +171,7 @@ class Stage:
         for left in reversed(range(tries)):
             self._summaries_settle()
             verdict = self.verdict()
-            if verdict.good or not left:
+            if verdict.settled or not left:
                 return verdict
             time.sleep(LEASE_S)
         raise AssertionError("unreachable")

@@ -52,11 +52,14 @@ class Report:
         return self.verdict.good and not self.amiss
 
     def __str__(self) -> str:
+        head = (
+            f"{self.guarantee}, seed {self.seed}: {self.faults.total()} faults in "
+            f"{self.seconds:,.0f} s, {self.starts} starts of workers"
+        )
         numbers = [f"  {count:9,} {what}" for what, count in self.verdict.figures.items()]
         return "\n".join(
             [
-                f"{self.guarantee}, seed {self.seed}: {self.faults.total()} faults in "
-                f"{self.seconds:,.0f} s, {self.starts} starts of workers",
+                head,
                 *(f"  {count:9,} × {kind}" for kind, count in sorted(self.faults.items())),
                 *numbers,
                 f"  {self.verdict}",

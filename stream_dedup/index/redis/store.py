@@ -406,14 +406,15 @@ class RedisIndex:
             min(SWEEP_STEPS, self._limits.sweep) if len(record.tallies) <= SWEEP_STEPS else 0,
             PIECES,
         )
-        kept = {offset: d for offset, d in decisions.items() if offset >= record.committed}
+        kept = decisions
+        if record.first_offset < record.committed:
+            kept = {offset: d for offset, d in decisions.items() if offset >= record.committed}
         journal = wire.pack_journal(kept)
         arguments: list[Argument] = [settings, _partition_name(partition), batch, journal]
+        samples, max_bytes = self._summaries.samples, self._summaries.max_value_bytes
         for tally in record.tallies:
             keys.append(shard.cluster(wire.pack_id(tally.cluster)))
-            arguments += wire.pack_tally(
-                tally, self._summaries.samples, self._summaries.max_value_bytes
-            )
+            arguments += wire.pack_tally(tally, samples, max_bytes)
         claim = self._claims.get(partition)
         mine = claim is not None and claim.fence == record.fence
         incarnation = claim.incarnations[shard.number] if claim is not None and mine else None

@@ -28,9 +28,9 @@ SETTINGS = Struct("<9d")
 RULES = Struct("<9d")
 TIMES = Struct("<2d")
 BATCH = Struct("<8d")
-TALLY = Struct("<3dH")
+TALLY = Struct("<3dHB")
 RESOLUTION = Struct("<8sddBB")
-CLUSTER = Struct("<10d2H5B2I")
+CLUSTER = Struct("<10d2H5B2IB")
 SNAPSHOT = Struct("<5d3B")
 
 CLOSINGS = {1: Closing.EXPIRED, 2: Closing.EVICTED, 3: Closing.ENDED}
@@ -95,17 +95,30 @@ def pack_settings(
 
 def unpack_resolutions(packed: bytes) -> Iterator[Resolution]:
     """The answers of ``resolve.lua``."""
-    for identity, opened_us, last_us, distance, new in RESOLUTION.iter_unpack(packed):
+    for identity, opened_us, last_us, distance, flags in RESOLUTION.iter_unpack(packed):
         yield Resolution(
-            int.from_bytes(identity, "big"), distance, bool(new), int(opened_us), int(last_us)
+            int.from_bytes(identity, "big"),
+            distance,
+            bool(flags & 1),
+            int(opened_us),
+            int(last_us),
+            bool(flags & 2),
         )
 
 
 def pack_tally(tally: Tally, samples: int, max_bytes: int) -> list[bytes]:
     """A tally as ``record.lua`` takes it: numbers, id, representative, samples."""
-    kept = [sample[:max_bytes] for sample in tally.samples[:samples]]
-    numbers = TALLY.pack(tally.count, clamp_us(tally.first_us), clamp_us(tally.last_us), len(kept))
-    return [numbers, pack_id(tally.cluster), (tally.representative or b"")[:max_bytes], *kept]
+    first_us, last_us = tally.first_us, tally.last_us
+    if not -LATEST_US <= first_us <= last_us <= LATEST_US:
+        first_us, last_us = clamp_us(first_us), clamp_us(last_us)
+    kept = tally.samples
+    if kept:
+        kept = [sample[:max_bytes] for sample in kept[:samples]]
+    representative = tally.representative
+    settles = representative is not None
+    numbers = TALLY.pack(tally.count, first_us, last_us, len(kept), settles)
+    representative = representative[:max_bytes] if representative else b""
+    return [numbers, tally.cluster.to_bytes(8, "big"), representative, *kept]
 
 
 class _Journal(NamedTuple):
@@ -124,17 +137,14 @@ def pack_journal(decisions: Mapping[int, Decision]) -> bytes:
     """A batch's decisions; most events share one with others, so those that differ come first."""
     if not decisions:
         return b""
-    places: dict[int, int] = {}
+    ids = list(map(id, decisions.values()))
+    by_id = dict(zip(ids, decisions.values(), strict=True))
     different: list[tuple[str, int | None, int | None, bytes | None, str]] = []
-    which = []
-    for decision in decisions.values():
-        place = places.get(id(decision))
-        if place is None:
-            place = places[id(decision)] = len(different)
-            kind, cluster, distance, fingerprint, reason = decision
-            packed = None if fingerprint is None else fingerprint.to_bytes(16, "big").lstrip(b"\0")
-            different.append((kind.value, cluster, distance, packed, reason))
-        which.append(place)
+    for kind, cluster, distance, fingerprint, reason in by_id.values():
+        packed = None if fingerprint is None else fingerprint.to_bytes(16, "big").lstrip(b"\0")
+        different.append((kind.value, cluster, distance, packed, reason))
+    places = {number: place for place, number in enumerate(by_id)}
+    which = list(map(places.__getitem__, ids))
     return _encode_journal(_Journal(different, list(decisions), which))
 
 
@@ -179,6 +189,7 @@ class Cluster(NamedTuple):
     reopened: int
     renewed_s: int
     born: int
+    settled: int
 
     @property
     def closing(self) -> Closing | None:

@@ -4,16 +4,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.index.base import Resolution, Tally
+from stream_dedup.index.base import Resolution
 from stream_dedup.index.near_cache import DEAD_US, Known, NearCache
 from stream_dedup.model import Decision, Kind
 
 WINDOWS = Windows(idle_us=100, max_age_us=250)
 
 
-def learn(cache: NearCache, key: int, cluster: int, opened_us: int = 0, last_us: int = 0) -> Known:
+def learn(
+    cache: NearCache,
+    key: int,
+    cluster: int,
+    opened_us: int = 0,
+    last_us: int = 0,
+    *,
+    settled: bool = True,
+) -> Known:
     decision = Decision(Kind.DUPLICATE, cluster, 0, key)
-    return cache.learn(key, Resolution(cluster, 0, False, opened_us, last_us), decision).known
+    return cache.learn(
+        key, Resolution(cluster, 0, False, opened_us, last_us, settled), decision
+    ).known
 
 
 def known(cache: NearCache, key: int) -> Known | None:
@@ -45,13 +55,20 @@ def test_a_forgotten_cluster_is_dead_for_all_its_hashes() -> None:
     cache = NearCache(WINDOWS, 10, 3)
     first = learn(cache, 1, 7)
     learn(cache, 2, 7)
-    first.tally = Tally(7, 1, 0, 0)
     cache.forget(7)
     cache.forget(7)
     assert DEAD_US == first.live_until_us
-    assert [None] == [near.known.tally for near in cache.recent.values()][:1]
     assert first is known(cache, 2)
     assert first is not learn(cache, 1, 7)
+
+
+def test_of_a_cluster_whose_representative_is_not_recorded_nothing_is_kept() -> None:
+    cache = NearCache(WINDOWS, 10, 3)
+    unsettled = learn(cache, 1, 7, 0, 50, settled=False)
+    assert 150 == unsettled.live_until_us  # what waited for the answer may still take it
+    assert None is known(cache, 1)
+    learn(cache, 1, 7)
+    assert known(cache, 1) is not None
 
 
 def test_what_is_asked_for_stays_and_what_is_not_goes() -> None:

@@ -17,11 +17,12 @@ local call, sub, byte, unpack_, pack_ = redis.call, string.sub, string.byte, str
 -- long (clock) its tombstone is remembered, 0 without one. names, searchable: entries of a, and
 -- those in the tables. reopened: whether what led to it before may stand yet (see resolve.lua).
 -- renewed: when its time to live last began, at the earliest (clock, seconds).
--- born: the first four bytes of the incarnation under which it was opened.
-local NUMBERS = '<ddddddddddHHBBBBBI4I4'
+-- born: the first four bytes of the incarnation under which it was opened. settled: whether its
+-- representative was recorded since it was opened.
+local NUMBERS = '<ddddddddddHHBBBBBI4I4B'
 local OPENED, LAST, FIRST, LATEST, COUNT, BASE, TOLD, TOLD_US, REVISION, UNTIL, NAMES, SEARCHABLE,
-  CLOSING, DUE, SAMPLES, ON_ITS_WAY, REOPENED, RENEWED, BORN =
-  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19
+  CLOSING, DUE, SAMPLES, ON_ITS_WAY, REOPENED, RENEWED, BORN, SETTLED =
+  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20
 local OPEN, EXPIRED, EVICTED, ENDED, GONE = 0, 1, 2, 3, 4
 
 local META = KEYS[1]
@@ -41,7 +42,7 @@ end
 
 local function packed(c)
   return pack_(NUMBERS, c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], c[9], c[10], c[11], c[12],
-    c[13], c[14], c[15], c[16], c[17], c[18], c[19])
+    c[13], c[14], c[15], c[16], c[17], c[18], c[19], c[20])
 end
 
 -- The settings of who calls: the clock, then windows and summaries (every_us below 0: final ones

@@ -30,7 +30,7 @@ if first <= high_water then return redis.error_reply('SDSTRADDLE ' .. owned[2]) 
 local closed, tallies, known = {0}, {}, {}
 local arg = 6
 for i = 10, #KEYS do
-  local count, earliest, latest, samples = unpack_('<dddH', ARGV[arg])
+  local count, earliest, latest, samples, settles = unpack_('<dddHB', ARGV[arg])
   local id = ARGV[arg + 1]
   local c = known[id]  -- two tallies may name one cluster
   if c == nil then
@@ -39,6 +39,7 @@ for i = 10, #KEYS do
   end
   if c and c[CLOSING] == OPEN then
     c.id, c.key, known[id] = id, KEYS[i], c
+    if settles == 1 then c[SETTLED] = 1 end
     tallies[#tallies + 1] = {c, count, earliest, latest, arg + 2, samples}
   else
     closed[#closed + 1] = id

@@ -337,7 +337,7 @@ local function open(q, standing)
   local c
   if standing and standing[CLOSING] ~= GONE then
     c = standing
-    c[REOPENED] = 1
+    c[REOPENED], c[SETTLED] = 1, 0
     if c[CLOSING] == OPEN then  -- closed first
       call('RPUSH', garbage_key, c.id .. call('HGET', c.key, 'a'))
       add('fingerprints', -c[SEARCHABLE])
@@ -358,7 +358,7 @@ local function open(q, standing)
     end
   else
     if waiting() > math.max(1000, max_clusters) then return nil end
-    c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 0, 0, OPEN, 0, 0, 0, 0, now_s, INCARNATION}
+    c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 0, 0, OPEN, 0, 0, 0, 0, now_s, INCARNATION, 0}
     c.id, c.key = q.id, KEYS[q.at]
     if standing and standing[UNTIL] >= now_us then  -- it was delivered again late
       c[REVISION], c[COUNT], c[UNTIL] = standing[REVISION], standing[COUNT], standing[UNTIL]
@@ -415,7 +415,8 @@ while arg <= #ARGV and (work < budget or arg == 4) do
     refused = #answers == 0
     break
   end
-  answers[#answers + 1] = c.id .. pack_('<ddBB', c[OPENED], c[LAST], distance, c.id == q.id and 1 or 0)
+  answers[#answers + 1] = c.id .. pack_('<ddBB', c[OPENED], c[LAST], distance,
+    (c.id == q.id and 1 or 0) + 2 * c[SETTLED])
   at = at + 2 + (q.near and tables or 0)
   arg = arg + 8
 end

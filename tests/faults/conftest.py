@@ -1,0 +1,15 @@
+"""Servers that the tests of faults share, and break: each test leaves them whole and running."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.harness import Site
+
+
+@pytest.fixture(scope="session")
+def site() -> Iterator[Site]:
+    with Site() as running:
+        yield running

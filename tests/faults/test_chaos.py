@@ -1,0 +1,52 @@
+"""A short round of chaos for each guarantee; `make chaos` plays long ones."""
+
+from __future__ import annotations
+
+import random
+import shutil
+
+import pytest
+
+from tests.faults.chaos import options
+from tests.faults.faults import FAULTS
+from tests.faults.harness import Guarantee, Site
+from tests.faults.rounds import orders, play
+
+ALWAYS = ("worker killed", "zombie worker", "broker restarted", "Redis restarted")
+KINDS: dict[Guarantee, tuple[str, ...]] = {
+    "at_least_once": (*ALWAYS, "broker cut off", "slow sink", "worker left"),
+    "exactly_once": (
+        *ALWAYS,
+        "broker paused",
+        "worker joined",
+        "worker restarted",
+        "Redis cut off",
+    ),
+}
+
+
+def test_all_kinds_of_faults_happen_in_the_short_rounds() -> None:
+    assert set(FAULTS) == {kind for kinds in KINDS.values() for kind in kinds}
+
+
+@pytest.mark.parametrize("guarantee", KINDS)
+def test_promises_are_kept_through_faults_of_every_kind(site: Site, guarantee: Guarantee) -> None:
+    kinds = KINDS[guarantee]
+    report = play(site, guarantee, cycles=len(kinds), seed="short", kinds=kinds, pause_s=1.5)
+    assert report.good, str(report)
+    assert dict.fromkeys(kinds, 1) == report.faults
+    assert report.verdict.figures["inputs"] > 1_000
+    shutil.rmtree(report.folder)
+
+
+def test_no_kind_of_fault_comes_twice_before_all_have_come() -> None:
+    coming = orders("abc", random.Random(1))
+    for _ in range(3):
+        assert {"a", "b", "c"} == {next(coming) for _ in range(3)}
+
+
+def test_the_command_says_what_it_does_and_which_faults_there_are() -> None:
+    text = " ".join(options().format_help().split())
+    assert "nothing was lost" in text
+    for kind in FAULTS:
+        assert kind in text

@@ -1,0 +1,114 @@
+"""A worker killed after each step, over real Kafka and Redis: the next one finishes its work."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.faults.harness import GUARANTEES, Guarantee, Site, Stage
+from tests.faults.lines import PARTITIONS, line
+from tests.faults.oracle import Verdict
+
+CRASHING = Path(__file__).with_name("crashing_worker.py")
+EVENTS = 600
+AT_ONCE = 4
+"""Cases side by side."""
+
+SECONDS = 60.0
+QUICK = {
+    "kafka.session_timeout_s": 1.5,
+    "kafka.heartbeat_interval_s": 0.3,
+    "pipelines.0.idle_s": 1,
+    "pipelines.0.quiet_after_s": 1,
+    "pipelines.0.lease_s": 1.5,
+    "pipelines.0.summary_every_s": 0.3,
+}
+
+
+class Case(NamedTuple):
+    """Which guarantee, after which step, at which time of it."""
+
+    guarantee: Guarantee
+    step: str
+    at: int
+
+
+class Outcome(NamedTuple):
+    """How the first worker ended, and what the oracle says."""
+
+    code: int | None
+    verdict: Verdict
+    words: str
+
+
+CASES: tuple[Case, ...] = tuple(
+    Case(guarantee, step, at)
+    for guarantee in GUARANTEES
+    for step, at in (
+        *(("resolved", 1), ("resolved", 5), ("recorded", 1), ("recorded", 4), ("sent", 3)),
+        *(("committed", 2), ("claimed", 1), ("told", 1), ("confirmed", 1)),
+    )
+)
+
+
+def write(stage: Stage, seed: str) -> None:
+    rng = random.Random(seed)
+    kafka = stage.site.broker
+    for part in range(PARTITIONS):
+        numbers = range(part, EVENTS, PARTITIONS)
+        kafka.produce(
+            stage.input,
+            [line(rng, number) for number in numbers],
+            partition=part,
+            keys=[b"id-%d" % number for number in numbers],
+            headers=[(("host", b"a"),) for _ in numbers],
+        )
+
+
+def tried(site: Site, case: Case, folder: Path) -> Outcome:
+    """A worker that dies, another that does not, and what they left."""
+    stage = Stage(site, case.guarantee, folder, QUICK)
+    write(stage, f"{case}")
+    crashing = [sys.executable, str(CRASHING), case.step, str(case.at)]
+    first = stage.worker(f"{stage.name}-first", crashing)
+    code = first.wait(SECONDS)
+    first.kill()
+    second = stage.worker(f"{stage.name}-second")
+    try:
+        stage.read_to_the_end(seconds=SECONDS)
+        end_s = time.monotonic() + SECONDS
+        verdict = stage.verdict()
+        while not verdict.settled and time.monotonic() < end_s:
+            time.sleep(0.5)
+            verdict = stage.verdict()
+        words = first.last_words() + "\n" + second.last_words()
+    finally:
+        second.kill()
+    return Outcome(code, verdict, words)
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    site: Site, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[Case, Future[Outcome]]]:
+    folder = tmp_path_factory.mktemp("crashes")
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield {case: pool.submit(tried, site, case, folder) for case in CASES}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.guarantee} {case.step} {case.at}")
+def test_a_worker_killed_after_a_step_leaves_nothing_lost_doubled_or_counted_twice(
+    outcomes: dict[Case, Future[Outcome]], case: Case
+) -> None:
+    outcome = outcomes[case].result()
+    assert -signal.SIGKILL == outcome.code, f"it did not come to that step:\n{outcome.words}"
+    assert outcome.verdict.good, f"{outcome.verdict}\n{outcome.words}"
+    assert EVENTS == outcome.verdict.figures["inputs"]

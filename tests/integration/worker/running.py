@@ -1,0 +1,246 @@
+"""Runs ``stream-dedup run`` as a user does, and watches it as an operator does."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+from tests.integration.command import COMMAND, Done
+from tests.services.kafka import GroupMember, Kafka, Record
+from tests.services.processes import ServiceError
+
+LOGS = Path(__file__).parents[3] / "examples" / "logs"
+
+STEP_MS = 100
+"""Between two events, so that summaries are due by the events' time."""
+
+END_S = 60.0
+"""No worker of a test takes so long to do what is waited for, on the slowest machine."""
+
+
+def real_lines(count: int, name: str = "postgresql") -> list[bytes]:
+    """Lines of a real log."""
+    with gzip.open(LOGS / f"{name}.log.gz") as file:
+        return [line.rstrip(b"\n") for line in islice(file, count)]
+
+
+def wait_for(holds: Callable[[], bool], what: str, within_s: float = END_S) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < end, f"not within {within_s:g} s: {what}"
+        time.sleep(0.05)
+
+
+def flags(settings: dict[str, object]) -> list[str]:
+    """Settings as flags; two underscores stand for a dot."""
+    return [
+        part
+        for key, value in settings.items()
+        for part in ("--set", f"{key.replace('__', '.')}={value}")
+    ]
+
+
+def free_port() -> int:
+    """A port that nobody listens at now."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+class Trial:
+    """Topics, a group and a namespace of a test's own, and workers over them."""
+
+    def __init__(self, kafka: Kafka, url: str, partitions: int = 2) -> None:
+        self.kafka = kafka
+        self.partitions = partitions
+        self.read = kafka.fresh_topic(partitions)
+        self.out = kafka.fresh_topic(partitions)
+        self.told = kafka.fresh_topic(1)
+        self.dead = kafka.fresh_topic(1)
+        self.group = f"{self.read}-main"
+        self.settings: dict[str, object] = {
+            "kafka__bootstrap_servers": kafka.bootstrap,
+            "kafka__group_id": self.read,
+            "index__url": url,
+            "http__port": 0,
+            "pipelines__0__topics": self.read,
+            "pipelines__0__output_topic": self.out,
+            "pipelines__0__summary_topic": self.told,
+            "pipelines__0__dead_letter_topic": self.dead,
+            "pipelines__0__namespace": self.read,
+            "pipelines__0__emit": "annotate",
+            "pipelines__0__summary_every_s": "10ms",
+            "pipelines__0__quiet_after_s": "10ms",  # so that time goes on without events
+        }
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Spread lines over the partitions, in order, a tenth of a second apart, until now.
+
+        Their numbers are their keys.
+        """
+        begin_ms = int(time.time() * 1000) - STEP_MS * len(lines)
+        for first in range(self.partitions):
+            numbers = range(first, len(lines), self.partitions)
+            self.kafka.produce(
+                self.read,
+                [lines[number] for number in numbers],
+                partition=first,
+                keys=[b"%d" % number for number in numbers],
+                headers=[[("host", b"a")] for _ in numbers],
+                timestamps_ms=[begin_ms + STEP_MS * number for number in numbers],
+            )
+
+    def once(self, **settings: object) -> Done:
+        """Have a worker read to the end."""
+        return command("run", "--once", *flags(self.settings | settings))
+
+    def members(self) -> tuple[GroupMember, ...]:
+        """The group's members; none while it has no coordinator yet."""
+        try:
+            return self.kafka.describe_group(self.group).members
+        except ServiceError:
+            return ()
+
+    @contextmanager
+    def worker(self, **settings: object) -> Iterator[Worker]:
+        """A worker that runs, with a port for its health."""
+        port = free_port()
+        args = flags(self.settings | {"http__port": port} | settings)
+        with TemporaryFile() as err:
+            process = subprocess.Popen(
+                [COMMAND, "run", *args], stdin=subprocess.DEVNULL, stdout=err, stderr=err
+            )
+            worker = Worker(process, port, err)
+            try:
+                yield worker
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+                worker.said = worker.log
+
+    def told_all(self, events: int, topic: str = "", **settings: object) -> dict[str, int]:
+        """Events that summaries tell of, by cluster, once a worker has told of all."""
+
+        def counts() -> dict[str, int]:
+            return {
+                cluster: sum(summary["new_count"] for summary in revisions.values())
+                for cluster, revisions in self.summaries(topic).items()
+            }
+
+        with self.worker(**settings):
+            wait_for(lambda: sum(counts().values()) >= events, "all is told")
+        return counts()
+
+    def summaries(self, topic: str = "") -> dict[str, dict[int, dict[str, Any]]]:
+        """Summaries by cluster and revision; a revision told twice is the same twice."""
+        found: dict[str, dict[int, dict[str, Any]]] = {}
+        for record in self.kafka.consume(topic or self.told):
+            if not (record.value or b"").startswith(b'{"type":"summary"'):
+                continue  # an event, where both go to one topic
+            summary = json.loads(record.value or b"")
+            assert summary["cluster"].encode() == record.key
+            known = found.setdefault(summary["cluster"], {})
+            assert summary == known.setdefault(summary["revision"], summary)
+        return found
+
+    def committed(self) -> int:
+        """Events that the group is done with."""
+        return sum(self.kafka.committed(self.group).values())
+
+
+def command(*args: str) -> Done:
+    """A command, run to its end."""
+    done = subprocess.run(
+        [COMMAND, *args],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env={**os.environ, "STREAM_DEDUP_REDIS": ""},
+        timeout=END_S,
+        check=False,
+    )
+    err = done.stderr.decode("utf-8", "replace")
+    assert "Traceback" not in err, err[-3_000:]
+    return Done(done.returncode, done.stdout, err)
+
+
+def last_line(done: Done) -> str:
+    """What a command said at its end."""
+    return done.err.splitlines()[-1]
+
+
+def told(record: Record) -> dict[str, str]:
+    """A record's headers."""
+    return {name: (value or b"").decode() for name, value in record.headers}
+
+
+class Worker:
+    """A worker that runs."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int, err: Any) -> None:
+        self.process = process
+        self.said: str | None = None
+        self._port = port
+        self._err = err
+
+    @property
+    def log(self) -> str:
+        """What it has said."""
+        if self.said is not None:
+            return self.said
+        self._err.seek(0)
+        text: str = self._err.read().decode("utf-8", "replace")
+        return text
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and text of a page; 0 while nobody listens."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as page:
+                return page.status, page.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def ready(self) -> bool:
+        """Whether it does its work."""
+        assert self.process.poll() is None, self.log
+        return self.get("/readyz")[0] == 200
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric's series that have these labels."""
+        _, text = self.get("/metrics")
+        found = re.findall(rf"^stream_dedup_{name}(\{{.*\}})? (\S+)$", text, re.MULTILINE)
+        wanted = [f'{label}="{value}"' for label, value in labels.items()]
+        return sum(float(value) for shown, value in found if all(w in shown for w in wanted))
+
+    def reasons(self) -> dict[str, str]:
+        """Why it is not ready."""
+        code, text = self.get("/readyz")
+        assert code in {200, 503}, (code, self.log)
+        return {each["name"]: each["reason"] for each in json.loads(text)["reasons"]}
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self.process.send_signal(number)
+
+    def end(self, within_s: float = END_S) -> int:
+        """Wait until it ends; its exit code."""
+        code = self.process.wait(within_s)
+        assert "Traceback" not in self.log, self.log
+        return code

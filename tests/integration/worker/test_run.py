@@ -1,0 +1,430 @@
+"""``stream-dedup run`` against real Kafka and Redis, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from tests.integration.worker.running import (
+    Trial,
+    command,
+    flags,
+    last_line,
+    real_lines,
+    told,
+    wait_for,
+)
+from tests.services.kafka import Kafka, KafkaBroker
+from tests.services.redis import RedisServer
+from tests.services.toxiproxy import Toxiproxy
+
+LINES = real_lines(2_000)
+PASSWORD = "hunter2-s3cret"  # noqa: S105 -- looked for in all that is shown
+DRAIN_S = 10.0
+"""The default of worker.drain_s."""
+
+
+@pytest.fixture
+def trial(kafka: Kafka, redis_server: RedisServer) -> Trial:
+    return Trial(kafka, redis_server.url)
+
+
+# ------------------------------------------------------------ what leaves
+
+
+def test_the_check_says_that_all_is_well(trial: Trial) -> None:
+    settings = trial.settings | {"worker__guarantee": "exactly_once"}
+    done = command("config", "check", "--format", "json", *flags(settings))
+    assert 0 == done.code, done.err
+    found = [each for each in json.loads(done.out) if each["level"] != "ok"]
+    assert {"redis"} >= {each["subject"].split()[0] for each in found}, found  # keeps no file here
+
+
+def test_annotate_every_event_leaves_in_its_place_with_what_was_decided(trial: Trial) -> None:
+    trial.write(LINES)
+    done = trial.once()
+    assert (0, b"") == (done.code, done.out), done.err
+    came, left = trial.kafka.consume(trial.read), trial.kafka.consume(trial.out)
+    for was, now in zip(came, left, strict=True):
+        assert (was.partition, was.key, was.value) == (now.partition, now.key, now.value)
+        assert was.timestamp_ms == now.timestamp_ms
+        assert was.headers == now.headers[: len(was.headers)]
+    decided = Counter(told(record)["sd-decision"] for record in left)
+    assert len(LINES) == decided["new"] + decided["duplicate"]
+    assert decided["duplicate"] > 0.5 * len(LINES)
+    counts = Counter(told(record)["sd-cluster"] for record in left)
+    assert counts == trial.told_all(len(LINES))
+    assert len(LINES) == trial.committed()
+
+
+def test_drop_first_events_leave_as_they_came(trial: Trial) -> None:
+    trial.write(LINES)
+    assert 0 == trial.once(pipelines__0__emit="drop").code
+    left = trial.kafka.consume(trial.out)
+    counts = trial.told_all(len(LINES), pipelines__0__emit="drop")
+    assert len(left) == len(counts) < 0.5 * len(LINES)
+    assert {(("host", b"a"),)} == {record.headers for record in left}
+    assert {record.value for record in left} <= set(LINES)
+
+
+def test_merge_first_events_and_counts_add_up_to_what_came(trial: Trial) -> None:
+    trial.write(LINES)
+    both = {"pipelines__0__emit": "merge", "pipelines__0__summary_topic": trial.out}
+    done = trial.once(**both)
+    assert 0 == done.code, done.err
+    counts = trial.told_all(len(LINES), trial.out, **both)
+    firsts = [
+        told(record)
+        for record in trial.kafka.consume(trial.out)
+        if record.key and record.key.isdigit() and record.headers
+    ]
+    assert {"new"} == {headers["sd-decision"] for headers in firsts}
+    assert {headers["sd-cluster"] for headers in firsts} == set(counts)
+    assert len(LINES) == sum(counts.values())
+
+
+def test_another_run_goes_on_where_the_last_one_stopped(trial: Trial) -> None:
+    trial.write(LINES[:1_000])
+    assert 0 == trial.once().code
+    trial.write(LINES[:1_000])
+    assert 0 == trial.once().code
+    left = trial.kafka.consume(trial.out)
+    assert 2_000 == len(left) == trial.committed()
+    again = [told(r)["sd-decision"] for r in left if r.offset >= 500]
+    assert {"duplicate"} == set(again)
+
+
+def test_exactly_once_each_event_is_seen_once_though_workers_are_killed(trial: Trial) -> None:
+    lines = LINES * 10
+    trial.write(lines)
+    settings: dict[str, object] = {
+        "worker__guarantee": "exactly_once",
+        "worker__max_batch_events": 100,
+        "kafka__session_timeout_s": "6s",
+        "kafka__heartbeat_interval_s": "1s",
+    }
+    for share in (0.2, 0.5):
+        with trial.worker(**settings) as worker:
+            wait_for(lambda share=share: trial.committed() > share * len(lines), "some commits")  # type: ignore[misc]
+            worker.signal(signal.SIGKILL)
+    done = trial.once(**settings)
+    assert 0 == done.code, done.err
+    left = trial.kafka.consume(trial.out)
+    assert [b"%d" % n for n in range(len(lines))] == sorted(
+        (record.key or b"" for record in left), key=int
+    )
+    # Its marks have offsets too, so the group's offsets are looked at by what is left to read.
+    done = trial.once(**settings)
+    assert len(lines) == len(trial.kafka.consume(trial.out))
+
+
+# ------------------------------------------------------------ stopping
+
+
+def test_a_signal_lets_it_finish_what_is_on_its_way(trial: Trial) -> None:
+    with trial.worker() as worker:
+        wait_for(worker.ready, "it is ready")
+        stop = threading.Event()
+
+        def feed() -> None:
+            while not stop.is_set():
+                trial.write(LINES[:400])
+
+        feeding = threading.Thread(target=feed)
+        feeding.start()
+        try:
+            wait_for(lambda: trial.committed() > 1_000, "events go through")
+            began_s = time.monotonic()
+            worker.signal(signal.SIGTERM)
+            assert 0 == worker.end(DRAIN_S + 10), worker.log
+            assert time.monotonic() - began_s < DRAIN_S
+        finally:
+            stop.set()
+            feeding.join()
+    assert trial.committed() == len(trial.kafka.consume(trial.out))
+    assert trial.committed() < sum(trial.kafka.end_offsets(trial.read).values())
+    assert "SIGTERM: finishing what is on its way; once more to end at once" in worker.log
+
+
+def test_a_second_signal_ends_it_at_once(
+    kafka: Kafka, make_redis: Callable[..., RedisServer]
+) -> None:
+    redis = make_redis()
+    trial = Trial(kafka, redis.url)
+    with trial.worker() as worker:
+        wait_for(worker.ready, "it is ready")
+        trial.write(LINES[:2])
+        wait_for(lambda: trial.committed() == 2, "the first events are through")
+        redis.pause()
+        try:
+            trial.write(LINES[2:10])
+            wait_for(lambda: not worker.ready(), "it waits for Redis")
+            worker.signal(signal.SIGTERM)
+            wait_for(lambda: "SIGTERM: finishing" in worker.log, "it has heard")
+            time.sleep(0.3)
+            assert worker.process.poll() is None
+            began_s = time.monotonic()
+            worker.signal(signal.SIGTERM)
+            assert 128 + signal.SIGTERM == worker.end()
+            assert time.monotonic() - began_s < 2
+        finally:
+            redis.resume()
+    assert 0 == trial.once().code  # nothing was lost
+    assert 10 == len(trial.kafka.consume(trial.out)) == trial.committed()
+
+
+# ------------------------------------------------------------ groups
+
+
+def test_two_workers_share_the_partitions(kafka: Kafka, redis_server: RedisServer) -> None:
+    trial = Trial(kafka, redis_server.url, partitions=4)
+    with trial.worker() as first, trial.worker() as second:
+
+        def shared() -> bool:
+            return [2, 2] == [len(member.partitions) for member in trial.members()]
+
+        wait_for(shared, "each has two partitions")
+        wait_for(lambda: first.ready() and second.ready(), "both are ready")
+        trial.write(LINES)
+        wait_for(lambda: trial.committed() == len(LINES), "all is through")
+        events = [each.metric("events_total", pipeline="main") for each in (first, second)]
+        assert len(LINES) == sum(events)
+        assert min(events) > 0
+        first.signal(signal.SIGTERM)
+        assert 0 == first.end()
+        trial.write(LINES[:40])
+        wait_for(lambda: trial.committed() == len(LINES) + 40, "the other has taken over")
+    left = trial.kafka.consume(trial.out)
+    news = Counter(told(r)["sd-cluster"] for r in left if told(r)["sd-decision"] == "new")
+    assert {1} == set(news.values())  # both decide by one index
+    assert len(LINES) + 40 == len(left)
+
+
+def test_a_static_member_comes_back_without_a_rebalance(trial: Trial) -> None:
+    names: list[dict[str, object]] = [{"kafka__group_instance_id": name} for name in "ab"]
+    with trial.worker(**names[0]) as other:
+        wait_for(other.ready, "the first is ready")
+        with trial.worker(**names[1]) as worker:
+            wait_for(lambda: len(trial.members()) == 2, "two")
+            wait_for(lambda: other.ready() and worker.ready(), "both are ready")
+            before = _shares(trial)
+            rebalances = other.metric("rebalances_total")
+            worker.signal(signal.SIGTERM)
+            assert 0 == worker.end()
+        with trial.worker(**names[1]) as worker:
+            wait_for(worker.ready, "it is back")
+            trial.write(LINES[:100])
+            wait_for(lambda: trial.committed() == 100, "all is through")
+            assert before == _shares(trial)
+            assert rebalances == other.metric("rebalances_total")
+
+
+def _shares(trial: Trial) -> dict[str | None, tuple[tuple[str, int], ...]]:
+    return {member.instance_id: member.partitions for member in trial.members()}
+
+
+# ------------------------------------------------------------ health
+
+
+def test_it_tells_its_health_and_why_it_is_not_ready(
+    kafka: Kafka, make_redis: Callable[..., RedisServer], toxiproxy: Toxiproxy
+) -> None:
+    redis = make_redis()
+    with toxiproxy.proxy(redis.port) as link:
+        trial = Trial(kafka, f"redis://127.0.0.1:{link.port}")
+        with trial.worker(index__within_s="1s") as worker:
+            wait_for(worker.ready, "it is ready")
+            trial.write(LINES[:100])
+            wait_for(lambda: trial.committed() == 100, "all is through")
+            assert 200 == worker.get("/healthz")[0]
+            assert 100 == worker.metric("events_total", topic=trial.read)
+            wait_for(lambda: worker.metric("decisions_total") == 100, "it is counted")
+            assert 100 == worker.metric("outputs_total", kind="event")
+            assert 1 == worker.metric("ready")
+            link.disable()
+            trial.write(LINES[100:200])
+            wait_for(lambda: not worker.ready(), "it waits for Redis")
+            assert "main: index" in worker.reasons()
+            assert f"127.0.0.1:{link.port}" in worker.reasons()["main: index"]
+            assert (200, 0) == (worker.get("/healthz")[0], worker.metric("ready"))
+            link.enable()
+            wait_for(worker.ready, "it is ready again")
+            wait_for(lambda: trial.committed() == 200, "nothing was lost")
+            worker.signal(signal.SIGINT)
+            assert 0 == worker.end()
+
+
+def test_a_worker_waits_for_a_redis_that_is_away_at_its_start(
+    kafka: Kafka, make_redis: Callable[..., RedisServer], toxiproxy: Toxiproxy
+) -> None:
+    redis = make_redis()
+    with toxiproxy.proxy(redis.port) as link:
+        link.disable()
+        trial = Trial(kafka, f"redis://127.0.0.1:{link.port}")
+        trial.write(LINES[:100])
+        with trial.worker(index__within_s="1s") as worker:
+            wait_for(lambda: worker.get("/readyz")[0] == 503, "it listens")
+            wait_for(lambda: "main: index" in worker.reasons(), "it says what it waits for")
+            link.enable()
+            wait_for(lambda: trial.committed() == 100, "all is through")
+
+
+# ------------------------------------------------------------ other ways to run it
+
+
+def test_one_worker_with_its_index_in_memory_tells_all_at_its_end(trial: Trial) -> None:
+    trial.write(LINES)
+    done = trial.once(
+        index__kind="memory",
+        index__url="redis://127.0.0.1:1",
+        pipelines__0__emit="merge",
+        pipelines__0__summary_every_s="1h",
+    )
+    assert 0 == done.code, done.err
+    final = [s for revisions in trial.summaries().values() for s in revisions.values()]
+    assert {True} == {summary["final"] for summary in final}
+    assert len(LINES) == sum(summary["count"] for summary in final)
+
+
+def test_two_pipelines_in_one_worker_keep_apart(trial: Trial, kafka: Kafka) -> None:
+    other = Trial(kafka, "")
+    trial.write(LINES[:500])
+    other.write([b'{"message":"all is well on host %d"}' % number for number in range(500)])
+    second = {
+        key.replace("pipelines__0", "pipelines__1"): value
+        for key, value in other.settings.items()
+        if key.startswith("pipelines__0")
+    }
+    names: dict[str, object] = {
+        "pipelines__0__name": "plain",
+        "pipelines__1__name": "objects",
+        "pipelines__1__recipe": "json",
+        "pipelines__1__emit": "drop",
+    }
+    done = trial.once(**(second | names))
+    assert 0 == done.code, done.err
+    assert 500 == len(kafka.consume(trial.out))
+    assert 1 == len(kafka.consume(other.out))
+    done_with = [sum(kafka.committed(f"{trial.read}-{name}").values()) for name in names.values()
+                 if name in {"plain", "objects"}]  # fmt: skip
+    assert [500, 500] == done_with
+
+
+def test_a_broker_with_users_and_encryption(
+    make_kafka: Callable[..., KafkaBroker], redis_server: RedisServer
+) -> None:
+    broker = make_kafka(security="scram-512+ssl", users={"worker": PASSWORD})
+    trial = Trial(broker, redis_server.url)
+    trial.settings |= {
+        "kafka__security_protocol": "SASL_SSL",
+        "kafka__sasl_mechanism": "SCRAM-SHA-512",
+        "kafka__sasl_username": "worker",
+        "kafka__sasl_password": PASSWORD,
+        "kafka__ssl_ca_file": broker.ca_file,
+    }
+    trial.write(LINES[:100])
+    checked = command("config", "check", *flags(trial.settings))
+    assert 0 == checked.code, checked.out
+    done = trial.once(worker__guarantee="exactly_once")
+    assert (0, 100) == (done.code, len(broker.consume(trial.out))), done.err
+    assert PASSWORD not in done.err + checked.out.decode()
+
+    done = trial.once(kafka__sasl_password=f"not-{PASSWORD}")
+    assert 1 == done.code, done.err
+    assert PASSWORD not in done.err
+    assert last_line(done).startswith("stream-dedup: ")
+    assert "authentication" in last_line(done).lower()
+
+    done = trial.once(kafka__ssl_ca_file="")
+    assert 1 == done.code, done.err
+    assert "certificate" in last_line(done).lower()
+
+
+# ------------------------------------------------------------ what keeps it from running
+
+
+@pytest.mark.parametrize("key", ["topics", "output_topic", "summary_topic", "dead_letter_topic"])
+def test_a_topic_that_is_not_there_is_named(trial: Trial, key: str) -> None:
+    settings = {f"pipelines__0__{key}": "no-such-topic", "kafka__request_timeout_s": "5s"}
+    done = trial.once(**settings)
+    assert 1 == done.code
+    assert last_line(done).startswith("stream-dedup: no such topic: no-such-topic")
+    assert "create it" in last_line(done)
+
+
+def test_a_recipe_that_the_namespace_was_not_made_with_is_refused(trial: Trial) -> None:
+    trial.write(LINES[:10])
+    assert 0 == trial.once().code
+    done = trial.once(pipelines__0__recipe="text")
+    assert 1 == done.code
+    assert "holds fingerprints of recipe logs" in last_line(done)
+    assert "use the recipe it was made with, or another namespace" in last_line(done)
+
+
+def test_a_wrong_password_of_redis_is_refused_and_not_shown(
+    trial: Trial, make_redis: Callable[..., RedisServer]
+) -> None:
+    redis = make_redis(acl=f"default off\nworker on >{PASSWORD} ~sd:* +@all")
+    done = trial.once(index__url=redis.url_as("worker", f"not-{PASSWORD}"))
+    assert 1 == done.code
+    assert "check user and password" in last_line(done)
+    assert PASSWORD not in done.err
+
+
+def test_a_wrong_configuration_ends_with_2(trial: Trial) -> None:
+    done = trial.once(worker__guaranty="exactly_once")
+    assert 2 == done.code
+    assert "worker.guaranty: unknown key; did you mean 'guarantee'?" in done.err
+
+
+# ------------------------------------------------------------ poison
+
+
+def test_what_is_too_large_is_a_dead_letter(trial: Trial, kafka: Kafka) -> None:
+    narrow = kafka.fresh_topic(trial.partitions, {"max.message.bytes": "2000"})
+    large, larger = b"large " * 500, b"larger " * 1_000
+    trial.write([LINES[0], LINES[1], large, larger, LINES[2], LINES[3]])
+    settings = {"pipelines__0__output_topic": narrow, "pipelines__0__max_event_bytes": 5_000}
+    done = trial.once(**settings)
+    assert 0 == done.code, done.err
+    assert sorted(LINES[:4]) == sorted(record.value or b"" for record in kafka.consume(narrow))
+    letters = {record.value: told(record) for record in kafka.consume(trial.dead)}
+    assert {large, larger} == set(letters)
+    assert "too large for the topic" == letters[large]["sd-error"]
+    assert "too large" == letters[larger]["sd-error"]
+    where = letters[large]
+    assert (trial.read, "0", "1") == (where["sd-topic"], where["sd-partition"], where["sd-offset"])
+    assert "a" == where["host"]
+    assert 6 == trial.committed()
+
+
+def test_what_is_no_json_is_a_dead_letter_untouched(trial: Trial, kafka: Kafka) -> None:
+    good = [b'{"msg":"cart %d was declined by the bank"}' % number for number in range(20)]
+    bad = [b"Killed", b'{"msg":', b'{"no":"text in here"}', b"\xff\xfe"]
+    trial.write([*good, *bad])
+    done = trial.once(pipelines__0__format="json")
+    assert 0 == done.code, done.err
+    assert sorted(good) == sorted(record.value or b"" for record in kafka.consume(trial.out))
+    letters = kafka.consume(trial.dead)
+    assert sorted(bad) == sorted(record.value or b"" for record in letters)
+    for letter in letters:
+        headers = told(letter)
+        assert headers["sd-error"] in {"not JSON", "no text field"} or headers["sd-error"]
+        place = int(headers["sd-partition"]), int(headers["sd-offset"])
+        came = next(r for r in kafka.consume(trial.read) if (r.partition, r.offset) == place)
+        assert (came.key, came.value) == (letter.key, letter.value)
+
+
+def test_poison_stops_the_worker_where_that_is_asked_for(trial: Trial) -> None:
+    trial.write([b'{"msg":"cart 7 was declined"}', b"Killed"])
+    settings = {"pipelines__0__format": "json", "pipelines__0__on_poison": "stop"}
+    done = trial.once(**settings)
+    assert 1 == done.code
+    assert trial.read in last_line(done)
+    assert "not JSON" in last_line(done)

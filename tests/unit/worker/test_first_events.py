@@ -1,0 +1,117 @@
+"""A cluster's first event stays its first, whoever opened the cluster and died before counting."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from stream_dedup import Limits
+from stream_dedup.errors import IndexUnavailable
+from stream_dedup.index.base import Ownership, Record
+from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.model import Partition
+from tests.unit.worker.test_pipeline import ANNOTATE, Rig, decisions, run
+
+FIRST, SECOND = Partition("in", 0), Partition("in", 1)
+
+
+class Telling(MemoryIndex):
+    """The first partition is claimed only when an event of the second was counted."""
+
+    def __init__(self, rig: Rig) -> None:
+        super().__init__(
+            rig.recipe, windows=rig.windows, summaries=rig.summaries, limits=Limits(10_000)
+        )
+        self.counted = asyncio.Event()
+
+    async def claim_partition(self, partition: Partition, *more: Any) -> Ownership:
+        if partition == FIRST:
+            await self.counted.wait()
+        return await super().claim_partition(partition, *more)
+
+    async def record(self, record: Record, now_us: int) -> frozenset[int]:
+        closed = await super().record(record, now_us)
+        if record.partition == SECOND:
+            self.counted.set()
+        return closed
+
+
+class Losing(Telling):
+    """It opens clusters for the first partition, and the first answer to that gets lost."""
+
+    def __init__(self, rig: Rig) -> None:
+        super().__init__(rig)
+        self.lost = asyncio.Event()
+
+    async def claim_partition(self, partition: Partition, *more: Any) -> Ownership:
+        return await MemoryIndex.claim_partition(self, partition, *more)
+
+    async def resolve(self, queries: Any, now_us: int) -> Any:
+        if queries[0].position.partition == 1:
+            await self.lost.wait()
+        answers = await super().resolve(queries, now_us)
+        if not self.lost.is_set():
+            self.lost.set()
+            raise IndexUnavailable("the answer was lost")
+        return answers
+
+
+def whole(rig: Rig) -> None:
+    all_left = rig.broker.read("out")
+    assert {"new": 1, "duplicate": 1} == decisions(all_left)
+    new = next(r for r in all_left if dict(r.headers)["sd-decision"] == b"new")
+    assert b"0" == new.key
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_first_event_that_was_resolved_and_not_counted_is_new_after_its_like_was_counted(
+    transactional: bool,
+) -> None:
+    rig = Rig(transactional=transactional, partitions=2)
+
+    async def through() -> None:
+        index = Telling(rig)
+        rig.index = index
+        rig.write([b"disk 7 of the array is full now"])
+        query = await first_query(rig)
+        await index.resolve([query], 0)  # by a worker that died then
+        rig.write([b"disk 8 of the array is full now"], 1)
+        await rig.runs(ANNOTATE)
+
+    run(through())
+    whole(rig)
+
+
+async def first_query(rig: Rig) -> Any:
+    """What a worker asks of the first event."""
+    asked: list[Any] = []
+    other = MemoryIndex(rig.recipe, windows=rig.windows, summaries=rig.summaries)
+    resolve = other.resolve
+
+    async def resolved(queries: Any, now_us: int) -> Any:
+        asked.extend(queries)
+        return await resolve(queries, now_us)
+
+    pipeline = rig.pipeline()
+    engine = pipeline.wiring.engine
+    other.resolve = resolved  # type: ignore[method-assign]
+    engine._decider.index = engine.index = other
+    records = [record for record in rig.broker.read("in") if record.key == b"0"]
+    batch = pipeline.wiring.decoder.decode(FIRST, records, 0)
+    await engine.process(batch)
+    return asked[0]
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_first_event_stays_new_where_the_answer_about_it_was_lost(transactional: bool) -> None:
+    rig = Rig(transactional=transactional, partitions=2)
+
+    async def through() -> None:
+        rig.index = Losing(rig)
+        rig.write([b"disk 7 of the array is full now", b"disk 8 of the array is full now"])
+        await rig.runs(ANNOTATE)
+
+    run(through())
+    whole(rig)
