@@ -7,7 +7,7 @@ DEMO := examples/logs
 DATA ?= ../shared/data/loghub
 SOURCES := $(shell find stream_dedup -name '*.pyx') setup.py pyproject.toml
 
-.PHONY: help setup demo test lint bench bench-redis soak-redis quality docs clean
+.PHONY: help setup demo test lint bench bench-redis soak-redis bench-worker chaos quality docs clean
 
 help:
 	@echo "make setup     a virtual environment in $(VENV), with the native kernel built"
@@ -17,6 +17,8 @@ help:
 	@echo "make bench     measure speed and memory beside the peers"
 	@echo "make bench-redis   measure the index over Redis beside the peers (ARGS='--only A,B')"
 	@echo "make soak-redis    run EVENTS events through CLUSTERS clusters in Redis, watching its memory"
+	@echo "make bench-worker  measure the worker beside a bare copy of the topic (ARGS='--only A')"
+	@echo "make chaos     break workers, Kafka and Redis CYCLES times (SEED=, GUARANTEE=both); check all"
 	@echo "make quality   measure grouping quality beside the peers (DATA=folder of labelled logs)"
 	@echo "make docs      write the generated parts of docs/ again"
 	@echo "make clean     remove what the other targets made"
@@ -57,12 +59,25 @@ bench-redis: setup
 	@$(BIN)/python -m pip install --quiet --editable '.[bench,redis]'
 	@$(BIN)/python -m benchmarks.redis_index --data $(DATA) $(ARGS)
 
+bench-worker: setup
+	@echo "== bench-worker: the worker beside a bare copy of the same topic"
+	@$(BIN)/python -m pip install --quiet --editable '.[bench,worker]'
+	@$(BIN)/python -m benchmarks.worker $(ARGS)
+
 EVENTS ?= 2000000
 CLUSTERS ?= 50000
 
 soak-redis: setup
 	@echo "== soak-redis: $(EVENTS) events, at most $(CLUSTERS) clusters"
 	@$(BIN)/python -m benchmarks.redis_soak --events $(EVENTS) --clusters $(CLUSTERS)
+
+CYCLES ?= 22
+SEED ?=
+GUARANTEE ?= both
+
+chaos: setup
+	@echo "== chaos: $(CYCLES) faults, guarantee: $(GUARANTEE)"
+	@$(BIN)/python -m tests.faults.chaos --cycles $(CYCLES) --seed '$(SEED)' --guarantee $(GUARANTEE)
 
 quality: setup
 	@echo "== quality: grouping of labelled logs, beside the peers"

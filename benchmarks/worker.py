@@ -5,9 +5,8 @@ aiokafka's ``getmany`` → ``send_batch``, in one process. Phases:
 
     A  throughput: the bare copy, then annotate, drop and merge at 95 % duplicates, and annotate at
        50 % and 0 %, at least once; annotate exactly once; annotate over the index in memory
-    B  latency at half the worker's throughput
+    B  latency at a steady rate
     C  two workers beside one
-    D  where the worker's processor time goes, stage by stage
 
 Each run is a process of its own that measures itself, from the moment it may join its group to the
 moment all is delivered and committed: wall time and its own processor time. The best of several
@@ -26,6 +25,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -174,19 +174,22 @@ class Bench:
             self._child("copy", self.broker.bootstrap, topic, output, f"copy-{self._runs}")
         )
 
-    def run(self, topic: str, *settings: str, workers: int = 1) -> list[Cost]:
-        """Workers, over an index that knows nothing yet."""
+    def settings(self, topic: str, output: str) -> list[str]:
+        """Of a worker with a group and a namespace of its own."""
         self._runs += 1
-        output = self.broker.fresh_topic(PARTITIONS)
-        given = [
+        return [
             f"kafka.bootstrap_servers={self.broker.bootstrap}",
             f"kafka.group_id=bench-{self._runs}",
             f"index.url={self.redis.url}",
             f"pipelines.0.topics={topic}",
             f"pipelines.0.output_topic={output}",
             f"pipelines.0.namespace=bench-{self._runs}",
-            *settings,
         ]
+
+    def run(self, topic: str, *settings: str, workers: int = 1) -> list[Cost]:
+        """Workers, over an index that knows nothing yet."""
+        output = self.broker.fresh_topic(PARTITIONS)
+        given = [*self.settings(topic, output), *settings]
         started = [self._child("work", *given) for _ in range(workers)]
         costs = [self._cost(process) for process in started]
         self.redis.command("FLUSHALL")
@@ -229,15 +232,15 @@ def bench_throughput(bench: Bench, out: Console, rounds: int) -> list[Target]:
     for _ in range(rounds):
         for share, topic in topics.items():
             copies[share].append(bench.copy(topic))
-        for costs, (_, share, settings) in zip(found, RUNS, strict=True):
-            costs += bench.run(topics[share], *settings)
+        for taken, (_, share, settings) in zip(found, RUNS, strict=True):
+            taken.extend(bench.run(topics[share], *settings))
     for share, costs in copies.items():
         bare = best(costs)
         table.add_row(
             "bare copy", f"{share:.0%}", f"{bare.per_wall:,.0f}", "", f"{bare.per_cpu:,.0f}", ""
         )
-    for costs, (name, share, _) in zip(found, RUNS, strict=True):
-        ours, bare = best(costs), best(copies[share])
+    for taken, (name, share, _) in zip(found, RUNS, strict=True):
+        ours, bare = best(taken), best(copies[share])
         wall, cpu = ours.per_wall / bare.per_wall, ours.per_cpu / bare.per_cpu
         table.add_row(
             name, f"{share:.0%}", f"{ours.per_wall:,.0f}", f"{wall:.2f}", f"{ours.per_cpu:,.0f}",
@@ -254,6 +257,68 @@ def bench_throughput(bench: Bench, out: Console, rounds: int) -> list[Target]:
     return targets
 
 
+def bench_latency(bench: Bench, out: Console, rate: int) -> None:
+    """Phase B: from an event's writing to its delivery, at a steady rate.
+
+    The broker stamps the output as it stores it; the time of writing goes along in a header.
+    """
+    seconds = 10
+    topic = bench.broker.fresh_topic(PARTITIONS)
+    output = bench.broker.fresh_topic(PARTITIONS, {"message.timestamp.type": "LogAppendTime"})
+    lines = replayed_log(real_lines(), rate * seconds, duplicate_share=0.95)
+    worker = subprocess.Popen(
+        [str(Path(sys.executable).with_name("stream-dedup")), "run"]
+        + [f"--set={each}" for each in bench.settings(topic, output)]
+        + ["--set=pipelines.0.emit=annotate", "--set=http.port=0"],
+        stderr=subprocess.DEVNULL,
+    )
+    producer = bench.broker.producer(**{"linger.ms": 1})
+    try:
+        time.sleep(4)  # it has joined its group
+        started = time.time()
+        for number, line in enumerate(lines):
+            ahead_s = started + number / rate - time.time()
+            if ahead_s > 0.001:
+                producer.poll(0)
+                time.sleep(ahead_s)
+            headers = [("written", b"%d" % (time.time() * 1000))]
+            producer.produce(topic, line, partition=number % PARTITIONS, headers=headers)
+            if number % 100 == 0:
+                producer.poll(0)
+        producer.flush(30)
+        took_s = time.time() - started
+        time.sleep(2)
+    finally:
+        worker.terminate()
+        worker.wait(30)
+    late = sorted(
+        record.timestamp_ms - int(dict(record.headers)["written"] or 0)
+        for record in bench.broker.consume(output, timeout_s=60)
+    )
+    if len(late) < len(lines):
+        raise SystemExit(f"{len(late):,} of {len(lines):,} events were delivered")
+    out.print(
+        f"B. latency, {len(lines) / took_s:,.0f} events a second for {took_s:.0f} s, from the "
+        f"producer's call to the broker's storing the output: p50 {late[len(late) // 2]} ms, "
+        f"p99 {late[len(late) * 99 // 100]} ms, longest {late[-1]} ms"
+    )
+
+
+def bench_scaling(bench: Bench, out: Console) -> None:
+    """Phase C: two workers share the partitions."""
+    topic = bench.fill(0.95)
+    table = Table("workers", "events a second", "a second of their processor time",
+                  title="C. scaling, annotate, 95 % duplicates", title_justify="left")  # fmt: skip
+    for workers in (1, 2):
+        started = time.perf_counter()
+        costs = bench.run(topic, "pipelines.0.emit=annotate", workers=workers)
+        wall_s = time.perf_counter() - started
+        events, cpu_s = sum(c.events for c in costs), sum(c.cpu_s for c in costs)
+        table.add_row(str(workers), f"{events / wall_s:,.0f}", f"{events / cpu_s:,.0f}")
+    out.print(table)
+    out.print("events a second: over all, the start of the processes included")
+
+
 def main() -> int:
     """Measure and print, with the targets."""
     if sys.argv[1:2] == ["--child"]:
@@ -262,12 +327,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=300_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rate", type=int, default=10_000, help="events a second of phase B")
+    parser.add_argument("--only", default="ABC", help="the phases, such as A,B")
     options = parser.parse_args()
     out = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
     out.print(f"{os.cpu_count()} cores for broker, Redis and worker together")
     with KafkaBroker() as broker, RedisServer() as redis:
         bench = Bench(broker, redis, options.events)
-        targets = bench_throughput(bench, out, options.rounds)
+        only = options.only.upper()
+        targets = bench_throughput(bench, out, options.rounds) if "A" in only else []
+        if "B" in only:
+            bench_latency(bench, out, options.rate)
+        if "C" in only:
+            bench_scaling(bench, out)
     table = Table("target", "measured", "wanted", "", title="targets", title_justify="left")
     for target in targets:
         table.add_row(

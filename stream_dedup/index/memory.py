@@ -90,6 +90,7 @@ class _Ownership:
 
     fence: int = 0
     high_water: int = -1
+    committed: int = 0
     journal: dict[int, Decision] = field(default_factory=dict)
 
 
@@ -148,7 +149,7 @@ class MemoryIndex:
         state.fence += 1
         reset = end_offset is not None and state.high_water >= end_offset
         if reset:
-            state.high_water = -1
+            state.high_water, state.committed = -1, 0
             state.journal.clear()
         return Ownership(state.fence, state.high_water, dict(state.journal), reset)
 
@@ -334,12 +335,14 @@ class MemoryIndex:
         for tally in record.tallies:
             self._count(tally)
         state.high_water = record.last_offset
-        for offset in [offset for offset in state.journal if offset < record.committed]:
-            del state.journal[offset]
+        if state.committed < record.committed:
+            state.committed = record.committed
+            for offset in [offset for offset in state.journal if offset < record.committed]:
+                del state.journal[offset]
         state.journal.update(
-            (offset, decision)
-            for offset, decision in record.decisions.items()
-            if offset >= record.committed
+            record.decisions
+            if record.first_offset >= record.committed
+            else {o: told for o, told in record.decisions.items() if o >= record.committed}
         )
         self._advance(now_us)
         self._evict()

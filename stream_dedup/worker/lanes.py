@@ -104,8 +104,9 @@ class Lanes:
         name = self._wiring.plan.name
         log.info("pipeline %s: %d partitions are assigned", name, len(partitions))
         self._wiring.metrics.add("rebalances_total", pipeline=name)
-        for partition in partitions:
-            self._start(partition)
+        if not self._stopping:  # else they are somebody else's in a moment: they are left alone
+            for partition in partitions:
+                self._start(partition)
         self.assigned_once.set()
         self._wiring.ready("assignment")  # none is well, too: there are more members than those
 

@@ -112,7 +112,11 @@ def play(
         for number, kind in zip(range(cycles), orders(kinds, rng), strict=False):
             say(f"{time.monotonic() - started_s:6.0f} s  {guarantee} {number + 1}: {kind}")
             report.faults[kind] += 1
-            FAULTS[kind](crew)
+            try:
+                FAULTS[kind](crew)
+            except ServiceError as error:
+                report.amiss.append(f"{kind}: {error}")
+                break
             time.sleep(rng.uniform(0.1, pause_s))
             crew.look_after()
         producing.stop()

@@ -243,6 +243,15 @@ def test_doctored_records_are_found_out(doctor: Callable[[Case], None], kind: st
     assert kind in str(verdict)
 
 
+def test_only_summaries_that_are_still_to_come_are_worth_waiting_for() -> None:
+    case = Case()
+    assert case.judged().settled
+    case.summaries.pop()
+    assert not case.judged().settled
+    del case.outputs[2]
+    assert case.judged().settled
+
+
 def test_an_index_that_was_reset_excuses_counts_and_decisions_but_nothing_that_is_lost() -> None:
     case = Case()
     case.outputs[1] = headers(case.outputs[1], "sd-decision", b"new")

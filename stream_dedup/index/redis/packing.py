@@ -62,22 +62,19 @@ class Packer:
             )
         return self.shards[number]
 
-    def query(
-        self, shard: Shard, query: Query, keys: list[bytes], arguments: list[Argument]
-    ) -> None:
-        """Append a query's keys and arguments."""
+    def query(self, shard: Shard, query: Query) -> tuple[list[bytes], list[Argument]]:
+        """A query's keys and arguments."""
         number, group_hash, group, _ = self.group(query.group)
         identity = self._identity(shard, query)
         packed_id = wire.pack_id(identity)
-        keys.append(shard.cluster(packed_id))
-        keys.append(shard.exact(self._exact_slice(query.exact, number)))
+        keys = [shard.cluster(packed_id), shard.exact(self._exact_slice(query.exact, number))]
         members = b""
         if query.near:
             slices, members = self.entries.arrange(
                 query.fingerprint, number, identity, shard.table_prefix
             )
-            keys.extend(slices)
-        arguments += (
+            keys += slices
+        return keys, [
             wire.TIMES.pack(wire.clamp_us(query.first_us), wire.clamp_us(query.last_us)),
             packed_id,
             group_hash + query.exact.to_bytes(8, "big"),
@@ -86,7 +83,7 @@ class Packer:
             group,
             wire.pack_position(query.position),
             members,
-        )
+        ]
 
     def _identity(self, shard: Shard, query: Query) -> int:
         identity = cluster_id(self._namespace, query.position)

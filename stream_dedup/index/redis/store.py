@@ -347,13 +347,17 @@ class RedisIndex:
         self, shard: Shard, queries: Sequence[Query], settings: bytes
     ) -> list[Resolution]:
         answers: list[Resolution] = []
+        packed = [self._packer.query(shard, query) for query in queries]
+        chunk = self._query_chunk
         while len(answers) < len(queries):
             keys = [shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage]
             arguments: list[Argument] = [settings, self._rules]
-            for query in queries[len(answers) : len(answers) + self._query_chunk]:
-                self._packer.query(shard, query, keys, arguments)
+            for its_keys, its_arguments in packed[len(answers) : len(answers) + chunk]:
+                keys += its_keys
+                arguments += its_arguments
+            before = len(answers)
             try:
-                packed = await self._run(shard, scripts.RESOLVE, keys, arguments)
+                answered = await self._run(shard, scripts.RESOLVE, keys, arguments)
             except Refusal as refusal:
                 if refusal.code != "SDWAITING":
                     raise
@@ -361,7 +365,9 @@ class RedisIndex:
                     f"{self.server.address}: namespace {self.namespace!r}: "
                     + too_many_wait(int(refusal.detail))
                 ) from refusal
-            answers.extend(wire.unpack_resolutions(packed))
+            answers.extend(wire.unpack_resolutions(answered))
+            # Of more than it has answered the next call would send some in vain.
+            chunk = min(self._query_chunk, len(answers) - before + 1)
         return answers
 
     # ------------------------------------------------------------ counting

@@ -59,7 +59,7 @@ def test_annotate_every_event_leaves_in_its_place_with_what_was_decided(trial: T
     assert len(LINES) == decided["new"] + decided["duplicate"]
     assert decided["duplicate"] > 0.5 * len(LINES)
     counts = Counter(told(record)["sd-cluster"] for record in left)
-    assert counts == trial.told_all(len(LINES))
+    assert _repeated(counts) == trial.counts()
     assert len(LINES) == trial.committed()
 
 
@@ -67,8 +67,9 @@ def test_drop_first_events_leave_as_they_came(trial: Trial) -> None:
     trial.write(LINES)
     assert 0 == trial.once(pipelines__0__emit="drop").code
     left = trial.kafka.consume(trial.out)
-    counts = trial.told_all(len(LINES), pipelines__0__emit="drop")
-    assert len(left) == len(counts) < 0.5 * len(LINES)
+    counts = trial.counts()
+    assert len(counts) < len(left) < 0.5 * len(LINES)
+    assert len(LINES) == sum(counts.values()) + len(left) - len(counts)
     assert {(("host", b"a"),)} == {record.headers for record in left}
     assert {record.value for record in left} <= set(LINES)
 
@@ -78,15 +79,20 @@ def test_merge_first_events_and_counts_add_up_to_what_came(trial: Trial) -> None
     both = {"pipelines__0__emit": "merge", "pipelines__0__summary_topic": trial.out}
     done = trial.once(**both)
     assert 0 == done.code, done.err
-    counts = trial.told_all(len(LINES), trial.out, **both)
+    counts = trial.counts(trial.out)
     firsts = [
         told(record)
         for record in trial.kafka.consume(trial.out)
         if record.key and record.key.isdigit() and record.headers
     ]
     assert {"new"} == {headers["sd-decision"] for headers in firsts}
-    assert {headers["sd-cluster"] for headers in firsts} == set(counts)
-    assert len(LINES) == sum(counts.values())
+    assert {headers["sd-cluster"] for headers in firsts} > set(counts)
+    assert len(LINES) == sum(counts.values()) + len(firsts) - len(counts)
+
+
+def _repeated(counts: Counter[str]) -> dict[str, int]:
+    """Clusters of which there is something to tell while they are open."""
+    return {cluster: count for cluster, count in counts.items() if count > 1}
 
 
 def test_another_run_goes_on_where_the_last_one_stopped(trial: Trial) -> None:
@@ -100,7 +106,7 @@ def test_another_run_goes_on_where_the_last_one_stopped(trial: Trial) -> None:
     assert {"duplicate"} == set(again)
 
 
-def test_exactly_once_each_event_is_seen_once_though_workers_are_killed(trial: Trial) -> None:
+def test_exactly_once_each_event_is_seen_once_though_a_worker_is_killed(trial: Trial) -> None:
     lines = LINES * 10
     trial.write(lines)
     settings: dict[str, object] = {
@@ -109,19 +115,15 @@ def test_exactly_once_each_event_is_seen_once_though_workers_are_killed(trial: T
         "kafka__session_timeout_s": "6s",
         "kafka__heartbeat_interval_s": "1s",
     }
-    for share in (0.2, 0.5):
-        with trial.worker(**settings) as worker:
-            wait_for(lambda share=share: trial.committed() > share * len(lines), "some commits")  # type: ignore[misc]
-            worker.signal(signal.SIGKILL)
+    with trial.worker(**settings) as worker:
+        wait_for(lambda: trial.committed() > len(lines) / 5, "some commits")
+        worker.signal(signal.SIGKILL)
     done = trial.once(**settings)
     assert 0 == done.code, done.err
     left = trial.kafka.consume(trial.out)
     assert [b"%d" % n for n in range(len(lines))] == sorted(
         (record.key or b"" for record in left), key=int
     )
-    # Its marks have offsets too, so the group's offsets are looked at by what is left to read.
-    done = trial.once(**settings)
-    assert len(lines) == len(trial.kafka.consume(trial.out))
 
 
 # ------------------------------------------------------------ stopping
@@ -157,7 +159,7 @@ def test_a_second_signal_ends_it_at_once(
 ) -> None:
     redis = make_redis()
     trial = Trial(kafka, redis.url)
-    with trial.worker() as worker:
+    with trial.worker(index__within_s="1s", index__timeout_s="500ms") as worker:
         wait_for(worker.ready, "it is ready")
         trial.write(LINES[:2])
         wait_for(lambda: trial.committed() == 2, "the first events are through")

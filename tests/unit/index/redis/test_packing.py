@@ -15,10 +15,7 @@ RECIPE = Recipe(match=Match(k=3))
 
 
 def packed(packer: Packer, *, near: bool = True) -> tuple[list[bytes], list[Argument]]:
-    keys: list[bytes] = []
-    arguments: list[Argument] = []
-    packer.query(packer.shards[0], query(5, A, near=near), keys, arguments)
-    return keys, arguments
+    return packer.query(packer.shards[0], query(5, A, near=near))
 
 
 def test_a_query_names_its_cluster_its_slice_and_a_slice_a_table() -> None:
@@ -37,8 +34,7 @@ def test_groups_spread_over_the_shards_and_ids_end_with_their_shard() -> None:
     assert [0, 1, 2, 3] == sorted(numbers)
     assert min(numbers.values()) > 50
     for shard in packer.shards:
-        arguments: list[Argument] = []
-        packer.query(shard, query(5), [], arguments)
+        _, arguments = packer.query(shard, query(5))
         identity = arguments[1]
         assert isinstance(identity, bytes)
         assert shard is packer.shard_of(int.from_bytes(identity, "big"))
