@@ -26,6 +26,12 @@ from tests.services.toxiproxy import Toxiproxy
 
 LINES = real_lines(2_000)
 PASSWORD = "hunter2-s3cret"  # noqa: S105 -- looked for in all that is shown
+SHORT_SESSION: dict[str, object] = {
+    "kafka__session_timeout_s": "2s",
+    "kafka__heartbeat_interval_s": "500ms",
+}
+"""So that the group soon misses a worker that was killed."""
+
 DRAIN_S = 10.0
 """The default of worker.drain_s."""
 
@@ -112,8 +118,7 @@ def test_exactly_once_each_event_is_seen_once_though_a_worker_is_killed(trial: T
     settings: dict[str, object] = {
         "worker__guarantee": "exactly_once",
         "worker__max_batch_events": 100,
-        "kafka__session_timeout_s": "6s",
-        "kafka__heartbeat_interval_s": "1s",
+        **SHORT_SESSION,
     }
     with trial.worker(**settings) as worker:
         wait_for(lambda: trial.committed() > len(lines) / 5, "some commits")
@@ -159,7 +164,8 @@ def test_a_second_signal_ends_it_at_once(
 ) -> None:
     redis = make_redis()
     trial = Trial(kafka, redis.url)
-    with trial.worker(index__within_s="1s", index__timeout_s="500ms") as worker:
+    trial.settings |= {"index__within_s": "1s", "index__timeout_s": "500ms", **SHORT_SESSION}
+    with trial.worker() as worker:
         wait_for(worker.ready, "it is ready")
         trial.write(LINES[:2])
         wait_for(lambda: trial.committed() == 2, "the first events are through")
