@@ -12,8 +12,9 @@ from stream_dedup import __version__
 from stream_dedup.clock import SystemClock
 from stream_dedup.config import Config
 from stream_dedup.config import Pipeline as Section
-from stream_dedup.connectors.kafka import KafkaSink, KafkaSource
 from stream_dedup.connectors.kafka_options import consumer_options, producer_options
+from stream_dedup.connectors.kafka_sink import KafkaSink
+from stream_dedup.connectors.kafka_source import KafkaSource
 from stream_dedup.connectors.records import RecordDecoder
 from stream_dedup.engine import Engine
 from stream_dedup.errors import IndexUnavailable

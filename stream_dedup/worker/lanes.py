@@ -61,6 +61,7 @@ class Lanes:
         self._poison = PoisonWatch(wiring.plan.name, wiring.plan.tolerance)
         self._tasks: dict[Lane, list[asyncio.Task[None]]] = {}
         self._moved = asyncio.Condition()
+        self._committing = asyncio.Lock()
         self._counts: dict[str, int] = {}
         self._shaper: Shaper | None = None
         self._stopping = False
@@ -271,6 +272,10 @@ class Lanes:
 
     async def commit(self) -> None:
         """Store the offsets of what was delivered, where that was not done with it."""
+        async with self._committing:  # one after the other: offsets only grow
+            await self._commit()
+
+    async def _commit(self) -> None:
         wiring, name = self._wiring, self._wiring.plan.name
         behind = [lane for lane in self if lane.delivered > lane.committed]
         offsets = {lane.partition: lane.delivered for lane in behind}

@@ -28,6 +28,9 @@ IDLE_S, QUIET_S, LEASE_S, EVERY_S, MAX_AGE_S = 4.0, 3.0, 3.0, 1.0, 20.0
 STOP_S = 60.0
 """A worker that was asked to end has so long, whatever is away meanwhile."""
 
+START = "--- start"
+"""Begins the line in a worker's log that tells of its start."""
+
 COMMAND = Path(sys.executable).with_name("stream-dedup")
 
 
@@ -227,7 +230,7 @@ class Worker:
         self.starts += 1
         self.wanted = True
         with self.log.open("a") as log:
-            log.write(f"--- start {self.starts} at {time.strftime('%H:%M:%S')}\n")
+            log.write(f"{START} {self.starts} at {time.strftime('%H:%M:%S')}\n")
         self._process = spawn(self._command, directory=self.log.parent, log=self.log)
 
     @property
@@ -265,6 +268,11 @@ class Worker:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
+
+    @property
+    def silent(self) -> bool:
+        """Whether it has said nothing since its start, as before it listens to signals."""
+        return self.last_words(1).startswith(START)
 
     def last_words(self, lines: int = 12) -> str:
         text = self.log.read_text(errors="replace").splitlines()

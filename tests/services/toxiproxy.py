@@ -95,7 +95,8 @@ class Toxiproxy(Daemon):
             headers={"Content-Type": "application/json"},
         )
         try:
-            with _http.open(request, timeout=10):
+            # A toxic goes when what it holds has passed: of a slow link that takes a while.
+            with _http.open(request, timeout=60):
                 return
         except urllib.error.HTTPError as error:
             with error:
