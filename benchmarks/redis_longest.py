@@ -12,7 +12,7 @@ from benchmarks.speed import Target, at_most
 from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.features.recipe import Match, Recipe
-from stream_dedup.index.base import Query, Record, Tally
+from stream_dedup.index.base import MAX_TALLIES, Query, Record, Tally
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Partition
 from tests.services.redis import RedisServer
@@ -21,8 +21,6 @@ RECIPE = Recipe(match=Match(k=6, jaccard=0.7))
 HOUR_US = 3600 * US_PER_S
 WINDOWS = Windows(idle_us=HOUR_US, max_age_us=HOUR_US)
 HERE = Partition("bench", 0)
-BATCH = 500
-WANTED_MS = 5.0
 
 
 async def bench_expiry(server: RedisServer, meter: Meter, out: Console, *, clusters: int) -> None:
@@ -47,10 +45,10 @@ async def bench_expiry(server: RedisServer, meter: Meter, out: Console, *, clust
 async def _open(index: RedisIndex, fence: int, clusters: int) -> int:
     """Open clusters, give each an alias, and record both; the next offset."""
     rng = random.Random(13)
-    for start in range(0, clusters, BATCH):
+    for start in range(0, clusters, MAX_TALLIES):
         first = 2 * start
         queries: list[Query] = []
-        for number in range(BATCH):
+        for number in range(min(MAX_TALLIES, clusters - start)):
             sketch = array("Q", sorted(rng.getrandbits(64) for _ in range(12))).tobytes()
             fingerprint = rng.getrandbits(64)
             near = fingerprint ^ 1 << rng.randrange(64)

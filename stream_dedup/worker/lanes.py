@@ -213,7 +213,11 @@ class Lanes:
             self._wiring.warn(
                 f"what is on its way was not delivered within {drain_s:g} s; it will be read again"
             )
-        await self.commit()
+        try:
+            async with asyncio.timeout(drain_s):  # the driver itself tries for ever
+                await self.commit()
+        except TimeoutError:
+            self._wiring.warn(f"offsets were not stored within {drain_s:g} s")
 
     async def _close(self, lane: Lane) -> None:
         """Nothing of the lane leaves from now on."""

@@ -145,9 +145,14 @@ class Pipeline:
     async def _end(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         wiring = self.wiring
         wiring.not_ready("assignment", "it is stopping")
+        pending = set(tasks)
+        while pending:  # a driver may swallow a cancellation: then once more
+            for task in pending:
+                task.cancel()
+            _, pending = await asyncio.wait(pending, timeout=1)
         for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            if not task.cancelled():
+                task.exception()  # what ended the pipeline was raised; the others' follow from it
         await self._lanes.close()
         for close in (wiring.source.stop, wiring.sink.stop):
             try:

@@ -12,7 +12,7 @@ LEAST_VERSION = (7, 0)
 """Scripts that may run though the memory is full are new in Redis 7.0; Valkey has them too."""
 
 SLICE_LIMIT = 128
-"""A slice planned for 50 to 100 entries rarely holds more; entries of up to 64 bytes."""
+"""A slice planned for 32 to 64 entries rarely holds more; entries of up to 64 bytes."""
 
 _SETTINGS = (
     "maxmemory-policy",

@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import redis.asyncio as driver
 from redis import exceptions
@@ -38,6 +38,8 @@ from stream_dedup.index.redis.clients import Tls, make_client
 from stream_dedup.index.redis.scripts import Script
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Argument = bytes | str | int
 
@@ -119,6 +121,20 @@ _DOES_NOT_PASS = (
 
 _NO_PERMISSION_IN_SCRIPT = ("The user executing the script can't", "ACL failure in script")
 """How Redis 7.0 and later ones say it; neither with a code of its own."""
+
+
+async def _cancellable(attempt: Awaitable[T]) -> T:
+    """Wait for an attempt, and see to it that a cancellation meanwhile is heard.
+
+    The driver waits with `asyncio.wait_for`, which in Python 3.11 forgets a cancellation that comes
+    as what it waits for is done (https://github.com/python/cpython/issues/86296).
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    answer = await attempt
+    if task and task.cancelling() > before:
+        raise asyncio.CancelledError
+    return answer
 
 
 def _root(error: BaseException) -> BaseException:
@@ -293,7 +309,7 @@ class Server:
         while True:
             try:
                 async with self._room:
-                    answer = await attempt()
+                    answer = await _cancellable(attempt())
             except (exceptions.RedisError, exceptions.RedisClusterException, OSError) as error:
                 root = _root(error)
                 if not _passes(root):

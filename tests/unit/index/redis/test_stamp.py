@@ -23,9 +23,9 @@ DAY_US = 24 * 3600 * 1_000_000
 
 
 @pytest.mark.parametrize(
-    ("clusters", "slices"), [(1, 1), (100, 1), (101, 2), (100_000, 1024), (10**6, 16384)]
+    ("clusters", "slices"), [(1, 1), (64, 1), (65, 2), (100_000, 2048), (10**6, 16384)]
 )
-def test_slices_hold_between_50_and_100_entries_at_the_planned_size(
+def test_slices_hold_between_32_and_64_entries_at_the_planned_size(
     clusters: int, slices: int
 ) -> None:
     stamp = plan_stamp(RECIPE, clusters, 1)
