@@ -21,6 +21,7 @@ RECIPE = Recipe(match=Match(k=6, jaccard=0.7))
 HOUR_US = 3600 * US_PER_S
 WINDOWS = Windows(idle_us=HOUR_US, max_age_us=HOUR_US)
 HERE = Partition("bench", 0)
+WANTED_MS = 5.0
 
 
 async def bench_expiry(server: RedisServer, meter: Meter, out: Console, *, clusters: int) -> None:
