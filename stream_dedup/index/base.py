@@ -218,14 +218,14 @@ class IndexSize(NamedTuple):
 
 
 class Index(Protocol):
-    """What decides which events belong together, and keeps count of it.
+    """What decides which events belong together, and keeps count of it."""
 
-    Attributes:
-        resets: how often its data was found lost and was begun anew; who keeps what was learnt
-            from it forgets that when this has grown.
-    """
+    @property
+    def resets(self) -> int:
+        """How often its data was found lost and was begun anew.
 
-    resets: int
+        Who keeps what was learnt from it forgets that when this has grown.
+        """
 
     async def claim_partition(
         self, partition: Partition, end_offset: int | None, now_us: int

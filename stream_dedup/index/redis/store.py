@@ -33,18 +33,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any, NamedTuple, TypeVar, cast
 
-from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.errors import (
     IndexFull,
     IndexRefused,
-    IndexReset,
     IndexUnavailable,
     PartitionUnclaimed,
     ProtocolError,
@@ -62,9 +59,9 @@ from stream_dedup.index.base import (
 )
 from stream_dedup.index.redis import scripts, wire
 from stream_dedup.index.redis.advice import advise, judge_shards
+from stream_dedup.index.redis.calls import CALL_WORK, Calls
 from stream_dedup.index.redis.keys import Shard, check_namespace, source_name
 from stream_dedup.index.redis.packing import Packer
-from stream_dedup.index.redis.scripts import Script
 from stream_dedup.index.redis.server import Argument, Refusal, Server
 from stream_dedup.index.redis.stamp import (
     MAX_SHARDS,
@@ -73,8 +70,8 @@ from stream_dedup.index.redis.stamp import (
     describe,
     plan_stamp,
     stamp_shard,
-    ttl_ms,
 )
+from stream_dedup.index.redis.upkeep import PIECES, SWEEP_STEPS, Upkeep
 from stream_dedup.model import Decision, Partition, Summary
 
 log = logging.getLogger(__name__)
@@ -86,30 +83,12 @@ LIMITS = Limits(max_clusters=20_000, max_candidates=1_000, max_verified=64)
 """Less than in memory: what is planned for more clusters takes more tables, and others wait while a
 query is worked on."""
 
-CALL_WORK = 500
-"""Commands of a script call, about: one to two milliseconds."""
-
-SWEEP_STEPS = 100
-"""Clusters looked at a sweeping call; each takes some ten commands to close."""
-
-PIECES = 200
-"""Pieces of garbage handed out a call."""
 
 CLAIMS = 100
 """Summaries claimed a call; each may hold several values of some kilobytes."""
 
 CONFIRMS = 60
 """Summaries confirmed a call; each takes some ten commands if its cluster is closed."""
-
-
-NO_CAP = 1 << 52
-"""For calls that close nothing for want of room."""
-
-PARTITIONS_KEPT_EVERY_US = 3600 * US_PER_S
-"""So often the times to live of claimed partitions begin anew, which are a week at least."""
-
-SLICES_KEPT = 400
-"""Slices and tables whose times to live a call of `expire` begins anew at most."""
 
 
 class _Claim(NamedTuple):
@@ -134,7 +113,6 @@ class RedisIndex:
         server: the service; its counts tell of calls and retries.
         advice: what is amiss with the settings: the server's, how shards share the clusters out,
             where those of the worker that opened the namespace before differ; also logged.
-        resets: how often the namespace was found lost.
         rollbacks: how often a partition's high water had gone back: the server lost its last
             writes, as a failover may; what was counted by them is not counted again.
     """
@@ -157,22 +135,21 @@ class RedisIndex:
         self.namespace = namespace
         self.stamp = stamp
         self.advice = advice
-        self.resets = self.rollbacks = 0
-        self._windows = windows
+        self.rollbacks = 0
         self._summaries = summaries
         self._limits = limits
-        self._incarnations = incarnations
         self._packer = Packer(namespace, stamp)
         self._shards = self._packer.shards
-        self._ttl_ms = ttl_ms(windows, summaries)
+        self._calls = Calls(
+            server, namespace, recipe, stamp, incarnations,
+            windows=windows, summaries=summaries, limits=limits,
+        )  # fmt: skip
+        self._calls.lost = self._forget_marks
+        self._upkeep = Upkeep(server, self._calls, self._packer, stamp, limits)
         self._high_water: dict[tuple[int, Partition], int] = {}
         self._claims: dict[Partition, _Claim] = {}
-        self._partitions_kept_us: int | None = None
-        self._round_us: int | None = None
-        self._round: Iterator[tuple[Shard, Iterable[bytes]]] = iter(())
         tables = stamp.layout.tables
         self._query_chunk = max(1, CALL_WORK // (3 * tables + 20))
-        self._purge_chunk = max(1, CALL_WORK // (tables + 4))
         match = recipe.match
         self._rules = wire.RULES.pack(
             match.k,
@@ -265,6 +242,11 @@ class RedisIndex:
             advice=tuple(advice),
         )
 
+    @property
+    def resets(self) -> int:
+        """How often the namespace was found lost."""
+        return self._calls.resets
+
     # ------------------------------------------------------------ partitions
 
     async def claim_partition(
@@ -279,7 +261,7 @@ class RedisIndex:
         while True:
             # Sent again because its answer was lost, a call is known by its token.
             token = secrets.token_hex(8)
-            incarnations = tuple(self._incarnations)
+            incarnations = tuple(self._calls.incarnations)
             first, *others = self._shards
             answers = [await self._claim_partition(first, partition, b"", least, end, token)]
             fence = int(answers[0][0])
@@ -313,22 +295,22 @@ class RedisIndex:
         self, shard: Shard, partition: Partition, fence: bytes, least: int, end: bytes, token: str
     ) -> list[Any]:
         keys = [shard.meta, shard.partition(partition), shard.journal(partition)]
-        arguments: list[Argument] = [self._ttl_ms, fence, least, end, token]
-        answer: list[Any] = await self._run(shard, scripts.CLAIM_PARTITION, keys, arguments)
+        arguments: list[Argument] = [self._calls.ttl_ms, fence, least, end, token]
+        answer: list[Any] = await self._calls.run(shard, scripts.CLAIM_PARTITION, keys, arguments)
         return answer
 
     async def release_partition(self, partition: Partition) -> None:
         self._claims.pop(partition, None)
-        settings = self._settings(0)
+        settings = self._calls.settings(0)
         for shard in self._shards:
             keys = [shard.meta, shard.heads]
             arguments = [settings, _partition_name(partition)]
-            await self._run(shard, scripts.RELEASE_PARTITION, keys, arguments)
+            await self._calls.run(shard, scripts.RELEASE_PARTITION, keys, arguments)
 
     # ------------------------------------------------------------ deciding
 
     async def resolve(self, queries: Sequence[Query], now_us: int) -> list[Resolution]:
-        settings = self._settings(now_us)
+        settings = self._calls.settings(now_us)
         if len(self._shards) == 1:
             return await self._resolve(self._shards[0], queries, settings)
         places: dict[int, list[int]] = {}
@@ -357,7 +339,7 @@ class RedisIndex:
                 arguments += its_arguments
             before = len(answers)
             try:
-                answered = await self._run(shard, scripts.RESOLVE, keys, arguments)
+                answered = await self._calls.run(shard, scripts.RESOLVE, keys, arguments)
             except Refusal as refusal:
                 if refusal.code != "SDWAITING":
                     raise
@@ -373,7 +355,7 @@ class RedisIndex:
     # ------------------------------------------------------------ counting
 
     async def record(self, record: Record, now_us: int) -> frozenset[int]:
-        settings = self._settings(now_us)
+        settings = self._calls.settings(now_us)
         if len(self._shards) == 1:
             return await self._record(self._shards[0], record, record.decisions, settings)
         shard_of = self._packer.shard_of
@@ -425,7 +407,7 @@ class RedisIndex:
         mine = claim is not None and claim.fence == record.fence
         incarnation = claim.incarnations[shard.number] if claim is not None and mine else None
         try:
-            answer = await self._run(shard, scripts.RECORD, keys, arguments, incarnation)
+            answer = await self._calls.run(shard, scripts.RECORD, keys, arguments, incarnation)
         except Refusal as refusal:
             if refusal.code == "SDFENCE" and mine:
                 self._claims.pop(partition, None)
@@ -433,7 +415,7 @@ class RedisIndex:
         if not answer[0]:
             return frozenset(int.from_bytes(identity, "big") for identity in answer[1:])
         self._watch(shard, record, int(answer[1]))
-        await self._tidy(shard, settings, answer)
+        await self._upkeep.tidy(shard, settings, answer)
         return frozenset()
 
     def _watch(self, shard: Shard, record: Record, before: int) -> None:
@@ -449,117 +431,33 @@ class RedisIndex:
             )  # fmt: skip
         self._high_water[place] = max(before, record.last_offset)
 
+    def _forget_marks(self, number: int) -> None:
+        """A shard is made anew: its high waters begin again."""
+        self._high_water = {
+            place: mark for place, mark in self._high_water.items() if place[0] != number
+        }
+
     # ------------------------------------------------------------ closing
 
     async def expire(self, now_us: int) -> None:
-        # Only `record` closes what is above the cap.
-        settings = self._settings(now_us, max_clusters=NO_CAP)
-        for shard in self._shards:
-            await self._tidy(shard, settings, await self._sweep(shard, settings))
-        await self._keep_partitions(now_us)
-        await self._keep_slices(now_us)
-
-    async def _keep_partitions(self, now_us: int) -> None:
-        """Keep what was claimed here and not released, though it sees no events."""
-        kept_us = self._partitions_kept_us
-        if kept_us is not None and abs(now_us - kept_us) < PARTITIONS_KEPT_EVERY_US:
-            return
-        for shard in self._shards:
-            await self._keep(
-                shard,
-                [k for p in self._claims for k in (shard.partition(p), shard.journal(p))],
-            )
-        self._partitions_kept_us = now_us
-
-    async def _keep_slices(self, now_us: int) -> None:
-        """Go on with the round through all slices and tables; begin the next in time."""
-        chunk = next(self._round, None)
-        if chunk is None:
-            due_us = self._ttl_ms * 1000 // 4
-            if self._round_us is not None and abs(now_us - self._round_us) < due_us:
-                return
-            self._round_us, self._round = now_us, self._slices()
-            chunk = next(self._round)
-        await self._keep(*chunk)
-
-    def _slices(self) -> Iterator[tuple[Shard, Iterable[bytes]]]:
-        """All slices and tables, in chunks."""
-        for shard in self._shards:
-            keys = (
-                shard.exact(number) if table < 0 else shard.table(table, number)
-                for table in range(-1, self.stamp.layout.tables)
-                for number in range(self.stamp.slices if table >= 0 else self.stamp.exact_slices)
-            )
-            while chunk := list(islice(keys, SLICES_KEPT)):
-                yield shard, chunk
-
-    async def _keep(self, shard: Shard, keys: Iterable[bytes]) -> None:
-        await self.server.many(shard.meta, [("PEXPIRE", key, self._ttl_ms) for key in keys])
+        await self._upkeep.expire(now_us, list(self._claims))
 
     async def finish(self, now_us: int) -> None:
-        settings = self._settings(now_us)
-        for shard in self._shards:
-            answer = await self._sweep(shard, settings, everything=True)
-            await self._tidy(shard, settings, answer, everything=True)
-
-    async def _sweep(self, shard: Shard, settings: bytes, *, everything: bool = False) -> list[Any]:
-        keys = [
-            shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage, shard.gone,
-            shard.heads,
-        ]  # fmt: skip
-        arguments: list[Argument] = [settings, int(everything), SWEEP_STEPS, PIECES]
-        answer: list[Any] = await self._run(shard, scripts.SWEEP, keys, arguments)
-        return answer
-
-    async def _tidy(
-        self, shard: Shard, settings: bytes, answer: list[Any], *, everything: bool = False
-    ) -> None:
-        """Go on sweeping where a call left more to do, and purge the garbage handed out."""
-        swept = SWEEP_STEPS
-        while True:
-            more, pieces = answer[2], answer[3:]
-            await self._purge(shard, pieces)
-            if not (more or len(pieces) == PIECES):
-                return
-            if not everything and swept >= self._limits.sweep:
-                return  # the next call goes on
-            answer = await self._sweep(shard, settings, everything=everything)
-            swept += SWEEP_STEPS
-
-    async def _purge(self, shard: Shard, pieces: Sequence[bytes]) -> None:
-        keys = [shard.meta, shard.garbage]
-        arguments: list[Argument] = [self._packer.entries.member_bytes]
-        room = self._purge_chunk
-        for piece in pieces:
-            group, entries = wire.unpack_entries(piece[8:], self.stamp.width)
-            owner = int.from_bytes(piece[:8], "big")
-            at = 0
-            while at < len(entries):
-                part = entries[at : at + room]
-                at += len(part)
-                room -= len(part)
-                keys.append(shard.cluster(piece[:8]))
-                arguments += (piece, len(part), int(at == len(entries)))
-                for entry in part:
-                    self._packer.entry(shard, entry, group, owner, keys, arguments)
-                if not room:
-                    await self._run(shard, scripts.PURGE, keys, arguments)
-                    keys, arguments = keys[:2], arguments[:1]
-                    room = self._purge_chunk
-        if len(keys) > 2:
-            await self._run(shard, scripts.PURGE, keys, arguments)
+        await self._upkeep.finish(now_us)
 
     # ------------------------------------------------------------ summaries
 
     async def claim(self, limit: int, now_us: int) -> list[Summary]:
-        settings = self._settings(now_us)
+        settings = self._calls.settings(now_us)
         claimed: list[Summary] = []
         for shard in self._shards:
             while len(claimed) < limit:
                 asked = min(CLAIMS, limit - len(claimed))
                 keys = [shard.meta, shard.due, shard.leases, shard.recency]
                 try:
-                    more, *answer = await self._run(shard, scripts.CLAIM, keys, [settings, asked])
+                    more, *answer = await self._calls.run(
+                        shard, scripts.CLAIM, keys, [settings, asked]
+                    )
                 except (IndexRefused, IndexUnavailable):
                     if not claimed:
                         raise
@@ -572,7 +470,7 @@ class RedisIndex:
         return claimed
 
     async def confirm(self, summaries: Sequence[tuple[int, int]], now_us: int) -> None:
-        settings = self._settings(now_us)
+        settings = self._calls.settings(now_us)
         for number, named in _by(summaries, self._number_of).items():
             shard = self._shards[number]
             for start in range(0, len(named), CONFIRMS):
@@ -582,7 +480,7 @@ class RedisIndex:
                     packed_id = wire.pack_id(identity)
                     keys.append(shard.cluster(packed_id))
                     arguments += (packed_id, revision)
-                await self._run(shard, scripts.CONFIRM, keys, arguments)
+                await self._calls.run(shard, scripts.CONFIRM, keys, arguments)
 
     def _number_of(self, named: tuple[int, int]) -> int:
         return self._packer.shard_of(named[0]).number
@@ -626,55 +524,6 @@ class RedisIndex:
                 totals[counter] += max(0, int(value or 0))
         bytes_each = self.stamp.layout.tables * (self._packer.entries.member_bytes + 4)
         return IndexSize(**totals, table_bytes=totals["fingerprints"] * bytes_each)
-
-    # ------------------------------------------------------------ calls
-
-    def _settings(self, now_us: int, max_clusters: int | None = None) -> bytes:
-        if max_clusters is None:
-            max_clusters = -(-self._limits.max_clusters // len(self._shards))
-        return wire.pack_settings(
-            now_us, self._windows, self._summaries, self._ttl_ms, max_clusters
-        )
-
-    async def _run(
-        self,
-        shard: Shard,
-        script: Script,
-        keys: Sequence[bytes],
-        arguments: Sequence[Argument],
-        incarnation: bytes | None = None,
-    ) -> Any:  # noqa: ANN401 -- each script says what it returns
-        incarnation = incarnation or self._incarnations[shard.number]
-        try:
-            return await self.server.run(script, keys, [incarnation, *arguments])
-        except Refusal as refusal:
-            if refusal.code != "SDRESET":
-                raise
-            if self._incarnations[shard.number] == incarnation:  # else another call has seen it
-                await self._begin_anew(shard, incarnation)
-            raise IndexReset(
-                f"{self.server.address}: namespace {self.namespace!r} has lost its data: the "
-                "server came back without it, or it was deleted"
-            ) from refusal
-
-    async def _begin_anew(self, shard: Shard, lost: bytes) -> None:
-        incarnation, stamp = await stamp_shard(
-            self.server, self.namespace, shard.number, self.recipe, self.stamp,
-            self._windows, self._summaries,
-            describe(self._windows, self._summaries, self._limits),
-        )  # fmt: skip
-        if stamp != self.stamp:
-            raise IndexRefused(
-                f"namespace {self.namespace!r} was made anew with another layout by somebody "
-                "else; open it again"
-            )
-        if self._incarnations[shard.number] != lost:
-            return  # another task has seen it too
-        self._incarnations[shard.number] = incarnation
-        self.resets += 1
-        self._high_water = {
-            place: mark for place, mark in self._high_water.items() if place[0] != shard.number
-        }
 
 
 async def _standing_first(server: Server, namespace: str, shards: int) -> list[int]:

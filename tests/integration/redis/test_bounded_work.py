@@ -8,8 +8,10 @@ from collections.abc import Callable
 
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.base import Query, Record, Tally
+from stream_dedup.index.redis.calls import CALL_WORK
 from stream_dedup.index.redis.server import Server
-from stream_dedup.index.redis.store import CALL_WORK, LIMITS, SWEEP_STEPS, RedisIndex
+from stream_dedup.index.redis.store import LIMITS, RedisIndex
+from stream_dedup.index.redis.upkeep import SWEEP_STEPS
 from stream_dedup.model import Position
 from tests.contract.driver import HERE, START_US, A
 from tests.services.redis import RedisServer

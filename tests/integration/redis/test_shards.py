@@ -91,7 +91,7 @@ async def record_on(index: RedisIndex, number: int, record: Record, now_us: int)
         if (decision.cluster or 0) & 0xFF == number
     }
     part = replace(record, tallies=tallies)
-    assert not await index._record(shard, part, decisions, index._settings(now_us))
+    assert not await index._record(shard, part, decisions, index._calls.settings(now_us))
 
 
 @pytest.mark.parametrize("reached", [[0], [1], [2], [0, 2], [1, 2]])
