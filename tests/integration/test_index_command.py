@@ -64,7 +64,9 @@ async def _fill(url: str, namespace: str, shards: int, clusters: int, number: in
         offsets = range(start, start + len(values))
         await engine.process(Batch(partition, offsets, values, groups=groups))
         due = await engine.due(20)
-        await engine.confirm(due[:10])
+        await engine.confirm(due if number else due[:10])
+        while number and (due := await engine.due()):  # who goes on and on has to tell them all
+            await engine.confirm(due)
     size = await index.size()
     await server.aclose()
     return size
