@@ -114,10 +114,10 @@ def judge(
             _compare(record, copies[key], verdict)
         else:
             _compare_letter(record, letters[key], verdict)
-    members, news, passed = _decided(came, copies, verdict, strict=not index_was_reset)
+    members, news, joined, passed = _decided(came, copies, verdict, strict=not index_was_reset)
     told = _told(summaries, verdict)
     if not index_was_reset:
-        counted = _counts(told, members, news, verdict)
+        counted = _counts(told, members, news, joined, verdict)
         if counted + passed + len(letters) != len(came):
             verdict.found(
                 "counts",
@@ -210,10 +210,11 @@ def _compare_letter(came: Record, left: Record, verdict: Verdict) -> None:
 
 def _decided(
     came: Mapping[bytes, Record], copies: Mapping[bytes, Record], verdict: Verdict, *, strict: bool
-) -> tuple[Counter[str], dict[str, Place], int]:
-    """Members of each cluster, its first event, and how many events passed."""
+) -> tuple[Counter[str], dict[str, Place], dict[Place, str], int]:
+    """Members of each cluster, its first event, each event's cluster, and how many passed."""
     members: Counter[str] = Counter()
     news: dict[str, Place] = {}
+    joined: dict[Place, str] = {}
     passed = 0
     for key, record in copies.items():
         headers = record.headers[len(came[key].headers) :]
@@ -229,14 +230,12 @@ def _decided(
         if strict and "sd-reason" in said:
             verdict.found("decision", f"{_place(record)} was decided anew: {said['sd-reason']!r}")
         members[cluster] += 1
+        joined[_place(came[key])] = cluster
         if decision == b"new":
             if cluster in news and strict:
                 verdict.found("new twice", f"{cluster}: {news[cluster]} and {_place(came[key])}")
             news[cluster] = _place(came[key])
-    for cluster in members:
-        if cluster not in news:
-            verdict.found("no new", f"cluster {cluster} has {members[cluster]} events, none first")
-    return members, news, passed
+    return members, news, joined, passed
 
 
 def _told(summaries: Iterable[Record], verdict: Verdict) -> dict[str, dict[int, Mapping[str, Any]]]:
@@ -261,9 +260,14 @@ def _counts(
     told: Mapping[str, Mapping[int, Mapping[str, Any]]],
     members: Mapping[str, int],
     news: Mapping[str, Place],
+    joined: Mapping[Place, str],
     verdict: Verdict,
 ) -> int:
-    """Events that summaries tell of; for each cluster as many as belong to it."""
+    """Events that summaries tell of; for each cluster as many as belong to it.
+
+    A cluster has a first event, unless that joined another: a worker opened the cluster for it and
+    died before it counted it, and the cluster had closed when it came again.
+    """
     counted = 0
     for cluster, known in told.items():
         total = sum(summary["new_count"] for summary in known.values())
@@ -283,6 +287,10 @@ def _counts(
         place = Place(first["source"], first["partition"], first["offset"])
         if cluster in news and place != news[cluster]:
             verdict.found("representative", f"{cluster}: {place}, but new is {news[cluster]}")
+        if cluster not in news and joined.get(place, cluster) == cluster:
+            verdict.found(
+                "no new", f"cluster {cluster} has {members.get(cluster)} events, none first"
+            )
     for cluster in members.keys() - told.keys():
         verdict.found("not told", f"cluster {cluster} of {members[cluster]} events has no summary")
     return counted
