@@ -69,7 +69,10 @@ class Deduplicator:
             recipe = load_recipe(recipe)
         windows, summaries = windows or Windows(), summaries or Summaries()
         limits = limits or Limits()
-        index = MemoryIndex(recipe, windows=windows, summaries=summaries, limits=limits)
+        # A batch may close any number of clusters before the caller can ask what is due.
+        index = MemoryIndex(
+            recipe, windows=windows, summaries=summaries, limits=limits, cap_waiting=False
+        )
         self.engine = Engine(
             recipe,
             index,

@@ -98,6 +98,15 @@ class MemoryIndex:
     """The index in memory; see `base.Index` for the methods.
 
     Not safe to share by threads. Its coroutines never suspend.
+
+    Args:
+        recipe: what counts as near.
+        namespace: what ids are made of, with positions; the recipe's name without.
+        windows: when clusters close.
+        summaries: how often they are told of.
+        limits: how much it holds.
+        cap_waiting: refuse to open clusters when too many closed ones wait to be told of; without,
+            whoever calls it has to see to that.
     """
 
     def __init__(
@@ -108,8 +117,10 @@ class MemoryIndex:
         windows: Windows | None = None,
         summaries: Summaries | None = None,
         limits: Limits | None = None,
+        cap_waiting: bool = True,
     ) -> None:
         self.recipe = recipe
+        self._cap_waiting = cap_waiting
         self.resets = 0
         self._namespace = namespace or recipe.name
         self._windows = windows or Windows()
@@ -256,7 +267,7 @@ class MemoryIndex:
             self._reopen(standing, query)
             return self._join(query, standing, 0)
         waiting = len(self._clusters) - self._open
-        if waiting > max_waiting(self._limits.max_clusters):
+        if self._cap_waiting and waiting > max_waiting(self._limits.max_clusters):
             raise IndexFull(too_many_wait(waiting))
         cluster = _Cluster(
             identity, query.position, query.group, query.fingerprint, query.sketch,

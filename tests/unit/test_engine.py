@@ -555,6 +555,12 @@ def test_a_batch_that_names_many_clusters_is_recorded_in_stretches(fails_at: int
     assert 1_000 == engine.counts.events
 
 
+def test_one_batch_may_close_any_number_of_clusters() -> None:
+    dedup = Deduplicator(limits=Limits(max_clusters=1), clock=ManualClock(NOW_US))
+    dedup.process(different(2_500))
+    assert 2_500 == sum(summary.count for summary in dedup.close())
+
+
 def test_a_partition_that_nobody_owns_any_more_is_claimed_again() -> None:
     index = Failing(load_recipe("logs"))
     engine = engine_over(index, ManualClock(NOW_US))
