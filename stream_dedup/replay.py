@@ -10,7 +10,8 @@ lines that were not shown yet, then *novel* ones: a real line with every word re
 one of the same length, so that it keeps the shape of a line but no pattern seen before.
 
 Digits: a run that begins with a digit other than 0 keeps one in front, so that numbers stay numbers
-where a leading zero is none (JSON).
+where a leading zero is none (JSON). Addresses stay addresses, and times of day such, or a recipe
+that masks them would see two patterns where a log has one.
 
 The same arguments give the same events, on every machine with the same Python. Pure.
 """
@@ -32,6 +33,15 @@ _FRESH_WORD_LENGTH = 9
 _LETTERS = ascii_lowercase.encode()
 _NUMERALS = b"0123456789"
 _ZERO, _ONE = b"01"
+# What a run of digits may not exceed, told by its first digit: of octets, of a time of day, of a
+# day before one.
+_IPV4 = re.compile(rb"(?<![0-9.])[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?![0-9.])")
+_CLOCK = re.compile(
+    rb"(?:\b[A-Z][a-z]{2} (?P<day>[0-9]{2}) )?"
+    rb"(?<![0-9:])(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2}))?(?![0-9:])"
+)
+_HIGHEST = {"day": b"2"[0], "hour": b"1"[0], "minute": b"5"[0], "second": b"5"[0]}
+_OCTET = 3
 _ONE_DRAW = 1_000
 """Digits drawn as one number at most: Python writes none of more than 4,300."""
 
@@ -44,22 +54,27 @@ class Stem:
         literals: what stays.
         run_lengths: digits of each run.
         begins: places, among the digits of all runs, at which no zero may come.
+        highest: what may come at most at some of the places.
     """
 
     literals: tuple[bytes, ...]
     run_lengths: tuple[int, ...]
     begins: tuple[int, ...]
+    highest: tuple[tuple[int, int], ...]
 
     @classmethod
     def of(cls, line: bytes) -> Stem:
         """The stem of a line."""
-        begins, length, lengths = [], 0, []
-        for run in _DIGITS.findall(line):
-            if run[0] != _ZERO:
+        bounds = _bounds(line)
+        begins, highest, length, lengths = [], [], 0, []
+        for run in _DIGITS.finditer(line):
+            if line[run.start()] != _ZERO:
                 begins.append(length)
-            length += len(run)
-            lengths.append(len(run))
-        return cls(tuple(_DIGITS.split(line)), tuple(lengths), tuple(begins))
+            if run.start() in bounds:
+                highest.append((length, bounds[run.start()]))
+            lengths.append(run.end() - run.start())
+            length += lengths[-1]
+        return cls(tuple(_DIGITS.split(line)), tuple(lengths), tuple(begins), tuple(highest))
 
     def replay(self, rng: random.Random) -> bytes:
         """The line with new digits; one draw for all runs, because drawing is what costs."""
@@ -70,6 +85,8 @@ class Stem:
             digits = bytearray(b"%0*d" % (total, rng.randrange(10**total)))
         else:
             digits = bytearray(rng.choices(_NUMERALS, k=total))
+        for place, most in self.highest:
+            digits[place] = min(digits[place], most)
         for place in self.begins:
             if digits[place] == _ZERO:
                 digits[place] = _ONE
@@ -79,6 +96,20 @@ class Stem:
             pieces += (digits[start : start + length], literal)
             start += length
         return b"".join(pieces)
+
+
+def _bounds(line: bytes) -> dict[int, int]:
+    """The highest first digit of the runs that have one, by where they begin."""
+    bounds = {}
+    for address in _IPV4.finditer(line):
+        for octet in _DIGITS.finditer(line, *address.span()):
+            if len(octet[0]) == _OCTET:
+                bounds[octet.start()] = _ONE
+    for clock in _CLOCK.finditer(line):
+        for part, most in _HIGHEST.items():
+            if clock[part]:
+                bounds[clock.start(part)] = most
+    return bounds
 
 
 def novel(text: bytes, rng: random.Random) -> bytes:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import random
 import re
+from datetime import time
+from ipaddress import ip_address
 from itertools import islice
 
 import msgspec
@@ -63,3 +65,18 @@ def test_new_events_are_first_the_lines_as_they_are() -> None:
 @given(st.binary(max_size=80), st.integers(0, 9))
 def test_a_novel_line_is_as_long_as_its_model(line: bytes, seed: int) -> None:
     assert len(line) == len(novel(line, random.Random(seed)))
+
+
+@given(st.integers(0, 99))
+def test_addresses_and_times_of_day_stay_such(seed: int) -> None:
+    line = b"Nov 21 09:37:30 from 127.0.0.254 port 9:99 at 12:30, in 1.2.3.456.7"
+    again = Stem.of(line).replay(random.Random(seed))
+    found = re.fullmatch(
+        rb"Nov ([0-9]{2}) ([0-9:]{8}) from ([0-9.]+) port [0-9]:[0-9]{2} at ([0-9:]{5}), in .*",
+        again,
+    )
+    assert found
+    assert int(found[1]) < 30
+    ip_address(found[3].decode())
+    time.fromisoformat(found[2].decode())
+    time.fromisoformat(found[4].decode())
