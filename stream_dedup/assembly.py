@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from stream_dedup import __version__
@@ -135,7 +136,7 @@ async def make_pipeline(
     """
     recipe, windows, summaries = section.load_recipe(), section.windows(), section.summaries()
     namespace = section.namespace or recipe.name
-    index = await _index(config, section, server, health)
+    index = await _index(config, section, server, metrics, health)
     engine = Engine(
         recipe,
         index,
@@ -143,6 +144,7 @@ async def make_pipeline(
         summaries=summaries,
         clock=SystemClock(),
         near_cache_size=config.index.near_cache_size,
+        offload=asyncio.to_thread,
     )
     worker, kafka = config.worker, config.kafka
     exactly = worker.guarantee == "exactly_once"
@@ -194,7 +196,9 @@ async def make_pipeline(
     )
 
 
-async def _index(config: Config, section: Section, server: Server | None, health: Health) -> Index:
+async def _index(
+    config: Config, section: Section, server: Server | None, metrics: Metrics, health: Health
+) -> Index:
     """The pipeline's index; waits for one that is away."""
     recipe, windows, summaries = section.load_recipe(), section.windows(), section.summaries()
     limits, namespace = config.index.limits(), section.namespace
@@ -223,6 +227,10 @@ async def _index(config: Config, section: Section, server: Server | None, health
             pause_s = min(2 * pause_s, MOST_PAUSE_S)
         else:
             health.ready(name)
+            index.report(
+                partial(metrics.observe, "redis_seconds", pipeline=section.name),
+                partial(metrics.add, "index_rollbacks_total", pipeline=section.name),
+            )
             return index
 
 

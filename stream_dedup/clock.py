@@ -13,6 +13,11 @@ US_PER_S = 1_000_000
 US_PER_MS = 1_000
 
 
+def monotonic_s() -> float:
+    """Seconds on a clock that never goes back: for how long things take."""
+    return time.monotonic()
+
+
 class Clock(Protocol):
     """What tells the time."""
 

@@ -45,10 +45,7 @@ class RecordDecoder:
         self, reading: Reading, *, takes_fields: bool, max_event_bytes: int = MAX_EVENT_BYTES
     ) -> None:
         self._decoder = Decoder(reading, Partition("", 0), takes_fields=takes_fields)
-        self._reading = reading
-        self._takes_fields = takes_fields
         self._max_event_bytes = max_event_bytes
-        self._plain = reading.format == "text" and not (reading.event_times or takes_fields)
 
     def decode(self, partition: Partition, records: Sequence[Record], now_us: int) -> Batch:
         """The events of records of one partition."""

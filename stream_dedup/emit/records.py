@@ -14,7 +14,7 @@ from typing import cast
 import msgspec
 
 from stream_dedup.emit.shape import decision_object, summary_json
-from stream_dedup.model import Decision, Kind, Position, Summary
+from stream_dedup.model import Decision, Position, Summary
 
 Header = tuple[str, bytes]
 
@@ -101,8 +101,3 @@ def summary_record(summary: Summary, namespace: str) -> tuple[bytes, bytes, int]
         summary_json(summary, namespace).rstrip(b"\n"),
         summary.last_time_us // 1_000,
     )
-
-
-def leaves(decision: Decision, emit: str) -> bool:
-    """Whether an event leaves: always, or unless it is a duplicate."""
-    return emit == "annotate" or decision.kind is not Kind.DUPLICATE

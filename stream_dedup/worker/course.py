@@ -14,7 +14,7 @@ from stream_dedup.clock import US_PER_MS, US_PER_S
 from stream_dedup.connectors.base import Outgoing, Output, Record
 from stream_dedup.deciding import Hashed
 from stream_dedup.errors import BrokerUnavailable, StaleFence
-from stream_dedup.model import Batch, Decision, Partition
+from stream_dedup.model import Decision, Partition
 from stream_dedup.worker.lane import Lane, State
 from stream_dedup.worker.poison import PoisonWatch
 from stream_dedup.worker.shape import TOO_LARGE_TO_WRITE, Shaped, Shaper
@@ -27,15 +27,17 @@ class Prepared(NamedTuple):
     Attributes:
         records: as they were read.
         hashed: as they are decided on.
+        size: bytes of their values.
     """
 
     records: list[Record]
     hashed: Hashed
+    size: int
 
 
 class _Decided(NamedTuple):
     records: list[Record]
-    batch: Batch
+    size: int
     shaped: Shaped
 
 
@@ -82,7 +84,7 @@ class Course:
         """Stage 3: what becomes of each event."""
         lane, wiring, keeper = self._lane, self._wiring, self._keeper
         while True:
-            records, hashed = await self._inbox.get()
+            records, hashed, size = await self._inbox.get()
             decisions = None
             if lane.state is State.OPEN:
                 try:
@@ -98,7 +100,7 @@ class Course:
             with wiring.timed("shape"):
                 shaped = keeper.shaper.shape(records, hashed.batch, decisions)
             self._poison.look_at(hashed.batch)
-            self._outbox.put_nowait(_Decided(records, hashed.batch, shaped))
+            self._outbox.put_nowait(_Decided(records, size, shaped))
 
     async def _decide(self, hashed: Hashed) -> list[Decision] | None:
         """The decisions; None if the lane is not one's own any more."""
@@ -152,9 +154,8 @@ class Course:
         for reason, count in shaped.dead.items():
             metrics.add("outputs_total", count, pipeline=name, kind="dead_letter")
             metrics.add("dead_letters_total", count, pipeline=name, reason=reason)
-        size = sum(map(len, decided.batch.values))
         metrics.add("events_total", len(records), pipeline=name, topic=topic)
-        metrics.add("event_bytes_total", size, pipeline=name, topic=topic)
+        metrics.add("event_bytes_total", decided.size, pipeline=name, topic=topic)
         if records[0].timestamp >= 0:
             late_us = self._wiring.engine.clock.now_us() - records[0].timestamp * US_PER_MS
             metrics.observe("delivery_delay_seconds", max(0, late_us) / US_PER_S, pipeline=name)

@@ -111,8 +111,8 @@ class Lane:
             return max(0.0, self._since_s + wait_s - now_s)
         return None
 
-    def take(self, now_s: float) -> list[Record]:
-        """The next batch's events, at least one, within the bounds of events and bytes."""
+    def take(self, now_s: float) -> tuple[list[Record], int]:
+        """The next batch's events, at least one, within the bounds of Flow; and their bytes."""
         taken: list[Record] = []
         room, size = self._flow.max_batch_events, 0
         while self._queue and room > 0 and size < self._flow.max_batch_bytes:
@@ -132,7 +132,7 @@ class Lane:
         self.events -= len(taken)
         self.ahead += 1
         self._since_s = now_s
-        return taken
+        return taken, size
 
     def deliver(self, next_offset: int, events: int) -> None:
         """All before an offset is delivered."""

@@ -34,6 +34,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
+from stream_dedup.clock import monotonic_s
 from stream_dedup.connectors.base import Record
 from stream_dedup.deciding import Hashed
 from stream_dedup.errors import BrokerUnavailable
@@ -196,18 +197,23 @@ class Pipeline:
         loop = asyncio.get_running_loop()
         while True:
             lane = await self._next_lane()
-            records = lane.take(loop.time())
+            records, size = lane.take(loop.time())
             self._lanes.room.set()
             with self.wiring.timed("hash"):
                 hashed = await loop.run_in_executor(
                     self._threads, self._hash, lane.partition, records
                 )
-            if not self._lanes.put(lane, Prepared(records, hashed)):
+            if not self._lanes.put(lane, Prepared(records, hashed, size)):
                 await self._lanes.left(lane)
 
     def _hash(self, partition: Partition, records: list[Record]) -> Hashed:
-        engine = self.wiring.engine
-        return engine.hash(self.wiring.decoder.decode(partition, records, engine.clock.now_us()))
+        engine, metrics = self.wiring.engine, self.wiring.metrics
+        batch = self.wiring.decoder.decode(partition, records, engine.clock.now_us())
+        started_s = monotonic_s()
+        hashed = engine.hash(batch)
+        seconds = monotonic_s() - started_s
+        metrics.observe("kernel_seconds", seconds, pipeline=self.wiring.plan.name)
+        return hashed
 
     async def _next_lane(self) -> Lane:
         """The lane of which a batch is to be taken; in turns."""

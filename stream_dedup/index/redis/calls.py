@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from stream_dedup.clock import monotonic_s
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.errors import IndexRefused, IndexReset
@@ -41,6 +42,7 @@ class Calls:
         resets: how often a shard was found lost.
         ttl_ms: how long a key stands that nobody writes to.
         lost: called with the number of a shard that is made anew.
+        took: called with the seconds that a script call took, its retries included.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Calls:
         self.resets = 0
         self.ttl_ms = ttl_ms(windows, summaries)
         self.lost: Callable[[int], None] = lambda _number: None
+        self.took: Callable[[float], None] = lambda _seconds: None
         self._server = server
         self._namespace = namespace
         self._recipe = recipe
@@ -99,6 +102,7 @@ class Calls:
             IndexReset: that one is gone.
         """
         incarnation = incarnation or self.incarnations[shard.number]
+        started_s = monotonic_s()
         try:
             return await self._server.run(script, keys, [incarnation, *arguments])
         except Refusal as refusal:
@@ -110,6 +114,8 @@ class Calls:
                 f"{self._server.address}: namespace {self._namespace!r} has lost its data: the "
                 "server came back without it, or it was deleted"
             ) from refusal
+        finally:
+            self.took(monotonic_s() - started_s)
 
     async def _begin_anew(self, shard: Shard, lost: bytes) -> None:
         incarnation, stamp = await stamp_shard(

@@ -136,6 +136,7 @@ class RedisIndex:
         self.stamp = stamp
         self.advice = advice
         self.rollbacks = 0
+        self._rolled_back: Callable[[], None] = lambda: None
         self._summaries = summaries
         self._limits = limits
         self._packer = Packer(namespace, stamp)
@@ -241,6 +242,16 @@ class RedisIndex:
             limits=limits,
             advice=tuple(advice),
         )
+
+    def report(self, took: Callable[[float], None], rolled_back: Callable[[], None]) -> None:
+        """Have it told how its calls go.
+
+        Args:
+            took: called with the seconds that a script call took, its retries included.
+            rolled_back: called whenever `rollbacks` grows.
+        """
+        self._calls.took = took
+        self._rolled_back = rolled_back
 
     @property
     def resets(self) -> int:
@@ -424,6 +435,7 @@ class RedisIndex:
         known = self._high_water.get(place)
         if known is not None and before < known:
             self.rollbacks += 1
+            self._rolled_back()
             log.warning(
                 "%s: the high water of %s had gone back from %d to %d: the server lost its last "
                 "writes, and what they counted",
