@@ -5,8 +5,9 @@ aiokafka's ``getmany`` → ``send_batch``, in one process. Phases:
 
     A  throughput: the bare copy, then annotate, drop and merge at 95 % duplicates, and annotate at
        50 % and 0 %, at least once; annotate exactly once; annotate over the index in memory
-    B  latency at a steady rate
+    B  latency at a steady rate, about half of what phase A reaches
     C  two workers beside one
+    D  processor time by stage, of one event
 
 Each run is a process of its own that measures itself, from the moment it may join its group to the
 moment all is delivered and committed: wall time and its own processor time. The best of several
@@ -24,16 +25,34 @@ import os
 import subprocess
 import sys
 import time
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.producer.message_accumulator import BatchBuilder
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.corpus import replayed_log
 from benchmarks.speed import Target, real_lines
+from stream_dedup.clock import SystemClock
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import Windows
+from stream_dedup.connectors.codec import Reading
+from stream_dedup.connectors.kafka_sink import MAX_BATCH_BYTES, _filled
+from stream_dedup.connectors.records import RecordDecoder
+from stream_dedup.engine import Engine
+from stream_dedup.features.recipe import load_recipe
+from stream_dedup.index.base import Index
+from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.index.redis.server import Server
+from stream_dedup.index.redis.store import RedisIndex
+from stream_dedup.model import Partition
+from stream_dedup.worker.policy import Emission, Flow
+from stream_dedup.worker.shape import Shaper
 from tests.services.kafka import KafkaBroker
 from tests.services.redis import RedisServer
 
@@ -108,12 +127,12 @@ async def copy(bootstrap: str, topic: str, output: str, group: str) -> Cost:
 
 async def work(settings: list[str]) -> Cost:
     """Run a pipeline once."""
-    from stream_dedup.assembly import SWITCH_S, _server, make_pipeline  # noqa: PLC0415
+    from stream_dedup.assembly import _server, make_pipeline, tune  # noqa: PLC0415
     from stream_dedup.config import load  # noqa: PLC0415
     from stream_dedup.metrics import NoMetrics  # noqa: PLC0415
     from stream_dedup.worker.health import Health  # noqa: PLC0415
 
-    sys.setswitchinterval(SWITCH_S)
+    tune()
     config = load(None, settings).config
     section = config.pipelines[0]
     async with _server(config) as server:
@@ -125,11 +144,88 @@ async def work(settings: list[str]) -> Cost:
         return Cost(counts.events, time.perf_counter() - started, time.process_time() - cpu)
 
 
+async def read(bootstrap: str, topic: str, group: str) -> Cost:
+    """Read a topic, and do nothing with it."""
+    started, cpu = time.perf_counter(), time.process_time()
+    consumer = AIOKafkaConsumer(
+        topic, bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False,
+        auto_offset_reset="earliest", isolation_level="read_committed",
+    )  # fmt: skip
+    await consumer.start()
+    places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    left, events = sum((await consumer.end_offsets(places)).values()), 0
+    while events < left:
+        found = await consumer.getmany(timeout_ms=100, max_records=BATCH)
+        events += sum(map(len, found.values()))
+    cost = Cost(events, time.perf_counter() - started, time.process_time() - cpu)
+    await consumer.stop()
+    return cost
+
+
+async def stages(redis_url: str, events: int) -> dict[str, float]:
+    """Processor time of the worker's own stages, in microseconds an event."""
+    from stream_dedup.assembly import tune  # noqa: PLC0415
+
+    tune()
+    spent: dict[str, float] = defaultdict(float)
+
+    def lap(name: str, work: Callable[..., Any], *given: object) -> Any:  # noqa: ANN401
+        began = time.process_time()
+        done = work(*given)
+        spent[name] += time.process_time() - began
+        return done
+
+    recipe, windows, summaries = load_recipe("logs"), Windows(), Summaries()
+    lines = replayed_log(real_lines(), events, duplicate_share=0.95)
+    began_ms = int(time.time() * 1000)
+    records = [
+        ConsumerRecord(
+            "t", i % PARTITIONS, i // PARTITIONS, began_ms + i // 100, 0, None, line, None, -1,
+            len(line), (),
+        )
+        for i, line in enumerate(lines)
+    ]  # fmt: skip
+    server = Server(redis_url) if redis_url else None
+    index: Index = (
+        await RedisIndex.open(server, recipe, windows=windows, summaries=summaries)
+        if server
+        else MemoryIndex(recipe, windows=windows, summaries=summaries)
+    )
+    engine = Engine(recipe, index, windows=windows, summaries=summaries, clock=SystemClock())
+    decoder = RecordDecoder(Reading(), takes_fields=engine.takes_fields)
+    counts = {"t": PARTITIONS, "o": PARTITIONS}
+    shaper = Shaper(Emission(output_topic="o", emit="annotate"), "n", 64, counts)
+    flow = Flow()
+    for start in range(0, events // PARTITIONS, flow.max_batch_events):
+        for number in range(PARTITIONS):
+            some = records[number::PARTITIONS][start : start + flow.max_batch_events]
+            batch = lap("decode", decoder.decode, Partition("t", number), some, began_ms * 1000)
+            hashed = lap("exact hashes", engine.hash, batch)
+            began = time.process_time()
+            decisions = await engine.process(hashed, committed=some[0].offset)
+            spent["decide, count, journal"] += time.process_time() - began
+            shaped = lap("shape", shaper.shape, some, batch, decisions)
+            lap("pack for Kafka", _pack, shaped.outgoing[0].outputs)
+    if server:
+        await server.aclose()
+    return {name: seconds / events * 1e6 for name, seconds in spent.items()}
+
+
+def _pack(outputs: list[Any]) -> None:
+    while outputs:
+        batch = BatchBuilder(MAX_BATCH_BYTES, 0, is_transactional=False)
+        outputs = outputs[_filled(batch, outputs) :]
+
+
 def child(arguments: list[str]) -> None:
     """What a process of its own does: measure, and print what it took."""
     kind, *rest = arguments
     logging.getLogger().setLevel(logging.ERROR)
-    cost = asyncio.run(copy(*rest) if kind == "copy" else work(rest))
+    if kind == "stages":
+        print(json.dumps(asyncio.run(stages(rest[0], int(rest[1])))))
+        return
+    doing = {"copy": lambda: copy(*rest), "read": lambda: read(*rest), "work": lambda: work(rest)}
+    cost = asyncio.run(doing[kind]())
     print(json.dumps([cost.events, cost.wall_s, cost.cpu_s]))
 
 
@@ -146,9 +242,10 @@ class Bench:
         self._runs = 0
 
     def fill(self, duplicates: float) -> str:
-        """A topic of replayed log lines."""
+        """A topic of replayed log lines; fewer where each takes long."""
         topic = self.broker.fresh_topic(PARTITIONS)
-        lines = replayed_log(real_lines(), self.events, duplicate_share=duplicates)
+        events = self.events if duplicates > 0.9 else self.events // 5
+        lines = replayed_log(real_lines(), events, duplicate_share=duplicates)
         for number in range(PARTITIONS):
             self.broker.produce(topic, lines[number::PARTITIONS], partition=number, timeout_s=120)
         return topic
@@ -195,6 +292,19 @@ class Bench:
         self.redis.command("FLUSHALL")
         return costs
 
+    def read(self, topic: str) -> Cost:
+        """Reading alone."""
+        self._runs += 1
+        return self._cost(self._child("read", self.broker.bootstrap, topic, f"read-{self._runs}"))
+
+    def stages(self, *, shared: bool) -> dict[str, float]:
+        """The worker's own stages, over an index in Redis or in memory."""
+        url = self.redis.url if shared else ""
+        out, _ = self._child("stages", url, str(self.events)).communicate(timeout=600)
+        self.redis.command("FLUSHALL")
+        found: dict[str, float] = json.loads(out.splitlines()[-1])
+        return found
+
 
 def best(costs: list[Cost]) -> Cost:
     """The least wall time and the least processor time of several rounds."""
@@ -220,7 +330,7 @@ def bench_throughput(bench: Bench, out: Console, rounds: int) -> list[Target]:
     """Phase A."""
     table = Table(
         "run", "duplicates", "events a second", "of the copy's", "a second of processor",
-        "of the copy's", title=f"A. {bench.events:,} log lines, {PARTITIONS} partitions, best of "
+        "of the copy's", title=f"A. {bench.events:,} log lines (a fifth at 50 % and 0 %), {PARTITIONS} partitions, best of "
         f"{rounds} rounds", title_justify="left",
     )  # fmt: skip
     targets: list[Target] = []
@@ -291,16 +401,20 @@ def bench_latency(bench: Bench, out: Console, rate: int) -> None:
     finally:
         worker.terminate()
         worker.wait(30)
+    delivered = bench.broker.consume(output, timeout_s=60)
+    if len(delivered) < len(lines):
+        raise SystemExit(f"{len(delivered):,} of {len(lines):,} events were delivered")
+    written = [int(dict(record.headers)["written"] or 0) for record in delivered]
+    warm_ms = min(written) + 2_000
     late = sorted(
-        record.timestamp_ms - int(dict(record.headers)["written"] or 0)
-        for record in bench.broker.consume(output, timeout_s=60)
+        record.timestamp_ms - ms
+        for record, ms in zip(delivered, written, strict=True)
+        if ms > warm_ms
     )
-    if len(late) < len(lines):
-        raise SystemExit(f"{len(late):,} of {len(lines):,} events were delivered")
     out.print(
-        f"B. latency, {len(lines) / took_s:,.0f} events a second for {took_s:.0f} s, from the "
-        f"producer's call to the broker's storing the output: p50 {late[len(late) // 2]} ms, "
-        f"p99 {late[len(late) * 99 // 100]} ms, longest {late[-1]} ms"
+        f"B. latency, {len(lines) / took_s:,.0f} events a second for {took_s:.0f} s, the first 2 "
+        f"left out, from the producer's call to the broker's storing the output: p50 "
+        f"{late[len(late) // 2]} ms, p99 {late[len(late) * 99 // 100]} ms, longest {late[-1]} ms"
     )
 
 
@@ -310,13 +424,38 @@ def bench_scaling(bench: Bench, out: Console) -> None:
     table = Table("workers", "events a second", "a second of their processor time",
                   title="C. scaling, annotate, 95 % duplicates", title_justify="left")  # fmt: skip
     for workers in (1, 2):
-        started = time.perf_counter()
         costs = bench.run(topic, "pipelines.0.emit=annotate", workers=workers)
-        wall_s = time.perf_counter() - started
+        wall_s = max(cost.wall_s for cost in costs)
         events, cpu_s = sum(c.events for c in costs), sum(c.cpu_s for c in costs)
         table.add_row(str(workers), f"{events / wall_s:,.0f}", f"{events / cpu_s:,.0f}")
     out.print(table)
-    out.print("events a second: over all, the start of the processes included")
+
+
+def bench_stages(bench: Bench, out: Console) -> None:
+    """Phase D."""
+    topic = bench.fill(0.95)
+    table = Table("stage", "index in Redis", "index in memory", "the bare copy's",
+                  title="D. processor time an event, annotate, 95 % duplicates, µs",
+                  title_justify="left")  # fmt: skip
+    reading = best([bench.read(topic) for _ in range(3)]).cpu_s / bench.events * 1e6
+    copying = best([bench.copy(topic) for _ in range(3)]).cpu_s / bench.events * 1e6
+    shared, own = (bench.stages(shared=shared) for shared in (True, False))
+    whole = []
+    for kind in ("redis", "memory"):
+        settings = ("pipelines.0.emit=annotate", f"index.kind={kind}")
+        costs = [cost for _ in range(3) for cost in bench.run(topic, *settings)]
+        whole.append(best(costs).cpu_s / bench.events * 1e6)
+    table.add_row("read", *[f"{reading:.2f}"] * 3)
+    for name in shared:
+        table.add_row(name, f"{shared[name]:.2f}", f"{own[name]:.2f}", "")
+    rests = [
+        all_ - reading - sum(parts.values())
+        for all_, parts in zip(whole, (shared, own), strict=True)
+    ]
+    table.add_row("the rest: waiting, sending, handing on", *(f"{rest:.2f}" for rest in rests),
+                  f"{copying - reading:.2f}")  # fmt: skip
+    table.add_row("all, as measured", *(f"{each:.2f}" for each in whole), f"{copying:.2f}")
+    out.print(table)
 
 
 def main() -> int:
@@ -327,8 +466,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=300_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rate", type=int, default=10_000, help="events a second of phase B")
-    parser.add_argument("--only", default="ABC", help="the phases, such as A,B")
+    parser.add_argument("--rate", type=int, default=20_000, help="events a second of phase B")
+    parser.add_argument("--only", default="ABCD", help="the phases, such as A,B")
     options = parser.parse_args()
     out = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
     out.print(f"{os.cpu_count()} cores for broker, Redis and worker together")
@@ -340,6 +479,8 @@ def main() -> int:
             bench_latency(bench, out, options.rate)
         if "C" in only:
             bench_scaling(bench, out)
+        if "D" in only:
+            bench_stages(bench, out)
     table = Table("target", "measured", "wanted", "", title="targets", title_justify="left")
     for target in targets:
         table.add_row(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import sys
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -41,13 +42,25 @@ SWITCH_S = 0.001
 """How long one thread may keep others from Python: short, as the kernel's waits for the loop's."""
 
 
+GARBAGE_EVERY = (100_000, 50, 100)
+"""How often the interpreter looks for garbage in cycles: rarely. Each look goes over the events on
+their way, and neither they nor what is decided of them are in any."""
+
+
+def tune() -> None:
+    """Set the interpreter up for a worker, once all is imported."""
+    sys.setswitchinterval(SWITCH_S)
+    gc.set_threshold(*GARBAGE_EVERY)
+    gc.freeze()
+
+
 def run_worker(config: Config, *, once: bool = False) -> None:
     """Run a worker until a signal, or with `once` until it has read all there is.
 
     Raises:
         StreamDedupError: it cannot go on.
     """
-    sys.setswitchinterval(SWITCH_S)
+    tune()
     with configure(config.log.format, config.log.level) as logs, StatusLine() as line:
         asyncio.run(_run(config, once=once, tick=logs.tick, line=line))
 

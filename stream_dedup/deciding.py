@@ -10,6 +10,7 @@ A *stretch* is a part of a batch that is recorded at once; `stretch_end` says wh
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +21,15 @@ from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter, Prepared
 from stream_dedup.fingerprint.hashing import hash_sequence
 from stream_dedup.fingerprint.kernel import Fingerprints
-from stream_dedup.index.base import MAX_TALLIES, Index, Ownership, Query, Resolution, Tally
+from stream_dedup.index.base import (
+    MAX_TALLIES,
+    TALLY_WITH_VALUES,
+    Index,
+    Ownership,
+    Query,
+    Resolution,
+    Tally,
+)
 from stream_dedup.index.near_cache import Key, Known, Near, NearCache
 from stream_dedup.model import Batch, Decision, Kind, Position
 
@@ -85,13 +94,13 @@ class Owned:
         return cls(ownership.fence, ownership.high_water, journal, ownership.cuts)
 
 
-def stretch_end(hashed: Hashed, start: int, owned: Owned) -> int:
+def stretch_end(hashed: Hashed, start: int, owned: Owned, near: NearCache) -> int:
     """Where the stretch ends that begins at the index `start` of a batch.
 
-    All of it was recorded before, or none of it; it does not go beyond a cut; and it names few
-    enough exact hashes that counting them makes nobody wait.
+    All of it was recorded before, or none of it; it does not go beyond a cut; and what it adds to
+    clusters is little enough that counting it makes nobody wait.
     """
-    offsets = hashed.batch.offsets
+    offsets, keys = hashed.batch.offsets, hashed.keys
     end = len(offsets)
     if offsets[start] <= owned.high_water:
         return bisect_right(offsets, owned.high_water, start)
@@ -99,13 +108,17 @@ def stretch_end(hashed: Hashed, start: int, owned: Owned) -> int:
         if cut >= offsets[start]:
             end = bisect_right(offsets, cut, start)
             break
-    if end - start <= MAX_TALLIES or len(set(hashed.keys[start:end])) <= MAX_TALLIES:
+    # At most a tally for each exact hash.
+    distinct = dict.fromkeys(keys[start:end])
+    if len(distinct) * TALLY_WITH_VALUES <= MAX_TALLIES:
         return end
-    seen: set[Key] = set()
-    for index in range(start, end):
-        seen.add(hashed.keys[index])
-        if len(seen) > MAX_TALLIES:
-            return index
+    room = MAX_TALLIES
+    known_of = near.recent.get
+    for key in distinct:
+        found = known_of(key)
+        room -= 1 if found and not found.known.samples else TALLY_WITH_VALUES
+        if room < 0:
+            return max(start + 1, keys.index(key, start))
     return end
 
 
@@ -249,33 +262,83 @@ class Stretch:
             self.decisions[index] = self.decisions[first]._replace(kind=Kind.DUPLICATE)
 
     def _settle(self, todo: Sequence[int], nears: Iterable[Near | None]) -> Sequence[int]:
-        """Decide what is known of; the indexes of the others."""
-        near_cache = self.decider.near
-        keys, times, decisions = self.hashed.keys, self.times, self.decisions
-        tally_of = self.tallies.get
-        unknown: list[int] = []
-        for index, found in zip(todo, nears, strict=True):
-            time_us = times[index]
-            near = found or near_cache.older(keys[index])
-            if near is None or time_us > near.known.live_until_us:
-                unknown.append(index)
-                continue
-            known = near.known
-            decisions[index] = near.decision
-            tally = tally_of(known)
-            if tally is None:
-                tally = self._tally(known, time_us)
-            tally.count += 1
-            if time_us > tally.last_us:
-                tally.last_us = time_us
-                if time_us > known.last_us:
-                    near_cache.seen(known, time_us)
-            elif time_us < tally.first_us:
-                tally.first_us = time_us
-            if known.samples:
-                known.samples -= 1
-                tally.samples.append(self.hashed.batch.values[index])
-        return unknown
+        """Decide what is known of; the indexes of the others.
+
+        In a storm this is all there is to do, so an event costs no more than its place in a few
+        lists: what is counted is counted once a `Near`. Those of a cluster that may have closed
+        between two of its events, or that still takes samples, are looked at one by one.
+        """
+        keys, decisions = self.hashed.keys, self.decisions
+        found = list(nears)
+        if None in found:
+            find = self.decider.near.find
+            found = [n or find(keys[index]) for index, n in zip(todo, found, strict=True)]
+        counts = Counter(found)
+        unknown = counts.pop(None, 0)
+        first, last = self._spans(todo, found)
+        singly = {
+            near.known
+            for near in counts
+            if near and (near.known.samples or last[near] > near.known.live_until_us)
+        }
+        for near, count in counts.items():
+            if near and near.known not in singly:
+                self._count(near.known, count, first[near], last[near])
+        decided = [NOTHING if near is None else near.decision for near in found]
+        if isinstance(todo, range):
+            decisions[todo.start : todo.stop] = decided
+        else:
+            for index, decision in zip(todo, decided, strict=True):
+                decisions[index] = decision
+        if singly:
+            pairs = zip(todo, found, strict=True)
+            return [
+                index
+                for index, near in pairs
+                if near is None or (near.known in singly and not self._join(index, near))
+            ]
+        if unknown:
+            return [index for index, near in zip(todo, found, strict=True) if near is None]
+        return ()
+
+    def _spans(
+        self, todo: Sequence[int], found: Sequence[Near | None]
+    ) -> tuple[dict[Near | None, int], dict[Near | None, int]]:
+        """The earliest and the latest time of each that was found."""
+        times = self.times
+        if isinstance(todo, range):
+            moments = list(times[todo.start : todo.stop])
+        else:
+            moments = [times[index] for index in todo]
+        ordered = sorted(moments)
+        if ordered != moments:
+            by_time = sorted(range(len(moments)), key=moments.__getitem__)
+            found = [found[place] for place in by_time]
+        last = dict(zip(found, ordered, strict=True))
+        first = dict(zip(reversed(found), reversed(ordered), strict=True))
+        return first, last
+
+    def _count(self, known: Known, count: int, first_us: int, last_us: int) -> Tally:
+        tally = self.tallies.get(known)
+        if tally is None:
+            tally = self.tallies[known] = Tally(known.cluster, 0, first_us, last_us)
+        tally.count += count
+        tally.first_us = min(tally.first_us, first_us)
+        tally.last_us = max(tally.last_us, last_us)
+        if last_us > known.last_us:
+            self.decider.near.seen(known, last_us)
+        return tally
+
+    def _join(self, index: int, near: Near) -> bool:
+        """Have one event join a cluster, if that is live yet; whether it was."""
+        known, time_us = near.known, self.times[index]
+        if time_us > known.live_until_us:
+            return False
+        tally = self._count(known, 1, time_us, time_us)
+        if known.samples:
+            known.samples -= 1
+            tally.samples.append(self.hashed.batch.values[index])
+        return True
 
     def _gather(self, todo: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
         """Who is to be asked about; those without a token are decided as they stand.
@@ -331,16 +394,9 @@ class Stretch:
     def _learn(self, index: int, query: Query, answer: Resolution) -> Near:
         duplicate = Decision(Kind.DUPLICATE, answer.cluster, answer.distance, query.fingerprint)
         near = self.decider.near.learn(self.hashed.keys[index], answer, duplicate)
-        known = near.known
         value = self.hashed.batch.values[index]
-        tally = self.tallies.get(known)
-        if tally is None:
-            tally = self._tally(known, query.first_us)
-        elif query.first_us < tally.first_us:
-            tally.first_us = query.first_us
-        elif query.first_us > tally.last_us:
-            tally.last_us = query.first_us
-        tally.count += 1
+        known = near.known
+        tally = self._count(known, 1, query.first_us, query.first_us)
         if answer.new:
             tally.representative = value
             self.opened += 1
@@ -351,12 +407,6 @@ class Stretch:
                 known.samples -= 1
                 tally.samples.append(value)
         return near
-
-    def _tally(self, known: Known, time_us: int) -> Tally:
-        tally = self.tallies[known] = Tally(known.cluster, 0, time_us, time_us)
-        if time_us > known.last_us:
-            self.decider.near.seen(known, time_us)
-        return tally
 
     def undo(self, todo: Sequence[int], closed: frozenset[int]) -> list[int]:
         """Take back what was decided, of `todo`, for clusters that are closed; those indexes."""

@@ -191,7 +191,7 @@ class Engine:
                 if owned is None:
                     await self.own(batch.partition)
                     continue
-                end = stretch_end(hashed, start, owned)
+                end = stretch_end(hashed, start, owned, self._decider.near)
                 stretch = Stretch(self._decider, hashed, times, decisions, now_us)
                 if batch.offsets[start] <= owned.high_water:
                     await self._repeat(stretch, start, end, owned)

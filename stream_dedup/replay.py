@@ -26,9 +26,11 @@ from string import ascii_lowercase
 from typing import Any
 
 _DIGITS = re.compile(rb"[0-9]+")
-# Shorter runs of letters are left: there are too few of them for a new one to be unseen.
-_WORD = re.compile(rb"[A-Za-z]{4,}")
-_FRESH_WORDS_AT_LEAST = 3
+# Short words are replaced too, or new lines would be liker to one another than those of a log; but
+# there are too few of them for a new one to be unseen, so it takes some long ones.
+_WORD = re.compile(rb"[A-Za-z]{2,}")
+_LONG_WORD = re.compile(rb"[A-Za-z]{4,}")
+_LONG_WORDS_AT_LEAST = 3
 _FRESH_WORD_LENGTH = 9
 _LETTERS = ascii_lowercase.encode()
 _NUMERALS = b"0123456789"
@@ -114,8 +116,8 @@ def _bounds(line: bytes) -> dict[int, int]:
 
 def novel(text: bytes, rng: random.Random) -> bytes:
     """A line of the same shape and length whose words nobody has seen."""
-    line, words = _WORD.subn(lambda word: _fresh_word(len(word[0]), rng), text)
-    if words < _FRESH_WORDS_AT_LEAST:
+    line = _WORD.sub(lambda word: _fresh_word(len(word[0]), rng), text)
+    if len(_LONG_WORD.findall(text)) < _LONG_WORDS_AT_LEAST:
         # Mostly numbers and short words: what is left could still pass for the stem.
         line = b""
         while len(line) < len(text):

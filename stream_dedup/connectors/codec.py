@@ -154,6 +154,10 @@ def cut(events: Events, step_us: int) -> Iterator[Events]:
         )
 
 
+_BEFORE_JSON = frozenset((b"{", *(bytes([byte]) for byte in b" \t\n\r\x0b\x0c")))
+"""What a line begins with that may be a JSON object."""
+
+
 class Decoder:
     """Makes events of one input's lines.
 
@@ -305,6 +309,8 @@ class Decoder:
     ) -> list[bytes]:
         texts = list(raws)
         guessed = self._json is None  # then what is not JSON is text
+        if guessed and _BEFORE_JSON.isdisjoint({raw[:1] for raw in raws}):
+            return texts
         for index, raw in enumerate(raws):
             if index in passed or not raw.strip():
                 continue

@@ -28,6 +28,8 @@ MAX_EVENT_BYTES = 1 << 20
 _MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"\xff\x06\x00\x00sNaPpY", b"BZh")
 """What gzip, Zstandard, LZ4, framed Snappy and bzip2 begin with."""
 
+_MAGIC_BEGINS = frozenset(magic[:1] for magic in _MAGIC)
+
 
 class RecordDecoder:
     """Makes batches of records.
@@ -51,15 +53,15 @@ class RecordDecoder:
         """The events of records of one partition."""
         values: list[Any] = [record.value for record in records]
         passed: dict[int, str] = {}
-        limit = self._max_event_bytes
-        for index, value in enumerate(values):
-            if value is None:
-                values[index] = b""
-                passed[index] = TOMBSTONE
-            elif value.startswith(_MAGIC):
-                passed[index] = COMPRESSED
-            elif len(value) > limit:
-                passed[index] = TOO_LARGE
+        if None in values or self._suspicious(values):
+            for index, value in enumerate(values):
+                if value is None:
+                    values[index] = b""
+                    passed[index] = TOMBSTONE
+                elif value.startswith(_MAGIC):
+                    passed[index] = COMPRESSED
+                elif len(value) > self._max_event_bytes:
+                    passed[index] = TOO_LARGE
         times = [record.timestamp * US_PER_MS for record in records]
         if min(times) < 0:  # the broker keeps none
             times = [now_us if time < 0 else time for time in times]
@@ -70,3 +72,8 @@ class RecordDecoder:
         if passed:  # nothing is to be kept of them
             batch.values = [b"" if i in passed else value for i, value in enumerate(batch.values)]
         return batch
+
+    def _suspicious(self, values: Sequence[bytes]) -> bool:
+        """Whether some may have to be passed: two looks at all cost less than one at each."""
+        begin = {value[:1] for value in values}
+        return not begin.isdisjoint(_MAGIC_BEGINS) or max(map(len, values)) > self._max_event_bytes

@@ -14,7 +14,7 @@ from typing import cast
 import msgspec
 
 from stream_dedup.emit.shape import decision_object, summary_json
-from stream_dedup.model import Decision, Position, Summary
+from stream_dedup.model import Decision, Kind, Position, Summary
 
 Header = tuple[str, bytes]
 
@@ -40,18 +40,24 @@ class DecisionHeaders:
 
     def of_all(self, decisions: Sequence[Decision]) -> list[list[Header]]:
         """The headers of decisions, in order; not to be changed."""
-        ids = list(map(id, decisions))
-        found = list(map(self._kept.get, ids))
-        if None in found:
-            if len(self._kept) > KEPT:
-                self._kept.clear()
-                self._held.clear()
-            for place, decision in zip(ids, decisions, strict=True):
-                if place not in self._kept:
-                    self._kept[place] = self._made(decision)
-                    self._held[place] = decision
-            return [self._kept[place] for place in ids]
+        kept = self._kept
+        found = list(map(kept.get, map(id, decisions)))
+        for index in [i for i, headers in enumerate(found) if headers is None]:
+            decision = decisions[index]
+            headers = kept.get(id(decision))  # made for an earlier one of these
+            if headers is None:
+                headers = self._made(decision)
+                if decision.kind is not Kind.NEW:  # else nobody shares it
+                    self._keep(decision, headers)
+            found[index] = headers
         return cast(list[list[Header]], found)
+
+    def _keep(self, decision: Decision, headers: list[Header]) -> None:
+        if len(self._kept) >= KEPT:
+            self._kept.clear()
+            self._held.clear()
+        self._kept[id(decision)] = headers
+        self._held[id(decision)] = decision
 
     def _made(self, decision: Decision) -> list[Header]:
         headers = [("sd-decision", decision.kind.value.encode())]

@@ -36,8 +36,11 @@ from typing import NamedTuple, Protocol
 
 from stream_dedup.model import Decision, Partition, Position, Summary
 
-MAX_TALLIES = 300
-"""More clusters a record make others wait while it is counted; the engine keeps to it."""
+MAX_TALLIES = 600
+"""More tallies a record make others wait while they are counted; the engine keeps to it."""
+
+TALLY_WITH_VALUES = 2
+"""How many bare tallies one with a representative or samples counts for."""
 
 
 LEAST_WAITING = 1_000

@@ -66,11 +66,13 @@ class NearCache:
     def __len__(self) -> int:
         return len(self.recent) + len(self._older)
 
-    def older(self, key: Key) -> Near | None:
-        """A look-up in the older generation; what is found moves up."""
-        near = self._older.pop(key, None)
-        if near is not None:
-            self._put(key, near)
+    def find(self, key: Key) -> Near | None:
+        """A look-up in both generations; what the older one holds moves up."""
+        near = self.recent.get(key)
+        if near is None and self._older:
+            near = self._older.pop(key, None)
+            if near is not None:
+                self._put(key, near)
         return near
 
     def learn(self, key: Key, answer: Resolution, decision: Decision) -> Near:

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from enum import StrEnum
+from itertools import accumulate
 
 from stream_dedup.connectors.base import Outlet, Record
 from stream_dedup.model import Partition
@@ -118,13 +119,15 @@ class Lane:
         while self._queue and room > 0 and size < self._flow.max_batch_bytes:
             records = self._queue.popleft()
             count = min(room, len(records))
-            sizes = 0
-            for place in range(count):
-                sizes += len(records[place].value or b"")
-                if size + sizes >= self._flow.max_batch_bytes:
-                    count = place + 1
-                    break
-            size += sizes
+            sizes = [len(record.value or b"") for record in records[:count]]
+            more = sum(sizes)
+            if size + more > self._flow.max_batch_bytes:
+                within = accumulate(sizes, initial=size)
+                count = next(
+                    c for c, sum_ in enumerate(within) if sum_ >= self._flow.max_batch_bytes
+                )
+                more = sum(sizes[:count])
+            size += more
             room -= count
             taken += records[:count]
             if count < len(records):

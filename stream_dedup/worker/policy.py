@@ -49,7 +49,7 @@ class Flow:
         tell_every_s: how often it is looked for summaries that are due.
     """
 
-    max_batch_events: int = 2_000
+    max_batch_events: int = 4_000
     max_batch_bytes: int = 4 << 20
     batch_wait_s: float = 0.02
     ahead_batches: int = 4

@@ -20,7 +20,14 @@ from stream_dedup.deduplicator import Deduplicator, run
 from stream_dedup.engine import Engine
 from stream_dedup.errors import IndexUnavailable, PartitionUnclaimed, RecipeError, StaleFence
 from stream_dedup.features.recipe import load_recipe
-from stream_dedup.index.base import MAX_TALLIES, Limits, Query, Record, Resolution
+from stream_dedup.index.base import (
+    MAX_TALLIES,
+    TALLY_WITH_VALUES,
+    Limits,
+    Query,
+    Record,
+    Resolution,
+)
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.near_cache import NearCache
 from stream_dedup.model import Batch, Closing, Decision, Kind, Partition, Summary
@@ -580,22 +587,27 @@ def test_what_another_found_lost_is_forgotten_before_the_next_batch() -> None:
 
 
 @given(
-    keys=st.lists(st.integers(0, 400), min_size=1, max_size=900),
+    keys=st.lists(st.integers(0, 800), min_size=1, max_size=1_800),
+    bare_below=st.integers(0, 801),
     step=st.integers(1, 3),
     high_water=st.integers(-1, 1_000),
     cuts=st.lists(st.integers(0, 2_700), max_size=3).map(sorted),
 )
-def test_stretches_end_at_the_high_water_at_cuts_and_before_too_many_clusters(
-    keys: list[int], step: int, high_water: int, cuts: list[int]
+def test_stretches_end_at_the_high_water_at_cuts_and_before_too_much_is_to_be_counted(
+    keys: list[int], bare_below: int, step: int, high_water: int, cuts: list[int]
 ) -> None:
+    near = NearCache(Windows(), 1_000, samples=0)
+    for key in range(bare_below):
+        near.learn(key, Resolution(key, 0, new=True, opened_us=0, last_us=0), NOTHING)
     offsets = range(0, len(keys) * step, step)
     batch = Batch(HERE, offsets, [b""] * len(keys))
     owned = Owned(1, high_water, {}, tuple(cuts))
     start, ends = 0, []
     while start < len(keys):
-        end = stretch_end(Hashed(batch, [], keys, keys), start, owned)
+        end = stretch_end(Hashed(batch, [], keys, keys), start, owned, near)
         assert start < end
-        assert MAX_TALLIES >= len(set(keys[start:end])) or offsets[end - 1] <= high_water
+        weight = sum(1 if key < bare_below else TALLY_WITH_VALUES for key in set(keys[start:end]))
+        assert MAX_TALLIES >= weight or offsets[end - 1] <= high_water
         for mark in (high_water, *(cut for cut in cuts if cut > high_water)):
             assert not offsets[start] <= mark < offsets[end - 1]
         start = end

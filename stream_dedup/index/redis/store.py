@@ -35,6 +35,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import filterfalse
 from typing import Any, NamedTuple, TypeVar, cast
 
 from stream_dedup.clustering.summaries import Summaries
@@ -409,9 +410,11 @@ class RedisIndex:
         if record.first_offset < record.committed:
             kept = {offset: d for offset, d in decisions.items() if offset >= record.committed}
         journal = wire.pack_journal(kept)
-        arguments: list[Argument] = [settings, _partition_name(partition), batch, journal]
+        tallies = wire.add_up(record.tallies)
+        bare = wire.pack_bare(filter(wire.is_bare, tallies))
+        arguments: list[Argument] = [settings, _partition_name(partition), batch, journal, bare]
         samples, max_bytes = self._summaries.samples, self._summaries.max_value_bytes
-        for tally in record.tallies:
+        for tally in filterfalse(wire.is_bare, tallies):
             keys.append(shard.cluster(wire.pack_id(tally.cluster)))
             arguments += wire.pack_tally(tally, samples, max_bytes)
         claim = self._claims.get(partition)

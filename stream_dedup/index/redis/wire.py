@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from struct import Struct
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ RULES = Struct("<9d")
 TIMES = Struct("<2d")
 BATCH = Struct("<8d")
 TALLY = Struct("<3dHB")
+BARE_TALLY = Struct("<3d8s")
 RESOLUTION = Struct("<8sddBB")
 CLUSTER = Struct("<10d2H5B2IB")
 SNAPSHOT = Struct("<5d3B")
@@ -39,6 +41,7 @@ GONE = 4
 
 _GROUP_ERRORS = "surrogatepass"
 _SWAPS = sys.byteorder == "little"
+"""Whether the machine's numbers are not as hashes are written, but as journals are."""
 
 
 def clamp_us(time_us: int) -> int:
@@ -106,31 +109,76 @@ def unpack_resolutions(packed: bytes) -> Iterator[Resolution]:
         )
 
 
+def add_up(tallies: Sequence[Tally]) -> Sequence[Tally]:
+    """One tally a cluster: a batch may have come to one by two ways."""
+    if len({tally.cluster for tally in tallies}) == len(tallies):
+        return tallies
+    added: dict[int, Tally] = {}
+    for tally in tallies:
+        one = added.get(tally.cluster)
+        if one is None:
+            added[tally.cluster] = replace(tally, samples=list(tally.samples))
+            continue
+        one.count += tally.count
+        one.first_us = min(one.first_us, tally.first_us)
+        one.last_us = max(one.last_us, tally.last_us)
+        if one.representative is None:
+            one.representative = tally.representative
+        one.samples += tally.samples
+    return list(added.values())
+
+
+def is_bare(tally: Tally) -> bool:
+    """Whether a tally has no values."""
+    return tally.representative is None and not tally.samples
+
+
+def pack_bare(tallies: Iterable[Tally]) -> bytes:
+    """Tallies without values as ``record.lua`` takes them, one after the other."""
+    pack, first, last = BARE_TALLY.pack, -LATEST_US, LATEST_US
+    return b"".join(
+        [
+            pack(t.count, t.first_us, t.last_us, t.cluster.to_bytes(8, "big"))
+            if first <= t.first_us <= t.last_us <= last
+            else pack(t.count, clamp_us(t.first_us), clamp_us(t.last_us), pack_id(t.cluster))
+            for t in tallies
+        ]
+    )
+
+
 def pack_tally(tally: Tally, samples: int, max_bytes: int) -> list[bytes]:
-    """A tally as ``record.lua`` takes it: numbers, id, representative, samples."""
-    first_us, last_us = tally.first_us, tally.last_us
-    if not -LATEST_US <= first_us <= last_us <= LATEST_US:
-        first_us, last_us = clamp_us(first_us), clamp_us(last_us)
-    kept = tally.samples
-    if kept:
-        kept = [sample[:max_bytes] for sample in kept[:samples]]
+    """A tally with values as ``record.lua`` takes it: numbers, id, representative, samples."""
+    kept = [sample[:max_bytes] for sample in tally.samples[:samples]]
     representative = tally.representative
     settles = representative is not None
+    first_us, last_us = clamp_us(tally.first_us), clamp_us(tally.last_us)
     numbers = TALLY.pack(tally.count, first_us, last_us, len(kept), settles)
     representative = representative[:max_bytes] if representative else b""
-    return [numbers, tally.cluster.to_bytes(8, "big"), representative, *kept]
+    return [numbers, pack_id(tally.cluster), representative, *kept]
 
 
 class _Journal(NamedTuple):
-    """A batch's decisions: those that differ, and for each offset which it is."""
+    """A batch's decisions: those that differ, and which of them each offset has.
+
+    Attributes:
+        different: the decisions.
+        offsets: of the events; the first alone where the others follow one by one.
+        which: for each event the place of its decision: whole numbers of two bytes each, or of
+            four where there are too many, little-endian.
+    """
 
     different: list[tuple[str, int | None, int | None, bytes | None, str]]
     offsets: list[int]
-    which: list[int]
+    which: bytes
 
 
 _encode_journal = msgspec.msgpack.Encoder().encode
 _decode_journal = msgspec.msgpack.Decoder(_Journal).decode
+
+
+def _width(different: int) -> str:
+    """The type of a place among so many."""
+    return "H" if different <= 1 << 16 else "I"
 
 
 def pack_journal(decisions: Mapping[int, Decision]) -> bytes:
@@ -143,9 +191,12 @@ def pack_journal(decisions: Mapping[int, Decision]) -> bytes:
     for kind, cluster, distance, fingerprint, reason in by_id.values():
         packed = None if fingerprint is None else fingerprint.to_bytes(16, "big").lstrip(b"\0")
         different.append((kind.value, cluster, distance, packed, reason))
-    places = {number: place for place, number in enumerate(by_id)}
-    which = list(map(places.__getitem__, ids))
-    return _encode_journal(_Journal(different, list(decisions), which))
+    places = dict(zip(by_id, range(len(by_id)), strict=True))
+    which = array(_width(len(different)), map(places.__getitem__, ids))
+    offsets = list(decisions)
+    if offsets[-1] - offsets[0] == len(offsets) - 1:  # they ascend
+        del offsets[1:]
+    return _encode_journal(_Journal(different, offsets, _little(which)))
 
 
 def unpack_journal(packed: bytes) -> dict[int, Decision]:
@@ -161,10 +212,19 @@ def unpack_journal(packed: bytes) -> dict[int, Decision]:
         )
         for kind, cluster, distance, fingerprint, reason in journal.different
     ]
-    return {
-        offset: different[place]
-        for offset, place in zip(journal.offsets, journal.which, strict=True)
-    }
+    places = array(_width(len(different)), journal.which)
+    if not _SWAPS:
+        places.byteswap()
+    offsets: Sequence[int] = journal.offsets
+    if len(offsets) < len(places):
+        offsets = range(offsets[0], offsets[0] + len(places))
+    return {offset: different[place] for offset, place in zip(offsets, places, strict=True)}
+
+
+def _little(numbers: array[int]) -> bytes:
+    if not _SWAPS:
+        numbers.byteswap()
+    return numbers.tobytes()
 
 
 class Cluster(NamedTuple):

@@ -27,7 +27,7 @@ def learn(
 
 
 def known(cache: NearCache, key: int) -> Known | None:
-    near = cache.recent.get(key) or cache.older(key)
+    near = cache.find(key)
     return near.known if near else None
 
 

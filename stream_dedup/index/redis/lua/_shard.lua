@@ -75,8 +75,8 @@ local function keep_cluster(c)
 end
 
 -- Whether half of its time to live may have gone. (The clocks of two callers may differ.)
-local function worn(c)
-  return math.abs(now_s - c[RENEWED]) * 2000 > ttl_ms
+local function is_worn(renewed)
+  return math.abs(now_s - renewed) * 2000 > ttl_ms
 end
 
 -- Counters of meta, added up and written once.

@@ -72,7 +72,7 @@ end
 
 local rest_at, rest_bytes = prefix_bytes + 1, member_bytes - 8 - prefix_bytes
 if rest_bytes == 0 then rest_at, rest_bytes = prefix_bytes, 1 end  -- all that differ have other prefixes
-local first_word = '>I' .. math.min(rest_bytes, 4)
+local first_bytes = '>I' .. math.min(rest_bytes, 3)
 local rest_from = distances(rest_bytes, rest_at)
 local full_from  -- made with the first fingerprint
 
@@ -230,16 +230,14 @@ local function search(q)
     local count, from = #found, nil
     if count > left then count, truncated = left, true end
     left = left - count
-    local word = count > 0 and unpack_(first_word, member, rest_at)
+    local mine = count > 0 and unpack_(first_bytes, member, rest_at)
     for i = 1, count do
-      -- Most are far in the first word; this runs most often of all, so it calls little.
-      local x = bxor(word, (unpack_(first_word, found[i], rest_at)))
+      -- Most are far in the first bytes; this runs most often of all, so it calls little.
+      local x = bxor(mine, (unpack_(first_bytes, found[i], rest_at)))
       local a = x % 256
       x = (x - a) / 256
       local b = x % 256
-      x = (x - b) / 256
-      local c = x % 256
-      if BITS[a] + BITS[b] + BITS[c] + BITS[(x - c) / 256 % 256] <= k then
+      if BITS[a] + BITS[b] + BITS[(x - b) / 256] <= k then
         from = from or rest_from(member)
         local distance, id = from(found[i]), sub(found[i], -8)
         local nearest = near[id]
