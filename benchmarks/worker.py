@@ -330,7 +330,8 @@ def bench_throughput(bench: Bench, out: Console, rounds: int) -> list[Target]:
     """Phase A."""
     table = Table(
         "run", "duplicates", "events a second", "of the copy's", "a second of processor",
-        "of the copy's", title=f"A. {bench.events:,} log lines (a fifth at 50 % and 0 %), {PARTITIONS} partitions, best of "
+        "of the copy's", title=f"A. {bench.events:,} log lines (a fifth of them at 50 % and "
+        f"0 %), {PARTITIONS} partitions, best of "
         f"{rounds} rounds", title_justify="left",
     )  # fmt: skip
     targets: list[Target] = []
