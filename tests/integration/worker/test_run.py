@@ -255,6 +255,8 @@ def test_it_tells_its_health_and_why_it_is_not_ready(
             wait_for(lambda: worker.metric("decisions_total") == 100, "it is counted")
             assert 100 == worker.metric("outputs_total", kind="event")
             assert 1 == worker.metric("ready")
+            for measured in ("redis_seconds", "kernel_seconds", "stage_seconds"):
+                assert worker.metric(f"{measured}_count") > 0
             link.disable()
             trial.write(LINES[100:200])
             wait_for(lambda: not worker.ready(), "it waits for Redis")
