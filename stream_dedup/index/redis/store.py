@@ -32,11 +32,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import filterfalse
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TypeVar, cast
 
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
@@ -61,8 +60,9 @@ from stream_dedup.index.base import (
 from stream_dedup.index.redis import scripts, wire
 from stream_dedup.index.redis.advice import advise, judge_shards
 from stream_dedup.index.redis.calls import CALL_WORK, Calls
-from stream_dedup.index.redis.keys import Shard, check_namespace, source_name
+from stream_dedup.index.redis.keys import Shard, check_namespace
 from stream_dedup.index.redis.packing import Packer
+from stream_dedup.index.redis.partitions import Partitions
 from stream_dedup.index.redis.server import Argument, Refusal, Server
 from stream_dedup.index.redis.stamp import (
     MAX_SHARDS,
@@ -92,18 +92,6 @@ CONFIRMS = 60
 """Summaries confirmed a call; each takes some ten commands if its cluster is closed."""
 
 
-class _Claim(NamedTuple):
-    """A partition as it was claimed here last.
-
-    Attributes:
-        fence: as it was returned.
-        incarnations: of each shard, as they were then.
-    """
-
-    fence: int
-    incarnations: tuple[bytes, ...]
-
-
 class RedisIndex:
     """The index over Redis.
 
@@ -114,8 +102,6 @@ class RedisIndex:
         server: the service; its counts tell of calls and retries.
         advice: what is amiss with the settings: the server's, how shards share the clusters out,
             where those of the worker that opened the namespace before differ; also logged.
-        rollbacks: how often a partition's high water had gone back: the server lost its last
-            writes, as a failover may; what was counted by them is not counted again.
     """
 
     def __init__(
@@ -136,8 +122,6 @@ class RedisIndex:
         self.namespace = namespace
         self.stamp = stamp
         self.advice = advice
-        self.rollbacks = 0
-        self._rolled_back: Callable[[], None] = lambda: None
         self._summaries = summaries
         self._limits = limits
         self._packer = Packer(namespace, stamp)
@@ -146,10 +130,9 @@ class RedisIndex:
             server, namespace, recipe, stamp, incarnations,
             windows=windows, summaries=summaries, limits=limits,
         )  # fmt: skip
-        self._calls.lost = self._forget_marks
+        self._partitions = Partitions(self._calls, self._shards, server.address)
+        self._calls.lost = self._partitions.forget_marks
         self._upkeep = Upkeep(server, self._calls, self._packer, stamp, limits)
-        self._high_water: dict[tuple[int, Partition], int] = {}
-        self._claims: dict[Partition, _Claim] = {}
         tables = stamp.layout.tables
         self._query_chunk = max(1, CALL_WORK // (3 * tables + 20))
         match = recipe.match
@@ -252,12 +235,21 @@ class RedisIndex:
             rolled_back: called whenever `rollbacks` grows.
         """
         self._calls.took = took
-        self._rolled_back = rolled_back
+        self._partitions.rolled_back = rolled_back
 
     @property
     def resets(self) -> int:
         """How often the namespace was found lost."""
         return self._calls.resets
+
+    @property
+    def rollbacks(self) -> int:
+        """How often a partition's high water had gone back.
+
+        The server lost its last writes, as a failover may; what was counted by them is not counted
+        again.
+        """
+        return self._partitions.rollbacks
 
     # ------------------------------------------------------------ partitions
 
@@ -265,59 +257,10 @@ class RedisIndex:
         self, partition: Partition, end_offset: int | None, now_us: int
     ) -> Ownership:
         del now_us
-        end = b"" if end_offset is None else b"%d" % end_offset
-        # Fences go on even where the server has forgotten them.
-        known = self._claims.get(partition)
-        least = known.fence if known else 0
-        reset = False
-        while True:
-            # Sent again because its answer was lost, a call is known by its token.
-            token = secrets.token_hex(8)
-            incarnations = tuple(self._calls.incarnations)
-            first, *others = self._shards
-            answers = [await self._claim_partition(first, partition, b"", least, end, token)]
-            fence = int(answers[0][0])
-            answers += [
-                await self._claim_partition(shard, partition, b"%d" % fence, 0, end, token)
-                for shard in others
-            ]
-            reset = reset or any(answer[3] for answer in answers)
-            least = max(int(answer[0]) for answer in answers)
-            if least == fence:
-                break  # else a shard knows of a later claim, or the first has lost its data
-        self._claims[partition] = _Claim(fence, incarnations)
-        marks = [int(answer[1]) for answer in answers]
-        for shard, mark in zip(self._shards, marks, strict=True):
-            self._high_water[shard.number, partition] = mark
-        journal: dict[int, Decision] = {}
-        for answer in answers:
-            committed = int(answer[2])
-            for packed in answer[4:]:
-                decisions = wire.unpack_journal(packed).items()
-                journal.update(item for item in decisions if item[0] >= committed)
-        return Ownership(
-            fence,
-            min(marks),
-            journal,
-            reset,
-            tuple(sorted({mark for mark in marks if mark > min(marks)})),
-        )
-
-    async def _claim_partition(
-        self, shard: Shard, partition: Partition, fence: bytes, least: int, end: bytes, token: str
-    ) -> list[Any]:
-        keys = [shard.meta, shard.partition(partition), shard.journal(partition)]
-        arguments: list[Argument] = [self._calls.ttl_ms, fence, least, end, token]
-        answer: list[Any] = await self._calls.run(shard, scripts.CLAIM_PARTITION, keys, arguments)
-        return answer
+        return await self._partitions.claim(partition, end_offset)
 
     async def release_partition(self, partition: Partition) -> None:
-        self._claims.pop(partition, None)
-        settings = self._calls.settings(0)
-        for shard in self._shards:
-            keys = [shard.meta, shard.heads]
-            arguments = [settings, _partition_name(partition)]
-            await self._calls.run(shard, scripts.RELEASE_PARTITION, keys, arguments)
+        await self._partitions.release(partition)
 
     # ------------------------------------------------------------ deciding
 
@@ -412,50 +355,30 @@ class RedisIndex:
         journal = wire.pack_journal(kept)
         tallies = wire.add_up(record.tallies)
         bare = wire.pack_bare(filter(wire.is_bare, tallies))
-        arguments: list[Argument] = [settings, _partition_name(partition), batch, journal, bare]
+        arguments: list[Argument] = [
+            settings, wire.pack_partition(partition), batch, journal, bare,
+        ]  # fmt: skip
         samples, max_bytes = self._summaries.samples, self._summaries.max_value_bytes
         for tally in filterfalse(wire.is_bare, tallies):
             keys.append(shard.cluster(wire.pack_id(tally.cluster)))
             arguments += wire.pack_tally(tally, samples, max_bytes)
-        claim = self._claims.get(partition)
-        mine = claim is not None and claim.fence == record.fence
-        incarnation = claim.incarnations[shard.number] if claim is not None and mine else None
+        incarnation = self._partitions.incarnation(shard, record)
         try:
             answer = await self._calls.run(shard, scripts.RECORD, keys, arguments, incarnation)
         except Refusal as refusal:
-            if refusal.code == "SDFENCE" and mine:
-                self._claims.pop(partition, None)
+            if refusal.code == "SDFENCE":
+                self._partitions.superseded(record)
             raise _protocol_error(record, refusal) from refusal
         if not answer[0]:
             return frozenset(int.from_bytes(identity, "big") for identity in answer[1:])
-        self._watch(shard, record, int(answer[1]))
+        self._partitions.watch(shard, record, int(answer[1]))
         await self._upkeep.tidy(shard, settings, answer)
         return frozenset()
-
-    def _watch(self, shard: Shard, record: Record, before: int) -> None:
-        """Notice when the server has lost what it had answered for."""
-        place = shard.number, record.partition
-        known = self._high_water.get(place)
-        if known is not None and before < known:
-            self.rollbacks += 1
-            self._rolled_back()
-            log.warning(
-                "%s: the high water of %s had gone back from %d to %d: the server lost its last "
-                "writes, and what they counted",
-                self.server.address, record.partition, known, before,
-            )  # fmt: skip
-        self._high_water[place] = max(before, record.last_offset)
-
-    def _forget_marks(self, number: int) -> None:
-        """A shard is made anew: its high waters begin again."""
-        self._high_water = {
-            place: mark for place, mark in self._high_water.items() if place[0] != number
-        }
 
     # ------------------------------------------------------------ closing
 
     async def expire(self, now_us: int) -> None:
-        await self._upkeep.expire(now_us, list(self._claims))
+        await self._upkeep.expire(now_us, self._partitions.claimed)
 
     async def finish(self, now_us: int) -> None:
         await self._upkeep.finish(now_us)
@@ -548,10 +471,6 @@ async def _standing_first(server: Server, namespace: str, shards: int) -> list[i
         for meta in (Shard(namespace, number).meta for number in range(shards))
     ]
     return sorted(range(shards), key=lambda number: not standing[number])
-
-
-def _partition_name(partition: Partition) -> bytes:
-    return b"%d:%s" % (partition.number, source_name(partition.source))
 
 
 def _protocol_error(record: Record, refusal: Refusal) -> Exception:

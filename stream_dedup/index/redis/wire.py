@@ -20,7 +20,7 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.index.base import Resolution, Tally
 from stream_dedup.index.redis.keys import source_name
-from stream_dedup.model import Closing, Decision, Kind, Position, Summary
+from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Summary
 
 LATEST_US = 1 << 52
 """Event times and durations are clamped to this, some 142 years: sums of two stay exact."""
@@ -66,6 +66,11 @@ def swap_sketch(sketch: bytes) -> bytes:
     hashes = array("Q", sketch)
     hashes.byteswap()
     return hashes.tobytes()
+
+
+def pack_partition(partition: Partition) -> bytes:
+    """``number:source``."""
+    return b"%d:%s" % (partition.number, source_name(partition.source))
 
 
 def pack_position(position: Position) -> bytes:
