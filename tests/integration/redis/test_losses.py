@@ -284,7 +284,7 @@ async def test_a_claim_that_arrives_again_changes_nothing(redis_server: RedisSer
         await worker.feed([Event(9, A)])
         (shard,) = index._shards
         made = [
-            await index._claim_partition(shard, HERE, b"", 0, b"5", "0123456789abcdef")
+            await index._partitions._claim(shard, HERE, b"", 0, b"5", "0123456789abcdef")
             for _ in range(2)
         ]
         assert made[0] == made[1]
@@ -292,10 +292,10 @@ async def test_a_claim_that_arrives_again_changes_nothing(redis_server: RedisSer
         # It may even arrive after what was recorded since.
         worker.owned = worker.owned._replace(fence=2)
         await worker.feed([Event(0, B)])
-        late = await index._claim_partition(shard, HERE, b"", 0, b"5", "0123456789abcdef")
+        late = await index._partitions._claim(shard, HERE, b"", 0, b"5", "0123456789abcdef")
         assert [b"2", b"0"] == late[:2]
         await worker.feed([Event(1, B)])
-        another = await index._claim_partition(shard, HERE, b"", 0, b"5", "another")
+        another = await index._partitions._claim(shard, HERE, b"", 0, b"5", "another")
         assert [b"3", b"1", b"2", 0] == another
 
 
