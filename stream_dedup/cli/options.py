@@ -17,7 +17,8 @@ from stream_dedup.units import OFF, read_duration_us
 T = TypeVar("T")
 
 
-class Duration(click.ParamType[int | None]):
+# Generic since click 8.4, which Faust does not take.
+class Duration(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """A duration such as ``90s``, ``5m`` or ``1h``; ``off`` for none. In microseconds."""
 
     name = "duration"
