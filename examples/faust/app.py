@@ -1,0 +1,70 @@
+"""A Faust app that lets the first of each kind through and tells counts of the rest.
+
+    faust -A app worker -l info
+
+Settings come from the environment: BROKER, REDIS (empty: this process's memory), INPUT, OUTPUT,
+COUNTS (topics), RECIPE, NAMESPACE.
+"""
+
+from __future__ import annotations
+
+import os
+
+import faust
+
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.contrib.faust import FaustDedup
+from stream_dedup.emit.shape import summary_json
+from stream_dedup.model import Summary
+
+NAMESPACE = os.environ.get("NAMESPACE", "faust-example")
+
+app = faust.App(
+    os.environ.get("APP_ID", "stream-dedup-example"),
+    broker=os.environ.get("BROKER", "kafka://localhost:9092"),
+    broker_commit_interval=0.5,
+    topic_disable_leader=True,
+    topic_allow_declare=False,
+    web_enabled=False,
+)
+messages = app.topic(os.environ.get("INPUT", "messages"), value_serializer="raw")
+clean = app.topic(os.environ.get("OUTPUT", "messages-clean"), value_serializer="raw")
+counts = app.topic(os.environ.get("COUNTS", "messages-counts"), value_serializer="raw")
+
+dedup = FaustDedup(
+    app,
+    recipe=os.environ.get("RECIPE", "logs"),
+    index=os.environ.get("REDIS", "redis://localhost") or None,
+    namespace=NAMESPACE,
+    summaries=Summaries(every_us=1_000_000),
+)
+
+
+@app.agent(messages)
+async def merge(stream: faust.StreamT[bytes]) -> None:
+    """Send on what is new, with its cluster and its place in the headers."""
+    async for batch in dedup.batches(stream):
+        for event, decision in batch:
+            if decision.kind != "duplicate":
+                place = f"{event.message.partition}:{event.message.offset}"
+                await clean.send(
+                    key=event.message.key,
+                    value=event.message.value,
+                    partition=event.message.partition,
+                    headers={
+                        "sd-decision": decision.kind.value.encode(),
+                        "sd-cluster": (decision.cluster_hex or "").encode(),
+                        "place": place.encode(),
+                    },
+                )
+
+
+async def send_count(summary: Summary) -> None:
+    """Send a summary under its cluster's id, and wait until it is stored."""
+    sent = await counts.send(
+        key=summary.cluster_hex.encode(), value=summary_json(summary, NAMESPACE)
+    )
+    await sent
+
+
+dedup.tell(send_count)

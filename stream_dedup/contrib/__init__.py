@@ -1,0 +1,1 @@
+"""stream-dedup inside other frameworks."""

@@ -1,0 +1,140 @@
+"""The deduplicator inside a Faust app: the example's, its workers on a real broker and Redis."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.integration.worker.running import STEP_MS, real_lines, wait_for
+from tests.services.kafka import Kafka
+from tests.services.redis import RedisServer
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "faust"
+LINES = real_lines(1_200)
+
+
+class App:
+    """Topics and a namespace of a test's own, and workers of the example over them."""
+
+    def __init__(self, kafka: Kafka, redis_url: str, folder: Path) -> None:
+        self.kafka = kafka
+        self.folder = folder
+        self.read, self.out = kafka.fresh_topic(2), kafka.fresh_topic(2)
+        self.counts = kafka.fresh_topic(1)
+        self.group = f"app-{secrets.token_hex(4)}"
+        self.environment = {
+            **os.environ,
+            "APP_ID": self.group,
+            "BROKER": f"kafka://{kafka.bootstrap}",
+            "REDIS": redis_url,
+            "INPUT": self.read,
+            "OUTPUT": self.out,
+            "COUNTS": self.counts,
+            "NAMESPACE": self.group,
+        }
+        self.written = 0
+
+    def write(self, lines: list[bytes]) -> None:
+        """Events, spread over both partitions, a tenth of a second apart."""
+        for number in (0, 1):
+            mine = range(number, len(lines), 2)
+            self.kafka.produce(
+                self.read,
+                [lines[i] for i in mine],
+                partition=number,
+                timestamps_ms=[1_700_000_000_000 + (self.written + i) * STEP_MS for i in mine],
+            )
+        self.written += len(lines)
+
+    @contextmanager
+    def worker(self, name: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A worker, killed at the end if it is still there."""
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "faust", "--datadir", str(self.folder / name)),
+                    *("-A", "app", "worker", "-l", "info"),
+                ],
+                cwd=EXAMPLE,
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+            try:
+                yield process
+            finally:
+                process.kill()
+                process.wait()
+
+    def committed(self) -> int:
+        """Events whose offsets are stored."""
+        return sum(self.kafka.committed(self.group).values())
+
+    def places(self) -> dict[str, set[tuple[str, str]]]:
+        """What was told of each event that left."""
+        found: dict[str, set[tuple[str, str]]] = {}
+        for record in self.kafka.consume(self.out):
+            headers = {name: (value or b"").decode() for name, value in record.headers}
+            told = headers["sd-decision"], headers["sd-cluster"]
+            found.setdefault(headers["place"], set()).add(told)
+        return found
+
+    def counted(self) -> int:
+        """Events that summaries tell of, and firsts of clusters that have none yet."""
+        count = {cluster: 1 for told in self.places().values() for _, cluster in told}
+        for record in self.kafka.consume(self.counts):
+            summary = json.loads(record.value or b"")
+            cluster = summary["cluster"]
+            count[cluster] = max(count.get(cluster, 0), summary["count"])
+        return sum(count.values())
+
+
+@pytest.fixture
+def faust_app(kafka: Kafka, redis_server: RedisServer, tmp_path: Path) -> App:
+    return App(kafka, redis_server.url, tmp_path)
+
+
+def test_counts_add_up_though_workers_are_killed_and_join(faust_app: App) -> None:
+    faust_app.write(LINES[:400])
+    with faust_app.worker("one") as first:
+        wait_for(lambda: len(faust_app.places()) > 5, "something has left")
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+    faust_app.write(LINES[400:800])
+    with faust_app.worker("two"), faust_app.worker("three") as third:
+        wait_for(lambda: faust_app.committed() >= 800, "all is read", 90)
+        faust_app.write(LINES[800:])
+        wait_for(lambda: faust_app.committed() > 900, "some more is read", 90)
+        third.send_signal(signal.SIGKILL)
+        third.wait()
+        wait_for(lambda: faust_app.committed() >= len(LINES), "the other reads on", 120)
+        wait_for(lambda: faust_app.counted() == len(LINES), "all are told of", 90)
+        time.sleep(2)
+        assert len(LINES) == faust_app.counted()
+    places = faust_app.places()
+    # One that left twice says the same both times, and no cluster has two firsts.
+    assert {1} == {len(told) for told in places.values()}
+    clusters = [cluster for ((_, cluster),) in places.values()]
+    assert len(clusters) == len(set(clusters))
+    assert 5 < len(clusters) < len(LINES) // 4
+
+
+def test_a_worker_with_its_own_memory_ends_in_good_order(kafka: Kafka, tmp_path: Path) -> None:
+    app = App(kafka, "", tmp_path)
+    app.write(LINES[:200])
+    with app.worker("alone") as worker:
+        wait_for(lambda: app.committed() >= 200, "all is read", 90)
+        wait_for(lambda: app.counted() == 200, "all are told of", 60)
+        worker.send_signal(signal.SIGTERM)
+        assert 0 == worker.wait(30)
+    assert "Traceback" not in (tmp_path / "alone.log").read_text()
