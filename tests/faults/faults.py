@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable
 
 from tests.faults.harness import SESSION_S, Stage, Worker
+from tests.faults.members import members
 from tests.services.processes import ServiceError
 
 LEAST, MOST = 2, 4
@@ -110,24 +110,16 @@ def worker_leaves(crew: Crew) -> None:
 
 def zombie_worker(crew: Crew) -> None:
     """Silent until its partitions are taken from it, then back, and believing they are its own."""
-    broker, group = crew.stage.site.broker, crew.stage.group
-
-    def members() -> Counter[str]:
-        try:
-            known = broker.describe_group(group)
-        except ServiceError:  # the group's coordinator is not in office yet
-            return Counter()
-        return Counter({each.client_id: len(each.partitions) for each in known.members})
-
+    where = crew.stage.site.broker.bootstrap, crew.stage.group
     worker = crew.one()
     end_s = time.monotonic() + 10
-    while not members()[worker.name] and time.monotonic() < end_s:
+    while not members(*where)[worker.name] and time.monotonic() < end_s:
         time.sleep(0.2)  # it has nothing that could be taken yet
     worker.signal(signal.SIGSTOP)
     try:
         end_s = time.monotonic() + TAKEN_S
         while time.monotonic() < end_s:
-            held = members()
+            held = members(*where)
             if worker.name not in held and held.total():
                 time.sleep(crew.rng.uniform(0.5, 2))  # others read on
                 return

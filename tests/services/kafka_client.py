@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
-from functools import cached_property
 from typing import Any
 
 from confluent_kafka import (
@@ -64,17 +63,9 @@ class Kafka(ABC):
         given = {name.replace("_", "."): value for name, value in more.items()}
         return {**_QUIET, **self._operator_config(), **given}
 
-    @cached_property
-    def _admins(self) -> dict[str, AdminClient]:
-        return {}
-
     def admin(self) -> AdminClient:
-        """A client, kept: librdkafka can crash if one goes before the answers it waits for."""
-        config = self.operator_config()
-        where = config["bootstrap.servers"]
-        if where not in self._admins:
-            self._admins[where] = AdminClient(config)
-        return self._admins[where]
+        """A client to keep until its answers are there: with it, they go."""
+        return AdminClient(self.operator_config())
 
     def producer(self, **config: Any) -> Producer:
         """A producer, such as `producer(transactional_id="a")`, as in `operator_config`."""
