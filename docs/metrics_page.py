@@ -72,7 +72,7 @@ sum by (pipeline, reason) (increase(stream_dedup_dead_letters_total[10m])) > 0
 sum by (pipeline) (rate(stream_dedup_decisions_total{decision="duplicate"}[5m]))
   / sum by (pipeline) (rate(stream_dedup_decisions_total[5m]))
 sum by (pipeline) (rate(stream_dedup_near_cache_hits_total[5m]))
-  / sum by (pipeline) (rate(stream_dedup_events_total[5m]))
+  / sum by (pipeline) (rate(stream_dedup_decisions_total[5m]))
 
 # The index lost data, is too small, or could not look everywhere.
 increase(stream_dedup_index_resets_total[1h]) > 0

@@ -37,14 +37,22 @@ class Telling:
         self._one_at_a_time = asyncio.Lock()
 
     async def run(self) -> None:
-        """Tell, for ever; what is away is tried again."""
+        """Tell, for ever; what is away is tried again.
+
+        Where no events come, nothing else asks for the index: so this says whether it is there.
+        """
         wiring = self._wiring
         while True:
             await asyncio.sleep(wiring.plan.flow.tell_every_s)
             try:
                 await wiring.engine.index.expire(wiring.engine.clock.now_us())
+                wiring.ready("index")
                 await self.tell()
-            except (BrokerUnavailable, IndexUnavailable, IndexReset) as error:
+            except IndexUnavailable as error:
+                wiring.metrics.add("index_retries_total", pipeline=wiring.plan.name)
+                wiring.not_ready("index", str(error))
+                wiring.warn(f"summaries wait: {error}")
+            except (BrokerUnavailable, IndexReset) as error:
                 wiring.warn(f"summaries wait: {error}")
 
     async def tell(self) -> None:

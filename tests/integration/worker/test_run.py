@@ -258,8 +258,8 @@ def test_it_tells_its_health_and_why_it_is_not_ready(
             for measured in ("redis_seconds", "kernel_seconds", "stage_seconds"):
                 assert worker.metric(f"{measured}_count") > 0
             link.disable()
+            wait_for(lambda: not worker.ready(), "it misses Redis, though nothing comes")
             trial.write(LINES[100:200])
-            wait_for(lambda: not worker.ready(), "it waits for Redis")
             assert "main: index" in worker.reasons()
             assert f"127.0.0.1:{link.port}" in worker.reasons()["main: index"]
             assert (200, 0) == (worker.get("/healthz")[0], worker.metric("ready"))
