@@ -7,14 +7,17 @@ DEMO := examples/logs
 DATA ?= ../shared/data/loghub
 SOURCES := $(shell find stream_dedup -name '*.pyx') setup.py pyproject.toml
 
-.PHONY: help setup demo test lint bench bench-redis soak-redis bench-worker chaos quality docs clean
+.PHONY: help setup demo test test-helm lint bench bench-batch bench-methods bench-redis soak-redis bench-worker chaos quality docs clean
 
 help:
 	@echo "make setup     a virtual environment in $(VENV), with the native kernel built"
 	@echo "make demo      de-duplicate real logs with the embedded engine and show what was merged"
 	@echo "make test      set up, check the style and run all tests"
+	@echo "make test-helm check the Helm chart with helm and kubeconform, built from source (needs Go)"
 	@echo "make lint      check style, types and imports"
 	@echo "make bench     measure speed and memory beside the peers"
+	@echo "make bench-batch   measure find-all beside the C++ library (ARGS='--only 1')"
+	@echo "make bench-methods measure simhash, minhash and exact match (DATA=folder of labelled logs)"
 	@echo "make bench-redis   measure the index over Redis beside the peers (ARGS='--only A,B')"
 	@echo "make soak-redis    run EVENTS events through CLUSTERS clusters in Redis, watching its memory"
 	@echo "make bench-worker  measure the worker beside a bare copy of the topic (ARGS='--only A')"
@@ -42,6 +45,10 @@ test: lint
 	@$(BIN)/python -m coverage run -m pytest
 	@$(BIN)/python -m coverage report
 
+test-helm: setup
+	@echo "== test: the Helm chart; the first time helm is built, which takes minutes"
+	@$(BIN)/python -m pytest -m helm tests/deploy
+
 lint: setup
 	@echo "== lint: style, types and imports"
 	@$(BIN)/ruff check --quiet .
@@ -53,6 +60,10 @@ bench: setup
 	@echo "== bench: speed and memory, beside the peers"
 	@$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	@$(BIN)/python -m benchmarks.speed
+
+bench-batch: setup
+	@echo "== bench-batch: whole files of fingerprints, beside the C++ library"
+	@$(BIN)/python -m benchmarks.batch $(ARGS)
 
 bench-redis: setup
 	@echo "== bench-redis: the index over Redis, beside the peers"
@@ -83,6 +94,11 @@ quality: setup
 	@echo "== quality: grouping of labelled logs, beside the peers"
 	@$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	@$(BIN)/python -m benchmarks.quality --data $(DATA)
+
+bench-methods: setup
+	@echo "== bench-methods: simhash, minhash and exact match on labelled logs"
+	@$(BIN)/python -m pip install --quiet --editable '.[bench,redis]'
+	@$(BIN)/python -m benchmarks.methods --data $(DATA) --redis
 
 docs: setup
 	@echo "== docs: the generated parts"

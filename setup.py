@@ -14,6 +14,6 @@ setup(
             extra_compile_args=["-O3"],
             optional=True,
         )
-        for module in ("fingerprint._kernel", "tables._native")
+        for module in ("fingerprint._kernel", "offline._native", "tables._native")
     ]
 )

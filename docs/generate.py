@@ -1,8 +1,8 @@
 """Write the generated parts of the documentation: ``python -m docs.generate``.
 
 ``docs/cli.md`` is made of the click commands, ``docs/metrics.md`` of `stream_dedup.metrics` (see
-`docs.metrics_page`); the outputs in the ``console`` blocks of all pages are made by running their
-commands.
+`docs.metrics_page`), the dashboard below ``deploy/grafana`` of `docs.dashboard`; the outputs in the
+``console`` blocks of all pages are made by running their commands.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from docs.blocks import ROOT, pages, prepare, renewed
+from docs.dashboard import DASHBOARD, dashboard_json
 from docs.metrics_page import METRICS_PAGE, metrics_page
 from stream_dedup.cli import main as command
 from stream_dedup.config.document import keys, meaning_of
@@ -172,7 +173,7 @@ def _row(option: click.Option) -> tuple[str, str, str]:
     elif not option.is_flag:
         number = isinstance(option.type, click.IntRange)
         value = f" {option.metavar or ('N' if number else option.type.name.upper())}"
-    name = f"`{', '.join(option.opts)}{value}`"
+    name = f"`{', '.join(sorted(option.opts, key=len))}{value}`"
     default = option.to_info_dict().get("default")
     given = not option.is_flag and not option.multiple and isinstance(default, str | int)
     shown = f"`{default}`" if given and default != "" else ""
@@ -200,6 +201,7 @@ def main() -> None:
     _write(CLI_PAGE, cli_page())
     _write(CONFIGURATION_PAGE, configuration_page())
     _write(METRICS_PAGE, metrics_page())
+    _write(DASHBOARD, dashboard_json())
     for page in pages():
         with tempfile.TemporaryDirectory() as folder:
             prepare(Path(folder))

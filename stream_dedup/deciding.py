@@ -4,11 +4,15 @@ Work is done once a batch: one kernel call for the exact hashes of all events, o
 those the near cache does not know, one `resolve`. What is left for each event is a dictionary
 look-up.
 
+Under minhash an event's fingerprint takes the place of its exact hash (`lookup_keys`), in the near
+cache and in the index, and nothing is searched: one look-up an event, whatever the index holds.
+
 A *stretch* is a part of a batch that is recorded at once; `stretch_end` says where it ends.
 """
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -21,6 +25,7 @@ from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter, Prepared
 from stream_dedup.fingerprint.hashing import hash_sequence
 from stream_dedup.fingerprint.kernel import Fingerprints
+from stream_dedup.fingerprint.minhash import lookup_keys
 from stream_dedup.index.base import (
     MAX_TALLIES,
     TALLY_WITH_VALUES,
@@ -59,7 +64,7 @@ class Hashed:
     Attributes:
         batch: the batch.
         prepared: its events as the kernel takes them.
-        exact: their exact hashes.
+        exact: their exact hashes; under minhash, what takes their place.
         keys: their keys in the near cache.
     """
 
@@ -140,7 +145,9 @@ class Decider:
         self.windows = windows
         self.near = near
         self.fingerprinter = Fingerprinter(recipe)
+        self.least_hashes = recipe.fingerprint.kind == "minhash"
         self.least_features = recipe.match.min_features
+        self.searched_from = sys.maxsize if self.least_hashes else self.least_features
         self.exact_of_nothing, _ = hash_sequence([], recipe.fingerprint.seed)
         self._offload = offload
         self._passed: dict[str, Decision] = {NOTHING.reason: NOTHING}
@@ -148,7 +155,10 @@ class Decider:
     def hash(self, batch: Batch) -> Hashed:
         """The exact hashes of a batch. Any thread may do it; the kernel lets others run."""
         prepared = self.fingerprinter.prepare(batch.values, batch.documents)
-        exact = self.fingerprinter.fingerprints(prepared, full=False).exact
+        numbers = self.fingerprinter.fingerprints(prepared, full=self.least_hashes)
+        exact: Sequence[int] = numbers.exact
+        if self.least_hashes:
+            exact = lookup_keys(numbers, self.least_features)
         keys: Sequence[Key] = exact
         if batch.groups:
             keys = [(g, e) if g else e for g, e in zip(batch.groups, exact, strict=True)]
@@ -164,7 +174,10 @@ class Decider:
 
     def _fingerprints(self, hashed: Hashed, indexes: Sequence[int]) -> Fingerprints:
         chosen = self.fingerprinter.select(hashed.prepared, indexes)
-        return self.fingerprinter.fingerprints(chosen, full=True)
+        numbers = self.fingerprinter.fingerprints(chosen, full=True)
+        if self.least_hashes:  # nothing is verified: no cluster need keep a sketch
+            return numbers._replace(sketches=[b""] * len(indexes))
+        return numbers
 
     def passes(self, reason: str) -> Decision:
         """The decision of events that are passed for a reason."""
@@ -381,7 +394,7 @@ class Stretch:
                 exact=hashed.exact[index],
                 fingerprint=numbers.fingerprint(row),
                 sketch=numbers.sketches[row],
-                near=numbers.words[row] >= decider.least_features,
+                near=numbers.words[row] >= decider.searched_from,
                 first_us=self.times[index],
                 last_us=asked[index],
                 position=Position(source, partition, batch.offsets[index]),

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from stream_dedup.features.masks import NAMED
-from stream_dedup.features.recipe import Recipe, parse_recipe
+from stream_dedup.features.recipe import HASH_BITS, Recipe, parse_recipe
 from stream_dedup.features.tokens import CALENDAR_NAMES
 from stream_dedup.fingerprint.kernel import Segments
 
@@ -130,7 +130,7 @@ def recipe_documents(draw: st.DrawFn, extractors: tuple[str, ...]) -> dict[str, 
         "features": {
             "extractor": extractor,
             "ngram": ngram,
-            "delimiters": draw(st.sampled_from(["log", "word"])),
+            "delimiters": draw(st.sampled_from(["log", "word", "nonword", "nonalpha"])),
             "repeats": draw(st.sampled_from(["once", "count"])),
             "weights": weights,
         },
@@ -151,6 +151,26 @@ def recipes(
     return recipe_documents(extractors).map(
         lambda document: parse_recipe(document, "drawn", Path())
     )
+
+
+@st.composite
+def recipes_of_other_systems(draw: st.DrawFn) -> Recipe:
+    """Recipes with what other systems' fingerprints are made of, in any mixture that is valid."""
+    document = draw(recipe_documents(("words", "characters")))
+    fingerprint, features = document["fingerprint"], document["features"]
+    fingerprint["hash"] = draw(st.sampled_from(["murmur3", "java", "md5", "cyclic"]))
+    fingerprint["tie"] = draw(st.sampled_from(["zero", "one"]))
+    fingerprint["width"] = draw(
+        st.sampled_from([w for w in (5, 32, 64, 128) if w <= HASH_BITS[fingerprint["hash"]]])
+    )
+    if fingerprint["hash"] != "murmur3":
+        fingerprint["seed"] = 0
+    if features["extractor"] == "words":
+        features["window"] = draw(st.sampled_from(["full", "filling"]))
+    if not document["text"]["mask"] and not document["text"]["masks"] and draw(st.booleans()):
+        features["delimiters"] = "space"
+    document["match"]["k"] = min(document["match"]["k"], fingerprint["width"] - 1)
+    return parse_recipe(document, "drawn", Path())
 
 
 @st.composite

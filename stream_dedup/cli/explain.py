@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dedup.cli.options import recipe_of, recipe_option, set_option
-from stream_dedup.cli.show import console, shown
+from stream_dedup.cli.show import console, hexadecimal, shown
 from stream_dedup.clustering.comparison import Comparison, Inspector
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.reference import Feature
@@ -24,6 +24,7 @@ def explain(first: str, second: str, recipe: str, settings: tuple[str, ...]) -> 
 
     Shows both patterns, the features they share and do not, each bit of the fingerprints that
     differs with the votes on it, the distance against k and the likeness against its threshold.
+    Under minhash, instead, how likely lines that share so much are to have the same least hashes.
     Exits with 0 when they merge, with 3 when they do not.
 
     \b
@@ -46,9 +47,9 @@ def explain(first: str, second: str, recipe: str, settings: tuple[str, ...]) -> 
 
 def _print_patterns(out: Console, found: Comparison) -> None:
     table = Table("", "pattern", "exact hash", "fingerprint", box=None, padding=(0, 2, 0, 0))
-    digits = found.recipe.fingerprint.width // 4
+    width = found.recipe.fingerprint.width
     for name, look in (("first", found.left), ("second", found.right)):
-        fingerprint = f"{look.fingerprint:0{digits}x}"
+        fingerprint = hexadecimal(look.fingerprint, width)
         table.add_row(name, Text(look.pattern), f"{look.exact:016x}", fingerprint)
     out.print(table)
 
@@ -78,17 +79,19 @@ def _print_bits(out: Console, found: Comparison) -> None:
             Text(_votes(bit.right_only)),
         )
     out.print(table)
-    out.print(
-        Text(
-            "Sums of votes, and single votes not shared. A bit is 1 where its sum is above 0.",
-            style="dim",
-        )
-    )
+    rule = "above 0" if found.recipe.fingerprint.tie == "zero" else "0 or above"
+    note = f"Sums of votes, and single votes not shared. A bit is 1 where its sum is {rule}."
+    out.print(Text(note, style="dim"))
 
 
 def _print_measures(out: Console, found: Comparison, recipe: Recipe) -> None:
     match = recipe.match
     out.print()
+    if found.chance is not None:
+        least = recipe.fingerprint.least
+        out.print(Text(f"least hashes     the same with chance {found.chance:.3f}, n = {least}"))
+        out.print(Text(f"Jaccard          {found.jaccard:.3f}, not verified by this recipe"))
+        return
     out.print(Text(f"distance         {found.distance} of {recipe.fingerprint.width} bits, "
                    f"k = {match.k}"))  # fmt: skip
     threshold = f"threshold {match.jaccard}" if match.jaccard else "not verified by this recipe"

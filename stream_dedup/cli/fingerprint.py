@@ -11,10 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dedup.cli.options import recipe_of, recipe_option, set_option
-from stream_dedup.cli.show import bits, console, shown, write_whole
+from stream_dedup.cli.show import bits, console, hexadecimal, shown, write_whole
 from stream_dedup.clustering.comparison import Inspector, Look
 from stream_dedup.connectors.files import MAX_LINE_BYTES
 from stream_dedup.errors import InputError
+from stream_dedup.fingerprint.hashing import MASK64
+from stream_dedup.fingerprint.reference import Feature
 
 
 @click.command()
@@ -59,8 +61,9 @@ def _print(look: Look, inspector: Inspector) -> None:
         ("text", shown(look.text, 400)),
         ("pattern", look.pattern),
         ("exact hash", f"{look.exact:016x}"),
-        ("fingerprint", f"{look.fingerprint:0{settings.width // 4}x}"),
+        ("fingerprint", hexadecimal(look.fingerprint, settings.width)),
         ("bits", bits(look.fingerprint, settings.width)),
+        *((("key", f"{look.key:016x}"),) if settings.kind == "minhash" else ()),
         ("words", f"{look.words} of {len(look.taken.features)} features"),
     ):
         out.print(Text(f"{name:11}  {value}"), soft_wrap=True)
@@ -72,11 +75,15 @@ def _print(look: Look, inspector: Inspector) -> None:
         table.add_row(
             Text("<*>" if feature.variable else shown(feature.text)),
             weight,
-            f"{feature.low:016x}",
+            _hash(feature),
             Text(stands_for if feature.variable else ""),
         )
     out.print(table)
     out.print()
+
+
+def _hash(feature: Feature) -> str:
+    return f"{feature.bits & MASK64:016x}"
 
 
 def _object(look: Look, inspector: Inspector) -> dict[str, object]:
@@ -86,7 +93,8 @@ def _object(look: Look, inspector: Inspector) -> dict[str, object]:
         "text": look.text.decode("utf-8", "backslashreplace"),
         "pattern": look.pattern,
         "exact": f"{look.exact:016x}",
-        "fingerprint": f"{look.fingerprint:0{width // 4}x}",
+        "fingerprint": hexadecimal(look.fingerprint, width),
+        **({"key": f"{look.key:016x}"} if inspector.recipe.fingerprint.kind == "minhash" else {}),
         "words": look.words,
         "features": [
             {
@@ -95,7 +103,7 @@ def _object(look: Look, inspector: Inspector) -> dict[str, object]:
                 "stands_for": f.text.decode("utf-8", "backslashreplace") if f.variable else None,
                 "weight": f.weight,
                 "counted": id(f) in counted,
-                "hash": f"{f.low:016x}",
+                "hash": _hash(f),
             }
             for f in look.taken.features
         ],

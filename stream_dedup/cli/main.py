@@ -9,15 +9,19 @@ from typing import Any
 import click
 
 from stream_dedup import __version__
+from stream_dedup.cli.compare import compare
 from stream_dedup.cli.config import config
 from stream_dedup.cli.dedup import dedup
 from stream_dedup.cli.explain import explain
+from stream_dedup.cli.find_all import find_all
+from stream_dedup.cli.find_clusters import find_clusters
 from stream_dedup.cli.fingerprint import fingerprint
 from stream_dedup.cli.index import index
 from stream_dedup.cli.plan import plan
 from stream_dedup.cli.produce import produce
 from stream_dedup.cli.recipes import recipes
 from stream_dedup.cli.run import run
+from stream_dedup.cli.vocabulary import vocabulary
 from stream_dedup.errors import ConfigError, RecipeError, StreamDedupError
 
 EXIT_FAILED = 1
@@ -58,7 +62,21 @@ def cli() -> None:
     """
 
 
-for command in (config, dedup, explain, fingerprint, index, plan, produce, recipes, run):
+for command in (
+    compare,
+    config,
+    dedup,
+    explain,
+    find_all,
+    find_clusters,
+    fingerprint,
+    index,
+    plan,
+    produce,
+    recipes,
+    run,
+    vocabulary,
+):
     cli.add_command(command)
 
 

@@ -26,6 +26,7 @@ def plan(k: int, width: str, capacity: int, budget: int) -> None:
 
     Shows the layouts around the one that would be chosen (marked *), for the index in memory and
     for one in Redis. Times are estimates for one core; candidates are for random fingerprints.
+    A minhash recipe uses no tables: its fingerprints are looked up as they are.
 
     \b
     stream-dedup plan --k 3 --capacity 1000000

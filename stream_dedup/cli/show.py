@@ -35,6 +35,11 @@ def shown(text: bytes, limit: int = MAX_SHOWN) -> str:
     return readable(text, limit)
 
 
+def hexadecimal(fingerprint: int, width: int) -> str:
+    """A fingerprint in all its hex digits."""
+    return f"{fingerprint:0{-(-width // 4)}x}"
+
+
 def bits(fingerprint: int, width: int) -> str:
     """A fingerprint in binary, in groups of eight."""
     digits = f"{fingerprint:0{width}b}"

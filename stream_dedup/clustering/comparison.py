@@ -15,6 +15,7 @@ from stream_dedup.features.patterns import Patterns, readable
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.kernel import Fingerprints
+from stream_dedup.fingerprint.minhash import chance_of_equality, lookup_keys
 from stream_dedup.fingerprint.reference import Feature, ReferenceKernel, Taken
 from stream_dedup.fingerprint.simhash import distance, votes
 
@@ -29,6 +30,8 @@ class Look:
         taken: its tokens and features.
         counted: the features whose votes count.
         numbers: what the kernel says of it.
+        key: events of equal keys merge, whatever else holds; the exact hash, or what takes its
+            place under minhash.
     """
 
     text: bytes
@@ -36,6 +39,7 @@ class Look:
     taken: Taken
     counted: list[Feature]
     numbers: Fingerprints
+    key: int
 
     @property
     def fingerprint(self) -> int:
@@ -94,12 +98,17 @@ class Inspector:
         documents = [document] if self._fingerprinter.takes_fields else None
         taken = self._fingerprinter.take_apart(text, document, self._kernel)
         prepared = self._fingerprinter.prepare([text], documents)
+        numbers = self._fingerprinter.fingerprints(prepared, full=True)
+        key = numbers.exact[0]
+        if self.recipe.fingerprint.kind == "minhash":
+            (key,) = lookup_keys(numbers, self.recipe.match.min_features)
         return Look(
             text,
             self._patterns.pattern(text, document),
             taken,
             self._kernel.counted(taken),
-            self._fingerprinter.fingerprints(prepared, full=True),
+            numbers,
+            key,
         )
 
     def named(self, feature: Feature) -> str:
@@ -139,6 +148,17 @@ class Comparison:
             [feature for low, feature in right.items() if low not in left],
         )
 
+    @cached_property
+    def chance(self) -> float | None:
+        """How likely sets of features that overlap so get equal fingerprints; minhash only."""
+        settings = self.recipe.fingerprint
+        if settings.kind != "minhash":
+            return None
+        shared, left, right = (
+            sum(feature.weight > 0 for feature in features) for features in self.features()
+        )
+        return chance_of_equality(shared, shared + left + right, settings.least)
+
     def bits(self) -> list[Bit]:
         """The bits that differ, with the votes that made them differ; simhash only."""
         if self.recipe.fingerprint.kind != "simhash":
@@ -163,8 +183,10 @@ class Comparison:
         """Whether the right event would join the cluster of the left one, were it the only one."""
         if not self.left.taken.tokens or not self.right.taken.tokens:
             return False
-        if self.left.exact == self.right.exact:
+        if self.left.key == self.right.key:
             return True
+        if self.recipe.fingerprint.kind == "minhash":
+            return False
         least = self.recipe.match.min_features
         if min(self.left.words, self.right.words) < least or self.distance > self.recipe.match.k:
             return False
@@ -176,7 +198,7 @@ class Comparison:
         for look, name in ((self.left, "first"), (self.right, "second")):
             if not look.taken.tokens:
                 return f"They do not merge: the {name} is empty, so it is passed through."
-        if self.left.exact == self.right.exact:
+        if self.left.exact == self.right.exact and self.merge:
             what = "words and variables are equal, in order" if self.left.words else (
                 "texts are equal")  # fmt: skip
             return f"They merge: their {what}."
@@ -188,6 +210,8 @@ class Comparison:
                     f"They do not merge: the {name} has {look.words} word(s), below min_features "
                     f"= {match.min_features}, so only an equal pattern would do."
                 )
+        if self.recipe.fingerprint.kind == "minhash":
+            return self._verdict_by_least_hashes()
         if self.distance > match.k:
             alias = (
                 ", though they are alike enough; a joined event between them could link them"
@@ -205,14 +229,25 @@ class Comparison:
             return f"They merge: {near}, and Jaccard {share:.2f} reaches {match.jaccard}."
         return f"They do not merge: {near}, but Jaccard {share:.2f} is below {match.jaccard}."
 
+    def _verdict_by_least_hashes(self) -> str:
+        for look, name in ((self.left, "first"), (self.right, "second")):
+            if not look.fingerprint:
+                return (
+                    f"They do not merge: the {name} has no feature that counts, so only an equal "
+                    "pattern would do."
+                )
+        n = self.recipe.fingerprint.least
+        if self.merge:
+            return f"They merge: their least hashes (n = {n}) are the same."
+        return f"They do not merge: their least hashes (n = {n}) are not the same."
+
 
 def _wide(features: list[Feature]) -> dict[int, tuple[int, int, bytes]]:
     """Hash → (all its bits, summed weight, text)."""
     out: dict[int, tuple[int, int, bytes]] = {}
     for feature in features:
         weight = out[feature.low][1] if feature.low in out else 0
-        value = feature.high << 64 | feature.low
-        out[feature.low] = (value, weight + feature.weight, feature.text)
+        out[feature.low] = (feature.bits, weight + feature.weight, feature.text)
     return out
 
 

@@ -24,6 +24,7 @@ from stream_dedup.config.fields import (
 from stream_dedup.connectors.codec import Decoder, Reading
 from stream_dedup.errors import InputError, RecipeError
 from stream_dedup.features.recipe import Recipe, load_recipe
+from stream_dedup.index.base import check_width
 from stream_dedup.index.redis.keys import check_namespace
 from stream_dedup.model import Partition
 
@@ -194,10 +195,12 @@ class Pipeline(Section):
 
     def _loaded(self) -> Recipe:
         try:
-            return load_recipe(self.recipe)
+            recipe = load_recipe(self.recipe)
+            check_width(recipe)
         except RecipeError as error:
             problem, _, remedy = str(error).rpartition("; ")
             raise wrong(f"is refused: {problem}", remedy, "recipe") from None
+        return recipe
 
     def _contradictions(self) -> Iterator[tuple[str, str, str]]:
         """(key, problem, remedy) of all that types alone cannot tell."""

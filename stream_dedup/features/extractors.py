@@ -1,6 +1,7 @@
 """Extractors: functions from a text's bytes to its features.
 
-``words`` and ``characters`` are scanned by the kernel itself. Any other extractor is a function
+``words`` and ``characters`` are scanned by the kernel itself (with a table of weights for anything
+but single words, by `taker`). Any other extractor is a function
 ``(text: bytes) -> iterable of (feature: bytes, weight: int)``, found by its name among the
 built-in ones and the entry points of the group ``stream_dedup.extractors``, or as
 ``module:function``. It is called once an event, in Python, and must neither block nor fail.
@@ -14,6 +15,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 
 from stream_dedup.errors import RecipeError
+from stream_dedup.features import structure
 
 Extractor = Callable[[bytes], Iterable[tuple[bytes, int]]]
 
@@ -23,6 +25,17 @@ KERNEL_EXTRACTORS = ("words", "characters")
 
 _LETTERS = re.compile(r"[^\W\d_]+")
 _MODULE_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+def letters(text: bytes) -> Iterable[tuple[bytes, int]]:
+    """Letters, lower case, one by one: near for anagrams and for slips of the pen.
+
+    >>> [letter for letter, _ in letters(b"R2-D2!")]
+    [b'r', b'd']
+    """
+    for word in _LETTERS.findall(text.decode("utf-8", "replace").lower()):
+        for letter in word:
+            yield letter.encode(), 1
 
 
 def syllables(text: bytes) -> Iterable[tuple[bytes, int]]:
@@ -38,7 +51,11 @@ def syllables(text: bytes) -> Iterable[tuple[bytes, int]]:
             yield word[start : start + 2].encode(), 1
 
 
-_FUNCTIONS: dict[str, Extractor] = {"syllables": syllables}
+_FUNCTIONS: dict[str, Extractor] = {
+    "syllables": syllables,
+    "letters": letters,
+    **structure.EXTRACTORS,
+}
 BUILT_IN = (*KERNEL_EXTRACTORS, *_FUNCTIONS)
 
 

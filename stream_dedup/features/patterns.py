@@ -36,9 +36,11 @@ class Patterns:
 
     def __init__(self, recipe: Recipe) -> None:
         self._preparer = Preparer(recipe)
-        self._split = splitter(recipe.delimiters)
+        self._split = recipe.split
         # What a mask found may be a part of a token ("web-3"): then the token has no name.
-        self._parts = re.compile(rb"(?:<[a-z0-9_]+>|%b)+" % self._split.pattern[:-1])
+        self._parts = re.compile(
+            rb"(?:<[a-z0-9_]+>|%b)+" % splitter(recipe.delimiters).pattern[:-1]
+        )
         self._words = recipe.features.extractor == "words"
         self._classes = recipe.text.classes
         self._namer = Masker(named(NAMED))

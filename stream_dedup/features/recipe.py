@@ -27,11 +27,14 @@ from stream_dedup.errors import RecipeError
 from stream_dedup.features import masks as named_masks
 from stream_dedup.features.extractors import BUILT_IN, is_extractor_name
 from stream_dedup.features.fields import parse_path
-from stream_dedup.features.tokens import LOG_DELIMITERS, WORD_DELIMITERS
-from stream_dedup.features.weights import read_weights
+from stream_dedup.features.tokens import DELIMITERS, SPACE_SPLIT, splitter
+from stream_dedup.features.weights import read_stop_words, read_weights
 
 MAX_RECIPE_BYTES = 1 << 20
 """A recipe file is written by people; a larger one is a mistake."""
+
+HASH_BITS = {"murmur3": 128, "java": 32, "md5": 128, "cyclic": 64, "codepoint": 21}
+"""The hashes a fingerprint may be folded from, and how many bits each has."""
 
 Weight = Annotated[int, Meta(ge=0, le=1000)]
 
@@ -104,31 +107,49 @@ class Weights(_Section, frozen=True):
     Attributes:
         default: weight of a feature the table does not name.
         placeholder: weight of a placeholder.
-        table: feature → weight; 0 leaves it out of the fingerprint.
+        table: feature → weight; 0 leaves it out of the fingerprint. Multiplies the weight that an
+            extractor gives it.
         file: lines ``feature<TAB>weight``, read into the table; relative to the recipe's file.
+        stop_words: a list that comes with the package, or a file of words, one a line; read into
+            the table with ``stop_weight``, where nothing else gives them a weight.
+        stop_weight: weight of stop words.
+        layout: weight of a path, for the extractors xml, html and json.
+        content: weight of a word of the text, for the same.
     """
 
     default: Weight = 1
     placeholder: Weight = 1
     table: dict[str, Weight] = {}
     file: str = ""
+    stop_words: str = ""
+    stop_weight: Weight = 0
+    layout: Weight = 1
+    content: Weight = 1
 
 
 class Features(_Section, frozen=True):
     """What pieces a text is cut into.
 
     Attributes:
-        extractor: ``words``, ``characters`` or ``syllables``; or one's own: the name of an entry
-            point of the group ``stream_dedup.extractors``, or ``module:function``.
+        extractor: ``words``, ``characters``, ``letters`` or ``syllables``; ``xml``, ``html`` or
+            ``json``, with ``-layout`` or ``-content`` behind it for one of the two; or one's own:
+            the name of an entry point of the group ``stream_dedup.extractors``, or
+            ``module:function``.
         ngram: how many words or characters make one feature.
-        delimiters: what parts words: ``log`` (white space, brackets, quotes, ``= : , ; |``) or
-            ``word`` (everything in ASCII but letters, digits and ``_``).
+        window: for words, whether all n-grams are whole (``full``), or there are also the shorter
+            ones at the beginning, as in a window that moves over the words and fills first
+            (``filling``).
+        delimiters: what parts words: ``log`` (white space, brackets, quotes, ``= : , ; |``),
+            ``word`` (everything in ASCII but letters, digits and ``_``), ``nonword`` (every byte
+            but those), ``nonalpha`` (every byte but ASCII letters) or ``space`` (each single
+            space; what is empty counts, except at the end).
         repeats: whether a feature that comes again votes again (``count``) or not (``once``).
     """
 
     extractor: str = "words"
     ngram: Annotated[int, Meta(ge=1, le=16)] = 1
-    delimiters: Literal["log", "word"] = "log"
+    window: Literal["full", "filling"] = "full"
+    delimiters: Literal["log", "word", "space", "nonword", "nonalpha"] = "log"
     repeats: Literal["once", "count"] = "once"
     weights: Weights = Weights()
 
@@ -138,13 +159,20 @@ class Fingerprint(_Section, frozen=True):
 
     Attributes:
         kind: ``simhash``, or ``minhash`` (the n least hashes).
-        width: bits.
+        width: bits; no index holds fingerprints of 5.
+        hash: what the votes are folded from: ``murmur3``; ``java`` (``String.hashCode``, 32 bits),
+            ``md5`` (128 bits), ``cyclic`` (lookup3 of each word, and the cyclic hash of words in a
+            row, 64 bits) or ``codepoint`` (of a single letter). Fingerprints by any but
+            ``murmur3`` are made in Python, some hundred times slower.
+        tie: the bit where the votes come out even.
         seed: of the hash; texts made to collide under one seed do not under another.
         least: for minhash, how many least hashes count.
     """
 
     kind: Literal["simhash", "minhash"] = "simhash"
-    width: Literal[32, 64, 128] = 64
+    width: Literal[5, 32, 64, 128] = 64
+    hash: Literal["murmur3", "java", "md5", "cyclic", "codepoint"] = "murmur3"
+    tie: Literal["zero", "one"] = "zero"
     seed: Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)] = 0
     least: Annotated[int, Meta(ge=1, le=64)] = 4
 
@@ -155,7 +183,7 @@ class Match(_Section, frozen=True):
     Attributes:
         k: the largest distance that still counts as near.
         jaccard: verification: the least share of distinct features two events must have in
-            common; 0 for none.
+            common; 0 for none, as has to be with minhash.
         min_features: an event with fewer words is compared by exact hash alone.
         aliases: how many exact hashes and fingerprints of joined events a cluster keeps.
     """
@@ -189,7 +217,13 @@ class Recipe(_Section, frozen=True):
     @property
     def delimiters(self) -> bytes:
         """The bytes that part tokens."""
-        return LOG_DELIMITERS if self.features.delimiters == "log" else WORD_DELIMITERS
+        return DELIMITERS[self.features.delimiters]
+
+    @property
+    def split(self) -> re.Pattern[bytes]:
+        """What finds the tokens of a text, for `tokenise`."""
+        by_spaces = self.features.delimiters == "space"
+        return SPACE_SPLIT if by_spaces else splitter(self.delimiters)
 
     @property
     def masks(self) -> list[tuple[str, str]]:
@@ -294,6 +328,12 @@ def parse_recipe(document: dict[str, Any], file: str, folder: Path) -> Recipe:
     if weights.file:
         table = read_weights(folder / weights.file, file) | weights.table
         weights = msgspec.structs.replace(weights, table=table, file="")
+    if weights.stop_words:
+        words = read_stop_words(weights.stop_words, folder, file)
+        table = dict.fromkeys(words, weights.stop_weight) | weights.table
+        weights = msgspec.structs.replace(weights, table=table, stop_words="")
+    if weights.stop_weight:  # it has been given, or is nobody's
+        weights = msgspec.structs.replace(weights, stop_weight=0)
     if recipe.text.case == "lower":  # as the words are that are looked up in it
         table = {word.lower(): weight for word, weight in weights.table.items()}
         weights = msgspec.structs.replace(weights, table=table)
@@ -366,12 +406,41 @@ def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
         remedy = "set it to false, or use text.masks"
         yield "text.classes", "only the extractor 'words' has token classes", remedy
     weights = features.weights
-    if (weights.table or weights.file) and (features.extractor, features.ngram) != ("words", 1):
-        remedy = "use extractor 'words' and ngram 1, or weight the fields"
-        yield "features.weights", "a table weights single words", remedy
+    table = weights.table or weights.file or weights.stop_words
+    in_a_row = features.extractor == "words" and features.ngram > 1
+    if table and in_a_row and fingerprint.hash == "cyclic":
+        remedy = "use ngram 1, or another fingerprint.hash"
+        yield "features.weights", "under the hash 'cyclic' a table weights single words", remedy
     if match.k >= fingerprint.width:
         remedy = f"give a k below the width, {fingerprint.width}"
         yield "match.k", f"is {match.k}, which every fingerprint is within", remedy
     if fingerprint.kind == "minhash" and match.k:
         remedy = "set match.k = 0: least hashes are equal or tell nothing"
         yield "match.k", f"is {match.k} with minhash", remedy
+    if fingerprint.kind == "minhash" and match.jaccard:
+        remedy = "set match.jaccard = 0: events of one key share a cluster, whichever came first"
+        yield "match.jaccard", f"is {match.jaccard} with minhash", remedy
+    yield from _hash_contradictions(recipe)
+
+
+def _hash_contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
+    """The same, of what recipes of other systems' fingerprints are made of."""
+    features, fingerprint = recipe.features, recipe.fingerprint
+    bits = HASH_BITS[fingerprint.hash]
+    if fingerprint.width > bits:
+        fitting = [str(width) for width in (5, 32, 64, 128) if width <= bits]
+        problem = f"is {fingerprint.width}, but the hash {fingerprint.hash!r} has {bits} bits"
+        yield "fingerprint.width", problem, f"use {' or '.join(fitting)}"
+    if fingerprint.seed and fingerprint.hash != "murmur3":
+        problem = f"is {fingerprint.seed}, but the hash {fingerprint.hash!r} takes none"
+        yield "fingerprint.seed", problem, "set it to 0, or fingerprint.hash to 'murmur3'"
+    single = features.extractor in {"characters", "letters"} and features.ngram == 1
+    if fingerprint.hash == "codepoint" and not single:
+        remedy = "use extractor 'characters' and ngram 1"
+        yield "fingerprint.hash", "is 'codepoint', which is of single letters", remedy
+    if features.window == "filling" and features.extractor != "words":
+        remedy = "set it to 'full'"
+        yield "features.window", "only over words, a window fills", remedy
+    if features.delimiters == "space" and recipe.masks:
+        problem = "is 'space', but masks put spaces around what they find"
+        yield "features.delimiters", problem, "use other delimiters, or no masks"

@@ -40,8 +40,27 @@ WORD_DELIMITERS = bytes(
 )
 """Bytes that part the words of free text: all of ASCII but letters, digits and ``_``."""
 
+_LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+NONWORD_DELIMITERS = bytes(set(range(256)) - set(_LETTERS + b"0123456789_\x1a"))
+"""What ``\\W`` of a regular expression over bytes matches: all but ASCII letters, digits, ``_``."""
+
+NONALPHA_DELIMITERS = bytes(set(range(256)) - set(_LETTERS + b"\x1a"))
+"""All bytes but ASCII letters."""
+
+DELIMITERS = {
+    "log": LOG_DELIMITERS,
+    "word": WORD_DELIMITERS,
+    "space": b" ",
+    "nonword": NONWORD_DELIMITERS,
+    "nonalpha": NONALPHA_DELIMITERS,
+}
+"""Delimiters by their names in recipes. None holds 0x1A: that is a mask's."""
+
 SUBSTITUTE = 0x1A
 """First byte of a token that a mask has put in the place of what it matched."""
+
+_SUBSTITUTE = bytes([SUBSTITUTE])
 
 PLACEHOLDER = b"<*>"
 """What a run of variable tokens is hashed as. No token can be equal: ``<`` is a delimiter."""
@@ -77,6 +96,10 @@ def splitter(delimiters: bytes) -> re.Pattern[bytes]:
     return re.compile(b"[^" + re.escape(delimiters) + b"]+")
 
 
+SPACE_SPLIT = re.compile(rb"(?:^|(?<= ))[^ ]*")
+"""What stands between single spaces, nothing included, as Java's ``String.split(" ")`` has it."""
+
+
 def is_variable(token: bytes) -> bool:
     """Whether a token, by itself, is of class 1 to 4 or was put there by a mask."""
     return (
@@ -94,16 +117,16 @@ def tokenise(text: bytes, split: re.Pattern[bytes], classes: bool) -> Iterator[T
 
     Args:
         text: any bytes.
-        split: what `splitter` gave for the delimiters.
+        split: what `splitter` gave for the delimiters, or `SPACE_SPLIT`.
         classes: whether to apply the token classes; without them only a mask's substitutes are
             variables.
     """
     tokens: list[Token] = []
     names = 0  # calendar names that stand directly before the token at hand
-    for match in split.finditer(text):
+    for match in _matches(text, split):
         token = match.group()
         start, end = match.span()
-        variable = is_variable(token) if classes else token[0] == SUBSTITUTE
+        variable = is_variable(token) if classes and token else token[:1] == _SUBSTITUTE
         if variable and names and _DIGIT.search(token):
             start = tokens[-names].start
             del tokens[-names:]
@@ -115,3 +138,12 @@ def tokenise(text: bytes, split: re.Pattern[bytes], classes: bool) -> Iterator[T
         else:
             tokens.append(Token(PLACEHOLDER, start, end, True))
     return iter(tokens)
+
+
+def _matches(text: bytes, split: re.Pattern[bytes]) -> Iterator[re.Match[bytes]]:
+    if split is not SPACE_SPLIT:
+        return split.finditer(text)
+    # Java drops what is empty at the end, so of spaces alone nothing is left; but a text without
+    # any space is its one token, empty or not.
+    end = len(text.rstrip(b" "))
+    return split.finditer(text, 0, end) if end or not text else iter(())

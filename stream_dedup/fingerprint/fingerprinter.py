@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import warnings
 from array import array
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from stream_dedup.features.extractors import KERNEL_EXTRACTORS, load_extractor
+import msgspec
+
 from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.fingerprint.kernel import MAX_WEIGHT, Fingerprints, Segments, make_kernel
+from stream_dedup.features.taker import Taker
+from stream_dedup.fingerprint.kernel import Fingerprints, Segments, make_kernel
 from stream_dedup.fingerprint.reference import ReferenceKernel, Taken
 
-MAX_FEATURES = 100_000
-"""An extractor of one's own yields no more features than this of one event."""
+ELSEWHERE = "syllables"
+"""To the kernel any extractor that is not its own is like any other."""
 
 Prepared = Sequence[bytes] | Segments | list[list[tuple[bytes, int, int]]]
 """A batch in the form in which the kernel takes it."""
@@ -25,12 +26,9 @@ class Fingerprinter:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        self._kernel = make_kernel(recipe)
+        self._taker = Taker(recipe) if Taker.needed(recipe) else None
+        self._kernel = make_kernel(recipe if self._taker is None else _folding(recipe))
         self._preparer = Preparer(recipe)
-        name = recipe.features.extractor
-        self._extract = (
-            None if name in KERNEL_EXTRACTORS else load_extractor(name, f"recipe {recipe.name}")
-        )
 
     @property
     def takes_fields(self) -> bool:
@@ -52,12 +50,12 @@ class Fingerprinter:
                 else [(self._preparer.text(value), 1, 0)]
                 for value, document in zip(values, documents or [None] * len(values), strict=True)
             ]
-            if self._extract is None:
+            if self._taker is None:
                 return _segments(events)
             return [self._features(event) for event in events]
         if self._preparer.changes_text:
             values = self._preparer.texts(values)
-        if self._extract is None:
+        if self._taker is None:
             return values
         return [self._features([(value, 1, 0)]) for value in values]
 
@@ -89,7 +87,7 @@ class Fingerprinter:
         """The numbers of a prepared batch: exact hashes, and the rest if asked for."""
         if isinstance(prepared, Segments):
             return self._kernel.scan_segments(prepared, full)
-        if self._extract is not None:
+        if self._taker is not None:
             return self._kernel.fold(prepared, full)  # type: ignore[arg-type]
         return self._kernel.scan(prepared, full)  # type: ignore[arg-type]
 
@@ -110,7 +108,8 @@ class Fingerprinter:
     def _features(self, parts: list[tuple[bytes, int, int]]) -> list[tuple[bytes, int, int]]:
         """What the extractor takes from an event; nothing where it fails, so the event passes."""
         try:
-            return self._taken(parts)
+            assert self._taker is not None
+            return self._taker.to_fold(parts)
         except Exception as error:  # noqa: BLE001 -- another's code: one event must not stop all
             warnings.warn(
                 f"extractor {self.recipe.features.extractor} failed on an event, which is passed "
@@ -120,21 +119,11 @@ class Fingerprinter:
             )
             return []
 
-    def _taken(self, parts: list[tuple[bytes, int, int]]) -> list[tuple[bytes, int, int]]:
-        assert self._extract is not None
-        limit = self.recipe.input.max_bytes
-        features: list[tuple[bytes, int, int]] = []
-        for text, weight, salt in parts:
-            found: Iterable[tuple[Any, Any]] = self._extract(text[:limit])  # what it gave, unproven
-            for feature, own in found:
-                if not isinstance(feature, bytes) or not 0 <= own * weight <= MAX_WEIGHT:
-                    raise TypeError(f"{feature!r}, {own!r} is no feature and weight")
-                features.append((feature, own * weight, salt))
-                if len(features) == MAX_FEATURES:
-                    return features
-            if len(text) > limit:
-                features.append((text[limit:], weight, salt))
-        return features
+
+def _folding(recipe: Recipe) -> Recipe:
+    """The recipe as the kernel is to see it where features come from elsewhere."""
+    features = msgspec.structs.replace(recipe.features, extractor=ELSEWHERE)
+    return msgspec.structs.replace(recipe, features=features)
 
 
 def _segments(events: list[list[tuple[bytes, int, int]]]) -> Segments:

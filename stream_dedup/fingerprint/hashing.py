@@ -1,4 +1,4 @@
-"""The one hash: MurmurHash3 x64-128, as the `mmh3` package computes it.
+"""Hashes: MurmurHash3 x64-128 for everything, and those that other systems fold from.
 
 A *feature hash* is the 128-bit digest as two 64-bit halves (low, high). Fingerprints of 32 and
 64 bits are folded from the low half, of 128 bits from both. Sequences of hashes are hashed as the
@@ -7,15 +7,21 @@ every platform.
 
 Not a cryptographic hash: whoever can choose the text and knows the seed can make two texts
 collide. Give a namespace its own seed where that matters.
+
+A recipe may name another hash (`OTHERS`) to get the bits of a system that uses it. Only the votes
+on a fingerprint's bits come from that one then. What tells features and events apart, exact
+hashes and sketches, stays MurmurHash3: to Java's hash of strings, "Aa" and "BB" are equal.
 """
 
 from __future__ import annotations
 
+import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import mmh3
 
+MASK32 = (1 << 32) - 1
 MASK64 = (1 << 64) - 1
 
 
@@ -32,3 +38,98 @@ def hash128(data: bytes, seed: int = 0) -> tuple[int, int]:
 def hash_sequence(lows: Sequence[int], seed: int = 0) -> tuple[int, int]:
     """The digest of a sequence of 64-bit hashes, in order."""
     return hash128(struct.pack(f"<{len(lows)}Q", *lows), seed)
+
+
+def java(data: bytes) -> int:
+    """Java's ``String.hashCode`` of a UTF-8 text: 32 bits, as an unsigned number.
+
+    With u the text's n UTF-16 units, u[0]·31^(n-1) + … + u[n-1], modulo 2^32. What is no UTF-8
+    reads as U+FFFD, as in ``new String(bytes, UTF_8)``; but of an encoded surrogate each byte does,
+    where Java makes it one.
+
+    >>> f"{java(b'this'):b}", java(b"Aa") == java(b"BB")
+    ('1101100100111010011110', True)
+    """
+    marked = data.decode("utf-8", "replace").encode("utf-16")  # native, behind a byte order mark
+    value = 0
+    for unit in memoryview(marked)[2:].cast("H"):
+        value = (31 * value + unit) & MASK32
+    return value
+
+
+def md5(data: bytes) -> int:
+    """The MD5 digest as a number: 128 bits, the first byte highest.
+
+    >>> f"{md5(b'hello'):032x}"
+    '5d41402abc4b2a76b9719d911017c592'
+    """
+    return int.from_bytes(hashlib.md5(data, usedforsecurity=False).digest(), "big")
+
+
+def lookup3(data: bytes) -> int:
+    """Bob Jenkins' lookup3 (``hashlittle2``, both seeds 0): 64 bits, its better half high.
+
+    Three 32-bit words take in twelve bytes at a time, little-endian; each round rotates, adds and
+    XORs them into each other. Source: https://burtleburtle.net/bob/c/lookup3.c (public domain).
+
+    >>> f"{lookup3(b'Four score and seven years ago'):016x}"
+    '17770551ce7226e6'
+    """
+    a = b = c = (0xDEAD_BEEF + len(data)) & MASK32
+    if not data:
+        return c << 32 | b
+    padded = data + bytes(-len(data) % 12)
+    last = len(padded) - 12
+    for start in range(0, len(padded), 12):
+        x, y, z = struct.unpack_from("<3I", padded, start)
+        a, b, c = (a + x) & MASK32, (b + y) & MASK32, (c + z) & MASK32
+        if start == last:
+            break
+        for shift in (4, 6, 8, 16, 19, 4):
+            # One step of a round; the names change places for the next.
+            a = (a - c) & MASK32 ^ rotate(c, shift, 32)
+            c = (c + b) & MASK32
+            a, b, c = b, c, a
+    for shift in (14, 11, 25, 16, 4, 14, 24):
+        c = ((c ^ b) - rotate(b, shift, 32)) & MASK32
+        a, b, c = b, c, a
+    return b << 32 | a
+
+
+def cyclic(hashes: Iterable[int]) -> int:
+    """The cyclic hash of a window of 64-bit hashes: each is turned once for every later one.
+
+    Its order counts, and a window moves on by one with a turn and two XORs (Cohen, "Recursive
+    hashing functions for n-grams", 1997).
+
+    >>> f"{cyclic([0b001, 0b001, 0b100]):03b}"
+    '010'
+    """
+    value = 0
+    for one in hashes:
+        value = rotate(value, 1, 64) ^ one
+    return value
+
+
+def rotate(value: int, shift: int, width: int) -> int:
+    """A number of `width` bits, turned to the left by `shift`, which is less than that."""
+    return (value << shift | value >> (width - shift)) & (1 << width) - 1
+
+
+def codepoint(data: bytes) -> int:
+    """The code point of the first character of a UTF-8 text, 21 bits; of nothing 0.
+
+    >>> [f"{codepoint(letter) & 31:05b}" for letter in (b"a", b"b", b"z")]
+    ['00001', '00010', '11010']
+    """
+    text = data[:4].decode("utf-8", "replace")
+    return ord(text[0]) if text else 0
+
+
+OTHERS: dict[str, Callable[[bytes], int]] = {
+    "java": java,
+    "md5": md5,
+    "cyclic": lookup3,
+    "codepoint": codepoint,
+}
+"""A recipe's hash, if it is not MurmurHash3, of one feature."""

@@ -3,7 +3,8 @@
 The native kernel (`_kernel`, Cython) does a whole batch in one call without the GIL; the
 reference (`reference`) says the same in plain Python. Property tests hold them equal. Which one
 serves is decided once, here: the native one where it was built, unless the environment variable
-``STREAM_DEDUP_PURE_PYTHON`` is set to anything.
+``STREAM_DEDUP_PURE_PYTHON`` is set to anything. Recipes that rebuild other systems' fingerprints
+have the reference alone (`is_native`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.simhash import WIDTHS
 
 SKETCH_SIZE = 64
 """Hashes in a sketch: Jaccard is exact below it, estimated from the least 64 above."""
@@ -109,9 +111,20 @@ def native_module() -> Any:  # noqa: ANN401 -- a compiled module, or None
     return _kernel
 
 
+def is_native(recipe: Recipe) -> bool:
+    """Whether the native kernel knows all that a recipe asks for."""
+    features, fingerprint = recipe.features, recipe.fingerprint
+    return (
+        (fingerprint.hash, fingerprint.tie) == ("murmur3", "zero")
+        and fingerprint.width in WIDTHS
+        and features.window == "full"
+        and features.delimiters != "space"
+    )
+
+
 def make_kernel(recipe: Recipe) -> Kernel:
-    """The kernel for a recipe: the native one, or the reference where that was not built."""
-    native = native_module()
+    """The kernel for a recipe: the native one, if there is one that knows it, or the reference."""
+    native = native_module() if is_native(recipe) else None
     if native is not None:
         kernel: Kernel = native.Kernel(recipe)
         return kernel

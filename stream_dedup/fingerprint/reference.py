@@ -11,7 +11,8 @@ Theory of operation
 3. **Features.** Words: the tokens, or the hashes of n tokens in a row. Characters: n characters in
    a row; a character is a byte and the UTF-8 continuation bytes behind it, so any bytes will do.
    A part with fewer than n makes one feature of what it has.
-4. **Fingerprint**: `simhash` or `minhash` over the features' hashes and weights.
+4. **Fingerprint**: `simhash` or `minhash` over the features' hashes and weights. A recipe may name
+   another hash for that; everything else, exact hash and sketch among it, goes by MurmurHash3.
 5. **Sketch**: the least distinct hashes of the tokens that are not placeholders (words), or of the
    features (everything else). Verification compares sketches.
 
@@ -26,9 +27,9 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from stream_dedup.features.recipe import Recipe
-from stream_dedup.features.tokens import PLACEHOLDER, splitter, tokenise
-from stream_dedup.fingerprint.hashing import MASK64, hash128, hash_sequence
+from stream_dedup.features.recipe import HASH_BITS, Recipe
+from stream_dedup.features.tokens import PLACEHOLDER, tokenise
+from stream_dedup.fingerprint.hashing import MASK64, OTHERS, cyclic, hash128, hash_sequence
 from stream_dedup.fingerprint.kernel import MAX_WEIGHT, SKETCH_SIZE, Fingerprints, Segments
 from stream_dedup.fingerprint.minhash import minhash
 from stream_dedup.fingerprint.simhash import simhash
@@ -40,15 +41,15 @@ class Feature(NamedTuple):
     Attributes:
         text: its bytes; of a placeholder, what it stands for; n words in a row are joined by
             spaces, and a field's name stands before its features where people look at them.
-        low: the low half of its hash, salted.
-        high: the high half.
+        low: 64 bits that tell it from other features: the low half of its MurmurHash3, salted.
+        bits: what its votes are: all of that hash, or the one that the recipe names, salted.
         weight: how much its vote counts.
         variable: whether it is a placeholder.
     """
 
     text: bytes
     low: int
-    high: int
+    bits: int
     weight: int
     variable: bool
 
@@ -80,7 +81,10 @@ class ReferenceKernel:
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
-        self._split = splitter(recipe.delimiters)
+        self._split = recipe.split
+        self._hash = OTHERS.get(recipe.fingerprint.hash)
+        self._bits = (1 << HASH_BITS[recipe.fingerprint.hash]) - 1
+        self._tie = int(recipe.fingerprint.tie == "one")
         weights = recipe.features.weights
         self._weights = {word.encode(): weight for word, weight in weights.table.items()}
 
@@ -103,7 +107,7 @@ class ReferenceKernel:
         """The tokens and features of an event, given as (text, weight, salt) parts."""
         taken = Taken([], [], [])
         for text, weight, salt in parts:
-            taken.verbatim.append(self._feature(text, weight, salt).low)
+            taken.verbatim.append(hash128(text, self._recipe.fingerprint.seed)[0] ^ salt)
             limit = self._recipe.input.max_bytes
             head, rest = text[:limit], text[limit:]
             if self._recipe.features.extractor == "characters":
@@ -143,11 +147,18 @@ class ReferenceKernel:
             yield from tokens
             return
         default = self._recipe.features.weights.default
-        for start in range(max(1, len(tokens) - n + 1) if tokens else 0):
-            gram = tokens[start : start + n]
-            low, high = hash_sequence([t.low for t in gram], self._recipe.fingerprint.seed)
+        filling = self._recipe.features.window == "filling"
+        ends = range(1 if filling else min(n, len(tokens)), len(tokens) + 1) if tokens else ()
+        for end in ends:
+            gram = tokens[max(0, end - n) : end]
+            halves = hash_sequence([t.low for t in gram], self._recipe.fingerprint.seed)
             text = b" ".join(PLACEHOLDER if t.variable else t.text for t in gram)
-            yield Feature(text, low ^ salt, high ^ salt, default * weight, False)
+            bits = None
+            if self._recipe.fingerprint.hash == "cyclic":
+                bits = cyclic(token.bits for token in gram)
+            elif self._hash is not None:
+                bits = self._hash(text)
+            yield self._salted(text, halves, bits, default * weight, salt)
 
     def _character_ngrams(self, text: bytes, weight: int, salt: int) -> Iterator[Feature]:
         n = self._recipe.features.ngram
@@ -159,8 +170,25 @@ class ReferenceKernel:
 
     def _feature(self, text: bytes, weight: int, salt: int, variable: bool = False) -> Feature:
         data = PLACEHOLDER if variable else text
-        low, high = hash128(data, self._recipe.fingerprint.seed)
-        return Feature(text, low ^ salt, high ^ salt, weight, variable)
+        halves = hash128(data, self._recipe.fingerprint.seed)
+        bits = None if self._hash is None else self._hash(data)
+        return self._salted(text, halves, bits, weight, salt, variable)
+
+    def _salted(
+        self,
+        text: bytes,
+        halves: tuple[int, int],
+        bits: int | None,
+        weight: int,
+        salt: int,
+        variable: bool = False,
+    ) -> Feature:
+        """A feature of these hashes; without `bits` the votes are those of the halves."""
+        low, high = halves
+        if bits is None:
+            bits = low | high << 64
+        bits ^= (salt | salt << 64) & self._bits
+        return Feature(text, low ^ salt, bits, weight, variable)
 
     def counted(self, taken: Taken) -> list[Feature]:
         """The features whose votes count: all, or each once where the recipe says so."""
@@ -172,10 +200,10 @@ class ReferenceKernel:
         """The fingerprint of what was taken from an event."""
         settings = self._recipe.fingerprint
         if settings.kind == "minhash":
-            hashes = (f.high << 64 | f.low for f in taken.features if f.weight)
+            hashes = (f.bits for f in taken.features if f.weight)
             return minhash(hashes, settings.least, settings.width)
-        votes = ((f.low | f.high << 64, f.weight) for f in self.counted(taken))
-        return simhash(votes, settings.width)
+        votes = ((f.bits, f.weight) for f in self.counted(taken))
+        return simhash(votes, settings.width, self._tie)
 
     def _sketch(self, taken: Taken) -> bytes:
         words = self._recipe.features.extractor == "words"

@@ -23,7 +23,7 @@ at distance 1.
 Deviation: Charikar takes signs of random projections of real vectors; here, as is usual (Manku,
 Jain, Das Sarma, "Detecting near-duplicates for web crawling", WWW 2007), a hash stands for the
 projections. Weights are whole numbers, so the sums are exact and equal on every platform. A sum
-of 0 gives bit 0.
+of 0 gives bit 0, unless a recipe says that ties give ones, as some systems have it.
 
 The native kernel keeps the W counters as bit planes: plane j holds bit j of all counters, adding
 a hash is a ripple of ANDs and XORs over a few words, and one comparison of the planes against half
@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 WIDTHS = (32, 64, 128)
-"""The widths a fingerprint may have, in bits."""
+"""The widths that indexes hold and the native kernel makes, in bits. Letters have 5, too."""
 
 
 def votes(features: Iterable[tuple[int, int]], width: int) -> list[int]:
@@ -55,15 +55,21 @@ def votes(features: Iterable[tuple[int, int]], width: int) -> list[int]:
     return sums
 
 
-def simhash(features: Iterable[tuple[int, int]], width: int = 64) -> int:
-    """The simhash of (hash, weight) pairs; no features give 0.
+def simhash(features: Iterable[tuple[int, int]], width: int = 64, tie: int = 0) -> int:
+    """The simhash of (hash, weight) pairs.
+
+    Args:
+        features: of each hash the low `width` bits count.
+        width: bits of the fingerprint.
+        tie: the bit where the votes come out even, as they do everywhere when there are none.
 
     >>> f"{simhash([(0b10110, 1), (0b00111, 1), (0b10010, 1)], 5):05b}"
     '10110'
     >>> f"{simhash([(0b10110, 1), (0b01010, 1), (0b10010, 1)], 5):05b}"
     '10010'
     """
-    return sum(1 << bit for bit, total in enumerate(votes(features, width)) if total > 0)
+    sums = enumerate(votes(features, width))
+    return sum(1 << bit for bit, total in sums if total > 0 or (total == 0 and tie))
 
 
 def distance(left: int, right: int) -> int:

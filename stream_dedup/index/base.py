@@ -34,6 +34,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from stream_dedup.errors import RecipeError
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.simhash import WIDTHS
 from stream_dedup.model import Decision, Partition, Position, Summary
 
 MAX_TALLIES = 600
@@ -55,6 +58,19 @@ def max_waiting(max_clusters: int) -> int:
 def too_many_wait(waiting: int) -> str:
     """What `IndexFull` says then."""
     return f"{waiting} closed clusters wait for their final summary: claim and confirm them"
+
+
+def check_width(recipe: Recipe) -> None:
+    """Refuse a recipe whose fingerprints are too narrow to be cut into blocks.
+
+    Raises:
+        RecipeError: it is one.
+    """
+    width = recipe.fingerprint.width
+    if width not in WIDTHS:
+        problem = f"is {width}, which is to be looked at only: no index holds so few bits"
+        remedy = f"use one of {', '.join(map(str, WIDTHS))}, or compare, explain and fingerprint"
+        raise RecipeError(f"recipe {recipe.name}", "fingerprint.width", problem, remedy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from stream_dedup.index.base import (
     Record,
     Resolution,
     Tally,
+    check_width,
     max_waiting,
     too_many_wait,
 )
@@ -119,6 +120,7 @@ class MemoryIndex:
         limits: Limits | None = None,
         cap_waiting: bool = True,
     ) -> None:
+        check_width(recipe)
         self.recipe = recipe
         self._cap_waiting = cap_waiting
         self.resets = 0

@@ -112,8 +112,8 @@ def test_every_option_stands_in_the_reference_with_its_help(
     section = below.partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| `")]
     for option in options(found):
-        row = next((r for r in rows if re.search(rf"{option.opts[-1]}[ `]", r)), "")
-        assert row, f"{option.opts[-1]} is missing"
+        row = next((r for r in rows if re.search(rf"{max(option.opts, key=len)}[ `]", r)), "")
+        assert row, f"{max(option.opts, key=len)} is missing"
         assert (option.help or "")[:20].replace("|", r"\|") in row
 
 

@@ -22,12 +22,12 @@ CACHE = Path.home() / ".cache" / "stream-dedup-tests"
 _HOME = CACHE / f"kafka-{VERSION}"
 _POM = Path(__file__).with_name("kafka_pom.xml")
 # What Debian calls the programs' packages.
-_PACKAGES = {"java": "default-jre-headless", "mvn": "maven"}
+_PACKAGES = {"java": "default-jre-headless", "mvn": "maven", "javac": "default-jdk-headless"}
 _REMEDY = (
     "these tests run a real Kafka broker: install Java 17 or newer and, to fetch the broker once,"
-    f" Maven (Debian: apt-get install {' '.join(_PACKAGES.values())}). Or let the tests that need"
-    f" no broker of their own use another one: {KAFKA_VARIABLE}=host:port for one that runs without"
-    f" security, {KAFKA_VARIABLE}=docker for a container (pip install testcontainers)"
+    f" Maven (Debian: apt-get install {_PACKAGES['java']} {_PACKAGES['mvn']}). Or let the tests"
+    f" that need no broker of their own use another one: {KAFKA_VARIABLE}=host:port for one that"
+    f" runs without security, {KAFKA_VARIABLE}=docker for a container (pip install testcontainers)"
 )
 
 
@@ -52,6 +52,12 @@ def find_kafka() -> Path:
 @functools.cache
 def find_java() -> Path:
     return _find("java")
+
+
+@functools.cache
+def find_compiler() -> Path:
+    remedy = "hashes are compared with Java's own: install a JDK (Debian: apt-get install"
+    return _find("javac", f"{remedy} {_PACKAGES['javac']})")
 
 
 def class_archive() -> Path:
@@ -83,12 +89,12 @@ def _fetch(directory: Path) -> None:
         )
 
 
-def _find(program: str) -> Path:
+def _find(program: str, remedy: str = _REMEDY) -> Path:
     if shutil.which(program) is None and _may_install():
         _install(program)
     found = shutil.which(program)
     if found is None:
-        pytest.fail(f"there is no {program}; {_REMEDY}")
+        pytest.fail(f"there is no {program}; {remedy}")
     return Path(found)
 
 

@@ -306,6 +306,7 @@ def test_an_error_names_file_key_problem_and_remedy(file: Path, text: str, messa
         (f"{PIPELINE}dead_letter_topic = 'a b'", "dead_letter_topic: holds 'a b'; a topic has"),
         (f"{PIPELINE}on_poison = 'dead_letter'", "on_poison: is dead_letter, but no dead_letter"),
         (f"{PIPELINE}recipe = 'lgos'", "0.recipe: is refused: lgos: no such recipe; use"),
+        (f"{PIPELINE}recipe = 'letters5'", "is 5, which is to be looked at only: no index holds"),
         (f"{PIPELINE}namespace = 'a b'", "pipelines.0.namespace: is refused: namespace 'a b' is"),
         (f"{PIPELINE}group_regex = '[a-z]+'", "0.group_regex: group pattern '[a-z]+' has"),
         (f"{PIPELINE}group_regex = 'a('", "0.group_regex: group pattern 'a(' is not RE2"),

@@ -12,7 +12,7 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.errors import IndexRefused, RecipeMismatch
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.index.base import Limits
+from stream_dedup.index.base import Limits, check_width
 from stream_dedup.index.redis import scripts, wire
 from stream_dedup.index.redis.keys import Shard
 from stream_dedup.index.redis.server import Server
@@ -62,7 +62,12 @@ class Stamp(NamedTuple):
 
 
 def plan_stamp(recipe: Recipe, max_clusters: int, shards: int, blocks: int | None = None) -> Stamp:
-    """How a namespace of so many clusters is best laid out."""
+    """How a namespace of so many clusters is best laid out.
+
+    Raises:
+        RecipeError: no index holds fingerprints of the recipe's width.
+    """
+    check_width(recipe)
     each = -(-max_clusters // shards)
     width, k = recipe.fingerprint.width, recipe.match.k
     layout = Layout(width, k, blocks) if blocks else choose(width, k, each, REDIS).layout

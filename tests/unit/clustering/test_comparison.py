@@ -84,7 +84,7 @@ def test_every_bit_that_differs_is_told_with_the_votes_that_moved_it() -> None:
 
 
 def test_minhash_has_no_votes() -> None:
-    recipe = replace(LOGS, fingerprint__kind="minhash", match__k=0)
+    recipe = replace(LOGS, fingerprint__kind="minhash", match__k=0, match__jaccard=0.0)
 
     assert [] == Inspector(recipe).compare(BOB, EVE).bits()
 

@@ -11,9 +11,10 @@ import pytest
 
 from stream_dedup import Deduplicator
 from stream_dedup.errors import RecipeError
-from stream_dedup.features.extractors import is_extractor_name, load_extractor, syllables
+from stream_dedup.features.extractors import is_extractor_name, letters, load_extractor, syllables
 from stream_dedup.features.recipe import Recipe, replace
-from stream_dedup.fingerprint.fingerprinter import MAX_FEATURES, Fingerprinter
+from stream_dedup.features.taker import MAX_FEATURES
+from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.simhash import distance
 
 MODULE = """
@@ -81,6 +82,26 @@ def lows(recipe: Recipe, *texts: bytes) -> list[int]:
 )
 def test_syllables_are_pairs_of_letters(text: bytes, expected: list[bytes]) -> None:
     assert [(pair, 1) for pair in expected] == list(syllables(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"", []),
+        (b"42 _!", []),
+        (b"Ab, c1D", [b"a", b"b", b"c", b"d"]),
+        ("Été".encode(), ["é".encode(), b"t", "é".encode()]),
+        (b"\xffa\xff", [b"a"]),
+    ],
+)
+def test_letters_are_taken_one_by_one(text: bytes, expected: list[bytes]) -> None:
+    assert [(letter, 1) for letter in expected] == list(letters(text))
+
+
+def test_letters_of_anagrams_are_the_same() -> None:
+    listen, silent, other = lows(with_extractor("letters"), b"Listen!", b"silent", b"loudly")
+
+    assert listen == silent != other
 
 
 def test_syllables_tell_laughter_from_a_scream() -> None:

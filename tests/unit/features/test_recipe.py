@@ -113,14 +113,50 @@ OWN = {"name": "a", "pattern": "b"}
             ["only the extractor 'words'", "set it to false"],
         ),
         (
-            {"features": {"ngram": 2, "weights": {"table": {"a": 2}}}},
+            {
+                "features": {"ngram": 2, "weights": {"table": {"a": 2}}},
+                "fingerprint": {"hash": "cyclic"},
+            },
             "features.weights",
-            ["a table weights single words", "ngram 1"],
+            ["under the hash 'cyclic' a table weights single words", "ngram 1"],
         ),
         (
-            {"features": {"extractor": "characters", "weights": {"file": "w.tsv"}}},
-            "features.weights",
-            ["a table weights single words", "extractor 'words'"],
+            {"features": {"weights": {"stop_words": "englisch"}}},
+            "features.weights.stop_words",
+            ["no list is named 'englisch'", "use english, or a file"],
+        ),
+        (
+            {"fingerprint": {"hash": "java"}},
+            "fingerprint.width",
+            ["is 64, but the hash 'java' has 32 bits", "use 5 or 32"],
+        ),
+        (
+            {"fingerprint": {"hash": "md5", "seed": 7}},
+            "fingerprint.seed",
+            ["is 7, but the hash 'md5' takes none", "set it to 0"],
+        ),
+        (
+            {"fingerprint": {"hash": "codepoint", "width": 5}},
+            "fingerprint.hash",
+            ["single letters", "extractor 'characters' and ngram 1"],
+        ),
+        (
+            {
+                "features": {"extractor": "characters", "ngram": 2},
+                "fingerprint": {"hash": "codepoint", "width": 5},
+            },
+            "fingerprint.hash",
+            ["single letters", "ngram 1"],
+        ),
+        (
+            {"features": {"extractor": "characters", "window": "filling"}},
+            "features.window",
+            ["only over words", "set it to 'full'"],
+        ),
+        (
+            {"features": {"delimiters": "space"}, "text": {"masks": ["ipv4"]}},
+            "features.delimiters",
+            ["is 'space'", "other delimiters, or no masks"],
         ),
         ({"match": {"k": 64}}, "match.k", ["is 64", "below the width, 64"]),
         ({"fingerprint": {"width": 32}, "match": {"k": 32}}, "match.k", ["is 32", "width, 32"]),
@@ -167,7 +203,7 @@ def test_a_missing_file_a_folder_and_an_unknown_name_are_told_apart(tmp_path: Pa
         load_recipe(tmp_path / "none.toml")
     with pytest.raises(RecipeError, match=r"cannot be read \(Is a directory\)"):
         load_recipe(tmp_path)
-    with pytest.raises(RecipeError, match="lgos: no such recipe; use one of json, logs, text"):
+    with pytest.raises(RecipeError, match="lgos: no such recipe; use one of java32, json,"):
         load_recipe("lgos")
 
 
@@ -235,11 +271,28 @@ SPELT_OUT: dict[str, Any] = {
     "features": {
         "extractor": "words",
         "ngram": 1,
+        "window": "full",
         "delimiters": "log",
         "repeats": "once",
-        "weights": {"default": 1, "placeholder": 1, "table": {}, "file": ""},
+        "weights": {
+            "default": 1,
+            "placeholder": 1,
+            "table": {},
+            "file": "",
+            "stop_words": "",
+            "stop_weight": 0,
+            "layout": 1,
+            "content": 1,
+        },
     },
-    "fingerprint": {"kind": "simhash", "width": 64, "seed": 0, "least": 4},
+    "fingerprint": {
+        "kind": "simhash",
+        "width": 64,
+        "hash": "murmur3",
+        "tie": "zero",
+        "seed": 0,
+        "least": 4,
+    },
     "match": {"k": 3, "jaccard": 0.0, "min_features": 2, "aliases": 256},
 }
 
@@ -253,13 +306,18 @@ OTHER_VALUES: dict[str, Any] = {
     "text.classes": True,
     "features.extractor": "characters",
     "features.ngram": 2,
+    "features.window": "filling",
     "features.delimiters": "word",
     "features.repeats": "count",
     "features.weights.default": 2,
     "features.weights.placeholder": 0,
     "features.weights.table": {"a": 0},
+    "features.weights.layout": 2,
+    "features.weights.content": 0,
     "fingerprint.kind": "minhash",
     "fingerprint.width": 128,
+    "fingerprint.hash": "md5",
+    "fingerprint.tie": "one",
     "fingerprint.seed": 1,
     "fingerprint.least": 5,
     "match.k": 4,
@@ -300,6 +358,7 @@ def test_the_tables_of_this_test_know_every_setting() -> None:
 
     assert settings_of(fields(Recipe)) == settings_of(SPELT_OUT)
     spared = {"name", "description", "features.weights.file"}
+    spared |= {"features.weights.stop_words", "features.weights.stop_weight"}  # as the table
     assert set(settings_of(SPELT_OUT)) - spared == set(OTHER_VALUES)
 
 
@@ -390,7 +449,9 @@ def test_a_recipe_written_out_and_read_again_is_the_same(recipe: Recipe) -> None
 
 
 def test_the_shipped_recipes_load_and_are_named_as_their_files() -> None:
-    assert ["json", "logs", "text", "words"] == shipped()
+    sources = {"java32", "letters5", "md5-128", "minhash-n", "window-cyclic"}
+    assert {"json", "logs", "text", "words"} | sources <= set(shipped())
+    assert sorted(shipped()) == shipped()
     for name in shipped():
         recipe = load_recipe(name)
         assert name == recipe.name

@@ -15,11 +15,18 @@ from stream_dedup.clustering.verification import reference_jaccard
 from stream_dedup.features.recipe import Recipe, load_recipe, replace, shipped
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.hashing import hash128
-from stream_dedup.fingerprint.kernel import Fingerprints, Kernel, Segments, native_module
+from stream_dedup.fingerprint.kernel import (
+    Fingerprints,
+    Kernel,
+    Segments,
+    is_native,
+    native_module,
+)
 from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.simhash import simhash
 from tests.strategies import feature_events, log_lines, recipes, segments, texts
 
+shipped_natively = [name for name in shipped() if is_native(load_recipe(name))]
 kernel_recipes = recipes(("words", "characters"))
 batches = st.lists(texts, max_size=6)
 
@@ -59,7 +66,7 @@ def test_fold_equals_the_reference(
     assert ReferenceKernel(recipe).fold(events, full) == native(recipe).fold(events, full)
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", shipped_natively)
 @given(batch=st.lists(log_lines, max_size=8))
 def test_the_shipped_recipes_equal_the_reference(name: str, batch: list[bytes]) -> None:
     recipe = load_recipe(name)
@@ -134,7 +141,7 @@ def test_selected_events_of_a_batch_keep_their_numbers(
     assert [everything[index] for index in indexes] == rows(chosen)
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", shipped_natively)
 def test_threads_may_share_a_kernel(name: str) -> None:
     kernel = native(load_recipe(name))
     corpora = [

@@ -1,0 +1,190 @@
+"""Vocabularies: how many documents of a corpus hold a feature, and weights made of that.
+
+Problem: a word that stands in every document tells none from another. How common words are is
+learnt from a corpus; but weights that go on learning from the stream give one text other
+fingerprints tomorrow, which then match nothing that is stored.
+
+Idea: count once, over a corpus, and freeze. The result is a table for `features.weights.file`,
+part of the recipe's digest like any other.
+
+Counting. Each distinct feature of a document counts once. When more than `max_held` features are
+held, those seen least are forgotten: first all seen once, then twice, until a quarter is gone. What
+is forgotten and comes again is counted from nothing, so a count may be too low, by `Counts.missed`
+at most. This is lossy counting (Manku and Motwani, VLDB 2002) with rounds when memory is full
+instead of after a fixed number of documents. The order of documents matters once something was
+forgotten, and never before.
+
+Weights. With N documents, of which df hold the feature, in the scale 1 to 1000:
+
+- ``idf``: ln(N / df), as a share of ln N. A feature of every document gets 1, of one document
+  1000.
+- ``smooth``: 1 + ln((1 + N) / (1 + df)), as a share of the same for df = 1. Common features keep a
+  say.
+
+Worked: N = 8, df = 1, 2, 4, 8: ln 8/df is 2.08, 1.39, 0.69, 0, so ``idf`` gives 1000, 667, 333, 1.
+
+A feature that is not in the table was seen in one document or less, so its weight is that of
+df = 1: give the recipe ``features.weights.default = 1000``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from stream_dedup.features.prepare import Preparer
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.features.taker import Taker
+from stream_dedup.features.tokens import PLACEHOLDER
+from stream_dedup.features.weights import MAX_WEIGHT
+
+MAX_HELD = 1_000_000
+"""Features held while counting: some 150 MB where they are short."""
+
+MAX_FEATURE_BYTES = 256
+"""A longer feature is an accident, not a word."""
+
+KEPT_OF_FULL = 0.75
+
+Formula = Literal["idf", "smooth"]
+
+
+class Counts:
+    """Counts in how many documents each feature stands.
+
+    Args:
+        recipe: what takes the features; its weights do not matter.
+        max_held: features held at most.
+    """
+
+    def __init__(self, recipe: Recipe, max_held: int = MAX_HELD) -> None:
+        self._taker = Taker(recipe)
+        self._preparer = Preparer(recipe)
+        self._max_held = max_held
+        self._counts: Counter[bytes] = Counter()
+        self.documents = 0
+        """Documents that had a feature."""
+        self.missed = 0
+        """By how much a count may be too low."""
+
+    @property
+    def takes_fields(self) -> bool:
+        """Whether documents must be given as decoded JSON."""
+        return self._preparer.takes_fields
+
+    def add(self, text: bytes, document: object = None) -> None:
+        """Count a document.
+
+        Args:
+            text: its text, any bytes.
+            document: its decoded JSON, where the recipe takes fields.
+
+        Raises:
+            Exception: whatever an extractor of one's own raises.
+        """
+        if self.takes_fields and document is not None:
+            parts = [part[1:] for part in self._preparer.parts(document)]
+        else:
+            parts = [(self._preparer.text(text), 1, 0)]
+        found = {feature for feature, _, _ in self._taker.features(parts)} - {PLACEHOLDER}
+        if found:
+            self.documents += 1
+            self._counts.update(f for f in found if len(f) <= MAX_FEATURE_BYTES)
+            if len(self._counts) > self._max_held:
+                self._forget()
+
+    def _forget(self) -> None:
+        left = round(self._max_held * KEPT_OF_FULL)
+        by_count = Counter(self._counts.values())
+        held, least = len(self._counts), 0
+        while held > left:
+            least += 1
+            held -= by_count[least]
+        self._counts = Counter({f: n for f, n in self._counts.items() if n > least})
+        self.missed += least
+
+    def frequent(self, min_count: int, max_features: int) -> list[tuple[str, int]]:
+        """(feature, documents that hold it), the most frequent first, equal ones by their bytes.
+
+        Features that a line of the table cannot hold are left out: those that are not UTF-8, hold
+        the end of a line, or begin with ``#``.
+        """
+        found = [
+            (feature, count)
+            for feature, count in self._counts.items()
+            if count >= min_count and _is_writable(feature)
+        ]
+        found.sort(key=lambda item: (-item[1], item[0]))
+        return [(feature.decode(), count) for feature, count in found[:max_features]]
+
+
+def _is_writable(feature: bytes) -> bool:
+    if feature.startswith(b"#") or b"\n" in feature or b"\r" in feature:
+        return False
+    try:
+        feature.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def weight(formula: Formula, documents: int, count: int) -> int:
+    """The weight of a feature, from 1 to `MAX_WEIGHT`.
+
+    >>> [weight("idf", 8, count) for count in (1, 2, 4, 8)]
+    [1000, 667, 333, 1]
+
+    Args:
+        formula: see the module.
+        documents: of the corpus.
+        count: of those that hold the feature, at least 1.
+    """
+    if formula == "idf":
+        share = math.log(documents / count) / math.log(documents) if documents > 1 else 1.0
+    else:
+        smooth = [1 + math.log((1 + documents) / (1 + df)) for df in (count, 1)]
+        share = smooth[0] / smooth[1]
+    return min(MAX_WEIGHT, max(1, round(MAX_WEIGHT * share)))
+
+
+class Origin(NamedTuple):
+    """What a table says of itself, in comments at its head.
+
+    Attributes:
+        recipe: the recipe that took the features.
+        formula: how counts became weights.
+        min_count: documents that a feature had to be in.
+    """
+
+    recipe: Recipe
+    formula: Formula
+    min_count: int
+
+
+def table(counts: Counts, found: Sequence[tuple[str, int]], origin: Origin) -> Iterator[str]:
+    """The lines of a table of weights: comments, then ``feature<TAB>weight``."""
+    yield from _head(counts, len(found), origin)
+    for feature, count in found:
+        yield f"{feature}\t{weight(origin.formula, counts.documents, count)}\n"
+
+
+def _head(counts: Counts, kept: int, origin: Origin) -> Iterable[str]:
+    formulas = {
+        "idf": "1000 * ln(N / df) / ln(N)",
+        "smooth": "1000 * (1 + ln((1 + N) / (1 + df))) / (1 + ln((1 + N) / 2))",
+    }
+    features = origin.recipe.features
+    yield f"# Vocabulary: {kept} features of {counts.documents} documents, learnt once, frozen.\n"
+    yield (
+        f"# Recipe {origin.recipe.name}, digest {origin.recipe.digest}: "
+        f"extractor {features.extractor}, ngram {features.ngram}.\n"
+    )
+    yield (
+        f"# Weight: {origin.formula}, {formulas[origin.formula]}, N documents of which df >= "
+        f"{origin.min_count} hold it; at least 1.\n"
+    )
+    if counts.missed:
+        yield f"# Memory was full: a df may be too low, by {counts.missed} at most.\n"
+    yield f"# Use with features.weights.default = {MAX_WEIGHT}: what is not here is rare.\n"

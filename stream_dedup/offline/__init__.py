@@ -1,0 +1,1 @@
+"""Matching whole files of fingerprints at once: pairs, and what pairs connect."""

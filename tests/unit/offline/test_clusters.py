@@ -1,0 +1,95 @@
+"""Clusters are the connected components of near pairs, of fingerprints and of lines."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream_dedup.features.recipe import load_recipe, replace
+from stream_dedup.offline.clusters import find_clusters, find_line_clusters, merge_clusters
+from stream_dedup.offline.pairs import Effort
+
+
+def walked(fingerprints: list[int], k: int) -> list[list[int]]:
+    """The components by walking from each fingerprint to all that are near."""
+    left = set(fingerprints)
+    out = []
+    for start in sorted(left):
+        if start not in left:
+            continue
+        left.remove(start)
+        cluster, front = [start], [start]
+        while front:
+            here = front.pop()
+            near = {other for other in left if (here ^ other).bit_count() <= k}
+            left -= near
+            front += near
+            cluster += near
+        if len(cluster) > 1:
+            out.append(sorted(cluster))
+    return out
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_clusters_are_connected_components(data: st.DataObject) -> None:
+    width = data.draw(st.sampled_from([16, 64, 128]))
+    numbers = st.integers(0, 2**width - 1) | st.integers(0, 4095)
+    fingerprints = data.draw(st.lists(numbers, max_size=50))
+    k = data.draw(st.integers(0, 3))
+
+    assert walked(fingerprints, k) == find_clusters(fingerprints, k, width=width)
+
+
+def test_the_clusters_of_shards_merge_into_those_of_all() -> None:
+    generator = random.Random(2)
+    fingerprints = [generator.getrandbits(64) for _ in range(300)]
+    for _ in range(900):
+        fingerprints.append(generator.choice(fingerprints) ^ 1 << generator.randrange(64))
+    whole = find_clusters(fingerprints, 3)
+    parts = [
+        find_clusters(fingerprints, 3, effort=Effort(shard=shard, shards=4))
+        for shard in (1, 2, 3, 4)
+    ]
+
+    assert walked(fingerprints, 3) == whole
+    assert all(part != whole for part in parts)
+    assert whole == merge_clusters(cluster for part in parts for cluster in part)
+
+
+def test_lines_that_say_the_same_are_one_cluster_and_empty_ones_none() -> None:
+    lines = [
+        b"connection from 10.0.0.7 port 4422 closed by peer",
+        b"",
+        b"disk /dev/sda1 is full",
+        b"connection from 10.0.0.9 port 17 closed by peer",
+        b"",
+        b"disk /dev/sda1 is full",
+        b"nothing is like this line at all",
+    ]
+
+    assert [[0, 3], [2, 5]] == find_line_clusters(lines)
+
+
+def test_the_distance_is_the_recipes_unless_given() -> None:
+    lines = [b"the quick brown fox jumps over the lazy dog now", b"a wholly other text stands here"]
+    recipe = replace(load_recipe("words"), match__k=0)
+
+    assert [] == find_line_clusters(lines, recipe)
+    assert [[0, 1]] == find_line_clusters(lines, recipe, k=63)
+
+
+def test_json_recipes_take_fields_and_lines_that_are_no_json_do_not_fail() -> None:
+    lines = [b'{"msg":"disk is full","n":1}', b'{"msg":"disk is full","n":2}', b"{", b"\xff"]
+
+    clusters = find_line_clusters(lines, "json")
+
+    assert [0, 1] in clusters
+
+
+@pytest.mark.parametrize("parts", [[], [[]], [[5]]])
+def test_nothing_connected_merges_into_nothing(parts: list[list[int]]) -> None:
+    assert [] == merge_clusters(parts)

@@ -1,0 +1,214 @@
+"""The native kernel says what the reference says, of any words, any text and any layout."""
+
+from __future__ import annotations
+
+import random
+import sys
+from array import array
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream_dedup import offline
+from stream_dedup.offline import _native as native
+from stream_dedup.offline import reference
+from stream_dedup.offline.kernel import kernel, packed, unpacked, word_bytes
+from stream_dedup.tables.permutation import Layout
+
+LAYOUTS = [
+    Layout(32, 3, 4),
+    Layout(32, 31, 32),
+    Layout(64, 0, 1),
+    Layout(64, 3, 4),
+    Layout(64, 3, 6),
+    Layout(64, 10, 12),
+    Layout(64, 1, 64),
+    Layout(128, 3, 5),
+    Layout(128, 0, 1),
+    Layout(128, 9, 11),
+    Layout(7, 2, 3),
+]
+widths = st.sampled_from([32, 64, 128])
+
+
+@st.composite
+def near_words(draw: st.DrawFn, width: int) -> list[int]:
+    """Numbers of which many are near each other, and some are equal."""
+    bases = draw(st.lists(st.integers(0, 2**width - 1), min_size=1, max_size=4))
+    bits = st.lists(st.integers(0, width - 1), max_size=8)
+    flips = draw(st.lists(st.tuples(st.sampled_from(bases), bits), max_size=60))
+    out = []
+    for base, positions in flips:
+        number = base
+        for position in positions:
+            number ^= 1 << position
+        out.append(number)
+    return out
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_parts_hold_and_find_the_same_step_by_step(data: st.DataObject) -> None:
+    layout = data.draw(st.sampled_from(LAYOUTS))
+    words = packed(sorted(set(data.draw(near_words(layout.width)))), layout.width)
+    table = data.draw(st.integers(0, layout.tables - 1))
+    top = 1 << min(layout.prefix_bits[table], 16)
+    low = data.draw(st.one_of(st.just(0), st.integers(0, top - 1)))
+    high = data.draw(st.one_of(st.just(top), st.integers(low, top)))
+    found = []
+    for kind in (reference.Part, native.Part):
+        part = kind(layout, table, low, high)
+        middle = len(words) // 2 // word_bytes(layout.width) * word_bytes(layout.width)
+        part.add(words[:middle])
+        part.add(words[middle:])
+        part.sort()
+        pairs = b""
+        while not part.done:
+            pairs += part.step(3, 10)
+        found.append((len(part), pairs, part.compared))
+
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_long_runs_are_compared_whole(layout: Layout) -> None:
+    generator = random.Random(layout.k)
+    base = generator.getrandbits(layout.width)
+    numbers = {base ^ (generator.getrandbits(layout.width) & 0x7F) for _ in range(300)}
+    words = packed(sorted(numbers), layout.width)
+    found = []
+    for kind in (reference.Part, native.Part):
+        part = kind(layout, 0, 0, 1 << 16)
+        part.add(words)
+        part.sort()
+        pairs = b""
+        while not part.done:
+            pairs += part.step(1 << 16, 1 << 26)
+        found.append((pairs, part.compared))
+
+    assert found[0] == found[1]
+
+
+number_texts = st.one_of(
+    st.integers(0, 2**130).map(str),
+    st.sampled_from([2**w + d for w in (32, 64, 128) for d in (-1, 0, 1)]).map(str),
+    st.integers(0, 2**130).map("{:x}".format),
+    st.integers(0, 2**66).map("0X{:X}".format),
+    st.integers(0, 9).map("{:060}".format),
+    st.sampled_from(
+        ["", "-1", "+1", " 7 ", "\t7\r", "0x", "x", "1 2", "1.0", "1e3", "\0", "7\x0b"]
+    ),
+    st.text(max_size=3),
+)
+texts = st.tuples(st.lists(number_texts, max_size=6), st.booleans()).map(
+    lambda made: ("\n".join(made[0]) + "\n" * made[1]).encode()
+)
+
+
+@settings(max_examples=600)
+@given(text=st.one_of(texts, st.binary(max_size=20)), hexadecimal=st.booleans(), width=widths)
+def test_text_is_read_the_same(text: bytes, hexadecimal: bool, width: int) -> None:
+    expected = reference.parse(text, hexadecimal, width)
+
+    assert expected == native.parse(text, hexadecimal, width)
+
+
+@given(data=st.data(), width=widths, hexadecimal=st.booleans(), json=st.booleans())
+def test_rows_are_written_the_same_and_read_back(
+    data: st.DataObject, width: int, hexadecimal: bool, json: bool
+) -> None:
+    numbers = data.draw(st.lists(st.integers(0, 2**width - 1), max_size=20))
+    words = packed(numbers, width)
+    ends = array("Q", sorted(data.draw(st.sets(st.integers(1, len(numbers) or 1)))))
+    ends = array("Q", [end for end in ends if end < len(numbers)] + [len(numbers)] * bool(numbers))
+    even = words[: len(numbers) // 2 * 2 * word_bytes(width)]
+
+    assert reference.rows(words, ends, width, hexadecimal, json) == native.rows(
+        words, ends, width, hexadecimal, json
+    )
+    assert reference.rows(even, None, width, hexadecimal, json) == native.rows(
+        even, None, width, hexadecimal, json
+    )
+    lines = native.rows(words, array("Q", range(1, len(numbers) + 1)), width, hexadecimal, False)
+    assert (words, -1) == native.parse(lines, hexadecimal, width)
+
+
+@given(data=st.data(), width=widths)
+def test_sorting_counting_and_taking_are_the_same(data: st.DataObject, width: int) -> None:
+    numbers = data.draw(near_words(width))
+    size = word_bytes(width)
+    expected, words = packed(numbers, width), packed(numbers, width)
+
+    count = reference.sort_distinct(expected, width)
+    assert count == native.sort_distinct(words, width)
+    assert expected[: count * size] == words[: count * size]
+    assert sorted(set(numbers)) == unpacked(words[: count * size], width)
+    del words[count * size :]
+    for bound in [*numbers, 0, 2**width - 1]:
+        expected_count = reference.count_up_to(words, bound, width)
+        assert expected_count == native.count_up_to(words, bound, width)
+    if count:
+        positions = array("Q", data.draw(st.lists(st.integers(0, count - 1), max_size=9)))
+        taken = reference.taken(words, positions, width)
+        assert taken == native.taken(words, positions, width)
+
+
+@given(data=st.data())
+def test_histograms_are_the_same(data: st.DataObject) -> None:
+    layout = data.draw(st.sampled_from(LAYOUTS))
+    table = data.draw(st.integers(0, layout.tables - 1))
+    words = packed(data.draw(near_words(layout.width)), layout.width)
+
+    expected = reference.histogram(words, layout, table)
+
+    assert expected == native.histogram(words, layout, table)
+    assert len(words) // word_bytes(layout.width) == sum(expected)
+
+
+@given(data=st.data(), width=widths)
+def test_components_are_the_same(data: st.DataObject, width: int) -> None:
+    numbers = data.draw(near_words(width))
+    alone = packed(data.draw(near_words(width)), width)
+    pairs = packed(numbers[: len(numbers) // 2 * 2], width)
+    seen = []
+    for kind in (reference.Components, native.Components):
+        components = kind(width)
+        ids = components.numbers(alone)
+        components.join(pairs)
+        ids += components.numbers(pairs)
+        seen.append((ids, len(components), components.words(), components.grouped(ids)))
+
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("width", [64, 128])
+def test_components_are_the_same_when_their_tables_have_grown(width: int) -> None:
+    generator = random.Random(width)
+    numbers = [generator.getrandbits(width) for _ in range(9_000)]
+    chosen = packed(generator.choices(numbers, k=4_000), width)
+    seen = []
+    for kind in (reference.Components, native.Components):
+        components = kind(width)
+        ids = components.numbers(packed(numbers, width))
+        components.join(chosen)
+        seen.append((ids, len(components), components.words(), components.grouped(ids)))
+
+    assert seen[0] == seen[1]
+
+
+def test_the_native_kernel_serves_unless_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert native is kernel()
+
+    monkeypatch.setenv("STREAM_DEDUP_PURE_PYTHON", "1")
+
+    assert reference is kernel()
+
+
+def test_the_reference_serves_where_the_native_kernel_was_not_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "stream_dedup.offline._native", None)
+    monkeypatch.delattr(offline, "_native")
+
+    assert reference is kernel()
