@@ -1,0 +1,320 @@
+"""What operators see of a deployment: ``deploy/grafana/dashboards/stream-dedup.json``.
+
+Every metric of `stream_dedup.metrics` is on it. Each panel answers one question, and each row
+follows the events further: from the whole, by decisions and batches, to Redis, the index and Kafka.
+"""
+
+from __future__ import annotations
+
+from docs.blocks import ROOT
+from docs.grafana import Panel, Query, Row, dashboard
+from docs.promql import busy, increase, level, observed, or_zero, quantile, rate
+
+DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "stream-dedup.json"
+UID = "stream-dedup-worker"
+
+_PAGES = "https://github.com/stream-dedup/stream-dedup/blob/main/docs"
+LINKS = {
+    "Running workers": f"{_PAGES}/how-to/operations.md",
+    "Every metric": f"{_PAGES}/metrics.md",
+}
+
+P = "pipeline"
+_BOTH_QUANTILES = (0.5, 0.99)
+
+
+def _duplicates(*by: str) -> str:
+    duplicates = rate("decisions_total", *by, decision="duplicate")
+    return f"{duplicates} / {rate('decisions_total', *by)}"
+
+
+def _near_cache(*by: str) -> str:
+    # Of the decisions, as both are counted at one moment: events are counted at their delivery.
+    return f"{rate('near_cache_hits_total', *by)} / {rate('decisions_total', *by)}"
+
+
+OVERVIEW = Row(
+    "Overview",
+    [
+        Panel("Workers ready", "short", [Query(level("ready"), "ready")], "stat"),
+        Panel("Events read", "eps", [Query(rate("events_total"), "events")], "stat"),
+        Panel("Duplicates", "percentunit", [Query(_duplicates(), "duplicates")], "stat"),
+        Panel("Lag", "short", [Query(level("lag_events"), "events")], "stat"),
+        Panel(
+            "Delivery delay, 99 %",
+            "s",
+            [Query(quantile(0.99, "delivery_delay_seconds"), "delay")],
+            "stat",
+            alarm=60,
+        ),
+        Panel("Near cache", "percentunit", [Query(_near_cache(), "hits")], "stat"),
+        Panel(
+            "Events by topic",
+            "eps",
+            [Query(rate("events_total", P, "topic"), "{{pipeline}} {{topic}}")],
+            stacked=True,
+        ),
+        Panel(
+            "Lag by topic",
+            "short",
+            [Query(level("lag_events", P, "topic"), "{{pipeline}} {{topic}}")],
+        ),
+        Panel(
+            "Delivery delay",
+            "s",
+            [
+                Query(quantile(share, "delivery_delay_seconds", P), f"{{{{pipeline}}}} {share:.0%}")
+                for share in _BOTH_QUANTILES
+            ],
+        ),
+    ],
+)
+
+DECISIONS = Row(
+    "Decisions",
+    [
+        Panel(
+            "Events by decision",
+            "eps",
+            [Query(rate("decisions_total", P, "decision"), "{{pipeline}} {{decision}}")],
+            stacked=True,
+        ),
+        Panel("Share of duplicates", "percentunit", [Query(_duplicates(P), "{{pipeline}}")]),
+        Panel(
+            "Passed through, by reason",
+            "eps",
+            [
+                Query(
+                    or_zero(rate("passed_total", P, "reason"), "commits_total", P),
+                    "{{pipeline}} {{reason}}",
+                )
+            ],
+        ),
+        Panel(
+            "Records delivered",
+            "eps",
+            [Query(rate("outputs_total", P, "kind"), "{{pipeline}} {{kind}}")],
+            stacked=True,
+        ),
+        Panel(
+            "Came again",
+            "eps",
+            [
+                Query(rate("redelivered_total", P), "{{pipeline}} redelivered"),
+                Query(rate("replayed_total", P), "{{pipeline}} replayed"),
+            ],
+            note="Some after each rebalance or crash; replayed ones after a rewind.",
+        ),
+        Panel(
+            "Times cut back",
+            "eps",
+            [Query(rate("clamped_total", P), "{{pipeline}}")],
+        ),
+    ],
+)
+
+BATCHES = Row(
+    "Batches",
+    [
+        Panel(
+            "Time by stage",
+            "percentunit",
+            [Query(busy("stage_seconds", P, "stage"), "{{pipeline}} {{stage}}")],
+            stacked=True,
+            note="100 % is all of one worker's time. Waiting counts, and stages overlap.",
+        ),
+        *(
+            Panel(
+                f"Time of a batch by stage, {share:.0%}",
+                "s",
+                [Query(quantile(share, "stage_seconds", P, "stage"), "{{pipeline}} {{stage}}")],
+            )
+            for share in _BOTH_QUANTILES
+        ),
+        Panel(
+            "Time of a batch in the kernel",
+            "s",
+            [
+                Query(quantile(share, "kernel_seconds", P), f"{{{{pipeline}}}} {share:.0%}")
+                for share in _BOTH_QUANTILES
+            ],
+        ),
+        Panel(
+            "On their way",
+            "short",
+            [Query(level("backlog_events", P, "instance"), "{{pipeline}} {{instance}}")],
+        ),
+        Panel("Bytes read", "Bps", [Query(rate("event_bytes_total", P), "{{pipeline}}")]),
+    ],
+)
+
+REDIS = Row(
+    "Redis",
+    [
+        Panel(
+            "Time of a call",
+            "s",
+            [
+                Query(quantile(share, "redis_seconds", P), f"{{{{pipeline}}}} {share:.0%}")
+                for share in _BOTH_QUANTILES
+            ],
+        ),
+        Panel("Calls", "cps", [Query(observed("redis_seconds", P), "{{pipeline}}")]),
+        Panel(
+            "Away, lost, rolled back",
+            "short",
+            [
+                Query(increase("index_retries_total", P), "{{pipeline}} calls tried again"),
+                Query(increase("index_resets_total", P), "{{pipeline}} resets"),
+                Query(increase("index_rollbacks_total", P), "{{pipeline}} rollbacks"),
+            ],
+        ),
+    ],
+)
+
+INDEX = Row(
+    "Index",
+    [
+        Panel("Live clusters", "short", [Query(level("clusters", P, how="max"), "{{pipeline}}")]),
+        Panel(
+            "Fingerprints", "short", [Query(level("fingerprints", P, how="max"), "{{pipeline}}")]
+        ),
+        Panel(
+            "Clusters waiting for their summary",
+            "short",
+            [Query(level("waiting_clusters", P, how="max"), "{{pipeline}}")],
+        ),
+        Panel(
+            "Clusters closed",
+            "cps",
+            [
+                Query(rate("clusters_expired_total", P, how="max"), "{{pipeline}} window passed"),
+                Query(rate("clusters_evicted_total", P, how="max"), "{{pipeline}} index full"),
+            ],
+        ),
+        Panel(
+            "Searches cut short",
+            "cps",
+            [Query(rate("truncated_searches_total", P, how="max"), "{{pipeline}}")],
+        ),
+        Panel(
+            "Share settled by the near cache",
+            "percentunit",
+            [Query(_near_cache(P), "{{pipeline}}")],
+        ),
+        Panel(
+            "Exact hashes in the near cache",
+            "short",
+            [Query(level("near_cache_entries", P, "instance"), "{{pipeline}} {{instance}}")],
+        ),
+    ],
+)
+
+KAFKA = Row(
+    "Kafka",
+    [
+        Panel(
+            "Commits",
+            "cps",
+            [
+                Query(rate("commits_total", P), "{{pipeline}}"),
+                Query(rate("commit_failures_total", P), "{{pipeline}} failed"),
+            ],
+        ),
+        Panel(
+            "Rebalances",
+            "short",
+            [Query(increase("rebalances_total", P, "instance"), "{{pipeline}} {{instance}}")],
+        ),
+        Panel(
+            "Partitions taken up again, by reason",
+            "short",
+            [
+                Query(
+                    or_zero(increase("partition_restarts_total", P, "reason"), "commits_total", P),
+                    "{{pipeline}} {{reason}}",
+                )
+            ],
+        ),
+        Panel(
+            "Partitions by worker",
+            "short",
+            [Query(level("assigned_partitions", P, "instance"), "{{pipeline}} {{instance}}")],
+            stacked=True,
+        ),
+        Panel(
+            "The most lag by partition",
+            "short",
+            [
+                Query(
+                    f"topk(10, {level('lag_events', P, 'topic', 'partition')})",
+                    "{{pipeline}} {{topic}}/{{partition}}",
+                )
+            ],
+        ),
+        Panel(
+            "Topics made anew or cut off",
+            "short",
+            [Query(increase("topics_reset_total", P), "{{pipeline}}")],
+        ),
+    ],
+)
+
+POISON = Row(
+    "Poison",
+    [
+        Panel(
+            "Events that could not be processed, by reason",
+            "eps",
+            [
+                Query(
+                    or_zero(rate("dead_letters_total", P, "reason"), "commits_total", P),
+                    "{{pipeline}} {{reason}}",
+                )
+            ],
+            stacked=True,
+        ),
+        Panel(
+            "Dead letters delivered",
+            "eps",
+            [Query(rate("outputs_total", P, kind="dead_letter"), "{{pipeline}}")],
+        ),
+        Panel(
+            "Labels folded",
+            "cps",
+            [Query(or_zero(rate("folded_labels_total", "metric"), "ready"), "{{metric}}")],
+            note="Data with too many topics or reasons to show.",
+        ),
+    ],
+)
+
+WORKERS = Row(
+    "Workers",
+    [
+        Panel("Ready", "short", [Query(level("ready", "instance"), "{{instance}}")]),
+        Panel(
+            "Processor",
+            "percentunit",
+            [Query(rate("process_cpu_seconds_total", "instance"), "{{instance}}")],
+            note="Of one core. A worker's Python runs on one.",
+        ),
+        Panel(
+            "Memory",
+            "bytes",
+            [Query(level("process_resident_memory_bytes", "instance"), "{{instance}}")],
+        ),
+        Panel(
+            "Versions and kernels",
+            "short",
+            [Query(level("info", "version", "kernel"), "{{version}}, {{kernel}}")],
+            stacked=True,
+        ),
+    ],
+)
+
+ROWS = (OVERVIEW, DECISIONS, BATCHES, REDIS, INDEX, KAFKA, POISON, WORKERS)
+
+
+def dashboard_json() -> str:
+    """The text of the dashboard's file."""
+    return dashboard(UID, "stream-dedup workers", ROWS, LINKS)

@@ -1,0 +1,105 @@
+"""The chart, and what Helm makes of it.
+
+``python -m tests.deploy.helm_chart`` writes the schema of its values and the golden files again.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.deploy.helm_schema import values_schema
+from tests.services.helm import KUBERNETES, helm
+
+CHART = Path(__file__).parents[2] / "deploy" / "helm" / "stream-dedup"
+SCHEMA = CHART / "values.schema.json"
+
+_FOLDER = Path(__file__).with_name("helm")
+CASES = sorted(path.stem for path in (_FOLDER / "values").glob("*.yaml"))
+"""Sets of values, each with a golden file."""
+
+RELEASE = "logs"
+NAMESPACE = "streams"
+
+REFRESH = "run `python -m tests.deploy.helm_chart` and read what it changes"
+
+Manifest = dict[str, Any]
+
+
+def values_of(case: str) -> Path:
+    return _FOLDER / "values" / f"{case}.yaml"
+
+
+def golden_of(case: str) -> Path:
+    return _FOLDER / "golden" / f"{case}.yaml"
+
+
+def template(
+    *values: Path,
+    home: Path,
+    settings: dict[str, Any] | None = None,
+    release: str = RELEASE,
+    chart: Path = CHART,
+) -> subprocess.CompletedProcess[str]:
+    """Run `helm template`.
+
+    Args:
+        values: files of values, the last wins.
+        home: where Helm may keep files of its own.
+        settings: single values over them, by their dotted names.
+        release: the release's name.
+        chart: the chart's folder.
+    """
+    return helm(
+        *["template", release, str(chart), "--namespace", NAMESPACE],
+        *["--kube-version", f"{KUBERNETES[-1]}.0"],
+        *[word for path in values for word in ("--values", str(path))],
+        *_set(settings or {}),
+        home=home,
+    )
+
+
+def lint(*values: Path, home: Path) -> subprocess.CompletedProcess[str]:
+    """Run `helm lint --strict`."""
+    files = [word for path in values for word in ("--values", str(path))]
+    return helm("lint", "--strict", str(CHART), *files, home=home)
+
+
+def manifests(text: str) -> dict[str, Manifest]:
+    """Kind → the object of that kind; a chart has one of each at most."""
+    found = [each for each in yaml.safe_load_all(text) if each]
+    kinds = {each["kind"]: each for each in found}
+    assert len(kinds) == len(found)
+    return kinds
+
+
+def schema_text() -> str:
+    return json.dumps(values_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _set(settings: dict[str, Any]) -> list[str]:
+    given = [f"{name}={json.dumps(value)}" for name, value in settings.items()]
+    return [word for setting in given for word in ("--set-json", setting)]
+
+
+def refresh() -> int:
+    """Write the schema and the golden files again; 1 if Helm refuses a case."""
+    SCHEMA.write_text(schema_text(), "utf-8")
+    for case in CASES:
+        with tempfile.TemporaryDirectory() as home:
+            done = template(values_of(case), home=Path(home))
+        if done.returncode:
+            sys.stderr.write(f"{values_of(case)}: {done.stderr}")
+            return 1
+        golden_of(case).write_text(done.stdout, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(refresh())

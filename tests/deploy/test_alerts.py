@@ -1,0 +1,143 @@
+"""The alert rules are right by Prometheus's own promtool, and lead to what to do."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from docs.blocks import ROOT
+from stream_dedup.metrics import FIXED, METRICS, PREFIX
+from tests.docs.test_docs import anchors
+from tests.services.prometheus import promtool
+
+PROMETHEUS = ROOT / "deploy" / "prometheus"
+OPERATIONS = ROOT / "docs" / "how-to" / "operations.md"
+RUNBOOK = "https://github.com/stream-dedup/stream-dedup/blob/main/docs/how-to/operations.md#"
+
+OF_PROMETHEUS = {"up", "process_start_time_seconds"}
+"""What Prometheus and the client library tell beside the worker's own."""
+
+DOCUMENT: dict[str, Any] = msgspec.yaml.decode((PROMETHEUS / "alerts.yaml").read_bytes())
+ALERTS = {rule["alert"]: rule for group in DOCUMENT["groups"] for rule in group["rules"]}
+CASES: list[dict[str, Any]] = msgspec.yaml.decode((PROMETHEUS / "alerts_test.yaml").read_bytes())[
+    "tests"
+]
+
+alerts = pytest.mark.parametrize("name", ALERTS)
+
+
+def metrics_of(text: str) -> set[str]:
+    """The metrics of an expression, without the ends that parts of histograms have."""
+    names = set(re.findall(rf"\b{PREFIX}(\w+)", text))
+    return {name if name in METRICS else name.removesuffix("_bucket") for name in names}
+
+
+# ------------------------------------------------------------ promtool
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("check", "config", "prometheus.yml"),
+        ("check", "rules", "--lint-fatal", "alerts.yaml"),
+        ("test", "rules", "alerts_test.yaml"),
+    ],
+    ids=" ".join,
+)
+def test_promtool_finds_nothing_wrong(command: tuple[str, ...]) -> None:
+    done = promtool(*command, directory=PROMETHEUS)
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert "SUCCESS" in done.stdout
+
+
+def test_the_unit_tests_notice_a_rule_that_never_fires(tmp_path: Path) -> None:
+    shutil.copy(PROMETHEUS / "alerts_test.yaml", tmp_path)
+    text = (PROMETHEUS / "alerts.yaml").read_text("utf-8")
+    assert "stream_dedup_ready == 0\n        for" in text
+    broken = text.replace("stream_dedup_ready == 0\n        for", "vector(0) > 1\n        for")
+    (tmp_path / "alerts.yaml").write_text(broken, "utf-8")
+    done = promtool("test", "rules", "alerts_test.yaml", directory=tmp_path)
+    assert 0 != done.returncode
+    assert "StreamDedupNotReady" in done.stdout + done.stderr
+
+
+@alerts
+def test_an_alert_has_a_unit_test_that_fires_and_one_that_does_not(name: str) -> None:
+    fires: list[str] = []
+    silent: list[str] = []
+    for case in CASES:
+        if not case["name"].startswith(f"{name} ") or "promql_expr_test" not in case:
+            continue
+        (test,) = case["promql_expr_test"]
+        assert 'count by (alertname) (ALERTS{alertstate="firing"})' == test["expr"]
+        given = " ".join(series["series"] for series in case["input_series"])
+        assert metrics_of(given) <= set(METRICS)
+        named = metrics_of(given) or set(re.findall(r"\w+(?=\{)", given))
+        asked = metrics_of(ALERTS[name]["expr"])
+        assert named & (asked or OF_PROMETHEUS), "the test gives it nothing to judge"
+        (fires if test["exp_samples"] else silent).append(case["name"])
+        if test["exp_samples"]:
+            expected = [{"labels": f'{{alertname="{name}"}}', "value": 1}]
+            assert expected == test["exp_samples"]
+    assert all(f"{name} fires" in case for case in fires)
+    assert all(f"{name} is silent" in case for case in silent)
+    assert fires
+    assert silent
+
+
+def test_no_unit_test_is_of_an_alert_that_is_gone() -> None:
+    assert set(ALERTS) == {case["name"].split()[0] for case in CASES}
+
+
+# ------------------------------------------------------------ what the rules say
+
+
+@alerts
+def test_metrics_and_labels_of_an_alert_exist(name: str) -> None:
+    expression = ALERTS[name]["expr"]
+    metrics = metrics_of(expression)
+    assert metrics <= set(METRICS)
+    assert metrics or any(each in expression for each in OF_PROMETHEUS)
+    has = {"job", "instance", "le"}.union(*(METRICS[metric].labels for metric in metrics))
+    grouped = {
+        label
+        for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression)
+        for label in labels.split(", ")
+    }
+    assert grouped <= has
+    for metric, chosen in re.findall(rf"\b{PREFIX}(\w+)\{{([^}}]*)\}}", expression):
+        for label, value in re.findall(r'(\w+)!?="([^"]*)"', chosen):
+            assert label in METRICS[metric].labels
+            assert value in FIXED[label]
+
+
+@alerts
+def test_an_alert_says_how_bad_it_is_what_is_wrong_and_what_to_do(name: str) -> None:
+    rule = ALERTS[name]
+    assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+    assert {"summary", "description", "runbook_url"} == set(rule["annotations"])
+    texts = rule["annotations"]
+    assert all(text.endswith(".") for text in (texts["summary"], texts["description"]))
+    assert "$labels." in texts["summary"], "it does not say which one"
+    by = set(re.findall(r"\bby \(([^)]*)\)", rule["expr"]))
+    kept = {label for labels in by for label in labels.split(", ")} - {"le"}
+    named = set(re.findall(r"\$labels\.(\w+)", " ".join(texts.values())))
+    assert named <= (kept or {"job", "instance"})
+    assert texts["runbook_url"].startswith(RUNBOOK)
+    assert texts["runbook_url"].removeprefix(RUNBOOK) in anchors(OPERATIONS)
+
+
+def test_the_alerts_and_the_table_of_what_to_alert_on_name_the_same_metrics() -> None:
+    _, _, below = OPERATIONS.read_text("utf-8").partition("\n## What to alert on\n")
+    rows = re.findall(r"^\| `(\w+)`[^|]*\|", below.partition("\n## ")[0], re.MULTILINE)
+    judged = set().union(
+        *(metrics_of(rule["expr"]) for rule in ALERTS.values()),
+        *(set(re.findall(r"\w+", rule["expr"])) & OF_PROMETHEUS for rule in ALERTS.values()),
+    )
+    compared = {"decisions_total", "events_total", "outputs_total"}
+    assert judged - compared == set(rows)

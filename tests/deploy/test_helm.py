@@ -1,0 +1,491 @@
+"""The Helm chart: Helm takes it, Kubernetes' schemas hold, and the worker takes what it renders."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from docs.blocks import ROOT, blocks
+from stream_dedup._version import __version__
+from stream_dedup.config import Config, load
+from stream_dedup.config.document import Key, keys
+from stream_dedup.metrics import GAUGES
+from stream_dedup.worker.health import Health
+from stream_dedup.worker.site import Site
+from tests.deploy import helm_chart
+from tests.deploy.helm_chart import CASES, CHART, REFRESH, Manifest, manifests
+from tests.deploy.helm_schema import given_elsewhere, secret_files
+from tests.services.helm import KUBERNETES, kubeconform
+
+# The first test builds Helm where it is not there yet.
+pytestmark = [pytest.mark.timeout(1500), pytest.mark.helm]
+
+PAGE = ROOT / "docs" / "how-to" / "kubernetes.md"
+SECRETS = "/run/secrets/stream-dedup"
+MINIMAL = helm_chart.values_of("minimal")
+
+
+@functools.cache
+def rendered(case: str) -> str:
+    with tempfile.TemporaryDirectory() as home:
+        done = helm_chart.template(helm_chart.values_of(case), home=Path(home))
+    assert 0 == done.returncode, done.stderr
+    return done.stdout
+
+
+def objects(case: str) -> dict[str, Manifest]:
+    return manifests(rendered(case))
+
+
+def workload(found: dict[str, Manifest]) -> Manifest:
+    return found.get("Deployment") or found["StatefulSet"]
+
+
+def pod(found: dict[str, Manifest]) -> Manifest:
+    spec: Manifest = workload(found)["spec"]["template"]["spec"]
+    return spec
+
+
+def container(found: dict[str, Manifest]) -> Manifest:
+    (only,) = pod(found)["containers"]
+    assert isinstance(only, dict)
+    return only
+
+
+def with_minimal(home: Path, **settings: Any) -> dict[str, Manifest]:
+    done = helm_chart.template(MINIMAL, home=home, settings=settings)
+    assert 0 == done.returncode, done.stderr
+    return manifests(done.stdout)
+
+
+def loaded(found: dict[str, Manifest], folder: Path) -> Config:
+    """What the worker's own loader makes of the mounted files."""
+    secrets = folder / "secrets"
+    secrets.mkdir()
+    for volume in pod(found)["volumes"]:
+        for source in volume.get("projected", {}).get("sources", []):
+            for item in source["secret"]["items"]:
+                (secrets / item["path"]).write_text(f"{source['secret']['name']}/{item['key']}\n")
+    for name, text in found["ConfigMap"]["data"].items():
+        (folder / name).write_text(text.replace(SECRETS, str(secrets)), "utf-8")
+    return load(str(folder / "stream-dedup.toml")).config
+
+
+# ------------------------------------------------------------ Helm and Kubernetes
+
+
+@pytest.mark.parametrize("case", [None, *CASES])
+def test_lint_finds_nothing(case: str | None, tmp_path: Path) -> None:
+    values = [helm_chart.values_of(case)] if case else []
+    done = helm_chart.lint(*values, home=tmp_path)
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert "[WARNING]" not in done.stdout
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_case_renders_as_its_golden_file_says(case: str) -> None:
+    assert helm_chart.golden_of(case).read_text("utf-8") == rendered(case), REFRESH
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+@pytest.mark.parametrize("case", CASES)
+def test_the_schemas_of_kubernetes_hold(case: str, version: str, tmp_path: Path) -> None:
+    file = tmp_path / "manifests.yaml"
+    file.write_text(rendered(case), "utf-8")
+    done = kubeconform(file, version)
+    count = len(objects(case))
+    assert f"Valid: {count}, Invalid: 0, Errors: 0, Skipped: 0" in done.stdout, done.stdout
+    assert 0 == done.returncode
+
+
+@pytest.mark.parametrize(
+    "right", ["readOnlyRootFilesystem:", "clusterIP:", "minReplicaCount:", "interval:", "egress:"]
+)
+def test_the_schemas_refuse_a_slip(right: str, tmp_path: Path) -> None:
+    text = rendered("full")
+    assert right in text
+    file = tmp_path / "manifests.yaml"
+    file.write_text(text.replace(right, f"x{right}", 1), "utf-8")
+    done = kubeconform(file, KUBERNETES[-1])
+    assert 1 == done.returncode
+    assert f"'x{right[:-1]}' not allowed" in done.stdout
+
+
+def test_the_chart_is_of_the_worker_s_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
+    assert __version__ == chart["appVersion"]
+    assert f">={KUBERNETES[0]}.0-0" == chart["kubeVersion"]
+
+
+def test_all_kinds_are_in_some_case() -> None:
+    kinds = {kind for case in CASES for kind in objects(case)}
+    assert {
+        *("ConfigMap", "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy"),
+        *("PodDisruptionBudget", "ScaledObject", "Secret", "Service", "ServiceAccount"),
+        *("ServiceMonitor", "StatefulSet"),
+    } == kinds
+
+
+@pytest.mark.parametrize("release", ["a", "stream-dedup", "r" * 53])
+def test_names_are_short_enough(release: str, tmp_path: Path) -> None:
+    done = helm_chart.template(MINIMAL, home=tmp_path, release=release)
+    for each in manifests(done.stdout).values():
+        assert len(each["metadata"]["name"]) <= 52
+    assert done.stdout.count("stream-dedup-stream-dedup") == 0
+
+
+# ------------------------------------------------------------ values
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("replicas", "two", "'/replicas': got string, want integer"),
+        ("replica", 2, "additional properties 'replica' not allowed"),
+        ("config.kafka.bootstrap_server", "a:9092", "'bootstrap_server' not allowed"),
+        ("config.kafka.sasl_password", "hidden", "'sasl_password' not allowed"),
+        ("config.kafka.group_instance_id", "one", "'group_instance_id' not allowed"),
+        ("config.index.password", "hidden", "'password' not allowed"),
+        ("config.index.ca_file", "/ca", "'ca_file' not allowed"),
+        ("config.worker.guarantee", "twice", "must be one of 'at_least_once', 'exactly_once'"),
+        ("config.http.port", 80, "minimum: got 80, want 1,024"),
+        ("config.pipelines", [{"topics": ["a"]}], "missing property 'output_topic'"),
+        ("config.pipelines", [], "config.pipelines is empty; give a pipeline"),
+        ("config.kafka.bootstrap_servers", [], "bootstrap_servers is empty; name brokers"),
+        ("config.index.url", "", "config.index.url is empty; say where Redis is"),
+        ("config.index.url", "redis://u:hidden@h:6379", "holds a password, which would stand in"),
+        ("config.index.url", "redis+cluster://:hidden@h:1,i:2", "holds a password"),
+        ("files", {"stream-dedup.toml": ""}, "invalid propertyName 'stream-dedup.toml'"),
+        ("files", {"../x": ""}, "invalid propertyName '../x'"),
+        ("secrets.kafka", {"sasl_username": {"value": "x"}}, "'sasl_username' not allowed"),
+        ("secrets.index", {"password_file": {"secret": "x"}}, "missing property 'key'"),
+        ("secrets.index", {"password_file": {"key": "x"}}, "missing property 'secret'"),
+        ("image.digest", "latest", "'/image/digest'"),
+        ("image.pullPolicy", "Sometimes", "'/image/pullPolicy': value must be one of"),
+        ("probes.liveness", {"httpGet": {"path": "/"}}, "'httpGet' not allowed"),
+        ("podSecurityContext.runAsUser", 0, "minimum: got 0, want 1"),
+        ("podDisruptionBudget.maxUnavailable", 0, "minimum: got 0, want 1"),
+        ("autoscaling.type", "vpa", "must be one of 'none', 'hpa', 'keda'"),
+        ("autoscaling", {"type": "hpa", "minReplicas": 9}, "which is above maxReplicas, 4"),
+        ("autoscaling", {"type": "hpa", "lagPerWorker": 0}, "cpuPercent are both 0; give one"),
+        ("autoscaling", {"type": "keda", "lagPerWorker": 0}, "lagPerWorker is 0; give 1 or more"),
+        ("terminationGracePeriodSeconds", 49, "give 50 or more, or a smaller drain_s"),
+        ("config.worker.drain_s", "1m", "give 250 or more, or a smaller drain_s"),
+        ("config.worker.drain_s", 12.6, "a stop may take 62 s with config.worker.drain_s of 13 s"),
+    ],
+)
+def test_wrong_values_are_refused(name: str, value: Any, message: str, tmp_path: Path) -> None:
+    done = helm_chart.template(MINIMAL, home=tmp_path, settings={name: value})
+    assert 1 == done.returncode
+    assert message in done.stderr
+    assert "hidden" not in done.stderr
+    assert "" == done.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"autoscaling.type": "keda", "config.kafka.security_protocol": "SSL"},
+            "triggerAuthentication is empty, but config.kafka.security_protocol is SSL",
+        ),
+        (
+            {"networkPolicy.enabled": True, "config.kafka.bootstrap_servers": ["a:9092", "b:9095"]},
+            "networkPolicy.kafka.ports lacks 9095, the port of b:9095",
+        ),
+        (
+            {"networkPolicy.enabled": True, "networkPolicy.kafka.ports": [9093],
+             "config.kafka.bootstrap_servers": ["a"]},
+            "networkPolicy.kafka.ports lacks 9092, the port of a",
+        ),
+        (
+            {"networkPolicy.enabled": True, "config.index.url": "redis+sentinel://a:26379,b/main"},
+            "networkPolicy.redis.ports lacks 26379",
+        ),
+    ],
+)  # fmt: skip
+def test_values_that_contradict_are_refused(
+    settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    done = helm_chart.template(MINIMAL, home=tmp_path, settings=settings)
+    assert 1 == done.returncode
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize("drain", ["10s", 11.4, "500ms", "0.2m", "12"])
+def test_a_drain_that_the_grace_period_covers_is_taken(drain: object, tmp_path: Path) -> None:
+    found = with_minimal(tmp_path, **{"config.worker.drain_s": drain})
+    assert (
+        f"drain_s = {drain if isinstance(drain, float) else repr(drain)}".replace("'", '"')
+        in (found["ConfigMap"]["data"]["stream-dedup.toml"])
+    )
+
+
+def test_an_address_of_ipv6_is_no_port(tmp_path: Path) -> None:
+    url = {"networkPolicy.enabled": True, "config.index.url": "redis://[fd00::12]:6379"}
+    assert "NetworkPolicy" in with_minimal(tmp_path, **url)
+
+
+def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
+    done = helm_chart.template(home=tmp_path)
+    assert 3 == done.stderr.count("is empty; ")
+
+
+def test_the_schema_of_values_is_that_of_the_models() -> None:
+    assert helm_chart.schema_text() == (CHART / "values.schema.json").read_text("utf-8"), REFRESH
+
+
+@pytest.mark.parametrize("key", list(keys()), ids=lambda key: key.variable)
+def test_every_key_of_the_configuration_can_be_given(key: Key, tmp_path: Path) -> None:
+    if key.name == "group_instance_id":
+        found = objects("static")
+        names = [each["name"] for each in container(found)["env"]]
+        assert "STREAM_DEDUP__KAFKA__GROUP_INSTANCE_ID" in names
+    elif key.type == "secret":
+        assert f"{key.name}_file" in secret_files(key.section)
+    elif given_elsewhere(key):
+        settings: dict[str, Any] = {f"secrets.{key.section}": {key.name: {"value": "x"}}}
+        text = with_minimal(tmp_path, **settings)["ConfigMap"]["data"]["stream-dedup.toml"]
+        assert f"{SECRETS}/{key.section}.{key.name}" == tomllib.loads(text)[key.section][key.name]
+    elif key.default:
+        value = tomllib.loads(f"value = {key.default}")["value"]
+        settings = {f"config.{key.section}.{key.name}": value}
+        if key.section == "pipelines":
+            pipeline = {"topics": ["a"], "output_topic": "b", key.name: value}
+            settings = {"config.pipelines": [pipeline]}
+        text = with_minimal(tmp_path, **settings)["ConfigMap"]["data"]["stream-dedup.toml"]
+        table = tomllib.loads(text)[key.section]
+        assert value == (table[0] if key.section == "pipelines" else table)[key.name]
+
+
+# ------------------------------------------------------------ what the worker gets
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_worker_takes_the_configuration(case: str, tmp_path: Path) -> None:
+    found = objects(case)
+    given = yaml.safe_load(helm_chart.values_of(case).read_text("utf-8"))
+    config = loaded(found, tmp_path)
+    document = tomllib.loads(found["ConfigMap"]["data"]["stream-dedup.toml"])
+    for section, table in given["config"].items():
+        if section != "pipelines":
+            assert table == {key: document[section][key] for key in table}
+    assert given["config"]["pipelines"] == document["pipelines"]
+    for section, table in given.get("secrets", {}).items():
+        for key, source in table.items():
+            if "secret" in source and key.endswith("password_file"):
+                expected = f"{source['secret']}/{source['key']}"
+                assert expected == getattr(config, section).secret(key.removesuffix("_file"))
+
+
+def test_a_secret_stands_in_the_secret_alone() -> None:
+    found = objects("full")
+    name, text = "kafka.sasl_password_file", 'it\'s "secret": {{ none }} #1'
+    assert {name: text} == found["Secret"]["stringData"]
+    assert 1 == rendered("full").count("it's")
+    sources = pod(found)["volumes"][1]["projected"]["sources"]
+    assert found["Secret"]["metadata"]["name"] in {each["secret"]["name"] for each in sources}
+
+
+def test_files_lie_beside_the_configuration() -> None:
+    given = yaml.safe_load(helm_chart.values_of("full").read_text("utf-8"))["files"]
+    data = objects("full")["ConfigMap"]["data"]
+    assert given == {name: text for name, text in data.items() if name != "stream-dedup.toml"}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_worker_finds_its_configuration(case: str) -> None:
+    found = objects(case)
+    (variable,) = [e for e in container(found)["env"] if e["name"] == "STREAM_DEDUP_CONFIG"]
+    folder, _, name = variable["value"].rpartition("/")
+    mounts = {each["mountPath"]: each["name"] for each in container(found)["volumeMounts"]}
+    (volume,) = [each for each in pod(found)["volumes"] if each["name"] == mounts[folder]]
+    assert found["ConfigMap"]["metadata"]["name"] == volume["configMap"]["name"]
+    assert name in found["ConfigMap"]["data"]
+
+
+def test_the_name_of_a_static_member_is_the_pod_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = objects("static")
+    (variable,) = [e for e in container(found)["env"] if "valueFrom" in e]
+    assert "metadata.name" == variable["valueFrom"]["fieldRef"]["fieldPath"]
+    monkeypatch.setenv(variable["name"], "logs-stream-dedup-0")
+    assert "logs-stream-dedup-0" == loaded(found, tmp_path).kafka.group_instance_id
+    assert found["Service"]["metadata"]["name"] == found["StatefulSet"]["spec"]["serviceName"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_probes_ask_what_the_worker_answers(case: str) -> None:
+    found = objects(case)
+    port = tomllib.loads(found["ConfigMap"]["data"]["stream-dedup.toml"])["http"]["port"]
+    (named,) = container(found)["ports"]
+    (served,) = found["Service"]["spec"]["ports"]
+    assert (port, port) == (named["containerPort"], served["port"])
+    site = Site(Health(), lambda _: ("text/plain", b""))
+    for probe, path in {
+        "startupProbe": "/healthz",
+        "livenessProbe": "/healthz",
+        "readinessProbe": "/readyz",
+    }.items():
+        asked = container(found)[probe]["httpGet"]
+        assert {"path": path, "port": named["name"]} == asked
+        assert HTTPStatus.NOT_FOUND != site.answer("GET", path, "").status
+
+
+def test_a_changed_configuration_rolls_the_pods_and_nothing_else_does(tmp_path: Path) -> None:
+    def template(**settings: Any) -> Manifest:
+        found = workload(with_minimal(tmp_path, **settings))
+        made: Manifest = found["spec"]["template"]
+        return made
+
+    same = template()
+    assert same == template(replicas=5)
+    assert same != template(**{"config.log.level": "debug"})
+    assert same != template(files={"a.toml": ""})
+    secret: Any = {"secrets.index": {"password_file": {"value": "a"}}}
+    other: Any = {"secrets.index": {"password_file": {"value": "b"}}}
+    assert template(**secret) != template(**other)
+
+
+# ------------------------------------------------------------ what is told
+
+
+def notes(tmp_path: Path, case: str, **settings: Any) -> str:
+    """What Helm says after an installation; `helm template` leaves it out."""
+    chart = tmp_path / "chart"
+    shutil.copytree(CHART, chart)
+    told = '{{ toJson (include "stream-dedup/templates/NOTES.txt" .) }}'
+    (chart / "templates" / "notes.yaml").write_text(f"kind: Notes\ntext: {told}\n", "utf-8")
+    values = helm_chart.values_of(case)
+    done = helm_chart.template(values, home=tmp_path, settings=settings, chart=chart)
+    assert 0 == done.returncode, done.stderr
+    text: str = manifests(done.stdout)["Notes"]["text"]
+    return text
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_notes_name_what_there_is(case: str, tmp_path: Path) -> None:
+    owner = workload(objects(case))
+    target = f"{owner['kind'].lower()}/{owner['metadata']['name']}"
+    text = notes(tmp_path, case)
+    assert f"rollout status {target}\n" in text
+    assert f"exec {target} -- stream-dedup config check" in text
+    assert ("Secrets were given as values" in text) is ("Secret" in objects(case))
+    assert "config.index.kind is memory" not in text
+
+
+def test_the_notes_warn_of_what_loses_clusters_or_time(tmp_path: Path) -> None:
+    settings = {"config.index.kind": "memory", "autoscaling.type": "hpa"}
+    text = notes(tmp_path, "static", **settings)
+    assert "config.index.kind is memory" in text
+    assert "its partitions wait for" in text
+
+
+# ------------------------------------------------------------ how it runs
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_pods_are_restricted(case: str) -> None:
+    found = objects(case)
+    assert pod(found)["securityContext"]["runAsNonRoot"]
+    assert {"type": "RuntimeDefault"} == pod(found)["securityContext"]["seccompProfile"]
+    assert not pod(found)["automountServiceAccountToken"]
+    assert not pod(found)["enableServiceLinks"]
+    assert {
+        "privileged": False,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    } == container(found)["securityContext"]
+    assert all(each["readOnly"] for each in container(found)["volumeMounts"][:2] if case != "hpa")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_all_that_selects_selects_the_pods(case: str) -> None:
+    found = objects(case)
+    labels = workload(found)["spec"]["template"]["metadata"]["labels"]
+    spread = pod(found).get("topologySpreadConstraints", [])
+    selectors = [
+        workload(found)["spec"]["selector"]["matchLabels"],
+        found["Service"]["spec"]["selector"],
+        *_match_labels(found.get("PodDisruptionBudget", {}), "selector"),
+        *_match_labels(found.get("NetworkPolicy", {}), "podSelector"),
+        *[each["labelSelector"]["matchLabels"] for each in spread],
+    ]
+    for selector in selectors:
+        assert selector
+        assert selector.items() <= labels.items()
+    for selector in _match_labels(found.get("ServiceMonitor", {}), "selector"):
+        assert selector.items() <= found["Service"]["metadata"]["labels"].items()
+
+
+def _match_labels(manifest: Manifest, name: str) -> Iterator[dict[str, str]]:
+    if manifest:
+        yield manifest["spec"][name]["matchLabels"]
+
+
+@pytest.mark.parametrize(
+    ("case", "kind"), [("full", "ScaledObject"), ("hpa", "HorizontalPodAutoscaler")]
+)
+def test_a_scaler_has_the_workload_to_itself(case: str, kind: str) -> None:
+    found = objects(case)
+    target = found[kind]["spec"]["scaleTargetRef"]
+    owner = workload(found)
+    assert (owner["kind"], owner["metadata"]["name"]) == (target["kind"], target["name"])
+    assert "replicas" not in owner["spec"]
+
+
+def test_keda_looks_at_the_groups_and_topics_of_the_worker(tmp_path: Path) -> None:
+    found = objects("full")
+    config = loaded(found, tmp_path)
+    triggers = [each["metadata"] for each in found["ScaledObject"]["spec"]["triggers"]]
+    assert [(p.group_id, topic) for p in config.pipelines for topic in p.topics] == [
+        (each["consumerGroup"], each["topic"]) for each in triggers
+    ]
+    assert {",".join(config.kafka.bootstrap_servers)} == {t["bootstrapServers"] for t in triggers}
+    assert {("scram_sha512", "enable")} == {(each["sasl"], each["tls"]) for each in triggers}
+
+
+def test_keda_knows_the_groups_that_the_worker_derives(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"autoscaling.type": "keda"}
+    found = with_minimal(tmp_path, **settings)
+    (trigger,) = found["ScaledObject"]["spec"]["triggers"]
+    (pipeline,) = loaded(found, tmp_path).pipelines
+    assert pipeline.group_id == trigger["metadata"]["consumerGroup"]
+    assert "authenticationRef" not in trigger
+
+
+def test_the_hpa_asks_for_a_metric_that_there_is() -> None:
+    pods, _ = objects("hpa")["HorizontalPodAutoscaler"]["spec"]["metrics"]
+    name = pods["pods"]["metric"]["name"].removeprefix("stream_dedup_")
+    assert name in GAUGES
+
+
+# ------------------------------------------------------------ the page
+
+
+def page_values() -> list[str]:
+    return [b.text for b in blocks(PAGE) if b.language == "text" and b.text.startswith("# values")]
+
+
+@pytest.mark.parametrize("text", page_values())
+def test_the_values_that_the_page_shows_are_taken(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(text, "utf-8")
+    done = helm_chart.template(MINIMAL, file, home=tmp_path)
+    assert 0 == done.returncode, done.stderr
+    loaded(manifests(done.stdout), tmp_path)
+
+
+def test_the_page_shows_values() -> None:
+    assert page_values()
