@@ -649,7 +649,7 @@ cdef void count_tops(Part part, const word_t* words, size_t count, uint64_t* to)
 cdef class Components:
     """What is connected by pairs; see `kernel.Components` for the methods.
 
-    An open hash table from words to numbers (at most three quarters full), and the trees of
+    An open hash table from words to numbers (at most half full), and the trees of
     union-find over the numbers: with halved paths, a find takes a step or two.
     """
 
@@ -736,7 +736,7 @@ cdef class Components:
         cdef size_t room = self.room
         if self.count + more >= NONE:
             raise OverflowError("more than 2^32 fingerprints cannot be put into clusters")
-        while self.count + more > room * 3 // 2 or self.count + more > room:
+        while self.count + more > room:
             room *= 2
         if room != self.room:
             self.resize(room)

@@ -3,8 +3,8 @@
 A cluster is a connected component: each member is within k bits of another, though two members may
 be farther apart (unlike the clusters of a stream, whose members are all compared with the first).
 Pairs go straight into a union-find and are kept nowhere, so memory grows with the fingerprints
-that have a twin, not with the pairs: some 30 bytes each (40 beyond 64 bits), the doubling of
-tables included.
+that have a twin, not with the pairs: 20 to 40 bytes each (28 to 56 beyond 64 bits), as the tables
+double.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def cut(members: Sequence[int], ends: Iterable[int]) -> list[list[int]]:
 class LineClusters:
     """Lines by number, one word or none each, and their clusters: equal ones go together.
 
-    Holds, beside the sorted words, 12 bytes a line and some 30 for each distinct word.
+    Holds, beside the sorted words, 12 bytes a line and 20 to 56 for each distinct word.
     """
 
     def __init__(self, width: int, memory_bytes: int) -> None:
