@@ -12,7 +12,7 @@ from benchmarks.speed import Target, at_most
 from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.features.recipe import Match, Recipe
-from stream_dedup.index.base import MAX_TALLIES, Query, Record, Tally
+from stream_dedup.index.base import MAX_TALLIES, TALLY_WITH_VALUES, Query, Record, Tally
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Partition
 from tests.services.redis import RedisServer
@@ -44,12 +44,17 @@ async def bench_expiry(server: RedisServer, meter: Meter, out: Console, *, clust
 
 
 async def _open(index: RedisIndex, fence: int, clusters: int) -> int:
-    """Open clusters, give each an alias, and record both; the next offset."""
+    """Open clusters, give each an alias, record both, then one event more of each; the next offset.
+
+    A record counts as much as the engine lets one.
+    """
     rng = random.Random(13)
-    for start in range(0, clusters, MAX_TALLIES):
+    opened: list[int] = []
+    with_values = MAX_TALLIES // TALLY_WITH_VALUES
+    for start in range(0, clusters, with_values):
         first = 2 * start
         queries: list[Query] = []
-        for number in range(min(MAX_TALLIES, clusters - start)):
+        for number in range(min(with_values, clusters - start)):
             sketch = array("Q", sorted(rng.getrandbits(64) for _ in range(12))).tobytes()
             fingerprint = rng.getrandbits(64)
             near = fingerprint ^ 1 << rng.randrange(64)
@@ -70,7 +75,11 @@ async def _open(index: RedisIndex, fence: int, clusters: int) -> int:
             Record(HERE, fence, first, last, last + 1, queries[-1].last_us, list(tallies.values())),
             NOW_US,
         )
-    return 2 * clusters
+        opened += tallies
+    for number, start in enumerate(range(0, clusters, MAX_TALLIES), 2 * clusters):
+        bare = [Tally(identity, 1, NOW_US, NOW_US) for identity in opened[start:][:MAX_TALLIES]]
+        await index.record(Record(HERE, fence, number, number, number + 1, NOW_US, bare), NOW_US)
+    return number + 1
 
 
 async def _expire(index: RedisIndex, now_us: int) -> None:

@@ -23,6 +23,8 @@ app = faust.App(
     os.environ.get("APP_ID", "stream-dedup-example"),
     broker=os.environ.get("BROKER", "kafka://localhost:9092"),
     broker_commit_interval=0.5,
+    broker_session_timeout=10.0,
+    broker_heartbeat_interval=2.0,
     topic_disable_leader=True,
     topic_allow_declare=False,
     web_enabled=False,
