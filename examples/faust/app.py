@@ -13,6 +13,7 @@ import os
 import faust
 
 from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import Windows
 from stream_dedup.contrib.faust import FaustDedup
 from stream_dedup.emit.shape import summary_json
 from stream_dedup.model import Summary
@@ -38,7 +39,9 @@ dedup = FaustDedup(
     recipe=os.environ.get("RECIPE", "logs"),
     index=os.environ.get("REDIS", "redis://localhost") or None,
     namespace=NAMESPACE,
-    summaries=Summaries(every_us=1_000_000),
+    # Short, for a trial: counts each second, and soon after the last event.
+    windows=Windows(quiet_after_us=5_000_000),
+    summaries=Summaries(every_us=1_000_000, lease_us=5_000_000),
 )
 
 

@@ -104,6 +104,7 @@ def faust_app(kafka: Kafka, redis_server: RedisServer, tmp_path: Path) -> App:
     return App(kafka, redis_server.url, tmp_path)
 
 
+@pytest.mark.timeout(600)
 def test_counts_add_up_though_workers_are_killed_and_join(faust_app: App) -> None:
     faust_app.write(LINES[:400])
     with faust_app.worker("one") as first:
@@ -117,8 +118,8 @@ def test_counts_add_up_though_workers_are_killed_and_join(faust_app: App) -> Non
         wait_for(lambda: faust_app.committed() > 900, "some more is read", 90)
         third.send_signal(signal.SIGKILL)
         third.wait()
-        wait_for(lambda: faust_app.committed() >= len(LINES), "the other reads on", 120)
-        wait_for(lambda: faust_app.counted() == len(LINES), "all are told of", 90)
+        wait_for(lambda: faust_app.committed() >= len(LINES), "the other reads on", 180)
+        wait_for(lambda: faust_app.counted() == len(LINES), "all are told of", 180)
         time.sleep(2)
         assert len(LINES) == faust_app.counted()
     places = faust_app.places()

@@ -6,6 +6,7 @@ import json
 import random
 import signal
 import subprocess
+import sys
 import time
 from itertools import combinations
 from pathlib import Path
@@ -254,6 +255,10 @@ def test_a_signal_ends_it_and_leaves_nothing(
     options = ("-d", "20", "-b", "21", "--input-format", "binary", "--threads", threads)
     command: list[str | Path] = [COMMAND, "find-all", *options]
     command += ["-i", given, "-o", made / "pairs"]
+    # As from a terminal, though the tests themselves may run where signals are ignored.
+    as_usual = "import os, signal, sys\nfor s in (1, 2, 15): signal.signal(s, signal.SIG_DFL)\n"
+    as_usual += "os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", as_usual, *command]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         end = time.monotonic() + TIMEOUT_S
         while not list(made.iterdir()):  # it has read all, and begun to write

@@ -62,7 +62,7 @@ def test_a_wheel_holds_the_native_kernel_the_recipes_and_the_types(
     names = zipfile.ZipFile(wheel).namelist()
     (archive,) = (tmp_path / "dist").glob("*.tar.gz")
 
-    assert 2 == sum(name.endswith(".so") for name in names)
+    assert 3 == sum(name.endswith(".so") for name in names)
     assert "stream_dedup/features/recipes/logs.toml" in names
     assert "stream_dedup/py.typed" in names
     assert archive.stat().st_size > 0
