@@ -42,6 +42,7 @@ from rich.table import Table
 
 from benchmarks.datasets import Dataset, DatasetError, load_datasets
 from benchmarks.metrics import grouping_accuracy, pair_f1
+from benchmarks.quality import positive
 from stream_dedup.clock import ManualClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
@@ -385,20 +386,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--data", type=Path, required=True, help="folder of labelled *.tsv files")
     parser.add_argument(
-        "--seeds", type=_positive, default=DEFAULT_SEEDS, help="runs each (default %(default)s)"
+        "--seeds", type=positive, default=DEFAULT_SEEDS, help="runs each (default %(default)s)"
     )
     parser.add_argument(
         "--redis", action="store_true", help="also measure over Redis; needs a redis-server"
     )
     parser.add_argument("--json", type=Path, metavar="OUT", help="also write the figures here")
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is below 1")
-    return number
 
 
 if __name__ == "__main__":

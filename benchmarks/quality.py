@@ -235,7 +235,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--data", type=Path, required=True, help="folder of labelled *.tsv files")
     parser.add_argument(
-        "--seeds", type=_positive, default=DEFAULT_SEEDS, help="runs of ours (default %(default)s)"
+        "--seeds", type=positive, default=DEFAULT_SEEDS, help="runs of ours (default %(default)s)"
     )
     parser.add_argument(
         "--recipe", default=DEFAULT_RECIPE, help="recipe of ours (default %(default)s)"
@@ -244,7 +244,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A count given as an option."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is below 1")

@@ -7,12 +7,8 @@ container is done by a stand-in for ``docker``.
 
 from __future__ import annotations
 
-import doctest
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args
@@ -20,12 +16,13 @@ from typing import get_args
 import click
 import pytest
 
-from docs.blocks import EXAMPLES, ROOT, Block, blocks, steps
+from docs.blocks import EXAMPLES, ROOT, blocks
 from docs.generate import commands, options
 from stream_dedup import metrics
 from stream_dedup.cli.main import cli
 from stream_dedup.config import load
 from stream_dedup.config.load import settings
+from tests.examples.sessions import beside
 from tests.services.kafka import KafkaBroker
 from tests.services.redis import RedisServer
 
@@ -37,33 +34,6 @@ PAGES = [
     DOCS / "comparison.md",
     DOCS / "how-to" / "operations.md",
 ]
-LIKE = doctest.OutputChecker()
-HOW = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-
-DOCKER = """\
-#!{python}
-import sys
-sys.path.insert(0, {root!r})
-from tests.services.kafka_existing import ExistingKafka
-
-kafka = ExistingKafka({bootstrap!r})
-given = sys.argv[4:]
-options = {{name: value for name, value in zip(given, given[1:]) if name.startswith("--")}}
-topic = options["--topic"]
-if sys.argv[3].endswith("kafka-topics.sh"):
-    config = dict([options["--config"].split("=")]) if "--config" in options else {{}}
-    kafka.create_topic(topic, int(options["--partitions"]), config)
-    print(f"Created topic {{topic}}.")
-elif sys.argv[3].endswith("kafka-console-consumer.sh"):
-    for record in kafka.consume(topic):
-        print((record.value or b"").decode())
-else:
-    sys.exit(f"nobody knows {{sys.argv}}")
-"""
-
-
-def sessions(page: Path) -> list[Block]:
-    return [b for b in blocks(page) if b.language == "text" and b.text.startswith("$ ")]
 
 
 def test_the_quickstart_prints_what_it_shows(
@@ -71,47 +41,8 @@ def test_the_quickstart_prints_what_it_shows(
     make_kafka: Callable[..., KafkaBroker],
     make_redis: Callable[..., RedisServer],
 ) -> None:
-    broker, redis = make_kafka(), make_redis(appendonly=True)
-    ports = {"9092": broker.bootstrap.rpartition(":")[2], "6379": str(redis.port)}
     shutil.copy(EXAMPLES / "auth.log", tmp_path)
-    (toml,) = (b.text for b in blocks(QUICKSTART) if b.language == "toml")
-    file = tmp_path / "stream-dedup.toml"
-    for told, real in ports.items():
-        toml = toml.replace(f"localhost:{told}", f"127.0.0.1:{real}")
-    file.write_text(f"{toml}\n[http]\nport = 0\n")
-    docker = tmp_path / "bin" / "docker"
-    docker.parent.mkdir()
-    docker.write_text(
-        DOCKER.format(python=sys.executable, root=str(ROOT), bootstrap=broker.bootstrap)
-    )
-    docker.chmod(0o755)
-    path = [str(docker.parent), str(Path(sys.executable).parent), os.environ["PATH"]]
-    wrong = []
-    for block in sessions(QUICKSTART):
-        for step in steps(block.text):
-            if "jq " in step.command and not shutil.which("jq"):
-                continue
-            done = subprocess.run(
-                ["bash", "-c", step.command],
-                cwd=tmp_path,
-                env={
-                    "PATH": os.pathsep.join(path),
-                    "LC_ALL": "C.UTF-8",
-                    "TZ": "UTC",
-                    "COLUMNS": "120",
-                },
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=120,
-                check=False,
-            )
-            printed = done.stdout
-            for told, real in ports.items():
-                printed = printed.replace(f"127.0.0.1:{real}", f"localhost:{told}")
-            if not LIKE.check_output(step.expected, printed, HOW):
-                wrong.append(f"line {block.line}: $ {step.command}{printed}")
+    wrong = beside(QUICKSTART, tmp_path, make_kafka(), make_redis(appendonly=True))
     assert not wrong, "\n".join(wrong)
 
 

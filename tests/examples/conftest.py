@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.services.debian import find_program
 from tests.services.kafka import KafkaBroker
 from tests.services.redis import RedisServer
 
@@ -22,3 +23,9 @@ def examples_redis() -> Iterator[RedisServer]:
     """A Redis whose keys no other test makes."""
     with RedisServer(appendonly=True) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def jq() -> None:
+    """The program, installed if it is missing."""
+    find_program("jq", "jq", "a page's commands are run")

@@ -1,4 +1,4 @@
-"""Runs the sessions of the examples' pages, beside real services.
+"""Runs the sessions of pages, beside real services.
 
 ``console`` blocks need nothing but the package; ``text`` blocks that begin with ``$`` run against a
 broker and a Redis in the place of localhost:9092 and localhost:6379. What they call in the broker's
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import doctest
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from docs.blocks import ROOT, Step, blocks, run, says, steps
+from tests.services.debian import find_program
 from tests.services.kafka import Kafka
 from tests.services.redis import RedisServer
 
@@ -83,8 +83,8 @@ def beside(page: Path, folder: Path, kafka: Kafka, redis: RedisServer) -> list[s
     docker.chmod(0o755)
     wrong = []
     for line, step in _sessions(page):
-        if "jq " in step.command and not shutil.which("jq"):
-            continue
+        if "jq " in step.command:
+            find_program("jq", "jq", "a page's commands are run")
         printed = _run(step.command, folder, docker.parent)
         for told, real in ports.items():
             printed = printed.replace(f"127.0.0.1:{real}", f"localhost:{told}")

@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.usefixtures("jq")
 def test_the_walk_through_prints_what_it_shows(folder: Path) -> None:
     wrong = alone(PAGE, folder)
     assert not wrong, "\n".join(wrong)

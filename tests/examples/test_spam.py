@@ -79,7 +79,7 @@ MEASURED = [each for each in SESSION if each[0].startswith("python measure.py")]
 # ------------------------------------------------------------ the page
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.usefixtures("jq")
 def test_the_page_prints_what_it_shows(folder: Path) -> None:
     wrong = []
     for command, expected in SESSION:

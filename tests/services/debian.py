@@ -21,7 +21,7 @@ def find_program(program: str, package: str, what_for: str) -> Path:
         package: Debian's package that has it.
         what_for: begins the sentence that says what to do where it cannot be had.
     """
-    if shutil.which(program) is None and os.geteuid() == 0 and shutil.which("apt-get"):
+    if shutil.which(program) is None and may_install():
         _install(program, package)
     found = shutil.which(program)
     if found is None:
@@ -30,6 +30,11 @@ def find_program(program: str, package: str, what_for: str) -> Path:
             f" (Debian: apt-get install {package})"
         )
     return Path(found)
+
+
+def may_install() -> bool:
+    """Whether packages can be installed here: on Debian, as root."""
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
 
 
 def _install(program: str, package: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import shutil
 import subprocess
 import tempfile
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.services.debian import find_program
 from tests.services.processes import file_lock
 
 VERSION = "4.1.0"
@@ -90,32 +90,4 @@ def _fetch(directory: Path) -> None:
 
 
 def _find(program: str, remedy: str = _REMEDY) -> Path:
-    if shutil.which(program) is None and _may_install():
-        _install(program)
-    found = shutil.which(program)
-    if found is None:
-        pytest.fail(f"there is no {program}; {remedy}")
-    return Path(found)
-
-
-def _may_install() -> bool:
-    return os.geteuid() == 0 and shutil.which("apt-get") is not None
-
-
-def _install(program: str) -> None:
-    with file_lock(Path(tempfile.gettempdir()) / "stream-dedup-services-apt.lock"):
-        if shutil.which(program) is not None:
-            return
-        package = _PACKAGES[program]
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        wait = "DPkg::Lock::Timeout=120"
-        for command in (["update"], ["install", "-y", "--no-install-recommends", package]):
-            done = subprocess.run(
-                ["apt-get", "-q", "-o", wait, *command],
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode:
-                pytest.fail(f"apt-get {' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+    return find_program(program, _PACKAGES[program], f"there is no {program}; {remedy}")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.services import kafka_jars
+from tests.services import debian, kafka_jars
 from tests.services.kafka import find_kafka
 
 
 def test_without_java_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_jars, "_may_install", lambda: False)
+    monkeypatch.setattr(debian, "may_install", lambda: False)
     monkeypatch.setattr(shutil, "which", lambda _program: None)
     remedy = r"no java.*default-jre-headless maven.*=host:port.*=docker"
     with pytest.raises(pytest.fail.Exception, match=remedy):
