@@ -1,0 +1,28 @@
+"""What a batch adds goes over the wire once a cluster, and its journal in few bytes."""
+
+from __future__ import annotations
+
+from stream_dedup.connectors.codec import Reading
+from stream_dedup.connectors.memory import Stored
+from stream_dedup.connectors.records import COMPRESSED, RecordDecoder
+from stream_dedup.index.base import Tally
+from stream_dedup.index.redis.wire import add_up, pack_journal, unpack_journal
+from stream_dedup.model import Decision, Kind, Partition
+
+
+def test_two_tallies_of_a_cluster_are_one() -> None:
+    given = [Tally(7, 2, 5, 9), Tally(8, 1, 1, 1), Tally(7, 3, 4, 6, b"first", [b"x"])]
+    assert [Tally(7, 5, 4, 9, b"first", [b"x"]), Tally(8, 1, 1, 1)] == list(add_up(given))
+
+
+def test_offsets_in_a_row_cost_the_journal_no_bytes() -> None:
+    told = Decision(Kind.DUPLICATE, 7, 1, 9)
+    row = dict.fromkeys(range(10**9, 10**9 + 100), told)
+    assert row == unpack_journal(pack_journal(row))
+    assert 300 > len(pack_journal(row))
+
+
+def test_what_is_compressed_is_passed() -> None:
+    records = [Stored(0, 1, None, b"disk full"), Stored(1, 1, None, b"\x1f\x8b zip")]
+    decoder = RecordDecoder(Reading(), takes_fields=False)
+    assert {1: COMPRESSED} == decoder.decode(Partition("t", 0), records, 0).passed
