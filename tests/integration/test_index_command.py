@@ -448,13 +448,16 @@ def test_an_interrupt_ends_it_at_once() -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
-        process = subprocess.Popen(
+        with subprocess.Popen(
             [COMMAND, "index", "check", "-n", "logs", "--redis", url], stderr=subprocess.PIPE
-        )
-        accepted, _ = silent.accept()
-        with accepted:
-            process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=10)
+        ) as process:
+            accepted, _ = silent.accept()
+            with accepted:
+                process.send_signal(signal.SIGINT)
+                try:
+                    _, err = process.communicate(timeout=20)
+                finally:
+                    process.kill()
     assert (130, b"") == (process.returncode, err.strip())
 
 

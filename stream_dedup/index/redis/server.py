@@ -127,11 +127,17 @@ async def _cancellable(attempt: Awaitable[T]) -> T:
     """Wait for an attempt, and see to it that a cancellation meanwhile is heard.
 
     The driver waits with `asyncio.wait_for`, which in Python 3.11 forgets a cancellation that comes
-    as what it waits for is done (https://github.com/python/cpython/issues/86296).
+    as what it waits for is done (https://github.com/python/cpython/issues/86296). It is heard as
+    the attempt ends then, well or not: at the latest after `Patience.timeout_s`.
     """
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
-    answer = await attempt
+    try:
+        answer = await attempt
+    except Exception:
+        if task and task.cancelling() > before:
+            raise asyncio.CancelledError from None
+        raise
     if task and task.cancelling() > before:
         raise asyncio.CancelledError
     return answer
