@@ -2,8 +2,8 @@
 
 Theory of operation
 -------------------
-A cluster is *open* (in the tables, takes events), then *closed* (out of the tables, its final
-summary waits), then gone (a tombstone keeps its revision and count for a while)::
+A cluster is *open* (it has a place in the `Finder`, takes events), then *closed* (nothing leads to
+it, its final summary waits), then gone (a tombstone keeps its revision and count for a while)::
 
     resolve opens ──► open ──record──► open ──expired, evicted, ended──► closed ──confirm──► gone
                        │                                                                     │
@@ -20,15 +20,13 @@ Memory: some 500 bytes a cluster and 100 to 300 a fingerprint, beside the values
 
 from __future__ import annotations
 
-import heapq
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from stream_dedup.clustering.linkage import Candidate, Linkage, cluster_id
+from stream_dedup.clustering.linkage import cluster_id
 from stream_dedup.clustering.summaries import Summaries
-from stream_dedup.clustering.verification import fastest_jaccard
 from stream_dedup.clustering.windows import StreamTime, Windows
 from stream_dedup.errors import IndexFull, PartitionUnclaimed, ProtocolError, StaleFence
 from stream_dedup.features.recipe import Recipe
@@ -44,10 +42,9 @@ from stream_dedup.index.base import (
     max_waiting,
     too_many_wait,
 )
+from stream_dedup.index.finder import Finder, Place
 from stream_dedup.index.lazy_heap import LazyHeap
 from stream_dedup.model import Closing, Decision, Partition, Position, Summary
-from stream_dedup.tables.planner import MEMORY, choose
-from stream_dedup.tables.store import Found, make_tables
 
 
 @dataclass(slots=True, eq=False)
@@ -57,21 +54,15 @@ class _Cluster:
     `last_us` is what the window goes by: it takes in what `resolve` asked for; `first_us` and
     `latest_us` are the times of what was recorded. `told` is the count at the last confirmed
     summary, `base` the count it was opened with (from a tombstone), `due` whether it stands in
-    the queue of summaries.
+    the queue of summaries. While it is closed its `place` is the last one.
     """
 
     identity: int
     position: Position
-    group: str
-    fingerprint: int
-    sketch: bytes
-    opened_us: int
+    place: Place
     last_us: int
     first_us: int
     latest_us: int
-    exacts: list[tuple[str, int]]
-    entries: list[int]
-    slot: int = -1
     count: int = 0
     base: int = 0
     told: int = 0
@@ -128,19 +119,9 @@ class MemoryIndex:
         self._windows = windows or Windows()
         self._summaries = summaries or Summaries()
         self._limits = limits or Limits()
-        self._linkage = Linkage(recipe.match)
-        self._jaccard = fastest_jaccard()
-        plan = choose(recipe.fingerprint.width, recipe.match.k, self._limits.max_clusters, MEMORY)
-        self._tables = make_tables(plan.layout)
+        self._finder = Finder(recipe, self._limits)
         self._clusters: dict[int, _Cluster] = {}
         self._open = 0
-        self._by_exact: dict[tuple[str, int], tuple[int, int]] = {}  # → (cluster, distance)
-        self._slots: list[_Cluster | None] = []  # the tables' owners → clusters
-        self._until: list[int] = []  # owners → the last event time for which they are live
-        self._free_slots: list[int] = []
-        self._groups: dict[str, int] = {"": 0}
-        self._group_uses: dict[str, int] = {}
-        self._free_groups: list[int] = []
         self._partitions: dict[Partition, _Ownership] = {}
         self._time = StreamTime(self._windows)
         self._expiry = LazyHeap(self._expires_us)
@@ -150,7 +131,7 @@ class MemoryIndex:
         self._leases: dict[int, int] = {}  # claimed cluster → when its lease ends (clock)
         # → (revision, count, until)
         self._tombstones: OrderedDict[int, tuple[int, int, int]] = OrderedDict()
-        self._evicted = self._expired = self._truncated = 0
+        self._evicted = self._expired = 0
 
     # ------------------------------------------------------------ partitions
 
@@ -177,89 +158,37 @@ class MemoryIndex:
     def _resolve(self, query: Query, now_us: int) -> Resolution:
         identity = cluster_id(self._namespace, query.position)
         own = self._clusters.get(identity)
-        if own is not None and self._takes(own, query) and own.fingerprint == query.fingerprint:
+        if (
+            own is not None
+            and own.closing is None
+            and self._finder.takes(own.place, query.first_us)
+            and own.place.fingerprint == query.fingerprint
+        ):
             return self._join(query, own, 0)  # it has opened it before; others may be as near
-        known = self._by_exact.get((query.group, query.exact))
-        if known is not None:
-            cluster, distance = self._clusters[known[0]], known[1]
-            if self._takes(cluster, query):
-                return self._join(query, cluster, distance)
-        found = self._search(query) if query.near else None
-        if found is not None:
-            cluster = self._clusters[found.cluster]
-            self._add_alias(query, cluster, found.distance)
-            return self._join(query, cluster, found.distance)
-        return self._open_cluster(identity, query, now_us)
-
-    def _takes(self, cluster: _Cluster, query: Query) -> bool:
-        """Whether a cluster is open, and live for the query."""
-        return cluster.closing is None and self._until[cluster.slot] >= query.first_us
+        found = self._finder.named(query)
+        if found is None or not self._finder.takes(found[0], query.first_us):
+            found = self._finder.near(query) if query.near else None
+            if found is not None:
+                self._finder.add_alias(query, *found)
+        if found is None:
+            return self._open_cluster(identity, query, now_us)
+        place, distance = found
+        return self._join(query, self._clusters[place.cluster], distance)
 
     def _see(self, cluster: _Cluster, last_us: int) -> None:
         """An open cluster was seen."""
         if last_us > cluster.last_us:
             cluster.last_us = last_us
-            self._until[cluster.slot] = self._windows.expires_us(cluster.opened_us, last_us)
+            self._finder.extend(cluster.place, self._live_until_us(cluster))
+
+    def _live_until_us(self, cluster: _Cluster) -> int:
+        return self._windows.expires_us(cluster.place.opened_us, cluster.last_us)
 
     def _join(self, query: Query, cluster: _Cluster, distance: int) -> Resolution:
         self._see(cluster, query.last_us)
         new = cluster.position == query.position
-        identity, opened_us, last_us = cluster.identity, cluster.opened_us, cluster.last_us
+        identity, opened_us, last_us = cluster.identity, cluster.place.opened_us, cluster.last_us
         return Resolution(identity, distance, new, opened_us, last_us, cluster.settled)
-
-    def _search(self, query: Query) -> Candidate | None:
-        group = self._groups.get(query.group)
-        if group is None:
-            return None
-        found = self._tables.query(query.fingerprint, group, self._limits.max_candidates)
-        # Many may have passed their window and wait for stream time: they cost a comparison each.
-        until, first_us = self._until, query.first_us
-        slots = {slot for slot in found.owners if until[slot] >= first_us}
-        crowded = len(slots) > self._limits.max_verified
-        if crowded:
-            slots = self._nearest(found, slots)
-        self._truncated += found.truncated or crowded
-        candidates = []
-        for slot in slots:
-            cluster = self._slots[slot]
-            assert cluster is not None
-            distance = (cluster.fingerprint ^ query.fingerprint).bit_count()
-            similarity = (
-                self._jaccard(cluster.sketch, query.sketch) if self._linkage.verifies else 0.0
-            )
-            if self._linkage.admits(similarity, distance):
-                opened_us, identity = cluster.opened_us, cluster.identity
-                candidates.append(Candidate(similarity, distance, opened_us, identity))
-        return self._linkage.best(candidates)
-
-    def _nearest(self, found: Found, slots: set[int]) -> set[int]:
-        """Of too many clusters those with the nearest fingerprints, the oldest first."""
-        ranked: dict[int, tuple[int, int, int]] = {}
-        for slot, distance in zip(found.owners, found.distances, strict=True):
-            cluster = self._slots[slot]
-            if slot in slots and cluster is not None:
-                rank = (distance, cluster.opened_us, cluster.identity)
-                ranked[slot] = min(rank, ranked.get(slot, rank))
-        return set(heapq.nsmallest(self._limits.max_verified, ranked, key=ranked.__getitem__))
-
-    def _add_alias(self, query: Query, cluster: _Cluster, distance: int) -> None:
-        if len(cluster.exacts) > self.recipe.match.aliases:
-            return
-        self._name(query, cluster, distance)
-        # Without verification an alias's fingerprint could lead to nothing the
-        # representative's own does not.
-        if self._linkage.verifies and distance:
-            self._insert(query, cluster)
-
-    def _name(self, query: Query, cluster: _Cluster, distance: int) -> None:
-        """Make the query's exact hash the cluster's, if need be instead of one that expired."""
-        key = (query.group, query.exact)
-        self._by_exact[key] = (cluster.identity, distance)
-        cluster.exacts.append(key)
-
-    def _insert(self, query: Query, cluster: _Cluster) -> None:
-        group = self._groups[query.group]
-        cluster.entries.append(self._tables.insert(query.fingerprint, group, cluster.slot))
 
     def _open_cluster(self, identity: int, query: Query, now_us: int) -> Resolution:
         standing = self._clusters.get(identity)
@@ -272,32 +201,22 @@ class MemoryIndex:
         if self._cap_waiting and waiting > max_waiting(self._limits.max_clusters):
             raise IndexFull(too_many_wait(waiting))
         cluster = _Cluster(
-            identity, query.position, query.group, query.fingerprint, query.sketch,
-            query.first_us, query.last_us, query.first_us, query.first_us, [], [],
-            told_us=query.first_us,
+            identity, query.position, self._placed(identity, query), query.last_us,
+            query.first_us, query.first_us, told_us=query.first_us,
         )  # fmt: skip
         self._restore(cluster, now_us)
         self._clusters[identity] = cluster
-        self._enlist(query, cluster)
-        return Resolution(identity, 0, True, cluster.opened_us, cluster.last_us)
+        self._enlist(cluster)
+        return Resolution(identity, 0, True, query.first_us, cluster.last_us)
 
-    def _enlist(self, query: Query, cluster: _Cluster) -> None:
-        """Put an opened cluster where it is found."""
-        if self._free_slots:
-            cluster.slot = self._free_slots.pop()
-            self._slots[cluster.slot] = cluster
-        else:
-            cluster.slot = len(self._slots)
-            self._slots.append(cluster)
-            self._until.append(0)
-        expires_us = self._windows.expires_us(cluster.opened_us, cluster.last_us)
-        self._until[cluster.slot] = expires_us
-        self._use_group(query.group)
-        self._name(query, cluster, 0)
-        if query.near:
-            self._insert(query, cluster)
+    def _placed(self, identity: int, query: Query) -> Place:
+        until_us = self._windows.expires_us(query.first_us, query.last_us)
+        return self._finder.add(identity, query, until_us)
+
+    def _enlist(self, cluster: _Cluster) -> None:
+        """Put an opened cluster into the queues."""
         self._open += 1
-        self._expiry.push(expires_us, cluster.identity)
+        self._expiry.push(self._live_until_us(cluster), cluster.identity)
         if self._recency is not None:
             self._recency.push(cluster.last_us, cluster.identity)
 
@@ -307,13 +226,12 @@ class MemoryIndex:
             self._delist(cluster)
         cluster.closing, cluster.settled = None, False
         # What is kept of another text goes, unless a summary that tells of it is on its way.
-        if cluster.fingerprint != query.fingerprint and cluster.snapshot is None:
+        if cluster.place.fingerprint != query.fingerprint and cluster.snapshot is None:
             cluster.representative, cluster.samples = b"", ()
-        cluster.group, cluster.fingerprint, cluster.sketch = query[0], query[2], query[3]
-        cluster.opened_us = query.first_us
+        cluster.place = self._placed(cluster.identity, query)
         cluster.last_us = query.last_us
         self._finals.pop(cluster.identity, None)
-        self._enlist(query, cluster)
+        self._enlist(cluster)
 
     def _restore(self, cluster: _Cluster, now_us: int) -> None:
         """Go on from the tombstone, where the representative was delivered again late."""
@@ -428,17 +346,8 @@ class MemoryIndex:
         self._finals[identity] = None
 
     def _delist(self, cluster: _Cluster) -> None:
-        """Take an open cluster out of everything by which events find it."""
-        for entry in cluster.entries:
-            self._tables.delete(entry)
-        for key in cluster.exacts:
-            if self._by_exact.get(key, (None,))[0] == cluster.identity:
-                del self._by_exact[key]
-        cluster.entries.clear()
-        cluster.exacts.clear()
-        self._slots[cluster.slot] = None
-        self._free_slots.append(cluster.slot)
-        self._leave_group(cluster.group)
+        """An open cluster is to be found no more; the queues forget it by themselves."""
+        self._finder.remove(cluster.place)
         self._open -= 1
 
     # ------------------------------------------------------------ summaries
@@ -482,7 +391,7 @@ class MemoryIndex:
                 position=cluster.position,
                 representative=cluster.representative,
                 samples=cluster.samples,
-                group=cluster.group,
+                group=cluster.place.group,
             )
         return cluster.snapshot
 
@@ -530,33 +439,21 @@ class MemoryIndex:
     async def size(self) -> IndexSize:
         return IndexSize(
             clusters=self._open,
-            fingerprints=len(self._tables),
+            fingerprints=self._finder.fingerprints,
             waiting=len(self._clusters) - self._open,
             evicted=self._evicted,
             expired=self._expired,
-            truncated=self._truncated,
-            table_bytes=self._tables.nbytes(),
+            truncated=self._finder.truncated,
+            table_bytes=self._finder.nbytes,
         )
 
-    # ------------------------------------------------------------ groups and times
-
-    def _use_group(self, group: str) -> None:
-        if group not in self._groups:
-            number = self._free_groups.pop() if self._free_groups else len(self._groups)
-            self._groups[group] = number
-        self._group_uses[group] = self._group_uses.get(group, 0) + 1
-
-    def _leave_group(self, group: str) -> None:
-        self._group_uses[group] -= 1
-        if group and not self._group_uses[group]:
-            del self._group_uses[group]
-            self._free_groups.append(self._groups.pop(group))
+    # ------------------------------------------------------------ what the queues ask
 
     def _expires_us(self, identity: int) -> int | None:
         cluster = self._clusters.get(identity)
         if cluster is None or cluster.closing is not None:
             return None
-        return self._windows.expires_us(cluster.opened_us, cluster.last_us)
+        return self._live_until_us(cluster)
 
     def _seen_us(self, identity: int) -> int | None:
         cluster = self._clusters.get(identity)
