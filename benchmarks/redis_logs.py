@@ -41,8 +41,8 @@ from stream_dedup.model import Position
 from stream_dedup.tables.entries import make_entries
 from tests.services.redis import RedisServer
 
-WINDOWS_LIVE = ((2_000, 150.0), (10_000, 300.0))
-"""Live clusters, and the wanted microseconds of a miss."""
+WINDOWS_LIVE = ((2_000, 150.0), (10_000, 300.0), (18_000, None))
+"""Live clusters, and the wanted microseconds of a miss; the tables are laid out for as many."""
 
 CONVERTED = 128
 """A set with more entries than this takes some five times the memory an entry."""
@@ -169,10 +169,11 @@ async def bench_logs(
         each = max(BATCH, round(full * share) // 50)
         live = max(round(full * share), rounds * each)
         kinds = sort_out(recipe, real, live + rounds * each // 2, rounds * each)
-        stamp = plan_stamp(recipe, LIMITS.max_clusters, 1)
+        blocks = plan_stamp(recipe, full, 1).blocks
+        stamp = plan_stamp(recipe, LIMITS.max_clusters, 1, blocks)
         misses, aliases = kinds
         before = len(misses) - rounds * each
-        async with opened(server, meter, recipe) as index:
+        async with opened(server, meter, recipe, blocks=blocks) as index:
             await resolve(index, misses[:before])
             costs = [
                 await meter.time(each, resolve(index, misses[start : start + each]))
@@ -208,9 +209,10 @@ async def bench_logs(
                 name, f"{live:,}", f"{stamp.layout.tables}", f"{cost.wall_us:.0f}",
                 f"{cost.server_us:.1f}", f"{cost.client_us:.0f}", f"{cost.commands:.1f}", seen,
             )  # fmt: skip
-        targets.append(
-            at_most(f"B. miss, {live:,} live clusters: server", miss.server_us, wanted_us, "µs")
-        )
+        if wanted_us is not None:
+            targets.append(
+                at_most(f"B. miss, {live:,} live clusters: server", miss.server_us, wanted_us, "µs")
+            )
     out.print(table)
     return targets
 

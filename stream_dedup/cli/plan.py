@@ -25,7 +25,8 @@ def plan(k: int, width: str, capacity: int, budget: int) -> None:
     """Plan tables: blocks, tables, prefix bits, candidates, time and memory.
 
     Shows the layouts around the one that would be chosen (marked *), for the index in memory and
-    for one in Redis. Times are estimates for one core; candidates are for random fingerprints.
+    for one in Redis. Times are estimates for one core. Candidates are for random fingerprints in
+    memory, and for those of log lines, which are more alike, in Redis.
     A minhash recipe uses no tables: its fingerprints are looked up as they are.
 
     \b

@@ -66,7 +66,7 @@ class Index(Section):
         description="Open clusters of a namespace; above it the least recently seen are closed.",
     )
     max_candidates: int = Field(
-        default=1_000,
+        default=4_000,
         ge=1,
         description="Entries compared a search; beyond it a search is cut short.",
     )

@@ -83,7 +83,6 @@ async def fill(url: str) -> None:
             namespace=NAMESPACE,
             windows=windows,
             summaries=summaries,
-            limits=Limits(20_000, 1_000, 64),
         )
         engine = Engine(recipe, index, windows=windows, summaries=summaries, clock=clock)
         lines = (EXAMPLES / "auth.log").read_bytes().splitlines()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -32,7 +33,13 @@ def test_a_larger_k_never_costs_less(model: CostModel) -> None:
 
 @pytest.mark.parametrize(
     ("k", "capacity", "model", "blocks"),
-    [(3, 1_000_000, MEMORY, 5), (0, 10**6, MEMORY, 1), (3, 100_000, REDIS, 4)],
+    [
+        (3, 1_000_000, MEMORY, 5),
+        (0, 10**6, MEMORY, 1),
+        (3, 100_000, REDIS, 4),
+        (6, 10_000, REDIS, 7),
+        (6, 20_000, REDIS, 8),
+    ],
 )
 def test_documented_choices_hold(k: int, capacity: int, model: CostModel, blocks: int) -> None:
     assert Layout(64, k, blocks) == choose(64, k, capacity, model).layout
@@ -56,6 +63,12 @@ def test_costs_follow_the_formula() -> None:
     assert pytest.approx(2 * 0.12 + 4 * 0.1) == plan.query_us
     assert pytest.approx(2 * 0.13) == plan.insert_us
     assert 32 + 2 * 16 == plan.bytes_each
+
+
+def test_fingerprints_that_are_alike_meet_more_often() -> None:
+    model = replace(MEMORY, alike=0.25, agree=0.75)
+    plan = evaluate(Layout(64, 1, 2), 2**20, model)
+    assert pytest.approx(2**21 * (0.75 / 2**32 + 0.25 * 0.75**32)) == plan.candidates
 
 
 @pytest.mark.parametrize("k", [64, 70])
