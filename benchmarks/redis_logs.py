@@ -42,7 +42,7 @@ from stream_dedup.tables.entries import make_entries
 from tests.services.redis import RedisServer
 
 WINDOWS_LIVE = ((2_000, 150.0), (10_000, 300.0), (18_000, None))
-"""Live clusters, and the wanted microseconds of a miss; the tables are laid out for as many."""
+"""Live clusters, and the wanted microseconds of a miss."""
 
 CONVERTED = 128
 """A set with more entries than this takes some five times the memory an entry."""
@@ -169,11 +169,10 @@ async def bench_logs(
         each = max(BATCH, round(full * share) // 50)
         live = max(round(full * share), rounds * each)
         kinds = sort_out(recipe, real, live + rounds * each // 2, rounds * each)
-        blocks = plan_stamp(recipe, full, 1).blocks
-        stamp = plan_stamp(recipe, LIMITS.max_clusters, 1, blocks)
+        stamp = plan_stamp(recipe, LIMITS.max_clusters, 1)
         misses, aliases = kinds
         before = len(misses) - rounds * each
-        async with opened(server, meter, recipe, blocks=blocks) as index:
+        async with opened(server, meter, recipe) as index:
             await resolve(index, misses[:before])
             costs = [
                 await meter.time(each, resolve(index, misses[start : start + each]))

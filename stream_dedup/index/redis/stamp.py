@@ -64,13 +64,16 @@ class Stamp(NamedTuple):
 def plan_stamp(recipe: Recipe, max_clusters: int, shards: int, blocks: int | None = None) -> Stamp:
     """How a namespace of so many clusters is best laid out.
 
+    Tables are planned for it half full, as most are most of the time, slices for all there may be.
+
     Raises:
         RecipeError: no index holds fingerprints of the recipe's width.
     """
     check_width(recipe)
     each = -(-max_clusters // shards)
     width, k = recipe.fingerprint.width, recipe.match.k
-    layout = Layout(width, k, blocks) if blocks else choose(width, k, each, REDIS).layout
+    half = -(-each // 2)
+    layout = Layout(width, k, blocks) if blocks else choose(width, k, half, REDIS).layout
     slices = 1 << max(0, (each - 1) // SLICE_ENTRIES).bit_length()
     slices = min(slices, MAX_SLICES)
     return Stamp(FORMAT, width, k, layout.blocks, slices, slices, shards)
