@@ -24,8 +24,8 @@ from stream_dedup.clustering.windows import Windows
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter, Prepared
 from stream_dedup.fingerprint.hashing import hash_sequence
-from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.minhash import lookup_keys
+from stream_dedup.fingerprint.numbers import Fingerprints
 from stream_dedup.index.base import (
     MAX_TALLIES,
     TALLY_WITH_VALUES,

@@ -9,10 +9,11 @@ import click
 
 from stream_dedup.cli.find_options import Run, find_options, progress_bar
 from stream_dedup.cli.show import write_whole
-from stream_dedup.offline.kernel import kernel, word_bytes
+from stream_dedup.offline.kernel import kernel
 from stream_dedup.offline.pairs import LinePairs, pair_words
 from stream_dedup.offline.reading import BadFingerprintError, read_words
 from stream_dedup.offline.spill import Sorter
+from stream_dedup.offline.words import word_bytes
 from stream_dedup.offline.writing import whole_file
 
 _BATCH = 4096

@@ -22,9 +22,10 @@ from stream_dedup.offline.clusters import (
     merge_into,
     text_words,
 )
-from stream_dedup.offline.kernel import Bytes, kernel, word_bytes
+from stream_dedup.offline.kernel import kernel
 from stream_dedup.offline.reading import BadFingerprintError, read_words
 from stream_dedup.offline.spill import Sorter
+from stream_dedup.offline.words import Bytes, word_bytes
 from stream_dedup.offline.writing import whole_file
 
 ROWS = 1024

@@ -11,7 +11,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 
-from stream_dedup.fingerprint.kernel import SKETCH_SIZE, native_module
+from stream_dedup.fingerprint.kernel import native_module
+from stream_dedup.fingerprint.numbers import SKETCH_SIZE
 
 SKETCH_BYTES = SKETCH_SIZE * 8
 """A sketch of this size may have been cut."""

@@ -25,7 +25,7 @@ import os
 
 from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER
 from stream_dedup.fingerprint.hashing import hash128
-from stream_dedup.fingerprint.kernel import MAX_WEIGHT, SKETCH_SIZE, Fingerprints
+from stream_dedup.fingerprint.numbers import MAX_WEIGHT, SKETCH_SIZE, Fingerprints
 
 cdef enum:
     # What a byte is, ORed over a token. Zero is a delimiter.

@@ -11,7 +11,8 @@ import msgspec
 from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.taker import Taker
-from stream_dedup.fingerprint.kernel import Fingerprints, Segments, make_kernel
+from stream_dedup.fingerprint.kernel import make_kernel
+from stream_dedup.fingerprint.numbers import Fingerprints, Segments
 from stream_dedup.fingerprint.reference import ReferenceKernel, Taken
 
 ELSEWHERE = "syllables"

@@ -32,7 +32,7 @@ from math import comb
 from operator import xor
 
 from stream_dedup.fingerprint.hashing import MASK64
-from stream_dedup.fingerprint.kernel import Fingerprints
+from stream_dedup.fingerprint.numbers import Fingerprints
 
 KEY_FACTOR = 0xFF51_AFD7_ED55_8CCD
 """Odd, so that different fingerprints make different keys; from the finaliser of MurmurHash3."""

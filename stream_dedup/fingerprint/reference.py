@@ -30,8 +30,8 @@ from typing import NamedTuple
 from stream_dedup.features.recipe import HASH_BITS, Recipe
 from stream_dedup.features.tokens import PLACEHOLDER, tokenise
 from stream_dedup.fingerprint.hashing import MASK64, OTHERS, cyclic, hash128, hash_sequence
-from stream_dedup.fingerprint.kernel import MAX_WEIGHT, SKETCH_SIZE, Fingerprints, Segments
 from stream_dedup.fingerprint.minhash import minhash
+from stream_dedup.fingerprint.numbers import MAX_WEIGHT, SKETCH_SIZE, Fingerprints, Segments
 from stream_dedup.fingerprint.simhash import simhash
 
 

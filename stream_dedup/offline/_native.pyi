@@ -1,6 +1,6 @@
 from array import array
 
-from stream_dedup.offline.kernel import Bytes
+from stream_dedup.offline.words import Bytes
 from stream_dedup.tables.permutation import Layout
 
 class Part:

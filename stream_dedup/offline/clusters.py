@@ -18,10 +18,11 @@ import msgspec
 
 from stream_dedup.features.recipe import Recipe, load_recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
-from stream_dedup.offline.kernel import Bytes, Components, kernel, packed, unpacked
+from stream_dedup.offline.kernel import Components, kernel
 from stream_dedup.offline.pairs import Effort, pair_words, sorted_words
 from stream_dedup.offline.planning import layout_for
 from stream_dedup.offline.spill import Sorter, Words
+from stream_dedup.offline.words import Bytes, packed, unpacked
 from stream_dedup.tables.permutation import Layout
 
 _BATCH = 4096

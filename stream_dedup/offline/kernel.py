@@ -1,27 +1,19 @@
 """The kernel's port: words in, pairs and clusters out. Native, or the reference.
 
-Fingerprints stand side by side as *words*: 64 bits each, or 128 where fingerprints have more than
-64, as whole numbers in native byte order. The native kernel (`_native`, Cython) and the reference
-(`reference`, plain Python) are modules with the same contents, those of `Kernel`; property tests
-hold them equal.
+The native kernel (`_native`, Cython) and the reference (`reference`, plain Python) are modules with
+the same contents, those of `Kernel`; property tests hold them equal.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from array import array
-from collections.abc import Iterable
 from typing import Protocol, cast
 
 from stream_dedup.fingerprint.kernel import native_module
+from stream_dedup.offline import reference
+from stream_dedup.offline.words import Bytes
 from stream_dedup.tables.permutation import Layout
-
-Bytes = bytes | bytearray | memoryview
-"""Words, or text, to be read."""
-
-TOP_BITS = 16
-"""A range of a table is cut by so many bits of its prefix, or by all where it has fewer."""
 
 
 class Part(Protocol):
@@ -145,37 +137,6 @@ class Kernel(Protocol):
         """The words at these positions."""
 
 
-def word_bytes(width: int) -> int:
-    """The bytes of a word.
-
-    >>> word_bytes(32), word_bytes(64), word_bytes(128)
-    (8, 8, 16)
-    """
-    return 8 if width <= 64 else 16
-
-
-def packed(numbers: Iterable[int], width: int) -> bytearray:
-    """Whole numbers as words.
-
-    Raises:
-        OverflowError: a number is negative, or takes more bits than a word.
-    """
-    size = word_bytes(width)
-    if size == 8:
-        return bytearray(array("Q", numbers))
-    return bytearray().join(number.to_bytes(size, sys.byteorder) for number in numbers)
-
-
-def unpacked(words: Bytes, width: int) -> list[int]:
-    """Words as whole numbers."""
-    if word_bytes(width) == 8:
-        return memoryview(words).cast("B").cast("Q").tolist()
-    view = memoryview(words)
-    return [
-        int.from_bytes(view[start : start + 16], sys.byteorder) for start in range(0, len(view), 16)
-    ]
-
-
 def kernel() -> Kernel:
     """The native kernel, or the reference where that was not built or is not wanted."""
     if not os.environ.get("STREAM_DEDUP_PURE_PYTHON"):
@@ -185,6 +146,4 @@ def kernel() -> Kernel:
             native_module()  # warns: the extensions are built together, or none is
         else:
             return cast(Kernel, _native)
-    from stream_dedup.offline import reference  # noqa: PLC0415 -- it imports us
-
     return cast(Kernel, reference)

@@ -40,9 +40,10 @@ from itertools import accumulate, combinations, islice, product
 from threading import Event
 from typing import NamedTuple
 
-from stream_dedup.offline.kernel import Bytes, Part, kernel, packed, unpacked, word_bytes
+from stream_dedup.offline.kernel import Part, kernel
 from stream_dedup.offline.planning import layout_for
 from stream_dedup.offline.spill import MIN_MEMORY_BYTES, Sorter, Words
+from stream_dedup.offline.words import Bytes, packed, unpacked, word_bytes
 from stream_dedup.tables.permutation import Layout
 
 MEMORY_BYTES = 1 << 30

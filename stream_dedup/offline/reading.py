@@ -12,7 +12,8 @@ from typing import BinaryIO, Literal
 
 from stream_dedup.errors import InputError
 from stream_dedup.features.patterns import readable
-from stream_dedup.offline.kernel import Bytes, kernel, unpacked, word_bytes
+from stream_dedup.offline.kernel import kernel
+from stream_dedup.offline.words import Bytes, unpacked, word_bytes
 
 Format = Literal["decimal", "hex", "binary"]
 

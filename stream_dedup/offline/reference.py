@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterator
 from itertools import groupby
 
-from stream_dedup.offline.kernel import TOP_BITS, Bytes, packed, unpacked, word_bytes
+from stream_dedup.offline.words import TOP_BITS, Bytes, packed, unpacked, word_bytes
 from stream_dedup.tables.permutation import Layout
 
 _BLANKS = b" \t\r"

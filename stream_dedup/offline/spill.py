@@ -18,7 +18,8 @@ from contextlib import ExitStack
 from typing import BinaryIO, Self, cast
 
 from stream_dedup.errors import InputError
-from stream_dedup.offline.kernel import Bytes, Kernel, kernel, unpacked, word_bytes
+from stream_dedup.offline.kernel import Kernel, kernel
+from stream_dedup.offline.words import Bytes, unpacked, word_bytes
 
 MIN_MEMORY_BYTES = 1 << 20
 """Less is taken for so much: below it the bookkeeping would outweigh the words."""

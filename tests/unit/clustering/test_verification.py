@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dedup.clustering.verification import fastest_jaccard, reference_jaccard
-from stream_dedup.fingerprint.kernel import SKETCH_SIZE, native_module
+from stream_dedup.fingerprint.kernel import native_module
+from stream_dedup.fingerprint.numbers import SKETCH_SIZE
 
 hashes = st.sets(st.one_of(st.integers(0, 20), st.integers(0, 2**64 - 1)), max_size=SKETCH_SIZE - 1)
 

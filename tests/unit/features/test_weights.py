@@ -16,7 +16,7 @@ from stream_dedup.features.taker import Taker
 from stream_dedup.features.vocabulary import Counts, Origin, table
 from stream_dedup.features.weights import MAX_LINE, read_stop_words, read_weights, stop_lists
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
-from stream_dedup.fingerprint.kernel import Fingerprints
+from stream_dedup.fingerprint.numbers import Fingerprints
 from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.simhash import distance
 from tests.strategies import texts

@@ -15,13 +15,8 @@ from stream_dedup.clustering.verification import reference_jaccard
 from stream_dedup.features.recipe import Recipe, load_recipe, replace, shipped
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.hashing import hash128
-from stream_dedup.fingerprint.kernel import (
-    Fingerprints,
-    Kernel,
-    Segments,
-    is_native,
-    native_module,
-)
+from stream_dedup.fingerprint.kernel import Kernel, is_native, native_module
+from stream_dedup.fingerprint.numbers import Fingerprints, Segments
 from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.simhash import simhash
 from tests.strategies import feature_events, log_lines, recipes, segments, texts

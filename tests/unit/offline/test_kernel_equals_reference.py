@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from stream_dedup import offline
 from stream_dedup.offline import _native as native
 from stream_dedup.offline import reference
-from stream_dedup.offline.kernel import kernel, packed, unpacked, word_bytes
+from stream_dedup.offline.kernel import kernel
+from stream_dedup.offline.words import packed, unpacked, word_bytes
 from stream_dedup.tables.permutation import Layout
 
 LAYOUTS = [

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dedup.offline.kernel import packed
 from stream_dedup.offline.pairs import Effort, Pair, find_pairs, ranges_of, sorted_words
 from stream_dedup.offline.planning import layout_for
 from stream_dedup.offline.spill import PIECE_BYTES, Sorter
+from stream_dedup.offline.words import packed
 
 
 def brute_force(fingerprints: list[int], k: int) -> list[Pair]:
