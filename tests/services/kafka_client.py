@@ -12,7 +12,6 @@ from typing import Any
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -220,11 +219,25 @@ class Kafka(ABC):
         return sorted(records, key=lambda record: (record.partition, record.offset))
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
-        """What a group has committed, for each topic and partition where it did."""
-        asked = [ConsumerGroupTopicPartitions(group)]
-        admin = self.admin()
-        answers = admin.list_consumer_group_offsets(asked, request_timeout=CALL_S)
-        found = _result(answers[group]).topic_partitions or []
+        """What a group has committed, for each topic and partition where it did.
+
+        Asked as a member would, who never joins: an admin client crashes where no coordinator is
+        known yet (https://github.com/confluentinc/librdkafka/issues/5040).
+        """
+        with closing(self.consumer(group)) as consumer:
+            listed = consumer.list_topics(timeout=CALL_S).topics
+            places = [
+                TopicPartition(name, number)
+                for name, topic in listed.items()
+                if not name.startswith("__")
+                for number in topic.partitions
+            ]
+            try:
+                found = consumer.committed(places, timeout=CALL_S)
+            except KafkaException as error:
+                raise ServiceError(
+                    f"group {group}: no word of what is committed: {error}"
+                ) from error
         return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
     def describe_group(self, group: str) -> Group:
