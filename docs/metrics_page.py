@@ -48,7 +48,7 @@ change anything: leave it inside your network.
 for {stuck} s: restart the worker |
 | `/readyz` | `{{"ready": false, "reasons": [{{"name": …, "reason": …, "for_s": …}}]}}` | 503 \
 while there is a reason: a restart helps nothing |
-| `/` | links to the others | 200 |
+| `/` | [a page for people](how-to/monitoring.md#look), which shows the most important of it | 200 |
 
 A worker that waits for Redis or Kafka is alive and not ready: it goes on by itself when they are
 back.

@@ -12,7 +12,7 @@ label's values are few. Labels are given in the order of the table. A value that
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -287,10 +287,17 @@ def grown(name: str, value: float) -> None:
         raise ValueError(f"{name} is a counter, which cannot grow by {value}")
 
 
-def start_at_zero(metrics: Metrics, pipeline: str) -> None:
+def start_at_zero(
+    metrics: Metrics, pipeline: str, known: Mapping[Counter, Iterable[str]] | None = None
+) -> None:
     """Show at 0 whatever of a pipeline's counters can be known ahead.
 
     Prometheus sees no rise in a counter whose first value is 1, so an alert on it would be silent.
+
+    Args:
+        metrics: takes the numbers.
+        pipeline: the pipeline's name.
+        known: of counters with another label, values that it may take.
     """
     for name, (labels, _, _) in COUNTERS.items():
         if labels == _P:
@@ -298,3 +305,6 @@ def start_at_zero(metrics: Metrics, pipeline: str) -> None:
         elif labels[0] == "pipeline" and labels[1] in FIXED:
             for value in FIXED[labels[1]]:
                 metrics.add(name, 0, **{"pipeline": pipeline, labels[1]: value})
+    for name, values in (known or {}).items():
+        for value in values:
+            metrics.add(name, 0, **{"pipeline": pipeline, COUNTERS[name].labels[1]: value})

@@ -155,7 +155,13 @@ class Listener(Protocol):
 
 
 class Source(Protocol):
-    """Where events come from."""
+    """Where events come from.
+
+    Attributes:
+        topics: what is read.
+    """
+
+    topics: tuple[str, ...]
 
     async def start(self, listener: Listener) -> None:
         """Connect and take part in the group."""

@@ -11,6 +11,7 @@ zombie out.)
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -294,6 +295,24 @@ async def _stop(producer: AIOKafkaProducer) -> None:
     except Exception as error:  # noqa: BLE001 -- it is given up; nothing depends on it
         log.debug("a producer did not stop: %r", error)
         await producer.client.close()
+    _take_outcomes(producer)
+
+
+def _take_outcomes(producer: AIOKafkaProducer) -> None:
+    """Take what became of futures that the driver keeps for itself.
+
+    When a producer is fenced, aiokafka fails a future of each batch that waits to be sent, and that
+    of the transaction, whether or not somebody waits for them; a failure that nobody took is logged
+    as if something had gone wrong unseen. There is no public way to them. Should the driver come to
+    name them otherwise, its log is the noisier for it, no more.
+    """
+    with contextlib.suppress(AttributeError):
+        manager, kept = producer._txn_manager, producer._message_accumulator  # noqa: SLF001
+        waiting = [b._drain_waiter for batches in kept._batches.values() for b in batches]  # noqa: SLF001
+        ending = manager.wait_for_transaction_end() if manager is not None else None
+        for future in (*waiting, ending):
+            if future is not None and future.done():
+                _seen(future)
 
 
 def _filled(batch: BatchBuilder, outputs: Sequence[Output]) -> int:

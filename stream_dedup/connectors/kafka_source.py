@@ -32,7 +32,7 @@ class KafkaSource:
     def __init__(
         self, topics: Sequence[str], *, group_id: str, options: Mapping[str, Any], start: str
     ) -> None:
-        self._topics = tuple(topics)
+        self.topics = tuple(topics)
         self._group_id = group_id
         self._start = start
         reset = "none" if start == "fail" else start
@@ -54,7 +54,7 @@ class KafkaSource:
         try:
             await consumer.start()
             await self._check_topics(consumer)
-            consumer.subscribe(self._topics, listener=_Rebalance(listener))
+            consumer.subscribe(self.topics, listener=_Rebalance(listener))
         except (errors.KafkaError, OSError) as error:
             await consumer.stop()
             fail(f"group {self._group_id} cannot be joined", error)
@@ -65,7 +65,7 @@ class KafkaSource:
 
     async def _check_topics(self, consumer: AIOKafkaConsumer) -> None:
         known = await consumer.topics()
-        missing = sorted(set(self._topics) - known)
+        missing = sorted(set(self.topics) - known)
         if missing:
             raise BrokerRefused(
                 f"no such topic: {', '.join(missing)} (or no permission to see it); create it, "

@@ -23,6 +23,9 @@ TOO_LARGE = "too large"
 POISON = frozenset({NOT_JSON, NO_OBJECT, NO_TEXT, TOO_LARGE})
 """Reasons that speak of what came, or of wrong settings."""
 
+REASONS = POISON | {TOMBSTONE, COMPRESSED}
+"""All reasons for which an event is passed without a look at its text."""
+
 MAX_EVENT_BYTES = 1 << 20
 
 _MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"\xff\x06\x00\x00sNaPpY", b"BZh")

@@ -1,4 +1,4 @@
-"""The worker's small HTTP server: metrics for Prometheus, health for an orchestrator.
+"""The worker's small HTTP server: metrics and health for machines, a status page for people.
 
 It serves a `Site` from threads of its own: a stuck event loop can still be seen. Who may reach the
 port may read; there is nothing to write.
@@ -230,6 +230,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(answer.body)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Content-Security-Policy", answer.policy)
+        self.send_header("Referrer-Policy", "no-referrer")
         self.send_header("Connection", "close")
         if answer.status == HTTPStatus.METHOD_NOT_ALLOWED:
             self.send_header("Allow", "GET, HEAD")

@@ -38,6 +38,7 @@ from stream_dedup.metrics import (
     grown,
     matches,
 )
+from stream_dedup.worker.recent import Numbers, Times
 
 MAX_LABEL_CHARS = 249
 """Characters shown of a label's value: as many as a topic's name may have."""
@@ -208,6 +209,19 @@ class PrometheusMetrics:
         """
         encode, content_type = choose_encoder(accept)
         return content_type, encode(self._registry)
+
+    def numbers(self) -> Numbers:
+        """All numbers as they stand, for who asks within the worker."""
+        values: dict[str, dict[tuple[str, ...], float]] = {}
+        times: dict[str, dict[tuple[str, ...], Times]] = {}
+        with self._lock:
+            for table in (self._counters, self._gauges):
+                for (name, *labels), cell in table.series.items():
+                    values.setdefault(name, {})[tuple(labels)] = cell.value
+            for (name, *labels), buckets in self._histograms.series.items():
+                seen = Times(buckets.bounds, tuple(buckets.counts), buckets.total)
+                times.setdefault(name, {})[tuple(labels)] = seen
+        return Numbers(values, times)
 
     def families(self) -> list[Family]:
         """All numbers as they stand, as the client writes them; metrics without series too."""

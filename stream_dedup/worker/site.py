@@ -12,32 +12,35 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import NamedTuple
 
-from stream_dedup._version import __version__
 from stream_dedup.worker.health import Health
+from stream_dedup.worker.page import POLICY
 
 log = logging.getLogger(__name__)
 
 Exposition = Callable[[str], tuple[str, bytes]]
 """From the request's Accept header to the content type and the text of ``/metrics``."""
 
-_INDEX = f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>stream-dedup</title>
-<h1>stream-dedup {__version__}</h1>
-<ul>
-<li><a href="/metrics">/metrics</a>: numbers, for Prometheus
-<li><a href="/healthz">/healthz</a>: whether the worker lives
-<li><a href="/readyz">/readyz</a>: whether it works, and if not, why
-</ul>
-</html>
-""".encode()
+StatusPage = Callable[[bool], bytes]
+"""From whether it is to come again by itself to the HTML of ``/``."""
+
+NOTHING = "default-src 'none'; frame-ancestors 'none'"
+"""The Content-Security-Policy of what is not to be looked at: a browser loads nothing for it."""
 
 
 class Answer(NamedTuple):
-    """What is answered: a status, a body and its type."""
+    """What is answered.
+
+    Attributes:
+        status: the status.
+        content_type: the body's type.
+        body: the body.
+        policy: what a browser may load for it: a Content-Security-Policy.
+    """
 
     status: HTTPStatus
     content_type: str
     body: bytes
+    policy: str = NOTHING
 
 
 def as_json(status: HTTPStatus, value: object) -> Answer:
@@ -51,32 +54,40 @@ class Site:
     Args:
         health: what ``/healthz`` and ``/readyz`` tell.
         exposition: what ``/metrics`` tells.
+        page: what ``/`` shows.
     """
 
-    def __init__(self, health: Health, exposition: Exposition) -> None:
+    def __init__(self, health: Health, exposition: Exposition, page: StatusPage) -> None:
         self._health = health
         self._exposition = exposition
-        self._pages: dict[str, Callable[[str], Answer]] = {
-            "/": lambda _: Answer(HTTPStatus.OK, "text/html; charset=utf-8", _INDEX),
-            "/metrics": lambda accept: Answer(HTTPStatus.OK, *self._exposition(accept)),
-            "/healthz": lambda _: self._alive(),
-            "/readyz": lambda _: self._ready(),
+        self._page = page
+        self._pages: dict[str, Callable[[str, str], Answer]] = {
+            "/": lambda query, _: self._status(query),
+            "/metrics": lambda _, accept: Answer(HTTPStatus.OK, *self._exposition(accept)),
+            "/healthz": lambda _, __: self._alive(),
+            "/readyz": lambda _, __: self._ready(),
         }
 
     def answer(self, method: str, target: str, accept: str) -> Answer:
         """The answer to a request; never fails."""
-        page = self._pages.get(target.partition("?")[0])
+        path, _, query = target.partition("?")
+        page = self._pages.get(path)
         if page is None:
             paths = list(self._pages)
             return as_json(HTTPStatus.NOT_FOUND, {"error": "no such page", "pages": paths})
         if method not in {"GET", "HEAD"}:
             return as_json(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD"})
         try:
-            return page(accept)
+            return page(query, accept)
         except Exception:
-            log.exception("%s could not be made", target.partition("?")[0])
+            log.exception("%s could not be made", path)
             error = {"error": "this page could not be made; the worker's log says why"}
             return as_json(HTTPStatus.INTERNAL_SERVER_ERROR, error)
+
+    def _status(self, query: str) -> Answer:
+        still = "refresh=off" in query.split("&")
+        html = self._page(not still)
+        return Answer(HTTPStatus.OK, "text/html; charset=utf-8", html, POLICY)
 
     def _alive(self) -> Answer:
         alive, silent_s = self._health.alive(), round(self._health.silent_s(), 3)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stream_dedup.clock import ManualClock
+from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.engine import Engine
 from stream_dedup.errors import IndexUnavailable
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.base import Index
 from stream_dedup.model import Batch, Decision, Kind, Partition, Summary
-from tests.contract.driver import ADAPTERS, START_US, Setup
+from tests.contract.driver import ADAPTERS, START_US, WIDE, S, Setup
 from tests.services.redis import RedisServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "logs"
@@ -127,6 +129,51 @@ def test_a_first_event_is_new_though_its_like_came_by_before_it_was_recorded(
             assert [4] == [summary.count for summary in await engine.due()]
 
     asyncio.run(through())
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+@pytest.mark.parametrize("tombstone", [False, True])
+def test_a_clusters_times_are_the_least_and_the_greatest_in_whatever_order_events_come(
+    name: str, tombstone: bool, request: pytest.FixtureRequest
+) -> None:
+    opens = ADAPTERS[name].bind(request)
+    setup = replace(SETUP, windows=WIDE, summaries=Summaries(samples=0))
+    disk, user = b"disk %d is full", b"user %d has logged in"
+    batches = [
+        [(disk, 40), (user, 41), (disk, 42), (user, 43)],
+        [(disk, 50), (user, 10), (disk, 20), (user, 90)],
+        [(user, 60), (disk, 15), (user, 95), (disk, 70)],
+    ]
+
+    async def through() -> dict[bytes, tuple[int, float, float]]:
+        async with opens(setup) as index:
+            engine = Engine(
+                setup.recipe, index, windows=setup.windows, summaries=setup.summaries,
+                clock=ManualClock(START_US + 100 * S),
+            )  # fmt: skip
+            for number, events in enumerate(batches):
+                times = [START_US + second * S for _, second in events]
+                values = [text % second for text, second in events]
+                batch = Batch(HERE, range(4 * number, 4 * number + 4), values, times)
+                if tombstone:
+                    batch.passed = {2: "tombstone"}
+                await engine.process(batch)
+            await index.finish(START_US)
+            return {
+                s.representative: (s.count, s.first_time_us / S, s.last_time_us / S)
+                for s in await engine.due()
+            }
+
+    def told(text: bytes) -> tuple[int, float, float]:
+        seconds = [
+            second
+            for events in batches
+            for place, (each, second) in enumerate(events)
+            if each is text and not (tombstone and place == 2)
+        ]
+        return len(seconds), START_US / S + min(seconds), START_US / S + max(seconds)
+
+    assert {disk % 40: told(disk), user % 41: told(user)} == asyncio.run(through())
 
 
 def test_an_index_that_lost_its_data_is_begun_anew(redis_server: RedisServer) -> None:

@@ -362,6 +362,20 @@ def test_what_is_recorded_is_told(start: Start) -> None:
     assert (b"the firs", (b"a", b"b" * 8)) == (summary.representative, summary.samples)
 
 
+def test_counts_without_values_stretch_the_times_they_tell_and_never_shrink_them(
+    start: Start,
+) -> None:
+    index = start(windows=WIDE)
+    answer = index.add(0, A, 30)
+    for offset, (first_s, last_s) in enumerate([(35, 90), (10, 20), (40, 50)], 1):
+        times = START_US + first_s * S, START_US + last_s * S
+        assert frozenset() == index.count(offset, Tally(answer.cluster, 2, *times), at_s=90)
+    index.finish()
+    (summary,) = index.claim()
+    assert 7 == summary.count
+    assert (START_US + 10 * S, START_US + 90 * S) == (summary.first_time_us, summary.last_time_us)
+
+
 def test_samples_are_kept_up_to_their_cap_over_many_batches(start: Start) -> None:
     index = start(summaries=Summaries(samples=3))
     for offset in range(6):

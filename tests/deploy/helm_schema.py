@@ -14,7 +14,9 @@ from stream_dedup.config.document import Key, keys, meaning_of
 
 Schema = dict[str, Any]
 
-SECTIONS = ("kafka", "index", "worker", "http", "log", "pipelines")
+SECTIONS = ("kafka", "index", "worker", "http", "log", "otel", "pipelines")
+
+SECRET_SECTIONS = ("kafka", "index", "otel")
 
 _TYPES: dict[str, Schema] = {
     "duration": {"type": ["string", "number"]},
@@ -61,7 +63,7 @@ def values_schema() -> Schema:
             "additionalProperties": {"type": "string"},
         },
         "secrets": _closed(
-            {section: _secrets(section) for section in ("kafka", "index")}, ("kafka", "index")
+            {section: _secrets(section) for section in SECRET_SECTIONS}, SECRET_SECTIONS
         ),
         **_WORKLOAD,
     }
@@ -201,6 +203,7 @@ _WORKLOAD: Schema = {
         metricsFrom=_LIST,
         kafka=_texts(ports=_PORTS, to=_LIST),
         redis=_texts(ports=_PORTS, to=_LIST),
+        otel=_texts(ports=_PORTS, to=_LIST),
         dns=_texts(to=_LIST),
     ),
 }

@@ -126,6 +126,15 @@ def test_a_pipelines_counters_begin_at_zero_where_their_labels_are_known() -> No
     assert not any(series[0] == "events_total" for series in metrics.values)
 
 
+def test_values_of_other_labels_that_are_known_begin_at_zero_too() -> None:
+    metrics = MemoryMetrics()
+    metrics.add("dead_letters_total", 2, pipeline="p", reason="large")
+    start_at_zero(metrics, "p", {"events_total": ["a", "b"], "dead_letters_total": ["large"]})
+    found = {series: n for series, n in metrics.values.items() if len(series) == 3}
+    assert 0 == found["events_total", "p", "a"] == found["events_total", "p", "b"]
+    assert 2 == found["dead_letters_total", "p", "large"]
+
+
 def test_no_metrics_takes_everything() -> None:
     metrics: Metrics = NoMetrics()
     metrics.add("events_total", 1, pipeline="p", topic="t")

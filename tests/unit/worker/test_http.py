@@ -12,12 +12,17 @@ from typing import Any
 
 import pytest
 
+from stream_dedup.clock import SystemClock, monotonic_s
 from stream_dedup.errors import ConfigError
 from stream_dedup.worker import http as served
+from stream_dedup.worker.about import About
 from stream_dedup.worker.health import START, STUCK_AFTER_S, Health
 from stream_dedup.worker.http import MAX_CONNECTIONS, MAX_REQUEST_BYTES, HttpServer
+from stream_dedup.worker.page import POLICY, StatusPage
 from stream_dedup.worker.prometheus import PrometheusMetrics
-from stream_dedup.worker.site import Site
+from stream_dedup.worker.recent import Recent
+from stream_dedup.worker.site import NOTHING, Site
+from tests.status_page import Page
 
 LOCAL = "127.0.0.1"
 
@@ -31,11 +36,17 @@ class Worker:
         self.health = Health(self.metrics, now_s=lambda: time.monotonic() + self.skipped_s)
         self.host = host
         self.port = free_port(host)
-        self.site = Site(self.health, self._exposition)
+        about = About("1.0", "native", 0, ("k:9092",), "memory", "at_least_once", ())
+        recent = Recent(self.metrics.numbers, monotonic_s)
+        self.page = StatusPage(about, self.health, recent, SystemClock())
+        self.site = Site(self.health, self._exposition, self._html)
         self.server = HttpServer(host, self.port, self.site)
 
     def _exposition(self, accept: str) -> tuple[str, bytes]:
         return self.metrics.exposition(accept)
+
+    def _html(self, refresh: bool) -> bytes:
+        return self.page.html(refresh)
 
     def ask(
         self, path: str, method: str = "GET", body: bytes | None = None, **headers: str
@@ -125,11 +136,33 @@ def test_readyz_lists_the_reasons_why_not(worker: Worker) -> None:
     assert b"stream_dedup_ready 0.0" in worker.ask("/metrics")[1]
 
 
-def test_the_index_page_leads_to_the_others(worker: Worker) -> None:
+def test_the_status_page_leads_to_the_others(worker: Worker) -> None:
     response, body = worker.ask("/")
-    assert response.headers["Content-Type"].startswith("text/html")
-    for path in ("/metrics", "/healthz", "/readyz"):
-        assert f'href="{path}"'.encode() in body
+    assert 200 == response.status
+    assert "text/html; charset=utf-8" == response.headers["Content-Type"]
+    page = Page(body)
+    assert "✗ Not ready" == page.state
+    for link in page.root.iter("a"):
+        path = f"/{link.get('href')}"
+        assert worker.ask(path)[0].status in {200, 503}, path
+
+
+def test_the_status_page_stands_still_for_who_asks_for_it(worker: Worker) -> None:
+    def refreshes(path: str) -> bool:
+        return b'http-equiv="refresh"' in worker.ask(path)[1]
+
+    assert refreshes("/")
+    assert refreshes("/?x=1&refresh=on")
+    assert not refreshes("/?x=1&refresh=off")
+
+
+def test_a_browser_is_told_to_load_nothing_else(worker: Worker) -> None:
+    assert POLICY == worker.ask("/")[0].headers["Content-Security-Policy"]
+    for path in ("/metrics", "/healthz", "/readyz", "/nothing"):
+        headers = worker.ask(path)[0].headers
+        assert NOTHING == headers["Content-Security-Policy"]
+        assert "nosniff" == headers["X-Content-Type-Options"]
+        assert "no-referrer" == headers["Referrer-Policy"]
 
 
 def test_head_has_the_headers_of_get_and_no_body(worker: Worker) -> None:
@@ -145,10 +178,11 @@ def test_other_pages_and_methods_are_refused_in_json(worker: Worker) -> None:
     assert 404 == status
     assert "/metrics" in told["pages"]
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "BREW"):
-        response, body = worker.ask("/metrics", method, b"x" * 1_000)
-        assert 405 == response.status
-        assert "GET, HEAD" == response.headers["Allow"]
-        assert "error" in json.loads(body)
+        for path in ("/", "/metrics"):
+            response, body = worker.ask(path, method, b"x" * 1_000)
+            assert 405 == response.status
+            assert "GET, HEAD" == response.headers["Allow"]
+            assert "error" in json.loads(body)
 
 
 def test_no_answer_is_kept_by_a_cache_nor_tells_of_python(worker: Worker) -> None:
@@ -169,6 +203,10 @@ def test_a_page_that_cannot_be_made_is_an_error_of_its_own(
     assert b"secret" not in body
     assert "the secret reason" in caplog.text
     assert 200 == worker.ask("/healthz")[0].status
+    monkeypatch.setattr(worker.page, "html", lambda refresh: fail(str(refresh)))
+    response, body = worker.ask("/")
+    assert 500 == response.status
+    assert b"secret" not in body
 
 
 # ------------------------------------------------------------ limits
@@ -319,7 +357,7 @@ def test_a_request_under_way_is_answered_before_it_stops() -> None:
         go.wait(10)
         return "text/plain", b"late\n"
 
-    worker.server = HttpServer(LOCAL, worker.port, Site(worker.health, slow))
+    worker.server = HttpServer(LOCAL, worker.port, Site(worker.health, slow, worker.page.html))
     worker.server.start()
     answers: list[bytes] = []
     client = threading.Thread(target=lambda: answers.append(worker.ask("/metrics")[1]))

@@ -347,6 +347,7 @@ def test_workers_that_come_and_go_lose_and_double_nothing(rig: Rig, seed: int) -
 
 JSON = Reading(format="jsonl")
 BAD = [b'{"message":"fine"}', b"no json", b"[1]", b'{"other":1}', b'{"message":"' + b"x" * 200_000]
+LONG = b'{"message": "%s"}' % (b"disk " * 60)
 REASONS = ["", "not JSON", "not a JSON object", "field missing", "too large"]
 
 
@@ -451,6 +452,33 @@ def test_a_slow_sink_holds_reading_back() -> None:
 
     run(slow())
     assert 3 * len(LINES) == len(rig.broker.read("out"))
+
+
+def test_what_can_be_known_ahead_is_counted_from_nothing_on() -> None:
+    rig, values = Rig(), {}
+    by_data = ("events_total", "event_bytes_total", "dead_letters_total", "passed_total")
+
+    def of(name: str) -> dict[str, float]:
+        return {key[2]: n for key, n in rig.metrics.values.items() if key[0] == name}
+
+    async def before_and_after() -> None:
+        await rig.runs()  # no event comes
+        values.update({name: of(name) for name in by_data})
+        rig.broker.max_bytes = 200
+        rig.write([*BAD, gzip.compress(b"disk full"), b'{"message": " "}', LONG])
+        rig.broker.write("in", None)
+        await rig.runs(reading=JSON, tolerance=Tolerance(1))
+
+    run(before_and_after())
+    assert {"in": 0} == values["events_total"] == values["event_bytes_total"]
+    assert {0} == {n for name in by_data for n in values[name].values()}
+    assert {*REASONS[1:], "too large for the topic"} == set(of("dead_letters_total"))
+    assert {1} == set(of("dead_letters_total").values())
+    others = {"tombstone", "compressed", "nothing to fingerprint"}
+    assert {*REASONS[1:], *others} == set(of("passed_total"))
+    assert {name: set(values[name]) for name in by_data} == {
+        name: set(of(name)) for name in by_data
+    }
 
 
 def test_the_numbers_add_up(rig: Rig) -> None:

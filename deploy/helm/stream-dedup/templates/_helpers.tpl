@@ -49,7 +49,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Whether there are secrets, and whether some are made by the chart: "true" or nothing. */}}
 {{- define "stream-dedup.hasSecrets" -}}
-{{- if or .Values.secrets.kafka .Values.secrets.index -}}true{{- end -}}
+{{- if or .Values.secrets.kafka .Values.secrets.index .Values.secrets.otel -}}true{{- end -}}
 {{- end -}}
 
 {{- define "stream-dedup.makesSecret" -}}
@@ -75,7 +75,7 @@ is TOML too. A null is a key not given.
 {{/* The worker's configuration, from config and secrets. */}}
 {{- define "stream-dedup.toml" -}}
 # Made by Helm from the values config and secrets of release {{ .Release.Name }}.
-{{- range $section := list "kafka" "index" "worker" "http" "log" }}
+{{- range $section := list "kafka" "index" "worker" "http" "log" "otel" }}
 {{- $table := deepCopy (default dict (get $.Values.config $section)) }}
 {{- range $key, $_ := default dict (get $.Values.secrets $section) }}
 {{- $_ := set $table $key (printf "%s/%s.%s" (include "stream-dedup.secretsFolder" $) $section $key) }}
@@ -157,6 +157,14 @@ is TOML too. A null is a key not given.
 {{- range regexFindAll ":[0-9]+" (regexReplaceAll "^[a-z+]+://([^@]*@)?|\\[[^]]*\\]" $url "") -1 -}}
 {{- if not (has (trimPrefix ":" .) (toStrings $.Values.networkPolicy.redis.ports)) -}}
 {{- $problems = append $problems (printf "networkPolicy.redis.ports lacks %s, a port of config.index.url; add it" (trimPrefix ":" .)) -}}
+{{- end -}}
+{{- end -}}
+{{- if $config.otel.enabled -}}
+{{- range $key := list "endpoint" "traces_endpoint" "metrics_endpoint" -}}
+{{- $port := regexFind ":[0-9]+" (regexReplaceAll "^[a-z]+://|\\[[^]]*\\]" (default "" (get $config.otel $key)) "") | trimPrefix ":" -}}
+{{- if and $port (not (has $port (toStrings $.Values.networkPolicy.otel.ports))) -}}
+{{- $problems = append $problems (printf "networkPolicy.otel.ports lacks %s, the port of config.otel.%s; add it" $port $key) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

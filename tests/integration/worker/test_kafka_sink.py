@@ -1,0 +1,77 @@
+"""The sink over a real broker: what becomes of a worker's output when another takes its place."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from stream_dedup.connectors.base import Outgoing, Outlet, Output, nothing
+from stream_dedup.connectors.kafka_sink import KafkaSink
+from stream_dedup.errors import OutletFenced
+from stream_dedup.model import Partition
+from tests.services.kafka import Kafka
+
+EVENTS = 100
+
+
+class Fencing:
+    """Two workers that take the same partition; the second comes when it is told to."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self.source = Partition(kafka.fresh_topic(), 0)
+        self.out = kafka.fresh_topic(3)
+        options = {"bootstrap_servers": kafka.bootstrap}
+        self.first, self.second = (
+            KafkaSink(options=options, group_id="group", transactional_prefix=self.out)
+            for _ in range(2)
+        )
+        self.others: list[Outlet] = []
+        self.complaints: list[str] = []
+
+    def fences_before(self, producer: Any, call: str) -> None:
+        """Have the second worker come when the first one is about to make a call."""
+        make: Callable[..., Awaitable[Any]] = getattr(producer, call)
+
+        async def when_fenced(*args: Any, **options: Any) -> Any:
+            setattr(producer, call, make)
+            self.others.append(await self.second.open(self.source))
+            return await make(*args, **options)
+
+        setattr(producer, call, when_fenced)
+
+    async def through(self, call: str) -> None:
+        """The first worker delivers twice; the second time it is fenced."""
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: self.complaints.append(f"{context['message']}: {context}")
+        )
+        outlet: Any = await self.first.open(self.source)
+        await outlet.deliver(self.outgoing(), 5, nothing)
+        self.fences_before(outlet._producer, call)
+        with pytest.raises(OutletFenced):
+            await outlet.deliver(self.outgoing(), 9, nothing)
+        for each in (outlet, *self.others):
+            await each.close()
+        for sink in (self.first, self.second):
+            await sink.stop()
+
+    def outgoing(self) -> list[Outgoing]:
+        events = [Output(None, b"event", 1, [])] * EVENTS
+        return [Outgoing(self.out, partition, events) for partition in range(3)]
+
+
+@pytest.mark.parametrize(
+    "call", ["send_batch", "send_offsets_to_transaction", "commit_transaction"]
+)
+def test_a_worker_that_is_fenced_is_told_so_and_nothing_complains_behind_its_back(
+    kafka: Kafka, call: str
+) -> None:
+    fencing = Fencing(kafka)
+    asyncio.run(fencing.through(call))
+    gc.collect()  # futures complain when they are collected
+    assert [] == fencing.complaints
+    left = kafka.consume(fencing.out)
+    assert 3 * EVENTS == len(left), "what the fenced one began is not to be seen"

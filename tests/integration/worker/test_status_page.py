@@ -1,0 +1,122 @@
+"""The status page of a real worker: what it shows is what it measured and what was asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from stream_dedup import __version__
+from tests.integration.worker.running import Trial, Worker, real_lines, wait_for
+from tests.services.kafka import Kafka
+from tests.services.redis import RedisServer
+from tests.services.toxiproxy import Proxy, Toxiproxy
+from tests.status_page import Page, Section
+
+LINES = real_lines(1_000)
+LARGE = 4_000
+BAD = 3
+
+
+class Scene(NamedTuple):
+    """A worker that has done what there was."""
+
+    trial: Trial
+    worker: Worker
+    link: Proxy
+
+    def page(self) -> Page:
+        """What it shows now."""
+        code, html = self.worker.get("/")
+        assert 200 == code, self.worker.log
+        return Page(html)
+
+    def main(self) -> Section:
+        """The pipeline's part."""
+        return self.page().sections["Pipeline main"]
+
+    def settle(self) -> int:
+        """Wait until all that was written is done and measured; how much that is."""
+        trial, metric = self.trial, self.worker.metric
+        written = sum(trial.kafka.end_offsets(trial.read).values())
+        wait_for(lambda: metric("decisions_total") == written, "all is decided and measured")
+        wait_for(lambda: trial.committed() == written, "all is through")
+        wait_for(lambda: self.main().told["Lag"][0] == "0", "the lag is measured")
+        return written
+
+
+@pytest.fixture(scope="module")
+def scene(kafka: Kafka, redis_server: RedisServer, toxiproxy: Toxiproxy) -> Iterator[Scene]:
+    with toxiproxy.proxy(redis_server.port) as link:
+        trial = Trial(kafka, f"redis://127.0.0.1:{link.port}", partitions=3)
+        settings = {"pipelines__0__max_event_bytes": LARGE, "index__within_s": "1s"}
+        with trial.worker(**settings) as worker:
+            wait_for(worker.ready, "it is ready")
+            records: list[bytes | None] = [*LINES, b"x" * (LARGE + 1)]
+            for partition in range(trial.partitions):
+                kafka.produce(trial.read, records, partition=partition)
+            yield Scene(trial, worker, link)
+
+
+def test_it_says_what_it_is_and_what_it_was_told(scene: Scene) -> None:
+    page, trial = scene.page(), scene.trial
+    assert "✓ Ready" == page.state
+    worker = page.sections["Worker"].told
+    assert worker["Version"][0].startswith(f"{__version__}, ")
+    assert [trial.kafka.bootstrap] == worker["Kafka"]
+    assert [trial.settings["index__url"]] == worker["Index"]
+    assert ["at least once"] == worker["Guarantee"]
+    assert worker["Up since"][0].endswith("s)")
+    told = page.sections["Pipeline main"].told
+    assert [f"{trial.read}, as group {trial.group}"] == told["Reads"]
+    assert [f"annotate, to {trial.out}"] == told["Emits"]
+    assert [f"to {trial.told}"] == told["Summaries"]
+    assert [f"to {trial.dead}"] == told["Dead letters"]
+    assert told["Recipe"][0].startswith("logs (")
+    assert [trial.read] == told["Namespace"]
+
+
+def test_its_figures_are_those_of_the_metrics(scene: Scene) -> None:
+    events = scene.settle()
+    metric, main = scene.worker.metric, scene.main()
+    assert f"{events:,} since the start" == main.told["Events a second"][1]
+    share = metric("decisions_total", decision="duplicate") / events
+    assert 0.5 < share < 1
+    assert f"{int(1000 * share) / 10:.1f} % since the start" == main.told["Duplicates"][1]
+    near = metric("near_cache_hits_total") / events
+    assert 0 < near < 1
+    assert f"{int(1000 * near) / 10:.1f} % since the start" == main.told["Near cache"][1]
+    assert f"{metric('clusters'):,.0f}" == main.told["Clusters"][0]
+    lag = [[scene.trial.read, str(partition), "0"] for partition in range(3)]
+    assert lag == main.tables["Lag"][1:]
+    assert [["too large", str(BAD)]] == main.tables["Dead letters"][1:]
+    assert str(BAD) == main.row("Counts", "Dead letters")[1]
+    assert "1" == main.row("Counts", "Rebalances")[1]
+
+
+def test_batches_and_calls_have_their_times(scene: Scene) -> None:
+    scene.trial.write(LINES[:300])
+
+    def measured() -> bool:
+        rows = [row for row in scene.main().tables["Times"][1:] if row[0] != "tell"]
+        assert 8 == len(rows)
+        return all(row[1] != "0" and all(each.endswith("s") for each in row[2:]) for row in rows)
+
+    wait_for(measured, "each stage has its times")
+    scene.settle()
+
+
+def test_it_says_why_it_is_not_ready_and_since_when(scene: Scene) -> None:
+    scene.link.disable()
+    try:
+        wait_for(lambda: "✗ Not ready" == scene.page().state, "it is seen")
+        rows = scene.page().sections["Why it is not ready"].tables[""]
+    finally:
+        scene.link.enable()
+    assert ["What", "Why", "Since"] == rows[0]
+    (why,) = (row for row in rows[1:] if row[0] == "main: index")
+    assert str(scene.trial.settings["index__url"]) in why[1]
+    assert why[2].endswith("s)")
+    assert " UTC (" in why[2]
+    wait_for(lambda: "✓ Ready" == scene.page().state, "it is over")
