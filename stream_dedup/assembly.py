@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from stream_dedup import __version__
-from stream_dedup.clock import SystemClock
+from stream_dedup.clock import SystemClock, monotonic_s
 from stream_dedup.config import Config
 from stream_dedup.config import Pipeline as Section
 from stream_dedup.connectors.kafka_options import consumer_options, producer_options
@@ -19,24 +19,29 @@ from stream_dedup.connectors.kafka_sink import KafkaSink
 from stream_dedup.connectors.kafka_source import KafkaSource
 from stream_dedup.connectors.records import RecordDecoder
 from stream_dedup.engine import Engine
-from stream_dedup.errors import IndexUnavailable
+from stream_dedup.errors import ConfigError, ConfigProblem, IndexUnavailable
 from stream_dedup.fingerprint.kernel import native_module
 from stream_dedup.index.base import Index
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.metrics import Metrics
+from stream_dedup.worker.about import About, AboutPipeline
 from stream_dedup.worker.health import Health
 from stream_dedup.worker.http import HttpServer
 from stream_dedup.worker.logs import configure
+from stream_dedup.worker.page import StatusPage
 from stream_dedup.worker.pipeline import Pipeline
 from stream_dedup.worker.policy import Emission, Flow, Plan, Tolerance
 from stream_dedup.worker.prometheus import PrometheusMetrics
+from stream_dedup.worker.recent import Numbers, Recent
 from stream_dedup.worker.runner import Stop, each_second, run_pipelines
 from stream_dedup.worker.site import Site
 from stream_dedup.worker.status import Status, StatusLine
+from stream_dedup.worker.tracing import NO_TRACES, Traces
 from stream_dedup.worker.wiring import FIRST_PAUSE_S, MOST_PAUSE_S, Wiring, log, no_step
 
 if TYPE_CHECKING:
     from stream_dedup.index.redis.server import Server
+    from stream_dedup.worker.otel import Telemetry
 
 SWITCH_S = 0.001
 """How long one thread may keep others from Python: short, as the kernel's waits for the loop's."""
@@ -67,21 +72,26 @@ def run_worker(config: Config, *, once: bool = False) -> None:
 
 async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: StatusLine) -> None:
     metrics = PrometheusMetrics()
+    telemetry = make_telemetry(config, metrics.numbers)
     kernel = "native" if native_module() else "reference"
     metrics.set("info", 1, version=__version__, kernel=kernel)
     health, stop = Health(metrics), Stop()
-    http = HttpServer(config.http.host, config.http.port, Site(health, metrics.exposition))
+    recent = Recent(metrics.numbers, monotonic_s)
+    page = StatusPage(about(config, kernel), health, recent, SystemClock())
+    http = HttpServer(
+        config.http.host, config.http.port, Site(health, metrics.exposition, page.html)
+    )
     http.start()
     pipelines: list[Pipeline] = []
 
     async def show() -> None:
         await _show(line, pipelines, health)
 
-    seconds = asyncio.create_task(each_second(health.beat, tick, show))
+    seconds = asyncio.create_task(each_second(health.beat, tick, recent.read, show))
     try:
         with stop.on_signals():
             async with contextlib.AsyncExitStack() as stack:
-                making = asyncio.create_task(_make(config, metrics, health, stack))
+                making = asyncio.create_task(_make(config, metrics, health, stack, telemetry))
                 asked = asyncio.create_task(stop.asked())
                 await asyncio.wait({making, asked}, return_when=asyncio.FIRST_COMPLETED)
                 asked.cancel()
@@ -93,16 +103,91 @@ async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: St
     finally:
         seconds.cancel()
         await asyncio.to_thread(http.stop)
+        if telemetry is not None:
+            await asyncio.to_thread(telemetry.stop)
+
+
+def about(config: Config, kernel: str) -> About:
+    """What the status page tells of a configuration.
+
+    Args:
+        config: the whole of it; its secrets stay where they are.
+        kernel: what hashes.
+    """
+    return About(
+        version=__version__,
+        kernel=kernel,
+        since_us=SystemClock().now_us(),
+        brokers=config.kafka.bootstrap_servers,
+        index=str(config.index.address) if _shared(config) else "memory",
+        guarantee=config.worker.guarantee,
+        pipelines=[_about(section) for section in config.pipelines],
+    )
+
+
+def _about(section: Section) -> AboutPipeline:
+    recipe = section.load_recipe()
+    return AboutPipeline(
+        name=section.name,
+        group=section.group_id,
+        topics=section.topics,
+        recipe=f"{recipe.name} ({recipe.digest})",
+        namespace=section.namespace,
+        emit=section.emit,
+        output_topic=section.output_topic,
+        summary_topic=section.summary_topic,
+        dead_letter_topic=section.dead_letter_topic,
+    )
 
 
 async def _make(
-    config: Config, metrics: Metrics, health: Health, stack: contextlib.AsyncExitStack
+    config: Config,
+    metrics: Metrics,
+    health: Health,
+    stack: contextlib.AsyncExitStack,
+    telemetry: Telemetry | None,
 ) -> list[Pipeline]:
     server = await stack.enter_async_context(_server(config)) if _shared(config) else None
-    return [
-        await make_pipeline(config, section, metrics, health, server)
-        for section in config.pipelines
-    ]
+    made = []
+    for section in config.pipelines:
+        traces: Traces = NO_TRACES
+        if telemetry is not None:
+            traces = telemetry.traces(section.name, section.group_id, config.kafka.client_id)
+        made.append(await make_pipeline(config, section, metrics, health, server, traces=traces))
+    return made
+
+
+def make_telemetry(config: Config, numbers: Callable[[], Numbers]) -> Telemetry | None:
+    """What sends traces and metrics to a collector; None where nothing is sent.
+
+    Raises:
+        ConfigError: the extra is not installed, or a variable of OpenTelemetry's is wrong.
+    """
+    section = config.otel
+    if not section.enabled:
+        return None
+    try:
+        from stream_dedup.worker.otel import Exporting, Telemetry  # noqa: PLC0415 -- an extra
+    except ImportError as error:
+        text = f"is true, but {error.name} is not installed"
+        remedy = "pip install 'stream-dedup[otel]', or set it to false"
+        problem = ConfigProblem("configuration", "otel.enabled", text, remedy)
+        raise ConfigError(problem) from error
+    exporting = Exporting(
+        section.traces_url,
+        section.metrics_url,
+        section.read_headers(),
+        section.sample_ratio,
+        section.metrics_every_s,
+        section.timeout_s,
+        config.kafka.group_instance_id,
+    )
+    try:
+        return Telemetry(exporting, numbers)
+    except (ValueError, RuntimeError) as error:
+        text = f"a variable of OpenTelemetry's cannot be used ({error})"
+        problem = ConfigProblem("environment", "", text, "mend it, or leave it out")
+        raise ConfigError(problem) from error
 
 
 def _shared(config: Config) -> bool:
@@ -133,6 +218,7 @@ async def make_pipeline(
     health: Health,
     server: Server | None,
     step: Callable[[str], None] = no_step,
+    traces: Traces = NO_TRACES,
 ) -> Pipeline:
     """A pipeline of a configuration.
 
@@ -143,6 +229,7 @@ async def make_pipeline(
         health: is told what is amiss.
         server: Redis; None for an index in memory.
         step: is told each step done.
+        traces: takes traces.
 
     Raises:
         IndexRefused, RecipeMismatch: the index will not serve.
@@ -205,6 +292,7 @@ async def make_pipeline(
             metrics=metrics,
             health=health,
             step=step,
+            traces=traces,
         )
     )
 

@@ -12,6 +12,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from stream_dedup.cli.completion import complete_file
 from stream_dedup.cli.config_options import (
     config_option,
     load_config,
@@ -43,7 +44,8 @@ def config() -> None:
 
 
 @config.command()
-@click.option("-o", "--output", metavar="FILE", help="Write it there; standard output without.")
+@click.option("-o", "--output", metavar="FILE", shell_complete=complete_file,
+              help="Write it there; standard output without.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 def init(output: str | None, force: bool) -> None:
     """Write a file to begin with: every key, with its default and what it means.
@@ -102,8 +104,9 @@ def check(
     """Check the configuration against Kafka and Redis.
 
     Looks whether both let us in; whether the topics are there, may be read or written and fit
-    together; at groups, transactional ids and namespaces. It changes nothing, but that with
-    exactly_once it tries a transactional id that ends in -config-check.
+    together; at groups, transactional ids and namespaces; and, where otel.enabled is true, whether
+    the collector takes what is sent. It changes nothing, but that with exactly_once it tries a
+    transactional id that ends in -config-check.
 
     Exits with 1 if something keeps a worker from running, with 2 if the configuration is wrong.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from stream_dedup.config.check_kafka import check_kafka
+from stream_dedup.config.check_otel import check_otel
 from stream_dedup.config.check_redis import check_redis
 from stream_dedup.config.findings import Finding, warning
 from stream_dedup.config.model import Config
@@ -23,4 +24,7 @@ async def check(config: Config, within_s: float) -> AsyncIterator[Finding]:
         yield found
     if config.index.kind == "redis":
         async for found in check_redis(config, within_s):
+            yield found
+    if config.otel.enabled:
+        async for found in check_otel(config.otel, within_s):
             yield found

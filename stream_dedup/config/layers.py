@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from pydantic_settings import EnvSettingsSource, SettingsError
 
 from stream_dedup.config.model import DELIMITER, PREFIX, Config
+from stream_dedup.config.otel import standard
 from stream_dedup.errors import ConfigError, ConfigProblem
 
 MAX_FILE_BYTES = 1 << 20
@@ -30,6 +31,8 @@ REDIS_VARIABLE = "STREAM_DEDUP_REDIS"
 PIPELINES = "pipelines"
 
 FLAG = "--set"
+
+_TRUE = {"true", "1", "on", "yes", "y", "t"}
 
 _KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
@@ -131,6 +134,21 @@ def environment_layer(below: Mapping[Keys, Given]) -> Layer:
         place = names.get(variable, (PREFIX + keys[0]).upper())
         layer[_addressed(keys, below, place)] = Given(value, place)
     return layer
+
+
+def otel_layer(below: Mapping[Keys, Given]) -> Layer:
+    """What OpenTelemetry's own variables give, where `otel.enabled` is true.
+
+    Elsewhere they are others': whoever sends nothing need not be able to read them.
+
+    Args:
+        below: what all layers give together.
+    """
+    enabled = below.get(("otel", "enabled"), Given(False, ""))
+    if str(enabled.value).strip().lower() not in _TRUE:
+        return {}
+    found = standard(os.environ)
+    return {("otel", key): Given(value, variable) for key, value, variable in found}
 
 
 def _check_sections(names: Iterable[str]) -> None:

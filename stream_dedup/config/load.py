@@ -41,9 +41,12 @@ def load(file: str | None = None, settings: Sequence[str] = ()) -> Loaded:
     Raises:
         ConfigError: names place, key, problem and remedy of all that is wrong; no secrets.
     """
-    layer = layers.file_layer(file) if file else {}
-    layer = layers.merged(layer, layers.environment_layer(layer))
-    layer = layers.merged(layer, layers.flag_layer(settings, layer))
+    lowest = layers.file_layer(file) if file else {}
+    environment = layers.environment_layer(lowest)
+    flags = layers.flag_layer(settings, layers.merged(lowest, environment))
+    layer = layers.merged(layers.merged(lowest, environment), flags)
+    lowest |= layers.otel_layer(layer)
+    layer = layers.merged(layers.merged(lowest, environment), flags)
     document = layers.document(layer)
     origins = {".".join(path): given.place for path, given in layer.items()}
     try:

@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from stream_dedup.config.fields import wrong
 from stream_dedup.config.kafka import Kafka
+from stream_dedup.config.otel import Otel
 from stream_dedup.config.pipeline import Pipeline
 from stream_dedup.config.sections import Http, Index, Log, Worker
 
@@ -41,6 +42,9 @@ class Config(BaseSettings):
     worker: Worker = Field(default=Worker(), description="How a worker takes its events.")
     http: Http = Field(default=Http(), description="The port of metrics and health.")
     log: Log = Field(default=Log(), description="What the worker says of itself.")
+    otel: Otel = Field(
+        default=Otel(), description="Traces and metrics to a collector of OpenTelemetry's."
+    )
     pipelines: tuple[Pipeline, ...] = Field(
         description="Topics that are read, what counts as near, and where it goes. Repeatable.",
     )

@@ -18,6 +18,7 @@ from stream_dedup.model import Decision, Partition
 from stream_dedup.worker.lane import Lane, State
 from stream_dedup.worker.poison import PoisonWatch
 from stream_dedup.worker.shape import TOO_LARGE_TO_WRITE, Shaped, Shaper
+from stream_dedup.worker.tracing import BatchTrace
 from stream_dedup.worker.wiring import Wiring
 
 
@@ -28,17 +29,20 @@ class Prepared(NamedTuple):
         records: as they were read.
         hashed: as they are decided on.
         size: bytes of their values.
+        trace: is told of its way.
     """
 
     records: list[Record]
     hashed: Hashed
     size: int
+    trace: BatchTrace
 
 
 class _Decided(NamedTuple):
     records: list[Record]
     size: int
     shaped: Shaped
+    trace: BatchTrace
 
 
 class Keeper(Protocol):
@@ -84,12 +88,13 @@ class Course:
         """Stage 3: what becomes of each event."""
         lane, wiring, keeper = self._lane, self._wiring, self._keeper
         while True:
-            records, hashed, size = await self._inbox.get()
+            records, hashed, size, trace = await self._inbox.get()
             decisions = None
             if lane.state is State.OPEN:
                 try:
-                    with wiring.timed("decide"):
-                        decisions = await wiring.patiently("index", partial(self._decide, hashed))
+                    with wiring.timed("decide", trace):
+                        decide = partial(self._decide, hashed)
+                        decisions = await wiring.patiently("index", decide, trace=trace)
                 except StaleFence as error:
                     await keeper.restart(lane, error)
                     return
@@ -97,10 +102,11 @@ class Course:
                 await keeper.left(lane)
                 continue
             wiring.step("recorded")
-            with wiring.timed("shape"):
+            trace.decided(decisions)
+            with wiring.timed("shape", trace):
                 shaped = keeper.shaper.shape(records, hashed.batch, decisions)
             self._poison.look_at(hashed.batch)
-            self._outbox.put_nowait(_Decided(records, size, shaped))
+            self._outbox.put_nowait(_Decided(records, size, shaped, trace))
 
     async def _decide(self, hashed: Hashed) -> list[Decision] | None:
         """The decisions; None if the lane is not one's own any more."""
@@ -118,7 +124,7 @@ class Course:
             next_offset = decided.records[-1].offset + 1
             too_large = partial(self._too_large, decided.records, lane.partition)
             try:
-                with wiring.timed("deliver"):
+                with wiring.timed("deliver", decided.trace):
                     committed = await lane.outlet.deliver(
                         decided.shaped.outgoing, next_offset, too_large
                     )
@@ -127,6 +133,7 @@ class Course:
                 return
             wiring.step("sent")
             lane.deliver(next_offset, len(decided.records))
+            decided.trace.delivered(next_offset, committed=committed)
             if committed:
                 lane.committed = next_offset
                 wiring.metrics.add("commits_total", pipeline=wiring.plan.name)

@@ -286,7 +286,7 @@ class Lanes:
         if not offsets:
             return
         try:
-            with wiring.timed("commit"):
+            with wiring.timed("commit", wiring.traces.commit(offsets)):
                 await wiring.source.commit(offsets)
         except BrokerUnavailable as error:
             # Lost: the group will say so. Away: they are stored with the next.

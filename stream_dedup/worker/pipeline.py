@@ -29,21 +29,23 @@ Heartbeats go on meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
 from stream_dedup.clock import monotonic_s
 from stream_dedup.connectors.base import Record
-from stream_dedup.deciding import Hashed
+from stream_dedup.connectors.records import POISON, REASONS
+from stream_dedup.deciding import NOTHING, Hashed
 from stream_dedup.errors import BrokerUnavailable
-from stream_dedup.metrics import start_at_zero
+from stream_dedup.metrics import Counter, start_at_zero
 from stream_dedup.model import Partition
 from stream_dedup.worker.course import Prepared
 from stream_dedup.worker.lane import Lane
 from stream_dedup.worker.lanes import Lanes
 from stream_dedup.worker.measuring import Measuring, Standing
+from stream_dedup.worker.shape import TOO_LARGE_TO_WRITE
 from stream_dedup.worker.telling import Telling
 from stream_dedup.worker.wiring import Wiring
 
@@ -85,7 +87,7 @@ class Pipeline:
             BrokerRefused, IndexRefused, RecipeMismatch, TooMuchPoison: it cannot go on.
         """
         wiring, lanes = self.wiring, self._lanes
-        start_at_zero(wiring.metrics, wiring.plan.name)
+        start_at_zero(wiring.metrics, wiring.plan.name, self._known())
         wiring.not_ready("assignment", "no partition is assigned yet")
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -106,6 +108,16 @@ class Pipeline:
             await self._tell_the_last()
         finally:
             await self._end(tasks)
+
+    def _known(self) -> dict[Counter, Iterable[str]]:
+        """The topics and reasons that counters will show."""
+        topics = self.wiring.source.topics
+        return {
+            "events_total": topics,
+            "event_bytes_total": topics,
+            "passed_total": (*REASONS, NOTHING.reason),
+            "dead_letters_total": (*POISON, TOO_LARGE_TO_WRITE),
+        }
 
     async def _started(self, start: Callable[[], Awaitable[None]]) -> bool:
         """Whether a connection was made; no, if it is to stop meanwhile."""
@@ -173,8 +185,10 @@ class Pipeline:
         while True:
             lanes.room.clear()
             wanted = [lane.partition for lane in lanes if lane.has_room]
-            with self.wiring.timed("poll"):
+            trace = self.wiring.traces.poll()
+            with self.wiring.timed("poll", trace):
                 found = await self._polled(wanted)
+                trace.brought(found)
             for partition, records in found.items():
                 lane = lanes.get(partition)
                 if lane is not None:
@@ -199,11 +213,12 @@ class Pipeline:
             lane = await self._next_lane()
             records, size = lane.take(loop.time())
             self._lanes.room.set()
-            with self.wiring.timed("hash"):
+            trace = self.wiring.traces.batch(lane.partition, records, size)
+            with self.wiring.timed("hash", trace):
                 hashed = await loop.run_in_executor(
                     self._threads, self._hash, lane.partition, records
                 )
-            if not self._lanes.put(lane, Prepared(records, hashed, size)):
+            if not self._lanes.put(lane, Prepared(records, hashed, size, trace)):
                 await self._lanes.left(lane)
 
     def _hash(self, partition: Partition, records: list[Record]) -> Hashed:

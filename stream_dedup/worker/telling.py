@@ -64,7 +64,7 @@ class Telling:
     async def _tell(self, summaries: list[Summary]) -> None:
         wiring = self._wiring
         wiring.step("claimed")
-        with wiring.timed("tell"):
+        with wiring.timed("tell", wiring.traces.tell(len(summaries))):
             if wiring.plan.emission.summary_topic:
                 await self._send(summaries)
             wiring.step("told")

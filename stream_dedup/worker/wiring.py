@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from stream_dedup.clock import monotonic_s
 from stream_dedup.connectors.base import Sink, Source
 from stream_dedup.connectors.records import RecordDecoder
 from stream_dedup.engine import Engine
@@ -21,6 +22,7 @@ from stream_dedup.errors import (
 )
 from stream_dedup.metrics import Metrics
 from stream_dedup.worker.policy import Plan
+from stream_dedup.worker.tracing import NO_TRACE, NO_TRACES, BatchTrace, Stages, Traces
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +60,7 @@ class Wiring:
         health: is told what is amiss.
         step: called with the name of each step that was done, so that tests can stop there:
             recorded, sent, committed; claimed, told, confirmed.
+        traces: takes traces.
     """
 
     plan: Plan
@@ -68,6 +71,7 @@ class Wiring:
     metrics: Metrics
     health: Reports
     step: Callable[[str], None] = no_step
+    traces: Traces = NO_TRACES
 
     def ready(self, name: str) -> None:
         """A part is well."""
@@ -82,21 +86,27 @@ class Wiring:
         log.warning("pipeline %s: %s", self.plan.name, text)
 
     @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
-        """Observe how long a stage takes."""
-        loop = asyncio.get_running_loop()
-        started_s = loop.time()
+    def timed(self, stage: str, trace: Stages = NO_TRACE) -> Iterator[None]:
+        """Observe how long a stage takes, and tell a trace of it."""
+        failed: BaseException | None = None
+        started_s = monotonic_s()
         try:
             yield
+        except BaseException as error:
+            failed = error
+            raise
         finally:
-            seconds = loop.time() - started_s
+            ended_s = monotonic_s()
+            seconds = ended_s - started_s
             self.metrics.observe("stage_seconds", seconds, pipeline=self.plan.name, stage=stage)
+            trace.stage(stage, started_s, ended_s, failed)
 
     async def patiently(
         self,
         part: str,
         what: Callable[[], Awaitable[T]],
         wanted: Callable[[], bool] = lambda: True,
+        trace: BatchTrace = NO_TRACE,
     ) -> T:
         """Do something until broker and index let it be done.
 
@@ -104,6 +114,7 @@ class Wiring:
             part: whose readiness it says something of.
             what: what to do.
             wanted: whether it is still to be done.
+            trace: is told what fails and is tried again.
 
         Raises:
             OutletFenced, GroupLost: it is somebody else's to do now.
@@ -120,6 +131,7 @@ class Wiring:
                     self.metrics.add("index_retries_total", pipeline=self.plan.name)
                 self.not_ready(part, str(error))
                 self.warn(f"{error}; trying again")
+                trace.failed(error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, MOST_PAUSE_S)
             else:

@@ -211,6 +211,10 @@ def test_wrong_values_are_refused(name: str, value: Any, message: str, tmp_path:
             {"networkPolicy.enabled": True, "config.index.url": "redis+sentinel://a:26379,b/main"},
             "networkPolicy.redis.ports lacks 26379",
         ),
+        (
+            {"networkPolicy.enabled": True, "config.otel": {"enabled": True, "endpoint": "http://a:80"}},
+            "networkPolicy.otel.ports lacks 80, the port of config.otel.endpoint",
+        ),
     ],
 )  # fmt: skip
 def test_values_that_contradict_are_refused(
@@ -331,7 +335,7 @@ def test_probes_ask_what_the_worker_answers(case: str) -> None:
     (named,) = container(found)["ports"]
     (served,) = found["Service"]["spec"]["ports"]
     assert (port, port) == (named["containerPort"], served["port"])
-    site = Site(Health(), lambda _: ("text/plain", b""))
+    site = Site(Health(), lambda _: ("text/plain", b""), lambda _: b"")
     for probe, path in {
         "startupProbe": "/healthz",
         "livenessProbe": "/healthz",

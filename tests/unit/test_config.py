@@ -466,6 +466,7 @@ def test_every_secret_is_known() -> None:
         ("kafka", "ssl_key_password"),
         ("index", "password"),
         ("index", "sentinel_password"),
+        ("otel", "headers"),
     } == set(SECRETS)
 
 
@@ -477,9 +478,10 @@ def test_a_secret_is_shown_nowhere(tmp_path_factory: pytest.TempPathFactory, sec
     config = found.config
     shown = [repr(config), str(config), repr(found), effective_toml(found), str(config.warnings())]
     shown += [repr(config.kafka), repr(config.index), repr(config.index.address)]
+    shown += [repr(config.otel)]
     shown += [str(list(effective(found))), str(config.model_dump()), config.model_dump_json()]
     assert [] == [text for text in shown if secret in text]
-    assert [secret] * 4 == [getattr(config, section).secret(name) for section, name in SECRETS]
+    assert [secret] * 5 == [getattr(config, section).secret(name) for section, name in SECRETS]
     assert secret == parse(config.index.redis_url).password
     assert secret == client_options(config.kafka)["sasl_plain_password"]
 

@@ -1,0 +1,307 @@
+"""The section ``[otel]``: who gives it, what is refused, and that headers stay secret."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from opentelemetry.sdk import environment_variables
+
+from docs.blocks import ROOT, blocks
+from stream_dedup.assembly import make_telemetry
+from stream_dedup.config import load
+from stream_dedup.config.check_otel import check_otel
+from stream_dedup.config.document import HIDDEN, effective
+from stream_dedup.config.findings import Finding
+from stream_dedup.config.load import Loaded
+from stream_dedup.config.otel import INTERVAL_MS, SDK_DISABLED, VARIABLES, Otel, read_headers
+from stream_dedup.errors import ConfigError
+from stream_dedup.worker.prometheus import PrometheusMetrics
+from tests.services.otlp import METRICS, TRACES, OtlpReceiver
+
+SECRET = "hunter2-s3cret"  # noqa: S105 -- looked for in all that is shown
+PIPELINE = {"pipelines.0.topics": "a", "pipelines.0.output_topic": "b"}
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith(("OTEL_", "STREAM_DEDUP_")):
+            monkeypatch.delenv(name)
+
+
+def loaded(**settings: object) -> Loaded:
+    given = {**PIPELINE, **{f"otel.{key}": value for key, value in settings.items()}}
+    return load(settings=[f"{key}={value}" for key, value in given.items()])
+
+
+def otel(**settings: object) -> Otel:
+    return loaded(**settings).config.otel
+
+
+def refused(**settings: object) -> str:
+    """What is said of settings that are wrong."""
+    with pytest.raises(ConfigError) as caught:
+        loaded(enabled=True, **settings)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    [problem] = caught.value.problems
+    assert problem.remedy
+    return f"{problem.key}: {problem.problem}"
+
+
+# ------------------------------------------------------------ values
+
+
+def test_nothing_is_sent_until_it_is_asked_for() -> None:
+    assert not otel().enabled
+
+
+def test_both_go_to_one_endpoint_or_each_to_its_own() -> None:
+    found = otel(endpoint="https://c:4318/otlp/")
+    assert "https://c:4318/otlp/v1/traces" == found.traces_url
+    assert "https://c:4318/otlp/v1/metrics" == found.metrics_url
+    found = otel(traces_endpoint="http://t:1/x", metrics_endpoint="http://m:2/y")
+    assert ("http://t:1/x", "http://m:2/y") == (found.traces_url, found.metrics_url)
+
+
+def test_each_can_be_left_out() -> None:
+    assert "" == otel(sample_ratio=0).traces_url
+    assert "" == otel(metrics_every_s="off").metrics_url
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"endpoint": "collector:4318"}, "otel.endpoint: is not the URL of a collector"),
+        ({"endpoint": "grpc://c:4317"}, "otel.endpoint: is not the URL of a collector"),
+        ({"endpoint": ""}, "otel.endpoint: is not the URL of a collector"),
+        ({"endpoint": "http://"}, "otel.endpoint: is not the URL of a collector"),
+        ({"endpoint": "http://h:0"}, "otel.endpoint: is not the URL of a collector"),
+        ({"endpoint": "http://h/a b"}, "otel.endpoint: is not the URL of a collector"),
+        ({"endpoint": "http://[::1"}, "otel.endpoint: is no URL"),
+        ({"endpoint": "http://h:99999"}, "otel.endpoint: is no URL"),
+        ({"endpoint": f"http://u:{SECRET}@h"}, "otel.endpoint: holds a user or a password"),
+        ({"endpoint": "http://h?a=b"}, "otel.endpoint: has something behind a ? or #"),
+        ({"traces_endpoint": "h"}, "otel.traces_endpoint: is not the URL of a collector"),
+        ({"metrics_endpoint": "h"}, "otel.metrics_endpoint: is not the URL of a collector"),
+        ({"protocol": "grpc"}, "otel.protocol: is 'grpc', which is not spoken"),
+        ({"headers": SECRET}, "otel.headers: number 1 has no name and value"),
+        ({"headers": f"a=b,a b={SECRET}"}, "otel.headers: number 2 has no name and value"),
+        (
+            {"headers": f"a={SECRET}%0D%0Ab: c"},
+            "otel.headers: number 1 has a value of other characters than ASCII's",
+        ),
+        ({"sample_ratio": 1.5}, "otel.sample_ratio: is '1.5'"),
+        ({"sample_ratio": "nan"}, "otel.sample_ratio: is 'nan'"),
+        ({"timeout_s": "off"}, "otel.timeout_s: is off, or without end"),
+        ({"metrics_every_s": 0}, "otel.metrics_every_s: is not above 0"),
+    ],
+)
+def test_what_is_wrong_is_refused(settings: dict[str, object], says: str) -> None:
+    assert says == refused(**settings)
+
+
+def test_what_is_wrong_does_not_matter_while_nothing_is_sent() -> None:
+    assert "collector" == otel(endpoint="collector", protocol="grpc", headers="x").endpoint
+
+
+def test_headers_are_read_as_the_standard_writes_them() -> None:
+    assert {} == read_headers("")
+    assert {"a": "b", "c": "d=e, f"} == read_headers(" A = b ,, c=d=e%2C%20f ")
+
+
+def test_headers_are_secret(tmp_path: Path) -> None:
+    file = tmp_path / "headers"
+    file.write_text(f"authorization=Bearer {SECRET}\n")
+    for given in (
+        loaded(enabled=True, headers=f"authorization=Bearer {SECRET}"),
+        loaded(enabled=True, headers_file=file),
+    ):
+        assert {"authorization": f"Bearer {SECRET}"} == given.config.otel.read_headers()
+        assert SECRET not in repr(given) + str(list(effective(given)))
+
+
+# ------------------------------------------------------------ the standard's variables
+
+
+def origin(found: Loaded, key: str) -> tuple[object, str]:
+    return next((value, where) for name, value, where in effective(found) if name == f"otel.{key}")
+
+
+def test_the_standards_variables_win_over_the_file_and_ours_over_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "worker.toml"
+    file.write_text(
+        '[otel]\nenabled = true\nendpoint = "http://file:1"\nmetrics_every_s = "1s"\n'
+        'traces_endpoint = "http://file:2"\n[[pipelines]]\ntopics = ["a"]\noutput_topic = "b"\n'
+    )
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://standard:1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://standard:2")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"authorization={SECRET}")
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "30000")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "")
+    monkeypatch.setenv("STREAM_DEDUP__OTEL__METRICS_ENDPOINT", "http://ours:2")
+    found = load(str(file))
+    assert ("http://standard:1", "OTEL_EXPORTER_OTLP_ENDPOINT") == origin(found, "endpoint")
+    assert ("http://file:2", str(file)) == origin(found, "traces_endpoint")
+    assert "http://ours:2" == found.config.otel.metrics_url
+    assert ("30s", "OTEL_METRIC_EXPORT_INTERVAL") == origin(found, "metrics_every_s")
+    assert (HIDDEN, "OTEL_EXPORTER_OTLP_HEADERS") == origin(found, "headers")
+    flagged = load(str(file), ["otel.endpoint=http://flag:1"])
+    assert ("http://flag:1", "--set") == origin(flagged, "endpoint")
+
+
+@pytest.mark.parametrize("value", ["", "0", "soon", "-1", "²"])
+def test_an_interval_that_is_none_says_nothing(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", value)
+    assert 15 == otel(enabled=True).metrics_every_s
+
+
+def test_the_standard_can_turn_it_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "worker.toml"
+    file.write_text('[otel]\nenabled = true\n[[pipelines]]\ntopics = ["a"]\noutput_topic = "b"\n')
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    assert not load(str(file)).config.otel.enabled
+    assert load(str(file), ["otel.enabled=true"]).config.otel.enabled
+
+
+def test_others_variables_do_not_matter_while_nothing_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://u:{SECRET}@h")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    found = loaded()
+    assert "http://127.0.0.1:4318" == found.config.otel.endpoint
+    assert SECRET not in str(list(effective(found)))
+    with pytest.raises(ConfigError, match="OTEL_EXPORTER_OTLP_PROTOCOL: otel"):
+        loaded(enabled=True, endpoint="http://h")
+
+
+def test_the_page_shows_settings_and_variables_that_are_such(tmp_path: Path) -> None:
+    (tmp_path / "otlp-headers").write_text("authorization=Bearer x\n")
+    page = ROOT / "docs" / "how-to" / "opentelemetry.md"
+    shown = [block for block in blocks(page) if block.language == "toml"]
+    assert len(shown) > 1
+    for block in shown:
+        file = tmp_path / "worker.toml"
+        file.write_text(f'{block.text}\n[[pipelines]]\ntopics = ["a"]\noutput_topic = "b"\n')
+        assert load(str(file)).config.otel.enabled
+    named = set(re.findall(r"`(OTEL_[A-Z_]+)`", page.read_text("utf-8")))
+    assert {*VARIABLES, SDK_DISABLED, INTERVAL_MS} <= named
+    standards = {
+        value for name, value in vars(environment_variables).items() if name.startswith("OTEL_")
+    }
+    assert set() == named - standards
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("OTEL_BSP_MAX_QUEUE_SIZE", "0"), ("OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER", "x")],
+)
+def test_a_variable_that_the_sdk_refuses_is_a_wrong_configuration(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    config = loaded(enabled=True, metrics_every_s="off").config
+    with pytest.raises(ConfigError, match="environment: a variable of OpenTelemetry's cannot be"):
+        make_telemetry(config, PrometheusMetrics().numbers)
+
+
+# ------------------------------------------------------------ the check
+
+
+@pytest.fixture
+def receiver() -> Iterator[OtlpReceiver]:
+    with OtlpReceiver() as running:
+        yield running
+
+
+def checked(within_s: float = 10.0, **settings: object) -> list[Finding]:
+    section = otel(enabled=True, **settings)
+
+    async def all_of_it() -> list[Finding]:
+        return [found async for found in check_otel(section, within_s)]
+
+    return asyncio.run(all_of_it())
+
+
+def test_the_check_sends_nothing_and_sees_it_taken(receiver: OtlpReceiver) -> None:
+    found = checked(endpoint=receiver.url, headers=f"authorization={SECRET}")
+    assert [
+        ("ok", f"otel {receiver.url}{TRACES}", "takes traces"),
+        ("ok", f"otel {receiver.url}{METRICS}", "takes metrics"),
+    ] == found
+    assert [SECRET] * 2 == [each.headers["authorization"] for each in receiver.requests()]
+    assert [] == receiver.spans()
+    assert {} == receiver.metrics()
+
+
+def test_the_check_says_what_a_collector_does_not_take(receiver: OtlpReceiver) -> None:
+    receiver.status = 401
+    traces, metrics = checked(endpoint=receiver.url, headers=f"authorization={SECRET}")
+    assert ("warning", "warning") == (traces.level, metrics.level)
+    assert "takes no traces: " in traces.text
+    assert "401" in traces.text
+    assert "the worker would go on without it" in metrics.text
+    assert SECRET not in traces.text + metrics.text
+
+
+def test_the_check_says_which_variable_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER", "nobody")
+    [found] = checked()
+    assert "error" == found.level
+    assert "'nobody' not found" in found.text
+
+
+def test_the_check_says_that_nobody_is_there() -> None:
+    with OtlpReceiver() as gone:
+        url = gone.url
+    [found] = checked(endpoint=url, metrics_every_s="off")
+    assert "warning" == found.level
+    assert "Connection refused" in found.text
+
+
+def test_the_check_waits_no_longer_than_it_may(
+    receiver: OtlpReceiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.hang.clear()
+    caplog.set_level(logging.CRITICAL, "opentelemetry")
+    caplog.set_level(logging.WARNING, "opentelemetry.exporter")
+    [found] = checked(endpoint=receiver.url, sample_ratio=0, within_s=0.5)
+    assert "warning" == found.level
+
+
+def test_without_the_extra_check_and_worker_say_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "opentelemetry").mkdir()
+    (tmp_path / "opentelemetry" / "__init__.py").write_text("")
+    code = "import sys; from stream_dedup.cli.main import main; main()"
+    flags = [f"--set={key}={value}" for key, value in PIPELINE.items()]
+    flags += ["--set=otel.enabled=true", "--set=index.kind=memory", "--set=http.port=0"]
+    flags += ["--set=kafka.bootstrap_servers=127.0.0.1:1"]
+    outcome = {}
+    for command in (["run"], ["config", "check", "--timeout", "1", "--format", "json"]):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *command, *flags],
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr
+        outcome[command[0]] = done
+    remedy = "pip install 'stream-dedup[otel]', or set"
+    ran = outcome["run"]
+    assert 2 == ran.returncode
+    assert "configuration: otel.enabled: is true, but opentelemetry" in ran.stderr
+    assert f"is not installed; {remedy} it to false" in ran.stderr
+    assert 1 == outcome["config"].returncode
+    assert f"is not installed; {remedy} otel.enabled to false" in outcome["config"].stdout
