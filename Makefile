@@ -7,13 +7,14 @@ DEMO := examples/logs
 DATA ?= ../shared/data/loghub
 SOURCES := $(shell find stream_dedup -name '*.pyx') setup.py pyproject.toml
 
-.PHONY: help setup demo test test-helm lint bench bench-batch bench-methods bench-redis soak-redis bench-worker chaos quality docs clean
+.PHONY: help setup demo test test-helm test-docker lint bench bench-batch bench-methods bench-redis soak-redis bench-worker chaos quality docs screenshots site man dist sbom audit clean
 
 help:
 	@echo "make setup     a virtual environment in $(VENV), with the native kernel built"
 	@echo "make demo      de-duplicate real logs with the embedded engine and show what was merged"
 	@echo "make test      set up, check the style and run all tests"
 	@echo "make test-helm check the Helm chart with helm and kubeconform, built from source (needs Go)"
+	@echo "make test-docker   build the image, bring the Compose stack up and kill a worker (needs Go)"
 	@echo "make lint      check style, types and imports"
 	@echo "make bench     measure speed and memory beside the peers"
 	@echo "make bench-batch   measure find-all beside the C++ library (ARGS='--only 1')"
@@ -24,6 +25,12 @@ help:
 	@echo "make chaos     break workers, Kafka and Redis CYCLES times (SEED=, GUARANTEE=both); check all"
 	@echo "make quality   measure grouping quality beside the peers (DATA=folder of labelled logs)"
 	@echo "make docs      write the generated parts of docs/ again"
+	@echo "make screenshots   take the pictures in docs/images of real runs anew (installs Chromium and pngquant)"
+	@echo "make site      build the documentation site into build/site, and fail on any warning"
+	@echo "make man       write the manual pages alone, docs/man"
+	@echo "make dist      build the sdist and this platform's wheel into dist, and check both"
+	@echo "make sbom      write what 'stream-dedup[worker]' installs, as CycloneDX: dist/sbom.cdx.json"
+	@echo "make audit     look for known vulnerabilities in all that is installed (ARGS='-s osv': not PyPI's)"
 	@echo "make clean     remove what the other targets made"
 
 setup: $(VENV)/.ready
@@ -48,6 +55,12 @@ test: lint
 test-helm: setup
 	@echo "== test: the Helm chart; the first time helm is built, which takes minutes"
 	@$(BIN)/python -m pytest -m helm tests/deploy
+
+# Apart from make test: it starts an engine as root, and takes eight minutes the first time on a machine
+# that cannot pull images.
+test-docker: setup
+	@echo "== test: image and Compose stack; the first time Compose and base images are made"
+	@$(BIN)/python -m pytest -m docker -s tests/deploy
 
 lint: setup
 	@echo "== lint: style, types and imports"
@@ -103,6 +116,52 @@ bench-methods: setup
 docs: setup
 	@echo "== docs: the generated parts"
 	@$(BIN)/python -m docs.generate
+
+screenshots: setup
+	@echo "== screenshots: a worker under load, for two minutes"
+	@$(BIN)/python -m docs.screenshots
+
+site: setup
+	@echo "== site: the documentation, strict"
+	@$(BIN)/python -m docs.website
+
+man: setup
+	@echo "== man: the manual pages"
+	@$(BIN)/python -m docs.man
+
+# What releases are made and checked with, in an environment of its own.
+TOOLS := build/tools/bin
+TOOLS_NEEDED := build==1.6.1 cyclonedx-bom==7.5.0 pip-audit==2.10.1 twine==7.0.0
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' stream_dedup/_version.py)
+WHEEL = $$(ls dist/stream_dedup-$(VERSION)-*.whl)
+
+build/tools/.ready: Makefile
+	@$(PYTHON) -m venv --clear build/tools
+	@$(TOOLS)/pip install --quiet --upgrade pip $(TOOLS_NEEDED)
+	@touch $@
+
+dist: build/tools/.ready
+	@echo "== dist: the sdist, and a wheel built from it"
+	@rm -f dist/stream_dedup-*
+	@$(TOOLS)/pyproject-build --outdir dist . > build/dist.log 2>&1 || { cat build/dist.log; exit 1; }
+	@$(TOOLS)/twine --no-color check --strict dist/stream_dedup-*
+
+# The version is read by setuptools alone, so it is written into the copy that the SBOM is told of.
+sbom: dist
+	@echo "== sbom: dist/sbom.cdx.json"
+	@$(PYTHON) -m venv --clear --without-pip build/sbom
+	@$(TOOLS)/pip --python build/sbom/bin/python install --quiet "$(WHEEL)[worker]"
+	@sed 's/^dynamic = .*/version = "$(VERSION)"/' pyproject.toml > build/sbom/pyproject.toml
+	@$(TOOLS)/cyclonedx-py environment --pyproject build/sbom/pyproject.toml --validate \
+		--output-reproducible --output-format JSON -o dist/sbom.cdx.json build/sbom/bin/python
+
+# --strict: what cannot be looked up is a failure, not a pass.
+audit: dist
+	@echo "== audit: worker, faust, otel"
+	@$(PYTHON) -m venv --clear --without-pip build/audit
+	@$(TOOLS)/pip --python build/audit/bin/python install --quiet "$(WHEEL)[worker,faust,otel]"
+	@$(TOOLS)/pip --python build/audit/bin/python freeze --exclude stream-dedup > build/audit.txt
+	@$(TOOLS)/pip-audit --strict --progress-spinner off --no-deps --disable-pip -r build/audit.txt $(ARGS)
 
 clean:
 	@echo "== clean: what the other targets made"

@@ -16,6 +16,7 @@ UID = "stream-dedup-worker"
 _PAGES = "https://github.com/stream-dedup/stream-dedup/blob/main/docs"
 LINKS = {
     "Running workers": f"{_PAGES}/how-to/operations.md",
+    "Runbook": f"{_PAGES}/how-to/runbook.md",
     "Every metric": f"{_PAGES}/metrics.md",
 }
 

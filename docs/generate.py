@@ -1,8 +1,9 @@
 """Write the generated parts of the documentation: ``python -m docs.generate``.
 
 ``docs/cli.md`` is made of the click commands, ``docs/metrics.md`` of `stream_dedup.metrics` (see
-`docs.metrics_page`), the dashboard below ``deploy/grafana`` of `docs.dashboard`; the outputs in the
-``console`` blocks of all pages are made by running their commands.
+`docs.metrics_page`), ``docs/api.md`` of docstrings (see `docs.api_page`), the dashboard below
+``deploy/grafana`` of `docs.dashboard`, the manual pages below ``docs/man`` of the commands (see
+`docs.man`); the outputs in the ``console`` blocks of all pages are made by running their commands.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import click
 
+from docs.api_page import API_PAGE, api_page
 from docs.blocks import ROOT, pages, prepare, renewed
 from docs.dashboard import DASHBOARD, dashboard_json
 from docs.metrics_page import METRICS_PAGE, metrics_page
@@ -64,8 +66,8 @@ summary_every_s = "30s"
 
 `stream-dedup config init` writes a file with every key, its default and its meaning; `config show`
 says what a worker would have, and where each value comes from; `config check` tries it against
-Kafka and Redis (see [the commands](cli.md#stream-dedup-config)). They need the extra:
-`pip install 'stream-dedup[worker]'`.
+Kafka, Redis and the collector (see [the commands](cli.md#stream-dedup-config)). They need the
+extra: `pip install 'stream-dedup[worker]'`.
 
 ## Where values come from
 
@@ -122,8 +124,7 @@ def cli_page() -> str:
     parts = [HEAD, "## Exit codes\n", _table(("code", "meaning"), EXIT_CODES)]
     for name, found in commands(command.cli, "stream-dedup"):
         parts.append(f"## {name}\n")
-        context = _context(found, name)
-        parts.append(f"```sh\n{name} {' '.join(found.collect_usage_pieces(context))}\n```\n")
+        parts.append(f"```sh\n{name} {usage(name, found)}\n```\n")
         parts += _prose(inspect.cleandoc(found.help or ""))
         rows = [_row(option) for option in options(found)]
         parts.append(_table(("option", "default", "meaning"), rows))
@@ -162,22 +163,32 @@ def options(found: click.Command) -> list[click.Option]:
     return [each for each in found.get_params(context) if isinstance(each, click.Option)]
 
 
+def usage(name: str, found: click.Command) -> str:
+    """What is written behind a command's full name."""
+    return " ".join(found.collect_usage_pieces(_context(found, name)))
+
+
+def values_of(option: click.Option) -> tuple[str, str]:
+    """What an option takes, and its default; each empty if there is none to tell."""
+    value = ""
+    if isinstance(option.type, click.Choice):
+        value = "|".join(option.type.choices)
+    elif not option.is_flag:
+        number = isinstance(option.type, click.IntRange)
+        value = option.metavar or ("N" if number else option.type.name.upper())
+    default = option.to_info_dict().get("default")
+    given = not option.is_flag and not option.multiple and isinstance(default, str | int)
+    return value, str(default) if given else ""
+
+
 def _context(found: click.Command, name: str) -> click.Context:
     return click.Context(found, info_name=name, **command.cli.context_settings)
 
 
 def _row(option: click.Option) -> tuple[str, str, str]:
-    value = ""
-    if isinstance(option.type, click.Choice):
-        value = " " + "|".join(option.type.choices)
-    elif not option.is_flag:
-        number = isinstance(option.type, click.IntRange)
-        value = f" {option.metavar or ('N' if number else option.type.name.upper())}"
-    name = f"`{', '.join(sorted(option.opts, key=len))}{value}`"
-    default = option.to_info_dict().get("default")
-    given = not option.is_flag and not option.multiple and isinstance(default, str | int)
-    shown = f"`{default}`" if given and default != "" else ""
-    return name, shown, option.help or ""
+    value, default = values_of(option)
+    name = " ".join(filter(None, (", ".join(sorted(option.opts, key=len)), value)))
+    return f"`{name}`", f"`{default}`" if default else "", option.help or ""
 
 
 def _prose(text: str) -> Iterator[str]:
@@ -198,17 +209,23 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 def main() -> None:
     """Write what has changed."""
-    _write(CLI_PAGE, cli_page())
-    _write(CONFIGURATION_PAGE, configuration_page())
-    _write(METRICS_PAGE, metrics_page())
-    _write(DASHBOARD, dashboard_json())
+    from docs import man  # noqa: PLC0415 -- it imports us
+
+    write(CLI_PAGE, cli_page())
+    write(CONFIGURATION_PAGE, configuration_page())
+    write(METRICS_PAGE, metrics_page())
+    write(API_PAGE, api_page())
+    write(DASHBOARD, dashboard_json())
+    man.main()
     for page in pages():
         with tempfile.TemporaryDirectory() as folder:
             prepare(Path(folder))
-            _write(page, renewed(page, Path(folder)))
+            write(page, renewed(page, Path(folder)))
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
+    """Write a file, and say so, unless it holds the text already."""
+    path.parent.mkdir(exist_ok=True)
     if not path.exists() or path.read_text("utf-8") != text:
         path.write_text(text, "utf-8")
         print(f"{path.relative_to(ROOT)}: written again")  # noqa: T201 -- tells what changed

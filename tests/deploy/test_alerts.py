@@ -10,14 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from docs.blocks import ROOT
+from docs.blocks import ROOT, blocks
 from stream_dedup.metrics import FIXED, METRICS, PREFIX
 from tests.docs.test_docs import anchors
 from tests.services.prometheus import promtool
 
 PROMETHEUS = ROOT / "deploy" / "prometheus"
 OPERATIONS = ROOT / "docs" / "how-to" / "operations.md"
-RUNBOOK = "https://github.com/stream-dedup/stream-dedup/blob/main/docs/how-to/operations.md#"
+RUNBOOK = ROOT / "docs" / "how-to" / "runbook.md"
+RUNBOOK_URL = "https://github.com/stream-dedup/stream-dedup/blob/main/docs/how-to/runbook.md#"
 
 OF_PROMETHEUS = {"up", "process_start_time_seconds"}
 """What Prometheus and the client library tell beside the worker's own."""
@@ -34,7 +35,7 @@ alerts = pytest.mark.parametrize("name", ALERTS)
 def metrics_of(text: str) -> set[str]:
     """The metrics of an expression, without the ends that parts of histograms have."""
     names = set(re.findall(rf"\b{PREFIX}(\w+)", text))
-    return {name if name in METRICS else name.removesuffix("_bucket") for name in names}
+    return {name if name in METRICS else re.sub("_(bucket|sum)$", "", name) for name in names}
 
 
 # ------------------------------------------------------------ promtool
@@ -128,8 +129,39 @@ def test_an_alert_says_how_bad_it_is_what_is_wrong_and_what_to_do(name: str) -> 
     kept = {label for labels in by for label in labels.split(", ")} - {"le"}
     named = set(re.findall(r"\$labels\.(\w+)", " ".join(texts.values())))
     assert named <= (kept or {"job", "instance"})
-    assert texts["runbook_url"].startswith(RUNBOOK)
-    assert texts["runbook_url"].removeprefix(RUNBOOK) in anchors(OPERATIONS)
+    assert texts["runbook_url"] == RUNBOOK_URL + name.lower()
+
+
+@alerts
+def test_the_runbook_says_of_an_alert_what_it_means_and_what_to_do(name: str) -> None:
+    _, _, below = RUNBOOK.read_text("utf-8").partition(f"\n### {name}\n")
+    section = re.split(r"^##", below, maxsplit=1, flags=re.MULTILINE)[0]
+    parts = re.findall(r"^\*\*(.+?)\*\*", section, re.MULTILINE)
+    assert ["It means", "Look", "Do", "Do not"] == parts
+    asked = metrics_of(ALERTS[name]["expr"]) - {"ready", "decisions_total"}
+    assert asked <= metrics_of(section), "it does not say how to see what the alert saw"
+
+
+def test_the_runbook_has_a_section_for_each_alert_and_none_for_others() -> None:
+    headings = re.findall(r"^### (StreamDedup\w+)$", RUNBOOK.read_text("utf-8"), re.MULTILINE)
+    assert list(ALERTS) == headings
+    assert {name.lower() for name in ALERTS} <= anchors(RUNBOOK)
+
+
+def test_the_queries_of_the_runbook_are_promql(tmp_path: Path) -> None:
+    queries = [
+        line
+        for block in blocks(RUNBOOK)
+        if block.language == "text"
+        for line in block.text.splitlines()
+    ]
+    rules = [{"record": f"line:{at}", "expr": query} for at, query in enumerate(queries)]
+    groups = {"groups": [{"name": "runbook", "rules": rules}]}
+    (tmp_path / "rules.yaml").write_bytes(msgspec.yaml.encode(groups))
+    done = promtool("check", "rules", "rules.yaml", directory=tmp_path)
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert f"SUCCESS: {len(queries)} rules found" in done.stdout
+    assert metrics_of("\n".join(queries)) <= set(METRICS)
 
 
 def test_the_alerts_and_the_table_of_what_to_alert_on_name_the_same_metrics() -> None:

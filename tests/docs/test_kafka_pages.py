@@ -33,6 +33,8 @@ PAGES = [
     DOCS / "guarantees.md",
     DOCS / "comparison.md",
     DOCS / "how-to" / "operations.md",
+    DOCS / "how-to" / "opentelemetry.md",
+    DOCS / "how-to" / "runbook.md",
 ]
 
 
@@ -85,7 +87,7 @@ def test_keys_exist(page: Path) -> None:
     sections: dict[str, set[str]] = {}
     for section, name, _ in settings():
         sections.setdefault(section, set()).add(name)
-    for section, name in re.findall(r"`(kafka|index|worker|http|log|pipelines)\.([a-z_]+)\b",
+    for section, name in re.findall(r"`(kafka|index|worker|http|log|otel|pipelines)\.([a-z_]+)\b",
                                     page.read_text("utf-8")):  # fmt: skip
         assert name in sections[section], f"{section}.{name}"
 

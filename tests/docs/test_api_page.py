@@ -1,0 +1,39 @@
+"""The page of the Python interface is whole and up to date; its examples are run by `test_docs`."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from docs.api_page import API_PAGE, PARTS, api_page
+
+NAMES = [(part.module, name) for part in PARTS for name in part.names]
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert api_page() == API_PAGE.read_text("utf-8"), "run `make docs`"
+
+
+@pytest.mark.parametrize("module", ["stream_dedup", "stream_dedup.testing"])
+def test_every_name_that_a_module_gives_stands_on_the_page(module: str) -> None:
+    given = set(importlib.import_module(module).__all__) - {"__version__"}
+    here = {name for part, name in NAMES if part in {"stream_dedup", module}}
+    assert given <= here
+
+
+@pytest.mark.parametrize(("module", "name"), NAMES)
+def test_a_name_can_be_imported_and_is_described(module: str, name: str) -> None:
+    found = getattr(importlib.import_module(module), name)
+    sentence = (found.__doc__ or "").strip().splitlines()[0]
+    assert sentence.endswith((".", ":"))
+    _, _, below = API_PAGE.read_text("utf-8").partition(f"\n### {name}\n")
+    section = below.partition("\n### ")[0]
+    assert sentence in section
+
+
+def test_methods_stand_on_the_page_with_their_arguments() -> None:
+    text = API_PAGE.read_text("utf-8")
+    assert "#### Deduplicator.process\n" in text
+    assert "\nprocess_one(value: Value, *, time_us: int | None = None" in text
+    assert "_offset" not in text
