@@ -3,7 +3,7 @@
 One batch's way (see `index.base`)
 ----------------------------------
 1. `hash` makes the exact hashes of all its events; any thread may do it ahead.
-2. `process` cuts it into stretches (see `deciding`). A stretch that was recorded before takes its
+2. `process` cuts it into stretches (see `stretch`). A stretch that was recorded before takes its
    decisions from the partition's journal, or, where that no longer holds them, from the index as
    it stands; it counts nothing. Any other is resolved and recorded.
 3. The caller sends what was decided, commits, and says with the next batch what is committed.
@@ -30,9 +30,7 @@ from stream_dedup.deciding import (
     Hashed,
     Offload,
     Owned,
-    Stretch,
     inline,
-    stretch_end,
 )
 from stream_dedup.errors import IndexReset, PartitionUnclaimed, ProtocolError
 from stream_dedup.features.fields import UNDECODABLE
@@ -41,6 +39,7 @@ from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Index, Ownership, Record
 from stream_dedup.index.near_cache import NearCache
 from stream_dedup.model import Batch, Decision, Partition, Summary
+from stream_dedup.stretch import Stretch, stretch_end
 
 NEAR_CACHE_SIZE = 200_000
 """Exact hashes in the near cache, in each of its two generations; some 440 bytes each."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from stream_dedup.clock import ManualClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
-from stream_dedup.deciding import NOTHING, REPLAYED, Hashed, Owned, stretch_end
+from stream_dedup.deciding import NOTHING, REPLAYED, Hashed, Owned
 from stream_dedup.deduplicator import Deduplicator, run
 from stream_dedup.engine import Engine
 from stream_dedup.errors import IndexUnavailable, PartitionUnclaimed, RecipeError, StaleFence
@@ -31,6 +31,7 @@ from stream_dedup.index.base import (
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.near_cache import NearCache
 from stream_dedup.model import Batch, Closing, Decision, Kind, Partition, Summary
+from stream_dedup.stretch import stretch_end
 from stream_dedup.testing import assert_counts_add_up, clusters_of, decisions_of
 
 S = 1_000_000

@@ -1,0 +1,294 @@
+"""A stretch: a part of a batch that is decided, counted and recorded at once.
+
+`stretch_end` says where it ends. Its events are settled by the near cache as far as that knows,
+all others by one question to the index; an event like one that is asked for waits for its answer.
+What it adds to clusters is tallied on the way, once a cluster, and recorded by the engine.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stream_dedup.deciding import NOTHING, REPLAYED, Decider, Hashed, Owned
+from stream_dedup.index.base import (
+    MAX_TALLIES,
+    TALLY_WITH_VALUES,
+    Query,
+    Resolution,
+    Tally,
+)
+from stream_dedup.index.near_cache import Key, Known, Near, NearCache
+from stream_dedup.model import Decision, Kind, Position
+
+
+def stretch_end(hashed: Hashed, start: int, owned: Owned, near: NearCache) -> int:
+    """Where the stretch ends that begins at the index `start` of a batch.
+
+    All of it was recorded before, or none of it; it does not go beyond a cut; and what it adds to
+    clusters is little enough that counting it makes nobody wait.
+    """
+    offsets, keys = hashed.batch.offsets, hashed.keys
+    end = len(offsets)
+    if offsets[start] <= owned.high_water:
+        return bisect_right(offsets, owned.high_water, start)
+    for cut in owned.cuts:
+        if cut >= offsets[start]:
+            end = bisect_right(offsets, cut, start)
+            break
+    # At most a tally for each exact hash.
+    distinct = dict.fromkeys(keys[start:end])
+    if len(distinct) * TALLY_WITH_VALUES <= MAX_TALLIES:
+        return end
+    room = MAX_TALLIES
+    known_of = near.recent.get
+    for key in distinct:
+        found = known_of(key)
+        room -= 1 if found and not found.known.samples else TALLY_WITH_VALUES
+        if room < 0:
+            return max(start + 1, keys.index(key, start))
+    return end
+
+
+@dataclass(slots=True)
+class Stretch:
+    """A part of a batch on its way.
+
+    Attributes:
+        decider: what it is decided by.
+        hashed: the batch.
+        times: the event times of the batch.
+        decisions: those of the batch, filled in here for this part of it.
+        now_us: the clock.
+        tallies: what it adds to clusters, by what the near cache knows of each. Kept here: what is
+            forgotten meanwhile still counts, and other batches are on their way.
+        opened: events that opened a cluster.
+        passed: events that were passed, by reason.
+        asked: events that the index was asked about.
+    """
+
+    decider: Decider
+    hashed: Hashed
+    times: Sequence[int]
+    decisions: list[Decision]
+    now_us: int
+    tallies: dict[Known, Tally] = field(default_factory=dict)
+    opened: int = 0
+    passed: dict[str, int] = field(default_factory=dict)
+    asked: int = 0
+
+    def settle_passed(
+        self, start: int, end: int, journal: Mapping[int, Decision]
+    ) -> tuple[Sequence[int], int]:
+        """Decide what needs no index.
+
+        Returns:
+            The indexes of the events that are left, and how many the journal told.
+        """
+        passed, offsets = self.hashed.batch.passed, self.hashed.batch.offsets
+        if not journal and not passed:
+            return range(start, end), 0
+        left, told = [], 0
+        for index in range(start, end):
+            decision = journal.get(offsets[index])
+            if decision is not None:
+                self.decisions[index] = decision
+                told += 1
+            elif index in passed:
+                self._pass(index, self.decider.passes(passed[index]))
+            else:
+                left.append(index)
+        return left, told
+
+    def _pass(self, index: int, decision: Decision) -> None:
+        self.decisions[index] = decision
+        self.passed[decision.reason] = self.passed.get(decision.reason, 0) + 1
+
+    async def decide(self, todo: Sequence[int], *, in_doubt: bool = False) -> None:
+        """Decide events, and tally them.
+
+        Args:
+            todo: their indexes.
+            in_doubt: they may have been decided before: the index is asked about all, as it alone
+                knows which of them opened a cluster.
+        """
+        cached = self.decider.near.recent.get
+        nears: Iterable[Near | None] = map(cached, map(self.hashed.keys.__getitem__, todo))
+        while todo:
+            unknown = todo if in_doubt else self._settle(todo, nears)
+            in_doubt = False
+            asked, waiting = self._gather(unknown)
+            learnt = {
+                index: self._learn(index, query, answer)
+                for index, (query, answer) in (await self._ask(asked)).items()
+            }
+            # An event that waited takes the answer it waited for, not a later one to its like.
+            todo, nears = list(waiting), [learnt[first] for first in waiting.values()]
+
+    async def repeat(self, todo: Sequence[int]) -> None:
+        """Decide events that were counted before, from the index as it stands."""
+        asked, waiting = self._gather(todo)
+        answers = await self._ask(asked)
+        for index, (query, answer) in answers.items():
+            kind = Kind.NEW if answer.new else Kind.DUPLICATE
+            self.decisions[index] = Decision(
+                kind, answer.cluster, answer.distance, query.fingerprint, REPLAYED
+            )
+        for index, first in waiting.items():
+            self.decisions[index] = self.decisions[first]._replace(kind=Kind.DUPLICATE)
+
+    def _settle(self, todo: Sequence[int], nears: Iterable[Near | None]) -> Sequence[int]:
+        """Decide what is known of; the indexes of the others.
+
+        In a storm this is all there is to do, so an event costs no more than its place in a few
+        lists: what is counted is counted once a `Near`. Those of a cluster that may have closed
+        between two of its events, or that still takes samples, are looked at one by one.
+        """
+        keys, decisions = self.hashed.keys, self.decisions
+        found = list(nears)
+        if None in found:
+            find = self.decider.near.find
+            found = [n or find(keys[index]) for index, n in zip(todo, found, strict=True)]
+        counts = Counter(found)
+        unknown = counts.pop(None, 0)
+        first, last = self._spans(todo, found)
+        singly = {
+            near.known
+            for near in counts
+            if near and (near.known.samples or last[near] > near.known.live_until_us)
+        }
+        for near, count in counts.items():
+            if near and near.known not in singly:
+                self._count(near.known, count, first[near], last[near])
+        decided = [NOTHING if near is None else near.decision for near in found]
+        if isinstance(todo, range):
+            decisions[todo.start : todo.stop] = decided
+        else:
+            for index, decision in zip(todo, decided, strict=True):
+                decisions[index] = decision
+        if singly:
+            pairs = zip(todo, found, strict=True)
+            return [
+                index
+                for index, near in pairs
+                if near is None or (near.known in singly and not self._join(index, near))
+            ]
+        if unknown:
+            return [index for index, near in zip(todo, found, strict=True) if near is None]
+        return ()
+
+    def _spans(
+        self, todo: Sequence[int], found: Sequence[Near | None]
+    ) -> tuple[dict[Near | None, int], dict[Near | None, int]]:
+        """The earliest and the latest time of each that was found."""
+        times = self.times
+        if isinstance(todo, range):
+            moments = list(times[todo.start : todo.stop])
+        else:
+            moments = [times[index] for index in todo]
+        ordered = sorted(moments)
+        if ordered != moments:
+            by_time = sorted(range(len(moments)), key=moments.__getitem__)
+            found = [found[place] for place in by_time]
+        last = dict(zip(found, ordered, strict=True))
+        first = dict(zip(reversed(found), reversed(ordered), strict=True))
+        return first, last
+
+    def _count(self, known: Known, count: int, first_us: int, last_us: int) -> Tally:
+        tally = self.tallies.get(known)
+        if tally is None:
+            tally = self.tallies[known] = Tally(known.cluster, 0, first_us, last_us)
+        tally.count += count
+        tally.first_us = min(tally.first_us, first_us)
+        tally.last_us = max(tally.last_us, last_us)
+        if last_us > known.last_us:
+            self.decider.near.seen(known, last_us)
+        return tally
+
+    def _join(self, index: int, near: Near) -> bool:
+        """Have one event join a cluster, if that is live yet; whether it was."""
+        known, time_us = near.known, self.times[index]
+        if time_us > known.live_until_us:
+            return False
+        tally = self._count(known, 1, time_us, time_us)
+        if known.samples:
+            known.samples -= 1
+            tally.samples.append(self.hashed.batch.values[index])
+        return True
+
+    def _gather(self, todo: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
+        """Who is to be asked about; those without a token are decided as they stand.
+
+        Returns:
+            The events to ask the index about, each with the latest time it asks for; and those
+            that wait, each for the answer to an equal event before it.
+        """
+        keys, exact, times = self.hashed.keys, self.hashed.exact, self.times
+        nothing, live = self.decider.exact_of_nothing, self.decider.windows.live
+        asked: dict[int, int] = {}
+        asking: dict[Key, int] = {}  # key → the event that asks
+        waiting: dict[int, int] = {}
+        for index in todo:
+            if exact[index] == nothing:
+                self._pass(index, NOTHING)
+                continue
+            key, time_us = keys[index], times[index]
+            first = asking.get(key)
+            if first is not None and live(times[first], asked[first], time_us):
+                asked[first] = max(asked[first], time_us)
+                waiting[index] = first
+            else:
+                asking[key] = index
+                asked[index] = time_us
+        return asked, waiting
+
+    async def _ask(self, asked: dict[int, int]) -> dict[int, tuple[Query, Resolution]]:
+        """What the index answers to each event asked about."""
+        if not asked:
+            return {}
+        decider, hashed, batch = self.decider, self.hashed, self.hashed.batch
+        indexes = list(asked)
+        self.asked += len(indexes)
+        numbers = await decider.fingerprints(hashed, indexes)
+        source, partition = batch.partition
+        queries = [
+            Query(
+                group=batch.groups[index] if batch.groups else "",
+                exact=hashed.exact[index],
+                fingerprint=numbers.fingerprint(row),
+                sketch=numbers.sketches[row],
+                near=numbers.words[row] >= decider.searched_from,
+                first_us=self.times[index],
+                last_us=asked[index],
+                position=Position(source, partition, batch.offsets[index]),
+            )
+            for row, index in enumerate(indexes)
+        ]
+        answers = await decider.index.resolve(queries, self.now_us)
+        return dict(zip(indexes, zip(queries, answers, strict=True), strict=True))
+
+    def _learn(self, index: int, query: Query, answer: Resolution) -> Near:
+        duplicate = Decision(Kind.DUPLICATE, answer.cluster, answer.distance, query.fingerprint)
+        near = self.decider.near.learn(self.hashed.keys[index], answer, duplicate)
+        value = self.hashed.batch.values[index]
+        known = near.known
+        tally = self._count(known, 1, query.first_us, query.first_us)
+        if answer.new:
+            tally.representative = value
+            self.opened += 1
+            self.decisions[index] = Decision(Kind.NEW, answer.cluster, 0, query.fingerprint)
+        else:
+            self.decisions[index] = duplicate
+            if known.samples:
+                known.samples -= 1
+                tally.samples.append(value)
+        return near
+
+    def undo(self, todo: Sequence[int], closed: frozenset[int]) -> list[int]:
+        """Take back what was decided, of `todo`, for clusters that are closed; those indexes."""
+        self.tallies = {k: tally for k, tally in self.tallies.items() if k.cluster not in closed}
+        undone = [index for index in todo if self.decisions[index].cluster in closed]
+        self.opened -= sum(self.decisions[index].kind is Kind.NEW for index in undone)
+        return undone
