@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stream_dedup.cli.completion import complete_file
 from stream_dedup.cli.index_run import Failed
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ config_option = click.option(
     "file",
     envvar="STREAM_DEDUP_CONFIG",
     metavar="FILE",
+    shell_complete=complete_file,
     help="The TOML file, else what STREAM_DEDUP_CONFIG says (see: stream-dedup config init).",
 )
 

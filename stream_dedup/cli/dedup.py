@@ -14,6 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 from rich.text import Text
 
+from stream_dedup.cli.completion import complete_file
 from stream_dedup.cli.options import Duration, recipe_of, recipe_option, set_option
 from stream_dedup.cli.pipe import POLL_S, Output, Pipe
 from stream_dedup.clock import US_PER_S
@@ -31,7 +32,7 @@ MAX_FUTURE_US = 24 * 3600 * US_PER_S
 
 
 @click.command()
-@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.argument("files", nargs=-1, metavar="[FILE]...", shell_complete=complete_file)
 @click.option(
     "-e",
     "--emit",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stream_dedup.cli import index_print as output
+from stream_dedup.cli.completion import complete_recipe
 from stream_dedup.cli.index_clusters import print_clusters, print_details
 from stream_dedup.cli.index_run import Failed, recipe_of_namespace, run
 from stream_dedup.cli.index_stats import print_stats
@@ -125,6 +126,7 @@ _recipe_option = click.option(
     "--recipe",
     default="",
     metavar="NAME|FILE",
+    shell_complete=complete_recipe,
     help="Makes the patterns; needed if the namespace's recipe is not a shipped one.",
 )
 

@@ -8,19 +8,21 @@ from typing import Any
 
 import click
 
-from stream_dedup import __version__
 from stream_dedup.cli.compare import compare
+from stream_dedup.cli.completion import completion
 from stream_dedup.cli.config import config
 from stream_dedup.cli.dedup import dedup
 from stream_dedup.cli.explain import explain
 from stream_dedup.cli.find_all import find_all
 from stream_dedup.cli.find_clusters import find_clusters
 from stream_dedup.cli.fingerprint import fingerprint
+from stream_dedup.cli.health import health
 from stream_dedup.cli.index import index
 from stream_dedup.cli.plan import plan
 from stream_dedup.cli.produce import produce
 from stream_dedup.cli.recipes import recipes
 from stream_dedup.cli.run import run
+from stream_dedup.cli.version import version_option
 from stream_dedup.cli.vocabulary import vocabulary
 from stream_dedup.errors import ConfigError, RecipeError, StreamDedupError
 
@@ -47,7 +49,7 @@ class _Group(click.Group):
 @click.group(
     cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.version_option(__version__, prog_name="stream-dedup")
+@version_option
 def cli() -> None:
     """Merge near-duplicate log lines and events as they stream by.
 
@@ -64,12 +66,14 @@ def cli() -> None:
 
 for command in (
     compare,
+    completion,
     config,
     dedup,
     explain,
     find_all,
     find_clusters,
     fingerprint,
+    health,
     index,
     plan,
     produce,

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from stream_dedup.cli.completion import complete_recipe
 from stream_dedup.clustering.windows import FOREVER_US
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
 from stream_dedup.units import OFF, read_duration_us
@@ -52,6 +53,7 @@ recipe_option = click.option(
     default="logs",
     show_default=True,
     metavar="NAME|FILE",
+    shell_complete=complete_recipe,
     help="What counts as near: a shipped recipe or a TOML file (see: stream-dedup recipes).",
 )
 

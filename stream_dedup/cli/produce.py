@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 import msgspec
 
+from stream_dedup.cli.completion import complete_file
 from stream_dedup.cli.config_options import (
     config_option,
     load_config,
@@ -42,7 +43,7 @@ Shape = Literal["text", "json"]
 
 
 @click.command()
-@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.argument("files", nargs=-1, metavar="[FILE]...", shell_complete=complete_file)
 @click.option("-t", "--topic", required=True, metavar="NAME", help="Topic to write to.")
 @config_option
 @set_config_option

@@ -10,6 +10,7 @@ import tomli_w
 from rich.table import Table
 from rich.text import Text
 
+from stream_dedup.cli.completion import complete_recipe
 from stream_dedup.cli.options import recipe_of, set_option
 from stream_dedup.cli.show import console
 from stream_dedup.features.extractors import KERNEL_EXTRACTORS, load_extractor
@@ -32,7 +33,7 @@ def list_recipes() -> None:
 
 
 @recipes.command()
-@click.argument("recipe", metavar="NAME|FILE")
+@click.argument("recipe", metavar="NAME|FILE", shell_complete=complete_recipe)
 @set_option
 @click.option("--all", "everything", is_flag=True, help="Defaults too.")
 def show(recipe: str, settings: tuple[str, ...], everything: bool) -> None:
@@ -43,7 +44,9 @@ def show(recipe: str, settings: tuple[str, ...], everything: bool) -> None:
 
 
 @recipes.command()
-@click.argument("files", nargs=-1, required=True, metavar="NAME|FILE...")
+@click.argument(
+    "files", nargs=-1, required=True, metavar="NAME|FILE...", shell_complete=complete_recipe
+)
 def check(files: tuple[str, ...]) -> None:
     """Check recipes; the first that is wrong is named, with its key, value and remedy."""
     for name in files:

@@ -15,6 +15,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from stream_dedup.cli.completion import complete_file
 from stream_dedup.cli.options import recipe_of, recipe_option, set_option
 from stream_dedup.connectors.codec import Decoder, Reading
 from stream_dedup.connectors.files import Source, expand
@@ -32,8 +33,9 @@ def vocabulary() -> None:
 
 
 @vocabulary.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("-o", "--output", required=True, metavar="FILE", help="The table to write.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_file)
+@click.option("-o", "--output", required=True, metavar="FILE", shell_complete=complete_file,
+              help="The table to write.")  # fmt: skip
 @recipe_option
 @set_option
 @click.option(

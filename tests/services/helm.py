@@ -35,13 +35,13 @@ _WRITER = Path(__file__).with_name("kubernetes_schemas.py")
 @functools.cache
 def find_helm() -> Path:
     """Helm; built if it is not there yet, which takes some minutes."""
-    return _built("helm", "helm.sh/helm/v3/cmd/helm", HELM)
+    return built("helm", "helm.sh/helm/v3/cmd/helm", HELM)
 
 
 @functools.cache
 def find_kubeconform() -> Path:
     """Kubeconform; built if it is not there yet."""
-    return _built("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform", KUBECONFORM)
+    return built("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform", KUBECONFORM)
 
 
 @functools.cache
@@ -80,7 +80,8 @@ def kubeconform(manifests: Path, version: str) -> subprocess.CompletedProcess[st
     return _run(command, dict(os.environ))
 
 
-def _built(program: str, package: str, version: str) -> Path:
+def built(program: str, package: str, version: str) -> Path:
+    """A program of `package`, by `go install`; built if it is not there yet."""
     folder = CACHE / "bin"
     binary = folder / f"{program}-{version}"
     if binary.exists():
