@@ -56,8 +56,8 @@ test-helm: setup
 	@echo "== test: the Helm chart; the first time helm is built, which takes minutes"
 	@$(BIN)/python -m pytest -m helm tests/deploy
 
-# Apart from make test: it starts an engine as root, and takes eight minutes the first time on a machine
-# that cannot pull images.
+# Apart from make test: it starts an engine as root, and on a machine that cannot pull images the first
+# run takes seven minutes, later ones two.
 test-docker: setup
 	@echo "== test: image and Compose stack; the first time Compose and base images are made"
 	@$(BIN)/python -m pytest -m docker -s tests/deploy

@@ -1,0 +1,280 @@
+"""The Compose stack: what its files say, and the whole of it running while a worker is killed."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import urllib.parse
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from stream_dedup import __version__
+from stream_dedup.config import load
+from tests.deploy.containers import Built
+from tests.integration.worker.running import told, wait_for
+from tests.services.docker_images import DEPLOY, settings
+from tests.services.kafka_existing import ExistingKafka
+from tests.services.kafka_jars import VERSION as KAFKA_VERSION
+from tests.services.kafka_records import Record
+from tests.services.processes import REPOSITORY, PortReservation
+
+COMPOSE = (DEPLOY / "compose.yaml").read_text("utf-8")
+STACK: dict[str, Any] = msgspec.yaml.decode(COMPOSE)
+SERVICES: dict[str, dict[str, Any]] = STACK["services"]
+OWN = {"worker", "generator"}
+CONFIG = load(str(DEPLOY / "stream-dedup.toml")).config
+(PIPELINE,) = CONFIG.pipelines
+GROUP = f"{CONFIG.kafka.group_id}-{PIPELINE.name}"
+
+WITHIN_S = 180.0
+"""For whatever is waited for; on an idle machine each takes some seconds, some half a minute."""
+
+
+# ------------------------------------------------------------ what the files say
+
+
+def test_every_variable_is_explained_where_it_is_given_and_none_is_idle() -> None:
+    used = set(re.findall(r"\$\{([A-Z_]+)", COMPOSE))
+    given = settings()
+    assert {"COMPOSE_PROFILES", "COMPOSE_PROJECT_NAME"} | used == set(given)
+    page = (REPOSITORY / "docs" / "how-to" / "docker.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| `([A-Z_]+)` \| `([^`]*)` \|", page, re.MULTILINE))
+    assert given == rows
+
+
+def test_no_variable_has_a_second_default() -> None:
+    assert [] == re.findall(r"\$\{[A-Z_]+(?!:\?see deploy/\.env\})[^A-Z_][^}]*\}", COMPOSE)
+
+
+def test_versions_are_those_that_are_tested() -> None:
+    given = settings()
+    assert f"stream-dedup:{__version__}" == given["STREAM_DEDUP_IMAGE"]
+    assert f"apache/kafka:{KAFKA_VERSION}" == given["KAFKA_IMAGE"]
+    dockerfile = (DEPLOY / "Dockerfile").read_text("utf-8")
+    for name in ("PYTHON_IMAGE", "BUILD_IMAGE", "EXTRAS"):
+        assert f"\nARG {name}={given[name]}\n" in dockerfile
+    assert f"\nARG VERSION={__version__}\n" in dockerfile
+
+
+def test_the_topics_of_the_configuration_are_made() -> None:
+    made = set(re.findall(r"make (app[a-z-]*)", SERVICES["topics"]["command"][0]))
+    sent = {PIPELINE.output_topic, PIPELINE.summary_topic, PIPELINE.dead_letter_topic}
+    assert {*PIPELINE.topics, *sent} == made
+
+
+def test_both_profiles_are_whole() -> None:
+    minimal = {name for name, service in SERVICES.items() if "minimal" in service["profiles"]}
+    assert {"kafka", "topics", "redis", "worker"} == minimal
+    for name, service in SERVICES.items():
+        assert "full" in service["profiles"], name
+        for needed in service.get("depends_on", {}):
+            assert set(service["profiles"]) <= set(SERVICES[needed]["profiles"]), (name, needed)
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_every_service_is_bounded_checked_and_without_new_privileges(name: str) -> None:
+    service = SERVICES[name]
+    assert ["no-new-privileges:true"] == service["security_opt"]
+    assert {"max-size", "max-file"} == set(service["logging"]["options"])
+    assert service["deploy"]["resources"]["limits"]["memory"]
+    assert name in {"topics", "worker"} or service["healthcheck"]["test"]  # the image's; it ends
+    for port in service.get("ports", []):
+        assert port.startswith("${BIND_ADDRESS"), "it is open to the machine alone"
+    if name in OWN:
+        assert (True, ["ALL"]) == (service["read_only"], service["cap_drop"])
+        assert "privileged" not in service
+
+
+def test_what_grafana_is_given_fits_together() -> None:
+    grafana = SERVICES["grafana"]
+    mounts = dict(volume.split(":")[:2][::-1] for volume in grafana["volumes"])
+    provisioning = DEPLOY / mounts["/etc/grafana/provisioning"]
+    (provider,) = msgspec.yaml.decode(
+        (provisioning / "dashboards" / "stream-dedup.yaml").read_bytes()
+    )["providers"]
+    dashboards = provider["options"]["path"]
+    home = Path(grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert dashboards == str(home.parent)
+    assert (DEPLOY / mounts[dashboards] / home.name).is_file()
+    (source,) = msgspec.yaml.decode(
+        (provisioning / "datasources" / "prometheus.yaml").read_bytes()
+    )["datasources"]
+    assert "http://prometheus:9090" == source["url"]
+    assert SERVICES["prometheus"]["ports"][0].endswith(":9090")
+
+
+# ------------------------------------------------------------ what it does
+
+
+class Stack(NamedTuple):
+    """The stack, up; all of ``full`` but Grafana, whose image Debian has no stand-in for."""
+
+    built: Built
+    settings: dict[str, str]
+    kafka: ExistingKafka
+    prometheus: str
+
+    @property
+    def project(self) -> str:
+        return self.settings["COMPOSE_PROJECT_NAME"]
+
+    def compose(self, *args: str) -> str:
+        return self.built.docker.compose(
+            self.built.compose_file, *args, settings=self.settings, within_s=900
+        )
+
+    def up(self) -> None:
+        """The one command, for all that there are images for."""
+        services = [name for name in SERVICES if name != "grafana"]
+        self.compose("up", "--detach", "--build", "--wait", *services)
+
+    def containers(self, service: str) -> list[dict[str, Any]]:
+        """What the engine knows of a service's containers."""
+        names = self.compose("ps", "--all", "--quiet", service).split()
+        return [self.built.docker.inspect(name) for name in names]
+
+    def asked(self, expression: str) -> list[float]:
+        """The values that Prometheus has for an expression."""
+        query = urllib.parse.urlencode({"query": expression})
+        url = f"{self.prometheus}/api/v1/query?{query}"
+        with urllib.request.urlopen(url, timeout=30) as page:  # noqa: S310 -- ours, on this machine
+            found = msgspec.json.decode(page.read())["data"]["result"]
+        return [float(each["value"][1]) for each in found]
+
+    def committed(self) -> int:
+        """Events that the group is done with."""
+        return sum(self.kafka.committed(GROUP).values())
+
+    def came(self) -> int:
+        """Events that were written."""
+        return sum(self.kafka.end_offsets(PIPELINE.topics[0]).values())
+
+
+@pytest.fixture(scope="module")
+def stack(built: Built) -> Iterator[Stack]:
+    ports = [PortReservation() for _ in range(3)]
+    kafka, prometheus, grafana = (str(each.port) for each in ports)
+    for each in ports:
+        each.release()  # Docker binds them for itself
+    project = f"stream-dedup-tests-{secrets.token_hex(4)}"
+    given = {"KAFKA_PORT": kafka, "PROMETHEUS_PORT": prometheus, "GRAFANA_PORT": grafana}
+    made = Stack(
+        built,
+        {**built.settings, **given, "COMPOSE_PROJECT_NAME": project},
+        ExistingKafka(f"localhost:{kafka}"),
+        f"http://127.0.0.1:{prometheus}",
+    )
+    with ExitStack() as ending:
+        ending.callback(made.compose, "down", "--volumes", "--timeout", "5")
+        try:
+            made.up()
+            yield made
+        except BaseException as error:
+            error.add_note(made.compose("logs", "--no-color", "--tail", "20"))
+            raise
+
+
+@pytest.mark.docker
+@pytest.mark.timeout(2_400)
+def test_it_comes_up_survives_a_killed_worker_counts_right_and_goes_without_trace(
+    stack: Stack,
+) -> None:
+    # It is up, as it was asked for.
+    workers = stack.containers("worker")
+    assert int(settings()["WORKERS"]) == len(workers) == 2
+    for worker in workers:
+        host = worker["HostConfig"]
+        assert (True, ["ALL"]) == (host["ReadonlyRootfs"], host["CapDrop"])
+        assert "healthy" == worker["State"]["Health"]["Status"]
+    wait_for(lambda: up(stack) == [1, 1], "Prometheus sees both", WITHIN_S)
+    firing = 'ALERTS{alertstate="firing", severity="critical"}'
+    assert [] == stack.asked(firing)
+
+    # Counts come out while events come in.
+    wait_for(lambda: bool(summaries(stack)), "there are summaries", WITHIN_S)
+    assert len(stack.kafka.describe_group(GROUP).members) == 2
+
+    # One of two is killed in the midst of it; the other does the work of both.
+    before = stack.committed()
+    stack.built.docker.run("kill", workers[0]["Id"])
+    killed = before + 1_000
+    wait_for(lambda: one_does_all(stack) and stack.committed() > killed, "one does all", WITHIN_S)
+
+    # The same command brings it back.
+    stack.up()
+    wait_for(lambda: len(stack.kafka.describe_group(GROUP).members) == 2, "it is back", WITHIN_S)
+    wait_for(lambda: up(stack) == [1, 1], "Prometheus sees both again", WITHIN_S)
+
+    # No more events: all that came have left, or are counted.
+    stack.compose("stop", "generator")
+    wait_for(lambda: stack.committed() == stack.came() > 0, "all are decided", WITHIN_S)
+    wait_for(lambda: balance(stack) == 0, "all are counted", WITHIN_S)
+
+    # Ended in good order, and gone.
+    stack.compose("stop", "worker")
+    assert {0} == {worker["State"]["ExitCode"] for worker in stack.containers("worker")}
+    stack.compose("down", "--volumes")
+    assert {"containers": [], "volumes": [], "networks": []} == stack.built.docker.all_of(
+        stack.project
+    )
+
+
+def up(stack: Stack) -> list[float]:
+    """Whether Prometheus reaches each worker that it knows of."""
+    return stack.asked('up{job="stream-dedup"}')
+
+
+def one_does_all(stack: Stack) -> bool:
+    """Whether a single member of the group has every partition."""
+    members = stack.kafka.describe_group(GROUP).members
+    return [int(settings()["PARTITIONS"])] == [len(member.partitions) for member in members]
+
+
+def summaries(stack: Stack) -> dict[str, dict[int, dict[str, Any]]]:
+    """Summaries by cluster and revision; one told twice is the same twice."""
+    found: dict[str, dict[int, dict[str, Any]]] = {}
+    for record in stack.kafka.consume(PIPELINE.summary_topic or ""):
+        summary = json.loads(record.value or b"")
+        assert summary["cluster"].encode() == record.key
+        known = found.setdefault(summary["cluster"], {})
+        assert summary == known.setdefault(summary["revision"], summary)
+    return found
+
+
+def balance(stack: Stack) -> int:
+    """Events that came and neither left nor were counted nor put aside, as the topics alone tell.
+
+    A cluster's count includes its first event, which left; a cluster that nothing was told of yet
+    has that one alone.
+    """
+    came = stack.kafka.consume(PIPELINE.topics[0], timeout_s=WITHIN_S)
+    values = Counter(record.value for record in came)
+    firsts: dict[str, Record] = {}
+    for record in stack.kafka.consume(PIPELINE.output_topic, timeout_s=WITHIN_S):
+        headers = told(record)
+        assert "new" == headers["sd-decision"]
+        assert values[record.value], "it came"
+        known = firsts.setdefault(headers["sd-cluster"], record)
+        # After a crash it may leave again, the same.
+        assert (known.value, known.headers) == (record.value, record.headers)
+    counted = 0
+    for cluster, revisions in summaries(stack).items():
+        assert cluster in firsts
+        counts = [revisions[number]["count"] for number in sorted(revisions)]
+        new = [revisions[number]["new_count"] for number in sorted(revisions)]
+        # The topic is compacted: early revisions may be gone.
+        assert counts[-1] - counts[0] == sum(new[1:])
+        counted += counts[-1]
+        del firsts[cluster]
+    letters = stack.kafka.consume(PIPELINE.dead_letter_topic)
+    places = ("sd-topic", "sd-partition", "sd-offset")
+    bad = {tuple(told(letter)[name] for name in places) for letter in letters}
+    return len(came) - counted - len(firsts) - len(bad)

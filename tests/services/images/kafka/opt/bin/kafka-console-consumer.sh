@@ -1,0 +1,2 @@
+#!/bin/bash
+exec java -Xmx256m -cp '/opt/kafka/libs/*' org.apache.kafka.tools.consumer.ConsoleConsumer "$@"
