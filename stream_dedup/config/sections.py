@@ -66,7 +66,7 @@ class Index(Section):
         description="Open clusters of a namespace; above it the least recently seen are closed.",
     )
     max_candidates: int = Field(
-        default=4_000,
+        default=2_000,
         ge=1,
         description="Entries compared a search; beyond it a search is cut short.",
     )
@@ -160,7 +160,7 @@ class Worker(Section):
         "exactly_once: Kafka transactions; who reads committed sees each event's output once.",
     )
     max_batch_events: int = Field(
-        default=4_000, ge=1, le=100_000, description="Events decided together at most."
+        default=2_000, ge=1, le=100_000, description="Events decided together at most."
     )
     max_batch_bytes: Size = Field(
         default=4 << 20, ge=1, description="Bytes of events decided together, about."

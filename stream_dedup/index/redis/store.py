@@ -80,7 +80,7 @@ log = logging.getLogger(__name__)
 N = TypeVar("N")
 T = TypeVar("T")
 
-LIMITS = Limits(max_clusters=20_000, max_candidates=4_000, max_verified=64)
+LIMITS = Limits(max_clusters=20_000, max_candidates=2_000, max_verified=64)
 """Less than in memory: what is planned for more clusters takes more tables, and others wait while a
 query is worked on."""
 
