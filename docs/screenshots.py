@@ -25,7 +25,7 @@ from tests.services.redis import RedisServer
 STATUS_PAGE = ROOT / "docs" / "images" / "status-page.png"
 LOGS = sorted((ROOT / "examples" / "logs").glob("*.log.gz"))
 
-WIDTH, HEIGHT = 1_100, 1_330
+WIDTH, HEIGHT = 1_100, 1_420
 """The window: as high as the page is."""
 
 UNDER_LOAD_S = 90

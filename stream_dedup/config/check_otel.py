@@ -28,13 +28,12 @@ async def check_otel(otel: Otel, within_s: float) -> AsyncIterator[Finding]:
         within_s: how long an answer may take.
     """
     try:
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import (  # noqa: PLC0415 -- an extra
-            OTLPMetricExporter,
-        )
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415 -- an extra
-            OTLPSpanExporter,
-        )
         from opentelemetry.sdk.metrics.export import MetricsData  # noqa: PLC0415 -- an extra
+
+        from stream_dedup.connectors.otlp import (  # noqa: PLC0415 -- an extra
+            metric_exporter,
+            span_exporter,
+        )
     except ImportError as missing:
         remedy = "pip install 'stream-dedup[otel]', or set otel.enabled to false"
         yield error("otel", f"{missing.name} is not installed; {remedy}")
@@ -43,10 +42,10 @@ async def check_otel(otel: Otel, within_s: float) -> AsyncIterator[Finding]:
     headers = otel.read_headers()
     try:
         if otel.traces_url:
-            spans = OTLPSpanExporter(otel.traces_url, headers=headers, timeout=timeout_s)
+            spans = span_exporter(otel.traces_url, headers, timeout_s)
             yield await _tried("traces", otel.traces_url, lambda: spans.export([]))
         if otel.metrics_url:
-            metrics = OTLPMetricExporter(otel.metrics_url, headers=headers, timeout=timeout_s)
+            metrics = metric_exporter(otel.metrics_url, headers, timeout_s)
             yield await _tried("metrics", otel.metrics_url, lambda: metrics.export(MetricsData([])))
     except (ValueError, RuntimeError) as refused:
         text = f"a variable of OpenTelemetry's cannot be used ({refused})"

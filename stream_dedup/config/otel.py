@@ -146,7 +146,7 @@ def read_headers(text: str) -> dict[str, str]:
     found = {}
     for number, pair in enumerate(filter(str.strip, text.split(",")), 1):
         name, equals, value = pair.partition("=")
-        name, value = unquote(name.strip()), unquote(value.strip())
+        name, value = unquote(name.strip()), unquote(value).strip(" \t")
         if not equals or not _NAME.fullmatch(name):
             raise ValueError(f"number {number} has no name and value")
         if not _VALUE.fullmatch(value):

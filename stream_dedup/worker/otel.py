@@ -6,7 +6,7 @@ the end what is left is sent, for `FLUSH_S` at most; threads that still wait end
 
 What the standard's environment variables say is done by its SDK, where it is not given here:
 resource attributes, compression, certificates, the sampler, the queue's bounds. Its packages are an
-extra, which `worker.otel*` and `config.check_otel` alone import.
+extra, which `worker.otel*`, `config.check_otel` and `connectors.otlp` alone import.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.environment_variables import OTEL_TRACES_SAMPLER
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -28,6 +26,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 from stream_dedup._version import __version__
 from stream_dedup.clock import monotonic_s
+from stream_dedup.connectors.otlp import metric_exporter, span_exporter
 from stream_dedup.worker.otel_metrics import SCOPE, Readings
 from stream_dedup.worker.otel_traces import OtelTraces
 from stream_dedup.worker.recent import Numbers
@@ -37,9 +36,6 @@ log = logging.getLogger(__name__)
 
 FLUSH_S = 3.0
 """How long the end waits for what is left to be sent: shorter than any orchestrator's patience."""
-
-_PRINTS_SECRETS = "opentelemetry.util.re"
-"""The logger that repeats headers which it cannot read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +73,6 @@ class Telemetry:
     """
 
     def __init__(self, exporting: Exporting, numbers: Callable[[], Numbers]) -> None:
-        logging.getLogger(_PRINTS_SECRETS).setLevel(logging.CRITICAL)
         resource = make_resource(exporting.instance)
         self._traces = _Traces(exporting, resource) if exporting.traces_url else None
         self._metrics = (
@@ -121,9 +116,7 @@ class _Traces:
             sampler=None if os.environ.get(OTEL_TRACES_SAMPLER) else ratio,
             shutdown_on_exit=False,
         )
-        self._exporter = OTLPSpanExporter(
-            exporting.traces_url, headers=exporting.headers, timeout=exporting.timeout_s
-        )
+        self._exporter = span_exporter(exporting.traces_url, exporting.headers, exporting.timeout_s)
         self.provider.add_span_processor(BatchSpanProcessor(self._exporter))
 
     def flush(self) -> None:
@@ -141,8 +134,8 @@ class _Metrics:
     def __init__(self, exporting: Exporting, readings: Readings) -> None:
         self._every_s = exporting.metrics_every_s
         self._readings = readings
-        self._exporter = OTLPMetricExporter(
-            exporting.metrics_url, headers=exporting.headers, timeout=exporting.timeout_s
+        self._exporter = metric_exporter(
+            exporting.metrics_url, exporting.headers, exporting.timeout_s
         )
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="otel-metrics", daemon=True)

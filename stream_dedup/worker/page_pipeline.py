@@ -23,6 +23,9 @@ _COUNTS: tuple[tuple[Counter, str], ...] = (
     ("rebalances_total", "Rebalances"),
     ("redelivered_total", "Redelivered"),
     ("replayed_total", "Replayed"),
+    ("topics_reset_total", "Topics made anew or cut off"),
+    ("index_resets_total", "Redis lost the index"),
+    ("index_rollbacks_total", "Redis lost its last seconds"),
     ("truncated_searches_total", "Searches cut short"),
     ("clusters_evicted_total", "Clusters evicted"),
 )

@@ -15,6 +15,7 @@ from typing import get_args
 
 import click
 import pytest
+import yaml
 
 from docs.blocks import EXAMPLES, ROOT, blocks
 from docs.generate import commands, options
@@ -90,6 +91,19 @@ def test_keys_exist(page: Path) -> None:
     for section, name in re.findall(r"`(kafka|index|worker|http|log|otel|pipelines)\.([a-z_]+)\b",
                                     page.read_text("utf-8")):  # fmt: skip
         assert name in sections[section], f"{section}.{name}"
+
+
+def test_alerts_that_only_scraping_feeds_are_told_of() -> None:
+    groups = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yaml").read_text("utf-8"))
+    scraped = {
+        rule["alert"]
+        for group in groups["groups"]
+        for rule in group["rules"]
+        if re.search(r"\b(?:up|process_\w+|python_\w+)\{", rule["expr"])
+    }
+    assert scraped
+    text = (DOCS / "how-to" / "opentelemetry.md").read_text("utf-8")
+    assert scraped == set(re.findall(r"`(StreamDedup\w+)`", text))
 
 
 def test_the_quickstarts_configuration_is_one(tmp_path: Path) -> None:

@@ -116,6 +116,7 @@ def test_what_is_wrong_does_not_matter_while_nothing_is_sent() -> None:
 def test_headers_are_read_as_the_standard_writes_them() -> None:
     assert {} == read_headers("")
     assert {"a": "b", "c": "d=e, f"} == read_headers(" A = b ,, c=d=e%2C%20f ")
+    assert {"a": "b c", "d": "e"} == read_headers("a=%20b%20c%09,d=%09e")  # no part of a value
 
 
 def test_headers_are_secret(tmp_path: Path) -> None:
@@ -253,6 +254,27 @@ def test_the_check_says_what_a_collector_does_not_take(receiver: OtlpReceiver) -
     assert "401" in traces.text
     assert "the worker would go on without it" in metrics.text
     assert SECRET not in traces.text + metrics.text
+
+
+def test_the_check_does_not_take_a_redirection_for_a_collector(receiver: OtlpReceiver) -> None:
+    receiver.status = 308
+    traces, metrics = checked(endpoint=receiver.url)
+    assert ("warning", "warning") == (traces.level, metrics.level)
+    assert "leads elsewhere (308 Permanent Redirect); give the address" in traces.text
+
+
+@pytest.mark.parametrize("value", [SECRET, f"authorization=a%0A{SECRET}", f"a={SECRET}é"])
+def test_the_check_repeats_no_header_that_cannot_be_sent(
+    receiver: OtlpReceiver,
+    value: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logging.getLogger("opentelemetry.util.re").setLevel(logging.NOTSET)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", value)
+    found = checked(endpoint=receiver.url)
+    assert 2 == len(found)
+    assert SECRET not in str(found) + caplog.text
 
 
 def test_the_check_says_which_variable_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:

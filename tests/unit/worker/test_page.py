@@ -7,6 +7,8 @@ import hashlib
 import re
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -19,7 +21,7 @@ from stream_dedup.config import Config
 from stream_dedup.config.kafka import Kafka
 from stream_dedup.config.pipeline import Pipeline
 from stream_dedup.config.sections import Index, Worker
-from stream_dedup.metrics import FIXED, start_at_zero
+from stream_dedup.metrics import FIXED, METRICS, Counter, start_at_zero
 from stream_dedup.worker.about import About, AboutPipeline
 from stream_dedup.worker.health import START, Health
 from stream_dedup.worker.markup import MAX_ROWS, MAX_TEXT_CHARS
@@ -31,6 +33,7 @@ from tests.status_page import Page, Section, text
 HOSTILE = (
     "</style></title><script>alert('1')</script><img src=x onerror=\"alert(2)\">&lt;\x00\u202e"
 )
+ALERTS = Path(__file__).parents[3] / "deploy" / "prometheus" / "alerts.yaml"
 STARTED_US = 1_700_000_000 * US_PER_S
 MAIN = AboutPipeline(
     name="main",
@@ -154,6 +157,19 @@ def test_the_figures_are_what_the_registry_says(shown: Shown) -> None:
     assert ["40", "130"] == main.row("Counts", "Commits")
     assert ["3", "3"] == main.row("Counts", "Redis calls tried again")
     assert ["0", "0"] == main.row("Counts", "Rebalances")
+
+
+def test_what_an_alert_counts_stands_on_the_page(shown: Shown) -> None:
+    watched = set(re.findall(r"increase\(stream_dedup_(\w+_total)", ALERTS.read_text("utf-8")))
+    assert len(watched) > 8
+    for name in sorted(watched):
+        labels = {
+            label: "main" if label == "pipeline" else FIXED.get(label, ("x",))[0]
+            for label in METRICS[name].labels
+        }
+        shown.metrics.add(cast(Counter, name), 7_654_321, **labels)
+        assert b"7,654,321" in shown.page.html(), name
+        shown = Shown()
 
 
 def test_the_line_shows_each_second_from_nothing_to_the_most(shown: Shown) -> None:
