@@ -1,6 +1,8 @@
 """A Faust app that lets the first of each kind through and tells counts of the rest.
 
-    faust -A app worker -l info
+    faust -A app worker --without-web -l info
+
+With its web server on, one worker a machine has Faust's port, 6066, and others end at once.
 
 Settings come from the environment: BROKER, REDIS (empty: this process's memory), INPUT, OUTPUT,
 COUNTS (topics), RECIPE, NAMESPACE.
@@ -28,7 +30,6 @@ app = faust.App(
     broker_heartbeat_interval=2.0,
     topic_disable_leader=True,
     topic_allow_declare=False,
-    web_enabled=False,
 )
 messages = app.topic(os.environ.get("INPUT", "messages"), value_serializer="raw")
 clean = app.topic(os.environ.get("OUTPUT", "messages-clean"), value_serializer="raw")

@@ -63,7 +63,7 @@ class App:
             process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "faust", "--datadir", str(self.folder / name)),
-                    *("-A", "app", "worker", "-l", "info"),
+                    *("-A", "app", "worker", "--without-web", "-l", "info"),
                 ],
                 cwd=EXAMPLE,
                 env=self.environment,

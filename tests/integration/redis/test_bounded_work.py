@@ -42,16 +42,16 @@ def calls(server: RedisServer, command: str) -> int:
 
 
 def test_a_crowd_of_equal_fingerprints_costs_bounded_work(make_redis: MakeRedis) -> None:
-    redis = make_redis()
+    redis, many = make_redis(), LIMITS.max_candidates + 500
 
     async def crowd() -> None:
         server = Server(redis.url)
         try:
             index = await RedisIndex.open(server, load_recipe("logs"))
-            await index.resolve(alike(0, 1_500), START_US)
+            await index.resolve(alike(0, many), START_US)
             looked, called = calls(redis, "hmget"), calls(redis, "evalsha")
             searched = calls(redis, "zrange")
-            answers = await index.resolve(alike(1_500, 50), START_US)
+            answers = await index.resolve(alike(many, 50), START_US)
             assert all(answer.new for answer in answers)
             looked, called = calls(redis, "hmget") - looked, calls(redis, "evalsha") - called
             # Clusters are looked at once a call at most, and no more a query than twice as many as
