@@ -157,3 +157,11 @@ def renewed(page: Path, folder: Path) -> str:
             out += step.shown, step.expected if keep else printed
         at = block.start + len(block.text)
     return "".join(out) + text[at:]
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file, and say so, unless it holds the text already."""
+    path.parent.mkdir(exist_ok=True)
+    if not path.exists() or path.read_text("utf-8") != text:
+        path.write_text(text, "utf-8")
+        print(f"{path.relative_to(ROOT)}: written again")  # noqa: T201 -- tells what changed

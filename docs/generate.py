@@ -15,8 +15,10 @@ from pathlib import Path
 
 import click
 
+from docs import man
 from docs.api_page import API_PAGE, api_page
-from docs.blocks import ROOT, pages, prepare, renewed
+from docs.blocks import ROOT, pages, prepare, renewed, write
+from docs.commands import EXIT_CODES, commands, options, usage, values_of
 from docs.dashboard import DASHBOARD, dashboard_json
 from docs.metrics_page import METRICS_PAGE, metrics_page
 from stream_dedup.cli import main as command
@@ -98,26 +100,6 @@ A key, section or variable that nobody knows is an error, so that no slip goes u
 In the tables, the environment variable is what is behind `STREAM_DEDUP__`.
 """
 
-EXIT_CODES = (
-    ("0", "All went well. `explain`: the lines merge."),
-    (
-        str(command.EXIT_FAILED),
-        "An input could not be read (the others were), or the output not written.",
-    ),
-    (
-        str(command.EXIT_USAGE),
-        "An option, a recipe or the configuration is wrong; nothing was read.",
-    ),
-    ("3", "`explain`: the lines do not merge."),
-    (
-        str(command.EXIT_INTERRUPTED),
-        "Interrupted (Ctrl-C). All that was read was written, final counts too.",
-    ),
-    (str(command.EXIT_BROKEN_PIPE), "The reader of the output went away, as in `\u2026 | head`."),
-    ("129, 143", "Ended by SIGHUP, SIGTERM; all that was read was written, final counts too."),
-)
-"""What the command exits with, and when."""
-
 
 def cli_page() -> str:
     """The text of ``docs/cli.md``."""
@@ -147,44 +129,6 @@ def configuration_page() -> str:
     return "\n".join(parts)
 
 
-def commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command]]:
-    """(full name, command) of a group and of all below it."""
-    yield name, group
-    for below, found in sorted(group.commands.items()):
-        if isinstance(found, click.Group):
-            yield from commands(found, f"{name} {below}")
-        else:
-            yield f"{name} {below}", found
-
-
-def options(found: click.Command) -> list[click.Option]:
-    """A command's options, ``--help`` included."""
-    context = _context(found, "")
-    return [each for each in found.get_params(context) if isinstance(each, click.Option)]
-
-
-def usage(name: str, found: click.Command) -> str:
-    """What is written behind a command's full name."""
-    return " ".join(found.collect_usage_pieces(_context(found, name)))
-
-
-def values_of(option: click.Option) -> tuple[str, str]:
-    """What an option takes, and its default; each empty if there is none to tell."""
-    value = ""
-    if isinstance(option.type, click.Choice):
-        value = "|".join(option.type.choices)
-    elif not option.is_flag:
-        number = isinstance(option.type, click.IntRange)
-        value = option.metavar or ("N" if number else option.type.name.upper())
-    default = option.to_info_dict().get("default")
-    given = not option.is_flag and not option.multiple and isinstance(default, str | int)
-    return value, str(default) if given else ""
-
-
-def _context(found: click.Command, name: str) -> click.Context:
-    return click.Context(found, info_name=name, **command.cli.context_settings)
-
-
 def _row(option: click.Option) -> tuple[str, str, str]:
     value, default = values_of(option)
     name = " ".join(filter(None, (", ".join(sorted(option.opts, key=len)), value)))
@@ -209,8 +153,6 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 def main() -> None:
     """Write what has changed."""
-    from docs import man  # noqa: PLC0415 -- it imports us
-
     write(CLI_PAGE, cli_page())
     write(CONFIGURATION_PAGE, configuration_page())
     write(METRICS_PAGE, metrics_page())
@@ -221,14 +163,6 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             prepare(Path(folder))
             write(page, renewed(page, Path(folder)))
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file, and say so, unless it holds the text already."""
-    path.parent.mkdir(exist_ok=True)
-    if not path.exists() or path.read_text("utf-8") != text:
-        path.write_text(text, "utf-8")
-        print(f"{path.relative_to(ROOT)}: written again")  # noqa: T201 -- tells what changed
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from docs.blocks import ROOT
-from docs.generate import EXIT_CODES, commands, options, usage, values_of, write
+from docs.blocks import ROOT, write
+from docs.commands import EXIT_CODES, commands, options, usage, values_of
 from stream_dedup import __version__
 from stream_dedup.cli.main import cli
 

@@ -14,14 +14,8 @@ import msgspec
 import pytest
 
 from docs.blocks import ROOT, Block, blocks, missing, pages, prepare, run, says, steps
-from docs.generate import (
-    CLI_PAGE,
-    CONFIGURATION_PAGE,
-    cli_page,
-    commands,
-    configuration_page,
-    options,
-)
+from docs.commands import commands, options
+from docs.generate import CLI_PAGE, CONFIGURATION_PAGE, cli_page, configuration_page
 from stream_dedup.cli.main import cli
 from stream_dedup.config import load
 from stream_dedup.config.document import Key

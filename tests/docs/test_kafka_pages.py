@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from docs.blocks import EXAMPLES, ROOT, blocks
-from docs.generate import commands, options
+from docs.commands import commands, options
 from stream_dedup import metrics
 from stream_dedup.cli.main import cli
 from stream_dedup.config import load

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from docs.generate import commands, options
+from docs.commands import commands, options
 from docs.man import FOLDER, escaped, manual_pages
 from stream_dedup.cli.main import cli
 from tests.services.debian import find_program

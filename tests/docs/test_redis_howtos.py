@@ -23,7 +23,7 @@ import click
 import pytest
 
 from docs.blocks import EXAMPLES, ROOT, Block, blocks, steps
-from docs.generate import commands, options
+from docs.commands import commands, options
 from stream_dedup import Limits, Summaries, Windows, load_recipe
 from stream_dedup.cli.main import cli
 from stream_dedup.engine import Engine

@@ -7,7 +7,6 @@ between pages, not those of its own templates, nor pictures.
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import tomllib
 import urllib.parse
@@ -260,7 +259,6 @@ def test_a_drawing_is_well_formed_described_and_for_light_and_dark(path: Path) -
     assert "prefers-color-scheme: dark" in (root.findtext(f"{space}style") or "")
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_make_builds_it() -> None:
     done = subprocess.run(
         ["make", "--dry-run", "site"], cwd=ROOT, capture_output=True, text=True, check=True
