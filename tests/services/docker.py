@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import msgspec
 import pytest
@@ -33,8 +33,17 @@ CALL_S = 120.0
 
 _PACKAGE = "docker.io"
 _DATA, _RUN = CACHE / "docker", CACHE / "docker-run"
-# What dockerd says where it, or root itself, has no rights to networks, mounts or cgroups.
-_REFUSED = re.compile(r"operation not permitted|permission denied|root privileges", re.IGNORECASE)
+# What is said where there is no root, or where root itself has no rights to networks, mounts or
+# cgroups.
+_REFUSED = re.compile(
+    r"operation not permitted|permission denied|root privileges|devices cgroup isn't mounted"
+    r"|/sys/fs/cgroup\S*: read-only file system",
+    re.IGNORECASE,
+)
+_LAST_WORDS = "failed to start daemon"
+"""Begins what dockerd says at its end, which may take several lines."""
+
+_EMPTY = "stream-dedup-tests/empty:1"
 
 
 class Docker:
@@ -55,6 +64,7 @@ class Docker:
                 engine = Engine(stack, self._command)
                 self._host = stack.enter_context(engine).host
                 self._sweep()
+                self._try()
                 self._stack = stack.pop_all()
         return self
 
@@ -121,6 +131,18 @@ class Docker:
         environment = {**self.environment, **settings}
         return _output(_ended([*command, str(file), *args], environment, within_s, b""))
 
+    def _try(self) -> None:
+        """Make an image and a container; where this machine lets nobody do that, skip."""
+        archive_of_nothing = bytes(10_240)
+        made = self.done("import", "-", _EMPTY, stdin=archive_of_nothing)
+        if made.returncode:
+            _fail_or_skip("docker import failed", made.stdout + made.stderr)
+        ran = self.done("run", "--rm", _EMPTY, "/nothing")
+        self.done("image", "rm", "--force", _EMPTY)
+        # The program is not there, so all that comes before it has gone well.
+        if ran.returncode != 127:
+            _fail_or_skip("docker run failed", ran.stdout + ran.stderr)
+
     def _sweep(self) -> None:
         """Remove what a run that was killed has left in our own engine; images stay."""
         if left := self.run("ps", "--all", "--quiet").split():
@@ -177,11 +199,10 @@ class Engine(Daemon):
                 return
             time.sleep(0.1)
         said = self.log.read_text(errors="replace").strip()
-        why = f"no answer in {START_S:.0f} s" if self.running else "the process ended"
-        last = said.splitlines()[-1] if said else ""
-        if not self.running and _REFUSED.search(last):
-            pytest.skip(f"no Docker engine can run here: {last}")
-        raise ServiceError(f"dockerd: {why}; its log:\n{said[-4_000:]}")
+        if self.running:
+            raise ServiceError(f"dockerd: no answer in {START_S:.0f} s; its log:\n{said[-4_000:]}")
+        _, begin, rest = said.rpartition(_LAST_WORDS if _LAST_WORDS in said else "\n")
+        _fail_or_skip("dockerd: the process ended", said, begin + rest)
 
     def close(self) -> None:
         if self._process is not None and self.running:
@@ -234,6 +255,20 @@ def _build_compose(binary: Path) -> None:
         f"Docker Compose {COMPOSE} could not be built; give Go a way to its module proxy or to"
         f" another (GOPROXY):\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}"
     )
+
+
+def _fail_or_skip(what: str, said: str, reason: str | None = None) -> NoReturn:
+    """Skip where the machine refused; all else is a failure.
+
+    Args:
+        what: has failed.
+        said: all that was said.
+        reason: the part of it that tells why, if not all does.
+    """
+    reason = said if reason is None else reason
+    if _REFUSED.search(reason):
+        pytest.skip(f"no Docker engine can run here: {' '.join(reason.split())}")
+    raise ServiceError(f"{what}; it said:\n{said[-4_000:]}")
 
 
 def _ended(

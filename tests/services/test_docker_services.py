@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.services import docker
-from tests.services.docker import Engine
+from tests.services.docker import Docker, Engine
 from tests.services.docker_images import STAND_INS, settings
 from tests.services.processes import REPOSITORY, ServiceError
 
@@ -21,18 +21,38 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(folder), prepend=":")
     monkeypatch.setattr(docker, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(docker, "_RUN", tmp_path / "cache" / "docker-run")
+    monkeypatch.setattr(docker, "_DATA", tmp_path / "cache" / "docker")
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
     return folder
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    """Write a program."""
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
 
 
 def engine_that_says(programs: Path, words: str) -> None:
     """Start an engine that ends at once."""
-    for name, code in (("dockerd", 1), ("docker", 1)):
-        program = programs / name
-        program.write_text(
-            f"#!/bin/sh\necho 'level=info msg=starting'; echo '{words}'\nexit {code}\n"
-        )
-        program.chmod(0o755)
+    program(programs, "docker", "exit 1")
+    (programs / "words").write_text(f"level=info msg=starting\n{words}\n")
+    program(programs, "dockerd", f"cat '{programs}/words'; exit 1")
     with ExitStack() as stack, Engine(stack, programs / "docker"):
+        pass
+
+
+def engine_whose_containers_say(programs: Path, words: str, *, failing: str) -> None:
+    """Start an engine that answers, and of whose commands one fails."""
+    program(programs, "dockerd", "exec sleep 60")
+    (programs / "words").write_text(f"{words}\n")
+    script = f"""\
+case $1 in
+  version) test -n "$DOCKER_HOST" ;;
+  {failing}) cat '{programs}/words' >&2; exit 125 ;;
+  run) exit 127 ;;
+esac"""
+    program(programs, "docker", script)
+    with Docker():
         pass
 
 
@@ -42,6 +62,8 @@ def engine_that_says(programs: Path, words: str) -> None:
         "failed to start daemon: Error initializing network controller: Operation not permitted",
         "failed to mount overlay: permission denied",
         "dockerd needs to be started with root privileges.",
+        "failed to start daemon: Devices cgroup isn't mounted",
+        "failed to start daemon: iptables failed: Permission denied\n (exit status 4)",
     ],
 )
 def test_where_the_kernel_lets_nobody_run_an_engine_its_words_are_the_reason(
@@ -49,12 +71,44 @@ def test_where_the_kernel_lets_nobody_run_an_engine_its_words_are_the_reason(
 ) -> None:
     with pytest.raises(pytest.skip.Exception, match="no Docker engine can run here") as skipped:
         engine_that_says(programs, words)
-    assert words in str(skipped.value)
+    assert str(skipped.value).endswith(": " + " ".join(words.split()))
 
 
 def test_whatever_else_ends_an_engine_is_a_failure(programs: Path) -> None:
     with pytest.raises(ServiceError, match="no space left on device"):
         engine_that_says(programs, "failed to start daemon: no space left on device")
+
+
+def test_what_an_engine_was_refused_before_it_ended_for_another_reason_is_no_excuse(
+    programs: Path,
+) -> None:
+    words = 'level=warning msg="permission denied"\nfailed to start daemon: no such disk'
+    with pytest.raises(ServiceError, match="no such disk"):
+        engine_that_says(programs, words)
+
+
+@pytest.mark.parametrize(
+    ("failing", "words"),
+    [
+        ("import", "Error creating mount namespace before pivot: operation not permitted"),
+        ("run", "runc create failed: mkdir /sys/fs/cgroup/cpuset/docker/0a: read-only file system"),
+    ],
+)
+def test_where_an_engine_runs_but_may_make_no_container_its_words_are_the_reason(
+    programs: Path, failing: str, words: str
+) -> None:
+    with pytest.raises(pytest.skip.Exception, match="no Docker engine can run here") as skipped:
+        engine_whose_containers_say(programs, words, failing=failing)
+    assert str(skipped.value).endswith(f": {words}")
+
+
+def test_whatever_else_keeps_a_container_from_being_made_is_a_failure(programs: Path) -> None:
+    with pytest.raises(ServiceError, match="shim task: no such file"):
+        engine_whose_containers_say(programs, "shim task: no such file", failing="run")
+
+
+def test_a_container_that_could_be_made_is_all_that_is_asked_for(programs: Path) -> None:
+    engine_whose_containers_say(programs, "", failing="nothing")
 
 
 def test_every_image_that_may_have_a_stand_in_is_named_once() -> None:
