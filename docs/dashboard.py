@@ -208,6 +208,11 @@ INDEX = Row(
             "short",
             [Query(level("near_cache_entries", P, "instance"), "{{pipeline}} {{instance}}")],
         ),
+        Panel(
+            "Fingerprints in the mirror",
+            "short",
+            [Query(level("mirror_entries", P, "instance"), "{{pipeline}} {{instance}}")],
+        ),
     ],
 )
 

@@ -320,6 +320,7 @@ async def _index(
                 summaries=summaries,
                 limits=limits,
                 shards=config.index.shards,
+                mirror_size=config.index.mirror_size,
             )
         except IndexUnavailable as error:
             health.not_ready(name, str(error))

@@ -56,6 +56,7 @@ Gauge = Literal[
     # what the worker has in hand
     "assigned_partitions",
     "near_cache_entries",
+    "mirror_entries",
     # what the index holds
     "clusters",
     "fingerprints",
@@ -153,6 +154,11 @@ GAUGES: dict[Gauge, Metric] = {
     "backlog_events": Metric(_P, "Events read and not yet delivered."),
     "assigned_partitions": Metric(_P, "Partitions this worker has."),
     "near_cache_entries": Metric(_P, "Exact hashes in the near cache."),
+    "mirror_entries": Metric(
+        _P,
+        "Fingerprints of the index that this worker has a copy of, some that are closed among "
+        "them; 0 while Redis has to search.",
+    ),
     "clusters": Metric(_P, "Live clusters in the index, all workers' together."),
     "fingerprints": Metric(_P, "Fingerprints in the index, aliases included."),
     "waiting_clusters": Metric(_P, "Closed clusters whose final summary is not confirmed."),

@@ -85,6 +85,12 @@ class Index(Section):
         ge=0,
         description="Exact hashes that a worker remembers, so as not to ask Redis; 0 for none.",
     )
+    mirror_size: int = Field(
+        default=100_000,
+        ge=0,
+        description="Fingerprints of a shard up to which a worker keeps a copy of all of them, so "
+        "that Redis need not search; 0 for none.",
+    )
 
     @field_validator("url")
     @classmethod

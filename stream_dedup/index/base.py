@@ -246,6 +246,10 @@ class Index(Protocol):
         Who keeps what was learnt from it forgets that when this has grown.
         """
 
+    @property
+    def mirrored(self) -> int:
+        """Fingerprints of an index elsewhere of which this process keeps a copy."""
+
     async def claim_partition(
         self, partition: Partition, end_offset: int | None, now_us: int
     ) -> Ownership:

@@ -114,7 +114,7 @@ class MemoryIndex:
         check_width(recipe)
         self.recipe = recipe
         self._cap_waiting = cap_waiting
-        self.resets = 0
+        self.resets = self.mirrored = 0  # nothing of it is elsewhere
         self._namespace = namespace or recipe.name
         self._windows = windows or Windows()
         self._summaries = summaries or Summaries()

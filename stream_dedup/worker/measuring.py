@@ -115,6 +115,7 @@ class Measuring:
         index = self._wiring.engine.index
         metrics.add("index_resets_total", index.resets - self._resets, pipeline=name)
         self._resets = index.resets
+        metrics.set("mirror_entries", index.mirrored, pipeline=name)
         size = await index.size()
         before, self._size = self._size or size, size
         metrics.set("clusters", size.clusters, pipeline=name)

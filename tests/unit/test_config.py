@@ -33,6 +33,7 @@ from stream_dedup.engine import NEAR_CACHE_SIZE
 from stream_dedup.errors import BrokerRefused, ConfigError
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.redis.address import parse
+from stream_dedup.index.redis.mirror import MIRROR_SIZE
 from stream_dedup.index.redis.server import Patience
 from stream_dedup.index.redis.store import LIMITS
 from stream_dedup.units import duration_text, read_duration_us, read_size, size_text
@@ -205,6 +206,7 @@ def test_the_defaults_are_those_of_the_parts() -> None:
     assert LIMITS == index.limits()
     assert (Patience().timeout_s, Patience().within_s) == (index.timeout_s, index.within_s)
     assert NEAR_CACHE_SIZE == index.near_cache_size
+    assert MIRROR_SIZE == index.mirror_size
     assert Windows() == of().windows()
     assert Summaries() == of().summaries()
 

@@ -48,6 +48,7 @@ class Shard:
         leases: sorted set: cluster whose summary is on its way → when that is to be sent again.
         gone: sorted set: cluster of which a tombstone is left → order of burial.
         garbage: list: what is still to be taken out of slices and tables.
+        inserted: list: what the last calls have put into the tables; see `mirror`.
         heads: hash: partition → its latest event time, when it was active last, and its name.
         fixed: all of these but meta.
     """
@@ -62,6 +63,7 @@ class Shard:
     leases: bytes = field(init=False)
     gone: bytes = field(init=False)
     garbage: bytes = field(init=False)
+    inserted: bytes = field(init=False)
     heads: bytes = field(init=False)
     fixed: tuple[bytes, ...] = field(init=False)
     table_prefix: bytes = field(init=False)
@@ -77,13 +79,15 @@ class Shard:
             "leases": b"leases",
             "gone": b"gone",
             "garbage": b"garbage",
+            "inserted": b"inserted",
             "heads": b"heads",
             "table_prefix": b"t:",
         }
         for name, key in names.items():
             object.__setattr__(self, name, prefix + key)
         fixed = (
-            self.expiry, self.recency, self.due, self.leases, self.gone, self.garbage, self.heads,
+            self.expiry, self.recency, self.due, self.leases, self.gone, self.garbage,
+            self.inserted, self.heads,
         )  # fmt: skip
         object.__setattr__(self, "fixed", fixed)
 

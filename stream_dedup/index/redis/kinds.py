@@ -37,6 +37,7 @@ _SINGLE = {
     b"leases": Kind("leases", "zset", "others"),
     b"gone": Kind("gone", "zset", "others"),
     b"garbage": Kind("garbage", "list", "others"),
+    b"inserted": Kind("inserted", "list", "others"),
     b"heads": Kind("heads", "hash", "others"),
 }
 _NUMBERED = re.compile(rb"t:([0-9]{1,9}):([0-9]{1,9})|e:([0-9]{1,9})|c:([0-9a-f]{16})")

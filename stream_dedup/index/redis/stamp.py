@@ -20,8 +20,8 @@ from stream_dedup.tables.entries import MAX_SLICES, make_entries
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.planner import REDIS, choose
 
-FORMAT = 1
-"""Of what is stored. Raised when an older program could not read it."""
+FORMAT = 2
+"""Of what is stored. Raised when an older program could not read it, or not keep it up."""
 
 MAX_SHARDS = 256
 

@@ -40,7 +40,6 @@ from typing import TypeVar, cast
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.errors import (
-    IndexFull,
     IndexRefused,
     IndexUnavailable,
     PartitionUnclaimed,
@@ -55,14 +54,15 @@ from stream_dedup.index.base import (
     Query,
     Record,
     Resolution,
-    too_many_wait,
 )
 from stream_dedup.index.redis import scripts, wire
 from stream_dedup.index.redis.advice import advise, judge_shards
-from stream_dedup.index.redis.calls import CALL_WORK, Calls
+from stream_dedup.index.redis.calls import Calls
 from stream_dedup.index.redis.keys import Shard, check_namespace
+from stream_dedup.index.redis.mirror import MIRROR_SIZE
 from stream_dedup.index.redis.packing import Packer
 from stream_dedup.index.redis.partitions import Partitions
+from stream_dedup.index.redis.resolving import Resolver
 from stream_dedup.index.redis.server import Argument, Refusal, Server
 from stream_dedup.index.redis.stamp import (
     MAX_SHARDS,
@@ -115,6 +115,7 @@ class RedisIndex:
         windows: Windows,
         summaries: Summaries,
         limits: Limits,
+        mirror_size: int,
         advice: tuple[str, ...] = (),
     ) -> None:
         self.server = server
@@ -133,19 +134,8 @@ class RedisIndex:
         self._partitions = Partitions(self._calls, self._shards, server.address)
         self._calls.lost = self._partitions.forget_marks
         self._upkeep = Upkeep(server, self._calls, self._packer, stamp, limits)
-        tables = stamp.layout.tables
-        self._query_chunk = max(1, CALL_WORK // (3 * tables + 20))
-        match = recipe.match
-        self._rules = wire.RULES.pack(
-            match.k,
-            match.jaccard,
-            match.aliases,
-            limits.max_candidates,
-            limits.max_verified,
-            self._packer.entries.prefix_bytes,
-            self._packer.entries.member_bytes,
-            tables,
-            CALL_WORK,
+        self._resolver = Resolver(
+            server, self._calls, self._packer, recipe, stamp, limits, mirror_size
         )
 
     @classmethod
@@ -160,6 +150,7 @@ class RedisIndex:
         limits: Limits = LIMITS,
         shards: int = 1,
         blocks: int | None = None,
+        mirror_size: int = MIRROR_SIZE,
     ) -> RedisIndex:
         """Open a namespace, or make it.
 
@@ -173,6 +164,8 @@ class RedisIndex:
                 when it is made, whatever is given later.
             shards: over how many slots of a cluster groups are spread; fixed when it is made.
             blocks: m, if it is to be made; planned without (see `tables.planner`).
+            mirror_size: fingerprints of a shard that are mirrored in process, at the most; where
+                there are more, or with 0, Redis searches its tables.
 
         Raises:
             RecipeMismatch: it was made with another recipe.
@@ -224,6 +217,7 @@ class RedisIndex:
             windows=windows,
             summaries=summaries,
             limits=limits,
+            mirror_size=mirror_size,
             advice=tuple(advice),
         )
 
@@ -251,6 +245,11 @@ class RedisIndex:
         """
         return self._partitions.rollbacks
 
+    @property
+    def mirrored(self) -> int:
+        """Fingerprints that this process mirrors; see `mirror`."""
+        return self._resolver.mirrored
+
     # ------------------------------------------------------------ partitions
 
     async def claim_partition(
@@ -267,45 +266,20 @@ class RedisIndex:
     async def resolve(self, queries: Sequence[Query], now_us: int) -> list[Resolution]:
         settings = self._calls.settings(now_us)
         if len(self._shards) == 1:
-            return await self._resolve(self._shards[0], queries, settings)
+            return await self._resolver.resolve(self._shards[0], queries, settings)
         places: dict[int, list[int]] = {}
         for place, query in enumerate(queries):
             places.setdefault(self._packer.group(query.group)[3], []).append(place)
         answers = await _all(
-            self._resolve(self._shards[number], [queries[place] for place in chosen], settings)
+            self._resolver.resolve(
+                self._shards[number], [queries[place] for place in chosen], settings
+            )
             for number, chosen in places.items()
         )
         out: dict[int, Resolution] = {}
         for chosen, answered in zip(places.values(), answers, strict=True):
             out.update(zip(chosen, answered, strict=True))
         return [out[place] for place in range(len(queries))]
-
-    async def _resolve(
-        self, shard: Shard, queries: Sequence[Query], settings: bytes
-    ) -> list[Resolution]:
-        answers: list[Resolution] = []
-        packed = [self._packer.query(shard, query) for query in queries]
-        chunk = self._query_chunk
-        while len(answers) < len(queries):
-            keys = [shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage]
-            arguments: list[Argument] = [settings, self._rules]
-            for its_keys, its_arguments in packed[len(answers) : len(answers) + chunk]:
-                keys += its_keys
-                arguments += its_arguments
-            before = len(answers)
-            try:
-                answered = await self._calls.run(shard, scripts.RESOLVE, keys, arguments)
-            except Refusal as refusal:
-                if refusal.code != "SDWAITING":
-                    raise
-                raise IndexFull(
-                    f"{self.server.address}: namespace {self.namespace!r}: "
-                    + too_many_wait(int(refusal.detail))
-                ) from refusal
-            answers.extend(wire.unpack_resolutions(answered))
-            # Of more than it has answered the next call would send some in vain.
-            chunk = min(self._query_chunk, len(answers) - before + 1)
-        return answers
 
     # ------------------------------------------------------------ counting
 

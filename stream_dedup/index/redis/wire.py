@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from struct import Struct
 from typing import NamedTuple
@@ -101,17 +101,18 @@ def pack_settings(
     )
 
 
-def unpack_resolutions(packed: bytes) -> Iterator[Resolution]:
-    """The answers of ``resolve.lua``."""
-    for identity, opened_us, last_us, distance, flags in RESOLUTION.iter_unpack(packed):
-        yield Resolution(
-            int.from_bytes(identity, "big"),
-            distance,
-            bool(flags & 1),
-            int(opened_us),
-            int(last_us),
-            bool(flags & 2),
+def unpack_resolutions(packed: bytes) -> tuple[list[Resolution], list[int | None]]:
+    """The answers of ``resolve.lua``, and the cluster for which each query was inserted, if any."""
+    resolutions: list[Resolution] = []
+    inserted: list[int | None] = []
+    for packed_id, opened_us, last_us, distance, flags in RESOLUTION.iter_unpack(packed):
+        cluster = int.from_bytes(packed_id, "big")
+        new, settled = bool(flags & 1), bool(flags & 2)
+        resolutions.append(
+            Resolution(cluster, distance, new, int(opened_us), int(last_us), settled)
         )
+        inserted.append(cluster if flags & 4 else None)
+    return resolutions, inserted
 
 
 def add_up(tallies: Sequence[Tally]) -> Sequence[Tally]:

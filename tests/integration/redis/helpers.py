@@ -15,6 +15,7 @@ from stream_dedup.clustering.windows import Windows
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Index, Limits, Ownership, Record, Resolution, Tally
 from stream_dedup.index.redis.clients import Tls
+from stream_dedup.index.redis.mirror import MIRROR_SIZE
 from stream_dedup.index.redis.server import Patience, Server
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Decision, Kind, Partition, Summary
@@ -59,6 +60,7 @@ async def opened(
     summaries: Summaries | None = None,
     limits: Limits = LIMITS,
     shards: int = 1,
+    mirror_size: int = MIRROR_SIZE,
 ) -> AsyncIterator[RedisIndex]:
     """An index, and its server closed afterwards."""
     server = Server(url, patience=patience, tls=tls)
@@ -71,6 +73,7 @@ async def opened(
             summaries=summaries,
             limits=limits,
             shards=shards,
+            mirror_size=mirror_size,
         )
     finally:
         await server.aclose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 from stream_dedup.clustering.summaries import Summaries
@@ -44,7 +45,9 @@ async def use_everything(index: RedisIndex, groups: int = 1) -> None:
         told += claimed
         worker.now_us += S
     assert made[-1].offset == (await worker.own()).high_water
-    await worker.resolve([Event(10**6, families(1, seed=9)[0], 10_000)])  # nobody records it
+    unrecorded = [Event(10**6 + n, text, 10_000) for n, text in enumerate(families(2, seed=9))]
+    # At once: the one that comes second has not seen what the first has inserted.
+    await asyncio.gather(*(worker.resolve([event]) for event in unrecorded))
     worker.now_us += 3600 * S
     await index.expire(worker.now_us)
     await worker.index.release_partition(worker.partition)

@@ -1,22 +1,33 @@
 #!lua
 -- Find or open a cluster for each query, in order, each seeing those before it.
--- KEYS  meta, expiry, recency, due, garbage; then for each query its own cluster, its slice of exact
---       hashes, and its slice of every table (none when it is not to be matched by fingerprint)
--- ARGV  incarnation, settings (see _shard.lua), rules; then for each query
+-- KEYS  meta, expiry, recency, due, garbage, inserted; then for each query its own cluster, its
+--       slice of exact hashes, and its slice of every table (none when it is not to be matched by
+--       fingerprint)
+-- ARGV  incarnation, settings (see _shard.lua), rules, a random name of this call (8 bytes), what the
+--       caller has seen ('' if it keeps no mirror, see mirror.py): the name of the call up to which
+--       it knows all that was inserted (zeros: nothing was), then the names of its own calls on
+--       their way; then for each query
 --       its times (first, last: microseconds), its own id, group hash(4) ‖ exact hash(8),
---       fingerprint, sketch, group, position, its members of all tables one after the other
--- Returns what was decided, 26 bytes a query: id(8), opened, last (doubles), distance, new (bytes).
+--       fingerprint, sketch, group, position, its members of all tables one after the other, what
+--       the caller's mirror holds near it: id(8) ‖ distance(1) each, or '?' if that is not known
+-- Returns {what was decided, where this shard stands, calls that the caller has not seen …}.
+--       Decided: 26 bytes a query: id(8), opened, last (doubles), distance, and flags (bytes): 1 new,
+--       2 settled, 4 its fingerprint was inserted.
 --       Fewer than were asked when the budget of work was spent: ask again for the rest.
+--       Where it stands: 1 if what the caller has seen is known here (1 byte), number of the last call
+--       that inserted, entries in the tables (doubles), name of that call.
+--       A call: its name(8), number (double), and what it inserted: group hash(2), fingerprint, id(8)
+--       each.
 --       SDWAITING if the first of them needs a new cluster while too many closed ones (their number
 --       follows) wait for their final summary.
--- Cost  a query known by its exact hash 4 commands, else one a table and one a near cluster; one
---       that opens a cluster 8 and two a table.
+-- Cost  a query known by its exact hash 4 commands, else one a near cluster, and one a table if they
+--       are to be searched; one that opens a cluster 8 and two a table.
 local reply = lost()
 if reply then return reply end
 
 local k, jaccard, max_names, max_candidates, max_verified, prefix_bytes, member_bytes, tables,
   budget = unpack_('<ddddddddd', ARGV[3])
-local expiry, recency, due, garbage_key = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local expiry, recency, due, garbage_key, inserted_key = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local verifies = jaccard > 0
 local bxor = bit.bxor
 local AFTER = string.rep('\255', 32)
@@ -118,6 +129,55 @@ local function before(one, other)  -- ids, as the numbers they are
 end
 
 local work = 0
+
+-- What was inserted since the caller has looked, by others than itself: a query is held against each
+-- of it, unless that is so much that the tables are searched instead.
+local CALLS_KEPT, MOST_UNSEEN = 256, 256
+local NOTHING_YET = string.rep('\0', 8)
+local name_of_call, seen = ARGV[4], ARGV[5]
+local standing = call('HMGET', META, 'inserted', 'turn', 'fingerprints')
+local last_call, turn = standing[1] or NOTHING_YET, tonumber(standing[2] or 0)
+local unseen, unseen_entries, is_known = {}, 0, false
+local entry_bytes  -- of what was inserted, known with the first query
+
+-- Whether all calls since the one that the caller knows are among the last so many.
+local function reaches_back(depth)
+  local own, base = {}, sub(seen, 1, 8)
+  for at = 9, #seen, 8 do own[sub(seen, at, at + 7)] = true end
+  local calls = call('LRANGE', inserted_key, -depth, -1)
+  unseen = {}
+  for i = #calls, 1, -1 do
+    local its_name = sub(calls[i], 1, 8)
+    if its_name == base then return true end
+    if not own[its_name] then unseen[#unseen + 1] = calls[i] end
+  end
+  return base == NOTHING_YET and turn == #calls
+end
+
+local function look_back(fingerprint_bytes)
+  entry_bytes = 2 + fingerprint_bytes + 8
+  if seen == '' then return end
+  is_known = sub(seen, 1, 8) == last_call or reaches_back(8) or reaches_back(CALLS_KEPT)
+  if not is_known then unseen = {} end
+  for i = 1, #unseen do unseen_entries = unseen_entries + (#unseen[i] - 16) / entry_bytes end
+end
+
+-- Whether one of them is near to a query.
+local function is_near_unseen(q)
+  local from, group = nil, sub(q.field, 3, 4)
+  work = work + unseen_entries * 0.1
+  for i = 1, #unseen do
+    for at = 17, #unseen[i], entry_bytes do
+      if sub(unseen[i], at, at + 1) == group then
+        from = from or full_from(q.fingerprint)
+        if from(sub(unseen[i], at + 2, at + entry_bytes - 9)) <= k then return true end
+      end
+    end
+  end
+  return false
+end
+
+local inserted = {}
 local states, dirty = {}, {}
 
 local function state(id)
@@ -219,7 +279,17 @@ local function at_least(n)
   return texts[step]
 end
 
-local function search(q)
+-- Entries within k bits of a query: least distances by their clusters, and clusters by distance.
+local function note(id, distance, near, by_distance)
+  local nearest = near[id]
+  if distance <= k and (nearest == nil or distance < nearest) then
+    near[id] = distance
+    local ids = by_distance[distance]
+    if ids then ids[#ids + 1] = id else by_distance[distance] = {id} end
+  end
+end
+
+local function entries_of_tables(q)
   local near, by_distance = {}, {}
   local left, truncated = max_candidates, false
   for t = 1, tables do
@@ -239,13 +309,7 @@ local function search(q)
       local b = x % 256
       if BITS[a] + BITS[b] + BITS[(x - b) / 256] <= k then
         from = from or rest_from(member)
-        local distance, id = from(found[i]), sub(found[i], -8)
-        local nearest = near[id]
-        if distance <= k and (nearest == nil or distance < nearest) then
-          near[id] = distance
-          local ids = by_distance[distance]
-          if ids then ids[#ids + 1] = id else by_distance[distance] = {id} end
-        end
+        note(sub(found[i], -8), from(found[i]), near, by_distance)
       end
     end
     if left == 0 then  -- what other tables hold is not known: it counts as left out
@@ -254,6 +318,20 @@ local function search(q)
     end
   end
   work = work + tables + (max_candidates - left) * 0.3
+  return near, by_distance, truncated
+end
+
+local function entries_of_mirror(q)
+  local near, by_distance = {}, {}
+  for at = 1, #q.mirrored, 9 do
+    note(sub(q.mirrored, at, at + 7), byte(q.mirrored, at + 8), near, by_distance)
+  end
+  return near, by_distance, false
+end
+
+local function search(q)
+  local mirrored = is_known and unseen_entries <= MOST_UNSEEN and q.mirrored ~= '?' and not is_near_unseen(q)
+  local near, by_distance, truncated = (mirrored and entries_of_mirror or entries_of_tables)(q)
   local live, crowded = live_of(near, by_distance, q)
   if truncated or crowded then add('truncated', 1) end
   local best, best_similarity, best_distance
@@ -293,6 +371,8 @@ local function insert(q, id)
     keep(slice)
   end
   work = work + 2 * tables
+  inserted[#inserted + 1] = sub(q.field, 3, 4) .. q.fingerprint .. id
+  q.inserted = true
   add('fingerprints', 1)
 end
 
@@ -357,7 +437,7 @@ local function open(q, standing)
   else
     if waiting() > math.max(1000, max_clusters) then return nil end
     c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 0, 0, OPEN, 0, 0, 0, 0, now_s, INCARNATION, 0}
-    c.id, c.key = q.id, KEYS[q.at]
+    c.id, c.key, c[REOPENED] = q.id, KEYS[q.at], standing and 1 or 0
     if standing and standing[UNTIL] >= now_us then  -- it was delivered again late
       c[REVISION], c[COUNT], c[UNTIL] = standing[REVISION], standing[COUNT], standing[UNTIL]
       c[TOLD], c[BASE] = c[COUNT], c[COUNT]
@@ -401,28 +481,42 @@ local function resolve(q)
 end
 
 local answers, refused = {}, false
-local at, arg = 6, 4
-while arg <= #ARGV and (work < budget or arg == 4) do
+local at, arg = 7, 6
+while arg <= #ARGV and (work < budget or arg == 6) do
   local q = {at = at, id = ARGV[arg + 1], field = ARGV[arg + 2], fingerprint = ARGV[arg + 3],
-    sketch = ARGV[arg + 4], group = ARGV[arg + 5], position = ARGV[arg + 6], members = ARGV[arg + 7]}
+    sketch = ARGV[arg + 4], group = ARGV[arg + 5], position = ARGV[arg + 6], members = ARGV[arg + 7],
+    mirrored = ARGV[arg + 8]}
   q.first, q.last = unpack_('<dd', ARGV[arg])
   q.near = #q.members > 0
-  full_from = full_from or distances(#q.fingerprint, 1)
+  if not full_from then
+    full_from = distances(#q.fingerprint, 1)
+    look_back(#q.fingerprint)
+  end
   local c, distance = resolve(q)
   if not c then
     refused = #answers == 0
     break
   end
   answers[#answers + 1] = c.id .. pack_('<ddBB', c[OPENED], c[LAST], distance,
-    (c.id == q.id and 1 or 0) + 2 * c[SETTLED])
+    (c.id == q.id and 1 or 0) + 2 * c[SETTLED] + (q.inserted and 4 or 0))
   at = at + 2 + (q.near and tables or 0)
-  arg = arg + 8
+  arg = arg + 9
 end
 for _, c in pairs(dirty) do call('HSET', c.key, 'n', packed(c)) end
 if opened_any then
   for i = 1, 4 do keep(KEYS[i]) end
 end
+if #inserted > 0 then
+  last_call, turn = name_of_call, turn + 1
+  call('HSET', META, 'inserted', last_call, 'turn', string.format('%.0f', turn))
+  call('RPUSH', inserted_key, last_call .. pack_('<d', turn) .. table.concat(inserted))
+  call('LTRIM', inserted_key, -CALLS_KEPT, -1)
+  keep(inserted_key)
+end
 if call('EXISTS', garbage_key) == 1 then keep(garbage_key) end
 write_counters()
 if refused then return redis.error_reply(string.format('SDWAITING %d', waiting())) end
-return table.concat(answers)
+local entries = tonumber(standing[3] or 0) + (added.fingerprints or 0)
+table.insert(unseen, 1, pack_('<Bdd', is_known and 1 or 0, turn, entries) .. last_call)
+table.insert(unseen, 1, table.concat(answers))
+return unseen

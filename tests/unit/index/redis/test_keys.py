@@ -11,8 +11,8 @@ def test_all_keys_of_a_shard_share_its_hash_tag() -> None:
     partition = Partition("a{b}c", 7)
     keys = [
         shard.meta, shard.expiry, shard.recency, shard.due, shard.leases, shard.gone,
-        shard.garbage, shard.heads, shard.table_prefix, shard.exact(9), shard.cluster(bytes(8)),
-        shard.partition(partition), shard.journal(partition),
+        shard.garbage, shard.inserted, shard.heads, shard.table_prefix, shard.exact(9),
+        shard.cluster(bytes(8)), shard.partition(partition), shard.journal(partition),
     ]  # fmt: skip
     assert len(keys) == len(set(keys))
     assert {b"logs:3"} == {key[key.index(b"{") + 1 : key.index(b"}")] for key in keys}

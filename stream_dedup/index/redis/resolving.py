@@ -1,0 +1,187 @@
+"""Resolving: queries asked of a shard in calls of bounded work, with what the mirror knows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stream_dedup.clock import monotonic_s
+from stream_dedup.errors import IndexFull
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.index.base import Limits, Query, Resolution, too_many_wait
+from stream_dedup.index.redis import scripts, wire
+from stream_dedup.index.redis.calls import CALL_WORK, Calls
+from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.mirror import SPARE, UNKNOWN, Call, Mirror, read
+from stream_dedup.index.redis.packing import Packer
+from stream_dedup.index.redis.server import Argument, Refusal, Server
+from stream_dedup.index.redis.stamp import Stamp
+from stream_dedup.tables.permutation import Layout
+from stream_dedup.tables.planner import MEMORY, choose
+
+log = logging.getLogger(__name__)
+
+PAUSES = 20
+"""A mirror is read again after so many times as long as reading it took, at the earliest."""
+
+LEAST_PAUSE_S = 1.0
+
+TOO_LARGE_PAUSE_S = 60.0
+"""How long nobody looks whether a shard has become small enough for a mirror."""
+
+KNOWN_WORK = 12
+"""Commands that a query takes without its tables, about."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The mirror of a shard, if there is one, and when it may be read next."""
+
+    mirror: Mirror | None = None
+    reading: bool = False
+    not_before_s: float = 0.0
+
+
+class Resolver:
+    """Asks shards about queries.
+
+    Args:
+        server: the service.
+        calls: runs the scripts.
+        packer: where things stand.
+        recipe: what counts as near.
+        stamp: how the namespace is laid out.
+        limits: how far a search goes.
+        mirror_size: fingerprints mirrored of a shard at most; 0 for no mirrors.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        calls: Calls,
+        packer: Packer,
+        recipe: Recipe,
+        stamp: Stamp,
+        limits: Limits,
+        mirror_size: int,
+    ) -> None:
+        self._server = server
+        self._calls = calls
+        self._packer = packer
+        self._stamp = stamp
+        self._mirror_size = mirror_size
+        self._max_candidates = limits.max_candidates
+        self._mirrors = [_Kept() for _ in packer.shards]
+        each = min(mirror_size, -(-limits.max_clusters // stamp.shards))
+        self._layout: Layout = choose(stamp.width, stamp.k, max(1, each), MEMORY).layout
+        match, tables = recipe.match, stamp.layout.tables
+        self._insert_work, self._search_work = 2 * tables, 3 * tables + 8
+        self._rules = wire.RULES.pack(
+            match.k,
+            match.jaccard,
+            match.aliases,
+            limits.max_candidates,
+            limits.max_verified,
+            packer.entries.prefix_bytes,
+            packer.entries.member_bytes,
+            tables,
+            CALL_WORK,
+        )
+
+    @property
+    def mirrored(self) -> int:
+        """Fingerprints in the mirrors."""
+        return sum(len(kept.mirror) for kept in self._mirrors if kept.mirror is not None)
+
+    async def resolve(
+        self, shard: Shard, queries: Sequence[Query], settings: bytes
+    ) -> list[Resolution]:
+        """Find or open a cluster for each query, in order.
+
+        Raises:
+            IndexFull: too many closed clusters wait for their final summary.
+            IndexReset, IndexUnavailable, IndexRefused: see `Calls`.
+        """
+        answers: list[Resolution] = []
+        searches = any(query.near for query in queries)
+        most = len(queries)
+        while len(answers) < len(queries):
+            call = Call(await self._mirror(shard) if searches else None)
+            left = queries[len(answers) : len(answers) + most]
+            try:
+                asked, keys, arguments = self._pack(shard, left, call, settings)
+                decided, *rest = await self._calls.run(shard, scripts.RESOLVE, keys, arguments)
+            except BaseException as error:
+                call.failed()
+                if isinstance(error, Refusal) and error.code == "SDWAITING":
+                    raise IndexFull(
+                        f"{self._server.address}: namespace {shard.namespace!r}: "
+                        + too_many_wait(int(error.detail))
+                    ) from error
+                raise
+            resolutions, inserted = wire.unpack_resolutions(decided)
+            call.answered(inserted, rest)
+            answers += resolutions
+            # Of more than it has answered the next call would send some in vain.
+            most = len(queries) if len(resolutions) == asked else len(resolutions) + 1
+        return answers
+
+    def _pack(
+        self, shard: Shard, queries: Sequence[Query], call: Call, settings: bytes
+    ) -> tuple[int, list[bytes], list[Argument]]:
+        """How many of the queries one call should take; its keys and arguments."""
+        keys = [shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage, shard.inserted]
+        arguments: list[Argument] = [settings, self._rules, call.name, call.seen]
+        work = asked = 0
+        for query in queries:
+            near = b""
+            if query.near:
+                group, *_ = self._packer.group(query.group)
+                near = call.look(group & 0xFFFF, query.fingerprint)
+                work += self._search_work if near == UNKNOWN else self._insert_work
+            else:
+                call.skip()
+            its_keys, its_arguments = self._packer.query(shard, query)
+            keys += its_keys
+            arguments += its_arguments
+            arguments.append(near)
+            asked += 1
+            work += KNOWN_WORK
+            if work >= CALL_WORK:
+                break
+        return asked, keys, arguments
+
+    async def _mirror(self, shard: Shard) -> Mirror | None:
+        """The shard's mirror; None while it has none."""
+        kept = self._mirrors[shard.number]
+        if kept.mirror is not None and not kept.mirror.sound:
+            kept.mirror = None
+        if kept.mirror is not None and len(kept.mirror) > 2 * self._mirror_size + SPARE:
+            kept.mirror = None
+        due = kept.mirror is None or kept.mirror.worn
+        if due and self._mirror_size and not kept.reading and monotonic_s() >= kept.not_before_s:
+            kept.reading = True
+            try:
+                kept.mirror = await self._read(shard, kept)
+            finally:
+                kept.reading = False
+        return kept.mirror
+
+    async def _read(self, shard: Shard, kept: _Kept) -> Mirror | None:
+        started_s = monotonic_s()
+        found = await read(
+            self._server, shard, self._packer.entries, self._stamp.slices, self._mirror_size
+        )
+        if found is None:
+            kept.not_before_s = started_s + TOO_LARGE_PAUSE_S
+            log.info(
+                "namespace %s, shard %d: more than %d fingerprints are not mirrored",
+                shard.namespace, shard.number, self._mirror_size,
+            )  # fmt: skip
+            return None
+        mirror = Mirror(self._layout, self._max_candidates)
+        mirror.begin(*found)
+        now_s = monotonic_s()
+        kept.not_before_s = now_s + max(LEAST_PAUSE_S, PAUSES * (now_s - started_s))
+        return mirror

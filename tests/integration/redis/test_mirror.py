@@ -1,0 +1,226 @@
+"""Processes with mirrors find what Redis would: whoever inserts, whatever is lost, in any order."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import combinations
+
+import pytest
+
+from stream_dedup.errors import IndexReset
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.index.base import Limits, Resolution
+from stream_dedup.index.redis import resolving
+from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.store import RedisIndex
+from tests.contract.driver import PLAIN, START_US, VERIFIED, S, Text, query
+from tests.integration.redis.helpers import NAMESPACE, Event, Worker, families, in_loop, opened
+from tests.services.redis import RedisServer
+
+MakeRedis = Callable[..., RedisServer]
+
+GROUPS = ("", "a", "b")
+
+
+@pytest.fixture(autouse=True)
+def read_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mirrors that are of no use are read again without a pause, so that they are used."""
+    monkeypatch.setattr(resolving, "LEAST_PAUSE_S", 0.0)
+    monkeypatch.setattr(resolving, "PAUSES", 0)
+
+
+@asynccontextmanager
+async def several(
+    url: str, sizes: Sequence[int], recipe: Recipe = PLAIN, limits: Limits | None = None
+) -> AsyncIterator[list[RedisIndex]]:
+    """Indexes over one namespace, as so many processes have them, with mirrors of some sizes."""
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(
+                opened(url, recipe, mirror_size=size, limits=limits or Limits(max_clusters=1000))
+            )
+            for size in sizes
+        ]
+
+
+@pytest.fixture
+def empty(redis_server: RedisServer) -> RedisServer:
+    """A server without keys."""
+    redis_server.command("FLUSHALL")
+    return redis_server
+
+
+def searches(server: RedisServer) -> int:
+    """Slices of tables that were searched so far."""
+    stats = server.info("commandstats").get("cmdstat_zrange")
+    return int(stats.split(",")[0].removeprefix("calls=")) if stats else 0
+
+
+def kin(rng: random.Random, of: Sequence[Text], bits: int) -> Text:
+    """A text some bits away from one of some, with most of its words."""
+    text = rng.choice(of)
+    mask = 0
+    for _ in range(rng.randrange(bits + 1)):
+        mask |= 1 << rng.randrange(64)
+    words = (*text.words[: -len(text.words) // 10], *(rng.getrandbits(63) for _ in range(2)))
+    return Text(rng.getrandbits(64), text.fingerprint ^ mask, words)
+
+
+def told(answers: Sequence[Resolution]) -> list[tuple[int, int, bool]]:
+    return [(answer.cluster, answer.distance, answer.new) for answer in answers]
+
+
+@pytest.mark.parametrize("recipe", [PLAIN, VERIFIED], ids=["plain", "verified"])
+@pytest.mark.parametrize("seed", range(3))
+def test_processes_with_mirrors_decide_as_processes_without(
+    recipe: Recipe, seed: int, redis_server: RedisServer
+) -> None:
+    async def decided(sizes: Sequence[int]) -> list[tuple[int, int, bool]]:
+        rng = random.Random(seed)
+        of = families(60, seed)
+        redis_server.command("FLUSHALL")
+        found: list[tuple[int, int, bool]] = []
+        async with several(redis_server.url, sizes, recipe) as indexes:
+            workers = [Worker(index) for index in indexes]
+            for worker in workers:
+                await worker.own()
+            offset = 0
+            for _ in range(120):
+                worker = rng.choice(workers)
+                events = [
+                    Event(offset + n, kin(rng, of, 8), (offset + n) * 20, rng.choice(GROUPS))
+                    for n in range(rng.randrange(1, 20))
+                ]
+                offset += len(events)
+                worker.now_us = START_US + offset * 20 * S
+                await worker.own()
+                found += told(await worker.feed(events))
+            size = await indexes[0].size()
+            assert 0 < size.expired
+            return [*found, (size.clusters, size.fingerprints, size.truncated > 0)]
+
+    plain = asyncio.run(decided([0, 0, 0]))
+    before = searches(redis_server)
+    assert plain == asyncio.run(decided([10_000, 10_000, 10_000]))
+    mirrored = searches(redis_server) - before
+    assert plain == asyncio.run(decided([10_000, 0, 10_000]))
+    # Without a mirror each search is one a table; with one, few are left.
+    assert mirrored < before / 2
+
+
+@in_loop
+async def test_no_two_near_clusters_are_opened_by_calls_at_once(empty: RedisServer) -> None:
+    rng = random.Random(5)
+    of = families(40)
+    opened_by: dict[int, tuple[str, int]] = {}
+    async with several(empty.url, [10_000, 10_000]) as indexes:
+
+        async def lane(number: int) -> None:
+            index = indexes[number % 2]
+            for turn in range(15):
+                asked = [
+                    query(number * 10_000 + turn * 100 + n, kin(rng, of, 4), group=rng.choice("ab"))
+                    for n in range(rng.randrange(1, 30))
+                ]
+                answers = await index.resolve(asked, START_US)
+                for text, answer in zip(asked, answers, strict=True):
+                    if answer.new:
+                        opened_by[answer.cluster] = (text.group, text.fingerprint)
+
+        await asyncio.gather(*map(lane, range(8)))
+        assert (await indexes[0].size()).clusters == len(opened_by)
+    for (group, one), (other_group, other) in combinations(opened_by.values(), 2):
+        assert group != other_group or (one ^ other).bit_count() > PLAIN.match.k
+
+
+@in_loop
+async def test_what_others_insert_is_found_without_a_search(empty: RedisServer) -> None:
+    texts = families(50)
+    async with several(empty.url, [10_000, 10_000]) as (one, other):
+        for index in (one, other):  # both have read their mirrors
+            await index.resolve([query(0, families(1, seed=9)[0])], START_US)
+        before = searches(empty)
+        clusters = [
+            answer.cluster
+            for answer in await one.resolve([query(n, t) for n, t in enumerate(texts)], START_US)
+        ]
+        near = [query(100 + n, kin(random.Random(n), [t], 2)) for n, t in enumerate(texts)]
+        assert clusters == [a.cluster for a in await one.resolve(near, START_US)]
+        assert before == searches(empty)
+        # The other has not seen them: the script holds its queries against them, and then searches.
+        again = [query(200 + n, kin(random.Random(n + 99), [t], 2)) for n, t in enumerate(texts)]
+        assert clusters == [a.cluster for a in await other.resolve(again, START_US)]
+        before = searches(empty)
+        again = [query(300 + n, kin(random.Random(n + 199), [t], 2)) for n, t in enumerate(texts)]
+        assert clusters == [a.cluster for a in await other.resolve(again, START_US)]
+        assert before == searches(empty)
+
+
+@in_loop
+async def test_one_that_fell_far_behind_searches_and_reads_anew(empty: RedisServer) -> None:
+    texts = families(300)
+    async with several(empty.url, [10_000, 10_000]) as (one, other):
+        await other.resolve([query(0, families(1, seed=9)[0])], START_US)
+        for n, text in enumerate(texts):  # more calls than the shard keeps
+            await one.resolve([query(1 + n, text)], START_US)
+        shard = Shard(NAMESPACE, 0)
+        assert 256 == empty.command("LLEN", shard.inserted)
+        near = [query(1000 + n, kin(random.Random(n), [t], 2)) for n, t in enumerate(texts)]
+        answers = await other.resolve(near, START_US)
+        assert not any(answer.new for answer in answers)
+        assert other.mirrored == (await other.size()).fingerprints
+
+
+@in_loop
+async def test_a_server_that_came_back_with_older_data_is_searched(make_redis: MakeRedis) -> None:
+    server = make_redis()
+    before, lost, after = families(20, 1), families(20, 2), families(20, 3)
+    async with several(server.url, [10_000, 10_000]) as (one, other):
+        await one.resolve([query(n, t) for n, t in enumerate(before)], START_US)
+        server.command("SAVE")
+        await one.resolve([query(100 + n, t) for n, t in enumerate(lost)], START_US)
+        server.kill()
+        server.start()
+        # As many calls as were lost: numbers alone would not tell.
+        await other.resolve([query(200 + n, t) for n, t in enumerate(after)], START_US)
+        rng = random.Random(7)
+        for start, texts, new in ((300, before, False), (400, lost, True), (500, after, False)):
+            near = [query(start + n, kin(rng, [t], 1)) for n, t in enumerate(texts)]
+            assert {new} == {answer.new for answer in await one.resolve(near, START_US)}
+
+
+@pytest.mark.parametrize("gone", ["inserted", "meta"])
+@in_loop
+async def test_keys_that_are_lost_cost_no_recall(gone: str, empty: RedisServer) -> None:
+    texts = families(20)
+    async with several(empty.url, [10_000, 10_000]) as (one, other):
+        workers = [Worker(one), Worker(other)]
+        for n, worker in enumerate(workers):
+            await worker.own()
+            await worker.feed([Event(n, families(1, seed=9 + n)[0])])
+        await workers[1].own()
+        answers = await workers[1].feed([Event(10 + n, t) for n, t in enumerate(texts)])
+        empty.command("DEL", getattr(Shard(NAMESPACE, 0), gone))
+        if gone == "meta":
+            for index in (one, other):
+                with pytest.raises(IndexReset):
+                    await index.resolve([query(99, texts[0])], START_US)
+            answers = await other.resolve(
+                [query(200 + n, t) for n, t in enumerate(texts)], START_US
+            )
+        near = [query(300 + n, kin(random.Random(n), [t], 1)) for n, t in enumerate(texts)]
+        found = await one.resolve(near, START_US)
+        assert [a.cluster for a in answers] == [a.cluster for a in found]
+
+
+@in_loop
+async def test_a_shard_that_is_too_large_is_searched(empty: RedisServer) -> None:
+    texts = families(30)
+    async with several(empty.url, [10_000, 20]) as (one, other):
+        await one.resolve([query(n, t) for n, t in enumerate(texts)], START_US)
+        near = [query(100 + n, kin(random.Random(n), [t], 1)) for n, t in enumerate(texts)]
+        assert not any(answer.new for answer in await other.resolve(near, START_US))
+        assert (30, 0) == (one.mirrored, other.mirrored)
