@@ -7,11 +7,12 @@
 Each table is a hash table of chains. An entry's bucket in a table is the hash of its group and of
 the bits of the table's prefix; entries of one bucket are linked in both directions, so that an
 insert or a delete is a few words a table, however long the chain. A query walks one chain a table
-and compares every entry on it, newest first; an entry whose earlier table has shown it already is
-passed over by looking at the bits, so nothing need be remembered.
+and compares every entry on it, newest first; an entry that a table before shows too is passed over
+by looking at the bits, so nothing need be remembered.
 
-An entry's bits, group, owner and links stand side by side: with few tables a candidate costs one
-cache line, and waiting for memory is nearly all of a query among a million.
+Waiting for memory is nearly all of a query among many. So the chains are walked side by side, one
+step each, and what the next step needs is asked for ahead: they wait together. An entry's bits,
+group, owner and links stand side by side too: with few tables a candidate costs one cache line.
 
 Memory of a stored fingerprint at T tables: 24 bytes + 8 T for the links + 4 T at most for the
 buckets' heads; the memory doubles as it grows, so up to twice that. At T = 4: 72 to 144 bytes.
@@ -38,8 +39,14 @@ cdef extern from *:
         return n;
     }
     #endif
+    #if defined(__GNUC__) || defined(__clang__)
+    #define prefetch(address) __builtin_prefetch(address)
+    #else
+    #define prefetch(address) ((void)0)
+    #endif
     """
     int popcount64(uint64_t) noexcept nogil
+    void prefetch(const void*) noexcept nogil
 
 cdef enum:
     NONE = 0xFFFFFFFF
@@ -73,6 +80,9 @@ cdef class NativeTables:
     cdef uint64_t* mask_high
     cdef char* entries
     cdef uint32_t* heads
+    cdef uint32_t** starts  # a query's chains: where each begins, …
+    cdef uint32_t* chains  # … the next entry of each that has not ended, …
+    cdef uint32_t* chain_tables  # … and its table
     cdef size_t stride
     cdef uint32_t tables, k, room, used, free_entry, count, heads_room, heads_most
 
@@ -82,7 +92,16 @@ cdef class NativeTables:
         self.free_entry = NONE
         self.mask_low = <uint64_t*>calloc(layout.tables, 8)
         self.mask_high = <uint64_t*>calloc(layout.tables, 8)
-        if self.mask_low == NULL or self.mask_high == NULL:
+        self.starts = <uint32_t**>calloc(layout.tables, sizeof(uint32_t*))
+        self.chains = <uint32_t*>calloc(layout.tables, 4)
+        self.chain_tables = <uint32_t*>calloc(layout.tables, 4)
+        if (
+            self.mask_low == NULL
+            or self.mask_high == NULL
+            or self.starts == NULL
+            or self.chains == NULL
+            or self.chain_tables == NULL
+        ):
             raise MemoryError
         self.tables = layout.tables
         self.stride = (sizeof(Entry) + 8 * (<size_t>layout.tables - 1) + 7) // 8 * 8
@@ -96,6 +115,9 @@ cdef class NativeTables:
     def __dealloc__(self):
         free(self.mask_low)
         free(self.mask_high)
+        free(self.starts)
+        free(self.chains)
+        free(self.chain_tables)
         free(self.entries)
         free(self.heads)
 
@@ -110,6 +132,12 @@ cdef class NativeTables:
             entry.low & self.mask_low[table], entry.high & self.mask_high[table], entry.group
         )
         return &self.heads[<size_t>table * self.heads_room + (hashed & (self.heads_room - 1))]
+
+    cdef inline void ask_for(self, uint32_t number, uint32_t table) noexcept nogil:
+        """Have an entry, and its links in a table, come near."""
+        cdef const Entry* entry = self.at(number)
+        prefetch(entry)
+        prefetch(&entry.links[2 * table])
 
     cdef int grow(self, uint32_t room) except -1:
         if room > 0x7FFFFFFF:
@@ -195,43 +223,63 @@ cdef class NativeTables:
         cdef uint64_t low = fingerprint & 0xFFFFFFFFFFFFFFFF
         cdef uint64_t high = fingerprint >> 64
         cdef uint64_t apart_low, apart_high, hashed, candidates = 0
-        cdef uint32_t table, earlier, number, distance
+        cdef uint32_t table, earlier, number, distance, chain, chains = 0
         cdef const Entry* entry
         cdef bint truncated = False, seen
         cdef list owners = [], distances = []
         for table in range(self.tables):
             hashed = mix(low & self.mask_low[table], high & self.mask_high[table], group)
-            number = self.heads[
+            self.starts[table] = &self.heads[
                 <size_t>table * self.heads_room + (hashed & (self.heads_room - 1))
             ]
-            while number != NONE:
-                entry = self.at(number)
-                apart_low = entry.low ^ low
-                apart_high = entry.high ^ high
-                # Other prefixes and groups may hash to the same bucket: they are no candidates.
-                if (
-                    apart_low & self.mask_low[table] == 0
-                    and apart_high & self.mask_high[table] == 0
-                    and entry.group == group
-                ):
-                    if candidates == max_candidates:
-                        truncated = True
-                        break
-                    candidates += 1
-                    distance = popcount64(apart_low) + popcount64(apart_high)
-                    if distance <= self.k:
-                        seen = False
-                        for earlier in range(table):
-                            if (
-                                apart_low & self.mask_low[earlier] == 0
-                                and apart_high & self.mask_high[earlier] == 0
-                            ):
-                                seen = True
-                                break
-                        if not seen:
-                            owners.append(entry.owner)
-                            distances.append(distance)
-                number = entry.links[2 * table]
+            prefetch(self.starts[table])
+        for table in range(self.tables):
+            number = self.starts[table][0]
+            if number != NONE:
+                self.chains[chains] = number
+                self.chain_tables[chains] = table
+                chains += 1
+                self.ask_for(number, table)
+        chain = 0
+        while chains:
+            if chain >= chains:
+                chain = 0
+            number, table = self.chains[chain], self.chain_tables[chain]
+            entry = self.at(number)
+            number = entry.links[2 * table]
+            if number != NONE:
+                self.chains[chain] = number
+                self.ask_for(number, table)
+                chain += 1
+            else:  # it has ended: the last takes its place
+                chains -= 1
+                self.chains[chain] = self.chains[chains]
+                self.chain_tables[chain] = self.chain_tables[chains]
+            apart_low = entry.low ^ low
+            apart_high = entry.high ^ high
+            # Other prefixes and groups may hash to the same bucket: they are no candidates.
+            if (
+                apart_low & self.mask_low[table] == 0
+                and apart_high & self.mask_high[table] == 0
+                and entry.group == group
+            ):
+                if candidates == max_candidates:
+                    truncated = True
+                    break
+                candidates += 1
+                distance = popcount64(apart_low) + popcount64(apart_high)
+                if distance <= self.k:
+                    seen = False
+                    for earlier in range(table):
+                        if (
+                            apart_low & self.mask_low[earlier] == 0
+                            and apart_high & self.mask_high[earlier] == 0
+                        ):
+                            seen = True
+                            break
+                    if not seen:
+                        owners.append(entry.owner)
+                        distances.append(distance)
         return Found(owners, distances, candidates, truncated)
 
     def nbytes(self):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from itertools import islice, zip_longest
 from typing import NamedTuple, Protocol
 
 from stream_dedup.tables.permutation import Layout
@@ -49,7 +50,10 @@ class Tables(Protocol):
         """
 
     def query(self, fingerprint: int, group: int, max_candidates: int) -> Found:
-        """All entries of `group` within k bits, unless there are too many candidates."""
+        """All entries of `group` within k bits, unless there are too many candidates.
+
+        Then the newest of each table are looked at.
+        """
 
     def nbytes(self) -> int:
         """Memory held, in bytes; the reference estimates."""
@@ -84,17 +88,16 @@ class ReferenceTables:
 
     def query(self, fingerprint: int, group: int, max_candidates: int) -> Found:
         near: dict[int, int] = {}
+        buckets = (self._buckets.get(b, {}) for b in self._buckets_of(fingerprint, group))
+        steps = zip_longest(*map(reversed, buckets))
+        found = (entry for step in steps for entry in step if entry is not None)
         candidates = 0
-        truncated = False
-        for bucket in self._buckets_of(fingerprint, group):
-            for entry in reversed(self._buckets.get(bucket, {})):
-                if candidates == max_candidates:
-                    truncated = True
-                    break
-                candidates += 1
-                distance = (self._entries[entry][0] ^ fingerprint).bit_count()
-                if distance <= self._layout.k:
-                    near[entry] = distance
+        for entry in islice(found, max_candidates):
+            candidates += 1
+            distance = (self._entries[entry][0] ^ fingerprint).bit_count()
+            if distance <= self._layout.k:
+                near[entry] = distance
+        truncated = next(found, None) is not None
         owners = [self._entries[entry][2] for entry in near]
         return Found(owners, list(near.values()), candidates, truncated)
 

@@ -30,8 +30,8 @@ LEAST_PAUSE_S = 1.0
 TOO_LARGE_PAUSE_S = 60.0
 """How long nobody looks whether a shard has become small enough for a mirror."""
 
-KNOWN_WORK = 12
-"""Commands that a query takes without its tables, about."""
+KNOWN_WORK = 6
+"""What a query takes without its tables, in searches of a table, about: see `CALL_WORK`."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class Resolver:
         each = min(mirror_size, -(-limits.max_clusters // stamp.shards))
         self._layout: Layout = choose(stamp.width, stamp.k, max(1, each), MEMORY).layout
         match, tables = recipe.match, stamp.layout.tables
-        self._insert_work, self._search_work = 2 * tables, 3 * tables + 8
+        self._insert_work, self._search_work = tables, 3 * tables + 14
         self._rules = wire.RULES.pack(
             match.k,
             match.jaccard,

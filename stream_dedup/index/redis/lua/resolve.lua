@@ -210,10 +210,8 @@ local function join(c, q)
   return c
 end
 
--- Whether a cluster has a name for which a test holds. One that was opened again may be found by
--- what led to it before and is not purged yet.
+-- Whether a cluster has a name for which a test holds.
 local function has_name(c, holds)
-  if c[REOPENED] == 0 then return true end
   local names = call('HGET', c.key, 'a')
   work = work + 1
   local size = 9 + #c.fingerprint
@@ -225,12 +223,15 @@ local function has_name(c, holds)
   return false
 end
 
+-- One that was opened again may be found by what led to it before and is not purged yet.
 local function is_named(c, q)
-  return has_name(c, function(exact) return exact == sub(q.field, 5) end)
+  return c[REOPENED] == 0 or has_name(c, function(exact) return exact == sub(q.field, 5) end)
 end
 
-local function reaches(c, q)
-  local from = c[REOPENED] == 1 and full_from(q.fingerprint)
+-- So may one of which the caller's mirror tells: by what led to another of the same id.
+local function reaches(c, q, mirrored)
+  if c[REOPENED] == 0 and not mirrored then return true end
+  local from = full_from(q.fingerprint)
   return has_name(c, function(_, fingerprint, searchable) return searchable and from(fingerprint) <= k end)
 end
 
@@ -244,7 +245,7 @@ end
 -- Looking a cluster up costs a command, so they are looked up nearest entry first, and only twice as
 -- many live ones as are kept, or four times as many in all: of more, the oldest of those looked up
 -- are kept. If nothing was found out of those that were not looked up, they count as left out.
-local function live_of(near, by_distance, q)
+local function live_of(near, by_distance, q, mirrored)
   local live, looked = {}, 0
   for distance = 0, k do
     local ids, nearer = by_distance[distance] or {}, #live
@@ -254,7 +255,7 @@ local function live_of(near, by_distance, q)
         if #live == 2 * max_verified or looked == 4 * max_verified then break end
         looked = looked + 1
         local c = state(id)
-        if takes(c, q) and c.group == q.group and reaches(c, q) then live[#live + 1] = c end
+        if takes(c, q) and c.group == q.group and reaches(c, q, mirrored) then live[#live + 1] = c end
       end
     end
     if #live > max_verified then
@@ -332,7 +333,7 @@ end
 local function search(q)
   local mirrored = is_known and unseen_entries <= MOST_UNSEEN and q.mirrored ~= '?' and not is_near_unseen(q)
   local near, by_distance, truncated = (mirrored and entries_of_mirror or entries_of_tables)(q)
-  local live, crowded = live_of(near, by_distance, q)
+  local live, crowded = live_of(near, by_distance, q, mirrored)
   if truncated or crowded then add('truncated', 1) end
   local best, best_similarity, best_distance
   local from, like
@@ -370,7 +371,7 @@ local function insert(q, id)
     call('ZADD', slice, '0', member)
     keep(slice)
   end
-  work = work + 2 * tables
+  work = work + tables
   inserted[#inserted + 1] = sub(q.field, 3, 4) .. q.fingerprint .. id
   q.inserted = true
   add('fingerprints', 1)
@@ -437,7 +438,7 @@ local function open(q, standing)
   else
     if waiting() > math.max(1000, max_clusters) then return nil end
     c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 0, 0, OPEN, 0, 0, 0, 0, now_s, INCARNATION, 0}
-    c.id, c.key, c[REOPENED] = q.id, KEYS[q.at], standing and 1 or 0
+    c.id, c.key = q.id, KEYS[q.at]
     if standing and standing[UNTIL] >= now_us then  -- it was delivered again late
       c[REVISION], c[COUNT], c[UNTIL] = standing[REVISION], standing[COUNT], standing[UNTIL]
       c[TOLD], c[BASE] = c[COUNT], c[COUNT]
@@ -455,7 +456,7 @@ local function open(q, standing)
   name(q, c.id, 0)
   if q.near then insert(q, c.id) end
   opened_any = true
-  work = work + 8
+  work = work + 4
   return c
 end
 
