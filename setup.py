@@ -31,6 +31,11 @@ setup(
             extra_compile_args=["-O3"],
             optional=True,
         )
-        for module in ("fingerprint._kernel", "offline._native", "tables._native")
+        for module in (
+            "connectors._batches",
+            "fingerprint._kernel",
+            "offline._native",
+            "tables._native",
+        )
     ],
 )

@@ -32,7 +32,6 @@ from pathlib import Path
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
-from aiokafka.producer.message_accumulator import BatchBuilder
 from rich.console import Console
 from rich.table import Table
 
@@ -41,8 +40,9 @@ from benchmarks.speed import Target, real_lines
 from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
+from stream_dedup.connectors.batches import make_batch
 from stream_dedup.connectors.codec import Reading
-from stream_dedup.connectors.kafka_sink import MAX_BATCH_BYTES, _filled
+from stream_dedup.connectors.kafka_sink import MAX_BATCH_BYTES
 from stream_dedup.connectors.records import RecordDecoder
 from stream_dedup.engine import Engine
 from stream_dedup.features.recipe import load_recipe
@@ -213,8 +213,8 @@ async def stages(redis_url: str, events: int) -> dict[str, float]:
 
 def _pack(outputs: list[Any]) -> None:
     while outputs:
-        batch = BatchBuilder(MAX_BATCH_BYTES, 0, is_transactional=False)
-        outputs = outputs[_filled(batch, outputs) :]
+        batch = make_batch(MAX_BATCH_BYTES, 0, transactional=False)
+        outputs = outputs[batch.fill(outputs) :]
 
 
 def child(arguments: list[str]) -> None:

@@ -1,6 +1,6 @@
 """``stream-dedup --version``: what a report of a bug should begin with.
 
-The version, which kernel serves, and the Python it runs in. There are three native extensions; any
+The version, which kernel serves, and the Python it runs in. There are four native extensions; any
 may be missing where it could not be compiled.
 """
 
@@ -15,7 +15,12 @@ import click
 
 from stream_dedup._version import __version__
 
-EXTENSIONS = ("fingerprint._kernel", "tables._native", "offline._native")
+EXTENSIONS = (
+    "fingerprint._kernel",
+    "tables._native",
+    "offline._native",
+    "connectors._batches",
+)
 
 
 def version_line() -> str:

@@ -19,9 +19,9 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition, errors
 from aiokafka.partitioner import DefaultPartitioner
-from aiokafka.producer.message_accumulator import BatchBuilder
 
 from stream_dedup.connectors.base import Outgoing, Outlet, Output, TooLarge, nothing
+from stream_dedup.connectors.batches import Batch, make_batch
 from stream_dedup.connectors.kafka_admin import KafkaAdmin, connected
 from stream_dedup.connectors.kafka_failures import fail
 from stream_dedup.errors import BrokerRefused
@@ -156,7 +156,7 @@ class KafkaSink:
         transactional: bool = False,
     ) -> None:
         """Pack records into batches, send them, and wait until they are stored."""
-        packed: list[tuple[str, int, BatchBuilder]] = []
+        packed: list[tuple[str, int, Batch]] = []
         for part in outgoing:
             packed += await self._pack(producer, part, too_large, transactional)
         sent = []
@@ -177,17 +177,17 @@ class KafkaSink:
 
     async def _pack(
         self, producer: AIOKafkaProducer, part: Outgoing, too_large: TooLarge, transactional: bool
-    ) -> list[tuple[str, int, BatchBuilder]]:
+    ) -> list[tuple[str, int, Batch]]:
         topic = part.topic
         limit = await self._limit(topic)
         size = min(limit, MAX_BATCH_BYTES)
         codec = CODECS[self._options.get("compression_type")]
-        done: list[tuple[str, int, BatchBuilder]] = []
+        done: list[tuple[str, int, Batch]] = []
         for partition, outputs in await self._placed(part):
             left: Sequence[Output] = outputs
             while left:
-                batch = BatchBuilder(size, codec, is_transactional=transactional)
-                taken = _filled(batch, left)
+                batch = make_batch(size, codec, transactional=transactional)
+                taken = batch.fill(left)
                 if taken == 1 and batch.size() > limit:  # the first always fits in
                     instead = too_large(topic, left[0])
                     if instead is not None:
@@ -313,18 +313,6 @@ def _take_outcomes(producer: AIOKafkaProducer) -> None:
         for future in (*waiting, ending):
             if future is not None and future.done():
                 _seen(future)
-
-
-def _filled(batch: BatchBuilder, outputs: Sequence[Output]) -> int:
-    """Append records to a batch until it is full; how many it took, at least one."""
-    append, taken = batch.append, 0
-    for key, value, timestamp, headers in outputs:
-        if type(headers) is not list:
-            headers = list(headers)  # noqa: PLW2901 -- the driver takes nothing else
-        if append(timestamp=timestamp, key=key, value=value, headers=headers) is None:
-            break
-        taken += 1
-    return taken
 
 
 def _seen(future: asyncio.Future[Any]) -> None:

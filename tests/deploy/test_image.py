@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from stream_dedup import __version__
+from stream_dedup.cli.version import EXTENSIONS
 from tests.deploy.containers import Built
 from tests.integration.worker.running import Trial, free_port, real_lines, wait_for
 from tests.services.kafka import Kafka
@@ -83,11 +84,12 @@ def test_nothing_of_what_built_it_is_in_it(built: Built) -> None:
         "import pathlib; print(*pathlib.Path('/').glob('*'), *pathlib.Path('/opt').rglob('*'))",
     ).split()
     assert not {"/build", "/wheels", "/wheelhouse"} & set(listed)
-    assert [] == [name for name in listed if name.endswith((".whl", "/_kernel.c", "/_native.c"))]
+    sources = [f"/{name.rpartition('.')[2]}.c" for name in EXTENSIONS]
+    assert [] == [name for name in listed if name.endswith((".whl", *sources))]
     assert any(name.endswith("/stream_dedup/features/recipes/logs.toml") for name in listed)
 
 
-@pytest.mark.parametrize("module", ["fingerprint._kernel", "offline._native", "tables._native"])
+@pytest.mark.parametrize("module", EXTENSIONS)
 def test_the_native_code_is_in_use(built: Built, module: str) -> None:
     code = f"import stream_dedup.{module} as found; print(found.__file__)"
     python = ("--entrypoint", "python", built.image, "-I", "-W", "error", "-c", code)

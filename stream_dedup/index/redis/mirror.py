@@ -50,7 +50,7 @@ PENDING = -1
 MOST_NEAR = 200
 """Entries told of with a query; where more are near, the tables are searched."""
 
-SLICES_READ = 32
+SLICES_READ = 128
 """Slices read in a round trip, so that nobody waits long."""
 
 SPARE = 1_000
