@@ -119,7 +119,9 @@ async def _ours(
 ) -> tuple[Cost, float, float, float]:
     """What an event costs by `resolve`; wall µs by the engine; bytes of the tables, two ways."""
     rng = random.Random(7)
-    async with opened(server, meter, PLAIN, max_clusters=stored, blocks=blocks) as index:
+    async with opened(
+        server, meter, PLAIN, max_clusters=stored, blocks=blocks, mirror_size=0
+    ) as index:
         await fill(index, rng, 0, stored)
         used = memory_usage(server) / stored
         rounds = []

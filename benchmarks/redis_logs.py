@@ -35,11 +35,14 @@ from stream_dedup.features.recipe import Match, Recipe, load_recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.index.base import Limits, Query
 from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.index.redis.mirror import MIRROR_SIZE
 from stream_dedup.index.redis.stamp import Stamp, plan_stamp
 from stream_dedup.index.redis.store import LIMITS
 from stream_dedup.model import Position
 from stream_dedup.tables.entries import make_entries
 from tests.services.redis import RedisServer
+
+ROUNDS = 5
 
 WINDOWS_LIVE = ((2_000, 150.0), (10_000, 300.0), (18_000, None))
 """Live clusters, and the wanted microseconds of a miss."""
@@ -152,6 +155,32 @@ def candidates(stamp: Stamp, stored: Iterable[Query], asked: Sequence[Query]) ->
     ) / len(asked)
 
 
+async def kinds_costs(
+    server: RedisServer, meter: Meter, recipe: Recipe, kinds: Kinds, each: int, mirror_size: int
+) -> tuple[Cost, Cost, Cost]:
+    """What a miss, an alias and an exact hit cost, the best of some rounds of `each`."""
+    misses, aliases = kinds
+    before = len(misses) - ROUNDS * each
+    async with opened(server, meter, recipe, mirror_size=mirror_size) as index:
+
+        async def best(queries: Sequence[Query], step: int) -> Cost:
+            return Cost.best(
+                [
+                    await meter.time(step, resolve(index, queries[start : start + step]))
+                    for start in range(0, len(queries) - step + 1, step)
+                ]
+            )
+
+        await resolve(index, misses[:before])
+        miss = await best(misses[before:], each)
+        again = [
+            query._replace(position=Position("again", 0, number))
+            for number, query in enumerate(misses[before:])
+        ]
+        exact = await best(again, each)
+        return miss, await best(aliases, max(1, len(aliases) // ROUNDS)), exact
+
+
 async def bench_logs(
     server: RedisServer, meter: Meter, out: Console, *, data: Path, share: float = 1
 ) -> list[Target]:
@@ -165,53 +194,31 @@ async def bench_logs(
     )  # fmt: skip
     targets = []
     for full, wanted_us in WINDOWS_LIVE:
-        rounds = 5
         each = max(BATCH, round(full * share) // 50)
-        live = max(round(full * share), rounds * each)
-        kinds = sort_out(recipe, real, live + rounds * each // 2, rounds * each)
+        live = max(round(full * share), ROUNDS * each)
+        kinds = sort_out(recipe, real, live + ROUNDS * each // 2, ROUNDS * each)
         stamp = plan_stamp(recipe, LIMITS.max_clusters, 1)
         misses, aliases = kinds
-        before = len(misses) - rounds * each
-        async with opened(server, meter, recipe) as index:
-            await resolve(index, misses[:before])
-            costs = [
-                await meter.time(each, resolve(index, misses[start : start + each]))
-                for start in range(before, len(misses), each)
-            ]
-            assert await index.size() is not None
-            miss = Cost.best(costs)
-            again = [
-                query._replace(position=Position("again", 0, number))
-                for number, query in enumerate(misses[-rounds * each :])
-            ]
-            costs = [
-                await meter.time(each, resolve(index, again[start : start + each]))
-                for start in range(0, len(again), each)
-            ]
-            exact = Cost.best(costs)
-            step = max(1, len(aliases) // rounds)
-            costs = [
-                await meter.time(step, resolve(index, aliases[start : start + step]))
-                for start in range(0, len(aliases) - step + 1, step)
-            ]
-            alias = Cost.best(costs)
+        before = len(misses) - ROUNDS * each
         looked = (
             candidates(stamp, misses[:live], misses[before:]),
             candidates(stamp, misses, aliases),
         )
-        for name, cost, seen in (
-            ("miss: opens a cluster", miss, f"{looked[0]:.0f}"),
-            (f"alias: found by search ({len(aliases):,})", alias, f"{looked[1]:.0f}"),
-            ("exact hit", exact, ""),
-        ):
-            table.add_row(
-                name, f"{live:,}", f"{stamp.layout.tables}", f"{cost.wall_us:.0f}",
-                f"{cost.server_us:.1f}", f"{cost.client_us:.0f}", f"{cost.commands:.1f}", seen,
-            )  # fmt: skip
-        if wanted_us is not None:
-            targets.append(
-                at_most(f"B. miss, {live:,} live clusters: server", miss.server_us, wanted_us, "µs")
-            )
+        for how, size in (("mirrored", MIRROR_SIZE), ("searched in Redis", 0)):
+            miss, alias, exact = await kinds_costs(server, meter, recipe, kinds, each, size)
+            for name, cost, seen in (
+                (f"miss: opens a cluster, {how}", miss, f"{looked[0]:.0f}"),
+                (f"alias: found by search ({len(aliases):,}), {how}", alias, f"{looked[1]:.0f}"),
+                ("exact hit", exact, ""),
+            ):
+                table.add_row(
+                    name, f"{live:,}", f"{stamp.layout.tables}", f"{cost.wall_us:.0f}",
+                    f"{cost.server_us:.1f}", f"{cost.client_us:.0f}", f"{cost.commands:.1f}",
+                    seen if not size else "",
+                )  # fmt: skip
+            if wanted_us is not None:
+                name = f"B. miss, {live:,} live clusters, {how}: server"
+                targets.append(at_most(name, miss.server_us, wanted_us, "µs"))
     out.print(table)
     return targets
 

@@ -22,6 +22,7 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Limits, Query
+from stream_dedup.index.redis.mirror import MIRROR_SIZE
 from stream_dedup.index.redis.scripts import Script
 from stream_dedup.index.redis.server import Argument, Server
 from stream_dedup.index.redis.store import LIMITS, RedisIndex
@@ -173,6 +174,7 @@ async def opened(
     summaries: Summaries | None = None,
     max_clusters: int = LIMITS.max_clusters,
     blocks: int | None = None,
+    mirror_size: int = MIRROR_SIZE,
     anew: bool = True,
 ) -> AsyncIterator[RedisIndex]:
     """An index over the server.
@@ -185,6 +187,7 @@ async def opened(
         summaries: how often clusters are told of.
         max_clusters: for so many it is laid out, above it the least recently seen are closed.
         blocks: into how many fingerprints are cut; the planner says without.
+        mirror_size: up to so many fingerprints are mirrored in process.
         anew: empty the server first, and afterwards; else the index is opened as it is.
     """
     if anew:
@@ -193,8 +196,9 @@ async def opened(
     limits = Limits(max_clusters, LIMITS.max_candidates, LIMITS.max_verified, LIMITS.sweep)
     try:
         index = await RedisIndex.open(
-            service, recipe, windows=windows, summaries=summaries, limits=limits, blocks=blocks
-        )
+            service, recipe, windows=windows, summaries=summaries, limits=limits, blocks=blocks,
+            mirror_size=mirror_size,
+        )  # fmt: skip
         yield index
     finally:
         await service.aclose()
