@@ -1,4 +1,4 @@
-"""The scripts: each is the common part and a file of its own, known to the server by its SHA-1."""
+"""The scripts: common parts and a file of its own each, known to the server by their SHA-1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Script:
 
     Attributes:
         name: the file's name, without ``.lua``.
-        text: shebang line, common part if it is used, and body.
+        text: shebang line, the common parts that it uses, and body.
         sha: its name on the server.
     """
 
@@ -30,26 +30,21 @@ def _read(name: str) -> str:
     return (resources.files(__package__) / "lua" / f"{name}.lua").read_text("utf-8")
 
 
-def _load(name: str, *, shard: bool = True) -> Script:
-    """The script of a file.
-
-    Args:
-        name: the file's name.
-        shard: whether the common part goes before it.
-    """
+def _load(name: str, *parts: str) -> Script:
+    """The script of a file, with common parts before it."""
     shebang, _, body = _read(name).partition("\n")
-    return Script(name, f"{shebang}\n{_read('_shard') if shard else ''}{body}")
+    return Script(name, f"{shebang}\n{''.join(map(_read, parts))}{body}")
 
 
-OPEN = _load("open", shard=False)
-CLAIM_PARTITION = _load("claim_partition", shard=False)
-RELEASE_PARTITION = _load("release_partition")
-RESOLVE = _load("resolve")
-RECORD = _load("record")
-SWEEP = _load("sweep")
-PURGE = _load("purge", shard=False)
-CLAIM = _load("claim")
-CONFIRM = _load("confirm")
+OPEN = _load("open")
+CLAIM_PARTITION = _load("claim_partition")
+RELEASE_PARTITION = _load("release_partition", "_shard")
+RESOLVE = _load("resolve", "_shard", "_nearness")
+RECORD = _load("record", "_shard")
+SWEEP = _load("sweep", "_shard")
+PURGE = _load("purge")
+CLAIM = _load("claim", "_shard")
+CONFIRM = _load("confirm", "_shard")
 
 ALL = (OPEN, CLAIM_PARTITION, RELEASE_PARTITION, RESOLVE, RECORD, SWEEP, PURGE, CLAIM, CONFIRM)
 """Every script there is."""
