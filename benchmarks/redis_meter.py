@@ -24,7 +24,7 @@ from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Limits, Query
 from stream_dedup.index.redis.mirror import MIRROR_SIZE
 from stream_dedup.index.redis.scripts import Script
-from stream_dedup.index.redis.server import Argument, Server
+from stream_dedup.index.redis.server import Arguments, Server
 from stream_dedup.index.redis.store import LIMITS, RedisIndex
 from stream_dedup.model import Position
 from tests.services.redis import RedisServer
@@ -141,9 +141,7 @@ class MeteredServer(Server):
         self._on_their_way = 0
         self._met = False
 
-    async def run(
-        self, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument]
-    ) -> Any:  # noqa: ANN401 -- as the parent's
+    async def run(self, script: Script, keys: Sequence[bytes], arguments: Arguments) -> Any:  # noqa: ANN401 -- as the parent's
         self._on_their_way += 1
         self._met = self._on_their_way > 1
         before = self._meter.used_ns()

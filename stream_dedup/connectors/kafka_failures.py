@@ -14,6 +14,9 @@ from stream_dedup.errors import GroupLost, OutletFenced
 FENCED = (errors.ProducerFenced, errors.InvalidProducerEpoch, errors.TransactionCoordinatorFenced)
 """Another producer has the transactional id."""
 
+NOT_STARTED = (errors.KafkaError, OSError, AssertionError)
+"""A client does not start; the last: a broker that is just starting itself named none to it."""
+
 LOST = (
     errors.CommitFailedError,
     errors.IllegalGenerationError,

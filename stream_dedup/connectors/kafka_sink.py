@@ -23,7 +23,7 @@ from aiokafka.partitioner import DefaultPartitioner
 from stream_dedup.connectors.base import Outgoing, Outlet, Output, TooLarge, nothing
 from stream_dedup.connectors.batches import Batch, make_batch
 from stream_dedup.connectors.kafka_admin import KafkaAdmin, connected
-from stream_dedup.connectors.kafka_failures import fail
+from stream_dedup.connectors.kafka_failures import NOT_STARTED, fail
 from stream_dedup.errors import BrokerRefused
 from stream_dedup.model import Partition
 
@@ -94,9 +94,12 @@ class KafkaSink:
         producer = AIOKafkaProducer(**self._options, **more)
         try:
             await producer.start()
-        except (errors.KafkaError, OSError) as error:
+        except NOT_STARTED as error:
             await _stop(producer)
             fail("no producer", error)
+        except BaseException:
+            self.give_up(producer)
+            raise
         return producer
 
     def give_up(self, producer: AIOKafkaProducer) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
 
 from stream_dedup.connectors.base import Listener, Record
-from stream_dedup.connectors.kafka_failures import LOST, asking, fail, lose
+from stream_dedup.connectors.kafka_failures import LOST, NOT_STARTED, asking, fail, lose
 from stream_dedup.errors import BrokerRefused, GroupLost
 from stream_dedup.model import Partition
 
@@ -56,7 +56,7 @@ class KafkaSource:
             await consumer.start()
             await self._check_topics(consumer)
             consumer.subscribe(self.topics, listener=_Rebalance(listener))
-        except (errors.KafkaError, OSError) as error:
+        except NOT_STARTED as error:
             await consumer.stop()
             fail(f"group {self._group_id} cannot be joined", error)
         except BaseException:

@@ -14,7 +14,7 @@ from stream_dedup.index.base import Limits
 from stream_dedup.index.redis import wire
 from stream_dedup.index.redis.keys import Shard
 from stream_dedup.index.redis.scripts import Script
-from stream_dedup.index.redis.server import Argument, Refusal, Server
+from stream_dedup.index.redis.server import Arguments, Refusal, Server
 from stream_dedup.index.redis.stamp import Stamp, describe, stamp_shard, ttl_ms
 
 CALL_WORK = 750
@@ -86,7 +86,7 @@ class Calls:
         shard: Shard,
         script: Script,
         keys: Sequence[bytes],
-        arguments: Sequence[Argument],
+        arguments: Arguments,
         incarnation: bytes | None = None,
     ) -> Any:  # noqa: ANN401 -- each script says what it returns
         """Run a script.
@@ -95,7 +95,7 @@ class Calls:
             shard: where.
             script: the script.
             keys: its keys.
-            arguments: its arguments behind the incarnation.
+            arguments: its arguments behind the incarnation; or what gives those of each attempt.
             incarnation: the one its caller goes by; the latest known without.
 
         Raises:
@@ -104,6 +104,9 @@ class Calls:
         incarnation = incarnation or self.incarnations[shard.number]
         started_s = monotonic_s()
         try:
+            if callable(arguments):
+                each = arguments
+                return await self._server.run(script, keys, lambda: [incarnation, *each()])
             return await self._server.run(script, keys, [incarnation, *arguments])
         except Refusal as refusal:
             if refusal.code != "SDRESET":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from stream_dedup.clock import monotonic_s
 from stream_dedup.errors import IndexFull
@@ -72,6 +73,7 @@ class Resolver:
         self._stamp = stamp
         self._mirror_size = mirror_size
         self._max_candidates = limits.max_candidates
+        self._max_verified = limits.max_verified
         self._mirrors = [_Kept() for _ in packer.shards]
         each = min(mirror_size, -(-limits.max_clusters // stamp.shards))
         self._layout: Layout = choose(stamp.width, stamp.k, max(1, each), MEMORY).layout
@@ -110,29 +112,38 @@ class Resolver:
             call = Call(await self._mirror(shard) if searches else None)
             left = queries[len(answers) : len(answers) + most]
             try:
-                asked, keys, arguments = self._pack(shard, left, call, settings)
+                asked, keys, packed = self._pack(shard, left, call)
+                arguments = partial(self._arguments, settings, call, packed)
                 decided, *rest = await self._calls.run(shard, scripts.RESOLVE, keys, arguments)
-            except BaseException as error:
+                resolutions, inserted = wire.unpack_resolutions(decided)
+                call.answered(inserted, rest)
+            except Refusal as refusal:
+                if refusal.code != "SDWAITING":
+                    call.failed()
+                    raise
+                call.refused()
+                raise IndexFull(
+                    f"{self._server.address}: namespace {shard.namespace!r}: "
+                    + too_many_wait(int(refusal.detail))
+                ) from refusal
+            except BaseException:
                 call.failed()
-                if isinstance(error, Refusal) and error.code == "SDWAITING":
-                    raise IndexFull(
-                        f"{self._server.address}: namespace {shard.namespace!r}: "
-                        + too_many_wait(int(error.detail))
-                    ) from error
                 raise
-            resolutions, inserted = wire.unpack_resolutions(decided)
-            call.answered(inserted, rest)
             answers += resolutions
             # Of more than it has answered the next call would send some in vain.
             most = len(queries) if len(resolutions) == asked else len(resolutions) + 1
         return answers
 
+    def _arguments(self, settings: bytes, call: Call, packed: Sequence[Argument]) -> list[Argument]:
+        """Those of an attempt."""
+        return [settings, self._rules, call.attempt(), call.seen, *packed]
+
     def _pack(
-        self, shard: Shard, queries: Sequence[Query], call: Call, settings: bytes
+        self, shard: Shard, queries: Sequence[Query], call: Call
     ) -> tuple[int, list[bytes], list[Argument]]:
-        """How many of the queries one call should take; its keys and arguments."""
+        """How many of the queries one call should take; its keys, and what is said of each."""
         keys = [shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage, shard.inserted]
-        arguments: list[Argument] = [settings, self._rules, call.name, call.seen]
+        arguments: list[Argument] = []
         work = asked = 0
         for query in queries:
             near = b""
@@ -170,18 +181,18 @@ class Resolver:
 
     async def _read(self, shard: Shard, kept: _Kept) -> Mirror | None:
         started_s = monotonic_s()
-        found = await read(
-            self._server, shard, self._packer.entries, self._stamp.slices, self._mirror_size
-        )
-        if found is None:
+        kept.not_before_s = started_s + LEAST_PAUSE_S  # if it fails
+        mirror = Mirror(self._layout, self._max_candidates, 2 * self._max_verified)
+        slices = self._stamp.slices
+        if not await read(
+            mirror, self._server, shard, self._packer.entries, slices, self._mirror_size
+        ):
             kept.not_before_s = started_s + TOO_LARGE_PAUSE_S
             log.info(
                 "namespace %s, shard %d: more than %d fingerprints are not mirrored",
                 shard.namespace, shard.number, self._mirror_size,
             )  # fmt: skip
             return None
-        mirror = Mirror(self._layout, self._max_candidates)
-        mirror.begin(*found)
         now_s = monotonic_s()
         kept.not_before_s = now_s + max(LEAST_PAUSE_S, PAUSES * (now_s - started_s))
         return mirror

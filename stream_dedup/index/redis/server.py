@@ -43,6 +43,9 @@ T = TypeVar("T")
 
 Argument = bytes | str | int
 
+Arguments = Sequence[Argument] | Callable[[], Sequence[Argument]]
+"""Of a script; or what gives those of each attempt."""
+
 Command = Sequence[Argument]
 
 AT_ONCE = 50
@@ -221,18 +224,27 @@ class Server:
                 await sentinel.aclose()
 
     async def run(
-        self, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument]
+        self,
+        script: Script,
+        keys: Sequence[bytes],
+        arguments: Arguments,
     ) -> Any:  # noqa: ANN401 -- each script says what it returns
-        """Run a script; its keys share a hash tag.
+        """Run a script.
+
+        Args:
+            script: the script.
+            keys: its keys, which share a hash tag.
+            arguments: its arguments, or what gives those of each attempt.
 
         Raises:
             Refusal: the script said why it did nothing.
             IndexUnavailable: see `Patience`.
             IndexRefused: it cannot be run.
         """
-        command = ("EVALSHA", script.sha, len(keys), *keys, *arguments)
 
         async def attempt() -> object:
+            given = arguments() if callable(arguments) else arguments
+            command = ("EVALSHA", script.sha, len(keys), *keys, *given)
             try:
                 return await self._send(keys[0], command)
             except exceptions.NoScriptError:

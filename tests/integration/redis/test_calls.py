@@ -15,7 +15,7 @@ from stream_dedup.index.redis import scripts
 from stream_dedup.index.redis.keys import Shard
 from stream_dedup.index.redis.packing import group_hash
 from stream_dedup.index.redis.scripts import Script
-from stream_dedup.index.redis.server import PIPELINE, Argument, Server
+from stream_dedup.index.redis.server import PIPELINE, Argument, Arguments, Server
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Decision, Kind
 from tests.contract.driver import HERE, HOUR, START_US, VERIFIED, A, query, tally
@@ -180,9 +180,7 @@ class Failing(Server):
     def fail(self, script: Script, after: int, error: Exception) -> None:
         self.failing = script, after, error
 
-    async def run(
-        self, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument]
-    ) -> object:
+    async def run(self, script: Script, keys: Sequence[bytes], arguments: Arguments) -> object:
         if hasattr(self, "failing") and script is self.failing[0]:
             _, after, error = self.failing
             if after <= 0:

@@ -22,13 +22,22 @@ LENGTH = 1 << 30
 
 @contextmanager
 def answering(answer: Callable[[socket.socket], object]) -> Iterator[tuple[str, list[str]]]:
-    """A server that takes requests of a connection; its address, and who connected so far."""
+    """A server that takes requests of a connection; its address, and who connected so far.
+
+    A request's body is one byte; it may come after its head.
+    """
     connected: list[str] = []
     ended = threading.Event()
 
     def serve(connection: socket.socket) -> None:
         with connection, suppress(OSError):
-            while not ended.is_set() and connection.recv(65_536):
+            while not ended.is_set():
+                request = b""
+                while not request.endswith(b"\r\n\r\nx"):
+                    received = connection.recv(65_536)
+                    if not received:
+                        return
+                    request += received
                 answer(connection)
 
     def take() -> None:

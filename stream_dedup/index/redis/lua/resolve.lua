@@ -9,7 +9,7 @@
 --       their way; then for each query
 --       its times (first, last: microseconds), its own id, group hash(4) ‖ exact hash(8),
 --       fingerprint, sketch, group, position, its members of all tables one after the other, what
---       the caller's mirror holds near it: id(8) ‖ distance(1) each, or '?' if that is not known
+--       the caller's mirror holds near it: id(8) ‖ fingerprint each, or '?' if that is not known
 -- Returns {what was decided, where this shard stands, calls that the caller has not seen …}.
 --       Decided: 26 bytes a query: id(8), opened, last (doubles), distance, and flags (bytes): 1 new,
 --       2 settled, 4 its fingerprint was inserted.
@@ -50,14 +50,16 @@ local last_call, turn = standing[1] or NOTHING_YET, tonumber(standing[2] or 0)
 local unseen, unseen_entries, is_known = {}, 0, false
 local entry_bytes  -- of what was inserted, known with the first query
 
--- Whether all calls since the one that the caller knows are among the last so many.
+-- Whether all calls since the one that the caller knows are among the last so many. Their numbers
+-- follow one upon the other: one that failed in its middle has taken a number and told of nothing.
 local function reaches_back(depth)
   local own, base = {}, sub(seen, 1, 8)
   for at = 9, #seen, 8 do own[sub(seen, at, at + 7)] = true end
   local calls = call('LRANGE', inserted_key, -depth, -1)
   unseen = {}
   for i = #calls, 1, -1 do
-    local its_name = sub(calls[i], 1, 8)
+    local its_name, its_turn = unpack_('<c8d', calls[i])
+    if its_turn ~= turn - (#calls - i) then return false end
     if its_name == base then return true end
     if not own[its_name] then unseen[#unseen + 1] = calls[i] end
   end
@@ -75,7 +77,7 @@ end
 -- Whether one of them is near to a query.
 local function is_near_unseen(q)
   local from, group = nil, sub(q.field, 3, 4)
-  work = work + unseen_entries * 0.1
+  work = work + unseen_entries * 0.2
   for i = 1, #unseen do
     for at = 17, #unseen[i], entry_bytes do
       if sub(unseen[i], at, at + 1) == group then
@@ -138,9 +140,8 @@ local function is_named(c, q)
   return c[REOPENED] == 0 or has_name(c, function(exact) return exact == sub(q.field, 5) end)
 end
 
--- So may one of which the caller's mirror tells: by what led to another of the same id.
-local function reaches(c, q, mirrored)
-  if c[REOPENED] == 0 and not mirrored then return true end
+local function reaches(c, q)
+  if c[REOPENED] == 0 then return true end
   local from = full_from(q.fingerprint)
   return has_name(c, function(_, fingerprint, searchable) return searchable and from(fingerprint) <= k end)
 end
@@ -155,7 +156,7 @@ end
 -- Looking a cluster up costs a command, so they are looked up nearest entry first, and only twice as
 -- many live ones as are kept, or four times as many in all: of more, the oldest of those looked up
 -- are kept. If nothing was found out of those that were not looked up, they count as left out.
-local function live_of(near, by_distance, q, mirrored)
+local function live_of(near, by_distance, q, still_leads)
   local live, looked = {}, 0
   for distance = 0, k do
     local ids, nearer = by_distance[distance] or {}, #live
@@ -165,7 +166,7 @@ local function live_of(near, by_distance, q, mirrored)
         if #live == 2 * max_verified or looked == 4 * max_verified then break end
         looked = looked + 1
         local c = state(id)
-        if takes(c, q) and c.group == q.group and reaches(c, q, mirrored) then live[#live + 1] = c end
+        if takes(c, q) and c.group == q.group and reaches(c, q) and still_leads(c) then live[#live + 1] = c end
       end
     end
     if #live > max_verified then
@@ -200,6 +201,8 @@ local function note(id, distance, near, by_distance)
   end
 end
 
+local function surely() return true end
+
 local function entries_of_tables(q)
   local near, by_distance = {}, {}
   local left, truncated = max_candidates, false
@@ -229,21 +232,42 @@ local function entries_of_tables(q)
     end
   end
   work = work + tables + (max_candidates - left) * 0.3
-  return near, by_distance, truncated
+  return near, by_distance, truncated, surely
 end
 
+-- Also whether one of them stands yet: it may be of another cluster that had the same id.
 local function entries_of_mirror(q)
-  local near, by_distance = {}, {}
-  for at = 1, #q.mirrored, 9 do
-    note(sub(q.mirrored, at, at + 7), byte(q.mirrored, at + 8), near, by_distance)
+  local near, by_distance, fingerprints = {}, {}, {}
+  local from, length = full_from(q.fingerprint), #q.fingerprint
+  for at = 1, #q.mirrored, 8 + length do
+    local id, fingerprint = sub(q.mirrored, at, at + 7), sub(q.mirrored, at + 8, at + 7 + length)
+    note(id, from(fingerprint), near, by_distance)
+    fingerprints[id] = fingerprints[id] or {}
+    table.insert(fingerprints[id], fingerprint)
   end
-  return near, by_distance, false
+  local function still_leads(c)
+    local names = call('HGET', c.key, 'a')
+    work = work + 1
+    for _, fingerprint in ipairs(fingerprints[c.id]) do
+      local entry = fingerprint .. '\1'
+      local at = string.find(names, entry, 13, true)
+      while at and (at - 13) % (9 + length) ~= 0 do at = string.find(names, entry, at + 1, true) end
+      if at then return true end
+    end
+    return false
+  end
+  return near, by_distance, false, still_leads
 end
 
 local function search(q)
   local mirrored = is_known and unseen_entries <= MOST_UNSEEN and q.mirrored ~= '?' and not is_near_unseen(q)
-  local near, by_distance, truncated = (mirrored and entries_of_mirror or entries_of_tables)(q)
-  local live, crowded = live_of(near, by_distance, q, mirrored)
+  local near, by_distance, truncated, still_leads =
+    (mirrored and entries_of_mirror or entries_of_tables)(q)
+  local live, crowded = live_of(near, by_distance, q, still_leads)
+  if mirrored and crowded then  -- what is closed may have taken the place of others
+    near, by_distance, truncated, still_leads = entries_of_tables(q)
+    live, crowded = live_of(near, by_distance, q, still_leads)
+  end
   if truncated or crowded then add('truncated', 1) end
   local best, best_similarity, best_distance
   local from, like
@@ -282,6 +306,10 @@ local function insert(q, id)
     keep(slice)
   end
   work = work + tables
+  if #inserted == 0 then  -- before anything can fail
+    last_call, turn = name_of_call, turn + 1
+    call('HSET', META, 'inserted', last_call, 'turn', string.format('%.0f', turn))
+  end
   inserted[#inserted + 1] = sub(q.field, 3, 4) .. q.fingerprint .. id
   q.inserted = true
   add('fingerprints', 1)
@@ -418,8 +446,6 @@ if opened_any then
   for i = 1, 4 do keep(KEYS[i]) end
 end
 if #inserted > 0 then
-  last_call, turn = name_of_call, turn + 1
-  call('HSET', META, 'inserted', last_call, 'turn', string.format('%.0f', turn))
   call('RPUSH', inserted_key, last_call .. pack_('<d', turn) .. table.concat(inserted))
   call('LTRIM', inserted_key, -CALLS_KEPT, -1)
   keep(inserted_key)
