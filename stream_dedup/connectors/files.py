@@ -120,10 +120,11 @@ class Source:
         """
         while not self._ended:
             piece = self._read_piece()
+            at_end = not piece
             if not self._begun:
                 self._begun = bool(piece)
-                piece = self._first(piece)
-            if not piece:
+                piece = self._first(piece)  # none may be left of a byte order mark alone
+            if at_end or (not piece and self._error is not None):
                 self._ended = True
                 rest = self.rest()
                 if rest is not None:
