@@ -14,7 +14,7 @@ from stream_dedup.index.base import Limits
 from stream_dedup.index.redis import wire
 from stream_dedup.index.redis.keys import Shard
 from stream_dedup.index.redis.scripts import Script
-from stream_dedup.index.redis.server import Arguments, Refusal, Server
+from stream_dedup.index.redis.server import Argument, Arguments, Refusal, Server
 from stream_dedup.index.redis.stamp import Stamp, describe, stamp_shard, ttl_ms
 
 CALL_WORK = 750
@@ -102,12 +102,13 @@ class Calls:
             IndexReset: that one is gone.
         """
         incarnation = incarnation or self.incarnations[shard.number]
+
+        def of_attempt() -> list[Argument]:
+            return [incarnation, *(arguments() if callable(arguments) else arguments)]
+
         started_s = monotonic_s()
         try:
-            if callable(arguments):
-                each = arguments
-                return await self._server.run(script, keys, lambda: [incarnation, *each()])
-            return await self._server.run(script, keys, [incarnation, *arguments])
+            return await self._server.run(script, keys, of_attempt)
         except Refusal as refusal:
             if refusal.code != "SDRESET":
                 raise

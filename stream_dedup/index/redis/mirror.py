@@ -238,7 +238,7 @@ class Call:
         if self._mirror is None:
             return
         if len(self._names) > 1:  # an earlier attempt may have been heard
-            self._mirror.sound = False
+            self.failed()
             return
         clusters = iter(inserted)
         for held in self._held:
