@@ -224,3 +224,41 @@ async def test_a_shard_that_is_too_large_is_searched(empty: RedisServer) -> None
         near = [query(100 + n, kin(random.Random(n), [t], 1)) for n, t in enumerate(texts)]
         assert not any(answer.new for answer in await other.resolve(near, START_US))
         assert (30, 0) == (one.mirrored, other.mirrored)
+
+
+@in_loop
+async def test_what_led_to_another_cluster_of_the_same_id_leads_nowhere(empty: RedisServer) -> None:
+    first, other = families(2)
+    async with several(empty.url, [10_000], VERIFIED) as (index,):
+        worker = Worker(index)
+        await worker.own()
+        await worker.feed([Event(0, families(1, seed=9)[0])])
+        (opened_first,) = await index.resolve([query(5, first)], START_US)  # nobody records it
+        worker.now_us = START_US + 10**6 * S
+        await worker.own()
+        await worker.feed([Event(1, families(1, seed=8)[0], 10**6)])  # closes, and forgets it
+        (opened_again,) = await index.resolve([query(5, other, 10**6)], START_US)
+        assert (opened_first.cluster, True) == (opened_again.cluster, opened_again.new)
+        # Near by what stood under that id before, and like what stands there now.
+        asked = Text(77, first.fingerprint ^ 1, other.words)
+        (answer,) = await index.resolve([query(6, asked, 10**6)], START_US)
+        assert answer.new
+
+
+@in_loop
+async def test_closed_clusters_in_a_mirror_take_no_live_ones_place(empty: RedisServer) -> None:
+    text = families(1)[0]
+    limits = Limits(max_clusters=1000, max_verified=8)
+    async with several(empty.url, [10_000], limits=limits) as (index,):
+        worker = Worker(index)
+        await worker.own()
+        clusters = []
+        for n in range(60):
+            at_s = n * 2 * 3600
+            worker.now_us = START_US + at_s * S
+            (answer,) = await worker.feed([Event(n, text._replace(exact=1000 + n), at_s)])
+            clusters.append(answer.cluster)
+        assert 60 == len(set(clusters))
+        (answer,) = await index.resolve([query(99, text, at_s + 1)], worker.now_us)
+        assert clusters[-1] == answer.cluster
+        assert 0 == (await index.size()).truncated

@@ -264,10 +264,6 @@ local function search(q)
   local near, by_distance, truncated, still_leads =
     (mirrored and entries_of_mirror or entries_of_tables)(q)
   local live, crowded = live_of(near, by_distance, q, still_leads)
-  if mirrored and crowded then  -- what is closed may have taken the place of others
-    near, by_distance, truncated, still_leads = entries_of_tables(q)
-    live, crowded = live_of(near, by_distance, q, still_leads)
-  end
   if truncated or crowded then add('truncated', 1) end
   local best, best_similarity, best_distance
   local from, like
