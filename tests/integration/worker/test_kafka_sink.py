@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from aiokafka.cluster import ClusterMetadata
 
 from stream_dedup.connectors.base import Outgoing, Outlet, Output, nothing
 from stream_dedup.connectors.kafka_sink import KafkaSink
-from stream_dedup.errors import OutletFenced
+from stream_dedup.errors import BrokerUnavailable, OutletFenced
 from stream_dedup.model import Partition
 from tests.services.kafka import Kafka
 
@@ -75,3 +76,18 @@ def test_a_worker_that_is_fenced_is_told_so_and_nothing_complains_behind_its_bac
     assert [] == fencing.complaints
     left = kafka.consume(fencing.out)
     assert 3 * EVENTS == len(left), "what the fenced one began is not to be seen"
+
+
+def test_a_broker_that_names_no_brokers_yet_is_tried_again(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that is just starting does; the driver trips over it."""
+    monkeypatch.setattr(ClusterMetadata, "update_metadata", lambda *_: None)
+    options = {"bootstrap_servers": kafka.bootstrap, "request_timeout_ms": 5_000}
+
+    async def open_outlet() -> None:
+        sink = KafkaSink(options=options, group_id="g", transactional_prefix="sd")
+        await sink.open(Partition("t", 0))
+
+    with pytest.raises(BrokerUnavailable):
+        asyncio.run(open_outlet())
