@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from rich.console import Console
 from rich.table import Table
 
@@ -40,6 +40,7 @@ from benchmarks.speed import Target, real_lines
 from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
+from stream_dedup.connectors.base import Record, Records
 from stream_dedup.connectors.batches import make_batch
 from stream_dedup.connectors.codec import Reading
 from stream_dedup.connectors.kafka_sink import MAX_BATCH_BYTES
@@ -179,12 +180,8 @@ async def stages(redis_url: str, events: int) -> dict[str, float]:
     lines = replayed_log(real_lines(), events, duplicate_share=0.95)
     began_ms = int(time.time() * 1000)
     records = [
-        ConsumerRecord(
-            "t", i % PARTITIONS, i // PARTITIONS, began_ms + i // 100, 0, None, line, None, -1,
-            len(line), (),
-        )
-        for i, line in enumerate(lines)
-    ]  # fmt: skip
+        Record(i // PARTITIONS, began_ms + i // 100, None, line) for i, line in enumerate(lines)
+    ]
     server = Server(redis_url) if redis_url else None
     index: Index = (
         await RedisIndex.open(server, recipe, windows=windows, summaries=summaries)
@@ -198,11 +195,12 @@ async def stages(redis_url: str, events: int) -> dict[str, float]:
     flow = Flow()
     for start in range(0, events // PARTITIONS, flow.max_batch_events):
         for number in range(PARTITIONS):
-            some = records[number::PARTITIONS][start : start + flow.max_batch_events]
+            rows = records[number::PARTITIONS][start : start + flow.max_batch_events]
+            some = Records.of(rows)
             batch = lap("decode", decoder.decode, Partition("t", number), some, began_ms * 1000)
             hashed = lap("exact hashes", engine.hash, batch)
             began = time.process_time()
-            decisions = await engine.process(hashed, committed=some[0].offset)
+            decisions = await engine.process(hashed, committed=some.offsets[0])
             spent["decide, count, journal"] += time.process_time() - began
             shaped = lap("shape", shaper.shape, some, batch, decisions)
             lap("pack for Kafka", _pack, shaped.outgoing[0].outputs)

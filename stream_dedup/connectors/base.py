@@ -20,9 +20,11 @@ arrived) or `BrokerRefused` (trying again will not help).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from itertools import compress
+from operator import attrgetter
+from typing import Any, NamedTuple, Protocol
 
 from stream_dedup.model import Partition
 
@@ -31,28 +33,79 @@ log = logging.getLogger(__name__)
 Headers = Sequence[tuple[str, bytes]]
 
 
-class Record(Protocol):
-    """An event as it stands in a topic."""
+class Record(NamedTuple):
+    """An event as it stands in a topic.
 
-    @property
-    def offset(self) -> int:
-        """Its place in the partition."""
+    Attributes:
+        offset: its place in the partition.
+        timestamp: milliseconds since 1970-01-01 UTC; -1 for none.
+        key: its key.
+        value: its value; None for a tombstone.
+        headers: its headers.
+    """
 
-    @property
-    def timestamp(self) -> int:
-        """Milliseconds since 1970-01-01 UTC; -1 for none."""
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
 
-    @property
-    def key(self) -> bytes | None:
-        """Its key."""
 
-    @property
-    def value(self) -> bytes | None:
-        """Its value; None for a tombstone."""
+_COLUMNS = tuple(map(attrgetter, Record._fields))
 
-    @property
-    def headers(self) -> Headers:
-        """Its headers."""
+
+class Records:
+    """Events of one partition, in order, column by column: as what follows looks at them.
+
+    Attributes:
+        offsets, timestamps, keys, values, headers: the columns, of equal length; see `Record`.
+    """
+
+    __slots__ = ("headers", "keys", "offsets", "timestamps", "values")
+
+    def __init__(
+        self,
+        offsets: list[int],
+        timestamps: list[int],
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        headers: list[Headers],
+    ) -> None:
+        self.offsets = offsets
+        self.timestamps = timestamps
+        self.keys = keys
+        self.values = values
+        self.headers = headers
+
+    @classmethod
+    def of(cls, rows: Sequence[Any]) -> Records:
+        """The columns of rows: of `Record`, or of whatever has its attributes."""
+        return cls(*(list(map(column, rows)) for column in _COLUMNS))
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __getitem__(self, index: int) -> Record:
+        return Record(*(column[index] for column in self._columns()))
+
+    def __iter__(self) -> Iterator[Record]:
+        return map(Record, *self._columns())
+
+    def part(self, start: int, end: int | None = None) -> Records:
+        """Those from one index to before another."""
+        return Records(*(column[start:end] for column in self._columns()))
+
+    def chosen(self, which: Sequence[bool]) -> Records:
+        """Those for which it is true."""
+        return Records(*(list(compress(column, which)) for column in self._columns()))
+
+    def extend(self, more: Records) -> None:
+        """Add events that follow."""
+        for column, others in zip(self._columns(), more._columns(), strict=True):
+            column.extend(others)
+
+    def _columns(self) -> tuple[list[Any], ...]:
+        return self.offsets, self.timestamps, self.keys, self.values, self.headers
 
 
 class Output(NamedTuple):
@@ -168,13 +221,13 @@ class Source(Protocol):
 
     async def poll(
         self, wanted: Sequence[Partition], limit: int, wait_s: float
-    ) -> Mapping[Partition, Sequence[Record]]:
+    ) -> Mapping[Partition, Records]:
         """Events of some partitions, in order.
 
         Args:
             wanted: partitions that have room; events of others stay where they are. With none it
                 returns at once; call it now and then, so that the group sees that the worker lives.
-            limit: most events.
+            limit: most events, about.
             wait_s: how long to wait for the first.
         """
 

@@ -8,14 +8,14 @@ a slow sink leaves the others going.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
 
-from stream_dedup.connectors.base import Listener, Record
+from stream_dedup.connectors.base import Listener, Records
 from stream_dedup.connectors.kafka_failures import LOST, NOT_STARTED, asking, fail, lose
+from stream_dedup.connectors.kafka_fetched import PIECE_RECORDS, columns, fetch_in_pieces
 from stream_dedup.errors import BrokerRefused, GroupLost
 from stream_dedup.model import Partition
 
@@ -40,6 +40,7 @@ class KafkaSource:
         self._options = {**options, "auto_offset_reset": reset}
         self._consumer: AIOKafkaConsumer | None = None
         self._polled_s = 0.0
+        self._piece = PIECE_RECORDS  # records of a piece, about
         self._max_idle_s = options.get("max_poll_interval_ms", 300_000) / 3_000
 
     @property
@@ -54,6 +55,7 @@ class KafkaSource:
         )
         try:
             await consumer.start()
+            fetch_in_pieces(consumer)
             await self._check_topics(consumer)
             consumer.subscribe(self.topics, listener=_Rebalance(listener))
         except NOT_STARTED as error:
@@ -75,18 +77,17 @@ class KafkaSource:
 
     async def poll(
         self, wanted: Sequence[Partition], limit: int, wait_s: float
-    ) -> Mapping[Partition, Sequence[Record]]:
+    ) -> Mapping[Partition, Records]:
         consumer = self.consumer
         try:
             if not wanted:
                 await self._keep_alive()
                 return {}
             self._polled_s = asyncio.get_running_loop().time()
-            _leave_as_they_are(self.consumer)
-            records: Any = await consumer.getmany(
+            handed_out: Any = await consumer.getmany(
                 *(TopicPartition(*partition) for partition in wanted),
                 timeout_ms=int(wait_s * 1000),
-                max_records=limit,
+                max_records=max(1, limit // self._piece),
             )
         except errors.NoOffsetForPartitionError as error:
             raise BrokerRefused(
@@ -94,7 +95,11 @@ class KafkaSource:
             ) from error
         except (errors.KafkaError, errors.ConsumerStoppedError) as error:
             fail(f"group {self._group_id} cannot be read", error)
-        return {Partition(*place): found for place, found in records.items()}
+        found = {Partition(*place): columns(pieces) for place, pieces in handed_out.items()}
+        if found:
+            pieces = sum(map(len, handed_out.values()))
+            self._piece = sum(map(len, found.values())) // pieces
+        return found
 
     async def _keep_alive(self) -> None:
         """Ask for nothing at times, so that the group does not take the worker for dead."""
@@ -178,24 +183,6 @@ class KafkaSource:
         if self._consumer is not None:
             consumer, self._consumer = self._consumer, None
             await consumer.stop()
-
-
-def _leave_as_they_are(consumer: AIOKafkaConsumer) -> None:
-    """Have the driver hand out fetched records as its decoder made them.
-
-    They are a `Record` already; copying each into a `ConsumerRecord` is a third of what reading
-    costs. There is no public way to say so. Should the driver come to name its parts otherwise,
-    records are copied as before, no more.
-    """
-    with contextlib.suppress(AttributeError):
-        for fetched in consumer._fetcher._records.values():  # noqa: SLF001
-            records = getattr(fetched, "_partition_records", None)  # an error has none
-            if records is not None:
-                records._consumer_record = _as_it_is  # noqa: SLF001
-
-
-def _as_it_is(_place: TopicPartition, record: Record) -> Record:
-    return record
 
 
 class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from stream_dedup.connectors.base import (
     Headers,
@@ -19,21 +18,12 @@ from stream_dedup.connectors.base import (
     Outlet,
     Output,
     Record,
+    Records,
     TooLarge,
     nothing,
 )
 from stream_dedup.errors import BrokerRefused, GroupLost, OutletFenced
 from stream_dedup.model import Partition
-
-
-class Stored(NamedTuple):
-    """A record in a topic; see `connectors.base.Record`."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = ()
 
 
 @dataclass(slots=True)
@@ -56,7 +46,7 @@ class MemoryBroker:
 
     def __init__(self, topics: Mapping[str, int], *, max_bytes: int = 1_000_000) -> None:
         self.logs = {
-            Partition(topic, number): list[Stored]()
+            Partition(topic, number): list[Record]()
             for topic, count in topics.items()
             for number in range(count)
         }
@@ -78,10 +68,10 @@ class MemoryBroker:
     ) -> None:
         """Append a record."""
         stored = self.logs[Partition(topic, partition)]
-        stored.append(Stored(len(stored), timestamp_ms, key, value, headers))
+        stored.append(Record(len(stored), timestamp_ms, key, value, headers))
         self._written.set()
 
-    def read(self, topic: str) -> list[Stored]:
+    def read(self, topic: str) -> list[Record]:
         """All records of a topic, partition by partition."""
         return [
             record for place, log in self.logs.items() if place.source == topic for record in log
@@ -199,22 +189,22 @@ class MemorySource:
 
     async def poll(
         self, wanted: Sequence[Partition], limit: int, wait_s: float
-    ) -> Mapping[Partition, Sequence[Record]]:
+    ) -> Mapping[Partition, Records]:
         found = self._take(wanted, limit)
         if not found:
             await self._broker.wait(wait_s)
             found = self._take(wanted, limit)
         return found
 
-    def _take(self, wanted: Sequence[Partition], limit: int) -> dict[Partition, Sequence[Record]]:
-        found: dict[Partition, Sequence[Record]] = {}
+    def _take(self, wanted: Sequence[Partition], limit: int) -> dict[Partition, Records]:
+        found: dict[Partition, Records] = {}
         for partition in wanted:
             if partition not in self.assigned:
                 continue
             start = self.assigned[partition]
             records = self._broker.logs[partition][start : start + limit]
             if records:
-                found[partition] = records
+                found[partition] = Records.of(records)
                 self.assigned[partition] += len(records)
                 limit -= len(records)
             if not limit:
@@ -312,4 +302,4 @@ class _MemoryOutlet:
         """Nothing is to be done."""
 
 
-__all__ = ["MemoryBroker", "MemorySink", "MemorySource", "Output", "Stored"]
+__all__ = ["MemoryBroker", "MemorySink", "MemorySource", "Output"]

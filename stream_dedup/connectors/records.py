@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stream_dedup.clock import US_PER_MS
-from stream_dedup.connectors.base import Record
+from stream_dedup.connectors.base import Records
 from stream_dedup.connectors.codec import NO_OBJECT, NO_TEXT, NOT_JSON, Decoder, Reading
 from stream_dedup.model import Batch, Partition
 
@@ -52,9 +52,9 @@ class RecordDecoder:
         self._decoder = Decoder(reading, Partition("", 0), takes_fields=takes_fields)
         self._max_event_bytes = max_event_bytes
 
-    def decode(self, partition: Partition, records: Sequence[Record], now_us: int) -> Batch:
+    def decode(self, partition: Partition, records: Records, now_us: int) -> Batch:
         """The events of records of one partition."""
-        values: list[Any] = [record.value for record in records]
+        values: list[Any] = list(records.values)
         passed: dict[int, str] = {}
         if None in values or self._suspicious(values):
             for index, value in enumerate(values):
@@ -65,12 +65,10 @@ class RecordDecoder:
                     passed[index] = COMPRESSED
                 elif len(value) > self._max_event_bytes:
                     passed[index] = TOO_LARGE
-        times = [record.timestamp * US_PER_MS for record in records]
+        times = [time * US_PER_MS for time in records.timestamps]
         if min(times) < 0:  # the broker keeps none
             times = [now_us if time < 0 else time for time in times]
-        batch = Batch(
-            partition, [record.offset for record in records], values, times, passed=passed
-        )
+        batch = Batch(partition, records.offsets, values, times, passed=passed)
         self._decoder.fill(batch, now_us)
         if passed:  # nothing is to be kept of them
             batch.values = [b"" if i in passed else value for i, value in enumerate(batch.values)]

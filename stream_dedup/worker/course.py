@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from stream_dedup.clock import US_PER_MS, US_PER_S
-from stream_dedup.connectors.base import Outgoing, Output, Record
+from stream_dedup.connectors.base import Outgoing, Output, Records
 from stream_dedup.deciding import Hashed
 from stream_dedup.errors import BrokerUnavailable, StaleFence
 from stream_dedup.model import Decision, Partition
@@ -32,14 +32,14 @@ class Prepared(NamedTuple):
         trace: is told of its way.
     """
 
-    records: list[Record]
+    records: Records
     hashed: Hashed
     size: int
     trace: BatchTrace
 
 
 class _Decided(NamedTuple):
-    records: list[Record]
+    records: Records
     size: int
     shaped: Shaped
     trace: BatchTrace
@@ -121,7 +121,7 @@ class Course:
         while True:
             decided = await self._outbox.get()
             assert lane.outlet is not None
-            next_offset = decided.records[-1].offset + 1
+            next_offset = decided.records.offsets[-1] + 1
             too_large = partial(self._too_large, decided.records, lane.partition)
             try:
                 with wiring.timed("deliver", decided.trace):
@@ -144,7 +144,7 @@ class Course:
             await self._keeper.left(lane)
 
     def _too_large(
-        self, records: list[Record], source: Partition, topic: str, output: Output
+        self, records: Records, source: Partition, topic: str, output: Output
     ) -> Outgoing | None:
         plan = self._wiring.plan
         instead = self._keeper.shaper.too_large(topic, output, records, source)
@@ -163,6 +163,7 @@ class Course:
             metrics.add("dead_letters_total", count, pipeline=name, reason=reason)
         metrics.add("events_total", len(records), pipeline=name, topic=topic)
         metrics.add("event_bytes_total", decided.size, pipeline=name, topic=topic)
-        if records[0].timestamp >= 0:
-            late_us = self._wiring.engine.clock.now_us() - records[0].timestamp * US_PER_MS
+        written_ms = records.timestamps[0]
+        if written_ms >= 0:
+            late_us = self._wiring.engine.clock.now_us() - written_ms * US_PER_MS
             metrics.observe("delivery_delay_seconds", max(0, late_us) / US_PER_S, pipeline=name)

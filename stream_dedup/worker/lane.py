@@ -21,11 +21,10 @@ again by whoever comes after; the index knows what was counted of it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from enum import StrEnum
 from itertools import accumulate
 
-from stream_dedup.connectors.base import Outlet, Record
+from stream_dedup.connectors.base import Outlet, Records
 from stream_dedup.model import Partition
 from stream_dedup.worker.policy import Flow
 
@@ -68,7 +67,7 @@ class Lane:
         self.events = 0
         self.events_delivered = 0
         self._flow = flow
-        self._queue: deque[Sequence[Record]] = deque()
+        self._queue: deque[Records] = deque()
         self._since_s = 0.0
 
     def open(self, start: int, end: int) -> None:
@@ -91,7 +90,7 @@ class Lane:
         """Whether more of its events should be read."""
         return self.state is State.OPEN and self.events < 2 * self._flow.max_batch_events
 
-    def add(self, records: Sequence[Record], now_s: float) -> None:
+    def add(self, records: Records, now_s: float) -> None:
         """Events were read."""
         if self.state is not State.OPEN:
             return
@@ -112,26 +111,25 @@ class Lane:
             return max(0.0, self._since_s + wait_s - now_s)
         return None
 
-    def take(self, now_s: float) -> tuple[list[Record], int]:
+    def take(self, now_s: float) -> tuple[Records, int]:
         """The next batch's events, at least one, within the bounds of Flow; and their bytes."""
-        taken: list[Record] = []
-        room, size = self._flow.max_batch_events, 0
-        while self._queue and room > 0 and size < self._flow.max_batch_bytes:
+        taken = Records.of([])
+        most_bytes, size = self._flow.max_batch_bytes, 0
+        while self._queue and len(taken) < self._flow.max_batch_events and size < most_bytes:
             records = self._queue.popleft()
-            count = min(room, len(records))
-            sizes = [len(record.value or b"") for record in records[:count]]
-            more = sum(sizes)
-            if size + more > self._flow.max_batch_bytes:
-                within = accumulate(sizes, initial=size)
-                count = next(
-                    c for c, sum_ in enumerate(within) if sum_ >= self._flow.max_batch_bytes
-                )
-                more = sum(sizes[:count])
+            count = min(self._flow.max_batch_events - len(taken), len(records))
+            more = sum(map(len, filter(None, records.values[:count])))
+            if size + more >= most_bytes:
+                sizes = accumulate((len(value or b"") for value in records.values), initial=0)
+                count, more = next((c, s) for c, s in enumerate(sizes) if size + s >= most_bytes)
             size += more
-            room -= count
-            taken += records[:count]
             if count < len(records):
-                self._queue.appendleft(records[count:])
+                self._queue.appendleft(records.part(count))
+                records = records.part(0, count)
+            if taken:
+                taken.extend(records)
+            else:
+                taken = records
         self.events -= len(taken)
         self.ahead += 1
         self._since_s = now_s

@@ -28,7 +28,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 
 from stream_dedup.clock import US_PER_S, Clock, SystemClock, monotonic_s
-from stream_dedup.connectors.base import Record
+from stream_dedup.connectors.base import Records
 from stream_dedup.model import Decision, Kind, Partition
 from stream_dedup.worker.log_fields import clean_text
 from stream_dedup.worker.tracing import NO_TRACE, BatchTrace, Poll, Stages
@@ -101,15 +101,15 @@ class OtelTraces:
         """See `tracing.Traces`."""
         return _Poll(self)
 
-    def batch(self, partition: Partition, records: Sequence[Record], size: int) -> BatchTrace:
+    def batch(self, partition: Partition, records: Records, size: int) -> BatchTrace:
         """See `tracing.Traces`."""
         source, number = partition
         attributes: Attributes = {
             "messaging.destination.name": source,
             "messaging.destination.partition.id": str(number),
             "messaging.batch.message_count": len(records),
-            "stream_dedup.offset.first": records[0].offset,
-            "stream_dedup.offset.last": records[-1].offset,
+            "stream_dedup.offset.first": records.offsets[0],
+            "stream_dedup.offset.last": records.offsets[-1],
             "stream_dedup.batch.bytes": size,
         }
         times = self.times()
@@ -248,7 +248,7 @@ class _Poll(_Alone):
     def __init__(self, traces: OtelTraces) -> None:
         super().__init__(traces, {})
 
-    def brought(self, found: Mapping[Partition, Sequence[Record]]) -> None:
+    def brought(self, found: Mapping[Partition, Records]) -> None:
         self._attributes["messaging.batch.message_count"] = sum(map(len, found.values()))
 
     def stage(

@@ -35,7 +35,7 @@ from contextlib import suppress
 from functools import partial
 
 from stream_dedup.clock import monotonic_s
-from stream_dedup.connectors.base import Record
+from stream_dedup.connectors.base import Records
 from stream_dedup.connectors.records import POISON, REASONS
 from stream_dedup.deciding import NOTHING, Hashed
 from stream_dedup.errors import BrokerUnavailable
@@ -200,7 +200,7 @@ class Pipeline:
                     async with asyncio.timeout(POLL_S):
                         await lanes.room.wait()
 
-    async def _polled(self, wanted: list[Partition]) -> Mapping[Partition, Sequence[Record]]:
+    async def _polled(self, wanted: list[Partition]) -> Mapping[Partition, Records]:
         limit = 2 * self.wiring.plan.flow.max_batch_events
         return await self.wiring.patiently(
             "kafka", partial(self.wiring.source.poll, wanted, limit, POLL_S)
@@ -221,7 +221,7 @@ class Pipeline:
             if not self._lanes.put(lane, Prepared(records, hashed, size, trace)):
                 await self._lanes.left(lane)
 
-    def _hash(self, partition: Partition, records: list[Record]) -> Hashed:
+    def _hash(self, partition: Partition, records: Records) -> Hashed:
         engine, metrics = self.wiring.engine, self.wiring.metrics
         batch = self.wiring.decoder.decode(partition, records, engine.clock.now_us())
         started_s = monotonic_s()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from stream_dedup.connectors.base import Record
+from stream_dedup.connectors.base import Records
 from stream_dedup.model import Decision, Partition
 
 
@@ -32,7 +32,7 @@ class Stages(Protocol):
 class Poll(Stages, Protocol):
     """One poll, which may bring events of many partitions."""
 
-    def brought(self, found: Mapping[Partition, Sequence[Record]]) -> None:
+    def brought(self, found: Mapping[Partition, Records]) -> None:
         """What it brought; one that brings nothing is not told of."""
 
 
@@ -60,7 +60,7 @@ class Traces(Protocol):
     def poll(self) -> Poll:
         """Events are asked for."""
 
-    def batch(self, partition: Partition, records: Sequence[Record], size: int) -> BatchTrace:
+    def batch(self, partition: Partition, records: Records, size: int) -> BatchTrace:
         """A batch was taken.
 
         Args:
@@ -82,7 +82,7 @@ class NoTrace:
     def stage(
         self, name: str, started_s: float, ended_s: float, error: BaseException | None
     ) -> None: ...
-    def brought(self, found: Mapping[Partition, Sequence[Record]]) -> None: ...
+    def brought(self, found: Mapping[Partition, Records]) -> None: ...
     def failed(self, error: Exception) -> None: ...
     def decided(self, decisions: Sequence[Decision]) -> None: ...
     def delivered(self, next_offset: int, *, committed: bool) -> None: ...
@@ -98,7 +98,7 @@ class NoTraces:
         """See `Traces`."""
         return NO_TRACE
 
-    def batch(self, partition: Partition, records: Sequence[Record], size: int) -> NoTrace:
+    def batch(self, partition: Partition, records: Records, size: int) -> NoTrace:
         """See `Traces`."""
         del partition, records, size
         return NO_TRACE

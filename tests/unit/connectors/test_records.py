@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from stream_dedup.connectors.base import Record, Records
 from stream_dedup.connectors.codec import NOT_JSON, Format, Reading
-from stream_dedup.connectors.memory import Stored
 from stream_dedup.connectors.records import (
     COMPRESSED,
     MAX_EVENT_BYTES,
@@ -35,8 +35,8 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 
 def decoded(form: Format, *values: bytes | None) -> Batch:
     decoder = RecordDecoder(Reading(format=form), takes_fields=False)
-    records = [Stored(offset, 1, None, value) for offset, value in enumerate(values)]
-    return decoder.decode(Partition("t", 0), records, 0)
+    records = [Record(offset, 1, None, value) for offset, value in enumerate(values)]
+    return decoder.decode(Partition("t", 0), Records.of(records), 0)
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from stream_dedup import Limits
+from stream_dedup.connectors.base import Records
 from stream_dedup.errors import IndexUnavailable
 from stream_dedup.index.base import Ownership, Record
 from stream_dedup.index.memory import MemoryIndex
@@ -99,7 +100,7 @@ async def first_query(rig: Rig) -> Any:
     other.resolve = resolved  # type: ignore[method-assign]
     engine._decider.index = engine.index = other
     records = [record for record in rig.broker.read("in") if record.key == b"0"]
-    batch = pipeline.wiring.decoder.decode(FIRST, records, 0)
+    batch = pipeline.wiring.decoder.decode(FIRST, Records.of(records), 0)
     await engine.process(batch)
     return asked[0]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.connectors.memory import Stored
+from stream_dedup.connectors.base import Record, Records
 from stream_dedup.model import Partition
 from stream_dedup.worker.lane import Lane
 from stream_dedup.worker.policy import Flow
@@ -20,8 +20,8 @@ def opened(sizes: list[list[int]], **flow: int) -> Lane:
     lane.open(0, 10**6)
     offset = 0
     for poll in sizes:
-        records = [Stored(offset + n, 0, None, b"x" * s or None) for n, s in enumerate(poll)]
-        lane.add(records, 0.0)
+        records = [Record(offset + n, 0, None, b"x" * s or None) for n, s in enumerate(poll)]
+        lane.add(Records.of(records), 0.0)
         offset += len(poll)
     return lane
 
@@ -36,7 +36,7 @@ def test_batches_are_as_large_as_their_bounds_let_them_be_and_no_larger(
     while not lane.idle and lane.events:
         records, size = lane.take(0.0)
         taken = waiting[offset : offset + len(records)]
-        assert list(range(offset, offset + len(records))) == [r.offset for r in records]
+        assert list(range(offset, offset + len(records))) == records.offsets
         assert sum(taken) == size
         assert 1 <= len(records) <= max_events
         assert sum(taken[:-1]) < max_bytes, "without its last event it was not full"

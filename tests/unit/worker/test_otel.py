@@ -13,7 +13,7 @@ import pytest
 
 from stream_dedup import __version__
 from stream_dedup.clock import monotonic_s
-from stream_dedup.connectors.memory import Stored
+from stream_dedup.connectors.base import Record, Records
 from stream_dedup.model import Partition
 from stream_dedup.worker.otel import FLUSH_S, Exporting, Telemetry, make_resource
 from stream_dedup.worker.prometheus import PrometheusMetrics
@@ -23,7 +23,7 @@ from tests.services.otlp import METRICS, TRACES, OtlpReceiver
 
 SECRET = "hunter2-s3cret"  # noqa: S105 -- looked for in all that is logged
 PARTITION = Partition("logs", 0)
-RECORDS = [Stored(0, 0, None, b"v")]
+RECORDS = Records.of([Record(0, 0, None, b"v")])
 SLACK_S = 5.0
 """For a machine that does other things."""
 

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 from opentelemetry.trace import SpanKind, StatusCode
 
 from stream_dedup.clock import ManualClock, monotonic_s
-from stream_dedup.connectors.memory import Stored
+from stream_dedup.connectors.base import Record, Records
 from stream_dedup.errors import BrokerUnavailable, IndexUnavailable
 from stream_dedup.metrics import FIXED
 from stream_dedup.model import Decision, Kind, Partition
@@ -26,7 +26,7 @@ from stream_dedup.worker.tracing import NO_TRACE, NO_TRACES, BatchTrace, Traces
 from tests.unit.worker.test_pipeline import ANNOTATE, LINES, Rig, run
 
 PARTITION = Partition("logs", 3)
-RECORDS = [Stored(offset, 0, b"k", b"v", ()) for offset in range(10, 15)]
+RECORDS = Records.of([Record(offset, 0, b"k", b"v", ()) for offset in range(10, 15)])
 IN_BATCH = ["hash", "decide", "shape", "deliver"]
 
 

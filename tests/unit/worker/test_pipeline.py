@@ -17,8 +17,9 @@ import pytest
 from stream_dedup import Limits, Summaries, Windows, load_recipe
 from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.windows import FOREVER_US
+from stream_dedup.connectors.base import Record
 from stream_dedup.connectors.codec import Reading
-from stream_dedup.connectors.memory import MemoryBroker, Stored
+from stream_dedup.connectors.memory import MemoryBroker
 from stream_dedup.connectors.records import RecordDecoder
 from stream_dedup.engine import Engine
 from stream_dedup.errors import BrokerRefused, BrokerUnavailable, IndexUnavailable, TooMuchPoison
@@ -127,11 +128,11 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(coroutine, 60))
 
 
-def decisions(records: list[Stored]) -> Counter[str]:
+def decisions(records: list[Record]) -> Counter[str]:
     return Counter(dict(record.headers)["sd-decision"].decode() for record in records)
 
 
-def clusters(records: list[Stored]) -> set[bytes]:
+def clusters(records: list[Record]) -> set[bytes]:
     return {dict(record.headers)["sd-cluster"] for record in records if len(record.headers) > 2}
 
 
@@ -227,7 +228,7 @@ def all_is_well(rig: Rig) -> None:
     assert [1] * len(left) == [len(copies) for copies in left.values()]
     if rig.transactional:
         assert len(came) == len(rig.broker.read("out"))
-    once = [Stored(0, 0, None, None, next(iter(copies))[2:]) for copies in left.values()]
+    once = [Record(0, 0, None, None, next(iter(copies))[2:]) for copies in left.values()]
     kinds = decisions(once)
     assert len(clusters(once)) == kinds["new"] == len(rig.told())
     assert len(came) == rig.counted() + kinds["passed"]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from stream_dedup.connectors.codec import Reading
-from stream_dedup.connectors.memory import Stored
-from stream_dedup.connectors.records import COMPRESSED, RecordDecoder
 from stream_dedup.index.base import Tally
 from stream_dedup.index.redis.wire import add_up, pack_journal, unpack_journal
-from stream_dedup.model import Decision, Kind, Partition
+from stream_dedup.model import Decision, Kind
 
 
 def test_two_tallies_of_a_cluster_are_one() -> None:
@@ -20,9 +17,3 @@ def test_offsets_in_a_row_cost_the_journal_no_bytes() -> None:
     row = dict.fromkeys(range(10**9, 10**9 + 100), told)
     assert row == unpack_journal(pack_journal(row))
     assert 300 > len(pack_journal(row))
-
-
-def test_what_is_compressed_is_passed() -> None:
-    records = [Stored(0, 1, None, b"disk full"), Stored(1, 1, None, b"\x1f\x8b zip")]
-    decoder = RecordDecoder(Reading(), takes_fields=False)
-    assert {1: COMPRESSED} == decoder.decode(Partition("t", 0), records, 0).passed
