@@ -70,6 +70,7 @@ class KafkaSink:
         self._prefix = transactional_prefix
         self._shared: AIOKafkaProducer | None = None
         self._making = asyncio.Lock()
+        self._asking = asyncio.Lock()
         self._limits: dict[str, int] = {}
         self._partitions: dict[str, tuple[int, float]] = {}
         self._stopping: set[asyncio.Task[None]] = set()
@@ -136,19 +137,20 @@ class KafkaSink:
             raise
 
     async def partitions(self, topic: str) -> int:
-        now_s = asyncio.get_running_loop().time()
-        known = self._partitions.get(topic)
-        if known is not None and now_s - known[1] < PARTITIONS_KNOWN_S:
-            return known[0]
-        async with self._admin() as admin:
-            found = (await admin.topics([topic])).get(topic)
-        if found is None or not found.partitions:
-            raise BrokerRefused(
-                f"no such topic: {topic} (or no permission to see it); create it, or correct the "
-                "pipeline's topics"
-            )
-        self._partitions[topic] = found.partitions, now_s
-        return found.partitions
+        async with self._asking:  # what one has asked the others need not
+            now_s = asyncio.get_running_loop().time()
+            known = self._partitions.get(topic)
+            if known is not None and now_s - known[1] < PARTITIONS_KNOWN_S:
+                return known[0]
+            async with self._admin() as admin:
+                found = (await admin.topics([topic])).get(topic)
+            if found is None or not found.partitions:
+                raise BrokerRefused(
+                    f"no such topic: {topic} (or no permission to see it); create it, or correct "
+                    "the pipeline's topics"
+                )
+            self._partitions[topic] = found.partitions, now_s
+            return found.partitions
 
     async def write(
         self,
@@ -217,17 +219,21 @@ class KafkaSink:
 
     async def _limit(self, topic: str) -> int:
         """The largest batch that a topic takes; Kafka's default where nobody tells."""
-        limit = self._limits.get(topic)
-        if limit is None:
-            try:
-                async with self._admin() as admin:
-                    settings = await admin.settings(topic)
-                limit = int(settings["max.message.bytes"])
-            except (BrokerRefused, KeyError, ValueError) as error:
-                log.debug("settings of topic %s are not to be had: %s", topic, error)
-                limit = DEFAULT_MAX_BYTES
-            self._limits[topic] = limit
-        return limit
+        if topic in self._limits:
+            return self._limits[topic]
+        async with self._asking:
+            if topic not in self._limits:
+                self._limits[topic] = await self._told_limit(topic)
+            return self._limits[topic]
+
+    async def _told_limit(self, topic: str) -> int:
+        try:
+            async with self._admin() as admin:
+                settings = await admin.settings(topic)
+            return int(settings["max.message.bytes"])
+        except (BrokerRefused, KeyError, ValueError) as error:
+            log.debug("settings of topic %s are not to be had: %s", topic, error)
+            return DEFAULT_MAX_BYTES
 
     async def _refused(self, topic: str) -> None:
         """A topic takes less than was thought: ask again; where nobody tells, try half."""

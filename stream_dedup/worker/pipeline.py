@@ -52,6 +52,9 @@ from stream_dedup.worker.wiring import Wiring
 POLL_S = 0.1
 """How long a poll waits for events: so late a partition that got room is asked for at most."""
 
+END_S = 0.02
+"""How often it is looked whether all is delivered that is to be read `once`."""
+
 COMMIT_S = 1.0
 """How often it is looked for what a failed commit left, where each batch is committed at once."""
 
@@ -152,7 +155,7 @@ class Pipeline:
             if once and await self._lanes.all_at_their_ends():
                 return
             with suppress(TimeoutError):
-                async with asyncio.timeout(POLL_S if once else None):
+                async with asyncio.timeout(END_S if once else None):
                     await self._stopping.wait()
 
     async def _end(self, tasks: Sequence[asyncio.Task[None]]) -> None:
