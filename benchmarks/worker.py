@@ -9,8 +9,8 @@ aiokafka's ``getmany`` → ``send_batch``, in one process. Phases:
     C  two workers beside one
     D  processor time by stage, of one event
 
-Each run is a process of its own that measures itself, from the moment it may join its group to the
-moment all is delivered and committed: wall time and its own processor time. The best of several
+Each run is a process of its own that measures itself, from the moment it may join its group until
+all is delivered and committed and it has left: wall time and its own processor time. The best of several
 rounds is shown, for the machine may be busy with other things; ratios are what to compare. Broker,
 Redis and worker share the machine's cores, so wall times say as much of them.
 """
@@ -67,7 +67,7 @@ class Cost:
 
     Attributes:
         events: how many were read.
-        wall_s: from joining the group to the last commit.
+        wall_s: from joining the group to leaving it, all committed.
         cpu_s: processor time of the process.
     """
 
@@ -120,10 +120,9 @@ async def copy(bootstrap: str, topic: str, output: str, group: str) -> Cost:
     for future in sent.values():
         await future
     await consumer.commit()
-    cost = Cost(events, time.perf_counter() - started, time.process_time() - cpu)
     await producer.stop()
     await consumer.stop()
-    return cost
+    return Cost(events, time.perf_counter() - started, time.process_time() - cpu)
 
 
 async def work(settings: list[str]) -> Cost:
