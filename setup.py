@@ -32,6 +32,7 @@ setup(
             optional=True,
         )
         for module in (
+            "columns._native",
             "connectors._batches",
             "fingerprint._kernel",
             "offline._native",

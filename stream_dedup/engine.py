@@ -190,8 +190,8 @@ class Engine:
                 if owned is None:
                     await self.own(batch.partition)
                     continue
-                end = stretch_end(hashed, start, owned, self._decider.near)
-                stretch = Stretch(self._decider, hashed, times, decisions, now_us)
+                end, nears = stretch_end(hashed, start, owned, self._decider.near)
+                stretch = Stretch(self._decider, hashed, times, decisions, now_us, nears)
                 if batch.offsets[start] <= owned.high_water:
                     await self._repeat(stretch, start, end, owned)
                 else:
@@ -261,11 +261,6 @@ class Engine:
         batch = stretch.hashed.batch
         last = batch.offsets[end - 1]
         committed = last + 1 if committed is None else committed
-        decisions: dict[int, Decision] = {}
-        if committed <= last:
-            decisions = dict(
-                zip(batch.offsets[start:end], stretch.decisions[start:end], strict=True)
-            )
         record = Record(
             partition=batch.partition,
             fence=owned.fence,
@@ -274,7 +269,8 @@ class Engine:
             committed=committed,
             last_us=max(stretch.times[start:end]),
             tallies=list(stretch.tallies.values()),
-            decisions=decisions,
+            offsets=batch.offsets[start:end],
+            decisions=stretch.decisions[start:end],
         )
         return await self.index.record(record, stretch.now_us)
 

@@ -7,11 +7,13 @@ What it adds to clusters is tallied on the way, once a cluster, and recorded by 
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from stream_dedup.columns import distinct, rows_of, spans, spread
 from stream_dedup.deciding import NOTHING, REPLAYED, Decider, Hashed, Owned
 from stream_dedup.index.base import (
     MAX_TALLIES,
@@ -23,33 +25,44 @@ from stream_dedup.index.base import (
 from stream_dedup.index.near_cache import Key, Known, Near, NearCache
 from stream_dedup.model import Decision, Kind, Position
 
+T = TypeVar("T")
 
-def stretch_end(hashed: Hashed, start: int, owned: Owned, near: NearCache) -> int:
+NEW, DUPLICATE = Kind.NEW, Kind.DUPLICATE  # looked up in an enumeration they cost as much as a call
+
+
+def stretch_end(
+    hashed: Hashed, start: int, owned: Owned, near: NearCache
+) -> tuple[int, list[Near | None]]:
     """Where the stretch ends that begins at the index `start` of a batch.
 
     All of it was recorded before, or none of it; it does not go beyond a cut; and what it adds to
     clusters is little enough that counting it makes nobody wait.
+
+    Returns:
+        Its end, and what the near cache knows of its events; nothing where all were recorded.
     """
     offsets, keys = hashed.batch.offsets, hashed.keys
     end = len(offsets)
     if offsets[start] <= owned.high_water:
-        return bisect_right(offsets, owned.high_water, start)
+        return bisect_right(offsets, owned.high_water, start), []
     for cut in owned.cuts:
         if cut >= offsets[start]:
             end = bisect_right(offsets, cut, start)
             break
+    nears = list(map(near.recent.get, keys[start:end]))
+    different, places = distinct(nears)
+    unknown = rows_of(places, [each is None for each in different])
+    bare = sum([not each.known.samples for each in different if each])
     # At most a tally for each exact hash.
-    distinct = dict.fromkeys(keys[start:end])
-    if len(distinct) * TALLY_WITH_VALUES <= MAX_TALLIES:
-        return end
+    if TALLY_WITH_VALUES * (len(different) + len(unknown)) - bare <= MAX_TALLIES:
+        return end, nears
     room = MAX_TALLIES
-    known_of = near.recent.get
-    for key in distinct:
-        found = known_of(key)
-        room -= 1 if found and not found.known.samples else TALLY_WITH_VALUES
+    for key, each in dict(zip(keys[start:end], nears, strict=True)).items():
+        room -= 1 if each and not each.known.samples else TALLY_WITH_VALUES
         if room < 0:
-            return max(start + 1, keys.index(key, start))
-    return end
+            end = max(start + 1, keys.index(key, start))
+            break
+    return end, nears[: end - start]
 
 
 @dataclass(slots=True)
@@ -62,6 +75,7 @@ class Stretch:
         times: the event times of the batch.
         decisions: those of the batch, filled in here for this part of it.
         now_us: the clock.
+        nears: what the near cache knew of its events when its end was looked for.
         tallies: what it adds to clusters, by what the near cache knows of each. Kept here: what is
             forgotten meanwhile still counts, and other batches are on their way.
         opened: events that opened a cluster.
@@ -74,6 +88,7 @@ class Stretch:
     times: Sequence[int]
     decisions: list[Decision]
     now_us: int
+    nears: list[Near | None]
     tallies: dict[Known, Tally] = field(default_factory=dict)
     opened: int = 0
     passed: dict[str, int] = field(default_factory=dict)
@@ -114,8 +129,9 @@ class Stretch:
             in_doubt: they may have been decided before: the index is asked about all, as it alone
                 knows which of them opened a cluster.
         """
-        cached = self.decider.near.recent.get
-        nears: Iterable[Near | None] = map(cached, map(self.hashed.keys.__getitem__, todo))
+        nears = self.nears
+        if not isinstance(todo, range):  # not the whole of it
+            nears = list(map(self.decider.near.recent.get, _chosen(self.hashed.keys, todo)))
         while todo:
             unknown = todo if in_doubt else self._settle(todo, nears)
             in_doubt = False
@@ -139,78 +155,72 @@ class Stretch:
         for index, first in waiting.items():
             self.decisions[index] = self.decisions[first]._replace(kind=Kind.DUPLICATE)
 
-    def _settle(self, todo: Sequence[int], nears: Iterable[Near | None]) -> Sequence[int]:
+    def _settle(self, todo: Sequence[int], nears: list[Near | None]) -> Sequence[int]:
         """Decide what is known of; the indexes of the others.
 
         In a storm this is all there is to do, so an event costs no more than its place in a few
-        lists: what is counted is counted once a `Near`. Those of a cluster that may have closed
+        columns: what is counted is counted once a `Near`. Those of a cluster that may have closed
         between two of its events, or that still takes samples, are looked at one by one.
         """
-        keys, decisions = self.hashed.keys, self.decisions
-        found = list(nears)
-        if None in found:
-            find = self.decider.near.find
-            found = [n or find(keys[index]) for index, n in zip(todo, found, strict=True)]
-        counts = Counter(found)
-        unknown = counts.pop(None, 0)
-        first, last = self._spans(todo, found)
+        different, places = self._different(todo, nears)
+        live = self.decider.near.live
+        spanned = spans(places, _chosen(self.times, todo), len(different))
         singly = {
             near.known
-            for near in counts
-            if near and (near.known.samples or last[near] > near.known.live_until_us)
+            for near, (_, _, last_us) in zip(different, spanned, strict=True)
+            if near
+            and (
+                near.known.samples
+                or (last_us > near.known.live_until_us and not live(near.known, last_us))
+            )
         }
-        for near, count in counts.items():
-            if near and near.known not in singly:
-                self._count(near.known, count, first[near], last[near])
-        decided = [NOTHING if near is None else near.decision for near in found]
+        left = []
+        for near, (count, first_us, last_us) in zip(different, spanned, strict=True):
+            if near is None or near.known in singly:
+                left.append(True)
+            else:
+                left.append(False)
+                self._count(near.known, count, first_us, last_us)
+        decided = spread([near.decision if near else NOTHING for near in different], places)
         if isinstance(todo, range):
-            decisions[todo.start : todo.stop] = decided
+            self.decisions[todo.start : todo.stop] = decided
         else:
             for index, decision in zip(todo, decided, strict=True):
-                decisions[index] = decision
-        if singly:
-            pairs = zip(todo, found, strict=True)
-            return [
-                index
-                for index, near in pairs
-                if near is None or (near.known in singly and not self._join(index, near))
-            ]
-        if unknown:
-            return [index for index, near in zip(todo, found, strict=True) if near is None]
-        return ()
+                self.decisions[index] = decision
+        unknown = []
+        for row in rows_of(places, left):
+            near = different[places[row]]
+            if near is None or not self._join(todo[row], near):
+                unknown.append(todo[row])
+        return unknown
 
-    def _spans(
-        self, todo: Sequence[int], found: Sequence[Near | None]
-    ) -> tuple[dict[Near | None, int], dict[Near | None, int]]:
-        """The earliest and the latest time of each that was found."""
-        times = self.times
-        if isinstance(todo, range):
-            moments = list(times[todo.start : todo.stop])
-        else:
-            moments = [times[index] for index in todo]
-        ordered = sorted(moments)
-        if ordered != moments:
-            by_time = sorted(range(len(moments)), key=moments.__getitem__)
-            found = [found[place] for place in by_time]
-        last = dict(zip(found, ordered, strict=True))
-        first = dict(zip(reversed(found), reversed(ordered), strict=True))
-        return first, last
+    def _different(
+        self, todo: Sequence[int], nears: list[Near | None]
+    ) -> tuple[list[Near | None], array[int]]:
+        """What is known of events, taken apart; those not known are looked for once more."""
+        different, places = distinct(nears)
+        cache = self.decider.near
+        if None not in different or not cache.older:
+            return different, places
+        for row in rows_of(places, [near is None for near in different]):
+            nears[row] = cache.find(self.hashed.keys[todo[row]])
+        return distinct(nears)
 
     def _count(self, known: Known, count: int, first_us: int, last_us: int) -> Tally:
         tally = self.tallies.get(known)
         if tally is None:
-            tally = self.tallies[known] = Tally(known.cluster, 0, first_us, last_us)
-        tally.count += count
-        tally.first_us = min(tally.first_us, first_us)
-        tally.last_us = max(tally.last_us, last_us)
-        if last_us > known.last_us:
-            self.decider.near.seen(known, last_us)
+            tally = self.tallies[known] = Tally(known.cluster, count, first_us, last_us)
+        else:
+            tally.count += count
+            tally.first_us = min(tally.first_us, first_us)
+            tally.last_us = max(tally.last_us, last_us)
+        known.last_us = max(known.last_us, last_us)
         return tally
 
     def _join(self, index: int, near: Near) -> bool:
         """Have one event join a cluster, if that is live yet; whether it was."""
         known, time_us = near.known, self.times[index]
-        if time_us > known.live_until_us:
+        if not self.decider.near.live(known, time_us):
             return False
         tally = self._count(known, 1, time_us, time_us)
         if known.samples:
@@ -270,7 +280,8 @@ class Stretch:
         return dict(zip(indexes, zip(queries, answers, strict=True), strict=True))
 
     def _learn(self, index: int, query: Query, answer: Resolution) -> Near:
-        duplicate = Decision(Kind.DUPLICATE, answer.cluster, answer.distance, query.fingerprint)
+        fingerprint = query.fingerprint
+        duplicate = Decision(DUPLICATE, answer.cluster, answer.distance, fingerprint)
         near = self.decider.near.learn(self.hashed.keys[index], answer, duplicate)
         value = self.hashed.batch.values[index]
         known = near.known
@@ -278,7 +289,7 @@ class Stretch:
         if answer.new:
             tally.representative = value
             self.opened += 1
-            self.decisions[index] = Decision(Kind.NEW, answer.cluster, 0, query.fingerprint)
+            self.decisions[index] = Decision(NEW, answer.cluster, 0, fingerprint)
         else:
             self.decisions[index] = duplicate
             if known.samples:
@@ -292,3 +303,10 @@ class Stretch:
         undone = [index for index in todo if self.decisions[index].cluster in closed]
         self.opened -= sum(self.decisions[index].kind is Kind.NEW for index in undone)
         return undone
+
+
+def _chosen(column: Sequence[T], indexes: Sequence[int]) -> Sequence[T]:
+    """The rows of a column at these indexes."""
+    if isinstance(indexes, range):
+        return column[indexes.start : indexes.stop]
+    return [column[index] for index in indexes]

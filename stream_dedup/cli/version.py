@@ -1,6 +1,6 @@
 """``stream-dedup --version``: what a report of a bug should begin with.
 
-The version, which kernel serves, and the Python it runs in. There are four native extensions; any
+The version, which kernel serves, and the Python it runs in. There are five native extensions; any
 may be missing where it could not be compiled.
 """
 
@@ -20,6 +20,7 @@ EXTENSIONS = (
     "tables._native",
     "offline._native",
     "connectors._batches",
+    "columns._native",
 )
 
 

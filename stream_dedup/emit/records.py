@@ -9,10 +9,10 @@ and where it stood.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import msgspec
 
+from stream_dedup.columns import distinct, spread
 from stream_dedup.emit.shape import decision_object, summary_json
 from stream_dedup.model import Decision, Kind, Position, Summary
 
@@ -21,9 +21,10 @@ Header = tuple[str, bytes]
 MAX_MESSAGE = 1_000
 """Characters of an error's message in a header."""
 
-
 KEPT = 50_000
 """Decisions whose headers are kept; some 500 bytes each."""
+
+_KINDS: dict[Kind, Header] = {kind: ("sd-decision", kind.value.encode()) for kind in Kind}
 
 
 class DecisionHeaders:
@@ -40,17 +41,9 @@ class DecisionHeaders:
 
     def of_all(self, decisions: Sequence[Decision]) -> list[list[Header]]:
         """The headers of decisions, in order; not to be changed."""
-        kept = self._kept
-        found = list(map(kept.get, map(id, decisions)))
-        for index in [i for i, headers in enumerate(found) if headers is None]:
-            decision = decisions[index]
-            headers = kept.get(id(decision))  # made for an earlier one of these
-            if headers is None:
-                headers = self._made(decision)
-                if decision.kind is not Kind.NEW:  # else nobody shares it
-                    self._keep(decision, headers)
-            found[index] = headers
-        return cast(list[list[Header]], found)
+        different, places = distinct(decisions)
+        kept = self._kept.get
+        return spread([kept(id(each)) or self._make(each) for each in different], places)
 
     def _keep(self, decision: Decision, headers: list[Header]) -> None:
         if len(self._kept) >= KEPT:
@@ -59,16 +52,19 @@ class DecisionHeaders:
         self._kept[id(decision)] = headers
         self._held[id(decision)] = decision
 
-    def _made(self, decision: Decision) -> list[Header]:
-        headers = [("sd-decision", decision.kind.value.encode())]
-        if decision.cluster_hex is not None:
+    def _make(self, decision: Decision) -> list[Header]:
+        kind, cluster, distance, fingerprint, reason = decision
+        headers = [_KINDS[kind]]
+        if cluster is not None:
             headers += [
-                ("sd-cluster", decision.cluster_hex.encode()),
-                ("sd-distance", b"%d" % (decision.distance or 0)),
-                ("sd-fingerprint", b"%0*x" % (self._digits, decision.fingerprint or 0)),
+                ("sd-cluster", b"%016x" % cluster),
+                ("sd-distance", b"%d" % (distance or 0)),
+                ("sd-fingerprint", b"%0*x" % (self._digits, fingerprint or 0)),
             ]
-        if decision.reason:
-            headers.append(("sd-reason", decision.reason.encode()))
+        if reason:
+            headers.append(("sd-reason", reason.encode()))
+        if kind is not Kind.NEW:  # else nobody shares it
+            self._keep(decision, headers)
         return headers
 
 

@@ -30,6 +30,7 @@ and journals are gone: forget what was learnt, claim the partitions again, then 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -180,7 +181,9 @@ class Record:
             below it are dropped, and decisions below it need not be named.
         last_us: the latest event time of the batch, of passed events too.
         tallies: what the batch adds, a tally a cluster.
-        decisions: offset → decision of the events at or above `committed`.
+        offsets: of the events whose decisions are named, ascending; those below `committed` need
+            not be.
+        decisions: of each of them.
     """
 
     partition: Partition
@@ -190,7 +193,13 @@ class Record:
     committed: int
     last_us: int
     tallies: Sequence[Tally]
-    decisions: Mapping[int, Decision] = field(default_factory=dict)
+    offsets: Sequence[int] = ()
+    decisions: Sequence[Decision] = ()
+
+    def uncommitted(self) -> tuple[Sequence[int], Sequence[Decision]]:
+        """What the journal is to keep: the offsets from `committed` on, and their decisions."""
+        first = bisect_left(self.offsets, self.committed)
+        return self.offsets[first:], self.decisions[first:]
 
 
 class Ownership(NamedTuple):

@@ -270,11 +270,7 @@ class MemoryIndex:
             state.committed = record.committed
             for offset in [offset for offset in state.journal if offset < record.committed]:
                 del state.journal[offset]
-        state.journal.update(
-            record.decisions
-            if record.first_offset >= record.committed
-            else {o: told for o, told in record.decisions.items() if o >= record.committed}
-        )
+        state.journal.update(zip(*record.uncommitted(), strict=True))
         self._advance(now_us)
         self._evict()
         return closed

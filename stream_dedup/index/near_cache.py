@@ -6,8 +6,8 @@ Two generations bound it: look-ups go to the recent one, then to the older one, 
 moves up. When the recent one is full it becomes the older, and what was in the older and not
 asked for since is forgotten. That is nearly "least recently used", with no work on a hit.
 
-What is cached holds only as long as the cluster is live for certain: `Known.live_until_us` tells,
-and `forget` ends it when the index reports the cluster closed.
+What is cached holds only as long as the cluster is live for certain: `live` tells, and `forget`
+ends it when the index reports the cluster closed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ Key = int | tuple[str, int]
 
 
 class Known:
-    """A cluster as far as this process knows it."""
+    """A cluster as far as this process knows it.
+
+    Attributes:
+        cluster: its id.
+        opened_us: event time at which it was opened.
+        last_us: event time at which it was last seen; whoever sees it later raises it.
+        live_until_us: it is live until then for certain, and longer where it was seen since.
+        samples: how many more samples this process adds to it.
+    """
 
     __slots__ = ("cluster", "last_us", "live_until_us", "opened_us", "samples")
 
@@ -60,17 +68,17 @@ class NearCache:
         self._size = size
         self._samples = samples
         self.recent: dict[Key, Near] = {}
-        self._older: dict[Key, Near] = {}
+        self.older: dict[Key, Near] = {}
         self._clusters: dict[int, Known] = {}
 
     def __len__(self) -> int:
-        return len(self.recent) + len(self._older)
+        return len(self.recent) + len(self.older)
 
     def find(self, key: Key) -> Near | None:
         """A look-up in both generations; what the older one holds moves up."""
         near = self.recent.get(key)
-        if near is None and self._older:
-            near = self._older.pop(key, None)
+        if near is None and self.older:
+            near = self.older.pop(key, None)
             if near is not None:
                 self._put(key, near)
         return near
@@ -81,27 +89,33 @@ class NearCache:
         Of a cluster whose representative is not recorded nothing is kept, but by who opened it: the
         representative may come again, to somebody else, and is to be found new.
         """
-        known = self._clusters.get(answer.cluster)
-        if not (answer.new or answer.settled):
-            known = known or Known(answer.cluster, answer.opened_us, answer.last_us, self._samples)
+        cluster, _, new, opened_us, last_us, settled = answer
+        known = self._clusters.get(cluster)
+        if not (new or settled):
+            known = known or Known(cluster, opened_us, last_us, self._samples)
             known.live_until_us = max(
-                known.live_until_us, self._windows.expires_us(answer.opened_us, answer.last_us)
+                known.live_until_us, self._windows.expires_us(opened_us, last_us)
             )
             return Near(known, decision)
         if known is None:
-            known = Known(answer.cluster, answer.opened_us, answer.last_us, self._samples)
-            self._clusters[answer.cluster] = known
-        known.opened_us = answer.opened_us
-        known.last_us = max(known.last_us, answer.last_us)
-        known.live_until_us = self._windows.expires_us(known.opened_us, known.last_us)
+            known = self._clusters[cluster] = Known(cluster, opened_us, last_us, self._samples)
+        known.opened_us = opened_us
+        known.last_us = max(known.last_us, last_us)
+        known.live_until_us = self._windows.expires_us(opened_us, known.last_us)
         near = Near(known, decision)
         self._put(key, near)
         return near
 
-    def seen(self, known: Known, time_us: int) -> None:
-        """A cluster had an event later than all before."""
-        known.last_us = time_us
-        known.live_until_us = self._windows.expires_us(known.opened_us, time_us)
+    def live(self, known: Known, time_us: int) -> bool:
+        """Whether a cluster takes an event of that time, for certain."""
+        if time_us <= known.live_until_us:
+            return True
+        if known.live_until_us == DEAD_US:
+            return False
+        # It may have been seen since that was worked out.
+        until_us = self._windows.expires_us(known.opened_us, known.last_us)
+        known.live_until_us = max(known.live_until_us, until_us)
+        return time_us <= known.live_until_us
 
     def forget(self, cluster: int) -> None:
         """The cluster is closed: its exact hashes are to be asked for again."""
@@ -114,16 +128,16 @@ class NearCache:
         for cluster in list(self._clusters):
             self.forget(cluster)
         self.recent.clear()
-        self._older.clear()
+        self.older.clear()
 
     def _put(self, key: Key, near: Near) -> None:
         if not self._size:
             self._clusters.clear()
             return
         if len(self.recent) >= self._size:
-            self._older = self.recent
+            self.older = self.recent
             self.recent = {}
-            kept = (*(other.known for other in self._older.values()), near.known)
+            kept = (*(other.known for other in self.older.values()), near.known)
             # What is dead must not stand in for a cluster that was opened again.
             self._clusters = {
                 known.cluster: known for known in kept if known.live_until_us != DEAD_US

@@ -1,3 +1,6 @@
+from collections.abc import Sequence
+
+from stream_dedup.tables.entries import Prefixes, Row
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.store import Found
 
@@ -16,4 +19,5 @@ class NativeEntries:
     def arrange(
         self, fingerprint: int, group: int, owner: int, key_prefix: bytes
     ) -> tuple[list[bytes], bytes]: ...
+    def pack(self, rows: Sequence[Row], prefixes: Prefixes) -> tuple[list[bytes], bytes]: ...
     def fingerprint(self, member: bytes, table: int) -> int: ...

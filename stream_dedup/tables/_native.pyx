@@ -51,6 +51,7 @@ cdef extern from *:
 cdef enum:
     NONE = 0xFFFFFFFF
     FIRST_ROOM = 256
+    FIXED_BYTES = 2 * 8 + 8 + 4 + 8 + 6 * 4  # of a packed row: its numbers, and its parts' lengths
 
 # Drawn once a process: whoever writes the text cannot choose which fingerprints share a bucket.
 cdef uint64_t _PROCESS_SALT = int.from_bytes(os.urandom(8), "little")
@@ -314,7 +315,7 @@ cdef class NativeEntries:
 
     cdef Piece* pieces
     cdef Arrangement* arrangements
-    cdef uint32_t tables, slice_bits, prefix_room, rest_room
+    cdef uint32_t tables, slice_bits, prefix_room, rest_room, width_bytes
     cdef readonly int prefix_bytes, member_bytes
     cdef object reference
 
@@ -327,6 +328,7 @@ cdef class NativeEntries:
         self.rest_room = self.member_bytes - self.prefix_bytes - OWNER_BYTES
         self.slice_bits = slices.bit_length() - 1
         self.tables = layout.tables
+        self.width_bytes = (layout.width + 7) // 8
         self.arrangements = <Arrangement*>calloc(layout.tables, sizeof(Arrangement))
         if self.arrangements == NULL:
             raise MemoryError
@@ -350,21 +352,28 @@ cdef class NativeEntries:
     def arrange(self, fingerprint, uint32_t group, uint64_t owner, bytes key_prefix not None):
         """Where a fingerprint is stored, and as what."""
         cdef uint64_t words[2]
-        cdef uint64_t member[4]
-        cdef uint64_t spread = <uint16_t>group * <uint64_t>0x9E3779B97F4A7C15
-        cdef uint32_t table, number
-        cdef const Piece* piece = self.pieces
-        cdef const char* key_start = PyBytes_AS_STRING(key_prefix)
-        cdef Py_ssize_t key_size = PyBytes_GET_SIZE(key_prefix)
-        cdef char ending[24]
-        cdef char* digits
-        cdef char* to
-        cdef bytes key, members
+        cdef bytes members
         cdef list keys = []
         words[0] = fingerprint & 0xFFFFFFFFFFFFFFFF
         words[1] = fingerprint >> 64 & 0xFFFFFFFFFFFFFFFF
         members = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>self.tables * self.member_bytes)
-        to = PyBytes_AS_STRING(members)
+        self.lay(words, group, owner, key_prefix, keys, PyBytes_AS_STRING(members))
+        return keys, members
+
+    cdef char* lay(
+        self,
+        const uint64_t* words,
+        uint32_t group,
+        uint64_t owner,
+        bytes key_prefix,
+        list keys,
+        char* to,
+    ) except NULL:
+        """Add the keys, and write the members; returns where they end."""
+        cdef uint64_t member[4]
+        cdef uint64_t spread = <uint16_t>group * <uint64_t>0x9E3779B97F4A7C15
+        cdef uint32_t table, number
+        cdef const Piece* piece = self.pieces
         for table in range(self.tables):
             memset(member, 0, sizeof(member))
             for number in range(self.arrangements[table].pieces):
@@ -378,24 +387,66 @@ cdef class NativeEntries:
             if self.rest_room > 8:
                 to = put(to, member[3], self.rest_room - 8)
             to = put(to, owner, 8)
-
-            digits = put_decimal(
-                ending + sizeof(ending),
-                slice_of(
-                    folded(member[0], member[1], self.arrangements[table].prefix_bits),
-                    min(self.arrangements[table].prefix_bits, 64),
-                    spread,
-                    self.slice_bits,
-                ),
+            number = slice_of(
+                folded(member[0], member[1], self.arrangements[table].prefix_bits),
+                min(self.arrangements[table].prefix_bits, 64),
+                spread,
+                self.slice_bits,
             )
-            digits -= 1
-            digits[0] = b":"
-            digits = put_decimal(digits, table)
-            key = PyBytes_FromStringAndSize(NULL, key_size + (ending + sizeof(ending) - digits))
-            memcpy(PyBytes_AS_STRING(key), key_start, key_size)
-            memcpy(PyBytes_AS_STRING(key) + key_size, digits, ending + sizeof(ending) - digits)
-            keys.append(key)
-        return keys, members
+            keys.append(slice_key(key_prefix, table, number))
+        return to
+
+    def pack(self, rows, prefixes):
+        """What a script is told of many fingerprints."""
+        cdef bytes owner_prefix = prefixes.owner, exact_prefix = prefixes.exact
+        cdef bytes table_prefix = prefixes.table, packed, hashes, one, other, third
+        cdef uint64_t words[2]
+        cdef uint64_t owner, exact
+        cdef uint32_t group, exact_slice
+        cdef double first, last
+        cdef bint searchable
+        cdef Py_ssize_t count = len(rows), members = <Py_ssize_t>self.tables * self.member_bytes
+        cdef Py_ssize_t size = 4
+        cdef char* to
+        cdef tuple row
+        cdef list keys = [], slices = []
+        for row in rows:
+            _, _, _, _, _, _, _, searchable, hashes, one, other, third = row
+            if len(hashes) % 8:
+                raise ValueError("hashes have eight bytes each")
+            size += FIXED_BYTES + self.width_bytes + (members if searchable else 0)
+            size += len(hashes) + len(one) + len(other) + len(third)
+        packed = PyBytes_FromStringAndSize(NULL, size)
+        to = put(PyBytes_AS_STRING(packed), <uint64_t>count << 32, 4)
+        for row in rows:
+            (
+                first, last, owner, group, exact, exact_slice, fingerprint, searchable, hashes, one,
+                other, third,
+            ) = row
+            keys.append(owner_key(owner_prefix, owner))
+            slices.append(numbered(exact_prefix, exact_slice))
+            to = put_double(put_double(to, first), last)
+            to = put(put(put(to, owner, 8), <uint64_t>group << 32, 4), exact, 8)
+
+            if fingerprint >> 8 * self.width_bytes:
+                raise OverflowError("int too big to convert")
+            words[0] = fingerprint & 0xFFFFFFFFFFFFFFFF
+            words[1] = fingerprint >> 64
+            to = put_length(to, self.width_bytes)
+            if self.width_bytes > 8:
+                to = put(to, words[1] << 8 * (16 - self.width_bytes), self.width_bytes - 8)
+                to = put(to, words[0], 8)
+            else:
+                to = put(to, words[0] << 8 * (8 - self.width_bytes), self.width_bytes)
+
+            to = put_swapped(put_length(to, len(hashes)), PyBytes_AS_STRING(hashes), len(hashes) // 8)
+            to = put_part(put_part(to, one), other)
+            to = put_length(to, members if searchable else 0)
+            if searchable:
+                to = self.lay(words, group, owner, table_prefix, slices, to)
+            to = put_part(to, third)
+        keys += slices
+        return keys, packed
 
     def fingerprint(self, member, table):
         """The fingerprint that is stored in a table as this member."""
@@ -423,6 +474,70 @@ cdef inline char* put(char* to, uint64_t word, uint32_t count) noexcept nogil:
     for at in range(count):
         to[at] = <char>(word >> (56 - 8 * at))
     return to + count
+
+
+cdef inline char* put_double(char* to, double number) noexcept nogil:
+    cdef uint64_t word
+    memcpy(&word, &number, 8)
+    return put(to, word, 8)
+
+
+cdef inline char* put_length(char* to, Py_ssize_t length) noexcept nogil:
+    return put(to, <uint64_t>length << 32, 4)
+
+
+cdef inline char* put_part(char* to, bytes part) noexcept:
+    cdef Py_ssize_t length = PyBytes_GET_SIZE(part)
+    to = put_length(to, length)
+    memcpy(to, PyBytes_AS_STRING(part), length)
+    return to + length
+
+
+cdef inline char* put_swapped(char* to, const char* hashes, Py_ssize_t count) noexcept nogil:
+    """Hashes from the machine's byte order, the highest byte first."""
+    cdef uint64_t word
+    cdef Py_ssize_t at
+    for at in range(count):
+        memcpy(&word, hashes + 8 * at, 8)
+        to = put(to, word, 8)
+    return to
+
+
+cdef bytes owner_key(bytes prefix, uint64_t owner):
+    """The prefix, and the owner in sixteen hexadecimal digits."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(prefix)
+    cdef bytes key = PyBytes_FromStringAndSize(NULL, size + 16)
+    cdef char* to = PyBytes_AS_STRING(key)
+    cdef int at
+    memcpy(to, PyBytes_AS_STRING(prefix), size)
+    for at in range(16):
+        to[size + at] = b"0123456789abcdef"[owner >> (60 - 4 * at) & 15]
+    return key
+
+
+cdef bytes numbered(bytes prefix, uint32_t number):
+    """The prefix, and the number's digits."""
+    cdef char digits[12]
+    cdef char* begin = put_decimal(digits + sizeof(digits), number)
+    return joined(prefix, begin, digits + sizeof(digits) - begin)
+
+
+cdef bytes slice_key(bytes prefix, uint32_t table, uint32_t number):
+    """The prefix, the table, a colon and the slice."""
+    cdef char ending[24]
+    cdef char* begin = put_decimal(ending + sizeof(ending), number)
+    begin -= 1
+    begin[0] = b":"
+    begin = put_decimal(begin, table)
+    return joined(prefix, begin, ending + sizeof(ending) - begin)
+
+
+cdef inline bytes joined(bytes prefix, const char* ending, Py_ssize_t length):
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(prefix)
+    cdef bytes key = PyBytes_FromStringAndSize(NULL, size + length)
+    memcpy(PyBytes_AS_STRING(key), PyBytes_AS_STRING(prefix), size)
+    memcpy(PyBytes_AS_STRING(key) + size, ending, length)
+    return key
 
 
 cdef inline char* put_decimal(char* end, uint32_t number) noexcept nogil:

@@ -28,6 +28,9 @@ Worked bits, W = 8, k = 1, m = 2, the fingerprint 1011 0010 of group 7 and owner
     >>> entries.prefix_bytes, entries.member_bytes
     (3, 12)
 
+Who asks a script about many fingerprints hands over their keys, and all else in one string of
+bytes: parts one after the other, each behind its length (see `Row`).
+
 All of it is a stored format: a change of a member's bytes, of the hash or of the number of slices
 leaves what is stored where nothing looks for it.
 """
@@ -35,7 +38,11 @@ leaves what is stored where nothing looks for it.
 from __future__ import annotations
 
 import os
-from typing import Protocol
+from array import array
+from collections.abc import Sequence
+from struct import Struct
+from sys import byteorder
+from typing import NamedTuple, Protocol
 
 from stream_dedup.tables.permutation import Layout
 
@@ -45,6 +52,26 @@ GROUP_BYTES = 2
 OWNER_BYTES = 8
 
 _ALL_64 = 2**64 - 1
+_TIMES = Struct(">2d")
+_LENGTH = Struct(">I")
+
+
+class Prefixes(NamedTuple):
+    """What the keys of rows begin with: of their owners, of slices of exact hashes, of tables."""
+
+    owner: bytes
+    exact: bytes
+    table: bytes
+
+
+Row = tuple[float, float, int, int, int, int, int, bool, bytes, bytes, bytes, bytes]
+"""A fingerprint that a script is asked about: two times, its owner, its group, its exact hash and
+the slice where that stands, the fingerprint, whether it has members (else none are packed), hashes
+of eight bytes in the machine's order, and three texts.
+
+Packed: the times (doubles), owner(8), group(4), exact hash(8); then, each behind its length(4):
+fingerprint, hashes, the first two texts, members of all tables, the last text. All big-endian.
+"""
 
 
 class Entries(Protocol):
@@ -78,6 +105,20 @@ class Entries(Protocol):
 
         Raises:
             OverflowError: the group or the owner has more bits, or is negative.
+        """
+
+    def pack(self, rows: Sequence[Row], prefixes: Prefixes) -> tuple[list[bytes], bytes]:
+        """What a script is told of many fingerprints.
+
+        Returns:
+            The key of each one's owner (its number in sixteen hexadecimal digits), then for each
+            the key of its slice of exact hashes and, if it has members, those that `arrange` tells;
+            and how many there are (4 bytes), and the rows, packed.
+
+        Raises:
+            OverflowError: a number has more bits than it is given, or is negative; a fingerprint
+                may be as wide as the layout in whole bytes.
+            ValueError: the hashes are no multiple of eight bytes.
         """
 
     def fingerprint(self, member: bytes, table: int) -> int:
@@ -130,6 +171,35 @@ class ReferenceEntries:
             members += (rest << 8 * self._rest_room - rest_bits).to_bytes(self._rest_room, "big")
             members += last
         return keys, bytes(members)
+
+    def pack(self, rows: Sequence[Row], prefixes: Prefixes) -> tuple[list[bytes], bytes]:
+        keys: list[bytes] = []
+        slices: list[bytes] = []
+        packed = [_LENGTH.pack(len(rows))]
+        width_bytes = -(-self._layout.width // 8)
+        for (
+            first, last, owner, group, exact, exact_slice, fingerprint, searchable, hashes, one,
+            other, third,
+        ) in rows:  # fmt: skip
+            keys.append(b"%b%b" % (prefixes.owner, owner.to_bytes(8, "big").hex().encode()))
+            slices.append(b"%b%d" % (prefixes.exact, exact_slice))
+            members = b""
+            if searchable:
+                tables, members = self.arrange(fingerprint, group, owner, prefixes.table)
+                slices += tables
+            if len(hashes) % 8:
+                raise ValueError("hashes have eight bytes each")
+            words = array("Q", hashes)
+            if byteorder == "little":
+                words.byteswap()
+            packed += (
+                _TIMES.pack(first, last), owner.to_bytes(8, "big"), group.to_bytes(4, "big"),
+                exact.to_bytes(8, "big"),
+            )  # fmt: skip
+            whole = fingerprint.to_bytes(width_bytes, "big")
+            for part in (whole, words.tobytes(), one, other, members, third):
+                packed += (_LENGTH.pack(len(part)), part)
+        return keys + slices, b"".join(packed)
 
     def fingerprint(self, member: bytes, table: int) -> int:
         if len(member) != self.member_bytes:

@@ -230,6 +230,7 @@ class Driver:
         decisions: Mapping[int, Decision] | None = None,
     ) -> frozenset[int]:
         """Record a batch that ends at an offset."""
+        decisions = decisions or {}
         if partition not in self.fences:
             self.claim_partition(partition)
         return self.record(
@@ -241,7 +242,8 @@ class Driver:
                 committed=offset + 1 if committed is None else committed,
                 last_us=START_US + round(at_s * S),
                 tallies=tallies,
-                decisions=decisions or {},
+                offsets=list(decisions),
+                decisions=list(decisions.values()),
             )
         )
 

@@ -413,7 +413,7 @@ def test_a_stale_fence_is_refused_and_writes_nothing(start: Start) -> None:
     (answer,) = index.resolve(query(0, A))
     fresh = index.claim_partition(HERE).fence
     assert fresh > stale
-    record = Record(HERE, stale, 0, 0, 0, START_US, [tally(answer)], {0: Decision(Kind.NEW)})
+    record = Record(HERE, stale, 0, 0, 0, START_US, [tally(answer)], [0], [Decision(Kind.NEW)])
     with pytest.raises(StaleFence):
         index.record(record)
     owned = index.claim_partition(HERE)

@@ -332,7 +332,8 @@ class Histories(RuleBasedStateMachine):
             reader.offset,
             max(query.first_us for query in reader.pending),
             list(tallies.values()),
-            decisions,
+            list(decisions),
+            list(decisions.values()),
         )
         closed = self.model.closed(list(tallies.values()))
         self.model.time.record(record.partition, record.last_us, self.index.now_us)

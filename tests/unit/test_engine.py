@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stream_dedup.clock import ManualClock
@@ -587,6 +587,8 @@ def test_what_another_found_lost_is_forgotten_before_the_next_batch() -> None:
     assert ([Kind.NEW], 1) == ([decision.kind for decision in decisions], engine.resets)
 
 
+@example(keys=list(range(801)), bare_below=801, step=1, high_water=-1, cuts=[])
+@example(keys=list(range(801)), bare_below=400, step=1, high_water=-1, cuts=[])
 @given(
     keys=st.lists(st.integers(0, 800), min_size=1, max_size=1_800),
     bare_below=st.integers(0, 801),
@@ -605,8 +607,10 @@ def test_stretches_end_at_the_high_water_at_cuts_and_before_too_much_is_to_be_co
     owned = Owned(1, high_water, {}, tuple(cuts))
     start, ends = 0, []
     while start < len(keys):
-        end = stretch_end(Hashed(batch, [], keys, keys), start, owned, near)
+        end, nears = stretch_end(Hashed(batch, [], keys, keys), start, owned, near)
         assert start < end
+        if offsets[start] > high_water:
+            assert [near.recent.get(key) for key in keys[start:end]] == nears
         weight = sum(1 if key < bare_below else TALLY_WITH_VALUES for key in set(keys[start:end]))
         assert MAX_TALLIES >= weight or offsets[end - 1] <= high_water
         for mark in (high_water, *(cut for cut in cuts if cut > high_water)):
@@ -744,6 +748,15 @@ def test_a_batch_larger_than_the_near_cache_comes_to_an_end() -> None:
     decisions = dedup.process(values)
     assert 40 >= sum(d.kind is Kind.NEW for d in decisions)
     assert_counts_add_up(dedup.close(), dedup.counts)
+
+
+def test_what_the_older_generation_of_the_near_cache_knows_is_not_asked_for_again() -> None:
+    dedup = Deduplicator()
+    dedup.engine._decider.near = NearCache(Windows(), 2, 3)
+    dedup.process(["alpha one", "beta two", "gamma three"])
+    kinds = [d.kind for d in dedup.process(["beta two", "gamma three", "delta four", "alpha one"])]
+    assert [Kind.DUPLICATE, Kind.DUPLICATE, Kind.NEW, Kind.DUPLICATE] == kinds
+    assert 4 == dedup.counts.asked
 
 
 def test_an_event_that_waited_joins_the_cluster_of_its_like_before_it_not_of_one_after() -> None:

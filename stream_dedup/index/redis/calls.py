@@ -17,8 +17,8 @@ from stream_dedup.index.redis.scripts import Script
 from stream_dedup.index.redis.server import Argument, Arguments, Refusal, Server
 from stream_dedup.index.redis.stamp import Stamp, describe, stamp_shard, ttl_ms
 
-CALL_WORK = 750
-"""Commands of a script call, about: two to three milliseconds."""
+CALL_WORK = 1_000
+"""Commands of a script call, about: three milliseconds."""
 
 
 class Calls:

@@ -48,8 +48,9 @@ class _Packs:
     """Packs commands natively: the driver's way in Python costs more than the server's work."""
 
     def pack_command(self, *args: Any) -> list[bytes]:  # noqa: ANN401 -- as the driver's
-        first = str(args[0]).split()  # the driver writes some as "SCRIPT LOAD"
-        return [hiredis.pack_command((*first, *args[1:]))]
+        if " " in str(args[0]):  # the driver writes some as "SCRIPT LOAD"
+            args = (*args[0].split(), *args[1:])
+        return [hiredis.pack_command(args)]
 
 
 class _Plain(_Packs, Connection): ...

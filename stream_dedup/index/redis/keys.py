@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 from stream_dedup.model import Partition
+from stream_dedup.tables.entries import Prefixes
 
 PREFIX = "sd"
 """The first part of every key; an ACL user needs no more than ``~sd:*``."""
@@ -51,6 +52,8 @@ class Shard:
         inserted: list: what the last calls have put into the tables; see `mirror`.
         heads: hash: partition → its latest event time, when it was active last, and its name.
         fixed: all of these but meta.
+        table_prefix: what the keys of tables begin with.
+        prefixes: what the keys of clusters, slices of exact hashes and tables begin with.
     """
 
     namespace: str
@@ -67,6 +70,7 @@ class Shard:
     heads: bytes = field(init=False)
     fixed: tuple[bytes, ...] = field(init=False)
     table_prefix: bytes = field(init=False)
+    prefixes: Prefixes = field(init=False)
 
     def __post_init__(self) -> None:
         prefix = f"{PREFIX}:{{{self.namespace}:{self.number}}}:".encode()
@@ -90,14 +94,17 @@ class Shard:
             self.inserted, self.heads,
         )  # fmt: skip
         object.__setattr__(self, "fixed", fixed)
+        object.__setattr__(
+            self, "prefixes", Prefixes(prefix + b"c:", prefix + b"e:", self.table_prefix)
+        )
 
     def cluster(self, identity: bytes) -> bytes:
         """Hash: the cluster with that id (8 bytes)."""
-        return b"%sc:%s" % (self.prefix, identity.hex().encode())
+        return b"%s%s" % (self.prefixes.owner, identity.hex().encode())
 
     def exact(self, number: int) -> bytes:
         """Hash: a slice of exact hashes: group hash(4) ‖ exact hash(8) → id(8) ‖ distance(1)."""
-        return b"%se:%d" % (self.prefix, number)
+        return b"%s%d" % (self.prefixes.exact, number)
 
     def table(self, table: int, number: int) -> bytes:
         """Sorted set: a slice of a table; see `tables.entries`."""

@@ -124,12 +124,12 @@ class Mirror:
 
     def near(self, group: int, fingerprint: int) -> bytes:
         """What stands within k bits, packed for the script."""
-        owners = self._tables.query(fingerprint, group, self._max_candidates)
-        if owners.truncated:
+        owners, _, _, truncated = self._tables.query(fingerprint, group, self._max_candidates)
+        if truncated:
             return UNKNOWN
-        if not owners.owners:
+        if not owners:
             return b""
-        found = {self._told[owner] for owner in owners.owners}
+        found = {self._told[owner] for owner in owners}
         if len(found) > self._most_near or any(cluster == PENDING for cluster, _ in found):
             return UNKNOWN
         return b"".join(self._near.pack(*item) for item in found)
@@ -217,10 +217,11 @@ class Call:
 
     def look(self, group: int, fingerprint: int) -> bytes:
         """What stands near the next query, packed for the script."""
-        if self._mirror is None:
+        mirror = self._mirror
+        if mirror is None:
             return UNKNOWN
-        near = self._mirror.near(group, fingerprint)
-        self._held.append(self._mirror.expect(group, fingerprint))
+        near = mirror.near(group, fingerprint)
+        self._held.append(mirror.expect(group, fingerprint))
         return near
 
     def skip(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from stream_dedup.clustering.linkage import cluster_id
 from stream_dedup.errors import ProtocolError
 from stream_dedup.fingerprint.hashing import hash128
@@ -10,7 +12,7 @@ from stream_dedup.index.redis import wire
 from stream_dedup.index.redis.keys import Shard
 from stream_dedup.index.redis.server import Argument
 from stream_dedup.index.redis.stamp import Stamp
-from stream_dedup.tables.entries import Entries, make_entries
+from stream_dedup.tables.entries import Entries, Row, make_entries
 
 _HASH_FACTOR = 0x9E3779B97F4A7C15
 _ALL_64 = (1 << 64) - 1
@@ -62,32 +64,35 @@ class Packer:
             )
         return self.shards[number]
 
-    def query(self, shard: Shard, query: Query) -> tuple[list[bytes], list[Argument]]:
-        """A query's keys and arguments."""
-        number, group_hash, group, _ = self.group(query.group)
-        identity = self._identity(shard, query)
-        packed_id = wire.pack_id(identity)
-        keys = [shard.cluster(packed_id), shard.exact(self._exact_slice(query.exact, number))]
-        members = b""
-        if query.near:
-            slices, members = self.entries.arrange(
-                query.fingerprint, number, identity, shard.table_prefix
-            )
-            keys += slices
-        return keys, [
-            wire.TIMES.pack(wire.clamp_us(query.first_us), wire.clamp_us(query.last_us)),
-            packed_id,
-            group_hash + query.exact.to_bytes(8, "big"),
-            query.fingerprint.to_bytes(self._fingerprint_bytes, "big"),
-            wire.swap_sketch(query.sketch),
-            group,
-            wire.pack_position(query.position),
-            members,
-        ]
+    def queries(
+        self, shard: Shard, queries: Sequence[Query], near: Sequence[bytes]
+    ) -> tuple[list[bytes], bytes]:
+        """The keys of queries, and the queries as ``resolve.lua`` takes them.
 
-    def _identity(self, shard: Shard, query: Query) -> int:
-        identity = cluster_id(self._namespace, query.position)
-        return identity if len(self.shards) == 1 else identity & ~0xFF | shard.number
+        Args:
+            shard: where they are asked.
+            queries: the queries.
+            near: of each, what the caller's mirror holds near it.
+        """
+        namespace, shards, number = self._namespace, len(self.shards), shard.number
+        earliest, latest = -wire.LATEST_US, wire.LATEST_US
+        rows: list[Row] = []
+        for query, mirrored in zip(queries, near, strict=True):
+            name, exact, fingerprint, sketch, searchable, first_us, last_us, position = query
+            group, _, packed_group, _ = self.group(name)
+            identity = cluster_id(namespace, position)
+            if shards > 1:
+                identity = identity & ~0xFF | number
+            if not earliest <= first_us <= last_us <= latest:
+                first_us, last_us = wire.clamp_us(first_us), wire.clamp_us(last_us)
+            rows.append(
+                (
+                    first_us, last_us, identity, group, exact, self._exact_slice(exact, group),
+                    fingerprint, searchable, sketch, packed_group, wire.pack_position(position),
+                    mirrored,
+                )
+            )  # fmt: skip
+        return self.entries.pack(rows, shard.prefixes)
 
     def _exact_slice(self, exact: int, group: int) -> int:
         return (exact ^ group * _HASH_FACTOR & _ALL_64) >> self._exact_shift

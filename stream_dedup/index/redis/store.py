@@ -19,10 +19,11 @@ nothing, and what one already has it ignores. A crash between two shards leaves 
 apart: `claim_partition` names the places (`Ownership.cuts`).
 
 Retention: every key has a TTL of at least twice the longest time a cluster can be open, begun anew
-when an entry is added, a partition recorded, a cluster opened, closed or told of, or counted after
-half of it. What scripts do not renew while clusters only count (slices and tables, partitions that
-see nothing) `expire` does: of what it has claimed every hour, of slices and tables in rounds, a few
-hundred keys a call. It ends what nobody uses; it is not how clusters expire.
+when a partition is recorded, a cluster opened, closed or told of, or counted after half of it. What
+scripts do not renew while clusters only count (slices and tables, partitions that see nothing)
+`expire` does: of what it has claimed every hour, of slices and tables in rounds, a few hundred keys
+a call. So slices that stand have half of it left, and are begun anew when an entry is added only
+where no round says so. It ends what nobody uses; it is not how clusters expire.
 
 Loss: a call names the incarnation its caller knows; `record` that under which its partition was
 claimed. So whichever call finds the data lost, each partition's next record does too.
@@ -32,13 +33,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import filterfalse
 from typing import TypeVar, cast
 
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
+from stream_dedup.columns import distinct, rows_of
 from stream_dedup.errors import (
     IndexRefused,
     IndexUnavailable,
@@ -73,7 +74,7 @@ from stream_dedup.index.redis.stamp import (
     stamp_shard,
 )
 from stream_dedup.index.redis.upkeep import PIECES, SWEEP_STEPS, Upkeep
-from stream_dedup.model import Decision, Partition, Summary
+from stream_dedup.model import Partition, Summary
 
 log = logging.getLogger(__name__)
 
@@ -286,27 +287,26 @@ class RedisIndex:
     async def record(self, record: Record, now_us: int) -> frozenset[int]:
         settings = self._calls.settings(now_us)
         if len(self._shards) == 1:
-            return await self._record(self._shards[0], record, record.decisions, settings)
+            return await self._record(self._shards[0], record, settings)
         shard_of = self._packer.shard_of
         tallies = _by(record.tallies, lambda tally: shard_of(tally.cluster).number)
-        decisions = _by(
-            record.decisions.items(),
-            lambda item: 0 if item[1].cluster is None else shard_of(item[1].cluster).number,
-        )
-        closed = await _all(
-            self._record(
-                shard,
-                replace(record, tallies=tallies.get(shard.number, ())),
-                dict(decisions.get(shard.number, ())),
-                settings,
+        offsets, decisions = record.uncommitted()
+        different, places = distinct(decisions)
+        number_of = [0 if d.cluster is None else shard_of(d.cluster).number for d in different]
+        parts = []
+        for number in range(len(self._shards)):
+            rows = rows_of(places, [own == number for own in number_of])
+            part = replace(
+                record,
+                tallies=tallies.get(number, ()),
+                offsets=[offsets[row] for row in rows],
+                decisions=[decisions[row] for row in rows],
             )
-            for shard in self._shards
-        )
+            parts.append(self._record(self._shards[number], part, settings))
+        closed = await _all(parts)
         return frozenset[int]().union(*closed)
 
-    async def _record(
-        self, shard: Shard, record: Record, decisions: Mapping[int, Decision], settings: bytes
-    ) -> frozenset[int]:
+    async def _record(self, shard: Shard, record: Record, settings: bytes) -> frozenset[int]:
         partition = record.partition
         keys = [
             shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage, shard.gone,
@@ -323,17 +323,13 @@ class RedisIndex:
             min(SWEEP_STEPS, self._limits.sweep) if len(record.tallies) <= SWEEP_STEPS else 0,
             PIECES,
         )
-        kept = decisions
-        if record.first_offset < record.committed:
-            kept = {offset: d for offset, d in decisions.items() if offset >= record.committed}
-        journal = wire.pack_journal(kept)
-        tallies = wire.add_up(record.tallies)
-        bare = wire.pack_bare(filter(wire.is_bare, tallies))
+        journal = wire.pack_journal(*record.uncommitted())
+        bare, others = wire.pack_bare(wire.add_up(record.tallies))
         arguments: list[Argument] = [
             settings, wire.pack_partition(partition), batch, journal, bare,
         ]  # fmt: skip
         samples, max_bytes = self._summaries.samples, self._summaries.max_value_bytes
-        for tally in filterfalse(wire.is_bare, tallies):
+        for tally in others:
             keys.append(shard.cluster(wire.pack_id(tally.cluster)))
             arguments += wire.pack_tally(tally, samples, max_bytes)
         incarnation = self._partitions.incarnation(shard, record)

@@ -31,6 +31,9 @@ PARTITIONS_KEPT_EVERY_US = 3600 * US_PER_S
 SLICES_KEPT = 400
 """Slices and tables whose times to live a call of `expire` begins anew at most."""
 
+CHUNKS_LOOKED_AT = 20
+"""So often as many are looked at in a call of `expire` at most, if none of them stands."""
+
 
 class Upkeep:
     """Keeps a namespace in order.
@@ -54,7 +57,9 @@ class Upkeep:
         self._purge_chunk = max(1, CALL_WORK // (stamp.layout.tables + 4))
         self._partitions_kept_us: int | None = None
         self._round_us: int | None = None
-        self._round: Iterator[tuple[Shard, Iterable[bytes]]] = iter(())
+        self._round: Iterator[tuple[Shard, Sequence[bytes]]] = iter(())
+        self._chunk: tuple[Shard, Sequence[bytes]] | None = None  # the round's next
+        self._round_ended: set[int] = set()  # numbers of the shards that are to be told
 
     async def expire(self, now_us: int, claimed: Sequence[Partition]) -> None:
         """Close what has expired, and keep what is in use from running out.
@@ -69,6 +74,9 @@ class Upkeep:
             await self.tidy(shard, settings, await self._sweep(shard, settings))
         await self._keep_partitions(now_us, claimed)
         await self._keep_slices(now_us)
+        for number in sorted(self._round_ended):  # a sweep tells the shard
+            shard = self._packer.shards[number]
+            await self.tidy(shard, settings, await self._sweep(shard, settings))
 
     async def _keep_partitions(self, now_us: int, claimed: Sequence[Partition]) -> None:
         kept_us = self._partitions_kept_us
@@ -82,17 +90,30 @@ class Upkeep:
         self._partitions_kept_us = now_us
 
     async def _keep_slices(self, now_us: int) -> None:
-        """Go on with the round through all slices and tables; begin the next in time."""
-        chunk = next(self._round, None)
-        if chunk is None:
-            due_us = self._calls.ttl_ms * 1000 // 4
-            if self._round_us is not None and abs(now_us - self._round_us) < due_us:
-                return
-            self._round_us, self._round = now_us, self._slices()
-            chunk = next(self._round)
-        await self._keep(*chunk)
+        """Go on with the round through all slices and tables; begin the next in time.
 
-    def _slices(self) -> Iterator[tuple[Shard, Iterable[bytes]]]:
+        Once it has ended the shards are told when it began: what stands was begun anew since then,
+        or made since, so until that wears off who inserts need not begin it anew.
+        """
+        for _ in range(CHUNKS_LOOKED_AT):
+            chunk = self._chunk = self._chunk or next(self._round, None)
+            if chunk is None:
+                due_us = self._calls.ttl_ms * 1000 // 4
+                if self._round_us is not None and abs(now_us - self._round_us) < due_us:
+                    return
+                self._round_us, self._round = now_us, self._slices()
+                self._round_ended = set()
+                chunk = self._chunk = next(self._round)
+            shard, keys = chunk
+            stand = await self._server.command(shard.meta, "EXISTS", *keys)
+            if stand:
+                await self._keep(shard, keys)
+            if self._chunk is chunk:  # else another task has done it too
+                self._chunk = None
+            if stand:
+                return
+
+    def _slices(self) -> Iterator[tuple[Shard, Sequence[bytes]]]:
         """All slices and tables, in chunks."""
         for shard in self._packer.shards:
             keys = (
@@ -102,6 +123,7 @@ class Upkeep:
             )
             while chunk := list(islice(keys, SLICES_KEPT)):
                 yield shard, chunk
+        self._round_ended = {shard.number for shard in self._packer.shards}
 
     async def _keep(self, shard: Shard, keys: Iterable[bytes]) -> None:
         await self._server.many(shard.meta, [("PEXPIRE", key, self._calls.ttl_ms) for key in keys])
@@ -118,8 +140,13 @@ class Upkeep:
             shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage, shard.gone,
             shard.heads,
         ]  # fmt: skip
-        arguments: list[Argument] = [settings, int(everything), SWEEP_STEPS, PIECES]
+        kept_s = b""
+        if shard.number in self._round_ended and self._round_us is not None:
+            kept_s = b"%d" % (self._round_us // US_PER_S)
+        arguments: list[Argument] = [settings, int(everything), SWEEP_STEPS, PIECES, kept_s]
         answer: list[Any] = await self._calls.run(shard, scripts.SWEEP, keys, arguments)
+        if kept_s:
+            self._round_ended.discard(shard.number)  # once: later the server may have lost it
         return answer
 
     async def tidy(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from struct import Struct
 from typing import NamedTuple
@@ -18,6 +18,7 @@ import msgspec
 
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
+from stream_dedup.columns import distinct
 from stream_dedup.index.base import Resolution, Tally
 from stream_dedup.index.redis.keys import source_name
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Summary
@@ -27,11 +28,10 @@ LATEST_US = 1 << 52
 
 SETTINGS = Struct("<9d")
 RULES = Struct("<9d")
-TIMES = Struct("<2d")
 BATCH = Struct("<8d")
 TALLY = Struct("<3dHB")
 BARE_TALLY = Struct("<3d8s")
-RESOLUTION = Struct("<8sddBB")
+RESOLUTION = Struct(">QddBB")
 CLUSTER = Struct("<10d2H5B2IB")
 SNAPSHOT = Struct("<5d3B")
 
@@ -57,15 +57,6 @@ def pack_id(identity: int) -> bytes:
 def pack_group(group: str) -> bytes:
     """A group as the server holds it."""
     return group.encode("utf-8", _GROUP_ERRORS)
-
-
-def swap_sketch(sketch: bytes) -> bytes:
-    """A sketch with its hashes turned from the machine's byte order to big-endian, or back."""
-    if not _SWAPS:
-        return sketch
-    hashes = array("Q", sketch)
-    hashes.byteswap()
-    return hashes.tobytes()
 
 
 def pack_partition(partition: Partition) -> bytes:
@@ -105,9 +96,8 @@ def unpack_resolutions(packed: bytes) -> tuple[list[Resolution], list[int | None
     """The answers of ``resolve.lua``, and the cluster for which each query was inserted, if any."""
     resolutions: list[Resolution] = []
     inserted: list[int | None] = []
-    for packed_id, opened_us, last_us, distance, flags in RESOLUTION.iter_unpack(packed):
-        cluster = int.from_bytes(packed_id, "big")
-        new, settled = bool(flags & 1), bool(flags & 2)
+    for cluster, opened_us, last_us, distance, flags in RESOLUTION.iter_unpack(packed):
+        new, settled = flags & 1 == 1, flags & 2 == 2
         resolutions.append(
             Resolution(cluster, distance, new, int(opened_us), int(last_us), settled)
         )
@@ -134,22 +124,20 @@ def add_up(tallies: Sequence[Tally]) -> Sequence[Tally]:
     return list(added.values())
 
 
-def is_bare(tally: Tally) -> bool:
-    """Whether a tally has no values."""
-    return tally.representative is None and not tally.samples
-
-
-def pack_bare(tallies: Iterable[Tally]) -> bytes:
-    """Tallies without values as ``record.lua`` takes them, one after the other."""
-    pack, first, last = BARE_TALLY.pack, -LATEST_US, LATEST_US
-    return b"".join(
-        [
-            pack(t.count, t.first_us, t.last_us, t.cluster.to_bytes(8, "big"))
-            if first <= t.first_us <= t.last_us <= last
-            else pack(t.count, clamp_us(t.first_us), clamp_us(t.last_us), pack_id(t.cluster))
-            for t in tallies
-        ]
-    )
+def pack_bare(tallies: Iterable[Tally]) -> tuple[bytes, list[Tally]]:
+    """Tallies without values as ``record.lua`` takes them, one after the other; and the others."""
+    pack, earliest = BARE_TALLY.pack, -LATEST_US
+    packed, others = [], []
+    for tally in tallies:
+        first_us, last_us = tally.first_us, tally.last_us
+        if tally.representative is not None or tally.samples:
+            others.append(tally)
+        elif earliest <= first_us <= last_us <= LATEST_US:
+            packed.append(pack(tally.count, first_us, last_us, tally.cluster.to_bytes(8, "big")))
+        else:
+            first_us, last_us = clamp_us(first_us), clamp_us(last_us)
+            packed.append(pack(tally.count, first_us, last_us, tally.cluster.to_bytes(8, "big")))
+    return b"".join(packed), others
 
 
 def pack_tally(tally: Tally, samples: int, max_bytes: int) -> list[bytes]:
@@ -187,22 +175,24 @@ def _width(different: int) -> str:
     return "H" if different <= 1 << 16 else "I"
 
 
-def pack_journal(decisions: Mapping[int, Decision]) -> bytes:
+def pack_journal(offsets: Sequence[int], decisions: Sequence[Decision]) -> bytes:
     """A batch's decisions; most events share one with others, so those that differ come first."""
     if not decisions:
         return b""
-    ids = list(map(id, decisions.values()))
-    by_id = dict(zip(ids, decisions.values(), strict=True))
-    different: list[tuple[str, int | None, int | None, bytes | None, str]] = []
-    for kind, cluster, distance, fingerprint, reason in by_id.values():
-        packed = None if fingerprint is None else fingerprint.to_bytes(16, "big").lstrip(b"\0")
-        different.append((kind.value, cluster, distance, packed, reason))
-    places = dict(zip(by_id, range(len(by_id)), strict=True))
-    which = array(_width(len(different)), map(places.__getitem__, ids))
-    offsets = list(decisions)
-    if offsets[-1] - offsets[0] == len(offsets) - 1:  # they ascend
-        del offsets[1:]
-    return _encode_journal(_Journal(different, offsets, _little(which)))
+    values, places = distinct(decisions)
+    different: list[tuple[str, int | None, int | None, bytes | None, str]] = [
+        (
+            kind,
+            cluster,
+            distance,
+            None if fingerprint is None else fingerprint.to_bytes(16, "big").lstrip(b"\0"),
+            reason,
+        )
+        for kind, cluster, distance, fingerprint, reason in values
+    ]
+    in_a_row = offsets[-1] - offsets[0] == len(offsets) - 1  # they ascend
+    named = [offsets[0]] if in_a_row else list(offsets)
+    return _encode_journal(_Journal(different, named, _little(places)))
 
 
 def unpack_journal(packed: bytes) -> dict[int, Decision]:

@@ -123,7 +123,7 @@ class Worker:
     ) -> Record:
         """What is recorded of a resolved batch; its decisions too if it is not yet committed."""
         tallies: dict[int, Tally] = {}
-        decisions: dict[int, Decision] = {}
+        decisions: list[Decision] = []
         for event, answer in zip(events, answers, strict=True):
             time_us = START_US + round(event.at_s * S)
             tally = tallies.setdefault(answer.cluster, Tally(answer.cluster, 0, time_us, time_us))
@@ -136,7 +136,7 @@ class Worker:
             else:
                 tally.samples.append(value)
             kind = Kind.NEW if answer.new else Kind.DUPLICATE
-            decisions[event.offset] = Decision(kind, answer.cluster, answer.distance, 0)
+            decisions.append(Decision(kind, answer.cluster, answer.distance, 0))
         return Record(
             partition=self.partition,
             fence=self.owned.fence,
@@ -145,7 +145,8 @@ class Worker:
             committed=events[-1].offset + 1 if committed is None else committed,
             last_us=max(START_US + round(event.at_s * S) for event in events),
             tallies=list(tallies.values()),
-            decisions={} if committed is None else decisions,
+            offsets=() if committed is None else [event.offset for event in events],
+            decisions=() if committed is None else decisions,
         )
 
     async def feed(

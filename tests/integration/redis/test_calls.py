@@ -164,10 +164,10 @@ async def test_a_tally_or_decision_of_no_shard_is_refused_and_writes_nothing(
         (answer,) = await index.resolve([query(0, A)], START_US)
         foreign = answer.cluster & ~0xFF | 3
         stranger = Tally(foreign, 1, START_US, START_US)
-        decided = {0: Decision(Kind.DUPLICATE, foreign, 0, 0)}
+        decided = [Decision(Kind.DUPLICATE, foreign, 0, 0)]
         for record in (
             Record(HERE, owned.fence, 0, 0, 0, START_US, [tally(answer), stranger]),
-            Record(HERE, owned.fence, 0, 0, 0, START_US, [tally(answer)], decided),
+            Record(HERE, owned.fence, 0, 0, 0, START_US, [tally(answer)], [0], decided),
         ):
             with pytest.raises(ProtocolError, match="none of this namespace"):
                 await index.record(record, START_US)

@@ -242,7 +242,7 @@ def test_an_item_takes_no_more_commands_among_ten_thousand_than_among_one_thousa
 
     (new, known), (later_new, later_known) = asyncio.run(through())
     assert "zrange" not in {*new, *known, *later_new, *later_known}  # nothing is searched
-    assert 2 * 500 == new["zadd"] == later_new["zadd"]  # to expire it, and to evict it: no table
+    assert new["zadd"] == later_new["zadd"] < 50  # two a call, to expire and to evict: no table
     assert not [key for key in keys_of(redis) if b":t:" in key]
     assert sum(later_new.values()) <= 1.02 * sum(new.values()) < 12 * 500
     assert sum(later_known.values()) <= 1.02 * sum(known.values()) < 7 * 500

@@ -24,6 +24,7 @@ from tests.integration.redis.helpers import (
     STEADY,
     families,
     in_loop,
+    keys_of,
     twin,
 )
 from tests.services.redis import RedisServer
@@ -228,6 +229,44 @@ async def test_a_script_that_failed_in_its_middle(make_redis: MakeRedis) -> None
         server.command("DEL", slices[0])
         answers = await other.answers(twins(TEXTS[:10]))
         assert not any(answer.new for answer in answers)
+
+
+@in_loop
+async def test_what_a_script_opened_before_it_failed_is_closed_one_day(
+    make_redis: MakeRedis,
+) -> None:
+    server = make_redis()
+    async with processes(server, 1) as (one,):
+        packer, shard = one.index._packer, Shard(NAMESPACE, 0)
+        slices, _ = packer.entries.arrange(TEXTS[-1].fingerprint, 0, 1, shard.table_prefix)
+        before = len(keys_of(server, "*:c:*"))
+        server.command("SET", slices[-1], "of another type")
+        with pytest.raises(IndexRefused, match="WRONGTYPE"):
+            await one.resolve(TEXTS)
+        server.command("DEL", slices[-1])
+        opened = len(keys_of(server, "*:c:*"))
+        assert opened > before + 1
+        for queue in (shard.expiry, shard.recency):
+            assert opened == server.command("ZCARD", queue)
+            assert server.command("PTTL", queue) != -1
+        await one.index.finish(START_US)
+        assert [] == keys_of(server, "*:c:*")
+
+
+@pytest.mark.parametrize("name", ["expiry", "recency"])
+@in_loop
+async def test_nothing_is_written_where_clusters_cannot_be_queued(
+    name: str, make_redis: MakeRedis
+) -> None:
+    server = make_redis()
+    async with processes(server, 1) as (one,):
+        queue = getattr(Shard(NAMESPACE, 0), name)
+        server.command("RENAME", queue, "aside")
+        server.command("SET", queue, "of another type")
+        before = keys_of(server)
+        with pytest.raises(IndexRefused, match="WRONGTYPE"):
+            await one.resolve(TEXTS)
+        assert sorted(before) == sorted(keys_of(server))
 
 
 @in_loop

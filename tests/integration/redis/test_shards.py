@@ -11,6 +11,7 @@ from stream_dedup.errors import IndexReset, ProtocolError, StaleFence
 from stream_dedup.index.base import Record
 from stream_dedup.index.redis.keys import Shard
 from stream_dedup.index.redis.store import RedisIndex
+from stream_dedup.model import Decision, Kind
 from tests.contract.driver import S
 from tests.integration.redis.helpers import (
     NAMESPACE,
@@ -85,13 +86,49 @@ async def record_on(index: RedisIndex, number: int, record: Record, now_us: int)
     """Record what belongs to one shard, as a worker does that dies before the next."""
     shard = index._shards[number]
     tallies = [tally for tally in record.tallies if tally.cluster & 0xFF == number]
-    decisions = {
-        offset: decision
-        for offset, decision in record.decisions.items()
+    told = [
+        (offset, decision)
+        for offset, decision in zip(record.offsets, record.decisions, strict=True)
         if (decision.cluster or 0) & 0xFF == number
-    }
-    part = replace(record, tallies=tallies)
-    assert not await index._record(shard, part, decisions, index._calls.settings(now_us))
+    ]
+    part = replace(
+        record,
+        tallies=tallies,
+        offsets=[offset for offset, _ in told],
+        decisions=[decision for _, decision in told],
+    )
+    assert not await index._record(shard, part, index._calls.settings(now_us))
+
+
+@in_loop
+async def test_each_shard_is_told_of_its_own_and_the_first_of_what_was_passed(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redis_server.command("FLUSHALL")
+    told: dict[int, Record] = {}
+
+    async def record_part(shard: Shard, record: Record, settings: bytes) -> frozenset[int]:
+        assert settings
+        told[shard.number] = record
+        return frozenset()
+
+    async with opened(redis_server.url, shards=3) as index:
+        worker = Worker(index)
+        await worker.own()
+        whole = worker.record_of(BATCHES[0], await worker.resolve(BATCHES[0]), committed=5)
+        passed = Decision(Kind.PASSED, reason="no")
+        whole = replace(whole, decisions=[*whole.decisions[:-1], passed])
+        monkeypatch.setattr(index, "_record", record_part)
+        await index.record(whole, worker.now_us)
+
+    assert [0, 1, 2] == sorted(told)
+    journal: dict[int, Decision] = {}
+    for number, part in told.items():
+        assert {number} == {(d.cluster or 0) & 0xFF for d in part.decisions}
+        assert {number} == {tally.cluster & 0xFF for tally in part.tallies}
+        journal.update(zip(part.offsets, part.decisions, strict=True))
+    assert dict(zip(whole.offsets[5:], whole.decisions[5:], strict=True)) == journal
+    assert sum(len(part.offsets) for part in told.values()) == len(journal)
 
 
 @pytest.mark.parametrize("reached", [[0], [1], [2], [0, 2], [1, 2]])

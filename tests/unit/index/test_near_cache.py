@@ -37,10 +37,12 @@ def test_what_was_learned_is_known_until_its_window_ends() -> None:
     assert (7, 150, 3) == (learned.cluster, learned.live_until_us, learned.samples)
     assert learned is known(cache, 1)
     assert known(cache, 2) is None
-    cache.seen(learned, 140)
-    assert 240 == learned.live_until_us
-    cache.seen(learned, 240)
-    assert 250 == learned.live_until_us  # max_age
+    learned.last_us = 140
+    assert cache.live(learned, 240)
+    assert not cache.live(learned, 241)
+    learned.last_us = 240
+    assert cache.live(learned, 250)
+    assert not cache.live(learned, 251)  # max_age
 
 
 def test_exact_hashes_of_a_cluster_share_what_is_known_of_it() -> None:
@@ -51,12 +53,22 @@ def test_exact_hashes_of_a_cluster_share_what_is_known_of_it() -> None:
     assert 50 == shared.last_us  # it was seen later than the second answer says
 
 
+def test_a_cluster_stays_live_as_long_as_the_index_said_though_it_was_opened_anew() -> None:
+    cache = NearCache(WINDOWS, 10, 3)
+    learned = learn(cache, 1, 7, opened_us=0, last_us=50)
+    assert learned is learn(cache, 2, 7, opened_us=200, last_us=200, settled=False)
+    assert not cache.live(learned, 301)
+    assert cache.live(learned, 300)
+
+
 def test_a_forgotten_cluster_is_dead_for_all_its_hashes() -> None:
     cache = NearCache(WINDOWS, 10, 3)
     first = learn(cache, 1, 7)
     learn(cache, 2, 7)
     cache.forget(7)
     cache.forget(7)
+    first.last_us = 99  # by whoever was about to count an event
+    assert not cache.live(first, 1)
     assert DEAD_US == first.live_until_us
     assert first is known(cache, 2)
     assert first is not learn(cache, 1, 7)
@@ -65,7 +77,8 @@ def test_a_forgotten_cluster_is_dead_for_all_its_hashes() -> None:
 def test_of_a_cluster_whose_representative_is_not_recorded_nothing_is_kept() -> None:
     cache = NearCache(WINDOWS, 10, 3)
     unsettled = learn(cache, 1, 7, 0, 50, settled=False)
-    assert 150 == unsettled.live_until_us  # what waited for the answer may still take it
+    assert cache.live(unsettled, 150)  # what waited for the answer may still take it
+    assert not cache.live(unsettled, 151)
     assert None is known(cache, 1)
     learn(cache, 1, 7)
     assert known(cache, 1) is not None
@@ -102,6 +115,6 @@ def test_whatever_is_found_alive_can_be_forgotten(size: int, steps: list[tuple[s
             alive.discard(cluster)
         assert len(cache) <= 2 * size + 1
         assert len(cache._clusters) <= 2 * size + 1
-        for near in (*cache.recent.values(), *cache._older.values()):
+        for near in (*cache.recent.values(), *cache.older.values()):
             if near.known.live_until_us != DEAD_US:
                 assert near.known is cache._clusters[near.known.cluster]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import re
+import struct
+from array import array
 from collections import Counter
 from math import comb
 from typing import Any
@@ -13,7 +15,9 @@ from stream_dedup.tables import _native as native
 from stream_dedup.tables.entries import (
     MAX_SLICES,
     Entries,
+    Prefixes,
     ReferenceEntries,
+    Row,
     make_entries,
     parts,
     slice_of,
@@ -66,6 +70,76 @@ def test_the_native_entries_equal_the_reference(
     assert reference.member_bytes == other.member_bytes
     expected = reference.arrange(fingerprint, group, owner, key_prefix)
     assert expected == other.arrange(fingerprint, group, owner, key_prefix)
+
+
+TIMES = st.floats(-(2**52), 2**52)
+HASHES = st.lists(OWNERS, max_size=64).map(lambda hashes: array("Q", hashes).tobytes())
+TEXTS = st.just(b"") | st.binary(max_size=300)
+PREFIXES = Prefixes(b"c:", b"e:", b"t:")
+
+
+@given(layouts(), SLICES, st.data(), st.builds(Prefixes, TEXTS, TEXTS, TEXTS))
+def test_the_native_entries_pack_rows_as_the_reference(
+    layout: Layout, slices: int, data: st.DataObject, prefixes: Prefixes
+) -> None:
+    row = st.tuples(
+        TIMES, TIMES, OWNERS, GROUPS, OWNERS, st.integers(0, MAX_SLICES - 1), fingerprints(layout),
+        st.booleans(), HASHES, TEXTS, TEXTS, TEXTS,
+    )  # fmt: skip
+    rows = data.draw(st.lists(row, max_size=5))
+    reference, other = (kind(layout, slices) for kind in (ReferenceEntries, native.NativeEntries))
+    assert reference.pack(rows, prefixes) == other.pack(rows, prefixes)
+
+
+@pytest.mark.parametrize("searchable", [True, False])
+def test_a_packed_row_is_its_numbers_and_its_parts_each_behind_its_length(
+    make: Any, searchable: bool
+) -> None:
+    entries: Entries = make(Layout(64, 3, 4), 16)
+    row = (
+        1.5, -2.0, 0xABC, 7, 2**64 - 1, 12, 0x0123456789ABCDEF, searchable,
+        array("Q", [1, 2]).tobytes(), b"group", b"", b"near",
+    )  # fmt: skip
+    tables, members = entries.arrange(0x0123456789ABCDEF, 7, 0xABC, b"t:")
+    if not searchable:
+        tables, members = [], b""
+    keys, packed = entries.pack([row], PREFIXES)
+    assert [b"c:0000000000000abc", b"e:12", *tables] == keys
+    parts = [
+        bytes.fromhex("0123456789abcdef"), bytes.fromhex("00000000000000010000000000000002"),
+        b"group", b"", members, b"near",
+    ]  # fmt: skip
+    behind = b"".join(struct.pack(">I", len(part)) + part for part in parts)
+    assert struct.pack(">I2dQIQ", 1, 1.5, -2.0, 0xABC, 7, 2**64 - 1) + behind == packed
+
+
+def row(**changed: Any) -> Row:
+    fields: dict[str, Any] = {
+        "first": 0, "last": 0, "owner": 1, "group": 2, "exact": 3, "slice": 4, "fingerprint": 5,
+        "searchable": True, "hashes": b"", "one": b"", "other": b"", "third": b"",
+    }  # fmt: skip
+    return tuple((fields | changed).values())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"owner": 2**64}, {"owner": -1}, {"group": 2**32}, {"exact": 2**64}, {"exact": -1},
+        {"fingerprint": 2**40}, {"fingerprint": -1},
+        {"fingerprint": 2**40, "searchable": False}, {"fingerprint": 2**128},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_numbers_of_rows_that_do_not_fit_are_refused(make: Any, changed: dict[str, Any]) -> None:
+    entries: Entries = make(Layout(40, 2, 3), 16)
+    assert entries.pack([row()], PREFIXES)
+    with pytest.raises(OverflowError):
+        entries.pack([row(**changed)], PREFIXES)
+
+
+def test_hashes_that_are_cut_off_are_refused(make: Any) -> None:
+    with pytest.raises(ValueError, match="eight bytes"):
+        make(Layout(64, 3, 4), 1).pack([row(hashes=bytes(9))], PREFIXES)
 
 
 @pytest.mark.parametrize("k", [0, 1, 3])

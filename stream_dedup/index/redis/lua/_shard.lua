@@ -41,8 +41,7 @@ local function numbers(packed)
 end
 
 local function packed(c)
-  return pack_(NUMBERS, c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], c[9], c[10], c[11], c[12],
-    c[13], c[14], c[15], c[16], c[17], c[18], c[19], c[20])
+  return pack_(NUMBERS, unpack(c, 1, 20))
 end
 
 -- The settings of who calls: the clock, then windows and summaries (every_us below 0: final ones

@@ -1,18 +1,19 @@
 #!lua
 -- Find or open a cluster for each query, in order, each seeing those before it.
--- KEYS  meta, expiry, recency, due, garbage, inserted; then for each query its own cluster, its
---       slice of exact hashes, and its slice of every table (none when it is not to be matched by
---       fingerprint)
+-- KEYS  meta, expiry, recency, due, garbage, inserted; then each query's own cluster; then for each
+--       query its slice of exact hashes, and its slice of every table (none when it is not to be
+--       matched by fingerprint)
 -- ARGV  incarnation, settings (see _shard.lua), rules, a random name of this call (8 bytes), what the
 --       caller has seen ('' if it keeps no mirror, see mirror.py): the name of the call up to which
 --       it knows all that was inserted (zeros: nothing was), then the names of its own calls on
---       their way; then for each query
---       its times (first, last: microseconds), its own id, group hash(4) ‖ exact hash(8),
---       fingerprint, sketch, group, position, its members of all tables one after the other, what
---       the caller's mirror holds near it: id(8) ‖ fingerprint each, or '?' if that is not known
+--       their way; then the queries: how many there are (4 bytes), and of each its times (first, last:
+--       microseconds, doubles), its own id(8), group hash(4) ‖ exact hash(8), and, each behind its
+--       length (4 bytes), fingerprint, sketch, group, position, its members of all tables one after
+--       the other, what the caller's mirror holds near it: id(8) ‖ fingerprint each, or '?' if that is
+--       not known. All of it big-endian (see tables/entries.py)
 -- Returns {what was decided, where this shard stands, calls that the caller has not seen …}.
---       Decided: 26 bytes a query: id(8), opened, last (doubles), distance, and flags (bytes): 1 new,
---       2 settled, 4 its fingerprint was inserted.
+--       Decided: 26 bytes a query: id(8), opened, last (doubles, big-endian), distance, and flags
+--       (bytes): 1 new, 2 settled, 4 its fingerprint was inserted.
 --       Fewer than were asked when the budget of work was spent: ask again for the rest.
 --       Where it stands: 1 if what the caller has seen is known here (1 byte), number of the last call
 --       that inserted, entries in the tables (doubles), name of that call.
@@ -20,8 +21,9 @@
 --       each.
 --       SDWAITING if the first of them needs a new cluster while too many closed ones (their number
 --       follows) wait for their final summary.
--- Cost  a query known by its exact hash 4 commands, else one a near cluster, and one a table if they
---       are to be searched; one that opens a cluster 8 and two a table.
+-- Cost  a query known by its exact hash 3 commands, else one a near cluster, and one a table if they
+--       are to be searched; one that opens a cluster 5 and one a table, or two if slices are to be kept.
+--       Twenty a call.
 local reply = lost()
 if reply then return reply end
 
@@ -45,7 +47,7 @@ local work = 0
 local CALLS_KEPT, MOST_UNSEEN = 256, 256
 local NOTHING_YET = string.rep('\0', 8)
 local name_of_call, seen = ARGV[4], ARGV[5]
-local standing = call('HMGET', META, 'inserted', 'turn', 'fingerprints')
+local standing = call('HMGET', META, 'inserted', 'turn', 'fingerprints', 'kept', 'kept_for')
 local last_call, turn = standing[1] or NOTHING_YET, tonumber(standing[2] or 0)
 local unseen, unseen_entries, is_known = {}, 0, false
 local entry_bytes  -- of what was inserted, known with the first query
@@ -76,6 +78,7 @@ end
 
 -- Whether one of them is near to a query.
 local function is_near_unseen(q)
+  if unseen_entries == 0 then return false end
   local from, group = nil, sub(q.field, 3, 4)
   work = work + unseen_entries * 0.2
   for i = 1, #unseen do
@@ -90,13 +93,13 @@ local function is_near_unseen(q)
 end
 
 local inserted = {}
-local states, dirty = {}, {}
+local states, dirty, opened = {}, {}, {}
 
-local function state(id)
+local function state(id, key)
   local c = states[id]
   if c == nil then
     work = work + 1
-    local key = key_of(id)
+    key = key or key_of(id)
     local stored = call('HMGET', key, 'n', 'f', 'g', 's')
     c = stored[1] and numbers(stored[1])
     if c then
@@ -209,7 +212,7 @@ local function entries_of_tables(q)
   for t = 1, tables do
     local member = sub(q.members, (t - 1) * member_bytes + 1, t * member_bytes)
     local prefix = '[' .. sub(member, 1, prefix_bytes)
-    local found = call('ZRANGE', KEYS[q.at + 1 + t], prefix, prefix .. AFTER, 'BYLEX', 'LIMIT', '0',
+    local found = call('ZRANGE', KEYS[q.at + t], prefix, prefix .. AFTER, 'BYLEX', 'LIMIT', '0',
       at_least(left + 1))
     local count, from = #found, nil
     if count > left then count, truncated = left, true end
@@ -261,6 +264,7 @@ end
 
 local function search(q)
   local mirrored = is_known and unseen_entries <= MOST_UNSEEN and q.mirrored ~= '?' and not is_near_unseen(q)
+  if mirrored and q.mirrored == '' then return nil end
   local near, by_distance, truncated, still_leads =
     (mirrored and entries_of_mirror or entries_of_tables)(q)
   local live, crowded = live_of(near, by_distance, q, still_leads)
@@ -293,46 +297,53 @@ local function search(q)
   return best, best_distance
 end
 
-local function insert(q, id)
-  for t = 1, tables do
-    local member = sub(q.members, (t - 1) * member_bytes + 1, t * member_bytes)
-    if id ~= q.id then member = sub(member, 1, -9) .. id end
-    local slice = KEYS[q.at + 1 + t]
-    call('ZADD', slice, '0', member)
-    keep(slice)
-  end
-  work = work + tables
+-- The slices of a query that are about to be written, of exact hashes and, if `searchable`, of tables.
+-- Those that stand have half of their time to live at least, if a round has begun them all anew since
+-- (see upkeep.py). So they are kept only where that is not known, or one of them is made just now.
+local all_kept = standing[4] and not is_worn(tonumber(standing[4])) and standing[5] == ttl
+local function stands(q, searchable)
+  local last = q.at + (searchable and tables or 0)
+  return all_kept and call('EXISTS', unpack(KEYS, q.at, last)) == last - q.at + 1
+end
+
+local members_format = string.rep('c' .. member_bytes, tables)
+local function insert(q, id, stood)
   if #inserted == 0 then  -- before anything can fail
     last_call, turn = name_of_call, turn + 1
     call('HSET', META, 'inserted', last_call, 'turn', string.format('%.0f', turn))
   end
+  local members = {unpack_(members_format, q.members)}
+  for t = 1, tables do
+    local member, slice = members[t], KEYS[q.at + t]
+    if id ~= q.id then member = sub(member, 1, -9) .. id end
+    call('ZADD', slice, '0', member)
+    if not stood then keep(slice) end
+  end
+  work = work + tables * (stood and 0.9 or 1.2)
   inserted[#inserted + 1] = sub(q.field, 3, 4) .. q.fingerprint .. id
   q.inserted = true
   add('fingerprints', 1)
 end
 
-local function name(q, id, distance)
-  call('HSET', KEYS[q.at + 1], q.field, id .. string.char(distance))
-  keep(KEYS[q.at + 1])
-end
-
-local function entry(q, searchable)
-  return sub(q.field, 5) .. q.fingerprint .. string.char(searchable and 1 or 0)
+-- Make the query's exact hash lead to a cluster, and its fingerprint if it is `searchable`.
+local function lead(q, id, distance, searchable)
+  local stood = stands(q, searchable)
+  call('HSET', KEYS[q.at], q.field, id .. string.char(distance))
+  if not stood then keep(KEYS[q.at]) end
+  if searchable then insert(q, id, stood) end
 end
 
 -- Make the query's exact hash and fingerprint lead to the cluster.
 local function add_alias(q, c, distance)
   if c[NAMES] > max_names then return end
-  name(q, c.id, distance)
   -- Without verification its fingerprint could lead to nothing the representative's does not.
   local searchable = verifies and distance > 0
-  if searchable then
-    insert(q, c.id)
-    c[SEARCHABLE] = c[SEARCHABLE] + 1
-  end
+  lead(q, c.id, distance, searchable)
+  if searchable then c[SEARCHABLE] = c[SEARCHABLE] + 1 end
   c[NAMES] = c[NAMES] + 1
   dirty[c.id] = c
-  call('HSET', c.key, 'a', call('HGET', c.key, 'a') .. entry(q, searchable))
+  call('HSET', c.key, 'a', call('HGET', c.key, 'a') .. sub(q.field, 5) .. q.fingerprint ..
+    (searchable and '\1' or '\0'))
   work = work + 4
 end
 
@@ -345,8 +356,11 @@ end
 
 -- A cluster that stands under the query's id is opened again, with count and revision going on: its
 -- window has passed, its final summary waits, or another text stood at that position before.
-local opened_any = false
 local function open(q, standing)
+  if #opened == 0 then  -- fails before anything is written, if they are no queues
+    call('ZCARD', expiry)
+    call('ZCARD', recency)
+  end
   local c
   if standing and standing[CLOSING] ~= GONE then
     c = standing
@@ -371,8 +385,8 @@ local function open(q, standing)
     end
   else
     if waiting() > math.max(1000, max_clusters) then return nil end
-    c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 0, 0, OPEN, 0, 0, 0, 0, now_s, INCARNATION, 0}
-    c.id, c.key = q.id, KEYS[q.at]
+    c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 0, 0, OPEN, 0, 0, 0, 0, now_s,
+      INCARNATION, 0, id = q.id, key = q.key, fingerprint = '', group = '', sketch = ''}
     if standing and standing[UNTIL] >= now_us then  -- it was delivered again late
       c[REVISION], c[COUNT], c[UNTIL] = standing[REVISION], standing[COUNT], standing[UNTIL]
       c[TOLD], c[BASE] = c[COUNT], c[COUNT]
@@ -382,25 +396,24 @@ local function open(q, standing)
   c.fingerprint, c.group, c.sketch = q.fingerprint, q.group, q.sketch
   c[RENEWED] = now_s
   call('HSET', c.key, 'n', packed(c), 'f', q.fingerprint, 'g', q.group, 'p', q.position, 's', q.sketch,
-    'a', sub(q.field, 1, 4) .. entry(q, q.near))
+    'a', q.field .. q.fingerprint .. (q.near and '\1' or '\0'))
   keep(c.key)
   states[c.id], dirty[c.id] = c, nil
-  call('ZADD', expiry, expires_us(c), c.id)
-  call('ZADD', recency, c[LAST], c.id)
-  name(q, c.id, 0)
-  if q.near then insert(q, c.id) end
-  opened_any = true
-  work = work + 4
+  opened[#opened + 1] = c
+  lead(q, c.id, 0, q.near)
+  work = work + 3
   return c
 end
 
+local none_stood = false  -- of the clusters that the queries would open, before the call
 local function resolve(q)
-  local own = state(q.id)
+  local own = states[q.id]
+  if own == nil and not none_stood then own = state(q.id, q.key) end
   if takes(own, q) and own.fingerprint == q.fingerprint then
     return join(own, q), 0  -- it has opened it before; others may be as near
   end
   work = work + 1
-  local known = call('HGET', KEYS[q.at + 1], q.field)
+  local known = call('HGET', KEYS[q.at], q.field)
   if known then
     local c = state(sub(known, 1, 8))
     if takes(c, q) and c.group == q.group and is_named(c, q) then return join(c, q), byte(known, 9) end
@@ -415,32 +428,58 @@ local function resolve(q)
   return open(q, own), 0
 end
 
-local answers, refused = {}, false
-local at, arg = 7, 6
-while arg <= #ARGV and (work < budget or arg == 6) do
-  local q = {at = at, id = ARGV[arg + 1], field = ARGV[arg + 2], fingerprint = ARGV[arg + 3],
-    sketch = ARGV[arg + 4], group = ARGV[arg + 5], position = ARGV[arg + 6], members = ARGV[arg + 7],
-    mirrored = ARGV[arg + 8]}
-  q.first, q.last = unpack_('<dd', ARGV[arg])
-  q.near = #q.members > 0
-  if not full_from then
-    full_from = distances(#q.fingerprint, 1)
-    look_back(#q.fingerprint)
+-- Into the queues goes all at once at the end: nothing here reads them. (A call opens fewer than would
+-- be more values than Lua can hand over.)
+local function queue()
+  if #opened == 0 then return end
+  local expiries, recencies = {}, {}
+  for i = 1, #opened do
+    local c = opened[i]
+    expiries[2 * i - 1], expiries[2 * i] = expires_us(c), c.id
+    recencies[2 * i - 1], recencies[2 * i] = c[LAST], c.id
   end
-  local c, distance = resolve(q)
-  if not c then
-    refused = #answers == 0
-    break
-  end
-  answers[#answers + 1] = c.id .. pack_('<ddBB', c[OPENED], c[LAST], distance,
-    (c.id == q.id and 1 or 0) + 2 * c[SETTLED] + (q.inserted and 4 or 0))
-  at = at + 2 + (q.near and tables or 0)
-  arg = arg + 9
-end
-for _, c in pairs(dirty) do call('HSET', c.key, 'n', packed(c)) end
-if opened_any then
+  call('ZADD', expiry, unpack(expiries))
+  call('ZADD', recency, unpack(recencies))
   for i = 1, 4 do keep(KEYS[i]) end
 end
+
+local answers, refused = {}, false
+local QUERY = '>ddc8c12' .. string.rep('I4c0', 6)
+local queries = ARGV[6]
+local count = unpack_('>I4', queries)
+
+local function resolve_all()
+  none_stood = call('EXISTS', unpack(KEYS, 7, 6 + count)) == 0
+  local at, byte_at = 7 + count, 5
+  for i = 1, count do
+    if i > 1 and work >= budget then break end
+    local first, last, id, field, fingerprint, sketch, group, position, members, mirrored, after =
+      unpack_(QUERY, queries, byte_at)
+    byte_at = after
+    -- All its fields from the start: a table that grows by each costs more than what it holds.
+    local q = {at = at, key = KEYS[6 + i], first = first, last = last, id = id, field = field,
+      fingerprint = fingerprint, sketch = sketch, group = group, position = position, members = members,
+      mirrored = mirrored, near = #members > 0, inserted = false}
+    if not full_from then
+      full_from = distances(#fingerprint, 1)
+      look_back(#fingerprint)
+    end
+    local c, distance = resolve(q)
+    if not c then
+      refused = i == 1
+      break
+    end
+    answers[i] = pack_('>c8ddBB', c.id, c[OPENED], c[LAST], distance,
+      (c.id == id and 1 or 0) + 2 * c[SETTLED] + (q.inserted and 4 or 0))
+    at = at + 1 + (q.near and tables or 0)
+  end
+end
+
+local done, problem = pcall(resolve_all)
+queue()  -- what was opened is to be closed one day, even if another key was not what it should be
+if not done then error(problem, 0) end
+
+for _, c in pairs(dirty) do call('HSET', c.key, 'n', packed(c)) end
 if #inserted > 0 then
   call('RPUSH', inserted_key, last_call .. pack_('<d', turn) .. table.concat(inserted))
   call('LTRIM', inserted_key, -CALLS_KEPT, -1)

@@ -3,7 +3,8 @@
 -- the server's memory is full: it is what frees it.
 -- KEYS  meta, expiry, recency, due, garbage, gone, heads
 -- ARGV  incarnation, settings (see _shard.lua), whether every cluster is to be closed (0 or 1),
---       clusters to sweep, pieces of garbage to return
+--       clusters to sweep, pieces of garbage to return, when a round began that has begun the time to
+--       live of every slice and table anew (clock, seconds; '' if none was ended since)
 -- Returns {1, nothing, whether more is to be swept, garbage …}, as record does.
 -- Cost  ten commands a cluster swept.
 local reply = lost()
@@ -27,6 +28,7 @@ else
   more = sweep(keys, advance(KEYS[7]), steps)
 end
 write_counters()
+if ARGV[6] ~= '' then call('HSET', META, 'kept', ARGV[6], 'kept_for', ttl) end
 keep(META)
 keep(keys.due)
 local answer = garbage(keys.garbage, tonumber(ARGV[5]))

@@ -1,31 +1,39 @@
 from __future__ import annotations
 
 from collections import Counter
+from struct import unpack_from
 
 import pytest
 
 from stream_dedup.errors import ProtocolError
 from stream_dedup.features.recipe import Match, Recipe
 from stream_dedup.index.redis.packing import Packer, group_hash
-from stream_dedup.index.redis.server import Argument
 from stream_dedup.index.redis.stamp import plan_stamp
+from stream_dedup.index.redis.wire import clamp_us
 from tests.contract.driver import A, query
 
 RECIPE = Recipe(match=Match(k=3))
 
 
-def packed(packer: Packer, *, near: bool = True) -> tuple[list[bytes], list[Argument]]:
-    return packer.query(packer.shards[0], query(5, A, near=near))
-
-
 def test_a_query_names_its_cluster_its_slice_and_a_slice_a_table() -> None:
     stamp = plan_stamp(RECIPE, 10_000, 1)
-    keys, arguments = packed(Packer("logs", stamp))
+    packer = Packer("logs", stamp)
+    keys, packed = packer.queries(packer.shards[0], [query(5, A)], [b"near"])
     assert 2 + stamp.layout.tables == len(keys) == len(set(keys))
-    assert 8 == len(arguments)
-    without, lean = packed(Packer("logs", stamp), near=False)
-    assert keys[:2] == without
-    assert b"" == lean[-1]
+    lean_keys, lean = packer.queries(packer.shards[0], [query(5, A, near=False)], [b"near"])
+    assert keys[:2] == lean_keys
+    assert len(lean) == len(packed) - stamp.layout.tables * packer.entries.member_bytes
+    both = packer.queries(packer.shards[0], [query(5, A, near=False), query(5, A)], [b"", b"near"])
+    assert [keys[0], keys[0], keys[1], *keys[1:]] == both[0]
+    assert both[1].endswith(packed[4:])
+
+
+@pytest.mark.parametrize("times", [(-(2**60), 2**60), (5, -(2**60)), (2**60, 7)])
+def test_times_that_a_double_does_not_hold_are_clamped(times: tuple[int, int]) -> None:
+    packer = Packer("logs", plan_stamp(RECIPE, 10_000, 1))
+    asked = query(5, A)._replace(first_us=times[0], last_us=times[1])
+    _, packed = packer.queries(packer.shards[0], [asked], [b""])
+    assert tuple(map(clamp_us, times)) == unpack_from(">2d", packed, 4)
 
 
 def test_groups_spread_over_the_shards_and_ids_end_with_their_shard() -> None:
@@ -34,10 +42,8 @@ def test_groups_spread_over_the_shards_and_ids_end_with_their_shard() -> None:
     assert [0, 1, 2, 3] == sorted(numbers)
     assert min(numbers.values()) > 50
     for shard in packer.shards:
-        _, arguments = packer.query(shard, query(5))
-        identity = arguments[1]
-        assert isinstance(identity, bytes)
-        assert shard is packer.shard_of(int.from_bytes(identity, "big"))
+        (key, *_), _ = packer.queries(shard, [query(5)], [b""])
+        assert shard is packer.shard_of(int(key.rpartition(b":")[2], 16))
 
 
 def test_remembered_groups_are_bounded() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from array import array
-
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,14 +26,39 @@ decisions = st.one_of(
 
 @given(st.dictionaries(st.integers(0, 2**53), decisions, max_size=20))
 def test_a_journal_holds_what_was_decided(journal: dict[int, Decision]) -> None:
-    packed = wire.pack_journal(journal)
+    offsets = sorted(journal)
+    packed = wire.pack_journal(offsets, [journal[offset] for offset in offsets])
     assert journal == (wire.unpack_journal(packed) if packed else {})
 
 
 def test_a_journal_holds_a_shared_decision_once() -> None:
     shared = Decision(Kind.DUPLICATE, 2**64 - 1, 3, 2**64 - 1)
-    one, many = (dict.fromkeys(range(count), shared) for count in (1, 1001))
-    assert len(wire.pack_journal(many)) - len(wire.pack_journal(one)) < 6 * 1000
+    one, many = (wire.pack_journal(range(count), [shared] * count) for count in (1, 1001))
+    assert len(many) - len(one) < 6 * 1000
+
+
+def test_a_journal_is_written_as_it_was_ever_read() -> None:
+    new, like = Decision(Kind.NEW, 255, 0, 0x1FF), Decision(Kind.DUPLICATE, 255, 3, 0)
+    passed = Decision(Kind.PASSED, reason="no")
+    different = [["new", 255, 0, b"\x01\xff", ""], ["duplicate", 255, 3, b"", ""]]
+    different.append(["passed", None, None, None, "no"])
+    places = b"\0\0\1\0\1\0\2\0"
+
+    in_a_row, apart = (
+        msgspec.msgpack.decode(wire.pack_journal(offsets, [new, like, like, passed]))
+        for offsets in ([7, 8, 9, 10], [7, 8, 9, 11])
+    )
+
+    assert [different, [7], places] == in_a_row
+    assert [different, [7, 8, 9, 11], places] == apart
+
+
+@pytest.mark.parametrize(("count", "bytes_each"), [(1 << 16, 2), ((1 << 16) + 1, 4)])
+def test_a_journal_tells_any_number_of_decisions_apart(count: int, bytes_each: int) -> None:
+    told = [Decision(Kind.PASSED, reason=str(number)) for number in range(count)]
+    packed = wire.pack_journal(range(count), told)
+    assert dict(enumerate(told)) == wire.unpack_journal(packed)
+    assert count * bytes_each == len(msgspec.msgpack.decode(packed)[2])
 
 
 @given(st.text(), st.integers(0, 2**31), st.integers(0, 2**53))
@@ -46,14 +70,6 @@ def test_a_position_comes_back(source: str, partition: int, offset: int) -> None
 def test_a_path_that_is_no_text_comes_back() -> None:
     position = Position("log\udcff:1:x", 0, 5)
     assert position == wire.unpack_position(wire.pack_position(position))
-
-
-@given(st.lists(ids, max_size=64))
-def test_a_sketch_is_stored_big_endian(hashes: list[int]) -> None:
-    sketch = array("Q", hashes).tobytes()
-    swapped = wire.swap_sketch(sketch)
-    assert b"".join(number.to_bytes(8, "big") for number in hashes) == swapped
-    assert sketch == wire.swap_sketch(swapped)
 
 
 @given(st.integers(-(2**63), 2**63), st.integers(1, FOREVER_US))

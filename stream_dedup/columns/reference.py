@@ -1,0 +1,56 @@
+"""Columns in plain Python; what the native ones are held against."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+NARROW = 1 << 16
+"""Places have two bytes each, type ``H``; where there are more values, four, ``I``."""
+
+
+def distinct(column: Sequence[T]) -> tuple[list[T], array[int]]:
+    """Take a column apart.
+
+    Returns:
+        The objects that differ, by identity, in the order in which they first come; and for each
+        row the place of its own among them.
+    """
+    ids = list(map(id, column))
+    by_id = dict(zip(ids, column, strict=True))
+    places = dict(zip(by_id, range(len(by_id)), strict=True))
+    typecode = "H" if len(by_id) <= NARROW else "I"
+    return list(by_id.values()), array(typecode, map(places.__getitem__, ids))
+
+
+def rows_of(places: array[int], wanted: list[bool]) -> list[int]:
+    """The rows whose place is wanted, ascending."""
+    return [row for row, place in enumerate(places) if wanted[place]]
+
+
+def spans(places: array[int], numbers: Sequence[int], count: int) -> list[tuple[int, int, int]]:
+    """How many rows each of `count` places has, and the least and the greatest of their numbers.
+
+    All is 0 where it has none.
+
+    Raises:
+        ValueError: there is not a number for each row.
+    """
+    rows, least, most = [0] * count, [0] * count, [0] * count
+    for place, number in zip(places, numbers, strict=True):
+        if not rows[place]:
+            least[place] = most[place] = number
+        elif number < least[place]:
+            least[place] = number
+        elif number > most[place]:
+            most[place] = number
+        rows[place] += 1
+    return list(zip(rows, least, most, strict=True))
+
+
+def spread(values: list[T], places: array[int]) -> list[T]:
+    """Put a column together: for each row the value at its place."""
+    return list(map(values.__getitem__, places))

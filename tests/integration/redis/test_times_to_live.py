@@ -1,0 +1,132 @@
+"""Slices and tables have a time to live whoever makes them, and half of it left at any time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+
+import pytest
+
+from stream_dedup.index.redis import upkeep
+from stream_dedup.index.redis.store import RedisIndex
+from tests.contract.driver import HOUR, START_US, S, query
+from tests.integration.redis.helpers import families, in_loop, keys_of, opened, twin
+from tests.services.redis import RedisServer
+
+SHORT_MS = 60_000
+
+
+@pytest.fixture
+def empty(redis_server: RedisServer) -> RedisServer:
+    """A server without keys."""
+    redis_server.command("FLUSHALL")
+    return redis_server
+
+
+def left_ms(server: RedisServer, key: bytes) -> int:
+    left = server.command("PTTL", key)
+    assert isinstance(left, int)
+    return left
+
+
+def slices(server: RedisServer) -> list[bytes]:
+    """Slices of exact hashes and of tables."""
+    return [key for key in keys_of(server) if b":t:" in key or b":e:" in key]
+
+
+def shorten(server: RedisServer) -> set[bytes]:
+    """As if long ago somebody had begun their time to live; the slices that stand."""
+    stand = slices(server)
+    for key in stand:
+        server.command("PEXPIRE", key, SHORT_MS)
+    return set(stand)
+
+
+async def put(index: RedisIndex, seed: int, now_us: int, count: int = 40) -> None:
+    """Open clusters, and join them by aliases that stand in the tables."""
+    rng = random.Random(seed)
+    texts = families(count, seed)
+    for first, chosen in ((0, texts), (count, [twin(text, rng) for text in texts])):
+        asked = [query(seed * 1_000 + first + n, text) for n, text in enumerate(chosen)]
+        await index.resolve(asked, now_us)
+
+
+@in_loop
+async def test_what_is_written_to_is_kept_until_a_round_has_kept_all(empty: RedisServer) -> None:
+    async with opened(empty.url) as index:
+        await put(index, 1, START_US)
+        shorten(empty)
+        await put(index, 2, START_US, count=400)
+        assert [] == [key for key in slices(empty) if left_ms(empty, key) <= SHORT_MS]
+
+
+@pytest.mark.parametrize("stand_before", [True, False])
+@in_loop
+async def test_after_a_round_only_what_is_made_is_given_one(
+    empty: RedisServer, stand_before: bool
+) -> None:
+    async with opened(empty.url) as index:
+        if stand_before:
+            await put(index, 1, START_US, count=4)
+        for _ in range(3 if stand_before else 1):
+            await index.expire(START_US)
+        if not stand_before:
+            await put(index, 1, START_US, count=4)
+        stood = shorten(empty)
+        await put(index, 2, START_US + S, count=8)
+        made = set(slices(empty)) - stood
+        assert made
+        assert [] == [key for key in made if left_ms(empty, key) <= SHORT_MS]
+        # Of the others those stay as they were all of whose query's stood.
+        await put(index, 3, START_US + S, count=400)
+        stood = shorten(empty)
+        await put(index, 4, START_US + S)
+        assert all(0 < left_ms(empty, key) <= SHORT_MS for key in stood)
+
+
+@pytest.mark.parametrize("days", [-9, 9])
+@in_loop
+async def test_once_half_of_it_may_have_gone_what_is_written_to_is_kept_again(
+    days: int, empty: RedisServer
+) -> None:
+    async with opened(empty.url) as index:
+        await put(index, 1, START_US, count=400)
+        for _ in range(50):
+            await index.expire(START_US)
+        stood = shorten(empty)
+        day_us = 24 * 3600 * S
+        assert index._calls.ttl_ms < 2 * abs(days) * day_us // 1000
+        await put(index, 2, START_US + days * day_us, count=400)
+        assert [] == [key for key in stood if left_ms(empty, key) <= SHORT_MS]
+
+
+@in_loop
+async def test_who_keeps_for_longer_does_not_go_by_the_round_of_another(
+    empty: RedisServer,
+) -> None:
+    longer = replace(HOUR, max_age_us=90 * 24 * 3600 * S)
+    async with opened(empty.url) as index, opened(empty.url, windows=longer) as other:
+        await put(index, 1, START_US, count=400)
+        for _ in range(50):
+            await index.expire(START_US)
+        stood = shorten(empty)
+        await put(other, 2, START_US, count=400)
+        assert [] == [key for key in stood if left_ms(empty, key) <= SHORT_MS]
+
+
+@in_loop
+async def test_a_round_over_what_stands_takes_calls_of_bounded_work(
+    empty: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "SLICES_KEPT", 10)
+    async with opened(empty.url) as index:
+        await put(index, 1, START_US, count=400)
+        stood = shorten(empty)
+        kept = []
+        for _ in range(len(stood)):
+            await index.expire(START_US)
+            kept.append(sum(left_ms(empty, key) > SHORT_MS for key in stood))
+            await asyncio.sleep(0)
+        assert len(stood) == kept[-1]
+        assert max(after - before for before, after in zip([0, *kept], kept, strict=False)) <= 10

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup.columns import _native as native
+from stream_dedup.columns import reference
+
+ROOT = Path(__file__).parents[3]
+KINDS: dict[str, Any] = {"native": native, "reference": reference}
+WIDE = (1 << 16) + 1
+
+columns = st.lists(st.integers(0, 12), max_size=60).map(
+    lambda numbers: [OBJECTS[number] for number in numbers]
+)
+# Equal, and not the same: only which object it is counts.
+OBJECTS: list[object] = [None, *([number // 4] for number in range(12))]
+numbers = st.one_of(st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1), st.integers())
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Any:
+    return KINDS[request.param]
+
+
+@given(columns)
+def test_a_column_is_taken_apart_alike_and_put_together_again(column: list[object]) -> None:
+    values, places = native.distinct(column)
+    expected, as_places = reference.distinct(column)
+
+    assert list(map(id, expected)) == list(map(id, values))
+    assert as_places == places
+    assert as_places.typecode == places.typecode
+    for whole in (native.spread(values, places), reference.spread(values, places)):
+        assert list(map(id, column)) == list(map(id, whole))
+
+
+@given(columns, st.data())
+def test_numbers_span_alike(column: list[object], data: st.DataObject) -> None:
+    values, places = reference.distinct(column)
+    given_ = data.draw(st.lists(numbers, min_size=len(column), max_size=len(column)))
+
+    found = native.spans(places, given_, len(values))
+
+    assert reference.spans(places, given_, len(values)) == found
+    assert [
+        (len(own), min(own), max(own))
+        for value in values
+        for own in [[n for n, each in zip(given_, column, strict=True) if each is value]]
+    ] == found
+
+
+@given(columns, st.lists(st.booleans(), min_size=13, max_size=13))
+def test_rows_are_found_alike(column: list[object], wanted: list[bool]) -> None:
+    values, places = reference.distinct(column)
+
+    rows = native.rows_of(places, wanted)
+
+    assert reference.rows_of(places, wanted) == rows
+    chosen = {id(value) for value, wish in zip(values, wanted, strict=False) if wish}
+    assert [row for row, each in enumerate(column) if id(each) in chosen] == rows
+
+
+def test_the_page_s_example_is_true(kind: Any) -> None:
+    a, b, c = "a", "b", "c"
+    values, places = kind.distinct((a, a, b, a, c, b))
+
+    assert ([a, b, c], array("H", [0, 0, 1, 0, 2, 1])) == (values, places)
+    assert [(3, 4, 7), (2, 6, 8), (1, 9, 9)] == kind.spans(places, [5, 7, 6, 4, 9, 8], 3)
+    assert ["A", "A", "B", "A", "C", "B"] == kind.spread(["A", "B", "C"], places)
+    assert [2, 5] == kind.rows_of(places, [False, True, False])
+
+
+@pytest.mark.parametrize(("count", "typecode"), [(WIDE - 1, "H"), (WIDE, "I")])
+def test_places_are_as_wide_as_they_have_to_be(kind: Any, count: int, typecode: str) -> None:
+    column = [object() for _ in range(count)] * 2
+    values, places = kind.distinct(column)
+
+    assert typecode == places.typecode
+    assert column[:count] == values
+    assert [*range(count), *range(count)] == list(places)
+    assert column == kind.spread(values, places)
+    assert [count - 1, 2 * count - 1] == kind.rows_of(places, [*[False] * (count - 1), True])
+    assert [(2, row, count + row) for row in range(count)] == kind.spans(
+        places, range(2 * count), count
+    )
+
+
+def test_a_place_without_a_row_spans_nothing(kind: Any) -> None:
+    assert [(0, 0, 0), (1, -7, -7)] == kind.spans(array("H", [1]), [-7], 2)
+    assert [] == kind.spans(array("H"), [], 0)
+
+
+@pytest.mark.parametrize("given_", [[1, 2], [1, 2, 3, 4]])
+def test_too_few_numbers_or_too_many_are_refused(kind: Any, given_: Sequence[int]) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        kind.spans(array("H", [0, 0, 0]), given_, 1)
+
+
+@pytest.mark.parametrize("typecode", ["H", "I"])
+def test_a_place_beyond_the_values_is_refused(kind: Any, typecode: str) -> None:
+    places = array(typecode, [0, 1])
+    with pytest.raises(IndexError):
+        kind.spread(["a"], places)
+    with pytest.raises(IndexError):
+        kind.spans(places, [1, 2], 1)
+    with pytest.raises(IndexError):
+        kind.rows_of(places, [True])
+
+
+def test_what_is_no_number_is_refused(kind: Any) -> None:
+    with pytest.raises(TypeError):
+        kind.spans(array("H", [0, 0]), [1, "2"], 1)
+
+
+def test_no_reference_is_lost_or_kept(kind: Any) -> None:
+    held: list[object] = [object() for _ in range(50)]
+    column = held * 20
+    given_ = [10**15 + row for row in range(len(column))]
+    gc.collect()
+    before = [sys.getrefcount(each) for each in (*held, *given_)]
+
+    for _ in range(20):
+        values, places = kind.distinct(column)
+        whole = kind.spread(values, places)
+        kind.spans(places, given_, 50)
+        with pytest.raises(IndexError):
+            kind.spread(values[:9], places)
+    del values, whole
+
+    assert before == [sys.getrefcount(each) for each in (*held, *given_)]
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, "stream_dedup.columns._native"),
+        ({"STREAM_DEDUP_PURE_PYTHON": "1"}, "stream_dedup.columns.reference"),
+    ],
+)
+def test_the_native_columns_serve_unless_they_are_not_wanted(
+    environment: dict[str, str], expected: str
+) -> None:
+    assert [expected] * 4 == served("", environment)
+
+
+def test_the_reference_serves_where_the_native_columns_were_not_built() -> None:
+    hidden = "sys.modules['stream_dedup.columns._native'] = None; "
+    assert ["stream_dedup.columns.reference"] * 4 == served(hidden, {})
+
+
+def served(first: str, environment: dict[str, str]) -> list[str]:
+    """The modules whose functions serve, in a process of its own: the choice is made once."""
+    script = (
+        f"import json, sys; {first}from stream_dedup import columns; "
+        "print(json.dumps([getattr(columns, name).__module__ for name in columns.__all__]))"
+    )
+    kept = {k: v for k, v in os.environ.items() if k != "STREAM_DEDUP_PURE_PYTHON"}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        env=kept | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    modules: list[str] = json.loads(done.stdout)
+    return modules
