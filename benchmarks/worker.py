@@ -10,9 +10,9 @@ aiokafka's ``getmany`` → ``send_batch``, in one process. Phases:
     D  processor time by stage, of one event
 
 Each run is a process of its own that measures itself, from the moment it may join its group until
-all is delivered and committed and it has left: wall time and its own processor time. The best of several
-rounds is shown, for the machine may be busy with other things; ratios are what to compare. Broker,
-Redis and worker share the machine's cores, so wall times say as much of them.
+all is delivered and committed and it has left: wall time and its own processor time. The best of
+several rounds is shown, for the machine may be busy with other things; ratios are what to compare.
+Broker, Redis and worker share the machine's cores, so wall times say as much of them.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class Records:
     def __iter__(self) -> Iterator[Record]:
         return map(Record, *self._columns())
 
-    def part(self, start: int, end: int | None = None) -> Records:
+    def part(self, start: int, end: int) -> Records:
         """Those from one index to before another."""
         return Records(*(column[start:end] for column in self._columns()))
 

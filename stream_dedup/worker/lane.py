@@ -68,6 +68,7 @@ class Lane:
         self.events_delivered = 0
         self._flow = flow
         self._queue: deque[Records] = deque()
+        self._taken = 0  # events of its first that were taken
         self._since_s = 0.0
 
     def open(self, start: int, end: int) -> None:
@@ -116,20 +117,20 @@ class Lane:
         taken = Records.of([])
         most_bytes, size = self._flow.max_batch_bytes, 0
         while self._queue and len(taken) < self._flow.max_batch_events and size < most_bytes:
-            records = self._queue.popleft()
-            count = min(self._flow.max_batch_events - len(taken), len(records))
-            more = sum(map(len, filter(None, records.values[:count])))
+            records, start = self._queue[0], self._taken
+            end = min(start + self._flow.max_batch_events - len(taken), len(records))
+            values = records.values[start:end]
+            more = sum(map(len, filter(None, values)))
             if size + more >= most_bytes:
-                sizes = accumulate((len(value or b"") for value in records.values), initial=0)
+                sizes = accumulate((len(value or b"") for value in values), initial=0)
                 count, more = next((c, s) for c, s in enumerate(sizes) if size + s >= most_bytes)
+                end = start + count
             size += more
-            if count < len(records):
-                self._queue.appendleft(records.part(count))
-                records = records.part(0, count)
-            if taken:
-                taken.extend(records)
-            else:
-                taken = records
+            taken.extend(records.part(start, end))
+            self._taken = end
+            if end == len(records):
+                self._queue.popleft()
+                self._taken = 0
         self.events -= len(taken)
         self.ahead += 1
         self._since_s = now_s
@@ -143,4 +144,5 @@ class Lane:
     def drop(self) -> None:
         """Forget what waits: it will be read again."""
         self._queue.clear()
+        self._taken = 0
         self.events = 0

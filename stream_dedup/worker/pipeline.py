@@ -22,8 +22,8 @@ still to be done, once:
 4. commit     the events are not read again.
 
 Summaries go their own way (see `telling`). What holds a stage up holds up the one before: a lane
-takes in no more than two batches of events, and `ahead_batches` at most are on their way.
-Heartbeats go on meanwhile.
+asks for events while fewer than two batches of them wait in it, and is given what was fetched of
+its partition; `ahead_batches` at most are on their way. Heartbeats go on meanwhile.
 """
 
 from __future__ import annotations
@@ -51,6 +51,10 @@ from stream_dedup.worker.wiring import Wiring
 
 POLL_S = 0.1
 """How long a poll waits for events: so late a partition that got room is asked for at most."""
+
+POLL_BATCHES = 10
+"""Batches of events that a poll gives at most: what the driver has fetched of a partition, as a
+rule. It fetches more of it only when all was taken, and that is to go on while this is decided."""
 
 END_S = 0.02
 """How often it is looked whether all is delivered that is to be read `once`."""
@@ -204,7 +208,7 @@ class Pipeline:
                         await lanes.room.wait()
 
     async def _polled(self, wanted: list[Partition]) -> Mapping[Partition, Records]:
-        limit = 2 * self.wiring.plan.flow.max_batch_events
+        limit = POLL_BATCHES * self.wiring.plan.flow.max_batch_events
         return await self.wiring.patiently(
             "kafka", partial(self.wiring.source.poll, wanted, limit, POLL_S)
         )

@@ -43,7 +43,6 @@ class Telling:
         """
         wiring = self._wiring
         while True:
-            await asyncio.sleep(wiring.plan.flow.tell_every_s)
             try:
                 await wiring.engine.index.expire(wiring.engine.clock.now_us())
                 wiring.ready("index")
@@ -54,6 +53,7 @@ class Telling:
                 wiring.warn(f"summaries wait: {error}")
             except (BrokerUnavailable, IndexReset) as error:
                 wiring.warn(f"summaries wait: {error}")
+            await asyncio.sleep(wiring.plan.flow.tell_every_s)
 
     async def tell(self) -> None:
         """Tell all that is due by now."""
