@@ -290,7 +290,7 @@ def test_the_constants_that_are_told_are_those() -> None:
     sizing = " ".join(text_of("redis-sizing.md").split())
     assert f"meant to hold {SLICE_ENTRIES // 2} to {SLICE_ENTRIES} entries" in sizing
     assert f"({LIMITS.max_clusters:,} unless given)" in sizing
-    assert f"calls of some {CALL_WORK} commands" in sizing
+    assert f"calls of some {CALL_WORK:,} commands" in sizing
     works = " ".join((ROOT / "docs" / "how-it-works.md").read_text("utf-8").split())
     assert f"cut to about {CALL_WORK} commands" in works
     assert f"sweep looks at {SWEEP_STEPS} clusters" in works
