@@ -292,7 +292,7 @@ def test_the_constants_that_are_told_are_those() -> None:
     assert f"({LIMITS.max_clusters:,} unless given)" in sizing
     assert f"calls of some {CALL_WORK:,} commands" in sizing
     works = " ".join((ROOT / "docs" / "how-it-works.md").read_text("utf-8").split())
-    assert f"cut to about {CALL_WORK} commands" in works
+    assert f"cut to about {CALL_WORK:,} commands" in works
     assert f"sweep looks at {SWEEP_STEPS} clusters" in works
     assert f"`claim` takes {CLAIMS} summaries, one of `confirm` {CONFIRMS}" in works
     assert f"(`Limits.max_verified`, {LIMITS.max_verified})" in works
