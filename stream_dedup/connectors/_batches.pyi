@@ -1,5 +1,20 @@
 from collections.abc import Sequence
 
-from stream_dedup.connectors.base import Output
+from stream_dedup.connectors.base import Headers, Output
 
 def pack(outputs: Sequence[Output], limit: int) -> tuple[bytearray, int, int, int]: ...
+
+class Unpacker:
+    def __init__(
+        self,
+        records: bytes | bytearray | memoryview,
+        count: int,
+        base_offset: int,
+        base_ms: int,
+        appended_ms: int | None = None,
+    ) -> None: ...
+    def take(
+        self, most: int, wanted: int
+    ) -> (
+        tuple[list[int], list[int], list[bytes | None], list[bytes | None], list[Headers]] | None
+    ): ...

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 # cython: freethreading_compatible=False
-"""Records packed as Kafka stores them, a whole batch in one call.
+"""Records packed as Kafka stores them, a whole batch in one call, and taken apart again.
 
-aiokafka's own builder does the same record by record; `batches.ReferenceBatch` is it. A batch of
-format 2 is a head of 61 bytes, which aiokafka writes, and its records, which are written here:
+aiokafka does the same record by record; `batches.ReferenceBatch` packs by it. A batch of format 2
+is a head of 61 bytes, which aiokafka writes and reads, and its records, which are dealt with here:
 
     length of what follows      varint
     attributes                  one byte, 0
@@ -16,12 +16,13 @@ format 2 is a head of 61 bytes, which aiokafka writes, and its records, which ar
 A varint is a whole number in zig-zag order (0, -1, 1, -2, …), seven bits a byte, the lowest first;
 all but the last byte have their highest bit set. So 300 is 600 in zig-zag order: d8 04.
 
-A record is gone through twice. First everything is looked at that could be of a wrong type or too
+What is packed is gone through twice. First everything is looked at that could be of a wrong type or too
 long, and its length is added up; then it is written, where nothing can fail any more.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -119,6 +120,60 @@ cdef uint8_t* put_headers(uint8_t* at, object headers) noexcept:
     return at
 
 
+cdef inline const uint8_t* get_varint(
+    const uint8_t* at, const uint8_t* end, int64_t* number
+) except NULL:
+    cdef uint64_t found = 0
+    cdef int shift = 0
+    while shift < 64:
+        if at >= end:
+            raise ValueError("a number goes beyond its record")
+        found |= <uint64_t>(at[0] & 0x7F) << shift
+        at += 1
+        if at[-1] < 0x80:
+            number[0] = <int64_t>(found >> 1) ^ -<int64_t>(found & 1)
+            return at
+        shift += 7
+    raise ValueError("a number of more than ten bytes")
+
+
+cdef inline Py_ssize_t get_size(const uint8_t** at, const uint8_t* end) except -2:
+    """The length of a field that follows; -1 for none."""
+    cdef int64_t size
+    at[0] = get_varint(at[0], end, &size)
+    if size < -1 or size > end - at[0]:
+        raise ValueError(f"a field of {size} bytes, and its record has {end - at[0]} left")
+    return size
+
+
+cdef inline object get_field(const uint8_t** at, const uint8_t* end):
+    cdef Py_ssize_t size = get_size(at, end)
+    if size < 0:
+        return None
+    at[0] += size
+    return PyBytes_FromStringAndSize(<const char*>at[0] - size, size)
+
+
+cdef inline object get_headers(const uint8_t** at, const uint8_t* end):
+    cdef int64_t count
+    cdef Py_ssize_t size
+    cdef list headers
+    at[0] = get_varint(at[0], end, &count)
+    if count == 0:
+        return ()
+    if count < 0 or count > end - at[0]:  # a header takes two bytes at least
+        raise ValueError(f"{count} headers in {end - at[0]} bytes")
+    headers = []
+    for _ in range(count):
+        size = get_size(at, end)
+        if size < 0:
+            raise ValueError("a header has no name")
+        at[0] += size
+        name = PyUnicode_DecodeUTF8(<const char*>at[0] - size, size, NULL)
+        headers.append((name, get_field(at, end)))
+    return headers
+
+
 def pack(outputs, Py_ssize_t limit):
     """Pack records until the batch is full; the first is taken however large it is.
 
@@ -182,3 +237,91 @@ def pack(outputs, Py_ssize_t limit):
         taken += 1
     PyByteArray_Resize(batch, used)
     return batch, taken, first, latest
+
+
+cdef class Unpacker:
+    """Takes the records of a batch apart, in order, some at a time.
+
+    Args:
+        records: what follows the batch's head, not compressed.
+        count: how many there are, as its head says.
+        base_offset: what their offsets are counted from.
+        base_ms: what their timestamps are counted from.
+        appended_ms: the timestamp of all of them, where the broker has set it; else None.
+    """
+
+    cdef const uint8_t[::1] records
+    cdef Py_ssize_t at
+    cdef Py_ssize_t left
+    cdef int64_t base_offset
+    cdef int64_t base_ms
+    cdef object appended_ms
+
+    def __init__(
+        self,
+        const uint8_t[::1] records not None,
+        Py_ssize_t count,
+        int64_t base_offset,
+        int64_t base_ms,
+        appended_ms=None,
+    ):
+        self.records = records
+        self.at = 0
+        self.left = count
+        self.base_offset = base_offset
+        self.base_ms = base_ms
+        self.appended_ms = appended_ms
+
+    def take(self, Py_ssize_t most, int64_t wanted):
+        """The next records, column by column.
+
+        Args:
+            most: of them, at the most.
+            wanted: an offset; those below it are left out.
+
+        Returns:
+            Offsets, timestamps, keys, values and headers: lists of equal length. None where there
+            are no more.
+
+        Raises:
+            ValueError: these are no records.
+        """
+        cdef list offsets = [], timestamps = [], keys = [], values = [], headers = []
+        cdef const uint8_t* start = &self.records[0] if self.records.shape[0] else NULL
+        cdef const uint8_t* end = start + self.records.shape[0]
+        cdef const uint8_t* at = start + self.at
+        cdef const uint8_t* its_end
+        cdef int64_t size, time, place, offset
+        cdef Py_ssize_t taken = 0
+        cdef object key, value, its_headers
+        while self.left > 0 and taken < most:
+            at = get_varint(at, end, &size)
+            if size < 1 or size > end - at:
+                raise ValueError(f"a record of {size} bytes, and {end - at} are left")
+            its_end = at + size
+            at = get_varint(at + 1, its_end, &time)
+            at = get_varint(at, its_end, &place)
+            offset = <int64_t>(<uint64_t>self.base_offset + <uint64_t>place)
+            if offset < wanted:
+                at = its_end
+            else:
+                key = get_field(&at, its_end)
+                value = get_field(&at, its_end)
+                its_headers = get_headers(&at, its_end)
+                if at != its_end:
+                    raise ValueError(f"a record of {size} bytes is {its_end - at} too long")
+                offsets.append(offset)
+                if self.appended_ms is None:
+                    timestamps.append(<int64_t>(<uint64_t>self.base_ms + <uint64_t>time))
+                else:
+                    timestamps.append(self.appended_ms)
+                keys.append(key)
+                values.append(value)
+                headers.append(its_headers)
+                taken += 1
+            self.left -= 1
+            self.at = at - start
+        if self.left <= 0 and at != end:
+            raise ValueError(f"{end - at} bytes follow the last record")
+        if taken:
+            return offsets, timestamps, keys, values, headers

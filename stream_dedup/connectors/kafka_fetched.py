@@ -1,62 +1,123 @@
-"""Fetched records, handed out by aiokafka a batch at a time, as columns.
+"""Fetched records, handed out by aiokafka in pieces, as columns.
 
-aiokafka hands its records out one by one, through a generator and a copy each, which costs more
-than to decode them. There is no public way to have them otherwise. So the consumer's store of what
-was fetched is replaced by one that puts something before each partition's batches: what iterates
-over a batch gets all its records as one piece. Checksums, transactions, positions and the reaction
-to a rebalance stay the driver's. Should it come to name its parts otherwise, it hands out single
-records as before, which `columns` takes as well.
+aiokafka hands its records out one by one, through an object, a generator and a copy each, which
+costs five times what it takes to make columns of the bytes that the broker sent. There is no public
+way to those. So the consumer's store of what was fetched is replaced by one that hears them from
+the driver's client, and puts batches in the place of the driver's that give their records in
+pieces, taken apart natively. Checksums, compression, transactions, positions and the reaction to a
+rebalance stay the driver's. Where the native extensions were not built, for batches of Kafka's old
+formats, and should the driver come to name its parts otherwise, it hands out single records as
+before; `columns` takes both.
 """
 
 from __future__ import annotations
 
 import contextlib
-from bisect import bisect_left
+import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
+from itertools import groupby
+from struct import Struct
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import CorruptRecordException
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.record.default_records import _DefaultRecordBatchPy
+from aiokafka.record.memory_records import MemoryRecords
 
 from stream_dedup.connectors.base import Records
 
+try:
+    from stream_dedup.connectors._batches import Unpacker
+except ImportError:
+    _NATIVE = False  # `fingerprint.kernel` warns: the extensions are built together, or none is
+else:
+    _NATIVE = not os.environ.get("STREAM_DEDUP_PURE_PYTHON")
+
 PIECE_RECORDS = 500
 """Records of a piece, at most: a poll is bounded by pieces."""
+
+FORMAT, FORMAT_AT, HEAD_BYTES = 2, 16, 61
+"""Kafka's format of batches since 0.11, where a batch says which is its own, and its head."""
+
+LENGTH = Struct(">8xi")
+"""How many bytes follow, behind a batch's first offset."""
 
 
 def fetch_in_pieces(consumer: AIOKafkaConsumer) -> None:
     """Have a consumer hand out pieces of batches; before anything is fetched."""
     with contextlib.suppress(AttributeError):
         fetcher = consumer._fetcher  # noqa: SLF001
-        if not fetcher._records:  # noqa: SLF001
-            fetcher._records = _Fetched()  # noqa: SLF001
+        if _NATIVE and not fetcher._records:  # noqa: SLF001
+            fetched = _Fetched()
+            fetcher._client = _Client(fetcher._client, fetched)  # noqa: SLF001
+            fetcher._records = fetched  # noqa: SLF001
 
 
 def columns(handed_out: Sequence[Any]) -> Records:
-    """What a poll gave of a partition, at least one: all pieces, or all single records."""
-    if type(handed_out[0]) is not _Piece:
-        return Records.of(handed_out)
-    records: Records = handed_out[0].records
-    for piece in handed_out[1:]:
-        records.extend(piece.records)
+    """What a poll gave of a partition: pieces, and single records."""
+    records = Records.of([])
+    for kind, some in groupby(handed_out, type):
+        if kind is _Piece:
+            for piece in some:
+                records.extend(piece.records)
+        else:
+            records.extend(Records.of(list(some)))
     return records
 
 
+class _Client:
+    """The driver's client; what brokers answer to fetches is heard on the way."""
+
+    def __init__(self, client: Any, fetched: _Fetched) -> None:  # noqa: ANN401
+        self._client = client
+        self._fetched = fetched
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._client, name)
+
+    async def send(self, node: int, request: Any) -> Any:  # noqa: ANN401
+        answer = await self._client.send(node, request)
+        if isinstance(request, FetchRequest):
+            # The driver stores all of it before another can come.
+            self._fetched.answered = {
+                TopicPartition(topic, number): records
+                for topic, partitions in answer.topics
+                for number, *_, records in partitions
+            }
+        return answer
+
+
 class _Fetched(OrderedDict[TopicPartition, Any]):
-    """What was fetched, by partition."""
+    """What was fetched, by partition.
+
+    Attributes:
+        answered: the bytes of the latest answer that are not stored yet, by partition.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answered: dict[TopicPartition, bytes] = {}
 
     def __setitem__(self, place: TopicPartition, result: Any) -> None:  # noqa: ANN401
-        fetched = getattr(result, "_partition_records", None)  # an error has none
-        if fetched is not None:
-            with contextlib.suppress(AttributeError):
-                fetched._records = _Batches(fetched._records, fetched)  # noqa: SLF001
-                fetched._consumer_record = _as_it_is  # noqa: SLF001
+        fetched: Any = getattr(result, "_partition_records", None)  # an error has none
+        raw = self.answered.pop(place, None)
+        if raw is not None and hasattr(fetched, "_records"):
+            handed_out = _HandedOut(fetched._consumer_record)  # noqa: SLF001
+            fetched._records = _Batches(raw, fetched)  # noqa: SLF001
+            fetched._consumer_record = handed_out  # noqa: SLF001
         super().__setitem__(place, result)
 
 
-def _as_it_is(_place: TopicPartition, piece: _Piece) -> _Piece:
-    return piece
+class _HandedOut:
+    """Makes what is handed out of what a batch gives: the driver's way, but pieces as they are."""
+
+    def __init__(self, made_of: Any) -> None:  # noqa: ANN401
+        self._made_of = made_of
+
+    def __call__(self, place: TopicPartition, given: Any) -> Any:  # noqa: ANN401
+        return given if type(given) is _Piece else self._made_of(place, given)
 
 
 class _Piece:
@@ -75,38 +136,60 @@ class _Piece:
 
 
 class _Batches:
-    """A partition's batches.
+    """A partition's batches, in place of the driver's `MemoryRecords`.
 
     Args:
-        batches: the driver's.
+        raw: as the broker sent them; it may have cut the last one short.
         fetched: knows from which offset on records are wanted.
     """
 
-    def __init__(self, batches: Any, fetched: Any) -> None:  # noqa: ANN401
-        self.has_next = batches.has_next
-        self._next = batches.next_batch
+    def __init__(self, raw: bytes, fetched: Any) -> None:  # noqa: ANN401
+        self._raw = memoryview(raw)
+        self._at = self._end = 0
         self._fetched = fetched
+        self._look()
 
-    def next_batch(self) -> _Batch:
-        return _Batch(self._next(), self._fetched)
+    def _look(self) -> None:
+        """Find where the next batch ends."""
+        if self._at + LENGTH.size > len(self._raw):
+            self._end = len(self._raw) + 1
+        else:
+            (length,) = LENGTH.unpack_from(self._raw, self._at)
+            self._end = self._at + LENGTH.size + length
+
+    def has_next(self) -> bool:
+        return self._end <= len(self._raw)
+
+    def next_batch(self) -> Any:  # noqa: ANN401
+        raw = self._raw[self._at : self._end]
+        if len(raw) <= FORMAT_AT or (raw[FORMAT_AT] >= FORMAT and len(raw) < HEAD_BYTES):
+            raise CorruptRecordException(f"a batch of {len(raw)} bytes")
+        self._at = self._end
+        self._look()
+        if raw[FORMAT_AT] < FORMAT:
+            return MemoryRecords(bytes(raw)).next_batch()
+        return _Batch(raw, self._fetched)
 
 
-class _Batch:
-    """A batch that gives its records in pieces; all else is as the driver's says."""
+class _Batch(_DefaultRecordBatchPy):  # type: ignore[misc]  # it is not meant to have subclasses
+    """A batch that gives its records in pieces; all else is the driver's."""
 
-    def __init__(self, batch: Any, fetched: Any) -> None:  # noqa: ANN401
-        self._batch = batch
+    def __init__(self, raw: memoryview, fetched: Any) -> None:  # noqa: ANN401
+        super().__init__(raw)
         self._fetched = fetched
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        return getattr(self._batch, name)
-
-    def __next__(self) -> Any:  # noqa: ANN401 -- a control batch is asked for its only record
-        return next(self._batch)
 
     def __iter__(self) -> Iterator[_Piece]:
-        rows = list(self._batch)
-        # It may begin before what was asked for.
-        start = bisect_left(rows, self._fetched.next_fetch_offset, key=attrgetter("offset"))
-        for at in range(start, len(rows), PIECE_RECORDS):
-            yield _Piece(Records.of(rows[at : at + PIECE_RECORDS]))
+        wanted = self._fetched.next_fetch_offset  # it may begin before
+        self._maybe_uncompress()
+        unpacker = Unpacker(
+            memoryview(self._buffer)[self._pos :],
+            self._num_records,
+            self.base_offset,
+            self.first_timestamp,
+            self.max_timestamp if self.timestamp_type else None,
+        )
+        try:
+            while taken := unpacker.take(PIECE_RECORDS, wanted):
+                yield _Piece(Records(*taken))
+        except ValueError as error:
+            raise CorruptRecordException(f"a batch at {self.base_offset}: {error}") from error
