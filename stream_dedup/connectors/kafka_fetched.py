@@ -29,7 +29,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from stream_dedup.connectors.base import Records
 
 try:
-    from stream_dedup.connectors._batches import Unpacker
+    from stream_dedup.connectors import _batches
 except ImportError:
     _NATIVE = False  # `fingerprint.kernel` warns: the extensions are built together, or none is
 else:
@@ -181,7 +181,7 @@ class _Batch(_DefaultRecordBatchPy):  # type: ignore[misc]  # it is not meant to
     def __iter__(self) -> Iterator[_Piece]:
         wanted = self._fetched.next_fetch_offset  # it may begin before
         self._maybe_uncompress()
-        unpacker = Unpacker(
+        unpacker = _batches.Unpacker(
             memoryview(self._buffer)[self._pos :],
             self._num_records,
             self.base_offset,
