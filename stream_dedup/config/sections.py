@@ -166,7 +166,7 @@ class Worker(Section):
         "exactly_once: Kafka transactions; who reads committed sees each event's output once.",
     )
     max_batch_events: int = Field(
-        default=2_000, ge=1, le=100_000, description="Events decided together at most."
+        default=4_000, ge=1, le=100_000, description="Events decided together at most."
     )
     max_batch_bytes: Size = Field(
         default=4 << 20, ge=1, description="Bytes of events decided together, about."

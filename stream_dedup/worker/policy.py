@@ -52,7 +52,7 @@ class Flow:
     max_batch_events: int = 4_000
     max_batch_bytes: int = 4 << 20
     batch_wait_s: float = 0.02
-    ahead_batches: int = 4
+    ahead_batches: int = 2
     commit_every_s: float = 0.5
     drain_s: float = 10.0
     tell_every_s: float = 1.0

@@ -20,7 +20,7 @@ from pydantic import SecretStr, ValidationError
 
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
-from stream_dedup.config import Config, Index, Kafka, Loaded, Pipeline, load
+from stream_dedup.config import Config, Index, Kafka, Loaded, Pipeline, Worker, load
 from stream_dedup.config.document import HIDDEN, effective, effective_toml, keys, template
 from stream_dedup.config.load import settings as all_settings
 from stream_dedup.connectors.codec import Reading
@@ -37,6 +37,7 @@ from stream_dedup.index.redis.mirror import MIRROR_SIZE
 from stream_dedup.index.redis.server import Patience
 from stream_dedup.index.redis.store import LIMITS
 from stream_dedup.units import duration_text, read_duration_us, read_size, size_text
+from stream_dedup.worker.policy import Flow
 from tests.services.certificates import make_certificates
 
 PIPELINE = '[[pipelines]]\ntopics = ["in"]\noutput_topic = "out"\n'
@@ -207,6 +208,11 @@ def test_the_defaults_are_those_of_the_parts() -> None:
     assert (Patience().timeout_s, Patience().within_s) == (index.timeout_s, index.within_s)
     assert NEAR_CACHE_SIZE == index.near_cache_size
     assert MIRROR_SIZE == index.mirror_size
+    worker, flow = Worker(), Flow()
+    assert all(
+        getattr(flow, name) == getattr(worker, name)
+        for name in Worker.model_fields.keys() & Flow.__dataclass_fields__.keys()
+    )
     assert Windows() == of().windows()
     assert Summaries() == of().summaries()
 
