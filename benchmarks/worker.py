@@ -54,7 +54,6 @@ from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Partition
 from stream_dedup.worker.policy import Emission, Flow
 from stream_dedup.worker.shape import Shaper
-from stream_dedup.worker.tuning import tune
 from tests.services.kafka import KafkaBroker
 from tests.services.redis import RedisServer
 
@@ -128,7 +127,7 @@ async def copy(bootstrap: str, topic: str, output: str, group: str) -> Cost:
 
 async def work(settings: list[str]) -> Cost:
     """Run a pipeline once."""
-    from stream_dedup.assembly import _server, make_pipeline  # noqa: PLC0415
+    from stream_dedup.assembly import _server, make_pipeline, tune  # noqa: PLC0415
     from stream_dedup.config import load  # noqa: PLC0415
     from stream_dedup.metrics import NoMetrics  # noqa: PLC0415
     from stream_dedup.worker.health import Health  # noqa: PLC0415
@@ -165,6 +164,8 @@ async def read(bootstrap: str, topic: str, group: str) -> Cost:
 
 async def stages(redis_url: str, events: int) -> dict[str, float]:
     """Processor time of the worker's own stages, in microseconds an event."""
+    from stream_dedup.assembly import tune  # noqa: PLC0415
+
     tune()
     spent: dict[str, float] = defaultdict(float)
 

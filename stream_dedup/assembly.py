@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import sys
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -35,12 +37,26 @@ from stream_dedup.worker.runner import Stop, each_second, run_pipelines
 from stream_dedup.worker.site import Site
 from stream_dedup.worker.status import Status, StatusLine
 from stream_dedup.worker.tracing import NO_TRACES, Traces
-from stream_dedup.worker.tuning import tune
 from stream_dedup.worker.wiring import FIRST_PAUSE_S, MOST_PAUSE_S, Wiring, log, no_step
 
 if TYPE_CHECKING:
     from stream_dedup.index.redis.server import Server
     from stream_dedup.worker.otel import Telemetry
+
+SWITCH_S = 0.001
+"""How long one thread may keep others from Python: short, as the kernel's waits for the loop's."""
+
+
+GARBAGE_EVERY = (100_000, 50, 100)
+"""How often the interpreter looks for garbage in cycles: rarely. Each look goes over the events on
+their way, and neither they nor what is decided of them are in any."""
+
+
+def tune() -> None:
+    """Set the interpreter up for a worker, once all is imported."""
+    sys.setswitchinterval(SWITCH_S)
+    gc.set_threshold(*GARBAGE_EVERY)
+    gc.freeze()
 
 
 def run_worker(config: Config, *, once: bool = False) -> None:
