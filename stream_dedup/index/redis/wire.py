@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from binascii import hexlify
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from struct import Struct
@@ -30,7 +31,7 @@ SETTINGS = Struct("<9d")
 RULES = Struct("<9d")
 BATCH = Struct("<8d")
 TALLY = Struct("<3dHB")
-BARE_TALLY = Struct("<3d8s")
+BARE_TALLY = Struct("<3d8s16s")
 RESOLUTION = Struct(">QddBB")
 CLUSTER = Struct("<10d2H5B2IB")
 SNAPSHOT = Struct("<5d3B")
@@ -132,11 +133,11 @@ def pack_bare(tallies: Iterable[Tally]) -> tuple[bytes, list[Tally]]:
         first_us, last_us = tally.first_us, tally.last_us
         if tally.representative is not None or tally.samples:
             others.append(tally)
-        elif earliest <= first_us <= last_us <= LATEST_US:
-            packed.append(pack(tally.count, first_us, last_us, tally.cluster.to_bytes(8, "big")))
-        else:
+            continue
+        if not earliest <= first_us <= last_us <= LATEST_US:
             first_us, last_us = clamp_us(first_us), clamp_us(last_us)
-            packed.append(pack(tally.count, first_us, last_us, tally.cluster.to_bytes(8, "big")))
+        identity = pack_id(tally.cluster)
+        packed.append(pack(tally.count, first_us, last_us, identity, hexlify(identity)))
     return b"".join(packed), others
 
 

@@ -5,7 +5,8 @@
 -- ARGV  incarnation, settings (see _shard.lua), partition's name, batch (doubles: fence, first and
 --       last offset, committed offset, latest event time, samples a cluster, clusters to sweep,
 --       pieces of garbage to return), journal of the batch ('' for none), bare tallies one after
---       the other (count, earliest, latest time: doubles; cluster's id: 8 bytes); then for each
+--       the other (count, earliest, latest time: doubles; cluster's id: 8 bytes, and as its key has
+--       it: 16 hexadecimal digits, as writing them here would take long); then for each
 --       tally with values its numbers (count, earliest, latest time: doubles; samples: a short;
 --       1 if it settles), its cluster's id, representative ('' if not known), samples
 --       No cluster has two tallies.
@@ -40,11 +41,11 @@ end
 
 -- Bare tallies: their clusters' numbers are made here, and written once all are known to be open.
 -- Most tallies are bare, so theirs stay locals: a table each would cost a third more.
-local BARE, BARE_BYTES = '<dddc8', 32
+local BARE, BARE_BYTES, CLUSTERS = '<dddc8c16', 48, SHARD .. 'c:'
 local bare_keys, bare_numbers, dues, to_keep = {}, {}, {}, {}
 for at = 1, #ARGV[6], BARE_BYTES do
-  local count, earliest, latest, id = unpack_(BARE, ARGV[6], at)
-  local key = key_of(id)
+  local count, earliest, latest, id, digits = unpack_(BARE, ARGV[6], at)
+  local key = CLUSTERS .. digits
   local stored = call('HGET', key, 'n')
   local open = false
   if stored then
