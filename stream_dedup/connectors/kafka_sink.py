@@ -137,20 +137,28 @@ class KafkaSink:
             raise
 
     async def partitions(self, topic: str) -> int:
+        count = self._known_partitions(topic)
+        if count is not None:
+            return count
         async with self._asking:  # what one has asked the others need not
-            now_s = asyncio.get_running_loop().time()
-            known = self._partitions.get(topic)
-            if known is not None and now_s - known[1] < PARTITIONS_KNOWN_S:
-                return known[0]
-            async with self._admin() as admin:
-                found = (await admin.topics([topic])).get(topic)
-            if found is None or not found.partitions:
-                raise BrokerRefused(
-                    f"no such topic: {topic} (or no permission to see it); create it, or correct "
-                    "the pipeline's topics"
-                )
-            self._partitions[topic] = found.partitions, now_s
-            return found.partitions
+            count = self._known_partitions(topic)
+            return await self._told_partitions(topic) if count is None else count
+
+    def _known_partitions(self, topic: str) -> int | None:
+        count, told_s = self._partitions.get(topic, (0, 0.0))
+        fresh = asyncio.get_running_loop().time() - told_s < PARTITIONS_KNOWN_S
+        return count if count and fresh else None
+
+    async def _told_partitions(self, topic: str) -> int:
+        async with self._admin() as admin:
+            found = (await admin.topics([topic])).get(topic)
+        if found is None or not found.partitions:
+            raise BrokerRefused(
+                f"no such topic: {topic} (or no permission to see it); create it, or correct "
+                "the pipeline's topics"
+            )
+        self._partitions[topic] = found.partitions, asyncio.get_running_loop().time()
+        return found.partitions
 
     async def write(
         self,

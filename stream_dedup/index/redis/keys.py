@@ -52,7 +52,6 @@ class Shard:
         inserted: list: what the last calls have put into the tables; see `mirror`.
         heads: hash: partition → its latest event time, when it was active last, and its name.
         fixed: all of these but meta.
-        table_prefix: what the keys of tables begin with.
         prefixes: what the keys of clusters, slices of exact hashes and tables begin with.
     """
 
@@ -69,7 +68,6 @@ class Shard:
     inserted: bytes = field(init=False)
     heads: bytes = field(init=False)
     fixed: tuple[bytes, ...] = field(init=False)
-    table_prefix: bytes = field(init=False)
     prefixes: Prefixes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,7 +83,6 @@ class Shard:
             "garbage": b"garbage",
             "inserted": b"inserted",
             "heads": b"heads",
-            "table_prefix": b"t:",
         }
         for name, key in names.items():
             object.__setattr__(self, name, prefix + key)
@@ -94,9 +91,8 @@ class Shard:
             self.inserted, self.heads,
         )  # fmt: skip
         object.__setattr__(self, "fixed", fixed)
-        object.__setattr__(
-            self, "prefixes", Prefixes(prefix + b"c:", prefix + b"e:", self.table_prefix)
-        )
+        prefixes = Prefixes(prefix + b"c:", prefix + b"e:", prefix + b"t:")
+        object.__setattr__(self, "prefixes", prefixes)
 
     def cluster(self, identity: bytes) -> bytes:
         """Hash: the cluster with that id (8 bytes)."""
@@ -108,7 +104,7 @@ class Shard:
 
     def table(self, table: int, number: int) -> bytes:
         """Sorted set: a slice of a table; see `tables.entries`."""
-        return b"%s%d:%d" % (self.table_prefix, table, number)
+        return b"%s%d:%d" % (self.prefixes.table, table, number)
 
     def partition(self, partition: Partition) -> bytes:
         """Hash: the partition's fence, high water, committed offset, claim and incarnation."""

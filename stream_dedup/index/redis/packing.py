@@ -123,7 +123,7 @@ class Packer:
         members = b""
         if entry.searchable:
             slices, members = self.entries.arrange(
-                entry.fingerprint, number, owner, shard.table_prefix
+                entry.fingerprint, number, owner, shard.prefixes.table
             )
             keys.extend(slices)
         arguments += (entry.raw, group + entry.exact, members)

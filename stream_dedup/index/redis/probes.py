@@ -186,7 +186,7 @@ class Probes:
             keys, members = self._entries.arrange(
                 fingerprint,
                 *parts(member),
-                self._shard.table_prefix,
+                self._shard.prefixes.table,
             )
             if keys[table] != key or members[table * size : (table + 1) * size] != member:
                 suspects.append(Suspect("misplaced", place, text))
@@ -251,7 +251,7 @@ async def missing_entries(namespace: Namespace, shard: Shard, held: Held) -> lis
     searchable = [name for name in held.names if name.searchable]
     for name in searchable:
         keys, members = namespace.entries.arrange(
-            name.fingerprint, group, int.from_bytes(held.identity, "big"), shard.table_prefix
+            name.fingerprint, group, int.from_bytes(held.identity, "big"), shard.prefixes.table
         )
         commands += [
             ("ZSCORE", key, members[table * size : (table + 1) * size])

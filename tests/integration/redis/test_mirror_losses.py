@@ -222,7 +222,7 @@ async def test_a_script_that_failed_in_its_middle(make_redis: MakeRedis) -> None
         packer = one.index._packer  # tells the slice of the last text
         shard = Shard(NAMESPACE, 0)
         group, *_ = packer.group("")
-        slices, _ = packer.entries.arrange(TEXTS[-1].fingerprint, group, 1, shard.table_prefix)
+        slices, _ = packer.entries.arrange(TEXTS[-1].fingerprint, group, 1, shard.prefixes.table)
         server.command("SET", slices[0], "of another type")
         with pytest.raises(IndexRefused, match="WRONGTYPE"):
             await one.resolve(TEXTS)
@@ -238,7 +238,7 @@ async def test_what_a_script_opened_before_it_failed_is_closed_one_day(
     server = make_redis()
     async with processes(server, 1) as (one,):
         packer, shard = one.index._packer, Shard(NAMESPACE, 0)
-        slices, _ = packer.entries.arrange(TEXTS[-1].fingerprint, 0, 1, shard.table_prefix)
+        slices, _ = packer.entries.arrange(TEXTS[-1].fingerprint, 0, 1, shard.prefixes.table)
         before = len(keys_of(server, "*:c:*"))
         server.command("SET", slices[-1], "of another type")
         with pytest.raises(IndexRefused, match="WRONGTYPE"):

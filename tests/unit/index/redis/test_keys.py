@@ -11,7 +11,7 @@ def test_all_keys_of_a_shard_share_its_hash_tag() -> None:
     partition = Partition("a{b}c", 7)
     keys = [
         shard.meta, shard.expiry, shard.recency, shard.due, shard.leases, shard.gone,
-        shard.garbage, shard.inserted, shard.heads, shard.table_prefix, shard.exact(9),
+        shard.garbage, shard.inserted, shard.heads, shard.prefixes.table, shard.exact(9),
         shard.cluster(bytes(8)), shard.partition(partition), shard.journal(partition),
     ]  # fmt: skip
     assert len(keys) == len(set(keys))
