@@ -9,7 +9,6 @@ import pytest
 
 from stream_dedup.connectors import kafka_source
 from stream_dedup.connectors.base import Record
-from stream_dedup.connectors.kafka_fetched import _Fetched
 from stream_dedup.connectors.kafka_source import KafkaSource
 from stream_dedup.model import Partition
 from tests.services.kafka import Kafka
@@ -73,19 +72,4 @@ def test_records_are_read_from_where_they_are_wanted_a_limited_number_a_poll(
         for n in range(start, EVENTS)
     ] == [row._replace(headers=tuple(row.headers)) for row in rows]
     assert most < (EVENTS - start) / 2, "no poll gives all there is"
-
-
-def test_the_driver_hands_out_pieces(kafka: Kafka) -> None:
-    topic = kafka.fresh_topic()
-    source = KafkaSource(
-        [topic], group_id=topic, options={"bootstrap_servers": kafka.bootstrap}, start="earliest"
-    )
-
-    async def store() -> object:
-        await source.start(Assigned())
-        try:
-            return source.consumer._fetcher._records
-        finally:
-            await source.stop()
-
-    assert _Fetched is type(asyncio.run(store())), "it names its parts otherwise"
+    assert (source._piece > 1) == (driver == "as it is"), "its parts are named otherwise"
