@@ -2,6 +2,8 @@ from collections.abc import Sequence
 
 from stream_dedup.connectors.base import Headers, Output
 
+FORMAT: int
+
 def pack(outputs: Sequence[Output], limit: int) -> tuple[bytearray, int, int, int]: ...
 
 class Unpacker:

@@ -35,6 +35,9 @@ cdef extern from "Python.h":
     Py_ssize_t PySequence_Fast_GET_SIZE(object)
     PyObject* PySequence_Fast_GET_ITEM(object, Py_ssize_t)  # borrowed
 
+FORMAT = 2
+"""Kafka's format of batches since 0.11: the one that has headers and transactions."""
+
 cdef enum:
     HEAD_BYTES = 61
     # Kafka keeps lengths in 32 bits, signed.
@@ -169,7 +172,8 @@ cdef inline object get_headers(const uint8_t** at, const uint8_t* end):
         if size < 0:
             raise ValueError("a header has no name")
         at[0] += size
-        name = PyUnicode_DecodeUTF8(<const char*>at[0] - size, size, NULL)
+        # As Java's clients read it: a name that is no text must not keep anybody from reading on.
+        name = PyUnicode_DecodeUTF8(<const char*>at[0] - size, size, b"replace")
         headers.append((name, get_field(at, end)))
     return headers
 
@@ -277,7 +281,7 @@ cdef class Unpacker:
 
         Args:
             most: of them, at the most.
-            wanted: an offset; those below it are left out.
+            wanted: an offset; those below it are left out, and those not above one before them.
 
         Returns:
             Offsets, timestamps, keys, values and headers: lists of equal length. None where there
@@ -319,6 +323,7 @@ cdef class Unpacker:
                 values.append(value)
                 headers.append(its_headers)
                 taken += 1
+                wanted = offset + 1
             self.left -= 1
             self.at = at - start
         if self.left <= 0 and at != end:

@@ -12,37 +12,41 @@ before; `columns` takes both.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from struct import Struct
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CorruptRecordException
-from aiokafka.protocol.fetch import FetchRequest
-from aiokafka.record.default_records import _DefaultRecordBatchPy
-from aiokafka.record.memory_records import MemoryRecords
 
 from stream_dedup.connectors.base import Records
 
 try:
+    from aiokafka.protocol.fetch import FetchRequest
+    from aiokafka.record.default_records import _DefaultRecordBatchPy as _DriversBatch
+    from aiokafka.record.memory_records import MemoryRecords
+
     from stream_dedup.connectors import _batches
 except ImportError:
-    _NATIVE = False  # `fingerprint.kernel` warns: the extensions are built together, or none is
+    _NATIVE, _DriversBatch = False, object  # `fingerprint.kernel` warns where nothing was built
 else:
     _NATIVE = not os.environ.get("STREAM_DEDUP_PURE_PYTHON")
 
 PIECE_RECORDS = 500
 """Records of a piece, at most: a poll is bounded by pieces."""
 
-FORMAT, FORMAT_AT, HEAD_BYTES = 2, 16, 61
-"""Kafka's format of batches since 0.11, where a batch says which is its own, and its head."""
-
 LENGTH = Struct(">8xi")
 """How many bytes follow, behind a batch's first offset."""
+
+FORMAT_AT, HEAD_BYTES = 16, 61
+"""Where a batch says of which format it is, and how long the head of the latest is."""
 
 
 def fetch_in_pieces(consumer: AIOKafkaConsumer) -> None:
@@ -80,12 +84,13 @@ class _Client:
     async def send(self, node: int, request: Any) -> Any:  # noqa: ANN401
         answer = await self._client.send(node, request)
         if isinstance(request, FetchRequest):
-            # The driver stores all of it before another can come.
-            self._fetched.answered = {
+            # The driver stores at once what it wants of it; the rest is not to be kept.
+            self._fetched.answered = answered = {
                 TopicPartition(topic, number): records
                 for topic, partitions in answer.topics
                 for number, *_, records in partitions
             }
+            asyncio.get_running_loop().call_soon(answered.clear)
         return answer
 
 
@@ -93,7 +98,7 @@ class _Fetched(OrderedDict[TopicPartition, Any]):
     """What was fetched, by partition.
 
     Attributes:
-        answered: the bytes of the latest answer that are not stored yet, by partition.
+        answered: the bytes of the answer that is being stored, by partition.
     """
 
     def __init__(self) -> None:
@@ -102,18 +107,20 @@ class _Fetched(OrderedDict[TopicPartition, Any]):
 
     def __setitem__(self, place: TopicPartition, result: Any) -> None:  # noqa: ANN401
         fetched: Any = getattr(result, "_partition_records", None)  # an error has none
+        batches = getattr(fetched, "_records", None)
+        handed_out = getattr(type(fetched), "_consumer_record", None)
         raw = self.answered.pop(place, None)
-        if raw is not None and hasattr(fetched, "_records"):
-            handed_out = _HandedOut(fetched._consumer_record)  # noqa: SLF001
-            fetched._records = _Batches(raw, fetched)  # noqa: SLF001
-            fetched._consumer_record = handed_out  # noqa: SLF001
+        if raw is not None and batches is not None and handed_out is not None:
+            itself = weakref.proxy(fetched)  # else it would hold itself, and all those bytes
+            fetched._records = _Batches(raw, itself)  # noqa: SLF001
+            fetched._consumer_record = _HandedOut(partial(handed_out, itself))  # noqa: SLF001
         super().__setitem__(place, result)
 
 
 class _HandedOut:
     """Makes what is handed out of what a batch gives: the driver's way, but pieces as they are."""
 
-    def __init__(self, made_of: Any) -> None:  # noqa: ANN401
+    def __init__(self, made_of: Callable[[TopicPartition, Any], Any]) -> None:
         self._made_of = made_of
 
     def __call__(self, place: TopicPartition, given: Any) -> Any:  # noqa: ANN401
@@ -161,17 +168,17 @@ class _Batches:
         return self._end <= len(self._raw)
 
     def next_batch(self) -> Any:  # noqa: ANN401
-        raw = self._raw[self._at : self._end]
-        if len(raw) <= FORMAT_AT or (raw[FORMAT_AT] >= FORMAT and len(raw) < HEAD_BYTES):
+        raw = self._raw[self._at : max(self._at, self._end)]
+        if len(raw) <= FORMAT_AT or (raw[FORMAT_AT] >= _batches.FORMAT and len(raw) < HEAD_BYTES):
             raise CorruptRecordException(f"a batch of {len(raw)} bytes")
         self._at = self._end
         self._look()
-        if raw[FORMAT_AT] < FORMAT:
+        if raw[FORMAT_AT] < _batches.FORMAT:
             return MemoryRecords(bytes(raw)).next_batch()
         return _Batch(raw, self._fetched)
 
 
-class _Batch(_DefaultRecordBatchPy):  # type: ignore[misc]  # it is not meant to have subclasses
+class _Batch(_DriversBatch):  # type: ignore[misc]  # it is not meant to have subclasses
     """A batch that gives its records in pieces; all else is the driver's."""
 
     def __init__(self, raw: memoryview, fetched: Any) -> None:  # noqa: ANN401
@@ -179,7 +186,6 @@ class _Batch(_DefaultRecordBatchPy):  # type: ignore[misc]  # it is not meant to
         self._fetched = fetched
 
     def __iter__(self) -> Iterator[_Piece]:
-        wanted = self._fetched.next_fetch_offset  # it may begin before
         self._maybe_uncompress()
         unpacker = _batches.Unpacker(
             memoryview(self._buffer)[self._pos :],
@@ -189,7 +195,8 @@ class _Batch(_DefaultRecordBatchPy):  # type: ignore[misc]  # it is not meant to
             self.max_timestamp if self.timestamp_type else None,
         )
         try:
-            while taken := unpacker.take(PIECE_RECORDS, wanted):
+            # It may begin before what is wanted; the driver goes on behind each piece.
+            while taken := unpacker.take(PIECE_RECORDS, self._fetched.next_fetch_offset):
                 yield _Piece(Records(*taken))
         except ValueError as error:
             raise CorruptRecordException(f"a batch at {self.base_offset}: {error}") from error

@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from stream_dedup.connectors.base import Listener, Records
 from stream_dedup.connectors.kafka_failures import LOST, NOT_STARTED, asking, fail, lose
 from stream_dedup.connectors.kafka_fetched import PIECE_RECORDS, columns, fetch_in_pieces
-from stream_dedup.errors import BrokerRefused, GroupLost
+from stream_dedup.errors import BrokerRefused, BrokerUnavailable, GroupLost
 from stream_dedup.model import Partition
 
 
@@ -40,7 +40,7 @@ class KafkaSource:
         self._options = {**options, "auto_offset_reset": reset}
         self._consumer: AIOKafkaConsumer | None = None
         self._polled_s = 0.0
-        self._piece = PIECE_RECORDS  # records of a piece, about
+        self._next: dict[Partition, int] = {}  # where each is read on
         self._max_idle_s = options.get("max_poll_interval_ms", 300_000) / 3_000
 
     @property
@@ -78,28 +78,56 @@ class KafkaSource:
     async def poll(
         self, wanted: Sequence[Partition], limit: int, wait_s: float
     ) -> Mapping[Partition, Records]:
-        consumer = self.consumer
+        if not wanted:
+            await self._keep_alive()
+            return {}
+        self._polled_s = asyncio.get_running_loop().time()
+        found: dict[Partition, Records] = {}
+        left = limit
+        while left > 0:
+            pieces = max(1, left // PIECE_RECORDS)
+            try:
+                handed_out = await self._handed_out(wanted, pieces, 0 if found else wait_s)
+            except BrokerUnavailable:
+                if found:
+                    break  # it fails again when it is asked again
+                raise
+            for place, some in handed_out.items():
+                partition, records = Partition(*place), columns(some)
+                self._next[partition] = records.offsets[-1] + 1
+                left -= len(records)
+                if partition in found:
+                    found[partition].extend(records)
+                else:
+                    found[partition] = records
+            if sum(map(len, handed_out.values())) < pieces:
+                break
+        return found
+
+    async def _handed_out(
+        self, wanted: Sequence[Partition], pieces: int, wait_s: float
+    ) -> Mapping[TopicPartition, Sequence[Any]]:
+        places = [TopicPartition(*partition) for partition in wanted]
         try:
-            if not wanted:
-                await self._keep_alive()
-                return {}
-            self._polled_s = asyncio.get_running_loop().time()
-            handed_out: Any = await consumer.getmany(
-                *(TopicPartition(*partition) for partition in wanted),
-                timeout_ms=int(wait_s * 1000),
-                max_records=max(1, limit // self._piece),
+            handed_out: Mapping[TopicPartition, Sequence[Any]] = await self.consumer.getmany(
+                *places, timeout_ms=int(wait_s * 1000), max_records=pieces
             )
         except errors.NoOffsetForPartitionError as error:
             raise BrokerRefused(
                 f"group {self._group_id} has stored no offset for {error}, and kafka.start is fail"
             ) from error
         except (errors.KafkaError, errors.ConsumerStoppedError) as error:
+            self._go_back(wanted)
             fail(f"group {self._group_id} cannot be read", error)
-        found = {Partition(*place): columns(pieces) for place, pieces in handed_out.items()}
-        if found:
-            pieces = sum(map(len, handed_out.values()))
-            self._piece = sum(map(len, found.values())) // pieces
-        return found
+        return handed_out
+
+    def _go_back(self, partitions: Sequence[Partition]) -> None:
+        """A poll failed: what the driver had taken for it of other partitions is read again."""
+        assigned = self.consumer.assignment()
+        for partition in partitions:
+            place = TopicPartition(*partition)
+            if place in assigned and partition in self._next:
+                self.consumer.seek(place, self._next[partition])
 
     async def _keep_alive(self) -> None:
         """Ask for nothing at times, so that the group does not take the worker for dead."""
@@ -110,7 +138,7 @@ class KafkaSource:
         assigned = self.consumer.assignment()
         self.consumer.pause(*assigned)
         try:
-            await self.consumer.getmany(timeout_ms=0)
+            await self._handed_out((), 1, 0)
         finally:
             self.consumer.resume(*(assigned & self.consumer.assignment()))
 
@@ -166,6 +194,7 @@ class KafkaSource:
         place = TopicPartition(*partition)
         if place not in self.consumer.assignment():
             raise GroupLost(f"{partition} is not assigned any more")
+        self._next[partition] = offset
         self.consumer.seek(place, offset)
 
     async def commit(self, offsets: Mapping[Partition, int]) -> None:

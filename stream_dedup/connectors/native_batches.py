@@ -14,9 +14,6 @@ from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 from stream_dedup.connectors import _batches
 from stream_dedup.connectors.base import Output
 
-FORMAT = 2
-"""Kafka's format of batches since 0.11: the one that has headers and transactions."""
-
 
 class _Records(_DefaultRecordBatchBuilderPy):  # type: ignore[misc]  # it has no types
     """The records of a batch."""
@@ -43,7 +40,7 @@ class NativeBatch(BatchBuilder):  # type: ignore[misc]  # it has no types
     def __init__(self, size: int, codec: int, transactional: bool) -> None:
         super().__init__(size, codec, is_transactional=transactional)
         self._builder = _Records(
-            FORMAT,
+            _batches.FORMAT,
             codec,
             is_transactional=transactional,
             producer_id=-1,

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from aiokafka import ConsumerRecord
 
 from stream_dedup.connectors import kafka_source
-from stream_dedup.connectors.base import Record
+from stream_dedup.connectors.base import Record, Records
+from stream_dedup.connectors.kafka_fetched import _Piece, columns
 from stream_dedup.connectors.kafka_source import KafkaSource
 from stream_dedup.model import Partition
 from tests.services.kafka import Kafka
@@ -66,10 +68,17 @@ def test_records_are_read_from_where_they_are_wanted_a_limited_number_a_poll(
     )
     if driver != "as it is":
         monkeypatch.setattr(kafka_source, "fetch_in_pieces", lambda _consumer: None)
+    kinds = set[type]()
+
+    def seen(handed_out: Sequence[object]) -> Records:
+        kinds.update(map(type, handed_out))
+        return columns(handed_out)
+
+    monkeypatch.setattr(kafka_source, "columns", seen)
     rows, most = asyncio.run(read(source, start))
     assert [
         Record(n, times[n], keys[n], values[n], tuple(headers[n] or ()))
         for n in range(start, EVENTS)
     ] == [row._replace(headers=tuple(row.headers)) for row in rows]
     assert most < (EVENTS - start) / 2, "no poll gives all there is"
-    assert (source._piece > 1) == (driver == "as it is"), "its parts are named otherwise"
+    assert kinds == {_Piece if driver == "as it is" else ConsumerRecord}

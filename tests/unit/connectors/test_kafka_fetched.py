@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -130,6 +132,39 @@ def test_a_piece_moves_the_position_behind_its_last_record_and_no_further() -> N
     assert [(150, 650), (650, 1_150), (1_150, 1_300)] == seen
 
 
+def test_what_is_not_above_the_record_before_it_is_left_out() -> None:
+    raw = bytearray(packed("plain", 0, [(0, None, b"v", [])] * 6))
+    size = raw[HEAD_BYTES] // 2 + 1  # of each record, with its length
+    for number, delta in enumerate([0, 5, 3, 4, 9, 1]):
+        raw[HEAD_BYTES + number * size + 3] = 2 * delta
+    hostile = signed(raw)
+    singles = columns(list(Fetched(hostile, 0)))
+    assert [0, 5, 9] == singles.offsets == columns(list(in_pieces(hostile, 0))).offsets
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kafka_fetched, "PIECE_RECORDS", 1)
+        assert [0, 5, 9] == columns(list(in_pieces(hostile, 0))).offsets
+
+
+def test_a_header_whose_name_is_no_text_is_read_as_java_reads_it() -> None:
+    raw = bytearray(packed("plain", 0, [(0, None, b"v", [("name", b"x")])]))
+    raw[raw.index(b"name") + 1] = 0xFF
+    (row,) = columns(list(in_pieces(signed(raw), 0)))
+    assert [("n\ufffdme", b"x")] == row.headers
+
+
+def test_what_was_fetched_goes_with_the_last_who_holds_it() -> None:
+    fetched = in_pieces(packed("plain", 0, [(0, None, b"value", [])] * 3), 0)
+    records = fetched._partition_records
+    held = [weakref.ref(records), weakref.ref(records._records)]
+    gc.disable()  # it is not to wait for that
+    try:
+        assert [3] == [len(piece.records) for piece in fetched]
+        del records, fetched
+        assert [None, None] == [each() for each in held]
+    finally:
+        gc.enable()
+
+
 def test_a_broken_batch_is_refused_as_ever() -> None:
     raw = bytearray(packed("plain", 0, [(0, None, b"value", [])]))
     raw[-3] ^= 1
@@ -171,6 +206,7 @@ def test_any_bytes_are_records_or_no_records(records: bytes, count: int) -> None
     [
         (bytes(8) + (-12).to_bytes(4, "big", signed=True), "0 bytes"),
         (bytes(8) + (-99).to_bytes(4, "big", signed=True), "0 bytes"),
+        (bytes(8) + (-15).to_bytes(4, "big", signed=True) + bytes(99), "0 bytes"),
         (bytes(8) + (4).to_bytes(4, "big") + bytes(4), "16 bytes"),
         (bytes(8) + (5).to_bytes(4, "big") + bytes(5), "less than the minimum"),
         (bytes(8) + (20).to_bytes(4, "big") + bytes(4) + b"\2" + bytes(15), "32 bytes"),
@@ -205,9 +241,11 @@ def test_the_latest_answer_to_a_fetch_is_heard() -> None:
         assert isinstance(await client.send(3, object()), Answer)
         assert {} == fetched.answered, "that was no fetch"
         assert isinstance(await client.send(3, FetchRequest.__new__(FetchRequest)), Answer)
+        assert {PLACE: b"batches", TopicPartition("t", 1): None} == fetched.answered
+        await asyncio.sleep(0)
+        assert {} == fetched.answered, "what was not stored is not kept"
 
     asyncio.run(ask())
-    assert {PLACE: b"batches", TopicPartition("t", 1): None} == fetched.answered
     assert "theirs" == client.name
 
 
