@@ -8,6 +8,7 @@ a slow sink leaves the others going.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,10 @@ from stream_dedup.connectors.kafka_failures import LOST, NOT_STARTED, asking, fa
 from stream_dedup.connectors.kafka_fetched import PIECE_RECORDS, columns, fetch_in_pieces
 from stream_dedup.errors import BrokerRefused, BrokerUnavailable, GroupLost
 from stream_dedup.model import Partition
+
+log = logging.getLogger(__name__)
+
+_HandedOut = dict[TopicPartition, Sequence[Any]]
 
 
 class KafkaSource:
@@ -41,6 +46,7 @@ class KafkaSource:
         self._consumer: AIOKafkaConsumer | None = None
         self._polled_s = 0.0
         self._next: dict[Partition, int] = {}  # where each is read on
+        self._apart = False  # whether partitions are asked for one by one
         self._max_idle_s = options.get("max_poll_interval_ms", 300_000) / 3_000
 
     @property
@@ -106,10 +112,40 @@ class KafkaSource:
 
     async def _handed_out(
         self, wanted: Sequence[Partition], pieces: int, wait_s: float
-    ) -> Mapping[TopicPartition, Sequence[Any]]:
-        places = [TopicPartition(*partition) for partition in wanted]
+    ) -> _HandedOut:
+        """What the driver has of partitions.
+
+        Where it fails over one of them, it forgets what it has taken of others just before. So they
+        go back, and each is asked for alone until all is well: who is spoilt holds nobody up.
+        """
+        if not self._apart:
+            try:
+                return await self._asked(wanted, pieces, wait_s)
+            except BrokerUnavailable:
+                self._apart = True
+                self._go_back(wanted)
+                raise
+        handed_out: _HandedOut = {}
+        failed = None
+        for partition in wanted:
+            share = max(1, pieces // len(wanted))
+            try:
+                handed_out |= await self._asked([partition], share, wait_s / len(wanted))
+            except BrokerUnavailable as error:
+                failed = error
+        self._apart = failed is not None
+        if failed is not None:
+            if not handed_out:
+                raise failed
+            log.warning("%s; other partitions are read on", failed)
+        return handed_out
+
+    async def _asked(
+        self, partitions: Sequence[Partition], pieces: int, wait_s: float
+    ) -> _HandedOut:
+        places = [TopicPartition(*partition) for partition in partitions]
         try:
-            handed_out: Mapping[TopicPartition, Sequence[Any]] = await self.consumer.getmany(
+            handed_out: _HandedOut = await self.consumer.getmany(
                 *places, timeout_ms=int(wait_s * 1000), max_records=pieces
             )
         except errors.NoOffsetForPartitionError as error:
@@ -117,12 +153,10 @@ class KafkaSource:
                 f"group {self._group_id} has stored no offset for {error}, and kafka.start is fail"
             ) from error
         except (errors.KafkaError, errors.ConsumerStoppedError) as error:
-            self._go_back(wanted)
             fail(f"group {self._group_id} cannot be read", error)
         return handed_out
 
     def _go_back(self, partitions: Sequence[Partition]) -> None:
-        """A poll failed: what the driver had taken for it of other partitions is read again."""
         assigned = self.consumer.assignment()
         for partition in partitions:
             place = TopicPartition(*partition)
@@ -138,7 +172,7 @@ class KafkaSource:
         assigned = self.consumer.assignment()
         self.consumer.pause(*assigned)
         try:
-            await self._handed_out((), 1, 0)
+            await self._asked((), 1, 0)
         finally:
             self.consumer.resume(*(assigned & self.consumer.assignment()))
 

@@ -102,6 +102,10 @@ class KafkaBroker(Daemon, Kafka, Authorizing):
         lines = [f"{name}={value}" for name, value in properties.items()]
         self._config.write_text("\n".join(lines).replace("\\", "\\\\") + "\n")
 
+    def log_file(self, topic: str, partition: int) -> Path:
+        """What it keeps of a partition, while that is less than a segment."""
+        return self._data / f"{topic}-{partition}" / f"{0:020}.log"
+
     @property
     def bootstrap(self) -> str:
         """Where clients connect, with the first kind of security."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from aiokafka import ConsumerRecord
@@ -12,8 +12,9 @@ from stream_dedup.connectors import kafka_source
 from stream_dedup.connectors.base import Record, Records
 from stream_dedup.connectors.kafka_fetched import _Piece, columns
 from stream_dedup.connectors.kafka_source import KafkaSource
+from stream_dedup.errors import BrokerUnavailable
 from stream_dedup.model import Partition
-from tests.services.kafka import Kafka
+from tests.services.kafka import Kafka, KafkaBroker
 
 EVENTS = 3_210
 LIMIT = 1_000
@@ -82,3 +83,54 @@ def test_records_are_read_from_where_they_are_wanted_a_limited_number_a_poll(
     ] == [row._replace(headers=tuple(row.headers)) for row in rows]
     assert most < (EVENTS - start) / 2, "no poll gives all there is"
     assert kinds == {_Piece if driver == "as it is" else ConsumerRecord}
+
+
+async def read_both(
+    source: KafkaSource, spoilt: Partition, sound: Partition, mend: Callable[[], None]
+) -> tuple[dict[Partition, list[int]], int]:
+    """The offsets that polls give, the spoilt partition mended once the other is read."""
+    assigned = Assigned()
+    await source.start(assigned)
+    failed = 0
+    try:
+        for place in await assigned.partitions:
+            source.seek(place, 0)
+        offsets: dict[Partition, list[int]] = {spoilt: [], sound: []}
+        for _ in range(1_000):
+            try:
+                found = await source.poll([sound, spoilt], 4 * EVENTS, 0.1)
+            except BrokerUnavailable:
+                failed += 1
+                continue
+            for place, records in found.items():
+                offsets[place] += records.offsets
+            if len(offsets[sound]) == EVENTS and failed:
+                mend()
+            if all(len(some) == EVENTS for some in offsets.values()):
+                break
+        return offsets, failed
+    finally:
+        await source.stop()
+
+
+def test_a_batch_that_was_spoilt_costs_other_partitions_nothing() -> None:
+    with KafkaBroker() as broker:
+        topic = broker.fresh_topic(2)
+        for number in range(2):
+            broker.produce(topic, [b"event %d" % n for n in range(EVENTS)], number, linger_ms=100)
+        log = broker.log_file(topic, 1)
+        whole = log.read_bytes()
+
+        def put(content: bytes) -> None:
+            with log.open("r+b") as file:  # the broker has it open
+                file.write(content)
+
+        put(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
+        source = KafkaSource(
+            [topic], group_id=topic, options={"bootstrap_servers": broker.bootstrap},
+            start="earliest",
+        )  # fmt: skip
+        sound, spoilt = Partition(topic, 0), Partition(topic, 1)
+        offsets, failed = asyncio.run(read_both(source, spoilt, sound, lambda: put(whole)))
+    assert failed
+    assert {sound: list(range(EVENTS)), spoilt: list(range(EVENTS))} == offsets
