@@ -92,8 +92,9 @@ def rows_of(array.array places not None, list wanted not None):
     """See `reference.rows_of`."""
     cdef Py_ssize_t row, rows = len(places), count = PyList_GET_SIZE(wanted)
     cdef list found = []
+    cdef bint narrow = are_narrow(places)
     for row in range(rows):
-        if <PyObject*>PyList_GET_ITEM(wanted, place_at(places, row, count)) == Py_True:
+        if <PyObject*>PyList_GET_ITEM(wanted, place_at(places, row, count, narrow)) == Py_True:
             found.append(row)
     return found
 
@@ -106,6 +107,7 @@ def spans(array.array places not None, numbers, Py_ssize_t count):
     cdef Numbers* own
     cdef int64_t number
     cdef int beyond = 0
+    cdef bint narrow = are_narrow(places)
     if PySequence_Fast_GET_SIZE(column) != rows:
         raise ValueError(f"{PySequence_Fast_GET_SIZE(column)} numbers for {rows} rows")
     found = <Numbers*>calloc(count + 1, sizeof(Numbers))
@@ -118,7 +120,7 @@ def spans(array.array places not None, numbers, Py_ssize_t count):
             )
             if beyond:  # no machine's word holds it: once in a lifetime, so it may take longer
                 return reference.spans(places, numbers, count)
-            own = found + place_at(places, row, count)
+            own = found + place_at(places, row, count, narrow)
             if own.rows == 0:
                 own.least = own.most = number
             elif number < own.least:
@@ -136,23 +138,29 @@ def spread(list values not None, array.array places not None):
     cdef Py_ssize_t row, rows = len(places), count = PyList_GET_SIZE(values)
     cdef list column
     cdef PyObject* value
+    cdef bint narrow = are_narrow(places)
     for row in range(rows):
-        place_at(places, row, count)  # before there is a list that is not whole
+        place_at(places, row, count, narrow)  # before there is a list that is not whole
     column = PyList_New(rows)
     for row in range(rows):
-        value = <PyObject*>PyList_GET_ITEM(values, place_at(places, row, count))
+        value = <PyObject*>PyList_GET_ITEM(values, place_at(places, row, count, narrow))
         Py_INCREF(value)
         PyList_SET_ITEM(column, row, value)
     return column
 
 
-cdef inline Py_ssize_t place_at(array.array places, Py_ssize_t row, Py_ssize_t count) except -1:
+cdef int are_narrow(array.array places) except -1:
+    """Whether places have two bytes each, and not four."""
+    if places.typecode not in ("H", "I"):
+        raise TypeError(f"places are an array of type H or I, not {places.typecode}")
+    return places.ob_descr.itemsize == 2
+
+
+cdef inline Py_ssize_t place_at(
+    array.array places, Py_ssize_t row, Py_ssize_t count, bint narrow
+) except -1:
     """The place of a row, one of `count`."""
-    cdef Py_ssize_t place
-    if places.ob_descr.itemsize == 2:
-        place = places.data.as_ushorts[row]
-    else:
-        place = places.data.as_uints[row]
+    cdef Py_ssize_t place = places.data.as_ushorts[row] if narrow else places.data.as_uints[row]
     if place >= count:
         raise IndexError(f"place {place} of {count}")
     return place

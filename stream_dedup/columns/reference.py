@@ -9,7 +9,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 NARROW = 1 << 16
-"""Places have two bytes each, type ``H``; where there are more values, four, ``I``."""
+"""Places have two bytes each, type ``H``; where there are more values, four, ``I``. Stored journals
+hold them so."""
 
 
 def distinct(column: Sequence[T]) -> tuple[list[T], array[int]]:

@@ -176,7 +176,10 @@ class Worker(Section):
         description="How long a batch waits to be filled; adds to latency when little comes.",
     )
     ahead_batches: int = Field(
-        default=2, ge=1, le=100, description="Batches of a partition that may wait at each stage."
+        default=2,
+        ge=1,
+        le=100,
+        description="Batches of a partition on their way between reading and delivery.",
     )
     commit_every_s: SecondsOrZero = Field(
         default=0.5,

@@ -30,7 +30,7 @@ from stream_dedup.model import Partition
 
 log = logging.getLogger(__name__)
 
-Headers = Sequence[tuple[str, bytes]]
+Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Record(NamedTuple):

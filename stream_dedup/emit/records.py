@@ -16,7 +16,7 @@ from stream_dedup.columns import distinct, spread
 from stream_dedup.emit.shape import decision_object, summary_json
 from stream_dedup.model import Decision, Kind, Position, Summary
 
-Header = tuple[str, bytes]
+Header = tuple[str, bytes | None]
 
 MAX_MESSAGE = 1_000
 """Characters of an error's message in a header."""

@@ -122,7 +122,7 @@ class Course:
             decided = await self._outbox.get()
             assert lane.outlet is not None
             next_offset = decided.records.offsets[-1] + 1
-            too_large = partial(self._too_large, decided.records, lane.partition)
+            too_large = partial(self._too_large, decided.shaped, lane.partition)
             try:
                 with wiring.timed("deliver", decided.trace):
                     committed = await lane.outlet.deliver(
@@ -144,10 +144,10 @@ class Course:
             await self._keeper.left(lane)
 
     def _too_large(
-        self, records: Records, source: Partition, topic: str, output: Output
+        self, shaped: Shaped, source: Partition, topic: str, output: Output
     ) -> Outgoing | None:
         plan = self._wiring.plan
-        instead = self._keeper.shaper.too_large(topic, output, records, source)
+        instead = self._keeper.shaper.too_large(topic, output, shaped, source)
         if topic != plan.emission.dead_letter_topic:
             reason = TOO_LARGE_TO_WRITE
             self._wiring.metrics.add("dead_letters_total", pipeline=plan.name, reason=reason)

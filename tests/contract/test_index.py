@@ -1054,3 +1054,30 @@ def test_size_counts_clusters_fingerprints_and_memory(start: Start) -> None:
     size = index.size()
     assert (2, 6, 0, 0, 0, 0) == size[:6]
     assert size.table_bytes > 0
+
+
+def test_a_count_without_values_keeps_its_cluster_s_window_open(start: Start) -> None:
+    index = start()  # of an hour
+    answer = index.add(0, A, 0)
+    late_us = START_US + 3000 * S
+    assert frozenset() == index.count(1, Tally(answer.cluster, 1, late_us, late_us), at_s=3000)
+    (again,) = index.resolve(query(2, A, 6000))
+    assert (answer.cluster, False) == (again.cluster, again.new)
+    (new,) = index.resolve(query(3, A, 6000 + 3601))
+    assert new.cluster != answer.cluster
+
+
+def test_counts_without_values_are_news_that_is_told_once(start: Start) -> None:
+    index = start(summaries=Summaries(every_us=60 * S, lease_us=30 * S))
+    answer = index.add(0, A, 0)
+    assert frozenset() == index.count(1, tally(answer, 1, 59), at_s=59)
+    assert [] == index.claim()
+    assert frozenset() == index.count(2, tally(answer, 1, 60), at_s=60)
+    (summary,) = index.claim()
+    assert (1, 3, 3) == (summary.revision, summary.count, summary.new_count)
+    assert frozenset() == index.count(3, tally(answer, 1, 200), at_s=200)
+    assert [] == index.claim()  # one is on its way
+    index.confirm([summary])
+    assert [] == index.settle()  # told at 200, it is due at 260
+    assert frozenset() == index.count(4, tally(answer, 1, 260), at_s=260)
+    assert [(2, 5, 2)] == [(s.revision, s.count, s.new_count) for s in index.settle()]

@@ -46,7 +46,6 @@ class Packer:
         self.shards = [Shard(namespace, number) for number in range(stamp.shards)]
         self.entries: Entries = make_entries(stamp.layout, stamp.slices)
         self._namespace = namespace
-        self._fingerprint_bytes = stamp.width // 8
         self._exact_shift = 64 - (stamp.exact_slices.bit_length() - 1)
         self._groups: dict[str, tuple[int, bytes, bytes, int]] = {}
 

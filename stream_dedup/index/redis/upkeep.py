@@ -57,7 +57,7 @@ class Upkeep:
         self._purge_chunk = max(1, CALL_WORK // (stamp.layout.tables + 4))
         self._partitions_kept_us: int | None = None
         self._round_us: int | None = None
-        self._round: Iterator[tuple[Shard, Sequence[bytes]]] = iter(())
+        self._round: Iterator[tuple[Shard, Sequence[bytes]]] | None = None
         self._chunk: tuple[Shard, Sequence[bytes]] | None = None  # the round's next
         self._round_ended: set[int] = set()  # numbers of the shards that are to be told
 
@@ -96,14 +96,10 @@ class Upkeep:
         or made since, so until that wears off who inserts need not begin it anew.
         """
         for _ in range(CHUNKS_LOOKED_AT):
-            chunk = self._chunk = self._chunk or next(self._round, None)
-            if chunk is None:
-                due_us = self._calls.ttl_ms * 1000 // 4
-                if self._round_us is not None and abs(now_us - self._round_us) < due_us:
-                    return
-                self._round_us, self._round = now_us, self._slices()
-                self._round_ended = set()
-                chunk = self._chunk = next(self._round)
+            if self._chunk is None and not self._next_chunk(now_us):
+                return
+            chunk = self._chunk
+            assert chunk is not None
             shard, keys = chunk
             stand = await self._server.command(shard.meta, "EXISTS", *keys)
             if stand:
@@ -112,6 +108,20 @@ class Upkeep:
                 self._chunk = None
             if stand:
                 return
+
+    def _next_chunk(self, now_us: int) -> bool:
+        """Go on with the round, or begin one; whether there is something to do in this call."""
+        if self._round is None:
+            due_us = self._calls.ttl_ms * 1000 // 4
+            if self._round_us is not None and abs(now_us - self._round_us) < due_us:
+                return False
+            self._round_us, self._round = now_us, self._slices()
+            self._round_ended = set()
+        self._chunk = next(self._round, None)
+        if self._chunk is None:  # the next call begins the next round: first this one is told of
+            self._round = None
+            self._round_ended = {shard.number for shard in self._packer.shards}
+        return self._chunk is not None
 
     def _slices(self) -> Iterator[tuple[Shard, Sequence[bytes]]]:
         """All slices and tables, in chunks."""
@@ -123,7 +133,6 @@ class Upkeep:
             )
             while chunk := list(islice(keys, SLICES_KEPT)):
                 yield shard, chunk
-        self._round_ended = {shard.number for shard in self._packer.shards}
 
     async def _keep(self, shard: Shard, keys: Iterable[bytes]) -> None:
         await self._server.many(shard.meta, [("PEXPIRE", key, self._calls.ttl_ms) for key in keys])

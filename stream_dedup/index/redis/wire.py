@@ -20,6 +20,7 @@ import msgspec
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.columns import distinct
+from stream_dedup.columns.reference import NARROW
 from stream_dedup.index.base import Resolution, Tally
 from stream_dedup.index.redis.keys import source_name
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Summary
@@ -173,7 +174,7 @@ _decode_journal = msgspec.msgpack.Decoder(_Journal).decode
 
 def _width(different: int) -> str:
     """The type of a place among so many."""
-    return "H" if different <= 1 << 16 else "I"
+    return "H" if different <= NARROW else "I"
 
 
 def pack_journal(offsets: Sequence[int], decisions: Sequence[Decision]) -> bytes:

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
+from stream_dedup.index.base import Record, Tally
 from stream_dedup.index.redis import upkeep
+from stream_dedup.index.redis.keys import Shard
 from stream_dedup.index.redis.store import RedisIndex
-from tests.contract.driver import HOUR, START_US, S, query
-from tests.integration.redis.helpers import families, in_loop, keys_of, opened, twin
+from tests.contract.driver import HERE, HOUR, START_US, C, S, query
+from tests.integration.redis.helpers import (
+    NAMESPACE,
+    Worker,
+    families,
+    in_loop,
+    keys_of,
+    opened,
+    stream,
+    twin,
+)
 from tests.services.redis import RedisServer
 
 SHORT_MS = 60_000
@@ -128,3 +140,118 @@ async def test_a_round_over_what_stands_takes_calls_of_bounded_work(
             kept.append(sum(left_ms(empty, key) > SHORT_MS for key in stood))
         assert len(stood) == kept[-1]
         assert max(after - before for before, after in zip([0, *kept], kept, strict=False)) <= 10
+
+
+SHARD = Shard(NAMESPACE, 0)
+
+
+async def rounds(index: RedisIndex, now_us: int) -> None:
+    """Go through all slices and tables, if it is time."""
+    for _ in range(50):
+        await index.expire(now_us)
+
+
+def kept(server: RedisServer, keys: Iterable[bytes]) -> list[bool]:
+    return [left_ms(server, key) > SHORT_MS for key in keys]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@in_loop
+async def test_claimed_partitions_are_kept_every_hour_though_they_see_no_events(
+    empty: RedisServer, sign: int
+) -> None:
+    async with opened(empty.url) as index:
+        worker = Worker(index)
+        await worker.own()
+        await worker.feed(stream(4, of=2), committed=0)
+        keys = [SHARD.partition(HERE), SHARD.journal(HERE)]
+        for seconds, expected in ((0, True), (3599, False), (3600, True), (2 * 3600, True)):
+            for key in keys:
+                assert empty.command("PEXPIRE", key, SHORT_MS) == 1
+            await index.expire(START_US + sign * seconds * S)
+            assert [expected] * 2 == kept(empty, keys)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@in_loop
+async def test_a_round_begins_once_a_quarter_of_a_time_to_live_has_gone(
+    empty: RedisServer, sign: int
+) -> None:
+    async with opened(empty.url) as index:
+        await put(index, 1, START_US, count=400)
+        await rounds(index, START_US)
+        stood = shorten(empty)
+        quarter_us = index._calls.ttl_ms * 1000 // 4
+        await rounds(index, START_US + sign * (quarter_us - 1))
+        assert not any(kept(empty, stood))
+        await rounds(index, START_US + sign * quarter_us)
+        assert all(kept(empty, stood))
+
+
+@in_loop
+async def test_every_shard_is_told_once_when_a_round_began(empty: RedisServer) -> None:
+    async with opened(empty.url, shards=2) as index:
+        await put(index, 1, START_US, count=400)
+        await rounds(index, START_US)
+        for number in range(2):
+            meta = Shard(NAMESPACE, number).meta
+            assert b"%d" % (START_US // S) == empty.command("HGET", meta, "kept")
+            empty.command("HDEL", meta, "kept", "kept_for")  # as if it had lost what it held
+        await rounds(index, START_US + S)
+        for number in range(2):
+            assert empty.command("HGET", Shard(NAMESPACE, number).meta, "kept") is None
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@in_loop
+async def test_what_a_round_has_begun_wears_off_with_half_of_it(
+    empty: RedisServer, sign: int
+) -> None:
+    async with opened(empty.url) as index:
+        await put(index, 1, START_US, count=400)
+        await rounds(index, START_US)
+        half_us = index._calls.ttl_ms * 1000 // 2
+        for over_us, expected in ((0, False), (S, True)):
+            stood = shorten(empty)
+            await put(index, 2 + expected, START_US + sign * (half_us + over_us), count=400)
+            assert expected in kept(empty, stood)
+            if expected:
+                assert all(kept(empty, stood))
+            else:  # but for those whose query has made a slice
+                assert not all(kept(empty, stood))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@in_loop
+async def test_a_cluster_that_is_counted_barely_is_kept_once_half_of_it_has_gone(
+    empty: RedisServer, sign: int
+) -> None:
+    async with opened(empty.url) as index:
+        worker = Worker(index)
+        await worker.own()
+        (answer,) = await worker.feed(stream(1, of=1))
+        key = SHARD.cluster(answer.cluster.to_bytes(8, "big"))
+        half_us = index._calls.ttl_ms * 1000 // 2
+        seconds = ((0, False), (S, True), (2 * S, False))
+        for offset, (over_us, expected) in enumerate(seconds, 1):
+            assert empty.command("PEXPIRE", key, SHORT_MS) == 1
+            record = Record(
+                partition=HERE,
+                fence=worker.owned.fence,
+                first_offset=offset,
+                last_offset=offset,
+                committed=offset + 1,
+                last_us=START_US,
+                tallies=[Tally(answer.cluster, 1, START_US, START_US)],
+            )
+            assert not await index.record(record, START_US + sign * (half_us + over_us))
+            assert [expected] == kept(empty, [key])
+
+
+@in_loop
+async def test_after_a_round_what_is_not_to_be_searched_is_opened_too(empty: RedisServer) -> None:
+    async with opened(empty.url) as index:
+        await put(index, 1, START_US)
+        await rounds(index, START_US)
+        (answer,) = await index.resolve([query(9, C, near=False)], START_US)
+        assert answer.new

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import random
 import subprocess
 import sys
 from array import array
@@ -177,3 +178,23 @@ def served(first: str, environment: dict[str, str]) -> list[str]:
     )
     modules: list[str] = json.loads(done.stdout)
     return modules
+
+
+def test_the_table_of_objects_goes_round() -> None:
+    rng = random.Random(1)
+    pool = [bytes(rng.randrange(400)) + b"x" for _ in range(2_000)]
+    for _ in range(20_000):
+        column = rng.sample(pool, 4) * 2
+        assert reference.distinct(column) == native.distinct(column)
+
+
+@pytest.mark.parametrize("typecode", "BbhLQd")
+def test_places_of_another_width_are_refused(typecode: str) -> None:
+    places = array(typecode, [0, 1])
+    for use in (
+        lambda: native.spread(["a", "b"], places),
+        lambda: native.rows_of(places, [True, True]),
+        lambda: native.spans(places, [1, 2], 2),
+    ):
+        with pytest.raises(TypeError, match="places are"):
+            use()

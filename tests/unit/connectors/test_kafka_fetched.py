@@ -7,6 +7,7 @@ import gc
 import weakref
 from collections.abc import Iterator
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,9 +22,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dedup.connectors import kafka_fetched
-from stream_dedup.connectors._batches import Unpacker
 from stream_dedup.connectors.base import Records
-from stream_dedup.connectors.kafka_fetched import HEAD_BYTES, _Client, _Fetched, _Piece, columns
+from stream_dedup.connectors.kafka_fetched import (
+    HEAD_BYTES,
+    _Client,
+    _Fetched,
+    _Piece,
+    columns,
+    fetch_in_pieces,
+)
 
 PLACE = TopicPartition("t", 0)
 PRODUCER = 7
@@ -191,16 +198,6 @@ def test_of_hostile_batches_the_same_is_read_or_they_are_refused(
     assert rows_of(columns(expected)) == rows_of(columns(found))
 
 
-@given(st.binary(max_size=80), st.integers(-(2**31), 2**31 - 1))
-def test_any_bytes_are_records_or_no_records(records: bytes, count: int) -> None:
-    unpacker = Unpacker(records, count, 0, 0)
-    try:
-        taken = unpacker.take(100, 0)
-    except ValueError:
-        return
-    assert (0 if taken is None else len(taken[0])) == max(count, 0)
-
-
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
@@ -261,3 +258,74 @@ def test_an_error_is_kept_as_it_is() -> None:
     fetched, error = _Fetched(), object()
     fetched[PLACE] = error
     assert error is fetched[PLACE]
+
+
+def emptied(first: int, last: int) -> bytes:
+    """What compaction leaves of a batch all of whose records are gone: its head."""
+    raw = bytearray(packed("plain", first, [(0, None, b"v", [])])[:HEAD_BYTES])
+    raw[8:12] = (HEAD_BYTES - 12).to_bytes(4, "big")
+    raw[23:27] = (last - first).to_bytes(4, "big")
+    raw[57:61] = bytes(4)
+    return signed(raw)
+
+
+def test_a_batch_that_compaction_left_empty_is_passed() -> None:
+    alone, more = emptied(0, 4), emptied(0, 4) + packed("plain", 5, [(7, None, b"v", [])])
+    for kind in (Fetched, in_pieces):
+        fetched = kind(alone, 0)
+        assert [] == list(fetched)
+        assert 5 == fetched.next_offset
+        fetched = kind(more, 0)
+        assert [(5, 7, None, b"v", ())] == rows_of(columns(list(fetched)))
+        assert 6 == fetched.next_offset
+
+
+def test_what_is_stored_is_forgotten() -> None:
+    store = _Fetched()
+    store.answered = {PLACE: packed("plain", 0, [(0, None, b"v", [])])}
+    store[PLACE] = Fetched(store.answered[PLACE], 0)
+    assert {} == store.answered
+
+
+@pytest.mark.parametrize("raw", [b"", None])
+def test_an_error_that_came_with_an_answer_is_kept_as_it_is(raw: bytes | None) -> None:
+    fetched, error = _Fetched(), object()
+    fetched.answered = {PLACE: raw}  # type: ignore[dict-item]
+    fetched[PLACE] = error
+    assert error is fetched[PLACE]
+    assert {} == fetched.answered
+
+
+def consumer_of(records: Any) -> Any:
+    return SimpleNamespace(_fetcher=SimpleNamespace(_records=records, _client=object()))
+
+
+def test_a_consumer_is_made_to_hand_out_pieces() -> None:
+    consumer = consumer_of({})
+    client = consumer._fetcher._client
+    fetch_in_pieces(consumer)
+    assert type(consumer._fetcher._records) is _Fetched
+    assert type(consumer._fetcher._client) is _Client
+    assert client is consumer._fetcher._client._client
+    assert consumer._fetcher._records is consumer._fetcher._client._fetched
+
+
+@pytest.mark.parametrize(
+    ("records", "native"), [({PLACE: object()}, True), ({}, False)], ids=["fetched", "pure"]
+)
+def test_a_consumer_is_left_alone(
+    records: Any, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_fetched, "_NATIVE", native)
+    consumer = consumer_of(records)
+    client = consumer._fetcher._client
+    fetch_in_pieces(consumer)
+    assert records is consumer._fetcher._records
+    assert client is consumer._fetcher._client
+    fetch_in_pieces(object())  # the driver names its parts otherwise
+
+
+def test_where_the_broker_s_clock_goes_for_all_its_time_is_handed_out() -> None:
+    some: list[Any] = [(5, None, b"v", []), (6, None, b"w", [])]
+    handed_out = list(in_pieces(packed("appended", 0, some), 0))
+    assert [APPENDED_MS] * 2 == columns(handed_out).timestamps

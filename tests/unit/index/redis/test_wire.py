@@ -107,3 +107,20 @@ def test_entries_come_apart(width: int) -> None:
     assert raws == [entry.raw for entry in entries]
     assert [True, False] == [entry.searchable for entry in entries]
     assert {int.from_bytes(b"\x01" * (width // 8), "big")} == {e.fingerprint for e in entries}
+
+
+def test_times_of_bare_tallies_are_clamped() -> None:
+    packed, others = wire.pack_bare(
+        [Tally(1, 2, -(1 << 60), 1 << 60), Tally(3, 4, wire.LATEST_US, wire.LATEST_US + 1)]
+    )
+    assert [] == others
+    assert [
+        (2, -wire.LATEST_US, wire.LATEST_US, wire.pack_id(1), b"0000000000000001"),
+        (4, wire.LATEST_US, wire.LATEST_US, wire.pack_id(3), b"0000000000000003"),
+    ] == list(wire.BARE_TALLY.iter_unpack(packed))
+
+
+def test_a_tally_whose_representative_is_empty_has_values() -> None:
+    one = Tally(1, 1, 0, 0)
+    one.representative = b""
+    assert (b"", [one]) == wire.pack_bare([one])
