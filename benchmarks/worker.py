@@ -10,8 +10,9 @@ aiokafka's ``getmany`` → ``send_batch``, in one process. Phases:
     D  processor time by stage, of one event
 
 Each run is a process of its own that measures itself, from the moment it may join its group until
-all is delivered and committed and it has left: wall time and its own processor time. The best of
-several rounds is shown, for the machine may be busy with other things; ratios are what to compare.
+all is delivered and committed and it has left: wall time and its own processor time. A machine's
+speed changes within minutes, so each run is compared with a bare copy right before it, and medians
+of several rounds are shown; ratios are what to compare.
 Broker, Redis and worker share the machine's cores, so wall times say as much of them.
 """
 
@@ -29,6 +30,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -303,9 +305,9 @@ class Bench:
         return found
 
 
-def best(costs: list[Cost]) -> Cost:
-    """The least wall time and the least processor time of several rounds."""
-    return Cost(costs[0].events, min(c.wall_s for c in costs), min(c.cpu_s for c in costs))
+def typical(costs: list[Cost]) -> Cost:
+    """The middle wall time and the middle processor time of several rounds."""
+    return Cost(costs[0].events, median(c.wall_s for c in costs), median(c.cpu_s for c in costs))
 
 
 RUNS: tuple[tuple[str, float, tuple[str, ...]], ...] = (
@@ -328,28 +330,34 @@ def bench_throughput(bench: Bench, out: Console, rounds: int) -> list[Target]:
     table = Table(
         "run", "duplicates", "events a second", "of the copy's", "a second of processor",
         "of the copy's", title=f"A. {bench.events:,} log lines (a fifth of them at 50 % and "
-        f"0 %), {PARTITIONS} partitions, best of "
-        f"{rounds} rounds", title_justify="left",
+        f"0 %), {PARTITIONS} partitions, medians "
+        f"of {rounds} rounds", title_justify="left",
     )  # fmt: skip
     targets: list[Target] = []
     topics: dict[float, str] = {}
     for share in sorted({share for _, share, _ in RUNS}, reverse=True):
         topics[share] = bench.fill(share)
-    copies: dict[float, list[Cost]] = {share: [] for share in topics}
-    found: list[list[Cost]] = [[] for _ in RUNS]
+        bench.copy(topics[share])  # the broker compiles itself meanwhile
+    pairs: list[list[tuple[Cost, Cost]]] = [[] for _ in RUNS]
     for _ in range(rounds):
-        for share, topic in topics.items():
-            copies[share].append(bench.copy(topic))
-        for taken, (_, share, settings) in zip(found, RUNS, strict=True):
-            taken.extend(bench.run(topics[share], *settings))
-    for share, costs in copies.items():
-        bare = best(costs)
+        for found, (_, share, settings) in zip(pairs, RUNS, strict=True):
+            bare = bench.copy(topics[share])
+            found += [(bare, ours) for ours in bench.run(topics[share], *settings)]
+    for share in topics:
+        copies = [
+            bare
+            for found, (_, of, _) in zip(pairs, RUNS, strict=True)
+            for bare, _ in found
+            if of == share
+        ]
+        middle = typical(copies)
         table.add_row(
-            "bare copy", f"{share:.0%}", f"{bare.per_wall:,.0f}", "", f"{bare.per_cpu:,.0f}", ""
+            "bare copy", f"{share:.0%}", f"{middle.per_wall:,.0f}", "", f"{middle.per_cpu:,.0f}", ""
         )
-    for taken, (name, share, _) in zip(found, RUNS, strict=True):
-        ours, bare = best(taken), best(copies[share])
-        wall, cpu = ours.per_wall / bare.per_wall, ours.per_cpu / bare.per_cpu
+    for found, (name, share, _) in zip(pairs, RUNS, strict=True):
+        ours = typical([ours for _, ours in found])
+        wall = median(ours.per_wall / bare.per_wall for bare, ours in found)
+        cpu = median(ours.per_cpu / bare.per_cpu for bare, ours in found)
         table.add_row(
             name, f"{share:.0%}", f"{ours.per_wall:,.0f}", f"{wall:.2f}", f"{ours.per_cpu:,.0f}",
             f"{cpu:.2f}",
@@ -435,14 +443,14 @@ def bench_stages(bench: Bench, out: Console) -> None:
     table = Table("stage", "index in Redis", "index in memory", "the bare copy's",
                   title="D. processor time an event, annotate, 95 % duplicates, µs",
                   title_justify="left")  # fmt: skip
-    reading = best([bench.read(topic) for _ in range(3)]).cpu_s / bench.events * 1e6
-    copying = best([bench.copy(topic) for _ in range(3)]).cpu_s / bench.events * 1e6
+    reading = typical([bench.read(topic) for _ in range(3)]).cpu_s / bench.events * 1e6
+    copying = typical([bench.copy(topic) for _ in range(3)]).cpu_s / bench.events * 1e6
     shared, own = (bench.stages(shared=shared) for shared in (True, False))
     whole = []
     for kind in ("redis", "memory"):
         settings = ("pipelines.0.emit=annotate", f"index.kind={kind}")
         costs = [cost for _ in range(3) for cost in bench.run(topic, *settings)]
-        whole.append(best(costs).cpu_s / bench.events * 1e6)
+        whole.append(typical(costs).cpu_s / bench.events * 1e6)
     table.add_row("read", *[f"{reading:.2f}"] * 3)
     for name in shared:
         table.add_row(name, f"{shared[name]:.2f}", f"{own[name]:.2f}", "")
