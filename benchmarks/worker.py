@@ -27,11 +27,11 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from rich.console import Console
@@ -46,6 +46,7 @@ from stream_dedup.connectors.base import Record, Records
 from stream_dedup.connectors.batches import make_batch
 from stream_dedup.connectors.codec import Reading
 from stream_dedup.connectors.kafka_sink import MAX_BATCH_BYTES
+from stream_dedup.connectors.kafka_source import KafkaSource
 from stream_dedup.connectors.records import RecordDecoder
 from stream_dedup.engine import Engine
 from stream_dedup.features.recipe import load_recipe
@@ -164,6 +165,42 @@ async def read(bootstrap: str, topic: str, group: str) -> Cost:
     return cost
 
 
+async def take(bootstrap: str, topic: str, group: str) -> Cost:
+    """Read a topic as the worker does, and do nothing with it."""
+    from stream_dedup.assembly import tune  # noqa: PLC0415
+
+    tune()
+    started, cpu = time.perf_counter(), time.process_time()
+    options = {"bootstrap_servers": bootstrap, "isolation_level": "read_committed"}
+    source = KafkaSource([topic], group_id=group, options=options, start="earliest")
+    assigned = Assigned()
+    await source.start(assigned)
+    partitions = await assigned.partitions
+    left, events = 0, 0
+    for partition in partitions:
+        left += await source.end(partition)
+        source.seek(partition, 0)
+    while events < left:
+        found = await source.poll(partitions, 4 * Flow().max_batch_events, 0.1)
+        events += sum(map(len, found.values()))
+    cost = Cost(events, time.perf_counter() - started, time.process_time() - cpu)
+    await source.stop()
+    return cost
+
+
+class Assigned:
+    """Waits for an assignment."""
+
+    def __init__(self) -> None:
+        self.partitions: asyncio.Future[Sequence[Partition]] = asyncio.Future()
+
+    async def revoked(self, partitions: Sequence[Partition]) -> None:
+        """Nothing is on its way."""
+
+    async def assigned(self, partitions: Sequence[Partition]) -> None:
+        self.partitions.set_result(partitions)
+
+
 async def stages(redis_url: str, events: int) -> dict[str, float]:
     """Processor time of the worker's own stages, in microseconds an event."""
     from stream_dedup.assembly import tune  # noqa: PLC0415
@@ -223,7 +260,12 @@ def child(arguments: list[str]) -> None:
     if kind == "stages":
         print(json.dumps(asyncio.run(stages(rest[0], int(rest[1])))))
         return
-    doing = {"copy": lambda: copy(*rest), "read": lambda: read(*rest), "work": lambda: work(rest)}
+    doing = {
+        "copy": lambda: copy(*rest),
+        "read": lambda: read(*rest),
+        "take": lambda: take(*rest),
+        "work": lambda: work(rest),
+    }
     cost = asyncio.run(doing[kind]())
     print(json.dumps([cost.events, cost.wall_s, cost.cpu_s]))
 
@@ -291,10 +333,10 @@ class Bench:
         self.redis.command("FLUSHALL")
         return costs
 
-    def read(self, topic: str) -> Cost:
-        """Reading alone."""
+    def read(self, topic: str, how: Literal["read", "take"]) -> Cost:
+        """Reading alone, as the bare copy does or as the worker does."""
         self._runs += 1
-        return self._cost(self._child("read", self.broker.bootstrap, topic, f"read-{self._runs}"))
+        return self._cost(self._child(how, self.broker.bootstrap, topic, f"read-{self._runs}"))
 
     def stages(self, *, shared: bool) -> dict[str, float]:
         """The worker's own stages, over an index in Redis or in memory."""
@@ -443,7 +485,10 @@ def bench_stages(bench: Bench, out: Console) -> None:
     table = Table("stage", "index in Redis", "index in memory", "the bare copy's",
                   title="D. processor time an event, annotate, 95 % duplicates, µs",
                   title_justify="left")  # fmt: skip
-    reading = typical([bench.read(topic) for _ in range(3)]).cpu_s / bench.events * 1e6
+    bare, taking = (
+        typical([bench.read(topic, how) for _ in range(3)]).cpu_s / bench.events * 1e6
+        for how in ("read", "take")
+    )
     copying = typical([bench.copy(topic) for _ in range(3)]).cpu_s / bench.events * 1e6
     shared, own = (bench.stages(shared=shared) for shared in (True, False))
     whole = []
@@ -451,15 +496,15 @@ def bench_stages(bench: Bench, out: Console) -> None:
         settings = ("pipelines.0.emit=annotate", f"index.kind={kind}")
         costs = [cost for _ in range(3) for cost in bench.run(topic, *settings)]
         whole.append(typical(costs).cpu_s / bench.events * 1e6)
-    table.add_row("read", *[f"{reading:.2f}"] * 3)
+    table.add_row("read", *[f"{taking:.2f}"] * 2, f"{bare:.2f}")
     for name in shared:
         table.add_row(name, f"{shared[name]:.2f}", f"{own[name]:.2f}", "")
     rests = [
-        all_ - reading - sum(parts.values())
+        all_ - taking - sum(parts.values())
         for all_, parts in zip(whole, (shared, own), strict=True)
     ]
     table.add_row("the rest: waiting, sending, handing on", *(f"{rest:.2f}" for rest in rests),
-                  f"{copying - reading:.2f}")  # fmt: skip
+                  f"{copying - bare:.2f}")  # fmt: skip
     table.add_row("all, as measured", *(f"{each:.2f}" for each in whole), f"{copying:.2f}")
     out.print(table)
 
