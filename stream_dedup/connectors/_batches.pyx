@@ -16,8 +16,8 @@ is a head of 61 bytes, which aiokafka writes and reads, and its records, which a
 A varint is a whole number in zig-zag order (0, -1, 1, -2, …), seven bits a byte, the lowest first;
 all but the last byte have their highest bit set. So 300 is 600 in zig-zag order: d8 04.
 
-What is packed is gone through twice. First everything is looked at that could be of a wrong type or too
-long, and its length is added up; then it is written, where nothing can fail any more.
+What is packed is gone through twice. First everything is looked at that could be of a wrong type or
+too long, and its length is added up; then it is written, where nothing can fail any more.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE

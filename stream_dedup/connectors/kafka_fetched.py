@@ -45,8 +45,8 @@ PIECE_RECORDS = 500
 LENGTH = Struct(">8xi")
 """How many bytes follow, behind a batch's first offset."""
 
-FORMAT_AT, HEAD_BYTES = 16, 61
-"""Where a batch says of which format it is, and how long the head of the latest is."""
+FORMAT_AT = 16
+"""Where a batch says of which format it is."""
 
 
 def fetch_in_pieces(consumer: AIOKafkaConsumer) -> None:
@@ -103,7 +103,7 @@ class _Fetched(OrderedDict[TopicPartition, Any]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.answered: dict[TopicPartition, bytes] = {}
+        self.answered: dict[TopicPartition, bytes | None] = {}
 
     def __setitem__(self, place: TopicPartition, result: Any) -> None:  # noqa: ANN401
         fetched: Any = getattr(result, "_partition_records", None)  # an error has none
@@ -169,13 +169,14 @@ class _Batches:
 
     def next_batch(self) -> Any:  # noqa: ANN401
         raw = self._raw[self._at : max(self._at, self._end)]
-        if len(raw) <= FORMAT_AT or (raw[FORMAT_AT] >= _batches.FORMAT and len(raw) < HEAD_BYTES):
+        latest = len(raw) > FORMAT_AT and raw[FORMAT_AT] >= _batches.FORMAT
+        if len(raw) < (_Batch.HEADER_STRUCT.size if latest else FORMAT_AT + 1):
             raise CorruptRecordException(f"a batch of {len(raw)} bytes")
         self._at = self._end
         self._look()
-        if raw[FORMAT_AT] < _batches.FORMAT:
-            return MemoryRecords(bytes(raw)).next_batch()
-        return _Batch(raw, self._fetched)
+        if latest:
+            return _Batch(raw, self._fetched)
+        return MemoryRecords(bytes(raw)).next_batch()
 
 
 class _Batch(_DriversBatch):  # type: ignore[misc]  # it is not meant to have subclasses

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -151,6 +152,15 @@ async def rounds(index: RedisIndex, now_us: int) -> None:
         await index.expire(now_us)
 
 
+@asynccontextmanager
+async def gone_round(server: RedisServer, shards: int = 1) -> AsyncIterator[RedisIndex]:
+    """An index of many slices, all of which were kept by a round."""
+    async with opened(server.url, shards=shards) as index:
+        await put(index, 1, START_US, count=400)
+        await rounds(index, START_US)
+        yield index
+
+
 def kept(server: RedisServer, keys: Iterable[bytes]) -> list[bool]:
     return [left_ms(server, key) > SHORT_MS for key in keys]
 
@@ -177,9 +187,7 @@ async def test_claimed_partitions_are_kept_every_hour_though_they_see_no_events(
 async def test_a_round_begins_once_a_quarter_of_a_time_to_live_has_gone(
     empty: RedisServer, sign: int
 ) -> None:
-    async with opened(empty.url) as index:
-        await put(index, 1, START_US, count=400)
-        await rounds(index, START_US)
+    async with gone_round(empty) as index:
         stood = shorten(empty)
         quarter_us = index._calls.ttl_ms * 1000 // 4
         await rounds(index, START_US + sign * (quarter_us - 1))
@@ -190,9 +198,7 @@ async def test_a_round_begins_once_a_quarter_of_a_time_to_live_has_gone(
 
 @in_loop
 async def test_every_shard_is_told_once_when_a_round_began(empty: RedisServer) -> None:
-    async with opened(empty.url, shards=2) as index:
-        await put(index, 1, START_US, count=400)
-        await rounds(index, START_US)
+    async with gone_round(empty, shards=2) as index:
         for number in range(2):
             meta = Shard(NAMESPACE, number).meta
             assert b"%d" % (START_US // S) == empty.command("HGET", meta, "kept")
@@ -207,9 +213,7 @@ async def test_every_shard_is_told_once_when_a_round_began(empty: RedisServer) -
 async def test_what_a_round_has_begun_wears_off_with_half_of_it(
     empty: RedisServer, sign: int
 ) -> None:
-    async with opened(empty.url) as index:
-        await put(index, 1, START_US, count=400)
-        await rounds(index, START_US)
+    async with gone_round(empty) as index:
         half_us = index._calls.ttl_ms * 1000 // 2
         for over_us, expected in ((0, False), (S, True)):
             stood = shorten(empty)

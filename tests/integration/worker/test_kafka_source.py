@@ -10,7 +10,7 @@ from aiokafka import ConsumerRecord
 
 from stream_dedup.connectors import kafka_source
 from stream_dedup.connectors.base import Record, Records
-from stream_dedup.connectors.kafka_fetched import _Piece, columns
+from stream_dedup.connectors.kafka_fetched import PIECE_RECORDS, _Piece, columns
 from stream_dedup.connectors.kafka_source import KafkaSource
 from stream_dedup.errors import BrokerUnavailable
 from stream_dedup.model import Partition
@@ -83,6 +83,21 @@ def test_records_are_read_from_where_they_are_wanted_a_limited_number_a_poll(
     ] == [row._replace(headers=tuple(row.headers)) for row in rows]
     assert most < (EVENTS - start) / 2, "no poll gives all there is"
     assert kinds == {_Piece if driver == "as it is" else ConsumerRecord}
+
+
+def test_a_burst_behind_a_trickle_is_read_a_limited_number_a_poll(kafka: Kafka) -> None:
+    topic = kafka.fresh_topic()
+    trickle = 50
+    for number in range(trickle):  # a batch each
+        kafka.produce(topic, [b"event %d" % number], 0)
+    rest = [b"event %d" % number for number in range(trickle, EVENTS)]
+    kafka.produce(topic, rest, 0, linger_ms=100)
+    source = KafkaSource(
+        [topic], group_id=topic, options={"bootstrap_servers": kafka.bootstrap}, start="earliest"
+    )
+    rows, most = asyncio.run(read(source, 0))
+    assert list(range(EVENTS)) == [row.offset for row in rows]
+    assert most < LIMIT + PIECE_RECORDS
 
 
 async def read_both(

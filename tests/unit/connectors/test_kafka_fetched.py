@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 from stream_dedup.connectors import kafka_fetched
 from stream_dedup.connectors.base import Records
 from stream_dedup.connectors.kafka_fetched import (
-    HEAD_BYTES,
     _Client,
     _Fetched,
     _Piece,
@@ -34,7 +33,7 @@ from stream_dedup.connectors.kafka_fetched import (
 
 PLACE = TopicPartition("t", 0)
 PRODUCER = 7
-ATTRIBUTES_AT, LATEST_AT, CHECKSUM_AT = 21, 35, 17
+ATTRIBUTES_AT, LATEST_AT, CHECKSUM_AT, HEAD_BYTES = 21, 35, 17, 61
 APPENDED_MS = 1_700_000_000_000
 
 fields = st.none() | st.binary(max_size=5)
@@ -281,16 +280,16 @@ def test_a_batch_that_compaction_left_empty_is_passed() -> None:
 
 
 def test_what_is_stored_is_forgotten() -> None:
-    store = _Fetched()
-    store.answered = {PLACE: packed("plain", 0, [(0, None, b"v", [])])}
-    store[PLACE] = Fetched(store.answered[PLACE], 0)
+    store, raw = _Fetched(), packed("plain", 0, [(0, None, b"v", [])])
+    store.answered = {PLACE: raw}
+    store[PLACE] = Fetched(raw, 0)
     assert {} == store.answered
 
 
 @pytest.mark.parametrize("raw", [b"", None])
 def test_an_error_that_came_with_an_answer_is_kept_as_it_is(raw: bytes | None) -> None:
     fetched, error = _Fetched(), object()
-    fetched.answered = {PLACE: raw}  # type: ignore[dict-item]
+    fetched.answered = {PLACE: raw}
     fetched[PLACE] = error
     assert error is fetched[PLACE]
     assert {} == fetched.answered
