@@ -22,8 +22,6 @@ from stream_dedup.model import Partition
 
 log = logging.getLogger(__name__)
 
-_HandedOut = dict[TopicPartition, Sequence[Any]]
-
 
 class KafkaSource:
     """Topics, read as a member of a group.
@@ -46,6 +44,7 @@ class KafkaSource:
         self._consumer: AIOKafkaConsumer | None = None
         self._polled_s = 0.0
         self._next: dict[Partition, int] = {}  # where each is read on
+        self._found: dict[Partition, Records] = {}  # what the poll has taken so far
         self._apart = False  # whether partitions are asked for one by one
         self._max_idle_s = options.get("max_poll_interval_ms", 300_000) / 3_000
 
@@ -88,64 +87,53 @@ class KafkaSource:
             await self._keep_alive()
             return {}
         self._polled_s = asyncio.get_running_loop().time()
-        found: dict[Partition, Records] = {}
         left = limit
         while left > 0:
             pieces = max(1, left // PIECE_RECORDS)
             try:
-                handed_out = await self._handed_out(wanted, pieces, 0 if found else wait_s)
+                given = await self._take(wanted, pieces, 0 if self._found else wait_s)
             except BrokerUnavailable:
-                if found:
+                if self._found:
                     break  # it fails again when it is asked again
                 raise
-            for place, some in handed_out.items():
-                partition, records = Partition(*place), columns(some)
-                self._next[partition] = records.offsets[-1] + 1
-                left -= len(records)
-                if partition in found:
-                    found[partition].extend(records)
-                else:
-                    found[partition] = records
-            if sum(map(len, handed_out.values())) < pieces:
+            left = limit - sum(map(len, self._found.values()))
+            if given < pieces:
                 break
+        found, self._found = self._found, {}
         return found
 
-    async def _handed_out(
-        self, wanted: Sequence[Partition], pieces: int, wait_s: float
-    ) -> _HandedOut:
-        """What the driver has of partitions.
+    async def _take(self, wanted: Sequence[Partition], pieces: int, wait_s: float) -> int:
+        """Take what the driver has of partitions; how many pieces that were.
 
         Where it fails over one of them, it forgets what it has taken of others just before. So they
         go back, and each is asked for alone until all is well: who is spoilt holds nobody up.
         """
         if not self._apart:
             try:
-                return await self._asked(wanted, pieces, wait_s)
+                return await self._ask(wanted, pieces, wait_s)
             except BrokerUnavailable:
                 self._apart = True
                 self._go_back(wanted)
                 raise
-        handed_out: _HandedOut = {}
+        given = 0
         failed = None
         for partition in wanted:
             share = max(1, pieces // len(wanted))
             try:
-                handed_out |= await self._asked([partition], share, wait_s / len(wanted))
+                given += await self._ask([partition], share, wait_s / len(wanted))
             except BrokerUnavailable as error:
                 failed = error
         self._apart = failed is not None
         if failed is not None:
-            if not handed_out:
+            if not given:
                 raise failed
             log.warning("%s; other partitions are read on", failed)
-        return handed_out
+        return given
 
-    async def _asked(
-        self, partitions: Sequence[Partition], pieces: int, wait_s: float
-    ) -> _HandedOut:
+    async def _ask(self, partitions: Sequence[Partition], pieces: int, wait_s: float) -> int:
         places = [TopicPartition(*partition) for partition in partitions]
         try:
-            handed_out: _HandedOut = await self.consumer.getmany(
+            handed_out: Mapping[TopicPartition, Sequence[Any]] = await self.consumer.getmany(
                 *places, timeout_ms=int(wait_s * 1000), max_records=pieces
             )
         except errors.NoOffsetForPartitionError as error:
@@ -154,7 +142,14 @@ class KafkaSource:
             ) from error
         except (errors.KafkaError, errors.ConsumerStoppedError) as error:
             fail(f"group {self._group_id} cannot be read", error)
-        return handed_out
+        for place, some in handed_out.items():
+            partition, records = Partition(*place), columns(some)
+            self._next[partition] = records.offsets[-1] + 1
+            if partition in self._found:
+                self._found[partition].extend(records)
+            else:
+                self._found[partition] = records
+        return sum(map(len, handed_out.values()))
 
     def _go_back(self, partitions: Sequence[Partition]) -> None:
         assigned = self.consumer.assignment()
@@ -172,7 +167,7 @@ class KafkaSource:
         assigned = self.consumer.assignment()
         self.consumer.pause(*assigned)
         try:
-            await self._asked((), 1, 0)
+            await self._ask((), 1, 0)
         finally:
             self.consumer.resume(*(assigned & self.consumer.assignment()))
 
@@ -229,6 +224,7 @@ class KafkaSource:
         if place not in self.consumer.assignment():
             raise GroupLost(f"{partition} is not assigned any more")
         self._next[partition] = offset
+        self._found.pop(partition, None)  # a poll that waits took it from elsewhere
         self.consumer.seek(place, offset)
 
     async def commit(self, offsets: Mapping[Partition, int]) -> None:

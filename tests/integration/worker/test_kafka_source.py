@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import count
 
 import pytest
 from aiokafka import ConsumerRecord
@@ -98,6 +99,44 @@ def test_a_burst_behind_a_trickle_is_read_a_limited_number_a_poll(kafka: Kafka) 
     rows, most = asyncio.run(read(source, 0))
     assert list(range(EVENTS)) == [row.offset for row in rows]
     assert most < LIMIT + PIECE_RECORDS
+
+
+async def read_twice(source: KafkaSource, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The offsets that polls give; within the first its partition is taken up again."""
+    assigned = Assigned()
+    await source.start(assigned)
+    try:
+        (place,) = await assigned.partitions
+        source.seek(place, 0)
+        getmany, calls = source.consumer.getmany, count()
+
+        async def taken_up(*places: object, **limits: object) -> object:
+            if next(calls) == 1:
+                source.seek(place, 0)
+            return await getmany(*places, **limits)
+
+        monkeypatch.setattr(source.consumer, "getmany", taken_up)
+        polls: list[list[int]] = []
+        while not polls or polls[-1][-1] < EVENTS - 1:
+            found = await source.poll([place], LIMIT, 1.0)
+            polls += [list(records.offsets) for records in found.values()]
+        return polls
+    finally:
+        await source.stop()
+
+
+def test_what_was_taken_before_a_partition_is_taken_up_again_is_forgotten(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = kafka.fresh_topic()
+    for number in range(4):  # more batches than pieces in a call
+        kafka.produce(topic, [b"event %d" % number] * 10, 0)
+    kafka.produce(topic, [b"event"] * (EVENTS - 40), 0, linger_ms=100)
+    source = KafkaSource(
+        [topic], group_id=topic, options={"bootstrap_servers": kafka.bootstrap}, start="earliest"
+    )
+    polls = asyncio.run(read_twice(source, monkeypatch))
+    assert list(range(EVENTS)) == [offset for poll in polls for offset in poll]
 
 
 async def read_both(
