@@ -52,11 +52,11 @@ FORMAT_AT = 16
 def fetch_in_pieces(consumer: AIOKafkaConsumer) -> None:
     """Have a consumer hand out pieces of batches; before anything is fetched."""
     with contextlib.suppress(AttributeError):
-        fetcher = consumer._fetcher  # noqa: SLF001
-        if _NATIVE and not fetcher._records:  # noqa: SLF001
+        fetcher = consumer._fetcher
+        if _NATIVE and not fetcher._records:
             fetched = _Fetched()
-            fetcher._client = _Client(fetcher._client, fetched)  # noqa: SLF001
-            fetcher._records = fetched  # noqa: SLF001
+            fetcher._client = _Client(fetcher._client, fetched)
+            fetcher._records = fetched
 
 
 def columns(handed_out: Sequence[Any]) -> Records:
@@ -74,14 +74,14 @@ def columns(handed_out: Sequence[Any]) -> Records:
 class _Client:
     """The driver's client; what brokers answer to fetches is heard on the way."""
 
-    def __init__(self, client: Any, fetched: _Fetched) -> None:  # noqa: ANN401
+    def __init__(self, client: Any, fetched: _Fetched) -> None:
         self._client = client
         self._fetched = fetched
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
-    async def send(self, node: int, request: Any) -> Any:  # noqa: ANN401
+    async def send(self, node: int, request: Any) -> Any:
         answer = await self._client.send(node, request)
         if isinstance(request, FetchRequest):
             # The driver stores at once what it wants of it; the rest is not to be kept.
@@ -105,15 +105,15 @@ class _Fetched(OrderedDict[TopicPartition, Any]):
         super().__init__()
         self.answered: dict[TopicPartition, bytes | None] = {}
 
-    def __setitem__(self, place: TopicPartition, result: Any) -> None:  # noqa: ANN401
+    def __setitem__(self, place: TopicPartition, result: Any) -> None:
         fetched: Any = getattr(result, "_partition_records", None)  # an error has none
         batches = getattr(fetched, "_records", None)
         handed_out = getattr(type(fetched), "_consumer_record", None)
         raw = self.answered.pop(place, None)
         if raw is not None and batches is not None and handed_out is not None:
             itself = weakref.proxy(fetched)  # else it would hold itself, and all those bytes
-            fetched._records = _Batches(raw, itself)  # noqa: SLF001
-            fetched._consumer_record = _HandedOut(partial(handed_out, itself))  # noqa: SLF001
+            fetched._records = _Batches(raw, itself)
+            fetched._consumer_record = _HandedOut(partial(handed_out, itself))
         super().__setitem__(place, result)
 
 
@@ -123,7 +123,7 @@ class _HandedOut:
     def __init__(self, made_of: Callable[[TopicPartition, Any], Any]) -> None:
         self._made_of = made_of
 
-    def __call__(self, place: TopicPartition, given: Any) -> Any:  # noqa: ANN401
+    def __call__(self, place: TopicPartition, given: Any) -> Any:
         return given if type(given) is _Piece else self._made_of(place, given)
 
 
@@ -150,7 +150,7 @@ class _Batches:
         fetched: knows from which offset on records are wanted.
     """
 
-    def __init__(self, raw: bytes, fetched: Any) -> None:  # noqa: ANN401
+    def __init__(self, raw: bytes, fetched: Any) -> None:
         self._raw = memoryview(raw)
         self._at = self._end = 0
         self._fetched = fetched
@@ -167,7 +167,7 @@ class _Batches:
     def has_next(self) -> bool:
         return self._end <= len(self._raw)
 
-    def next_batch(self) -> Any:  # noqa: ANN401
+    def next_batch(self) -> Any:
         raw = self._raw[self._at : max(self._at, self._end)]
         latest = len(raw) > FORMAT_AT and raw[FORMAT_AT] >= _batches.FORMAT
         if len(raw) < (_Batch.HEADER_STRUCT.size if latest else FORMAT_AT + 1):
@@ -182,7 +182,7 @@ class _Batches:
 class _Batch(_DriversBatch):  # type: ignore[misc]  # it is not meant to have subclasses
     """A batch that gives its records in pieces; all else is the driver's."""
 
-    def __init__(self, raw: memoryview, fetched: Any) -> None:  # noqa: ANN401
+    def __init__(self, raw: memoryview, fetched: Any) -> None:
         super().__init__(raw)
         self._fetched = fetched
 
