@@ -197,6 +197,23 @@ async def test_a_round_begins_once_a_quarter_of_a_time_to_live_has_gone(
 
 
 @in_loop
+async def test_a_round_that_ends_when_the_next_is_due_is_told_of_too(
+    empty: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "SLICES_KEPT", 10)
+    async with opened(empty.url) as index:
+        await put(index, 1, START_US, count=400)
+        quarter_us = index._calls.ttl_ms * 1000 // 4
+        meta = SHARD.meta
+        for calls in range(200):
+            await index.expire(START_US + calls * quarter_us // 4)
+            if empty.command("HGET", meta, "kept"):
+                break
+        assert calls > 4, "a quarter has gone"
+        assert b"%d" % (START_US // S) == empty.command("HGET", meta, "kept")
+
+
+@in_loop
 async def test_every_shard_is_told_once_when_a_round_began(empty: RedisServer) -> None:
     async with gone_round(empty, shards=2) as index:
         for number in range(2):
