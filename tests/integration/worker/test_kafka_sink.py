@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 from aiokafka.cluster import ClusterMetadata
+from confluent_kafka.admin import NewPartitions
 
+from stream_dedup.connectors import kafka_sink
 from stream_dedup.connectors.base import Outgoing, Outlet, Output, nothing
 from stream_dedup.connectors.kafka_sink import KafkaSink
 from stream_dedup.errors import BrokerUnavailable, OutletFenced
 from stream_dedup.model import Partition
 from tests.services.kafka import Kafka
+from tests.services.processes import wait_until
 
 EVENTS = 100
 
@@ -91,3 +94,21 @@ def test_a_broker_that_names_no_brokers_yet_is_tried_again(
 
     with pytest.raises(BrokerUnavailable):
         asyncio.run(open_outlet())
+
+
+def test_how_many_partitions_a_topic_has_is_known_for_a_while(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = kafka.fresh_topic()
+    sink = KafkaSink(options={"bootstrap_servers": kafka.bootstrap}, group_id="group")
+
+    def count() -> int:
+        return asyncio.run(sink.partitions(topic))
+
+    assert count() == 1
+    admin = kafka.admin()
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+    assert count() == 1
+
+    monkeypatch.setattr(kafka_sink, "PARTITIONS_KNOWN_S", 0)
+    wait_until(lambda: count() == 3, what="the broker to tell of three partitions")
