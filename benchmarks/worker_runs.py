@@ -71,7 +71,7 @@ class Cost:
         return self.events / self.cpu_s
 
 
-async def copy(bootstrap: str, topic: str, output: str, group: str) -> Cost:
+async def copy(bootstrap: str, topic: str, output: str, group: str, codec: str = "") -> Cost:
     """Copy a topic with nothing between."""
     started, cpu = time.perf_counter(), time.process_time()
     consumer = AIOKafkaConsumer(
@@ -79,8 +79,9 @@ async def copy(bootstrap: str, topic: str, output: str, group: str) -> Cost:
         auto_offset_reset="earliest", isolation_level="read_committed",
     )  # fmt: skip
     producer = AIOKafkaProducer(
-        bootstrap_servers=bootstrap, enable_idempotence=True, max_batch_size=512 * 1024
-    )
+        bootstrap_servers=bootstrap, enable_idempotence=True, max_batch_size=512 * 1024,
+        compression_type=codec or None,
+    )  # fmt: skip
     await consumer.start()
     await producer.start()
     places = [TopicPartition(topic, number) for number in range(PARTITIONS)]

@@ -42,9 +42,21 @@ RELEASE_PARTITION = _load("release_partition", "_shard")
 RESOLVE = _load("resolve", "_shard", "_nearness")
 RECORD = _load("record", "_shard")
 SWEEP = _load("sweep", "_shard")
+KEEP = _load("keep")
 PURGE = _load("purge")
 CLAIM = _load("claim", "_shard")
 CONFIRM = _load("confirm", "_shard")
 
-ALL = (OPEN, CLAIM_PARTITION, RELEASE_PARTITION, RESOLVE, RECORD, SWEEP, PURGE, CLAIM, CONFIRM)
+ALL = (
+    OPEN,
+    CLAIM_PARTITION,
+    RELEASE_PARTITION,
+    RESOLVE,
+    RECORD,
+    SWEEP,
+    KEEP,
+    PURGE,
+    CLAIM,
+    CONFIRM,
+)
 """Every script there is."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -28,8 +28,8 @@ NO_CAP = 1 << 52
 PARTITIONS_KEPT_EVERY_US = 3600 * US_PER_S
 """So often the times to live of claimed partitions begin anew, which are a week at least."""
 
-SLICES_KEPT = 400
-"""Slices and tables whose times to live a call of `expire` begins anew at most."""
+KEPT_AT_ONCE = 400
+"""Keys whose times to live a script begins anew, and slices and tables in a call of `expire`."""
 
 CHUNKS_LOOKED_AT = 20
 """So often as many are looked at in a call of `expire` at most, if none of them stands."""
@@ -57,8 +57,8 @@ class Upkeep:
         self._purge_chunk = max(1, CALL_WORK // (stamp.layout.tables + 4))
         self._partitions_kept_us: int | None = None
         self._round_us: int | None = None
-        self._round: Iterator[tuple[Shard, Sequence[bytes]]] | None = None
-        self._chunk: tuple[Shard, Sequence[bytes]] | None = None  # the round's next
+        self._round: Iterator[list[bytes]] | None = None
+        self._chunk: list[bytes] | None = None  # the round's next
         self._round_ended: set[int] = set()  # numbers of the shards that are to be told
 
     async def expire(self, now_us: int, claimed: Sequence[Partition]) -> None:
@@ -83,10 +83,9 @@ class Upkeep:
         if kept_us is not None and abs(now_us - kept_us) < PARTITIONS_KEPT_EVERY_US:
             return
         for shard in self._packer.shards:
-            await self._keep(
-                shard,
-                [k for p in claimed for k in (shard.partition(p), shard.journal(p))],
-            )
+            keys = (key for p in claimed for key in (shard.partition(p), shard.journal(p)))
+            for chunk in _chunks(keys):
+                await self._keep(chunk)
         self._partitions_kept_us = now_us
 
     async def _keep_slices(self, now_us: int) -> None:
@@ -100,10 +99,7 @@ class Upkeep:
                 return
             chunk = self._chunk
             assert chunk is not None
-            shard, keys = chunk
-            stand = await self._server.command(shard.meta, "EXISTS", *keys)
-            if stand:
-                await self._keep(shard, keys)
+            stand = await self._keep(chunk)
             if self._chunk is chunk:  # else another task has done it too
                 self._chunk = None
             if stand:
@@ -123,19 +119,20 @@ class Upkeep:
             self._round_ended = {shard.number for shard in self._packer.shards}
         return self._chunk is not None
 
-    def _slices(self) -> Iterator[tuple[Shard, Sequence[bytes]]]:
-        """All slices and tables, in chunks."""
+    def _slices(self) -> Iterator[list[bytes]]:
+        """All slices and tables, in chunks; each of one shard."""
         for shard in self._packer.shards:
             keys = (
                 shard.exact(number) if table < 0 else shard.table(table, number)
                 for table in range(-1, self._stamp.layout.tables)
                 for number in range(self._stamp.slices if table >= 0 else self._stamp.exact_slices)
             )
-            while chunk := list(islice(keys, SLICES_KEPT)):
-                yield shard, chunk
+            yield from _chunks(keys)
 
-    async def _keep(self, shard: Shard, keys: Iterable[bytes]) -> None:
-        await self._server.many(shard.meta, [("PEXPIRE", key, self._calls.ttl_ms) for key in keys])
+    async def _keep(self, keys: Sequence[bytes]) -> int:
+        """Begin the times to live of a shard's keys anew; how many of them stand."""
+        standing: int = await self._server.run(scripts.KEEP, keys, [self._calls.ttl_ms])
+        return standing
 
     async def finish(self, now_us: int) -> None:
         """Close every cluster."""
@@ -195,3 +192,8 @@ class Upkeep:
                     room = self._purge_chunk
         if len(keys) > 2:
             await self._calls.run(shard, scripts.PURGE, keys, arguments)
+
+
+def _chunks(keys: Iterator[bytes]) -> Iterator[list[bytes]]:
+    while chunk := list(islice(keys, KEPT_AT_ONCE)):
+        yield chunk

@@ -131,7 +131,7 @@ async def test_who_keeps_for_longer_does_not_go_by_the_round_of_another(
 async def test_a_round_over_what_stands_takes_calls_of_bounded_work(
     empty: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "SLICES_KEPT", 10)
+    monkeypatch.setattr(upkeep, "KEPT_AT_ONCE", 10)
     async with opened(empty.url) as index:
         await put(index, 1, START_US, count=400)
         stood = shorten(empty)
@@ -200,7 +200,7 @@ async def test_a_round_begins_once_a_quarter_of_a_time_to_live_has_gone(
 async def test_a_round_that_ends_when_the_next_is_due_is_told_of_too(
     empty: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "SLICES_KEPT", 10)
+    monkeypatch.setattr(upkeep, "KEPT_AT_ONCE", 10)
     async with opened(empty.url) as index:
         await put(index, 1, START_US, count=400)
         quarter_us = index._calls.ttl_ms * 1000 // 4
