@@ -10,6 +10,9 @@ for each row, what is to be done is done once an object, and the places spread i
     values     A B C                spread   → A A B A C B
     wanted     n y n                rows_of  → 2 5, the rows of b
 
+Of a column of bytes, `outline` says what its values begin with and how long the longest is: two
+looks at all, which mostly spare a look at each.
+
 Native (`_native`, Cython), or in plain Python (`reference`) where that was not built or the
 environment variable ``STREAM_DEDUP_PURE_PYTHON`` is set; property tests hold them equal. Natively a
 row costs some 5 ns a call, a tenth of what the shortest loop does.
@@ -26,8 +29,9 @@ if not os.environ.get("STREAM_DEDUP_PURE_PYTHON"):
         pass  # `fingerprint.kernel` warns: the extensions are built together, or none is
 
 distinct = _serving.distinct
+outline = _serving.outline
 rows_of = _serving.rows_of
 spans = _serving.spans
 spread = _serving.spread
 
-__all__ = ["distinct", "rows_of", "spans", "spread"]
+__all__ = ["distinct", "outline", "rows_of", "spans", "spread"]

@@ -8,11 +8,12 @@ object that came there, or 0. An address is spread over the slots by Fibonacci's
 """
 
 from cpython cimport array
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from array import array as new_array
 
@@ -23,6 +24,7 @@ cdef extern from "Python.h":
     object PySequence_Fast(object, const char*)
     Py_ssize_t PySequence_Fast_GET_SIZE(object)
     PyObject* PySequence_Fast_GET_ITEM(object, Py_ssize_t)  # borrowed
+    PyObject* Py_None
     PyObject* Py_True
     void Py_INCREF(PyObject*)
     void PyList_SET_ITEM(object, Py_ssize_t, PyObject*)  # steals
@@ -147,6 +149,38 @@ def spread(list values not None, array.array places not None):
         Py_INCREF(value)
         PyList_SET_ITEM(column, row, value)
     return column
+
+
+def outline(column):
+    """See `reference.outline`."""
+    cdef object values = PySequence_Fast(column, "a column is a sequence")
+    cdef Py_ssize_t row, size, longest = 0
+    cdef PyObject* value
+    cdef bint nothing = False, empty = False
+    cdef bint[256] seen
+    cdef int first
+    cdef set begins
+    memset(seen, 0, sizeof(seen))
+    for row in range(PySequence_Fast_GET_SIZE(values)):
+        value = PySequence_Fast_GET_ITEM(values, row)
+        if value == Py_None:
+            nothing = True
+            continue
+        if not PyBytes_Check(<object>value):
+            raise TypeError(f"row {row} is {type(<object>value).__name__}, not bytes")
+        size = PyBytes_GET_SIZE(<object>value)
+        if size == 0:
+            empty = True
+        else:
+            seen[<unsigned char>PyBytes_AS_STRING(<object>value)[0]] = True
+        if size > longest:
+            longest = size
+    begins = {bytes((first,)) for first in range(256) if seen[first]}
+    if empty:
+        begins.add(b"")
+    if nothing:
+        begins.add(None)
+    return begins, longest
 
 
 cdef int are_narrow(array.array places) except -1:

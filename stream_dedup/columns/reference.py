@@ -55,3 +55,14 @@ def spans(places: array[int], numbers: Sequence[int], count: int) -> list[tuple[
 def spread(values: list[T], places: array[int]) -> list[T]:
     """Put a column together: for each row the value at its place."""
     return list(map(values.__getitem__, places))
+
+
+def outline(column: Sequence[bytes | None]) -> tuple[set[bytes | None], int]:
+    """What a column of bytes is like, from afar.
+
+    Returns:
+        What its values begin with: the first byte of each, nothing of an empty one, None for None;
+        and the length of the longest.
+    """
+    begins = {value if value is None else value[:1] for value in column}
+    return begins, max((len(value) for value in column if value is not None), default=0)

@@ -96,8 +96,8 @@ class Kafka(Section):
     )
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
         default="snappy",
-        description="How output is compressed. `snappy` costs the worker next to nothing, and saves "
-        "the broker more than that.",
+        description="How output is compressed. `snappy` costs the worker next to nothing, and "
+        "saves the broker more than that.",
     )
     max_partition_fetch_bytes: Size = Field(
         default=1 << 20, ge=1, le=(1 << 31) - 1, description="Bytes fetched of a partition at once."

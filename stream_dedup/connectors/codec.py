@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 import re2
 
+from stream_dedup.columns import outline
 from stream_dedup.connectors.files import Lines
 from stream_dedup.connectors.timestamps import TimeFormat, field_time
 from stream_dedup.errors import InputError
@@ -309,7 +310,7 @@ class Decoder:
     ) -> list[bytes]:
         texts = list(raws)
         guessed = self._json is None  # then what is not JSON is text
-        if guessed and _BEFORE_JSON.isdisjoint({raw[:1] for raw in raws}):
+        if guessed and _BEFORE_JSON.isdisjoint(outline(raws)[0]):
             return texts
         for index, raw in enumerate(raws):
             if index in passed or not raw.strip():

@@ -8,10 +8,10 @@ events, so a record that is delivered again becomes the same event.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from stream_dedup.clock import US_PER_MS
+from stream_dedup.columns import outline
 from stream_dedup.connectors.base import Records
 from stream_dedup.connectors.codec import NO_OBJECT, NO_TEXT, NOT_JSON, Decoder, Reading
 from stream_dedup.model import Batch, Partition
@@ -31,7 +31,8 @@ MAX_EVENT_BYTES = 1 << 20
 _MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"\xff\x06\x00\x00sNaPpY", b"BZh")
 """What gzip, Zstandard, LZ4, framed Snappy and bzip2 begin with."""
 
-_MAGIC_BEGINS = frozenset(magic[:1] for magic in _MAGIC)
+_SUSPICIOUS = frozenset((None, *(magic[:1] for magic in _MAGIC)))
+"""What a value begins with that may have to be passed."""
 
 
 class RecordDecoder:
@@ -56,7 +57,8 @@ class RecordDecoder:
         """The events of records of one partition."""
         values: list[Any] = list(records.values)
         passed: dict[int, str] = {}
-        if None in values or self._suspicious(values):
+        begins, longest = outline(values)
+        if not begins.isdisjoint(_SUSPICIOUS) or longest > self._max_event_bytes:
             for index, value in enumerate(values):
                 if value is None:
                     values[index] = b""
@@ -73,8 +75,3 @@ class RecordDecoder:
         if passed:  # nothing is to be kept of them
             batch.values = [b"" if i in passed else value for i, value in enumerate(batch.values)]
         return batch
-
-    def _suspicious(self, values: Sequence[bytes]) -> bool:
-        """Whether some may have to be passed: two looks at all cost less than one at each."""
-        begin = {value[:1] for value in values}
-        return not begin.isdisjoint(_MAGIC_BEGINS) or max(map(len, values)) > self._max_event_bytes

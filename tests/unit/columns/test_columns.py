@@ -153,12 +153,12 @@ def test_no_reference_is_lost_or_kept(kind: Any) -> None:
 def test_the_native_columns_serve_unless_they_are_not_wanted(
     environment: dict[str, str], expected: str
 ) -> None:
-    assert [expected] * 4 == served("", environment)
+    assert [expected] * 5 == served("", environment)
 
 
 def test_the_reference_serves_where_the_native_columns_were_not_built() -> None:
     hidden = "sys.modules['stream_dedup.columns._native'] = None; "
-    assert ["stream_dedup.columns.reference"] * 4 == served(hidden, {})
+    assert ["stream_dedup.columns.reference"] * 5 == served(hidden, {})
 
 
 def served(first: str, environment: dict[str, str]) -> list[str]:
@@ -198,3 +198,19 @@ def test_places_of_another_width_are_refused(typecode: str) -> None:
     ):
         with pytest.raises(TypeError, match="places are"):
             use()
+
+
+@given(st.lists(st.none() | st.binary(max_size=3)))
+def test_an_outline_is_drawn_alike(column: list[bytes | None]) -> None:
+    begins, longest = native.outline(column)
+
+    assert reference.outline(column) == (begins, longest)
+    assert all(value is None or value[:1] in begins for value in column)
+    assert (None in begins) == (None in column)
+    assert max([0, *(len(value) for value in column if value is not None)]) == longest
+
+
+def test_an_outline_is_of_bytes() -> None:
+    wrong: list[Any] = [b"", "text"]
+    with pytest.raises(TypeError, match="row 1 is str, not bytes"):
+        native.outline(wrong)
