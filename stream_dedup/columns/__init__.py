@@ -8,6 +8,7 @@ for each row, what is to be done is done once an object, and the places spread i
     places     0 0 1 0 2 1
     times      5 7 6 4 9 8          spans    → a: 3 rows, 4 to 7; b: 2 rows, 6 to 8; c: 1 row, 9
     values     A B C                spread   → A A B A C B
+    times      5 7 6 4 9 8          scaled   → 50 70 60 40 90 80, by ten
     wanted     n y n                rows_of  → 2 5, the rows of b
 
 Of a column of bytes, `outline` says what its values begin with and how long the longest is: two
@@ -31,7 +32,8 @@ if not os.environ.get("STREAM_DEDUP_PURE_PYTHON"):
 distinct = _serving.distinct
 outline = _serving.outline
 rows_of = _serving.rows_of
+scaled = _serving.scaled
 spans = _serving.spans
 spread = _serving.spread
 
-__all__ = ["distinct", "outline", "rows_of", "spans", "spread"]
+__all__ = ["distinct", "outline", "rows_of", "scaled", "spans", "spread"]

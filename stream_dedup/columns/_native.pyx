@@ -183,6 +183,22 @@ def outline(column):
     return begins, longest
 
 
+def scaled(numbers, factor):
+    """See `reference.scaled`."""
+    cdef object column = PySequence_Fast(numbers, "numbers are a sequence")
+    cdef Py_ssize_t row
+    cdef PyObject* number
+    cdef PyObject* before = NULL  # many rows have the number of the one before
+    cdef object product = None
+    cdef list products = []
+    for row in range(PySequence_Fast_GET_SIZE(column)):
+        number = PySequence_Fast_GET_ITEM(column, row)
+        if number != before:
+            before, product = number, <object>number * factor
+        products.append(product)
+    return products
+
+
 cdef int are_narrow(array.array places) except -1:
     """Whether places have two bytes each, and not four."""
     if places.typecode not in ("H", "I"):

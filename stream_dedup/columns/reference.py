@@ -66,3 +66,8 @@ def outline(column: Sequence[bytes | None]) -> tuple[set[bytes | None], int]:
     """
     begins = {value if value is None else value[:1] for value in column}
     return begins, max((len(value) for value in column if value is not None), default=0)
+
+
+def scaled(numbers: Sequence[int], factor: int) -> list[int]:
+    """Each number times a factor."""
+    return [number * factor for number in numbers]

@@ -23,7 +23,7 @@ too long, and its length is added up; then it is written, where nothing can fail
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t, uintptr_t
 from libc.string cimport memcpy, memset
 
 cdef extern from "Python.h":
@@ -178,6 +178,18 @@ cdef inline object get_headers(const uint8_t** at, const uint8_t* end):
     return headers
 
 
+cdef enum:
+    PACKED_BITS = 10
+    PACKED = 1 << PACKED_BITS
+
+cdef uint64_t SPREAD = 0x9E3779B97F4A7C15
+
+cdef struct Packed:
+    PyObject* headers  # held by their record; NULL for none
+    Py_ssize_t at  # where they stand in the batch
+    Py_ssize_t size
+
+
 def pack(outputs, Py_ssize_t limit):
     """Pack records until the batch is full; the first is taken however large it is.
 
@@ -201,6 +213,10 @@ def pack(outputs, Py_ssize_t limit):
     cdef double wanted
     cdef bytearray batch = PyByteArray_FromStringAndSize(NULL, room)
     cdef uint8_t* at
+    cdef Packed[PACKED] packed  # headers that many records share are packed once
+    cdef Packed* known
+    cdef PyObject* its_headers
+    memset(packed, 0, sizeof(packed))
     memset(PyByteArray_AS_STRING(batch), 0, HEAD_BYTES)
     limit = min(limit, MOST_BYTES)
     while taken < PySequence_Fast_GET_SIZE(rows):
@@ -211,14 +227,19 @@ def pack(outputs, Py_ssize_t limit):
         if not isinstance(moment, int):
             raise TypeError(f"a timestamp is int, not {type(moment).__name__}")
         timestamp = moment
+        its_headers = <PyObject*>headers
         headers = PySequence_Fast(headers, b"headers are a sequence")
+        known = packed + ((<uint64_t><uintptr_t>its_headers * SPREAD) >> (64 - PACKED_BITS))
+        if known.headers != its_headers:
+            known.headers = NULL
+            known.size = headers_bytes(headers)
         if not taken:
             first = latest = timestamp
         delta = <int64_t>(<uint64_t>timestamp - <uint64_t>first)  # wraps, as other clients' does
         size = 1 + varint_bytes(delta) + varint_bytes(taken)
         size += field_bytes(key, "a key")
         size += field_bytes(value, "a value")
-        size += headers_bytes(headers)
+        size += known.size
         if size > MOST_BYTES - HEAD_BYTES - 5:
             raise OverflowError("a record is longer than Kafka's format takes")
         needed = used + varint_bytes(size) + size
@@ -235,7 +256,12 @@ def pack(outputs, Py_ssize_t limit):
         at = put_varint(at, taken)
         at = put_field(at, key)
         at = put_field(at, value)
-        put_headers(at, headers)
+        if known.headers == NULL:
+            known.at = at - <uint8_t*>PyByteArray_AS_STRING(batch)
+            put_headers(at, headers)
+            known.headers = its_headers
+        else:
+            memcpy(at, PyByteArray_AS_STRING(batch) + known.at, known.size)
         latest = max(latest, timestamp)
         used = needed
         taken += 1
@@ -298,6 +324,8 @@ cdef class Unpacker:
         cdef int64_t size, time, place, offset
         cdef Py_ssize_t taken = 0
         cdef object key, value, its_headers
+        cdef int64_t moment, moment_before = 0
+        cdef object timestamp = None  # many records have that of the one before: one number for all
         while self.left > 0 and taken < most:
             at = get_varint(at, end, &size)
             if size < 1 or size > end - at:
@@ -315,10 +343,12 @@ cdef class Unpacker:
                 if at != its_end:
                     raise ValueError(f"a record of {size} bytes is {its_end - at} too long")
                 offsets.append(offset)
-                if self.appended_ms is None:
-                    timestamps.append(<int64_t>(<uint64_t>self.base_ms + <uint64_t>time))
-                else:
-                    timestamps.append(self.appended_ms)
+                moment = <int64_t>(<uint64_t>self.base_ms + <uint64_t>time)
+                if self.appended_ms is not None:
+                    timestamp = self.appended_ms
+                elif timestamp is None or moment != moment_before:
+                    timestamp = moment_before = moment
+                timestamps.append(timestamp)
                 keys.append(key)
                 values.append(value)
                 headers.append(its_headers)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from stream_dedup.clock import US_PER_MS
-from stream_dedup.columns import outline
+from stream_dedup.columns import outline, scaled
 from stream_dedup.connectors.base import Records
 from stream_dedup.connectors.codec import NO_OBJECT, NO_TEXT, NOT_JSON, Decoder, Reading
 from stream_dedup.model import Batch, Partition
@@ -67,7 +67,7 @@ class RecordDecoder:
                     passed[index] = COMPRESSED
                 elif len(value) > self._max_event_bytes:
                     passed[index] = TOO_LARGE
-        times = [time * US_PER_MS for time in records.timestamps]
+        times = scaled(records.timestamps, US_PER_MS)
         if min(times) < 0:  # the broker keeps none
             times = [now_us if time < 0 else time for time in times]
         batch = Batch(partition, records.offsets, values, times, passed=passed)

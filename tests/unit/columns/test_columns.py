@@ -153,12 +153,12 @@ def test_no_reference_is_lost_or_kept(kind: Any) -> None:
 def test_the_native_columns_serve_unless_they_are_not_wanted(
     environment: dict[str, str], expected: str
 ) -> None:
-    assert [expected] * 5 == served("", environment)
+    assert [expected] * 6 == served("", environment)
 
 
 def test_the_reference_serves_where_the_native_columns_were_not_built() -> None:
     hidden = "sys.modules['stream_dedup.columns._native'] = None; "
-    assert ["stream_dedup.columns.reference"] * 5 == served(hidden, {})
+    assert ["stream_dedup.columns.reference"] * 6 == served(hidden, {})
 
 
 def served(first: str, environment: dict[str, str]) -> list[str]:
@@ -214,3 +214,12 @@ def test_an_outline_is_of_bytes() -> None:
     wrong: list[Any] = [b"", "text"]
     with pytest.raises(TypeError, match="row 1 is str, not bytes"):
         native.outline(wrong)
+
+
+@given(st.lists(numbers), st.lists(st.integers(0, 9)), numbers)
+def test_numbers_are_scaled_alike(some: list[int], rows: list[int], factor: int) -> None:
+    column = [some[row % len(some)] for row in sorted(rows)] if some else []
+
+    found = native.scaled(column, factor)
+
+    assert reference.scaled(column, factor) == found == [number * factor for number in column]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
@@ -131,6 +132,16 @@ def test_what_is_read_back_is_what_went_in(
     moments = [timestamp for _, _, timestamp, _ in given[:taken]]
     assert (moments[0], max(moments)) == (found.first_timestamp, found.max_timestamp)
     assert (taken - 1, taken) == (found.last_offset_delta, found.next_offset)
+
+
+def test_headers_that_records_share_are_packed_for_each() -> None:
+    rng = random.Random(7)
+    kinds = [[("name", b"%d" % n), ("other", bytes(n % 5))] for n in range(3_000)]
+    given: list[Any] = [(None, b"x", 1, rng.choice(kinds)) for _ in range(9_000)]
+    native, reference = NativeBatch(MANY, 0, False), ReferenceBatch(MANY, 0, False)
+
+    assert len(given) == fill(native, given) == fill(reference, given)
+    assert built(reference) == built(native)
 
 
 @pytest.mark.parametrize("number", INSTALLED)
