@@ -35,6 +35,7 @@ setup(
             "columns._native",
             "connectors._batches",
             "fingerprint._kernel",
+            "index.redis._resp",
             "offline._native",
             "tables._native",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,13 @@ from redis.maint_notifications import MaintNotificationsConfig
 
 from stream_dedup.errors import IndexRefused
 from stream_dedup.index.redis.address import Address
+
+pack_command: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
+if not os.environ.get("STREAM_DEDUP_PURE_PYTHON"):
+    try:
+        from stream_dedup.index.redis._resp import pack_command
+    except ImportError:
+        pass  # `fingerprint.kernel` warns: the extensions are built together, or none is
 
 Client = driver.Redis | driver.RedisCluster
 
@@ -62,7 +70,7 @@ class _Sends:
     def pack_command(self, *args: Any) -> list[bytes]:  # noqa: ANN401 -- as the driver's
         if " " in str(args[0]):  # the driver writes some as "SCRIPT LOAD"
             args = (*args[0].split(), *args[1:])
-        return [hiredis.pack_command(args)]
+        return [pack_command(args)]
 
     async def send_command(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 -- as the driver's
         sends = super().send_command  # type: ignore[misc]
