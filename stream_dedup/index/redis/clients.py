@@ -7,7 +7,7 @@ import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import hiredis
 import redis.asyncio as driver
@@ -54,17 +54,14 @@ class Tls:
     check_hostname: bool = True
 
 
-class _Sends:
-    """Packs and sends commands at less cost.
+class Asks:
+    """Connections by which scripts are called at less cost than the driver's.
 
-    They are packed natively: the driver's way in Python costs more than the server's work. And
-    scripts are called at once: the driver waits for a limited time with `asyncio.wait_for`, which
-    in Python 3.11 makes a task of its own, so that a call would leave a turn of the loop later,
-    behind the batches of other partitions. What is said as a connection is made goes the driver's
-    way: a server that refuses a certificate says so only then.
+    Commands are packed natively. And a call and its answer have one limited time: the driver gives
+    each its own, the call's with `asyncio.wait_for`, which in Python 3.11 makes a task, so that it
+    would leave a turn of the loop later, behind the batches of other partitions.
     """
 
-    is_connected: bool
     socket_timeout: float | None
 
     def pack_command(self, *args: Any) -> list[bytes]:  # noqa: ANN401 -- as the driver's
@@ -72,34 +69,33 @@ class _Sends:
             args = (*args[0].split(), *args[1:])
         return [pack_command(args)]
 
-    async def send_command(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 -- as the driver's
-        sends = super().send_command  # type: ignore[misc]
-        if args[0] != "EVALSHA" or not self.is_connected:
-            await sends(*args, **options)
-            return
+    async def ask(self, *command: Any) -> object:  # noqa: ANN401 -- as the driver's
+        """Send a command, and wait for its answer."""
+        connection = cast(Connection, self)
         timeout_s, self.socket_timeout = self.socket_timeout, None
         try:
             async with asyncio.timeout(timeout_s):
-                await sends(*args, **options)
+                await connection.send_command(*command)
+                return await connection.read_response()
         except TimeoutError:
-            raise exceptions.TimeoutError(f"not sent within {timeout_s} s") from None
+            raise exceptions.TimeoutError(f"no answer within {timeout_s} s") from None
         finally:
             self.socket_timeout = timeout_s
 
 
-class _Plain(_Sends, Connection): ...
+class _Plain(Asks, Connection): ...
 
 
-class _Secure(_Sends, SSLConnection): ...
+class _Secure(Asks, SSLConnection): ...
 
 
-class _Unix(_Sends, UnixDomainSocketConnection): ...
+class _Unix(Asks, UnixDomainSocketConnection): ...
 
 
-class _ManagedPlain(_Sends, SentinelManagedConnection): ...
+class _ManagedPlain(Asks, SentinelManagedConnection): ...
 
 
-class _ManagedSecure(_Sends, SentinelManagedSSLConnection): ...
+class _ManagedSecure(Asks, SentinelManagedSSLConnection): ...
 
 
 def _options(address: Address, timeout_s: float, tls: Tls) -> dict[str, Any]:

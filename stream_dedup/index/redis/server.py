@@ -34,7 +34,7 @@ from redis import exceptions
 
 from stream_dedup.errors import IndexFull, IndexRefused, IndexUnavailable
 from stream_dedup.index.redis.address import parse
-from stream_dedup.index.redis.clients import Tls, make_client
+from stream_dedup.index.redis.clients import Asks, Tls, make_client
 from stream_dedup.index.redis.scripts import Script
 
 log = logging.getLogger(__name__)
@@ -317,7 +317,14 @@ class Server:
             node = self._client.get_node_from_key(cast(str, key))
             return await self._client.execute_command(*command, target_nodes=node)
         client = cast(Any, self._client)  # its methods have no types
-        return await client.execute_command(*command)
+        if command[0] != "EVALSHA":
+            return await client.execute_command(*command)
+        # Calls of scripts are most of it: they go past what the driver does beside.
+        connection: Asks = await client.connection_pool.get_connection()
+        try:
+            return await connection.ask(*command)
+        finally:
+            await client.connection_pool.release(connection)
 
     async def _patiently(self, name: str, attempt: Callable[[], Awaitable[object]]) -> object:
         self.counts[name] += 1
