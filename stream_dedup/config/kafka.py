@@ -95,9 +95,9 @@ class Kafka(Section):
         description="Whether events of open and aborted transactions are left out.",
     )
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
-        default="snappy",
-        description="How output is compressed. `snappy` costs the worker next to nothing, and "
-        "saves the broker more than that.",
+        default="lz4",
+        description="How output is compressed. `lz4` costs the worker next to nothing, saves the "
+        "broker more than that, and can be read everywhere.",
     )
     max_partition_fetch_bytes: Size = Field(
         default=1 << 20, ge=1, le=(1 << 31) - 1, description="Bytes fetched of a partition at once."

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aiokafka.codec import lz4_encode
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
 from stream_dedup.connectors import _batches
 from stream_dedup.connectors.base import Output
+
+LZ4_LEVEL = 1
+"""aiokafka takes 9: five times as long, for an eighth fewer bytes."""
 
 
 class _Records(_DefaultRecordBatchBuilderPy):  # type: ignore[misc]  # it has no types
@@ -26,6 +30,17 @@ class _Records(_DefaultRecordBatchBuilderPy):  # type: ignore[misc]  # it has no
         self._first_timestamp, self._max_timestamp = first, latest
         self._num_records, self._last_offset = taken, max(0, taken - 1)
         return taken
+
+    def _maybe_compress(self) -> bool:
+        if self._compression_type != self.CODEC_LZ4:
+            compressed: bool = super()._maybe_compress()
+            return compressed
+        head = self.HEADER_STRUCT.size
+        packed = lz4_encode(bytes(self._buffer[head:]), LZ4_LEVEL)
+        if len(packed) >= len(self._buffer) - head:
+            return False
+        self._buffer[head:] = packed
+        return True
 
     def _write_header(self, use_compression_type: bool = True) -> None:
         # The checksum is taken of a slice, which a view does not copy.

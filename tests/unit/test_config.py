@@ -615,7 +615,7 @@ def test_the_driver_takes_the_options() -> None:
 
     asyncio.run(make())
     assert consumer_options(Kafka())["group_instance_id"] is None
-    assert producer_options(Kafka())["compression_type"] == "snappy"
+    assert producer_options(Kafka())["compression_type"] == "lz4"
     assert producer_options(Kafka(compression="none"))["compression_type"] is None
 
 
