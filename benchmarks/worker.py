@@ -50,7 +50,7 @@ class Bench:
     def fill(self, duplicates: float) -> str:
         """A topic of replayed log lines; fewer where each takes long."""
         topic = self.broker.fresh_topic(PARTITIONS)
-        events = self.events if duplicates > 0.9 else self.events // 5
+        events = self.events if duplicates > 0.9 else self.events // 10
         lines = replayed_log(real_lines(), events, duplicate_share=duplicates)
         for number in range(PARTITIONS):
             self.broker.produce(topic, lines[number::PARTITIONS], partition=number, timeout_s=120)
@@ -140,7 +140,7 @@ def bench_throughput(bench: Bench, out: Console, rounds: int) -> list[Target]:
     """Phase A."""
     table = Table(
         "run", "duplicates", "events a second", "of the copy's", "a second of processor",
-        "of the copy's", title=f"A. {bench.events:,} log lines (a fifth of them at 50 % and "
+        "of the copy's", title=f"A. {bench.events:,} log lines (a tenth of them at 50 % and "
         f"0 %), {PARTITIONS} partitions, medians "
         f"of {rounds} rounds", title_justify="left",
     )  # fmt: skip

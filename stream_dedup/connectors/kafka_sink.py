@@ -29,7 +29,7 @@ from stream_dedup.model import Partition
 
 log = logging.getLogger(__name__)
 
-MAX_BATCH_BYTES = 512 * 1024
+MAX_BATCH_BYTES = 1 << 20
 """A batch of records at most, where the topic takes so much; one request."""
 
 CODECS = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
