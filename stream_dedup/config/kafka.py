@@ -96,8 +96,8 @@ class Kafka(Section):
     )
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
         default="lz4",
-        description="How output is compressed. `lz4` costs the worker next to nothing, saves the "
-        "broker more than that, and can be read everywhere.",
+        description="How output is compressed. `lz4` costs the worker little, and saves the broker "
+        "more. Consumers in Python need its package: aiokafka[lz4], say.",
     )
     max_partition_fetch_bytes: Size = Field(
         default=1 << 20, ge=1, le=(1 << 31) - 1, description="Bytes fetched of a partition at once."

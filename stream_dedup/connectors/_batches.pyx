@@ -194,7 +194,8 @@ def pack(outputs, Py_ssize_t limit):
     """Pack records until the batch is full; the first is taken however large it is.
 
     Args:
-        outputs: a sequence of tuples (key, value, timestamp in milliseconds, headers).
+        outputs: a sequence of tuples (key, value, timestamp in milliseconds, headers). Headers
+            that are the same object are taken to say the same.
         limit: the whole batch, with its head, stays below so many bytes.
 
     Returns:

@@ -29,8 +29,9 @@ from stream_dedup.model import Partition
 
 log = logging.getLogger(__name__)
 
-MAX_BATCH_BYTES = 1 << 20
-"""A batch of records at most, where the topic takes so much; one request."""
+MAX_BATCH_BYTES = (1 << 20) - 4096
+"""A batch of records at most, where the topic takes so much; one request. Kafka's default is 1 MiB
+and the rest of a batch's head, and what cannot be compressed may grow by some hundred bytes."""
 
 CODECS = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 """Codecs' numbers, as Kafka's format of records has them."""

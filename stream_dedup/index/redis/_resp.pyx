@@ -2,8 +2,8 @@
 # cython: freethreading_compatible=False
 """Commands as Redis reads them, packed natively.
 
-`hiredis.pack_command` says the same and takes a tenth of a microsecond an argument, fifteen times as
-long. A command is an array of strings::
+`hiredis.pack_command` says the same of what is sent here and takes a tenth of a microsecond an
+argument, fifteen times as long. A command is an array of strings::
 
     *2 CR LF  $4 CR LF  PING CR LF  $2 CR LF  hi CR LF
 """
@@ -36,6 +36,8 @@ def pack_command(tuple arguments not None):
         argument = arguments[place]
         if PyBytes_CheckExact(argument):
             part = argument
+        elif isinstance(argument, bytes):
+            part = bytes(argument)
         elif isinstance(argument, str):
             part = argument.encode()
         elif type(argument) is int:

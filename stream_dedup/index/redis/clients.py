@@ -55,11 +55,12 @@ class Tls:
 
 
 class Asks:
-    """Connections by which scripts are called at less cost than the driver's.
+    """Connections that ask at less cost than the driver's.
 
-    Commands are packed natively. And a call and its answer have one limited time: the driver gives
-    each its own, the call's with `asyncio.wait_for`, which in Python 3.11 makes a task, so that it
-    would leave a turn of the loop later, behind the batches of other partitions.
+    Commands are packed natively. And a script's call and its answer have one limited time, but in a
+    Cluster, whose driver keeps its connections to itself: the driver gives each its own, the call's
+    with `asyncio.wait_for`, which in Python 3.11 makes a task, so that it would leave a turn of the
+    loop later, behind the batches of other partitions.
     """
 
     socket_timeout: float | None

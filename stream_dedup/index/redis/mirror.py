@@ -291,8 +291,9 @@ async def read(
     )
     if int(count or 0) > most:
         return False
-    # Where none has inserted yet, the tables lead at most to clusters of data that was lost.
-    keys = (shard.table(0, number) for number in range(slices if last else 0))
+    # Where nobody has inserted, the tables lead at most to clusters of data that was lost.
+    untouched = last is None and not int(count or 0)
+    keys = (shard.table(0, number) for number in range(0 if untouched else slices))
     while chunk := list(islice(keys, SLICES_READ)):
         commands = [("ZRANGE", key, 0, -1) for key in chunk]
         for members in await server.many(shard.meta, commands):

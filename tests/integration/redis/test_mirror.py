@@ -17,7 +17,15 @@ from stream_dedup.index.redis import resolving
 from stream_dedup.index.redis.keys import Shard
 from stream_dedup.index.redis.store import RedisIndex
 from tests.contract.driver import PLAIN, START_US, VERIFIED, S, Text, query
-from tests.integration.redis.helpers import NAMESPACE, Event, Worker, families, in_loop, opened
+from tests.integration.redis.helpers import (
+    NAMESPACE,
+    Event,
+    Worker,
+    families,
+    in_loop,
+    opened,
+    twin,
+)
 from tests.services.redis import RedisServer
 
 MakeRedis = Callable[..., RedisServer]
@@ -262,3 +270,18 @@ async def test_closed_clusters_in_a_mirror_take_no_live_ones_place(empty: RedisS
         (answer,) = await index.resolve([query(99, text, at_s + 1)], worker.now_us)
         assert clusters[-1] == answer.cluster
         assert 0 == (await index.size()).truncated
+
+
+@in_loop
+async def test_a_mirror_is_not_begun_empty_where_only_the_calls_names_are_gone(
+    empty: RedisServer,
+) -> None:
+    rng = random.Random(70)
+    texts = families(8, seed=70)
+    asked = [query(offset, text) for offset, text in enumerate(texts)]
+    again = [query(100 + offset, twin(text, rng)) for offset, text in enumerate(texts)]
+    async with several(empty.url, (1000,)) as (one,):
+        clusters = [answer.cluster for answer in await one.resolve(asked, START_US)]
+    empty.command("HDEL", Shard(NAMESPACE, 0).meta, "inserted", "turn")
+    async with several(empty.url, (1000,)) as (other,):
+        assert clusters == [answer.cluster for answer in await other.resolve(again, START_US)]

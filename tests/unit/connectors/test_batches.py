@@ -145,6 +145,17 @@ def test_headers_that_records_share_are_packed_for_each() -> None:
 
 
 @pytest.mark.parametrize("number", INSTALLED)
+def test_what_compression_makes_no_smaller_is_not_compressed(number: int) -> None:
+    batch = NativeBatch(MANY, number, False)
+    fill(batch, [(None, random.Random(7).randbytes(5_000), 1, [])])
+    size = batch.size()
+    packed = built(batch)
+
+    assert size == len(packed)
+    assert 0 == MemoryRecords(packed).next_batch().compression_type
+
+
+@pytest.mark.parametrize("number", INSTALLED)
 def test_every_codec_makes_a_batch_smaller_and_says_which_it_was(make: Any, number: int) -> None:
     given = [(b"key", b"some words " * 9, i, [("name", b"value")]) for i in range(50)]
     batch = make(MANY, number, False)

@@ -16,9 +16,18 @@ from stream_dedup.index.redis._resp import pack_command
 
 ROOT = Path(__file__).parents[3]
 
+
+class Named(bytes):
+    """Bytes by another name."""
+
+
 lengths = st.sampled_from([9, 10, 11, 99, 100, 101, 999, 1_000, 70_000])
 arguments = st.one_of(
-    st.binary(max_size=20), st.builds(bytes, lengths), st.text(max_size=9), st.integers()
+    st.binary(max_size=20),
+    st.builds(bytes, lengths),
+    st.binary(max_size=9).map(Named),
+    st.text(max_size=9),
+    st.integers(),
 )
 commands = st.one_of(
     st.lists(arguments, min_size=1, max_size=12),
