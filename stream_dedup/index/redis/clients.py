@@ -30,9 +30,11 @@ from stream_dedup.index.redis.address import Address
 pack_command: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 if not os.environ.get("STREAM_DEDUP_PURE_PYTHON"):
     try:
-        from stream_dedup.index.redis._resp import pack_command
+        from stream_dedup.index.redis import _resp
     except ImportError:
         pass  # `fingerprint.kernel` warns: the extensions are built together, or none is
+    else:
+        pack_command = _resp.pack_command
 
 Client = driver.Redis | driver.RedisCluster
 
