@@ -21,6 +21,7 @@ EXTENSIONS = (
     "offline._native",
     "connectors._batches",
     "columns._native",
+    "index.redis._resp",
 )
 
 
