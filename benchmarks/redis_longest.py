@@ -12,7 +12,13 @@ from benchmarks.speed import Target, at_most
 from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.features.recipe import Match, Recipe
-from stream_dedup.index.base import MAX_TALLIES, TALLY_WITH_VALUES, Query, Record, Tally
+from stream_dedup.index.base import (
+    MAX_TALLIES,
+    TALLY_BYTES,
+    Query,
+    Record,
+    Tally,
+)
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Partition
 from tests.services.redis import RedisServer
@@ -22,6 +28,7 @@ HOUR_US = 3600 * US_PER_S
 WINDOWS = Windows(idle_us=HOUR_US, max_age_us=HOUR_US)
 HERE = Partition("bench", 0)
 WANTED_MS = 5.0
+LINE = b"a line of a log, as long as most are"
 
 
 async def bench_expiry(server: RedisServer, meter: Meter, out: Console, *, clusters: int) -> None:
@@ -50,7 +57,7 @@ async def _open(index: RedisIndex, fence: int, clusters: int) -> int:
     """
     rng = random.Random(13)
     opened: list[int] = []
-    with_values = MAX_TALLIES // TALLY_WITH_VALUES
+    with_values = MAX_TALLIES * TALLY_BYTES // (2 * TALLY_BYTES + len(LINE))
     for start in range(0, clusters, with_values):
         first = 2 * start
         queries: list[Query] = []
@@ -69,7 +76,7 @@ async def _open(index: RedisIndex, fence: int, clusters: int) -> int:
                 answer.cluster, Tally(answer.cluster, 0, answer.opened_us, answer.last_us)
             )
             tally.count += 1
-            tally.representative = tally.representative or b"a line of a log, as long as most are"
+            tally.representative = tally.representative or LINE
         last = first + len(queries) - 1
         await index.record(
             Record(HERE, fence, first, last, last + 1, queries[-1].last_us, list(tallies.values())),

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter, Prepared
@@ -99,16 +100,29 @@ class Decider:
         recipe: what counts as near.
         index: where clusters live.
         windows: when clusters are live.
-        near: what the index decided lately.
+        summaries: how many values of a cluster are kept, and how much of each.
+        near_cache_size: exact hashes kept in process; see `NearCache`.
         offload: runs kernel calls elsewhere.
+
+    Attributes:
+        near: what the index decided lately.
+        samples: values kept of a cluster beside its representative.
+        kept_bytes: of a value so much is kept.
     """
 
     def __init__(
-        self, recipe: Recipe, index: Index, windows: Windows, near: NearCache, offload: Offload[Any]
+        self,
+        recipe: Recipe,
+        index: Index,
+        windows: Windows,
+        summaries: Summaries,
+        near_cache_size: int,
+        offload: Offload[Any],
     ) -> None:
         self.index = index
         self.windows = windows
-        self.near = near
+        self.near = NearCache(windows, near_cache_size, summaries.samples)
+        self.samples, self.kept_bytes = summaries.samples, summaries.max_value_bytes
         self.fingerprinter = Fingerprinter(recipe)
         self.least_hashes = recipe.fingerprint.kind == "minhash"
         self.least_features = recipe.match.min_features

@@ -37,7 +37,6 @@ from stream_dedup.features.fields import UNDECODABLE
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Index, Ownership, Record
-from stream_dedup.index.near_cache import NearCache
 from stream_dedup.model import Batch, Decision, Partition, Summary
 from stream_dedup.stretch import Stretch, stretch_end
 
@@ -86,7 +85,7 @@ class Engine:
         recipe: what counts as near.
         index: where clusters live; made with the same recipe and windows.
         windows: when clusters are live.
-        summaries: how many samples are kept; the rest is the index's concern.
+        summaries: how many values are kept, and how much of them; the rest is the index's concern.
         clock: what tells arrival times.
         near_cache_size: exact hashes kept in process; 0 for none.
         offload: runs what takes the processor for long elsewhere, say in a thread.
@@ -112,8 +111,7 @@ class Engine:
         self.clock = clock
         self.resets = 0
         self._windows = windows
-        near = NearCache(windows, near_cache_size, summaries.samples)
-        self._decider = Decider(recipe, index, windows, near, offload)
+        self._decider = Decider(recipe, index, windows, summaries, near_cache_size, offload)
         self._patterns = Patterns(recipe)
         self._pattern_of: dict[int, str] = {}
         self._owned: dict[Partition, Owned] = {}
@@ -190,7 +188,7 @@ class Engine:
                 if owned is None:
                     await self.own(batch.partition)
                     continue
-                end, nears = stretch_end(hashed, start, owned, self._decider.near)
+                end, nears = stretch_end(hashed, start, owned, self._decider)
                 stretch = Stretch(self._decider, hashed, times, decisions, now_us, nears)
                 if batch.offsets[start] <= owned.high_water:
                     await self._repeat(stretch, start, end, owned)

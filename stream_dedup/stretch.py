@@ -17,12 +17,12 @@ from stream_dedup.columns import distinct, rows_of, spans, spread
 from stream_dedup.deciding import NOTHING, REPLAYED, Decider, Hashed, Owned
 from stream_dedup.index.base import (
     MAX_TALLIES,
-    TALLY_WITH_VALUES,
+    TALLY_BYTES,
     Query,
     Resolution,
     Tally,
 )
-from stream_dedup.index.near_cache import Key, Known, Near, NearCache
+from stream_dedup.index.near_cache import Key, Known, Near
 from stream_dedup.model import Decision, Kind, Position
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ NEW, DUPLICATE = Kind.NEW, Kind.DUPLICATE  # looked up in an enumeration they co
 
 
 def stretch_end(
-    hashed: Hashed, start: int, owned: Owned, near: NearCache
+    hashed: Hashed, start: int, owned: Owned, decider: Decider
 ) -> tuple[int, list[Near | None]]:
     """Where the stretch ends that begins at the index `start` of a batch.
 
@@ -41,7 +41,7 @@ def stretch_end(
     Returns:
         Its end, and what the near cache knows of its events; nothing where all were recorded.
     """
-    offsets, keys = hashed.batch.offsets, hashed.keys
+    offsets, keys, values = hashed.batch.offsets, hashed.keys, hashed.batch.values
     end = len(offsets)
     if offsets[start] <= owned.high_water:
         return bisect_right(offsets, owned.high_water, start), []
@@ -49,18 +49,30 @@ def stretch_end(
         if cut >= offsets[start]:
             end = bisect_right(offsets, cut, start)
             break
-    nears = list(map(near.recent.get, keys[start:end]))
+    nears = list(map(decider.near.recent.get, keys[start:end]))
+    # At most a tally for each cluster that is known and each event that is not; and values of those
+    # and of clusters that take samples.
     different, places = distinct(nears)
-    unknown = rows_of(places, [each is None for each in different])
-    bare = sum([not each.known.samples for each in different if each])
-    # At most a tally for each exact hash.
-    if TALLY_WITH_VALUES * (len(different) + len(unknown)) - bare <= MAX_TALLIES:
+    unknown = rows_of(places, [near is None for near in different])
+    keeping = rows_of(places, [near is None or near.known.samples > 0 for near in different])
+    most_bytes, room = decider.kept_bytes, MAX_TALLIES * TALLY_BYTES
+    needed = (len(different) + len(unknown)) * TALLY_BYTES
+    for row in keeping:
+        needed += min(most_bytes, len(values[start + row]))
+    if needed <= room:
         return end, nears
-    room = MAX_TALLIES
-    for key, each in dict(zip(keys[start:end], nears, strict=True)).items():
-        room -= 1 if each and not each.known.samples else TALLY_WITH_VALUES
+    # Each is looked at, as many may be alike. A new cluster's second event counts as another tally:
+    # with it the cluster is due to be told of.
+    seen: dict[Key, int] = {}
+    for row, (key, near) in enumerate(zip(keys[start:end], nears, strict=True)):
+        before = seen.get(key, 0)
+        seen[key] = before + 1
+        if before < (1 if near else 2):
+            room -= TALLY_BYTES
+        if before < (near.known.samples if near else 1 + decider.samples):
+            room -= min(most_bytes, len(values[start + row]))
         if room < 0:
-            end = max(start + 1, keys.index(key, start))
+            end = start + max(1, row)
             break
     return end, nears[: end - start]
 

@@ -40,11 +40,11 @@ from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.simhash import WIDTHS
 from stream_dedup.model import Decision, Partition, Position, Summary
 
-MAX_TALLIES = 600
+MAX_TALLIES = 640
 """More tallies a record make others wait while they are counted; the engine keeps to it."""
 
-TALLY_WITH_VALUES = 2
-"""How many bare tallies one with a representative or samples counts for."""
+TALLY_BYTES = 2_048
+"""Counting a tally takes about as long as storing so many bytes of values."""
 
 
 LEAST_WAITING = 1_000

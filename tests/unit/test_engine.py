@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from stream_dedup.clock import ManualClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
-from stream_dedup.deciding import NOTHING, REPLAYED, Hashed, Owned
+from stream_dedup.deciding import NOTHING, REPLAYED, Decider, Hashed, Owned, inline
 from stream_dedup.deduplicator import Deduplicator, run
 from stream_dedup.engine import Engine
 from stream_dedup.errors import IndexUnavailable, PartitionUnclaimed, RecipeError, StaleFence
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.base import (
     MAX_TALLIES,
-    TALLY_WITH_VALUES,
+    TALLY_BYTES,
     Limits,
     Query,
     Record,
@@ -545,7 +545,7 @@ def different(count: int) -> list[bytes]:
 def test_a_batch_that_names_many_clusters_is_recorded_in_stretches(fails_at: int) -> None:
     index = Watched()
     engine = engine_over(index, ManualClock(NOW_US))
-    batch = Batch(HERE, range(1_000), different(1_000))
+    batch = Batch(HERE, range(1_000), [line + b" " * 2_000 for line in different(1_000)])
     index.fails_at = fails_at
     expected = Deduplicator(clock=ManualClock(NOW_US)).process(batch.values)
     try:
@@ -555,9 +555,8 @@ def test_a_batch_that_names_many_clusters_is_recorded_in_stretches(fails_at: int
     assert [d.kind for d in expected] == [d.kind for d in decisions]
     assert 4 <= len(index.records)
     assert MAX_TALLIES >= max(len(record.tallies) for record in index.records)
-    assert 1_000 == sum(len(r.tallies) for r in index.records) - 300 * (fails_at > 0) + (
-        200 if fails_at == 4 else 0
-    )
+    failed = index.records[fails_at - 1].tallies if fails_at > 0 else ()
+    assert 1_000 == sum(len(r.tallies) for r in index.records) - len(failed)
     run(index.finish(NOW_US))
     assert 1_000 == sum(summary.count for summary in run(engine.due()))
     assert 1_000 == engine.counts.events
@@ -587,37 +586,76 @@ def test_what_another_found_lost_is_forgotten_before_the_next_batch() -> None:
     assert ([Kind.NEW], 1) == ([decision.kind for decision in decisions], engine.resets)
 
 
-@example(keys=list(range(801)), bare_below=801, step=1, high_water=-1, cuts=[])
-@example(keys=list(range(801)), bare_below=400, step=1, high_water=-1, cuts=[])
+@example(
+    keys=list(range(801)), bare_below=801, sizes=[0], samples=0, step=1, high_water=-1, cuts=[]
+)
+@example(
+    keys=list(range(801)), bare_below=400, sizes=[9], samples=0, step=1, high_water=-1, cuts=[]
+)
+@example(keys=[7] * 1_800, bare_below=0, sizes=[5_000], samples=3, step=1, high_water=-1, cuts=[])
 @given(
     keys=st.lists(st.integers(0, 800), min_size=1, max_size=1_800),
     bare_below=st.integers(0, 801),
+    sizes=st.lists(st.integers(0, 5_000), min_size=1, max_size=5),
+    samples=st.integers(0, 3),
     step=st.integers(1, 3),
     high_water=st.integers(-1, 1_000),
     cuts=st.lists(st.integers(0, 2_700), max_size=3).map(sorted),
 )
 def test_stretches_end_at_the_high_water_at_cuts_and_before_too_much_is_to_be_counted(
-    keys: list[int], bare_below: int, step: int, high_water: int, cuts: list[int]
+    keys: list[int],
+    bare_below: int,
+    sizes: list[int],
+    samples: int,
+    step: int,
+    high_water: int,
+    cuts: list[int],
 ) -> None:
-    near = NearCache(Windows(), 1_000, samples=0)
+    recipe, summaries = load_recipe("logs"), Summaries(samples=samples)
+    decider = Decider(recipe, MemoryIndex(recipe), Windows(), summaries, 1_000, inline)
+    near = decider.near
     for key in range(bare_below):
-        near.learn(key, Resolution(key, 0, new=True, opened_us=0, last_us=0), NOTHING)
+        known = near.learn(key, Resolution(key, 0, new=True, opened_us=0, last_us=0), NOTHING).known
+        known.samples = min(samples, key % 2)
     offsets = range(0, len(keys) * step, step)
-    batch = Batch(HERE, offsets, [b""] * len(keys))
+    values = [b"x" * sizes[row % len(sizes)] for row in range(len(keys))]
+    batch = Batch(HERE, offsets, values)
     owned = Owned(1, high_water, {}, tuple(cuts))
     start, ends = 0, []
     while start < len(keys):
-        end, nears = stretch_end(Hashed(batch, [], keys, keys), start, owned, near)
+        end, nears = stretch_end(Hashed(batch, [], keys, keys), start, owned, decider)
         assert start < end
         if offsets[start] > high_water:
             assert [near.recent.get(key) for key in keys[start:end]] == nears
-        weight = sum(1 if key < bare_below else TALLY_WITH_VALUES for key in set(keys[start:end]))
-        assert MAX_TALLIES >= weight or offsets[end - 1] <= high_water
+        kept = dict.fromkeys(keys[start:end], 1 + samples)
+        kept.update((key, min(samples, key % 2)) for key in kept if key < bare_below)
+        again = {key for key, count in Counter(keys[start:end]).items() if count > 1}
+        weight = TALLY_BYTES * (len(kept) + sum(key >= bare_below for key in again))
+        for key, value in zip(keys[start:end], values[start:end], strict=True):
+            if kept[key]:
+                kept[key] -= 1
+                weight += min(len(value), summaries.max_value_bytes)
+        fits = weight <= MAX_TALLIES * TALLY_BYTES
+        assert fits or offsets[end - 1] <= high_water or end == start + 1
         for mark in (high_water, *(cut for cut in cuts if cut > high_water)):
             assert not offsets[start] <= mark < offsets[end - 1]
         start = end
         ends.append(end)
     assert len(keys) == ends[-1]
+
+
+def test_a_batch_of_many_tallies_and_few_values_is_one_stretch() -> None:
+    recipe = load_recipe("logs")
+    decider = Decider(recipe, MemoryIndex(recipe), Windows(), Summaries(), 1_000, inline)
+    for key in range(350):
+        answer = Resolution(key, 0, new=True, opened_us=0, last_us=0)
+        decider.near.learn(key, answer, NOTHING).known.samples = 0
+    keys = [*range(350), *range(1_000, 1_200), *range(350)]
+    batch = Batch(HERE, range(len(keys)), [b"x" * 150] * len(keys))
+    owned = Owned(1, -1, {}, ())
+    end, nears = stretch_end(Hashed(batch, [], keys, keys), 0, owned, decider)
+    assert (len(keys), len(keys)) == (end, len(nears))
+    assert 200 == nears.count(None)
 
 
 def test_passed_events_of_a_batch_keep_their_place() -> None:

@@ -16,7 +16,7 @@
 --       SDFENCE: somebody else has claimed the partition. SDUNCLAIMED: nobody has, or its key is
 --       lost. SDSTRADDLE: the batch begins below the high water and ends above it.
 -- Cost  two or three commands a tally, thirty a call, ten a cluster swept; some 3 microseconds a
---       bare tally, 6 and more one with values. So no more than MAX_TALLIES of index/base.py, or
+--       bare tally, 6 one with values and 3 more a kilobyte. So no more than MAX_TALLIES says, or
 --       others wait.
 local reply = lost()
 if reply then return reply end
@@ -97,7 +97,6 @@ if #closed > 1 then return closed end
 
 for i = 1, #bare_keys do call('HSET', bare_keys[i], 'n', bare_numbers[i]) end
 for i = 1, #to_keep do keep(to_keep[i]) end
-for i = 1, #dues, 2 do call('ZADD', keys.due, dues[i], dues[i + 1]) end
 
 for i = 1, #tallies do
   local c, count, earliest, latest, at, samples = unpack(tallies[i])
@@ -120,10 +119,15 @@ for i = 1, #tallies do
   end
   if is_due(c[DUE], c[COUNT], c[TOLD]) then
     c[DUE] = 1
-    call('ZADD', keys.due, c[TOLD_US] + every_us, c.id)
+    dues[#dues + 1] = c[TOLD_US] + every_us
+    dues[#dues + 1] = c.id
   end
   if is_worn(c[RENEWED]) then keep_cluster(c) end
   call('HSET', c.key, 'n', packed(c), unpack(values))
+end
+
+for i = 1, #dues, 2000 do  -- Lua hands over some thousand values at most
+  call('ZADD', keys.due, unpack(dues, i, math.min(i + 1999, #dues)))
 end
 
 call('HSET', partition, 'high_water', string.format('%.0f', last), 'committed', string.format('%.0f', committed))
