@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
@@ -44,6 +44,8 @@ from stream_dedup.worker.shape import Shaper
 
 PARTITIONS = 4
 BATCH = 2_000
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ async def stages(redis_url: str, events: int) -> dict[str, float]:
     tune()
     spent: dict[str, float] = defaultdict(float)
 
-    def lap(name: str, work: Callable[..., Any], *given: object) -> Any:  # noqa: ANN401
+    def lap(name: str, work: Callable[..., T], *given: object) -> T:
         began = time.process_time()
         done = work(*given)
         spent[name] += time.process_time() - began

@@ -154,7 +154,7 @@ def spread(list values not None, array.array places not None):
 def outline(column):
     """See `reference.outline`."""
     cdef object values = PySequence_Fast(column, "a column is a sequence")
-    cdef Py_ssize_t row, size, longest = 0
+    cdef Py_ssize_t row, size, longest = 0, total = 0
     cdef PyObject* value
     cdef bint nothing = False, empty = False
     cdef bint[256] seen
@@ -175,12 +175,13 @@ def outline(column):
             seen[<unsigned char>PyBytes_AS_STRING(<object>value)[0]] = True
         if size > longest:
             longest = size
+        total += size
     begins = {bytes((first,)) for first in range(256) if seen[first]}
     if empty:
         begins.add(b"")
     if nothing:
         begins.add(None)
-    return begins, longest
+    return reference.Outline(begins, longest, total)
 
 
 def scaled(numbers, factor):

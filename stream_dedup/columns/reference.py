@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -57,15 +57,26 @@ def spread(values: list[T], places: array[int]) -> list[T]:
     return list(map(values.__getitem__, places))
 
 
-def outline(column: Sequence[bytes | None]) -> tuple[set[bytes | None], int]:
+class Outline(NamedTuple):
     """What a column of bytes is like, from afar.
 
-    Returns:
-        What its values begin with: the first byte of each, nothing of an empty one, None for None;
-        and the length of the longest.
+    Attributes:
+        begins: what its values begin with: the first byte of each, nothing of an empty one, None
+            for None.
+        longest: the length of the longest.
+        size: the bytes of all together.
     """
+
+    begins: set[bytes | None]
+    longest: int
+    size: int
+
+
+def outline(column: Sequence[bytes | None]) -> Outline:
+    """Look at a column of bytes from afar."""
     begins = {value if value is None else value[:1] for value in column}
-    return begins, max((len(value) for value in column if value is not None), default=0)
+    sizes = [len(value) for value in column if value is not None]
+    return Outline(begins, max(sizes, default=0), sum(sizes))
 
 
 def scaled(numbers: Sequence[int], factor: int) -> list[int]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
 import re2
 
-from stream_dedup.columns import outline
 from stream_dedup.connectors.files import Lines
 from stream_dedup.connectors.timestamps import TimeFormat, field_time
 from stream_dedup.errors import InputError
@@ -227,15 +227,20 @@ class Decoder:
         events.goes_on = lines.goes_on
         return events
 
-    def fill(self, batch: Batch, now_us: int) -> None:
+    def fill(self, batch: Batch, now_us: int, begins: AbstractSet[bytes | None]) -> None:
         """Decode events of which each stands by itself, as messages do.
 
         Replaces the batch's values by their texts, its times where events tell theirs, and adds
         groups, documents, and reasons of what is passed.
+
+        Args:
+            batch: the events.
+            now_us: the clock.
+            begins: the first bytes that values have; of more than those it does no harm.
         """
         raws = batch.values
         documents: list[dict[str, Any] | None] = [None] * len(raws)
-        if self._reading.format != "text":
+        if self._json or (self._json is None and not _BEFORE_JSON.isdisjoint(begins)):
             batch.values = self._texts(raws, documents, batch.passed)
         if self._reading.event_times and batch.times_us is not None:
             batch.times_us = [
@@ -310,8 +315,6 @@ class Decoder:
     ) -> list[bytes]:
         texts = list(raws)
         guessed = self._json is None  # then what is not JSON is text
-        if guessed and _BEFORE_JSON.isdisjoint(outline(raws)[0]):
-            return texts
         for index, raw in enumerate(raws):
             if index in passed or not raw.strip():
                 continue

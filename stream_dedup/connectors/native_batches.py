@@ -36,7 +36,8 @@ class _Records(_DefaultRecordBatchBuilderPy):  # type: ignore[misc]  # it has no
             compressed: bool = super()._maybe_compress()
             return compressed
         head = self.HEADER_STRUCT.size
-        packed = lz4_encode(bytes(self._buffer[head:]), LZ4_LEVEL)
+        records = bytes(memoryview(self._buffer)[head:])  # one copy, where a slice makes another
+        packed = lz4_encode(records, LZ4_LEVEL)
         if len(packed) >= len(self._buffer) - head:
             return False
         self._buffer[head:] = packed

@@ -57,8 +57,8 @@ class RecordDecoder:
         """The events of records of one partition."""
         values: list[Any] = list(records.values)
         passed: dict[int, str] = {}
-        begins, longest = outline(values)
-        if not begins.isdisjoint(_SUSPICIOUS) or longest > self._max_event_bytes:
+        seen = outline(values)
+        if not seen.begins.isdisjoint(_SUSPICIOUS) or seen.longest > self._max_event_bytes:
             for index, value in enumerate(values):
                 if value is None:
                     values[index] = b""
@@ -71,7 +71,7 @@ class RecordDecoder:
         if min(times) < 0:  # the broker keeps none
             times = [now_us if time < 0 else time for time in times]
         batch = Batch(partition, records.offsets, values, times, passed=passed)
-        self._decoder.fill(batch, now_us)
+        self._decoder.fill(batch, now_us, seen.begins)
         if passed:  # nothing is to be kept of them
             batch.values = [b"" if i in passed else value for i, value in enumerate(batch.values)]
         return batch

@@ -24,6 +24,7 @@ from collections import deque
 from enum import StrEnum
 from itertools import accumulate
 
+from stream_dedup.columns import outline
 from stream_dedup.connectors.base import Outlet, Records
 from stream_dedup.model import Partition
 from stream_dedup.worker.policy import Flow
@@ -120,7 +121,7 @@ class Lane:
             records, start = self._queue[0], self._taken
             end = min(start + self._flow.max_batch_events - len(taken), len(records))
             values = records.values[start:end]
-            more = sum(map(len, filter(None, values)))
+            more = outline(values).size
             if size + more >= most_bytes:
                 sizes = accumulate((len(value or b"") for value in values), initial=0)
                 count, more = next((c, s) for c, s in enumerate(sizes) if size + s >= most_bytes)

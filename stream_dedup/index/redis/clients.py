@@ -72,7 +72,7 @@ class Asks:
             args = (*args[0].split(), *args[1:])
         return [pack_command(args)]
 
-    async def ask(self, *command: Any) -> object:  # noqa: ANN401 -- as the driver's
+    async def ask(self, *command: bytes | str | int) -> object:
         """Send a command, and wait for its answer."""
         connection = cast(Connection, self)
         timeout_s, self.socket_timeout = self.socket_timeout, None

@@ -202,12 +202,13 @@ def test_places_of_another_width_are_refused(typecode: str) -> None:
 
 @given(st.lists(st.none() | st.binary(max_size=3)))
 def test_an_outline_is_drawn_alike(column: list[bytes | None]) -> None:
-    begins, longest = native.outline(column)
+    begins, longest, size = native.outline(column)
 
-    assert reference.outline(column) == (begins, longest)
+    assert reference.outline(column) == (begins, longest, size)
     assert all(value is None or value[:1] in begins for value in column)
     assert (None in begins) == (None in column)
-    assert max([0, *(len(value) for value in column if value is not None)]) == longest
+    sizes = [len(value) for value in column if value is not None]
+    assert (max([0, *sizes]), sum(sizes)) == (longest, size)
 
 
 def test_an_outline_is_of_bytes() -> None:
