@@ -11,8 +11,8 @@ for each row, what is to be done is done once an object, and the places spread i
     times      5 7 6 4 9 8          scaled   → 50 70 60 40 90 80, by ten
     wanted     n y n                rows_of  → 2 5, the rows of b
 
-Of a column of bytes, `outline` says what its values begin with, how long the longest is and how many
-bytes they have together: one look at all, which mostly spares a look at each.
+Of a column of bytes, `outline` says what its values begin with, how long the longest is and how
+many bytes they have together: one look at all, which mostly spares a look at each.
 
 Native (`_native`, Cython), or in plain Python (`reference`) where that was not built or the
 environment variable ``STREAM_DEDUP_PURE_PYTHON`` is set; property tests hold them equal. Natively a
