@@ -214,16 +214,16 @@ async def stages(redis_url: str, events: int) -> dict[str, float]:
             decisions = await engine.process(hashed, committed=some.offsets[0])
             spent["decide, count, journal"] += time.process_time() - began
             shaped = lap("shape", shaper.shape, some, batch, decisions)
-            lap("pack for Kafka", _pack, shaped.outgoing[0].outputs)
+            lap("pack for Kafka", _pack, shaped.outgoing[0].records)
     if server:
         await server.aclose()
     return {name: seconds / events * 1e6 for name, seconds in spent.items()}
 
 
-def _pack(outputs: list[Any]) -> None:
-    while outputs:
+def _pack(records: Records) -> None:
+    while records:
         batch = make_batch(MAX_BATCH_BYTES, 0, transactional=False)
-        outputs = outputs[batch.fill(outputs) :]
+        records = records.part(batch.fill(records), len(records))
 
 
 def main() -> None:

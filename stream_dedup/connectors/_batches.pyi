@@ -1,10 +1,14 @@
-from collections.abc import Sequence
-
-from stream_dedup.connectors.base import Headers, Output
+from stream_dedup.connectors.base import Headers
 
 FORMAT: int
 
-def pack(outputs: Sequence[Output], limit: int) -> tuple[bytearray, int, int, int]: ...
+def pack(
+    timestamps: list[int],
+    keys: list[bytes | None],
+    values: list[bytes | None],
+    all_headers: list[Headers],
+    limit: int,
+) -> tuple[bytearray, int, int, int]: ...
 
 class Unpacker:
     def __init__(

@@ -20,6 +20,7 @@ What is packed is gone through twice. First everything is looked at that could b
 too long, and its length is added up; then it is written, where nothing can fail any more.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -190,12 +191,21 @@ cdef struct Packed:
     Py_ssize_t size
 
 
-def pack(outputs, Py_ssize_t limit):
+def pack(
+    list timestamps not None,
+    list keys not None,
+    list values not None,
+    list all_headers not None,
+    Py_ssize_t limit,
+):
     """Pack records until the batch is full; the first is taken however large it is.
 
     Args:
-        outputs: a sequence of tuples (key, value, timestamp in milliseconds, headers). Headers
-            that are the same object are taken to say the same.
+        timestamps: of the records, in milliseconds.
+        keys: bytes, or None.
+        values: bytes, or None.
+        all_headers: of each a sequence of tuples (name, value). Headers that are the same object
+            are taken to say the same.
         limit: the whole batch, with its head, stays below so many bytes.
 
     Returns:
@@ -203,12 +213,13 @@ def pack(outputs, Py_ssize_t limit):
         timestamp, and the latest.
 
     Raises:
-        TypeError: a record is not such a tuple.
+        TypeError: a record has what none can have.
+        ValueError: the columns are not of equal length.
         UnicodeEncodeError: a header's name is no valid text.
         OverflowError: a record is longer, or a timestamp larger, than Kafka's format takes.
     """
-    cdef object rows = PySequence_Fast(outputs, b"outputs are a sequence")
-    cdef object output, key, value, moment, headers
+    cdef object key, value, moment, headers
+    cdef Py_ssize_t count = len(timestamps)
     cdef Py_ssize_t room = HEAD_BYTES, used = HEAD_BYTES, taken = 0, size, needed
     cdef int64_t timestamp, delta, first = 0, latest = 0
     cdef double wanted
@@ -220,11 +231,15 @@ def pack(outputs, Py_ssize_t limit):
     memset(packed, 0, sizeof(packed))
     memset(PyByteArray_AS_STRING(batch), 0, HEAD_BYTES)
     limit = min(limit, MOST_BYTES)
-    while taken < PySequence_Fast_GET_SIZE(rows):
-        output = <object>PySequence_Fast_GET_ITEM(rows, taken)
-        if not isinstance(output, tuple) or len(<tuple>output) != 4:
-            raise TypeError("an output is a tuple of key, value, timestamp and headers")
-        key, value, moment, headers = <tuple>output
+    if not count == len(keys) == len(values) == len(all_headers):
+        raise ValueError(
+            f"{count} timestamps, {len(keys)} keys, {len(values)} values and "
+            f"{len(all_headers)} headers"
+        )
+    while taken < count:
+        with cython.boundscheck(True):  # headers may be anything that is gone through, so much may run
+            key, value = keys[taken], values[taken]
+            moment, headers = timestamps[taken], all_headers[taken]
         if not isinstance(moment, int):
             raise TypeError(f"a timestamp is int, not {type(moment).__name__}")
         timestamp = moment
@@ -248,7 +263,7 @@ def pack(outputs, Py_ssize_t limit):
             break
         if needed > room:
             # Records are much alike: what is written tells how much room the rest will need.
-            wanted = <double>(needed - HEAD_BYTES) / (taken + 1) * PySequence_Fast_GET_SIZE(rows)
+            wanted = <double>(needed - HEAD_BYTES) / (taken + 1) * count
             room = max(needed, <Py_ssize_t>min(wanted * 1.125 + HEAD_BYTES, <double>limit))
             PyByteArray_Resize(batch, room)
         at = put_varint(<uint8_t*>PyByteArray_AS_STRING(batch) + used, size)

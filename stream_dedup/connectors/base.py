@@ -34,10 +34,11 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Record(NamedTuple):
-    """An event as it stands in a topic.
+    """An event as it stands in a topic; or what is to be written to one.
 
     Attributes:
-        offset: its place in the partition.
+        offset: its place in the partition; of what is to be written, that of the event which
+            leaves with it; -1 of what is no event.
         timestamp: milliseconds since 1970-01-01 UTC; -1 for none.
         key: its key.
         value: its value; None for a tombstone.
@@ -55,7 +56,7 @@ _COLUMNS = tuple(map(attrgetter, Record._fields))
 
 
 class Records:
-    """Events of one partition, in order, column by column: as what follows looks at them.
+    """Events of one partition, or what is to be written, in order; column by column.
 
     Attributes:
         offsets, timestamps, keys, values, headers: the columns, of equal length; see `Record`.
@@ -99,29 +100,17 @@ class Records:
         """Those for which it is true."""
         return Records(*(list(compress(column, which)) for column in self._columns()))
 
+    def rows(self, rows: Sequence[int]) -> Records:
+        """Those at these indexes."""
+        return Records(*([column[row] for row in rows] for column in self._columns()))
+
     def extend(self, more: Records) -> None:
-        """Add events that follow."""
+        """Add records that follow."""
         for column, others in zip(self._columns(), more._columns(), strict=True):
             column.extend(others)
 
     def _columns(self) -> tuple[list[Any], ...]:
         return self.offsets, self.timestamps, self.keys, self.values, self.headers
-
-
-class Output(NamedTuple):
-    """A record to be written. Where there are many a plain tuple stands for it.
-
-    Attributes:
-        key: its key.
-        value: its value; None for a tombstone.
-        timestamp_ms: its time.
-        headers: its headers.
-    """
-
-    key: bytes | None
-    value: bytes | None
-    timestamp_ms: int
-    headers: Headers
 
 
 @dataclass(slots=True)
@@ -130,22 +119,22 @@ class Outgoing:
 
     Attributes:
         topic: the topic.
-        partition: its partition; None: each record's key (the first field) says which.
-        outputs: the records.
+        partition: its partition; None: each record's key says which.
+        records: the records.
     """
 
     topic: str
     partition: int | None
-    outputs: list[Output]
+    records: Records
 
 
-TooLarge = Callable[[str, Output], Outgoing | None]
+TooLarge = Callable[[str, Record], Outgoing | None]
 """What to write in the place of a record too large for its topic; None for nothing."""
 
 
-def nothing(topic: str, output: Output) -> None:
+def nothing(topic: str, record: Record) -> None:
     """What to write where even what stands in for a record is too large."""
-    log.warning("a dead letter of %d bytes is too large for %s", len(output[1] or b""), topic)
+    log.warning("a dead letter of %d bytes is too large for %s", len(record.value or b""), topic)
 
 
 class Outlet(Protocol):

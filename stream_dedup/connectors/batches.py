@@ -1,4 +1,4 @@
-"""Batches of records as Kafka's producer sends them, filled from outputs. Native, or by aiokafka.
+"""Batches as Kafka's producer sends them, filled with records. Native, or by aiokafka.
 
 aiokafka's own builder takes record by record; the native one takes all that fit in one call, some
 seven times faster. Property tests hold them equal: as many records, and the same bytes. They differ
@@ -11,26 +11,26 @@ level: aiokafka's takes six times as long for an eighth fewer bytes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Protocol
 
 from aiokafka.producer.message_accumulator import BatchBuilder
 
-from stream_dedup.connectors.base import Output
+from stream_dedup.connectors.base import Records
 
 
 class Batch(Protocol):
     """What the producer's `send_batch` takes, filled once."""
 
-    def fill(self, outputs: Sequence[Output]) -> int:
+    def fill(self, records: Records) -> int:
         """Take records until the batch is full, at least one, and close it.
 
         Returns:
             How many it took, from the first on.
 
         Raises:
-            TypeError: an output is none; the batch is of no more use.
+            TypeError: a record has what none can have; the batch is of no more use.
         """
 
     def size(self) -> int:
@@ -46,9 +46,9 @@ class ReferenceBatch(BatchBuilder):  # type: ignore[misc]  # it has no types
     def __init__(self, size: int, codec: int, transactional: bool) -> None:
         super().__init__(size, codec, is_transactional=transactional)
 
-    def fill(self, outputs: Sequence[Output]) -> int:
+    def fill(self, records: Records) -> int:
         append, taken = self.append, 0
-        for key, value, timestamp, headers in outputs:
+        for _, timestamp, key, value, headers in records:
             if type(headers) is not list:
                 headers = list(headers)  # noqa: PLW2901 -- the driver takes nothing else
             if append(timestamp=timestamp, key=key, value=value, headers=headers) is None:

@@ -13,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition, errors
 from aiokafka.partitioner import DefaultPartitioner
 
-from stream_dedup.connectors.base import Outgoing, Outlet, Output, TooLarge, nothing
+from stream_dedup.connectors.base import Outgoing, Outlet, Records, TooLarge, nothing
 from stream_dedup.connectors.batches import Batch, make_batch
 from stream_dedup.connectors.kafka_admin import KafkaAdmin, connected
 from stream_dedup.connectors.kafka_failures import NOT_STARTED, fail
@@ -197,8 +197,7 @@ class KafkaSink:
         size = min(limit, MAX_BATCH_BYTES)
         codec = CODECS[self._options.get("compression_type")]
         done: list[tuple[str, int, Batch]] = []
-        for partition, outputs in await self._placed(part):
-            left: Sequence[Output] = outputs
+        for partition, left in await self._placed(part):
             while left:
                 batch = make_batch(size, codec, transactional=transactional)
                 taken = batch.fill(left)
@@ -209,22 +208,21 @@ class KafkaSink:
                         done += await self._pack(producer, instead, again, transactional)
                 else:
                     done.append((topic, partition, batch))
-                left = left[taken:]
+                left = left.part(taken, len(left))  # noqa: PLW2901 -- the rest
         return done
 
-    async def _placed(self, part: Outgoing) -> Iterable[tuple[int, Sequence[Output]]]:
+    async def _placed(self, part: Outgoing) -> list[tuple[int, Records]]:
         if part.partition is not None:
-            return [(part.partition, part.outputs)]
+            return [(part.partition, part.records)]
         everywhere = range(await self.partitions(part.topic))
-        places: dict[int, list[Output]] = {}
+        places: dict[int, list[int]] = {}
         chosen: dict[bytes | None, int] = {}
-        for output in part.outputs:
-            key = output[0]
+        for row, key in enumerate(part.records.keys):
             place = chosen.get(key)
             if place is None:
                 place = chosen[key] = _PARTITIONER(key, everywhere, everywhere)
-            places.setdefault(place, []).append(output)
-        return places.items()
+            places.setdefault(place, []).append(row)
+        return [(place, part.records.rows(rows)) for place, rows in places.items()]
 
     async def _limit(self, topic: str) -> int:
         """The largest batch that a topic takes; Kafka's default where nobody tells."""

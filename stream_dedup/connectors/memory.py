@@ -16,7 +16,6 @@ from stream_dedup.connectors.base import (
     Listener,
     Outgoing,
     Outlet,
-    Output,
     Record,
     Records,
     TooLarge,
@@ -120,10 +119,10 @@ class MemoryBroker:
             count = self.partition_count(part.topic)
             if not count:
                 raise BrokerRefused(f"no such topic: {part.topic}; create it")
-            for output in part.outputs:
-                key, value, timestamp_ms, headers = output
+            for record in part.records:
+                _, timestamp_ms, key, value, headers = record
                 if len(value or b"") > self.max_bytes:
-                    instead = too_large(part.topic, output)
+                    instead = too_large(part.topic, record)
                     if instead is not None:
                         again = too_large if instead.topic != part.topic else nothing
                         self.store([instead], again)
@@ -302,4 +301,4 @@ class _MemoryOutlet:
         """Nothing is to be done."""
 
 
-__all__ = ["MemoryBroker", "MemorySink", "MemorySource", "Output"]
+__all__ = ["MemoryBroker", "MemorySink", "MemorySource"]

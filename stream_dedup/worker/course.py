@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from stream_dedup.clock import US_PER_MS, US_PER_S
-from stream_dedup.connectors.base import Outgoing, Output, Records
+from stream_dedup.connectors.base import Outgoing, Record, Records
 from stream_dedup.deciding import Hashed
 from stream_dedup.errors import BrokerUnavailable, StaleFence
 from stream_dedup.model import Decision, Partition
@@ -144,10 +144,10 @@ class Course:
             await self._keeper.left(lane)
 
     def _too_large(
-        self, shaped: Shaped, source: Partition, topic: str, output: Output
+        self, shaped: Shaped, source: Partition, topic: str, record: Record
     ) -> Outgoing | None:
         plan = self._wiring.plan
-        instead = self._keeper.shaper.too_large(topic, output, shaped, source)
+        instead = self._keeper.shaper.too_large(topic, record, shaped, source)
         if topic != plan.emission.dead_letter_topic:
             reason = TOO_LARGE_TO_WRITE
             self._wiring.metrics.add("dead_letters_total", pipeline=plan.name, reason=reason)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from stream_dedup.clock import US_PER_MS, Clock
-from stream_dedup.connectors.base import Outgoing, Output, Sink
+from stream_dedup.connectors.base import Outgoing, Record, Records, Sink
 
 MOST = 2_000
 """Events sent at once: some milliseconds' work of a broker."""
@@ -124,21 +124,25 @@ class Feed:
         now_ms = self._clock.now_us() // US_PER_MS
         batch = [next(self._events) for _ in range(count)]
         if self._placing == "key":
-            outputs = [Output(event.key, event.value, now_ms, []) for event in batch]
-            outgoing = [Outgoing(self._topic, None, outputs)]
+            records = Records.of([Record(-1, now_ms, event.key, event.value) for event in batch])
+            outgoing = [Outgoing(self._topic, None, records)]
         else:
-            outputs = [Output(None, event.value, now_ms, []) for event in batch]
+            records = Records.of([Record(-1, now_ms, None, event.value) for event in batch])
             first = self.sent % partitions
             outgoing = [
-                Outgoing(self._topic, (first + turn) % partitions, outputs[turn::partitions])
+                Outgoing(
+                    self._topic,
+                    (first + turn) % partitions,
+                    records.rows(range(turn, count, partitions)),
+                )
                 for turn in range(min(partitions, count))
             ]
         await self._sink.send(outgoing, self._too_large)
         self.sent += count
         self.size += sum(len(event.value) for event in batch)
 
-    def _too_large(self, topic: str, output: Output) -> None:
-        del topic, output
+    def _too_large(self, topic: str, record: Record) -> None:
+        del topic, record
         self.left_out += 1
 
 

@@ -6,11 +6,11 @@ again after a crash is what was sent before.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import compress
-from typing import cast
 
-from stream_dedup.connectors.base import Headers, Outgoing, Output, Record, Records
+from stream_dedup.connectors.base import Headers, Outgoing, Record, Records
 from stream_dedup.connectors.records import POISON
 from stream_dedup.emit.records import (
     DecisionHeaders,
@@ -30,35 +30,30 @@ class Shaped:
 
     Args:
         outgoing: the records.
-        records: the events among them, as they came.
-        outputs: as they leave.
+        events: the events among them, as they came.
         dead: dead letters, by reason.
     """
 
     def __init__(
         self,
         outgoing: list[Outgoing],
-        records: Records,
-        outputs: Sequence[Output],
+        events: Records,
         dead: Mapping[str, int],
     ) -> None:
         self.outgoing = outgoing
         self.dead = dict(dead)
-        self._records = records
-        self._outputs = outputs
-        self._places: dict[int, int] | None = None
+        self._events = events
 
     @property
     def events(self) -> int:
         """How many events leave."""
-        return len(self._outputs)
+        return len(self._events)
 
-    def came_as(self, output: Output) -> Record | None:
-        """The event that leaves as this very output; None for another."""
-        if self._places is None:
-            self._places = {id(each): place for place, each in enumerate(self._outputs)}
-        place = self._places.get(id(output))
-        return None if place is None else self._records[place]
+    def came_as(self, record: Record) -> Record | None:
+        """The event that leaves as this record; None where it is no event."""
+        if record.offset < 0:
+            return None
+        return self._events[bisect_left(self._events.offsets, record.offset)]
 
 
 class Shaper:
@@ -90,7 +85,7 @@ class Shaper:
         poison = [i for i, why in batch.passed.items() if why in POISON] if batch.passed else []
         chosen = records
         decided = decisions
-        dead: list[Output] = []
+        dead: list[Record] = []
         reasons: dict[str, int] = {}
         if poison and emission.on_poison == "stop":
             raise TooMuchPoison(self._stopped(batch, records, min(poison)))
@@ -105,96 +100,84 @@ class Shaper:
             for index in lost:
                 leaves[index] = False
             chosen, decided = records.chosen(leaves), list(compress(decisions, leaves))
-        outputs = self._events(chosen, decided)
-        outgoing = self._placed(batch.partition, outputs, decided) if outputs else []
+        events = self._annotated(chosen, decided) if emission.emit != "drop" else chosen
+        outgoing = self._placed(batch.partition, events, decided) if events else []
         if dead:
             outgoing.append(self._letters(batch.partition, dead))
-        return Shaped(outgoing, chosen, outputs, reasons)
+        return Shaped(outgoing, chosen, reasons)
 
-    def _events(self, records: Records, decisions: Sequence[Decision]) -> list[Output]:
-        # Plain tuples, made for every event, cost a fifth of what `Output` does.
-        emission = self._emission
-        keys, values, timestamps = records.keys, records.values, records.timestamps
-        headers: Sequence[Headers] = records.headers
-        if emission.emit != "drop":
-            own = self._headers.of_all(decisions)
-            if emission.into_json:
-                return self._into_json(records, decisions, own)
-            if any(headers):
-                headers = [[*came, *told] for came, told in zip(headers, own, strict=True)]
-            else:
-                headers = own
-        return cast(list[Output], list(zip(keys, values, timestamps, headers, strict=True)))
-
-    def _into_json(
-        self, records: Records, decisions: Sequence[Decision], headers: Sequence[Headers]
-    ) -> list[Output]:
-        outputs = []
-        for r, decision, own in zip(records, decisions, headers, strict=True):
-            value = r.value and json_with_decision(r.value, decision, self._width)
-            if value:
-                outputs.append(Output(r.key, value, r.timestamp, r.headers))
-            else:  # no JSON object: its headers tell
-                outputs.append(Output(r.key, r.value, r.timestamp, [*r.headers, *own]))
-        return outputs
+    def _annotated(self, records: Records, decisions: Sequence[Decision]) -> Records:
+        """Events with what was decided of them."""
+        came, told = records.headers, self._headers.of_all(decisions)
+        values, headers = records.values, list[Headers](told)
+        if self._emission.into_json:
+            values, headers = list(values), list(came)
+            for row, value in enumerate(values):
+                written = value and json_with_decision(value, decisions[row], self._width)
+                if written:
+                    values[row] = written
+                else:  # no JSON object: its headers tell
+                    headers[row] = [*came[row], *told[row]]
+        elif any(came):
+            headers = [[*own, *more] for own, more in zip(came, told, strict=True)]
+        return Records(records.offsets, records.timestamps, records.keys, values, headers)
 
     def _placed(
-        self, source: Partition, outputs: list[Output], decisions: Sequence[Decision]
+        self, source: Partition, records: Records, decisions: Sequence[Decision]
     ) -> list[Outgoing]:
         """Where each goes; by its key alone if the partition is left open."""
         topic, by = self._emission.output_topic, self._emission.partition_by
         count = self._counts[topic]
         if by == "same" or (by == "auto" and count == self._counts.get(source.source)):
-            return [Outgoing(topic, source.number % count, outputs)]
-        places: dict[int | None, list[Output]] = {}
-        for output, decision in zip(outputs, decisions, strict=True):
+            return [Outgoing(topic, source.number % count, records)]
+        places: dict[int | None, list[int]] = {}
+        for row, (key, decision) in enumerate(zip(records.keys, decisions, strict=True)):
             place: int | None = None
             if by == "cluster" and decision.cluster is not None:
                 place = decision.cluster % count
-            elif output[0] is None:
+            elif key is None:
                 place = source.number % count
-            places.setdefault(place, []).append(output)
-        return [Outgoing(topic, place, some) for place, some in places.items()]
+            places.setdefault(place, []).append(row)
+        return [Outgoing(topic, place, records.rows(rows)) for place, rows in places.items()]
 
-    def _letters(self, source: Partition, dead: list[Output]) -> Outgoing:
+    def _letters(self, source: Partition, dead: list[Record]) -> Outgoing:
         topic = self._emission.dead_letter_topic
-        return Outgoing(topic, source.number % self._counts[topic], dead)
+        return Outgoing(topic, source.number % self._counts[topic], Records.of(dead))
 
-    def _dead(self, record: Record, source: Partition, why: str, message: str) -> Output:
+    def _dead(self, record: Record, source: Partition, why: str, message: str) -> Record:
         position = Position(source.source, source.number, record.offset)
         headers = dead_letter_headers(list(record.headers), position, why, message)
-        return Output(record.key, record.value, record.timestamp, headers)
+        return record._replace(offset=-1, headers=headers)
 
     def too_large(
-        self, topic: str, output: Output, shaped: Shaped, source: Partition
+        self, topic: str, record: Record, shaped: Shaped, source: Partition
     ) -> Outgoing | None:
         """What leaves in the place of a record too large for its topic.
 
         Raises:
             TooMuchPoison: nothing can, and poison is not to pass.
         """
-        emission, record = self._emission, shaped.came_as(output)
-        output = Output(*output)
-        size = len(output.value or b"")
-        if topic == emission.dead_letter_topic or record is None:
-            headers = [*output.headers, ("sd-truncated", b"%d" % size)]
-            return self._letters(source, [output._replace(value=None, headers=headers)])
+        emission, event = self._emission, shaped.came_as(record)
+        size = len(record.value or b"")
+        if topic == emission.dead_letter_topic or event is None:
+            headers = [*record.headers, ("sd-truncated", b"%d" % size)]
+            return self._letters(source, [record._replace(value=None, headers=headers)])
         if not emission.dead_letter_topic:
             raise TooMuchPoison(
-                f"{source.source}-{source.number} offset {record.offset}: with what was decided of "
+                f"{source.source}-{source.number} offset {event.offset}: with what was decided of "
                 f"it the record of {size} bytes is too large for {topic}; raise its "
                 "max.message.bytes, or give the pipeline a dead_letter_topic"
             )
         message = f"{size} bytes and their headers are more than {topic} takes"
-        return self._letters(source, [self._dead(record, source, TOO_LARGE_TO_WRITE, message)])
+        return self._letters(source, [self._dead(event, source, TOO_LARGE_TO_WRITE, message)])
 
     def summaries(self, summaries: Sequence[Summary]) -> list[Outgoing]:
         """Summaries as records, keyed by their clusters."""
         made = []
         for summary in summaries:
             key, value, timestamp_ms = summary_record(summary, self._namespace)
-            made.append(Output(key, value, timestamp_ms, [("sd-type", b"summary")]))
-        return [Outgoing(self._emission.summary_topic, None, made)]
+            made.append(Record(-1, timestamp_ms, key, value, [("sd-type", b"summary")]))
+        return [Outgoing(self._emission.summary_topic, None, Records.of(made))]
 
     def _stopped(self, batch: Batch, records: Records, index: int) -> str:
         source, number = batch.partition

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from stream_dedup.connectors.base import Output
+from stream_dedup.connectors.base import Record
 from stream_dedup.errors import BrokerUnavailable, IndexReset, IndexUnavailable, TooMuchPoison
 from stream_dedup.model import Summary
 from stream_dedup.worker.lanes import Lanes
@@ -81,8 +81,8 @@ class Telling:
         wiring.metrics.add("outputs_total", len(told), pipeline=wiring.plan.name, kind="summary")
 
 
-def _too_large(topic: str, output: Output) -> None:
+def _too_large(topic: str, record: Record) -> None:
     raise TooMuchPoison(
-        f"a summary of {len(output.value or b''):,} bytes is too large for {topic}; raise its "
+        f"a summary of {len(record.value or b''):,} bytes is too large for {topic}; raise its "
         "max.message.bytes, or lower samples or max_value_bytes"
     )

@@ -12,7 +12,7 @@ from aiokafka.cluster import ClusterMetadata
 from confluent_kafka.admin import NewPartitions
 
 from stream_dedup.connectors import kafka_sink
-from stream_dedup.connectors.base import Outgoing, Outlet, Output, nothing
+from stream_dedup.connectors.base import Outgoing, Outlet, Record, Records, nothing
 from stream_dedup.connectors.kafka_sink import KafkaSink
 from stream_dedup.errors import BrokerUnavailable, OutletFenced
 from stream_dedup.model import Partition
@@ -63,7 +63,7 @@ class Fencing:
             await sink.stop()
 
     def outgoing(self) -> list[Outgoing]:
-        events = [Output(None, b"event", 1, [])] * EVENTS
+        events = Records.of([Record(-1, 1, None, b"event")] * EVENTS)
         return [Outgoing(self.out, partition, events) for partition in range(3)]
 
 

@@ -15,8 +15,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import stream_dedup.connectors
-from stream_dedup.connectors import batches
-from stream_dedup.connectors.base import Output
+from stream_dedup.connectors import _batches, batches
+from stream_dedup.connectors.base import Records
 from stream_dedup.connectors.batches import Batch, ReferenceBatch, make_batch
 from stream_dedup.connectors.kafka_sink import CODECS
 from stream_dedup.connectors.native_batches import NativeBatch
@@ -58,8 +58,9 @@ def chosen_anew() -> Iterator[None]:
     batches._kind.cache_clear()
 
 
-def fill(batch: Batch, given: Sequence[object]) -> int:
-    return batch.fill(cast(Sequence[Output], given))
+def fill(batch: Batch, given: Sequence[Any]) -> int:
+    keys, values, timestamps, some = (list(column) for column in zip(*given, strict=True))
+    return batch.fill(Records([-1] * len(given), timestamps, keys, values, some))
 
 
 def built(batch: Any) -> bytes:
@@ -219,7 +220,7 @@ def test_a_batch_is_filled_once(make: Any) -> None:
 def test_of_no_records_nothing_is_taken(make: Any) -> None:
     batch = make(MANY, 0, False)
 
-    assert 0 == fill(batch, [])
+    assert 0 == batch.fill(Records.of([]))
     assert 0 == batch.record_count()
 
 
@@ -241,8 +242,6 @@ def test_a_record_of_wrong_types_is_refused(make: Any, wrong: object) -> None:
 
 
 MISSHAPEN: dict[str, object] = {
-    "output": [b"k", b"v", 5, []],
-    "fields": (b"k", b"v", 5),
     "no time": (b"k", b"v", None, []),
     "header's fields": (b"k", b"v", 5, [("name", b"value", 1)]),
 }
@@ -256,6 +255,27 @@ def test_a_refused_record_leaves_the_native_batch_as_it_was(wrong: object) -> No
 
     assert (0, HEAD_BYTES, False) == (batch.record_count(), batch.size(), batch.closed())
     assert 1 == fill(batch, [(b"k", b"v", 5, [])])
+
+
+@pytest.mark.parametrize("short", range(4))
+def test_columns_of_unequal_length_are_refused(short: int) -> None:
+    columns: list[Any] = [[5, 5], [b"k", b"k"], [b"v", b"v"], [[], []]]
+    columns[short].pop()
+    timestamps, keys, values, some = columns
+    with pytest.raises(ValueError, match=r"^[12] timestamps, "):
+        _batches.pack(timestamps, keys, values, some, MANY)
+
+
+def test_columns_that_shrink_while_they_are_packed_are_refused() -> None:
+    keys: list[bytes | None] = [b"k", b"k"]
+
+    class Shrinking:
+        def __iter__(self) -> Iterator[tuple[str, bytes]]:
+            keys.clear()
+            return iter([])
+
+    with pytest.raises(IndexError):
+        _batches.pack([5, 5], keys, [b"v", b"v"], [cast(Any, Shrinking()), []], MANY)
 
 
 def test_a_name_that_is_no_text_and_a_time_out_of_range_are_refused(make: Any) -> None:
