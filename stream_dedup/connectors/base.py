@@ -37,8 +37,8 @@ class Record(NamedTuple):
     """An event as it stands in a topic; or what is to be written to one.
 
     Attributes:
-        offset: its place in the partition; of what is to be written, that of the event which
-            leaves with it; -1 of what is no event.
+        offset: its place in the partition; of what is to be written, that of the event it came
+            of, -1 of none.
         timestamp: milliseconds since 1970-01-01 UTC; -1 for none.
         key: its key.
         value: its value; None for a tombstone.

@@ -49,10 +49,8 @@ class Shaped:
         """How many events leave."""
         return len(self._events)
 
-    def came_as(self, record: Record) -> Record | None:
-        """The event that leaves as this record; None where it is no event."""
-        if record.offset < 0:
-            return None
+    def came_as(self, record: Record) -> Record:
+        """The event that leaves as this record."""
         return self._events[bisect_left(self._events.offsets, record.offset)]
 
 
@@ -147,7 +145,7 @@ class Shaper:
     def _dead(self, record: Record, source: Partition, why: str, message: str) -> Record:
         position = Position(source.source, source.number, record.offset)
         headers = dead_letter_headers(list(record.headers), position, why, message)
-        return record._replace(offset=-1, headers=headers)
+        return record._replace(headers=headers)
 
     def too_large(
         self, topic: str, record: Record, shaped: Shaped, source: Partition
@@ -159,7 +157,7 @@ class Shaper:
         """
         emission, event = self._emission, shaped.came_as(record)
         size = len(record.value or b"")
-        if topic == emission.dead_letter_topic or event is None:
+        if topic == emission.dead_letter_topic:
             headers = [*record.headers, ("sd-truncated", b"%d" % size)]
             return self._letters(source, [record._replace(value=None, headers=headers)])
         if not emission.dead_letter_topic:

@@ -91,3 +91,25 @@ def test_closing_many_clusters_takes_calls_of_bounded_work(make_redis: MakeRedis
             await server.aclose()
 
     asyncio.run(close())
+
+
+def test_however_many_clusters_become_due_at_once_all_are_told_of(make_redis: MakeRedis) -> None:
+    redis, many = make_redis(), 1_200
+
+    async def count() -> None:
+        server = Server(redis.url)
+        try:
+            index = await RedisIndex.open(server, load_recipe("logs"))
+            owned = await index.claim_partition(HERE, None, START_US)
+            answers = await index.resolve(alike(0, many), START_US)
+            first = [Tally(a.cluster, 2, START_US, START_US, b"line") for a in answers[::2]]
+            others = [Tally(a.cluster, 2, START_US, START_US) for a in answers[1::2]]
+            before = calls(redis, "zadd")
+            record = Record(HERE, owned.fence, 0, 9_999, 10_000, START_US, [*first, *others])
+            await index.record(record, START_US)
+            assert many == redis.command("ZCARD", index._shards[0].due)
+            assert calls(redis, "zadd") - before < 10
+        finally:
+            await server.aclose()
+
+    asyncio.run(count())

@@ -165,11 +165,12 @@ def kept(server: RedisServer, keys: Iterable[bytes]) -> list[bool]:
     return [left_ms(server, key) > SHORT_MS for key in keys]
 
 
-@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(("sign", "at_once"), [(1, 400), (-1, 400), (1, 1)])
 @in_loop
 async def test_claimed_partitions_are_kept_every_hour_though_they_see_no_events(
-    empty: RedisServer, sign: int
+    empty: RedisServer, sign: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(upkeep, "KEPT_AT_ONCE", at_once)
     async with opened(empty.url) as index:
         worker = Worker(index)
         await worker.own()
