@@ -112,3 +112,18 @@ def test_how_many_partitions_a_topic_has_is_known_for_a_while(
 
     monkeypatch.setattr(kafka_sink, "PARTITIONS_KNOWN_S", 0)
     wait_until(lambda: count() == 3, what="the broker to tell of three partitions")
+
+
+def test_what_does_not_fit_into_a_batch_goes_into_the_next_in_order(kafka: Kafka) -> None:
+    topic = kafka.fresh_topic(2)
+    sink = KafkaSink(options={"bootstrap_servers": kafka.bootstrap}, group_id="group")
+    values = [b"%d " % number + b"x" * 1_000 for number in range(3_000)]
+    records = Records.of([Record(-1, 1, None, value) for value in values])
+
+    async def send() -> None:
+        await sink.start()
+        await sink.send([Outgoing(topic, 1, records)], nothing)
+        await sink.stop()
+
+    asyncio.run(send())
+    assert values == [record.value for record in kafka.consume(topic)]

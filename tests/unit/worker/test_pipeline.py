@@ -201,6 +201,9 @@ def test_output_goes_where_the_setting_says(by: Any) -> None:
                 assert number == int(cluster, 16) % 2
             elif by != "cluster":
                 assert number == sum(record.key or b"") % 2
+    assert Counter(r.value for r in rig.broker.read("in")) == Counter(
+        r.value for r in rig.broker.read("out")
+    )
 
 
 def test_decisions_stand_in_the_json_where_that_is_asked_for() -> None:
