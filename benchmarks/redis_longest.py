@@ -53,7 +53,7 @@ async def bench_expiry(server: RedisServer, meter: Meter, out: Console, *, clust
 async def _open(index: RedisIndex, fence: int, clusters: int) -> int:
     """Open clusters, give each an alias, record both, then one event more of each; the next offset.
 
-    A record counts as much as the engine lets one.
+    A record counts as many as the engine lets one of clusters that become due.
     """
     rng = random.Random(13)
     opened: list[int] = []

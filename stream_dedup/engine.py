@@ -188,7 +188,7 @@ class Engine:
                 if owned is None:
                     await self.own(batch.partition)
                     continue
-                end, nears = stretch_end(hashed, start, owned, self._decider)
+                end, nears = stretch_end(hashed, times, start, owned, self._decider)
                 stretch = Stretch(self._decider, hashed, times, decisions, now_us, nears)
                 if batch.offsets[start] <= owned.high_water:
                     await self._repeat(stretch, start, end, owned)
@@ -249,7 +249,7 @@ class Engine:
         except BaseException:
             # Tried again, its events are asked for again: a cluster's first must be its first.
             self._forget(known.cluster for known in stretch.tallies)
-            owned.in_doubt = stretch.hashed.batch.offsets[end - 1]
+            owned.in_doubt = max(owned.in_doubt, stretch.hashed.batch.offsets[end - 1])
             raise
         self._count(stretch, start, end, told)
 

@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import or_
 from typing import TypeVar
 
 from stream_dedup.columns import distinct, rows_of, spans, spread
@@ -22,7 +23,7 @@ from stream_dedup.index.base import (
     Resolution,
     Tally,
 )
-from stream_dedup.index.near_cache import Key, Known, Near
+from stream_dedup.index.near_cache import DEAD_US, Key, Known, Near
 from stream_dedup.model import Decision, Kind, Position
 
 T = TypeVar("T")
@@ -31,12 +32,13 @@ NEW, DUPLICATE = Kind.NEW, Kind.DUPLICATE  # looked up in an enumeration they co
 
 
 def stretch_end(
-    hashed: Hashed, start: int, owned: Owned, decider: Decider
+    hashed: Hashed, times: Sequence[int], start: int, owned: Owned, decider: Decider
 ) -> tuple[int, list[Near | None]]:
     """Where the stretch ends that begins at the index `start` of a batch.
 
-    All of it was recorded before, or none of it; it does not go beyond a cut; and what it adds to
-    clusters is little enough that counting it makes nobody wait.
+    All of it was recorded before, or none of it; the same for what may have been; it does not go
+    beyond a cut; and what it adds to clusters is little enough that counting it makes nobody wait
+    (see `MAX_TALLIES`).
 
     Returns:
         Its end, and what the near cache knows of its events; nothing where all were recorded.
@@ -49,27 +51,41 @@ def stretch_end(
         if cut >= offsets[start]:
             end = bisect_right(offsets, cut, start)
             break
+    if offsets[start] <= owned.in_doubt:
+        end = min(end, bisect_right(offsets, owned.in_doubt, start))
     nears = list(map(decider.near.recent.get, keys[start:end]))
-    # At most a tally for each cluster that is known and each event that is not; and values of those
-    # and of clusters that take samples.
+    latest_us = max(times[start:end])
+    # At most a tally for each cluster that is live for all of it, and one for each other event;
+    # and values of those and of clusters that take samples.
     different, places = distinct(nears)
-    unknown = rows_of(places, [near is None for near in different])
-    keeping = rows_of(places, [near is None or near.known.samples > 0 for near in different])
+    news = [near is None or near.known.live_until_us < latest_us for near in different]
+    keeps = [near is None or near.known.samples > 0 for near in different]
     most_bytes, room = decider.kept_bytes, MAX_TALLIES * TALLY_BYTES
-    needed = (len(different) + len(unknown)) * TALLY_BYTES
-    for row in keeping:
+    needed = (len(different) + len(rows_of(places, news))) * TALLY_BYTES
+    for row in rows_of(places, list(map(or_, news, keeps))):
         needed += min(most_bytes, len(values[start + row]))
     if needed <= room:
         return end, nears
     # Each is looked at, as many may be alike. A new cluster's second event counts as another tally:
     # with it the cluster is due to be told of.
-    seen: dict[Key, int] = {}
-    for row, (key, near) in enumerate(zip(keys[start:end], nears, strict=True)):
-        before = seen.get(key, 0)
-        seen[key] = before + 1
-        if before < (1 if near else 2):
+    live = decider.windows.live
+    seen: dict[Key, tuple[int, int, int, Known | None]] = {}
+    for row, (key, near, time_us) in enumerate(
+        zip(keys[start:end], nears, times[start:end], strict=True)
+    ):
+        if key in seen:
+            before, opened_us, last_us, known = seen[key]
+        else:
+            before, opened_us, last_us, known = 0, time_us, time_us, None
+            if near and near.known.live_until_us != DEAD_US:
+                known = near.known
+                opened_us, last_us = known.opened_us, known.last_us
+        if not live(opened_us, last_us, time_us):  # it opens another
+            before, opened_us, last_us, known = 0, time_us, time_us, None
+        seen[key] = before + 1, opened_us, max(last_us, time_us), known
+        if before < (1 if known else 2):
             room -= TALLY_BYTES
-        if before < (near.known.samples if near else 1 + decider.samples):
+        if before < (known.samples if known else 1 + decider.samples):
             room -= min(most_bytes, len(values[start + row]))
         if room < 0:
             end = start + max(1, row)

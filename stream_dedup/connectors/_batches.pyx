@@ -186,7 +186,7 @@ cdef enum:
 cdef uint64_t SPREAD = 0x9E3779B97F4A7C15
 
 cdef struct Packed:
-    PyObject* headers  # held by their record; NULL for none
+    PyObject* headers  # held by their column; NULL for none
     Py_ssize_t at  # where they stand in the batch
     Py_ssize_t size
 

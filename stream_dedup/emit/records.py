@@ -39,11 +39,12 @@ class DecisionHeaders:
         self._kept: dict[int, list[Header]] = {}
         self._held: dict[int, Decision] = {}  # so that an id stays its decision's own
 
-    def of_all(self, decisions: Sequence[Decision]) -> list[list[Header]]:
+    def of_all(self, decisions: Sequence[Decision]) -> list[Sequence[Header]]:
         """The headers of decisions, in order; not to be changed."""
         different, places = distinct(decisions)
         kept = self._kept.get
-        return spread([kept(id(each)) or self._make(each) for each in different], places)
+        headers: list[Sequence[Header]] = [kept(id(each)) or self._make(each) for each in different]
+        return spread(headers, places)
 
     def _keep(self, decision: Decision, headers: list[Header]) -> None:
         if len(self._kept) >= KEPT:

@@ -41,11 +41,11 @@ from stream_dedup.fingerprint.simhash import WIDTHS
 from stream_dedup.model import Decision, Partition, Position, Summary
 
 MAX_TALLIES = 640
-"""More tallies a record make others wait while they are counted; the engine keeps to it."""
+"""More tallies a record make others wait while they are counted. The engine keeps to it: tallies, and
+bytes of their values / `TALLY_BYTES`, are no more together."""
 
 TALLY_BYTES = 2_048
-"""Counting a tally takes about as long as storing so many bytes of values."""
-
+"""Storing so many bytes of values takes about as long as counting a tally."""
 
 LEAST_WAITING = 1_000
 """So many closed clusters may wait for their final summary, however few may be open."""

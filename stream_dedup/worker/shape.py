@@ -6,11 +6,10 @@ again after a crash is what was sent before.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import compress
 
-from stream_dedup.connectors.base import Headers, Outgoing, Record, Records
+from stream_dedup.connectors.base import Outgoing, Record, Records
 from stream_dedup.connectors.records import POISON
 from stream_dedup.emit.records import (
     DecisionHeaders,
@@ -30,28 +29,28 @@ class Shaped:
 
     Args:
         outgoing: the records.
-        events: the events among them, as they came.
+        came: the events among them, as they came.
         dead: dead letters, by reason.
     """
 
     def __init__(
         self,
         outgoing: list[Outgoing],
-        events: Records,
+        came: Records,
         dead: Mapping[str, int],
     ) -> None:
         self.outgoing = outgoing
         self.dead = dict(dead)
-        self._events = events
+        self._came = came
 
     @property
     def events(self) -> int:
         """How many events leave."""
-        return len(self._events)
+        return len(self._came)
 
     def came_as(self, record: Record) -> Record:
-        """The event that leaves as this record."""
-        return self._events[bisect_left(self._events.offsets, record.offset)]
+        """The event that leaves as this record, which is one of the events."""
+        return self._came[self._came.offsets.index(record.offset)]
 
 
 class Shaper:
@@ -98,8 +97,8 @@ class Shaper:
             for index in lost:
                 leaves[index] = False
             chosen, decided = records.chosen(leaves), list(compress(decisions, leaves))
-        events = self._annotated(chosen, decided) if emission.emit != "drop" else chosen
-        outgoing = self._placed(batch.partition, events, decided) if events else []
+        leaving = self._annotated(chosen, decided) if emission.emit != "drop" else chosen
+        outgoing = self._placed(batch.partition, leaving, decided) if leaving else []
         if dead:
             outgoing.append(self._letters(batch.partition, dead))
         return Shaped(outgoing, chosen, reasons)
@@ -107,7 +106,7 @@ class Shaper:
     def _annotated(self, records: Records, decisions: Sequence[Decision]) -> Records:
         """Events with what was decided of them."""
         came, told = records.headers, self._headers.of_all(decisions)
-        values, headers = records.values, list[Headers](told)
+        values, headers = records.values, told
         if self._emission.into_json:
             values, headers = list(values), list(came)
             for row, value in enumerate(values):
@@ -155,11 +154,12 @@ class Shaper:
         Raises:
             TooMuchPoison: nothing can, and poison is not to pass.
         """
-        emission, event = self._emission, shaped.came_as(record)
+        emission = self._emission
         size = len(record.value or b"")
         if topic == emission.dead_letter_topic:
             headers = [*record.headers, ("sd-truncated", b"%d" % size)]
             return self._letters(source, [record._replace(value=None, headers=headers)])
+        event = shaped.came_as(record)
         if not emission.dead_letter_topic:
             raise TooMuchPoison(
                 f"{source.source}-{source.number} offset {event.offset}: with what was decided of "

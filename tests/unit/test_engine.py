@@ -525,9 +525,17 @@ class Watched(Failing):
 
     async def record(self, record: Record, now_us: int) -> frozenset[int]:
         self.records.append(record)
+        assert self.weight(record) <= MAX_TALLIES
         if len(self.records) == self.fails_at:
             self.failure = IndexUnavailable("away")
         return await super().record(record, now_us)
+
+    @staticmethod
+    def weight(record: Record) -> float:
+        """Tallies, and what their values count for."""
+        values = [v for t in record.tallies for v in (t.representative or b"", *t.samples)]
+        most = Summaries().max_value_bytes
+        return len(record.tallies) + sum(min(most, len(value)) for value in values) / TALLY_BYTES
 
 
 def different(count: int) -> list[bytes]:
@@ -560,6 +568,68 @@ def test_a_batch_that_names_many_clusters_is_recorded_in_stretches(fails_at: int
     run(index.finish(NOW_US))
     assert 1_000 == sum(summary.count for summary in run(engine.due()))
     assert 1_000 == engine.counts.events
+
+
+class Deaf(Watched):
+    """An index whose answers to some records are lost."""
+
+    losses = 1
+
+    async def record(self, record: Record, now_us: int) -> frozenset[int]:
+        closed = await super().record(record, now_us)
+        if self.losses:
+            self.losses -= 1
+            raise IndexUnavailable("the answer was lost")
+        return closed
+
+
+@pytest.mark.parametrize("losses", [1, 2, 3])
+@pytest.mark.parametrize(("samples", "alike"), [(0, 1), (3, 4)])
+def test_a_record_whose_answer_was_lost_is_made_again_in_the_same_bounds(
+    samples: int, alike: int, losses: int
+) -> None:
+    index = Deaf()
+    index.losses = losses
+    summaries, clock = Summaries(samples=samples), ManualClock(NOW_US)
+    engine = Engine(index.recipe, index, windows=Windows(), summaries=summaries, clock=clock)
+    values = [line + b" " * 100 for line in different(900) for _ in range(alike)]
+    batch = Batch(HERE, range(len(values)), values)
+    for _ in range(losses):
+        with pytest.raises(IndexUnavailable):
+            run(engine.process(batch))
+    decisions = run(engine.process(batch))
+    assert [n % alike == 0 for n in range(len(values))] == [d.kind is Kind.NEW for d in decisions]
+    run(index.finish(NOW_US))
+    assert len(values) == sum(summary.count for summary in run(engine.due()))
+
+
+def test_a_call_that_fails_again_and_again_is_made_no_larger() -> None:
+    index = Watched()
+    engine = engine_over(index, ManualClock(NOW_US))
+    batch = Batch(HERE, range(2_000), [line + b" " * 4_000 for line in different(1_000)] * 2)
+    for _ in range(5):
+        index.failure = IndexUnavailable("away")
+        with pytest.raises(IndexUnavailable):
+            run(engine.process(batch))
+    assert 2_000 == len(run(engine.process(batch)))
+
+
+DAY_US = 24 * 3600 * 1_000_000
+
+
+@pytest.mark.parametrize("days_back", [0, 2])
+def test_however_far_apart_events_are_a_record_is_bounded(days_back: int) -> None:
+    index = Watched()
+    engine = engine_over(index, ManualClock(NOW_US))
+    line = b"disk full " + b" " * 4_000
+    early = [NOW_US - 9_000 * DAY_US] * 700
+    patterns = [each + b" " * 4_000 for each in different(700)]
+    run(engine.process(Batch(HERE, range(700), patterns, times_us=early)))
+    late = [NOW_US - (1_000 - n) * days_back * DAY_US for n in range(1_000)]
+    batch = Batch(HERE, range(700, 2_400), [*patterns, *[line] * 1_000])
+    batch.times_us = [*[late[0]] * 700, *late]
+    decisions = run(engine.process(batch))
+    assert (700 + (1_000 if days_back else 1)) == sum(d.kind is Kind.NEW for d in decisions)
 
 
 def test_one_batch_may_close_any_number_of_clusters() -> None:
@@ -665,10 +735,10 @@ def test_stretches_end_at_the_high_water_at_cuts_and_before_too_much_is_to_be_co
     offsets = range(0, len(keys) * step, step)
     values = [b"x" * sizes[row % len(sizes)] for row in range(len(keys))]
     batch = Batch(HERE, offsets, values)
-    owned = Owned(1, high_water, {}, tuple(cuts))
+    owned, times = Owned(1, high_water, {}, tuple(cuts)), [0] * len(keys)
     start, ends = 0, []
     while start < len(keys):
-        end, nears = stretch_end(Hashed(batch, [], keys, keys), start, owned, decider)
+        end, nears = stretch_end(Hashed(batch, [], keys, keys), times, start, owned, decider)
         assert start < end
         if offsets[start] > high_water:
             assert [near.recent.get(key) for key in keys[start:end]] == nears
@@ -698,7 +768,7 @@ def test_a_batch_of_many_tallies_and_few_values_is_one_stretch() -> None:
     keys = [*range(350), *range(1_000, 1_200), *range(350)]
     batch = Batch(HERE, range(len(keys)), [b"x" * 150] * len(keys))
     owned = Owned(1, -1, {}, ())
-    end, nears = stretch_end(Hashed(batch, [], keys, keys), 0, owned, decider)
+    end, nears = stretch_end(Hashed(batch, [], keys, keys), [0] * len(keys), 0, owned, decider)
     assert (len(keys), len(keys)) == (end, len(nears))
     assert 200 == nears.count(None)
 

@@ -409,6 +409,22 @@ def test_a_record_too_large_for_the_output_goes_to_the_dead_letters(rig: Rig) ->
     assert (None, b"1500") == (dead.value, headers["sd-truncated"])
 
 
+@pytest.mark.parametrize("before", [[], [b'{"message": "disk full"}']])
+def test_poison_too_large_for_the_dead_letters_leaves_its_headers(before: list[bytes]) -> None:
+    rig = Rig(partitions=1)
+    rig.broker.max_bytes = 1_000
+    rig.write([*before, b"no json " * 200])
+    run(rig.runs(reading=JSON))
+    assert len(before) == len(rig.broker.read("out"))
+    (dead,) = rig.broker.read("dead")
+    headers = dict(dead.headers)
+    assert (None, b"1600", b"not JSON") == (
+        dead.value,
+        headers["sd-truncated"],
+        headers["sd-error"],
+    )
+
+
 def test_of_records_alike_the_one_that_is_too_large_goes_to_the_dead_letters() -> None:
     rig = Rig()
     rig.broker.max_bytes = 900

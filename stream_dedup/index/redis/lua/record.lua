@@ -16,8 +16,8 @@
 --       SDFENCE: somebody else has claimed the partition. SDUNCLAIMED: nobody has, or its key is
 --       lost. SDSTRADDLE: the batch begins below the high water and ends above it.
 -- Cost  two or three commands a tally, thirty a call, ten a cluster swept; some 3 microseconds a
---       bare tally, 6 one with values and 3 more a kilobyte. So no more than MAX_TALLIES says, or
---       others wait.
+--       bare tally, 6 one with values and 3 more a kilobyte. So no more than MAX_TALLIES of
+--       index/base.py says, or others wait.
 local reply = lost()
 if reply then return reply end
 
