@@ -41,8 +41,8 @@ from stream_dedup.fingerprint.simhash import WIDTHS
 from stream_dedup.model import Decision, Partition, Position, Summary
 
 MAX_TALLIES = 640
-"""More tallies a record make others wait while they are counted. The engine keeps to it: tallies, and
-bytes of their values / `TALLY_BYTES`, are no more together."""
+"""More tallies a record make others wait while they are counted. The engine keeps to it: tallies,
+and bytes of their values / `TALLY_BYTES`, are no more together."""
 
 TALLY_BYTES = 2_048
 """Storing so many bytes of values takes about as long as counting a tally."""

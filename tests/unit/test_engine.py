@@ -356,12 +356,14 @@ class Failing(MemoryIndex):
         return await super().record(record, now_us)
 
 
-def engine_over(index: MemoryIndex, clock: ManualClock, near_cache_size: int = 1_000) -> Engine:
+def engine_over(
+    index: MemoryIndex, clock: ManualClock, near_cache_size: int = 1_000, samples: int = 3
+) -> Engine:
     return Engine(
         index.recipe,
         index,
         windows=Windows(),
-        summaries=Summaries(),
+        summaries=Summaries(samples=samples),
         clock=clock,
         near_cache_size=near_cache_size,
     )
@@ -590,8 +592,7 @@ def test_a_record_whose_answer_was_lost_is_made_again_in_the_same_bounds(
 ) -> None:
     index = Deaf()
     index.losses = losses
-    summaries, clock = Summaries(samples=samples), ManualClock(NOW_US)
-    engine = Engine(index.recipe, index, windows=Windows(), summaries=summaries, clock=clock)
+    engine = engine_over(index, ManualClock(NOW_US), samples=samples)
     values = [line + b" " * 100 for line in different(900) for _ in range(alike)]
     batch = Batch(HERE, range(len(values)), values)
     for _ in range(losses):
@@ -603,33 +604,62 @@ def test_a_record_whose_answer_was_lost_is_made_again_in_the_same_bounds(
     assert len(values) == sum(summary.count for summary in run(engine.due()))
 
 
-def test_a_call_that_fails_again_and_again_is_made_no_larger() -> None:
+def test_what_may_have_been_recorded_is_recorded_by_itself() -> None:
+    recipe = load_recipe("logs")
+    decider = Decider(recipe, MemoryIndex(recipe), Windows(), Summaries(), 1_000, inline)
+    keys, times = list(range(30)), [0] * 30
+    hashed = Hashed(Batch(HERE, range(100, 130), [b""] * 30), [], keys, keys)
+    owned = Owned(1, -1, {}, (125,), in_doubt=109)
+    ends = [stretch_end(hashed, times, start, owned, decider)[0] for start in (0, 10, 26)]
+    assert [10, 26, 30] == ends
+
+
+def test_what_is_in_doubt_stays_so_when_less_of_it_fails_again() -> None:
     index = Watched()
     engine = engine_over(index, ManualClock(NOW_US))
-    batch = Batch(HERE, range(2_000), [line + b" " * 4_000 for line in different(1_000)] * 2)
-    for _ in range(5):
-        index.failure = IndexUnavailable("away")
-        with pytest.raises(IndexUnavailable):
-            run(engine.process(batch))
-    assert 2_000 == len(run(engine.process(batch)))
+    batch = Batch(HERE, range(1_000), [line + b" " * 2_000 for line in different(1_000)])
+    run(engine.own(HERE))
+    engine._owned[HERE].in_doubt = 900
+    index.fails_at = 1
+    with pytest.raises(IndexUnavailable):
+        run(engine.process(batch))
+    assert engine._owned[HERE].in_doubt == 900
+    run(engine.process(batch))
+    assert 900 in [record.last_offset for record in index.records]
 
 
 DAY_US = 24 * 3600 * 1_000_000
+PATTERNS = [line + b" " * 4_000 for line in different(500)]  # each as large as what is kept of it
 
 
-@pytest.mark.parametrize("days_back", [0, 2])
-def test_however_far_apart_events_are_a_record_is_bounded(days_back: int) -> None:
+def test_patterns_that_come_back_late_are_recorded_in_bounds() -> None:
+    index = Watched()
+    engine = engine_over(index, ManualClock(NOW_US), samples=0)
+    for day in (9, 5):
+        times = [NOW_US - day * DAY_US] * 500
+        first = (9 - day) * 1_000
+        batch = Batch(HERE, range(first, first + 500), PATTERNS, times_us=times)
+        assert all(d.kind is Kind.NEW for d in run(engine.process(batch)))
+
+
+def test_patterns_that_come_back_once_they_were_told_of_are_recorded_in_bounds() -> None:
+    index = Watched()
+    engine = engine_over(index, ManualClock(NOW_US), samples=0)
+    run(engine.process(Batch(HERE, range(500), PATTERNS)))
+    run(index.finish(NOW_US))
+    run(engine.confirm(run(engine.due())))
+    decisions = run(engine.process(Batch(HERE, range(500, 1_000), PATTERNS)))
+    assert all(d.kind is Kind.NEW for d in decisions)
+
+
+@pytest.mark.parametrize("days_apart", [0, 2])
+def test_of_equal_events_far_apart_a_record_holds_no_more(days_apart: int) -> None:
     index = Watched()
     engine = engine_over(index, ManualClock(NOW_US))
-    line = b"disk full " + b" " * 4_000
-    early = [NOW_US - 9_000 * DAY_US] * 700
-    patterns = [each + b" " * 4_000 for each in different(700)]
-    run(engine.process(Batch(HERE, range(700), patterns, times_us=early)))
-    late = [NOW_US - (1_000 - n) * days_back * DAY_US for n in range(1_000)]
-    batch = Batch(HERE, range(700, 2_400), [*patterns, *[line] * 1_000])
-    batch.times_us = [*[late[0]] * 700, *late]
+    times = [NOW_US - (1_000 - n) * days_apart * DAY_US for n in range(1_000)]
+    batch = Batch(HERE, range(1_000), [b"disk full " + b" " * 4_000] * 1_000, times_us=times)
     decisions = run(engine.process(batch))
-    assert (700 + (1_000 if days_back else 1)) == sum(d.kind is Kind.NEW for d in decisions)
+    assert (1_000 if days_apart else 1) == sum(d.kind is Kind.NEW for d in decisions)
 
 
 def test_one_batch_may_close_any_number_of_clusters() -> None:
