@@ -12,13 +12,7 @@ from benchmarks.speed import Target, at_most
 from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.features.recipe import Match, Recipe
-from stream_dedup.index.base import (
-    MAX_TALLIES,
-    TALLY_BYTES,
-    Query,
-    Record,
-    Tally,
-)
+from stream_dedup.index.base import MAX_TALLIES, TALLY_BYTES, Query, Record, Tally
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Partition
 from tests.services.redis import RedisServer

@@ -197,7 +197,8 @@ class KafkaSink:
         size = min(limit, MAX_BATCH_BYTES)
         codec = CODECS[self._options.get("compression_type")]
         done: list[tuple[str, int, Batch]] = []
-        for partition, left in await self._placed(part):
+        for partition, records in await self._placed(part):
+            left = records
             while left:
                 batch = make_batch(size, codec, transactional=transactional)
                 taken = batch.fill(left)
@@ -208,7 +209,7 @@ class KafkaSink:
                         done += await self._pack(producer, instead, again, transactional)
                 else:
                     done.append((topic, partition, batch))
-                left = left.part(taken, len(left))  # noqa: PLW2901 -- the rest
+                left = left.part(taken, len(left))
         return done
 
     async def _placed(self, part: Outgoing) -> list[tuple[int, Records]]:

@@ -5,6 +5,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any, cast
 
@@ -686,58 +687,19 @@ def test_what_another_found_lost_is_forgotten_before_the_next_batch() -> None:
     assert ([Kind.NEW], 1) == ([decision.kind for decision in decisions], engine.resets)
 
 
-@example(
-    keys=list(range(801)), bare_below=801, sizes=[0], samples=0, step=1, high_water=-1, cuts=[]
-)
-@example(
-    keys=list(range(801)), bare_below=400, sizes=[9], samples=0, step=1, high_water=-1, cuts=[]
-)
-@example(keys=[7] * 1_800, bare_below=0, sizes=[5_000], samples=3, step=1, high_water=-1, cuts=[])
-@example(  # two of each that is new
-    keys=[n // 2 for n in range(1_600)],
-    bare_below=0,
-    sizes=[0],
-    samples=0,
-    step=1,
-    high_water=-1,
-    cuts=[],
-)
-@example(  # samples of what is new
-    keys=[n // 4 for n in range(1_600)],
-    bare_below=0,
-    sizes=[4_000],
-    samples=3,
-    step=1,
-    high_water=-1,
-    cuts=[],
-)
-@example(  # samples of what is known
-    keys=list(range(1, 801, 2)),
-    bare_below=801,
-    sizes=[4_000],
-    samples=1,
-    step=1,
-    high_water=-1,
-    cuts=[],
-)
-@example(  # the large ones come last
-    keys=list(range(1_100)),
-    bare_below=0,
-    sizes=[0] * 700 + [4_000] * 400,
-    samples=0,
-    step=1,
-    high_water=-1,
-    cuts=[],
-)
-@example(  # so few of them that they need not be looked at one by one
-    keys=list(range(900)),
-    bare_below=0,
-    sizes=[0] * 700 + [4_000] * 200,
-    samples=0,
-    step=1,
-    high_water=-1,
-    cuts=[],
-)
+of = partial(example, step=1, high_water=-1, cuts=[])
+
+
+@of(keys=list(range(801)), bare_below=801, sizes=[0], samples=0)
+@of(keys=list(range(801)), bare_below=400, sizes=[9], samples=0)
+@of(keys=[7] * 1_800, bare_below=0, sizes=[5_000], samples=3)
+# Two of each that is new; samples of what is new, and of what is known.
+@of(keys=[n // 2 for n in range(1_600)], bare_below=0, sizes=[0], samples=0)
+@of(keys=[n // 4 for n in range(1_600)], bare_below=0, sizes=[4_000], samples=3)
+@of(keys=list(range(1, 801, 2)), bare_below=801, sizes=[4_000], samples=1)
+# The large ones come last; then so few of them that they need not be looked at one by one.
+@of(keys=list(range(1_100)), bare_below=0, sizes=[0] * 700 + [4_000] * 400, samples=0)
+@of(keys=list(range(900)), bare_below=0, sizes=[0] * 700 + [4_000] * 200, samples=0)
 @given(
     keys=st.lists(st.integers(0, 800), min_size=1, max_size=1_800),
     bare_below=st.integers(0, 801),
