@@ -32,8 +32,8 @@ setup(
             optional=True,
         )
         for module in (
-            "columns._native",
-            "connectors._batches",
+            "columnar._native",
+            "kafka._fastpath._batches",
             "fingerprint._kernel",
             "index.redis._resp",
             "offline._native",

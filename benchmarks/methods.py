@@ -47,7 +47,7 @@ from stream_dedup.clock import ManualClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.deduplicator import Deduplicator, run
-from stream_dedup.engine import NEAR_CACHE_SIZE, Engine
+from stream_dedup.engine.engine import NEAR_CACHE_SIZE, Engine
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
 from stream_dedup.index.base import Index, Limits
 from stream_dedup.index.memory import MemoryIndex

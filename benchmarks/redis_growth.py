@@ -29,10 +29,10 @@ from benchmarks.redis_peers import PERMUTATIONS, THRESHOLD, DatasketchPeer, Sort
 from benchmarks.speed import ROOT, Target, at_least, at_most, real_lines
 from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.summaries import Summaries
-from stream_dedup.engine import Engine
+from stream_dedup.engine.engine import Engine
 from stream_dedup.features.recipe import Match, Recipe
 from stream_dedup.index.base import Query
-from stream_dedup.index.redis.stamp import plan_stamp
+from stream_dedup.index.redis.layout import plan_stamp
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Batch, Partition
 from stream_dedup.tables.permutation import Layout

@@ -30,13 +30,13 @@ from benchmarks.speed import Target, at_most, real_lines
 from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.deduplicator import run
-from stream_dedup.engine import NEAR_CACHE_SIZE, Engine
+from stream_dedup.engine.engine import NEAR_CACHE_SIZE, Engine
 from stream_dedup.features.recipe import Match, Recipe, load_recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.index.base import Limits, Query
 from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.index.redis.layout import Stamp, plan_stamp
 from stream_dedup.index.redis.mirror import MIRROR_SIZE
-from stream_dedup.index.redis.stamp import Stamp, plan_stamp
 from stream_dedup.index.redis.store import LIMITS
 from stream_dedup.model import Position
 from stream_dedup.tables.entries import make_entries

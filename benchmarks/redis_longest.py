@@ -12,7 +12,7 @@ from benchmarks.speed import Target, at_most
 from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.features.recipe import Match, Recipe
-from stream_dedup.index.base import MAX_TALLIES, TALLY_BYTES, Query, Record, Tally
+from stream_dedup.index.base import DELTA_BYTES, MAX_DELTAS, ClusterDelta, Commit, Query
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Partition
 from tests.services.redis import RedisServer
@@ -31,7 +31,7 @@ async def bench_expiry(server: RedisServer, meter: Meter, out: Console, *, clust
         owned = await index.claim_partition(HERE, None, NOW_US)
         offset = await _open(index, owned.fence, clusters)
         later = NOW_US + 2 * HOUR_US
-        late = Record(HERE, owned.fence, offset, offset, offset + 1, later, ())
+        late = Commit(HERE, owned.fence, offset, offset, offset + 1, later, ())
         cost = await meter.time(clusters, index.record(late, later))
         swept = await meter.time(clusters, _expire(index, later))
         told = await meter.time(clusters, _tell(index, later))
@@ -51,7 +51,7 @@ async def _open(index: RedisIndex, fence: int, clusters: int) -> int:
     """
     rng = random.Random(13)
     opened: list[int] = []
-    with_values = MAX_TALLIES * TALLY_BYTES // (2 * TALLY_BYTES + len(LINE))
+    with_values = MAX_DELTAS * DELTA_BYTES // (2 * DELTA_BYTES + len(LINE))
     for start in range(0, clusters, with_values):
         first = 2 * start
         queries: list[Query] = []
@@ -64,22 +64,24 @@ async def _open(index: RedisIndex, fence: int, clusters: int) -> int:
                 random_query(first + 2 * number + 1, near, sketch),
             )
         answers = await index.resolve(queries, NOW_US)
-        tallies: dict[int, Tally] = {}
+        deltas: dict[int, ClusterDelta] = {}
         for answer in answers:
-            tally = tallies.setdefault(
-                answer.cluster, Tally(answer.cluster, 0, answer.opened_us, answer.last_us)
+            delta = deltas.setdefault(
+                answer.cluster, ClusterDelta(answer.cluster, 0, answer.opened_us, answer.last_us)
             )
-            tally.count += 1
-            tally.representative = tally.representative or LINE
+            delta.count += 1
+            delta.representative = delta.representative or LINE
         last = first + len(queries) - 1
         await index.record(
-            Record(HERE, fence, first, last, last + 1, queries[-1].last_us, list(tallies.values())),
+            Commit(HERE, fence, first, last, last + 1, queries[-1].last_us, list(deltas.values())),
             NOW_US,
         )
-        opened += tallies
-    for number, start in enumerate(range(0, clusters, MAX_TALLIES), 2 * clusters):
-        bare = [Tally(identity, 1, NOW_US, NOW_US) for identity in opened[start:][:MAX_TALLIES]]
-        await index.record(Record(HERE, fence, number, number, number + 1, NOW_US, bare), NOW_US)
+        opened += deltas
+    for number, start in enumerate(range(0, clusters, MAX_DELTAS), 2 * clusters):
+        bare = [
+            ClusterDelta(identity, 1, NOW_US, NOW_US) for identity in opened[start:][:MAX_DELTAS]
+        ]
+        await index.record(Commit(HERE, fence, number, number, number + 1, NOW_US, bare), NOW_US)
     return number + 1
 
 

@@ -22,7 +22,7 @@ from benchmarks.redis_growth import PLAIN
 from benchmarks.redis_meter import WIDE, Meter, opened, random_query
 from benchmarks.speed import Target
 from stream_dedup.clock import SystemClock
-from stream_dedup.index.base import Record, Tally
+from stream_dedup.index.base import ClusterDelta, Commit
 from stream_dedup.index.redis.keys import Shard
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Partition
@@ -63,14 +63,16 @@ class Soak:
             for i in range(count)
         ]
         answers = await self.index.resolve(queries, now_us)
-        tallies: dict[int, Tally] = {}
+        deltas: dict[int, ClusterDelta] = {}
         for answer in answers:
-            tally = tallies.setdefault(answer.cluster, Tally(answer.cluster, 0, now_us, now_us))
-            tally.count += 1
-            tally.representative = b"a line of a log, about as long as most of them are"
+            delta = deltas.setdefault(
+                answer.cluster, ClusterDelta(answer.cluster, 0, now_us, now_us)
+            )
+            delta.count += 1
+            delta.representative = b"a line of a log, about as long as most of them are"
         last = first + count - 1
         closed = await self.index.record(
-            Record(HERE, self.fence, first, last, last + 1, now_us, list(tallies.values())), now_us
+            Commit(HERE, self.fence, first, last, last + 1, now_us, list(deltas.values())), now_us
         )
         assert not closed, "a cluster of this very batch was closed: give more CLUSTERS"
         await self.tell(2 * BATCH)

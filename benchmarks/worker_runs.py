@@ -24,23 +24,23 @@ from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.config import load
-from stream_dedup.connectors.base import Record, Records
-from stream_dedup.connectors.batches import make_batch
-from stream_dedup.connectors.codec import Reading
-from stream_dedup.connectors.kafka_sink import MAX_BATCH_BYTES
-from stream_dedup.connectors.kafka_source import KafkaSource
-from stream_dedup.connectors.records import RecordDecoder
-from stream_dedup.engine import Engine
+from stream_dedup.engine.engine import Engine
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.base import Index
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.redis.server import Server
 from stream_dedup.index.redis.store import RedisIndex
+from stream_dedup.io.base import Record, Records
+from stream_dedup.io.decoder import Reading
+from stream_dedup.io.record_decoder import RecordDecoder
+from stream_dedup.kafka._fastpath.batches import make_batch
+from stream_dedup.kafka.consumer import KafkaSource
+from stream_dedup.kafka.producer import MAX_BATCH_BYTES
 from stream_dedup.metrics import NoMetrics
 from stream_dedup.model import Partition
-from stream_dedup.worker.health import Health
+from stream_dedup.worker.output import Shaper
 from stream_dedup.worker.policy import Emission, Flow
-from stream_dedup.worker.shape import Shaper
+from stream_dedup.worker.telemetry.health import Health
 
 PARTITIONS = 4
 BATCH = 2_000
@@ -120,7 +120,7 @@ async def work(settings: list[str]) -> Cost:
         pipeline = await make_pipeline(config, section, NoMetrics(), Health(), shared)
         started, cpu = time.perf_counter(), time.process_time()
         await pipeline.run(once=True)
-        counts = pipeline.wiring.engine.counts
+        counts = pipeline.context.engine.counts
         return Cost(counts.events, time.perf_counter() - started, time.process_time() - cpu)
 
 

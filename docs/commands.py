@@ -29,10 +29,19 @@ EXIT_CODES = (
 """What the command exits with, and when."""
 
 
+def subcommands(group: click.Group) -> dict[str, click.Command]:
+    """A group's commands by name, sorted."""
+    context = _context(group, "")
+    found = {
+        name: group.get_command(context, name) for name in sorted(group.list_commands(context))
+    }
+    return {name: command for name, command in found.items() if command is not None}
+
+
 def commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command]]:
     """(full name, command) of a group and of all below it."""
     yield name, group
-    for below, found in sorted(group.commands.items()):
+    for below, found in subcommands(group).items():
         if isinstance(found, click.Group):
             yield from commands(found, f"{name} {below}")
         else:

@@ -199,7 +199,7 @@ INDEX = Row(
             [Query(rate("truncated_searches_total", P, how="max"), "{{pipeline}}")],
         ),
         Panel(
-            "Share settled by the near cache",
+            "Share answered by the near cache",
             "percentunit",
             [Query(_near_cache(P), "{{pipeline}}")],
         ),

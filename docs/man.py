@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 import click
 
 from docs.blocks import ROOT, write
-from docs.commands import EXIT_CODES, commands, options, usage, values_of
+from docs.commands import EXIT_CODES, commands, options, subcommands, usage, values_of
 from stream_dedup import __version__
 from stream_dedup.cli.main import cli
 
@@ -63,11 +63,11 @@ def _page(name: str, found: click.Command) -> Iterator[str]:
         names = ", ".join(f"\\fB{escaped(each)}\\fR" for each in sorted(option.opts, key=len))
         value, default = values_of(option)
         yield from _item(f"{names} {escaped(value)}".rstrip(), option.help or "", default)
-    below = sorted(found.commands) if isinstance(found, click.Group) else []
+    below = subcommands(found) if isinstance(found, click.Group) else {}
     if isinstance(found, click.Group):
         yield ".SH COMMANDS"
         for each in below:
-            text = inspect.cleandoc(found.commands[each].help or "").partition("\n\n")[0]
+            text = inspect.cleandoc(below[each].help or "").partition("\n\n")[0]
             yield from _item(f"\\fB{escaped(name)} {escaped(each)}\\fR", " ".join(text.split()))
     if name == PROGRAM:
         yield ".SH EXIT STATUS"

@@ -16,7 +16,7 @@ from stream_dedup.metrics import (
     PREFIX,
     Metric,
 )
-from stream_dedup.worker.health import STUCK_AFTER_S
+from stream_dedup.worker.telemetry.health import STUCK_AFTER_S
 
 METRICS_PAGE = ROOT / "docs" / "metrics.md"
 
@@ -68,7 +68,7 @@ histogram_quantile(0.99, sum by (le, pipeline) (
 # Events that cannot be processed.
 sum by (pipeline, reason) (increase(stream_dedup_dead_letters_total[10m])) > 0
 
-# The share of duplicates, and that of events settled in process.
+# The share of duplicates, and that of events recorded in process.
 sum by (pipeline) (rate(stream_dedup_decisions_total{decision="duplicate"}[5m]))
   / sum by (pipeline) (rate(stream_dedup_decisions_total[5m]))
 sum by (pipeline) (rate(stream_dedup_near_cache_hits_total[5m]))

@@ -14,34 +14,34 @@ from stream_dedup import __version__
 from stream_dedup.clock import SystemClock, monotonic_s
 from stream_dedup.config import Config
 from stream_dedup.config import Pipeline as Section
-from stream_dedup.connectors.kafka_options import consumer_options, producer_options
-from stream_dedup.connectors.kafka_sink import KafkaSink
-from stream_dedup.connectors.kafka_source import KafkaSource
-from stream_dedup.connectors.records import RecordDecoder
-from stream_dedup.engine import Engine
+from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import ConfigError, ConfigProblem, IndexUnavailable
 from stream_dedup.fingerprint.kernel import native_module
 from stream_dedup.index.base import Index
 from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.io.record_decoder import RecordDecoder
+from stream_dedup.kafka.consumer import KafkaSource
+from stream_dedup.kafka.options import consumer_options, producer_options
+from stream_dedup.kafka.producer import KafkaSink
 from stream_dedup.metrics import Metrics
 from stream_dedup.worker.about import About, AboutPipeline
-from stream_dedup.worker.health import Health
+from stream_dedup.worker.app import Stop, each_second, run_pipelines
+from stream_dedup.worker.context import FIRST_PAUSE_S, MOST_PAUSE_S, Context, log, no_step
 from stream_dedup.worker.http import HttpServer
-from stream_dedup.worker.logs import configure
-from stream_dedup.worker.page import StatusPage
 from stream_dedup.worker.pipeline import Pipeline
 from stream_dedup.worker.policy import Emission, Flow, Plan, Tolerance
-from stream_dedup.worker.prometheus import PrometheusMetrics
-from stream_dedup.worker.recent import Numbers, Recent
-from stream_dedup.worker.runner import Stop, each_second, run_pipelines
 from stream_dedup.worker.site import Site
-from stream_dedup.worker.status import Status, StatusLine
-from stream_dedup.worker.tracing import NO_TRACES, Traces
-from stream_dedup.worker.wiring import FIRST_PAUSE_S, MOST_PAUSE_S, Wiring, log, no_step
+from stream_dedup.worker.telemetry.health import Health
+from stream_dedup.worker.telemetry.logs import configure
+from stream_dedup.worker.telemetry.page import StatusPage
+from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
+from stream_dedup.worker.telemetry.recent import Numbers, Recent
+from stream_dedup.worker.telemetry.status import Status, StatusLine
+from stream_dedup.worker.telemetry.tracing import NO_TRACES, Traces
 
 if TYPE_CHECKING:
     from stream_dedup.index.redis.server import Server
-    from stream_dedup.worker.otel import Telemetry
+    from stream_dedup.worker.telemetry.otel import Telemetry
 
 SWITCH_S = 0.001
 """How long one thread may keep others from Python: short, as the kernel's waits for the loop's."""
@@ -167,7 +167,7 @@ def make_telemetry(config: Config, numbers: Callable[[], Numbers]) -> Telemetry 
     if not section.enabled:
         return None
     try:
-        from stream_dedup.worker.otel import Exporting, Telemetry  # noqa: PLC0415 -- an extra
+        from stream_dedup.worker.telemetry.otel import Exporting, Telemetry  # noqa: PLC0415 -- an extra
     except ImportError as error:
         text = f"is true, but {error.name} is not installed"
         remedy = "pip install 'stream-dedup[otel]', or set it to false"
@@ -283,7 +283,7 @@ async def make_pipeline(
         max_event_bytes=section.max_event_bytes,
     )
     return Pipeline(
-        Wiring(
+        Context(
             plan=plan,
             source=source,
             sink=sink,

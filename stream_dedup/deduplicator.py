@@ -20,7 +20,7 @@ import msgspec
 from stream_dedup.clock import Clock, SystemClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.engine import NEAR_CACHE_SIZE, Counts, Engine
+from stream_dedup.engine.engine import NEAR_CACHE_SIZE, Counts, Engine
 from stream_dedup.features.fields import UNDECODABLE
 from stream_dedup.features.recipe import Recipe, load_recipe
 from stream_dedup.index.base import IndexSize, Limits
@@ -195,15 +195,15 @@ class Deduplicator:
 
     def release(self, partition: Partition) -> None:
         """A partition given to `process_batch` was read to its end."""
-        run(self.engine.release(partition))
+        run(self.engine.release_partition(partition))
 
     def size(self) -> IndexSize:
         """How much the index holds."""
         return run(self.engine.index.size())
 
     def _claimed(self, patterns: bool) -> Iterator[Summary]:
-        while summaries := run(self.engine.due()):
-            run(self.engine.confirm(summaries))
+        while summaries := run(self.engine.claim_summaries()):
+            run(self.engine.confirm_summaries(summaries))
             for summary in summaries:
                 yield replace(summary, pattern=self.pattern(summary)) if patterns else summary
 

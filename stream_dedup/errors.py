@@ -15,10 +15,10 @@
     ├── IndexRefused            the index will not serve as it is set up: names the remedy
     ├── RecipeMismatch          the namespace belongs to another recipe
     ├── BrokerUnavailable       a broker cannot be reached, or refuses for now: try again
-    │   ├── OutletFenced        another worker writes for the partition now
+    │   ├── ProducerFenced        another worker writes for the partition now
     │   └── GroupLost           the group has given the partitions to another worker
     ├── BrokerRefused           the broker will not serve as it is set up: names the remedy
-    └── TooMuchPoison           so many events are bad that the settings must be wrong
+    └── TooManyInvalidEvents           so many events are bad that the settings must be wrong
 
 Errors of a driver or the system arrive as one of these, with the original as ``__cause__``.
 """
@@ -143,8 +143,8 @@ class BrokerUnavailable(StreamDedupError):  # noqa: N818 -- as above
     """
 
 
-class OutletFenced(BrokerUnavailable):
-    """Another worker has opened an outlet for the partition; nothing more can be stored by this."""
+class ProducerFenced(BrokerUnavailable):
+    """Another worker opened a producer for the partition; this one can store nothing more."""
 
 
 class GroupLost(BrokerUnavailable):
@@ -155,5 +155,5 @@ class BrokerRefused(StreamDedupError):  # noqa: N818 -- as above
     """The broker will not serve as it is set up: credentials, permissions, topics or addresses."""
 
 
-class TooMuchPoison(StreamDedupError):  # noqa: N818 -- as above
+class TooManyInvalidEvents(StreamDedupError):  # noqa: N818 -- as above
     """So large a share of the events is bad that the settings must be wrong."""

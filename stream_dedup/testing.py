@@ -12,7 +12,7 @@ from typing import Any
 
 from stream_dedup.clock import ManualClock
 from stream_dedup.deduplicator import Deduplicator
-from stream_dedup.engine import Counts
+from stream_dedup.engine.engine import Counts
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Limits
 from stream_dedup.index.memory import MemoryIndex

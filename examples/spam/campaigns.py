@@ -32,8 +32,8 @@ import msgspec
 
 from stream_dedup import Deduplicator, Limits, Recipe, Summaries, Windows, load_recipe
 from stream_dedup.clock import US_PER_S, SystemClock
-from stream_dedup.connectors.files import Source
 from stream_dedup.errors import StreamDedupError
+from stream_dedup.io.files import InputFile
 
 HERE = Path(__file__).resolve().parent
 MAX_LINE_BYTES = 256 * 1024
@@ -233,7 +233,7 @@ class Reader:
         """Messages as they come, `BATCH` at most together."""
         clock = SystemClock()
         for path in self.paths:
-            source = Source(path, max_line_bytes=MAX_LINE_BYTES)
+            source = InputFile(path, max_line_bytes=MAX_LINE_BYTES)
             try:
                 while (lines := source.read()) is not None:
                     parts = lines.pieces | lines.tails

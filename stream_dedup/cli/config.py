@@ -19,8 +19,7 @@ from stream_dedup.cli.config_options import (
     set_config_option,
     worker_extra,
 )
-from stream_dedup.cli.index_run import Failed
-from stream_dedup.cli.show import console
+from stream_dedup.cli.show import Failed, console
 
 if TYPE_CHECKING:
     from stream_dedup.config.findings import Finding

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stream_dedup.cli.completion import complete_file
-from stream_dedup.cli.index_run import Failed
+from stream_dedup.cli.show import Failed
 
 if TYPE_CHECKING:
     from stream_dedup.config import Loaded

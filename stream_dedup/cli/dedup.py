@@ -20,11 +20,11 @@ from stream_dedup.cli.pipe import POLL_S, Output, Pipe
 from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
-from stream_dedup.connectors.codec import Decoder, Reading
-from stream_dedup.connectors.files import expand, is_live
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.errors import InputError
 from stream_dedup.index.base import Limits
+from stream_dedup.io.decoder import Decoder, Reading
+from stream_dedup.io.files import expand, is_live
 from stream_dedup.model import Partition
 
 MAX_FUTURE_US = 24 * 3600 * US_PER_S

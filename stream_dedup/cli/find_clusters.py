@@ -12,9 +12,9 @@ import msgspec
 from stream_dedup.cli.find_options import Run, find_options, progress_bar
 from stream_dedup.cli.options import recipe_of, recipe_option, set_option
 from stream_dedup.cli.show import write_whole
-from stream_dedup.connectors.files import Lines, Source
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
+from stream_dedup.io.files import InputFile, Lines
 from stream_dedup.offline.clusters import (
     LineClusters,
     cluster_words,
@@ -139,7 +139,7 @@ def _of_text(path: str, recipe: Recipe, run: Run) -> None:
     run.layout(k, width, 1)
     fingerprinter = Fingerprinter(recipe)
     by_line = LineClusters(width, run.effort.memory_bytes)
-    source = Source(path)
+    source = InputFile(path)
     try:
         while (lines := source.read()) is not None:
             values, numbers = _whole_lines(lines)
@@ -201,7 +201,7 @@ def _merged(parts: tuple[str, ...], run: Run) -> tuple[bytearray, array[int]]:
 
 
 def _arrays(path: str, run: Run) -> Iterator[list[int]]:
-    source = Source(path)
+    source = InputFile(path)
     hexadecimal = run.form == "hex"
     decoder: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(
         list[str] if hexadecimal else list[int]

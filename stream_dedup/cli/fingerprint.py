@@ -13,10 +13,10 @@ from rich.text import Text
 from stream_dedup.cli.options import recipe_of, recipe_option, set_option
 from stream_dedup.cli.show import bits, console, hexadecimal, shown, write_whole
 from stream_dedup.clustering.comparison import Inspector, Look
-from stream_dedup.connectors.files import MAX_LINE_BYTES
 from stream_dedup.errors import InputError
 from stream_dedup.fingerprint.hashing import MASK64
 from stream_dedup.fingerprint.reference import Feature
+from stream_dedup.io.files import MAX_LINE_BYTES
 
 
 @click.command()

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from typing import Any
 
 import click
 
-from stream_dedup.cli.compare import compare
-from stream_dedup.cli.completion import completion
-from stream_dedup.cli.config import config
-from stream_dedup.cli.dedup import dedup
-from stream_dedup.cli.explain import explain
-from stream_dedup.cli.find_all import find_all
-from stream_dedup.cli.find_clusters import find_clusters
-from stream_dedup.cli.fingerprint import fingerprint
-from stream_dedup.cli.health import health
-from stream_dedup.cli.index import index
-from stream_dedup.cli.plan import plan
-from stream_dedup.cli.produce import produce
-from stream_dedup.cli.recipes import recipes
-from stream_dedup.cli.run import run
 from stream_dedup.cli.version import version_option
-from stream_dedup.cli.vocabulary import vocabulary
 from stream_dedup.errors import ConfigError, RecipeError, StreamDedupError
 
 EXIT_FAILED = 1
@@ -36,8 +22,39 @@ class _ReaderGone(Exception):  # noqa: N818 -- named for what it says
     """The reader of the output went away. Click makes exit code 1 of the system's own error."""
 
 
+COMMANDS = {
+    "compare": "stream_dedup.cli.compare:compare",
+    "completion": "stream_dedup.cli.completion:completion",
+    "config": "stream_dedup.cli.config:config",
+    "dedup": "stream_dedup.cli.dedup:dedup",
+    "explain": "stream_dedup.cli.explain:explain",
+    "find-all": "stream_dedup.cli.find_all:find_all",
+    "find-clusters": "stream_dedup.cli.find_clusters:find_clusters",
+    "fingerprint": "stream_dedup.cli.fingerprint:fingerprint",
+    "health": "stream_dedup.cli.health:health",
+    "index": "stream_dedup.tools.index_inspector.command:index",
+    "plan": "stream_dedup.cli.plan:plan",
+    "produce": "stream_dedup.tools.load_generator.command:produce",
+    "recipes": "stream_dedup.cli.recipes:recipes",
+    "run": "stream_dedup.cli.run:run",
+    "vocabulary": "stream_dedup.cli.vocabulary:vocabulary",
+}
+"""Where each command is defined. A command's module is imported when the command is used."""
+
+
 class _Group(click.Group):
-    """The group; tells `main` when nobody reads on."""
+    """The group: imports commands when they are used, and tells `main` when the reader is gone."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- as click has it
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        module, _, name = place.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 -- as click has it
         try:
@@ -62,26 +79,6 @@ def cli() -> None:
     option, recipe or configuration is wrong; 3 the two lines of explain do not merge; 129, 130 and
     143 ended by SIGHUP, SIGINT (Ctrl-C) and SIGTERM; 141 the reader of the output went away.
     """
-
-
-for command in (
-    compare,
-    completion,
-    config,
-    dedup,
-    explain,
-    find_all,
-    find_clusters,
-    fingerprint,
-    health,
-    index,
-    plan,
-    produce,
-    recipes,
-    run,
-    vocabulary,
-):
-    cli.add_command(command)
 
 
 def main() -> None:

@@ -20,15 +20,15 @@ import click
 
 from stream_dedup.cli.show import write_whole
 from stream_dedup.clock import SystemClock
-from stream_dedup.connectors.codec import Decoder, Events, Reading, cut
-from stream_dedup.connectors.files import Source
-from stream_dedup.deciding import NOTHING
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.emit.annotate import PASSED, annotated_text
 from stream_dedup.emit.drop import kept, kept_text
 from stream_dedup.emit.merge import summary_text, time_text
 from stream_dedup.emit.shape import decision_object, event_json, summary_json
+from stream_dedup.engine.hashing import NOTHING
 from stream_dedup.errors import InputError
+from stream_dedup.io.decoder import Decoder, Events, Reading, cut
+from stream_dedup.io.files import InputFile
 from stream_dedup.model import Decision, Kind, Partition, Summary
 
 LARGEST = 10
@@ -142,7 +142,7 @@ class Pipe:
                 if self._interrupt.signal or self._enough():
                     break
                 try:
-                    source = Source(path)
+                    source = InputFile(path)
                 except InputError as error:
                     self._report(error)
                     continue
@@ -166,7 +166,7 @@ class Pipe:
         if sum(reasons.values()) == counts.events:
             self._note(f"every event was passed through, undecided: {', '.join(reasons)}")
 
-    def _read(self, source: Source, path: str, *, several: bool) -> None:
+    def _read(self, source: InputFile, path: str, *, several: bool) -> None:
         # A path given twice is two inputs: their lines are different positions.
         partition = Partition(path, self._names[path])
         self._names[path] += 1

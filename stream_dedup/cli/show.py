@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import sys
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+import click
 from rich.console import Console
 
 from stream_dedup.features.patterns import readable
 
 MAX_SHOWN = 60
 """Characters shown of a feature."""
+
+
+class Failed(click.ClickException):
+    """A service that a command needs is away or refuses it."""
+
+    exit_code = 2
+
+    def show(self, file: Any = None) -> None:  # noqa: ANN401 -- as click has it
+        click.echo(f"stream-dedup: {self.message}", file=file, err=file is None)
 
 
 def console() -> Console:

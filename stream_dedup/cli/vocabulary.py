@@ -17,10 +17,10 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from stream_dedup.cli.completion import complete_file
 from stream_dedup.cli.options import recipe_of, recipe_option, set_option
-from stream_dedup.connectors.codec import Decoder, Reading
-from stream_dedup.connectors.files import Source, expand
 from stream_dedup.errors import InputError
 from stream_dedup.features.vocabulary import Counts, Origin, table
+from stream_dedup.io.decoder import Decoder, Reading
+from stream_dedup.io.files import InputFile, expand
 from stream_dedup.model import Batch, Partition
 
 MAX_FEATURES = 900_000
@@ -160,7 +160,7 @@ def _count(
     Raises:
         InputError: it cannot be read to its end.
     """
-    source = Source(path)
+    source = InputFile(path)
     decoder = Decoder(reading, Partition(path, 0), takes_fields=counts.takes_fields)
     size = 0
     try:

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from stream_dedup.config.findings import Finding, error, ok, warning
 from stream_dedup.config.model import Config
 from stream_dedup.config.pipeline import Pipeline
-from stream_dedup.connectors.kafka_admin import KafkaAdmin, Topic, connected
-from stream_dedup.connectors.kafka_options import client_options
 from stream_dedup.errors import BrokerRefused, BrokerUnavailable
+from stream_dedup.kafka.admin import KafkaAdmin, Topic, connected
+from stream_dedup.kafka.options import client_options
 
 CHECK_SUFFIX = "config-check"
 """Ends the transactional id that is tried; no worker has it."""

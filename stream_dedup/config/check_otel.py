@@ -30,7 +30,7 @@ async def check_otel(otel: Otel, within_s: float) -> AsyncIterator[Finding]:
     try:
         from opentelemetry.sdk.metrics.export import MetricsData  # noqa: PLC0415 -- an extra
 
-        from stream_dedup.connectors.otlp import (  # noqa: PLC0415 -- an extra
+        from stream_dedup.io.otlp import (  # noqa: PLC0415 -- an extra
             metric_exporter,
             span_exporter,
         )

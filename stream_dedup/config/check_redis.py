@@ -11,9 +11,9 @@ from stream_dedup.errors import IndexRefused, IndexUnavailable
 from stream_dedup.index.redis.advice import advise, judge_shards
 from stream_dedup.index.redis.inspection import Reader
 from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.layout import compare_settings, describe, read_stamp
 from stream_dedup.index.redis.permissions import refused
 from stream_dedup.index.redis.server import Patience
-from stream_dedup.index.redis.stamp import compare_settings, describe, read_stamp
 
 
 async def check_redis(config: Config, within_s: float) -> AsyncIterator[Finding]:

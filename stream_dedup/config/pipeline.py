@@ -21,11 +21,11 @@ from stream_dedup.config.fields import (
     microseconds,
     wrong,
 )
-from stream_dedup.connectors.codec import Decoder, Reading
 from stream_dedup.errors import InputError, RecipeError
 from stream_dedup.features.recipe import Recipe, load_recipe
 from stream_dedup.index.base import check_width
 from stream_dedup.index.redis.keys import check_namespace
+from stream_dedup.io.decoder import Decoder, Reading
 from stream_dedup.model import Partition
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}")

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stream_dedup.clock import US_PER_S, SystemClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.engine import Engine
+from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import IndexUnavailable, StaleFence
 from stream_dedup.features.recipe import Recipe, load_recipe
 from stream_dedup.index.base import Index
@@ -132,7 +132,7 @@ class FaustDedup:
         """
         async with self._opening:
             if self._engine is None:
-                index = await self._patiently(self._open)
+                index = await self._with_retries(self._open)
                 self._engine = Engine(
                     self.recipe,
                     index,
@@ -186,7 +186,9 @@ class FaustDedup:
         hashed = await asyncio.to_thread(engine.hash, batch)
         committed = self._committed(partition, events[0].message.offset)
         try:
-            decisions = await self._patiently(lambda: engine.process(hashed, committed=committed))
+            decisions = await self._with_retries(
+                lambda: engine.process(hashed, committed=committed)
+            )
         except StaleFence as error:
             log.info("%s: left to the worker that has claimed it: %s", partition, error)
             return []
@@ -208,7 +210,7 @@ class FaustDedup:
         known = self._app.monitor.tp_committed_offsets.get(partition)
         return first if known is None else max(first, min(known, offset))
 
-    async def _patiently(self, work: Callable[[], Any]) -> Any:  # noqa: ANN401 -- what it gives
+    async def _with_retries(self, work: Callable[[], Any]) -> Any:  # noqa: ANN401 -- what it gives
         """Do something as soon as the index lets it be done."""
         pause_s = FIRST_PAUSE_S
         while True:
@@ -240,10 +242,10 @@ class FaustDedup:
         while True:
             try:
                 await engine.index.expire(engine.clock.now_us())
-                due = await engine.due(CLAIM_BATCH)
+                due = await engine.claim_summaries(CLAIM_BATCH)
                 for summary in due:
                     await send(summary)
-                await engine.confirm(due)
+                await engine.confirm_summaries(due)
             except IndexUnavailable as error:
                 log.warning("summaries have to wait: %s", error)
                 return told
@@ -258,7 +260,7 @@ class FaustDedup:
             partition = Partition(topic, number)
             self._firsts.pop(partition, None)
             if self._engine is not None:
-                self._engine.disown(partition)
+                self._engine.drop_ownership(partition)
 
     async def _closed(self, _app: Any, **_: Any) -> None:  # noqa: ANN401
         if self._server is not None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stream_dedup.columns import distinct, spread
+from stream_dedup.columnar import dictionary_encode, take
 from stream_dedup.emit.shape import decision_object, summary_json
 from stream_dedup.model import Decision, Kind, Position, Summary
 
@@ -41,10 +41,10 @@ class DecisionHeaders:
 
     def of_all(self, decisions: Sequence[Decision]) -> list[Sequence[Header]]:
         """The headers of decisions, in order; not to be changed."""
-        different, places = distinct(decisions)
+        different, places = dictionary_encode(decisions)
         kept = self._kept.get
         headers: list[Sequence[Header]] = [kept(id(each)) or self._make(each) for each in different]
-        return spread(headers, places)
+        return take(headers, places)
 
     def _keep(self, decision: Decision, headers: list[Header]) -> None:
         if len(self._kept) >= KEPT:

@@ -40,12 +40,12 @@ from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.simhash import WIDTHS
 from stream_dedup.model import Decision, Partition, Position, Summary
 
-MAX_TALLIES = 640
-"""More tallies a record make others wait while they are counted. The engine keeps to it: tallies,
-and bytes of their values / `TALLY_BYTES`, are no more together."""
+MAX_DELTAS = 640
+"""More deltas a record make others wait while they are counted. The engine keeps to it: deltas,
+and bytes of their values / `DELTA_BYTES`, are no more together."""
 
-TALLY_BYTES = 2_048
-"""Storing so many bytes of values takes about as long as counting a tally."""
+DELTA_BYTES = 2_048
+"""Storing so many bytes of values takes about as long as counting a delta."""
 
 LEAST_WAITING = 1_000
 """So many closed clusters may wait for their final summary, however few may be open."""
@@ -134,7 +134,7 @@ class Resolution(NamedTuple):
             when the event was delivered before.
         opened_us: event time at which the cluster was opened.
         last_us: event time at which it was last seen, with this query.
-        settled: whether its representative was recorded. Until then the representative may come
+        recorded: whether its representative was recorded. Until then the representative may come
             again and has to be asked about, to be found new: so nobody remembers that its like are
             duplicates.
     """
@@ -144,11 +144,11 @@ class Resolution(NamedTuple):
     new: bool
     opened_us: int
     last_us: int
-    settled: bool = False
+    recorded: bool = False
 
 
 @dataclass(slots=True)
-class Tally:
+class ClusterDelta:
     """What a batch adds to one cluster.
 
     Attributes:
@@ -169,7 +169,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class Commit:
     """A batch of one partition, to be counted.
 
     Attributes:
@@ -180,7 +180,7 @@ class Record:
         committed: the next offset to be read after a crash, as far as is known: journal entries
             below it are dropped, and decisions below it need not be named.
         last_us: the latest event time of the batch, of passed events too.
-        tallies: what the batch adds, a tally a cluster.
+        deltas: what the batch adds, a delta a cluster.
         offsets: of the events whose decisions are named, ascending; those below `committed` need
             not be.
         decisions: of each of them.
@@ -192,7 +192,7 @@ class Record:
     last_offset: int
     committed: int
     last_us: int
-    tallies: Sequence[Tally]
+    deltas: Sequence[ClusterDelta]
     offsets: Sequence[int] = ()
     decisions: Sequence[Decision] = ()
 
@@ -302,7 +302,7 @@ class Index(Protocol):
         Called again with the same queries: finds what it opened, and answers alike.
         """
 
-    async def record(self, record: Record, now_us: int) -> frozenset[int]:
+    async def record(self, record: Commit, now_us: int) -> frozenset[int]:
         """Count a batch, write its journal and raise the high water: all or nothing.
 
         Moves stream time on, closes what has expired and, above the cap on clusters, those

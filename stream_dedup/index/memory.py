@@ -31,19 +31,19 @@ from stream_dedup.clustering.windows import StreamTime, Windows
 from stream_dedup.errors import IndexFull, PartitionUnclaimed, ProtocolError, StaleFence
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import (
+    ClusterDelta,
+    Commit,
     IndexSize,
     Limits,
     Ownership,
     Query,
-    Record,
     Resolution,
-    Tally,
     check_width,
     max_waiting,
     too_many_wait,
 )
-from stream_dedup.index.finder import Finder, Place
 from stream_dedup.index.lazy_heap import LazyHeap
+from stream_dedup.index.lookup import Finder, Place
 from stream_dedup.model import Closing, Decision, Partition, Position, Summary
 
 
@@ -73,7 +73,7 @@ class _Cluster:
     due: bool = False
     closing: Closing | None = None
     snapshot: Summary | None = None
-    settled: bool = False
+    recorded: bool = False
 
 
 @dataclass(slots=True)
@@ -188,7 +188,7 @@ class MemoryIndex:
         self._see(cluster, query.last_us)
         new = cluster.position == query.position
         identity, opened_us, last_us = cluster.identity, cluster.place.opened_us, cluster.last_us
-        return Resolution(identity, distance, new, opened_us, last_us, cluster.settled)
+        return Resolution(identity, distance, new, opened_us, last_us, cluster.recorded)
 
     def _open_cluster(self, identity: int, query: Query, now_us: int) -> Resolution:
         standing = self._clusters.get(identity)
@@ -224,7 +224,7 @@ class MemoryIndex:
         """Open a cluster again: closed first if it is open, with revisions and counts going on."""
         if cluster.closing is None:
             self._delist(cluster)
-        cluster.closing, cluster.settled = None, False
+        cluster.closing, cluster.recorded = None, False
         # What is kept of another text goes, unless a summary that tells of it is on its way.
         if cluster.place.fingerprint != query.fingerprint and cluster.snapshot is None:
             cluster.representative, cluster.samples = b"", ()
@@ -243,7 +243,7 @@ class MemoryIndex:
 
     # ------------------------------------------------------------ counting
 
-    async def record(self, record: Record, now_us: int) -> frozenset[int]:
+    async def record(self, record: Commit, now_us: int) -> frozenset[int]:
         state = self._partitions.get(record.partition)
         if state is None:
             raise PartitionUnclaimed(f"{record.partition}: nobody has claimed it")
@@ -259,12 +259,12 @@ class MemoryIndex:
                 f"{record.partition}: offsets {record.first_offset} to {record.last_offset} "
                 f"straddle the high water {state.high_water}"
             )
-        closed = frozenset(t.cluster for t in record.tallies if not self._is_open(t.cluster))
+        closed = frozenset(t.cluster for t in record.deltas if not self._is_open(t.cluster))
         self._time.record(record.partition, record.last_us, now_us)
         if closed:
             return closed
-        for tally in record.tallies:
-            self._count(tally)
+        for delta in record.deltas:
+            self._count(delta)
         state.high_water = record.last_offset
         if state.committed < record.committed:
             state.committed = record.committed
@@ -279,26 +279,26 @@ class MemoryIndex:
         cluster = self._clusters.get(identity)
         return cluster is not None and cluster.closing is None
 
-    def _count(self, tally: Tally) -> None:
-        cluster = self._clusters[tally.cluster]
-        cluster.count += tally.count
-        cluster.first_us = min(cluster.first_us, tally.first_us)
-        cluster.latest_us = max(cluster.latest_us, tally.last_us)
-        self._see(cluster, tally.last_us)
+    def _count(self, delta: ClusterDelta) -> None:
+        cluster = self._clusters[delta.cluster]
+        cluster.count += delta.count
+        cluster.first_us = min(cluster.first_us, delta.first_us)
+        cluster.latest_us = max(cluster.latest_us, delta.last_us)
+        self._see(cluster, delta.last_us)
         limit = self._summaries.max_value_bytes
-        if tally.representative is not None:
-            cluster.settled = True
+        if delta.representative is not None:
+            cluster.recorded = True
             if not cluster.representative:
-                cluster.representative = tally.representative[:limit]
+                cluster.representative = delta.representative[:limit]
         room = self._summaries.samples - len(cluster.samples)
-        if room > 0 and tally.samples:
-            cluster.samples += tuple(sample[:limit] for sample in tally.samples[:room])
+        if room > 0 and delta.samples:
+            cluster.samples += tuple(sample[:limit] for sample in delta.samples[:room])
         # The first event leaves by itself: a summary has news from the second on.
         if not cluster.due and cluster.count > max(1, cluster.told):
             due_us = self._summaries.due_us(cluster.told_us)
             if due_us is not None:
                 cluster.due = True
-                self._due.push(due_us, tally.cluster)
+                self._due.push(due_us, delta.cluster)
 
     # ------------------------------------------------------------ closing
 

@@ -35,19 +35,19 @@ from contextlib import suppress
 from functools import partial
 
 from stream_dedup.clock import monotonic_s
-from stream_dedup.connectors.base import Records
-from stream_dedup.connectors.records import POISON, REASONS
-from stream_dedup.deciding import NOTHING, Hashed
+from stream_dedup.engine.hashing import NOTHING, HashedBatch
 from stream_dedup.errors import BrokerUnavailable
+from stream_dedup.io.base import Records
+from stream_dedup.io.record_decoder import POISON, REASONS
 from stream_dedup.metrics import Counter, start_at_zero
 from stream_dedup.model import Partition
-from stream_dedup.worker.course import Prepared
-from stream_dedup.worker.lane import Lane
-from stream_dedup.worker.lanes import Lanes
-from stream_dedup.worker.measuring import Measuring, Standing
-from stream_dedup.worker.shape import TOO_LARGE_TO_WRITE
-from stream_dedup.worker.telling import Telling
-from stream_dedup.worker.wiring import Wiring
+from stream_dedup.worker.assignment import Lanes
+from stream_dedup.worker.context import Context
+from stream_dedup.worker.output import TOO_LARGE_TO_WRITE
+from stream_dedup.worker.partition import Lane
+from stream_dedup.worker.processor import Prepared
+from stream_dedup.worker.summaries import Telling
+from stream_dedup.worker.telemetry.reporter import Measuring, Standing
 
 POLL_S = 0.1
 """How long a poll waits for events: so late a partition that got room is asked for at most."""
@@ -68,16 +68,16 @@ class Pipeline:
     """Runs one pipeline; make it within an event loop.
 
     Args:
-        wiring: its plan and connections.
+        context: its plan and connections.
     """
 
-    def __init__(self, wiring: Wiring) -> None:
-        self.wiring = wiring
+    def __init__(self, context: Context) -> None:
+        self.context = context
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._lanes = Lanes(wiring, self._failure)
-        self._telling = Telling(wiring, self._lanes)
-        self._measuring = Measuring(wiring, self._lanes)
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"kernel-{wiring.plan.name}")
+        self._lanes = Lanes(context, self._failure)
+        self._telling = Telling(context, self._lanes)
+        self._measuring = Measuring(context, self._lanes)
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"kernel-{context.plan.name}")
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
@@ -92,17 +92,17 @@ class Pipeline:
         """Run until `stop`, or with `once` until the ends that the partitions had at first.
 
         Raises:
-            BrokerRefused, IndexRefused, RecipeMismatch, TooMuchPoison: it cannot go on.
+            BrokerRefused, IndexRefused, RecipeMismatch, TooManyInvalidEvents: it cannot go on.
         """
-        wiring, lanes = self.wiring, self._lanes
-        start_at_zero(wiring.metrics, wiring.plan.name, self._known())
-        wiring.not_ready("assignment", "no partition is assigned yet")
+        context, lanes = self.context, self._lanes
+        start_at_zero(context.metrics, context.plan.name, self._known())
+        context.not_ready("assignment", "no partition is assigned yet")
         tasks: list[asyncio.Task[None]] = []
         try:
-            for start in (wiring.sink.start, lanes.look_at_topics):
+            for start in (context.sink.start, lanes.look_at_topics):
                 if not await self._started(start):
                     return
-            if not await self._started(partial(wiring.source.start, lanes)):
+            if not await self._started(partial(context.source.start, lanes)):
                 return
             work = [self._poll(), self._prepare(), self._commit()]
             work += [self._telling.run(), self._measuring.run(), self._until(once=once)]
@@ -119,7 +119,7 @@ class Pipeline:
 
     def _known(self) -> dict[Counter, Iterable[str]]:
         """The topics and reasons that counters will show."""
-        topics = self.wiring.source.topics
+        topics = self.context.source.topics
         return {
             "events_total": topics,
             "event_bytes_total": topics,
@@ -129,7 +129,7 @@ class Pipeline:
 
     async def _started(self, start: Callable[[], Awaitable[None]]) -> bool:
         """Whether a connection was made; no, if it is to stop meanwhile."""
-        trying = asyncio.create_task(self.wiring.patiently("kafka", start))
+        trying = asyncio.create_task(self.context.with_retries("kafka", start))
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait({trying, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -141,16 +141,16 @@ class Pipeline:
 
     async def _tell_the_last(self) -> None:
         """Tell what is due, within the time there is to stop; the rest another will tell."""
-        wiring = self.wiring
-        engine = wiring.engine
+        context = self.context
+        engine = context.engine
         try:
-            async with asyncio.timeout(wiring.plan.flow.drain_s):
-                if wiring.plan.finish:
+            async with asyncio.timeout(context.plan.flow.drain_s):
+                if context.plan.finish:
                     now_us = engine.clock.now_us()
-                    await wiring.patiently("index", partial(engine.index.finish, now_us))
-                await wiring.patiently("index", self._telling.tell)
+                    await context.with_retries("index", partial(engine.index.finish, now_us))
+                await context.with_retries("index", self._telling.tell)
         except TimeoutError:
-            wiring.warn("the last summaries were not told in time")
+            context.warn("the last summaries were not told in time")
 
     async def _until(self, *, once: bool) -> None:
         """Wait for the end."""
@@ -164,8 +164,8 @@ class Pipeline:
                     await self._stopping.wait()
 
     async def _end(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        wiring = self.wiring
-        wiring.not_ready("assignment", "it is stopping")
+        context = self.context
+        context.not_ready("assignment", "it is stopping")
         pending = set(tasks)
         while pending:  # a driver may swallow a cancellation: then once more
             for task in pending:
@@ -175,12 +175,12 @@ class Pipeline:
             if not task.cancelled():
                 task.exception()  # what ended the pipeline was raised; the others' follow from it
         await self._lanes.close()
-        for close in (wiring.source.stop, wiring.sink.stop):
+        for close in (context.source.stop, context.sink.stop):
             try:
-                async with asyncio.timeout(wiring.plan.flow.drain_s):
+                async with asyncio.timeout(context.plan.flow.drain_s):
                     await close()
             except (BrokerUnavailable, TimeoutError, OSError) as error:
-                wiring.warn(f"a connection did not close: {error!r}")
+                context.warn(f"a connection did not close: {error!r}")
         self._threads.shutdown(wait=False, cancel_futures=True)
         if not self._failure.done():
             self._failure.cancel()
@@ -193,8 +193,8 @@ class Pipeline:
         while True:
             lanes.room.clear()
             wanted = [lane.partition for lane in lanes if lane.has_room]
-            trace = self.wiring.traces.poll()
-            with self.wiring.timed("poll", trace):
+            trace = self.context.traces.poll()
+            with self.context.timed("poll", trace):
                 found = await self._polled(wanted)
                 trace.brought(found)
             for partition, records in found.items():
@@ -209,9 +209,9 @@ class Pipeline:
                         await lanes.room.wait()
 
     async def _polled(self, wanted: list[Partition]) -> Mapping[Partition, Records]:
-        limit = POLL_BATCHES * self.wiring.plan.flow.max_batch_events
-        return await self.wiring.patiently(
-            "kafka", partial(self.wiring.source.poll, wanted, limit, POLL_S)
+        limit = POLL_BATCHES * self.context.plan.flow.max_batch_events
+        return await self.context.with_retries(
+            "kafka", partial(self.context.source.poll, wanted, limit, POLL_S)
         )
 
     async def _prepare(self) -> None:
@@ -221,21 +221,21 @@ class Pipeline:
             lane = await self._next_lane()
             records, size = lane.take(loop.time())
             self._lanes.room.set()
-            trace = self.wiring.traces.batch(lane.partition, records, size)
-            with self.wiring.timed("hash", trace):
+            trace = self.context.traces.batch(lane.partition, records, size)
+            with self.context.timed("hash", trace):
                 hashed = await loop.run_in_executor(
                     self._threads, self._hash, lane.partition, records
                 )
             if not self._lanes.put(lane, Prepared(records, hashed, size, trace)):
                 await self._lanes.left(lane)
 
-    def _hash(self, partition: Partition, records: Records) -> Hashed:
-        engine, metrics = self.wiring.engine, self.wiring.metrics
-        batch = self.wiring.decoder.decode(partition, records, engine.clock.now_us())
+    def _hash(self, partition: Partition, records: Records) -> HashedBatch:
+        engine, metrics = self.context.engine, self.context.metrics
+        batch = self.context.decoder.decode(partition, records, engine.clock.now_us())
         started_s = monotonic_s()
         hashed = engine.hash(batch)
         seconds = monotonic_s() - started_s
-        metrics.observe("kernel_seconds", seconds, pipeline=self.wiring.plan.name)
+        metrics.observe("kernel_seconds", seconds, pipeline=self.context.plan.name)
         return hashed
 
     async def _next_lane(self) -> Lane:
@@ -259,5 +259,5 @@ class Pipeline:
     async def _commit(self) -> None:
         """Stage 5: offsets, where they are not committed with the output."""
         while True:
-            await asyncio.sleep(self.wiring.plan.flow.commit_every_s or COMMIT_S)
+            await asyncio.sleep(self.context.plan.flow.commit_every_s or COMMIT_S)
             await self._lanes.commit()

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import NamedTuple
 
-from stream_dedup.worker.health import Health
-from stream_dedup.worker.page import POLICY
+from stream_dedup.worker.telemetry.health import Health
+from stream_dedup.worker.telemetry.page import POLICY
 
 log = logging.getLogger(__name__)
 

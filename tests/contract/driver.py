@@ -15,14 +15,14 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.features.recipe import Match, Recipe
 from stream_dedup.index.base import (
+    ClusterDelta,
+    Commit,
     Index,
     IndexSize,
     Limits,
     Ownership,
     Query,
-    Record,
     Resolution,
-    Tally,
 )
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.redis.server import Server
@@ -195,7 +195,7 @@ class Driver:
     def resolve(self, *queries: Query) -> list[Resolution]:
         return self._run(self.index.resolve(queries, self.now_us))
 
-    def record(self, record: Record) -> frozenset[int]:
+    def record(self, record: Commit) -> frozenset[int]:
         return self._run(self.index.record(record, self.now_us))
 
     def claim(self, limit: int = 1000) -> list[Summary]:
@@ -222,26 +222,26 @@ class Driver:
     def count(
         self,
         offset: int,
-        *tallies: Tally,
+        *deltas: ClusterDelta,
         at_s: float = 0,
         partition: Partition = HERE,
         first_offset: int | None = None,
         committed: int | None = None,
         decisions: Mapping[int, Decision] | None = None,
     ) -> frozenset[int]:
-        """Record a batch that ends at an offset."""
+        """Commit a batch that ends at an offset."""
         decisions = decisions or {}
         if partition not in self.fences:
             self.claim_partition(partition)
         return self.record(
-            Record(
+            Commit(
                 partition=partition,
                 fence=self.fences[partition],
                 first_offset=offset if first_offset is None else first_offset,
                 last_offset=offset,
                 committed=offset + 1 if committed is None else committed,
                 last_us=START_US + round(at_s * S),
-                tallies=tallies,
+                deltas=deltas,
                 offsets=list(decisions),
                 decisions=list(decisions.values()),
             )
@@ -261,12 +261,12 @@ class Driver:
         asked = query(offset, text, at_s, group=group, partition=partition)
         (answer,) = self.resolve(asked)
         value = b"value %d" % offset if value is None else value
-        tally = Tally(answer.cluster, 1, asked.first_us, asked.first_us)
+        delta = ClusterDelta(answer.cluster, 1, asked.first_us, asked.first_us)
         if answer.new:
-            tally.representative = value
+            delta.representative = value
         else:
-            tally.samples.append(value)
-        assert self.count(offset, tally, at_s=at_s, partition=partition) == frozenset()
+            delta.samples.append(value)
+        assert self.count(offset, delta, at_s=at_s, partition=partition) == frozenset()
         return answer
 
     def settle(self) -> list[Summary]:
@@ -278,6 +278,6 @@ class Driver:
         return told
 
 
-def tally(answer: Resolution, count: int = 1, at_s: float = 0) -> Tally:
+def delta(answer: Resolution, count: int = 1, at_s: float = 0) -> ClusterDelta:
     time_us = START_US + round(at_s * S)
-    return Tally(answer.cluster, count, time_us, time_us)
+    return ClusterDelta(answer.cluster, count, time_us, time_us)

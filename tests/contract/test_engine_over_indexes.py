@@ -13,7 +13,7 @@ import pytest
 from stream_dedup.clock import ManualClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.deduplicator import Deduplicator
-from stream_dedup.engine import Engine
+from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import IndexUnavailable
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.base import Index
@@ -72,8 +72,8 @@ def test_real_logs_are_decided_and_counted_as_in_memory(
             decisions = [d for batch in batches() for d in await engine.process(batch)]
             await index.finish(START_US)
             told = []
-            while due := await engine.due():
-                await engine.confirm(due)
+            while due := await engine.claim_summaries():
+                await engine.confirm_summaries(due)
                 told += due
             return decisions, told
 
@@ -126,7 +126,7 @@ def test_a_first_event_is_new_though_its_like_came_by_before_it_was_recorded(
             assert Kind.NEW is decision.kind
             await engine.process(Batch(HERE, range(1, 2), [b"disk 4 is full"]))
             await index.finish(START_US)
-            assert [4] == [summary.count for summary in await engine.due()]
+            assert [4] == [summary.count for summary in await engine.claim_summaries()]
 
     asyncio.run(through())
 
@@ -161,7 +161,7 @@ def test_a_clusters_times_are_the_least_and_the_greatest_in_whatever_order_event
             await index.finish(START_US)
             return {
                 s.representative: (s.count, s.first_time_us / S, s.last_time_us / S)
-                for s in await engine.due()
+                for s in await engine.claim_summaries()
             }
 
     def told(text: bytes) -> tuple[int, float, float]:
@@ -191,7 +191,7 @@ def test_an_index_that_lost_its_data_is_begun_anew(redis_server: RedisServer) ->
             redis_server.command("FLUSHALL")
             decisions = await engine.process(second)
             await index.finish(START_US)
-            told = await engine.due()
+            told = await engine.claim_summaries()
             return engine.resets, len(decisions), sum(summary.count for summary in told)
 
     passed = sum(not line.strip() for line in LINES[BATCH : 2 * BATCH])

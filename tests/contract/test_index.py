@@ -11,7 +11,7 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.errors import IndexFull, PartitionUnclaimed, ProtocolError, StaleFence
 from stream_dedup.features.recipe import Match, Recipe
-from stream_dedup.index.base import Limits, Record, Tally
+from stream_dedup.index.base import ClusterDelta, Commit, Limits
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position
 from tests.contract.driver import (
     HERE,
@@ -26,8 +26,8 @@ from tests.contract.driver import (
     S,
     Text,
     apart,
+    delta,
     query,
-    tally,
 )
 
 Start = Callable[..., Driver]
@@ -344,7 +344,7 @@ def test_the_latest_time_a_query_asks_for_keeps_its_cluster_live(start: Start) -
 def test_what_is_recorded_is_told(start: Start) -> None:
     index = start(summaries=Summaries(samples=2, max_value_bytes=8))
     (answer,) = index.resolve(query(4, A, 10, group="g"))
-    counted = Tally(
+    counted = ClusterDelta(
         answer.cluster, 5, START_US + 3 * S, START_US + 40 * S, b"the first", [b"a", b"b" * 9, b"c"]
     )
     assert frozenset() == index.count(9, counted, first_offset=4, at_s=40)
@@ -369,7 +369,7 @@ def test_counts_without_values_stretch_the_times_they_tell_and_never_shrink_them
     answer = index.add(0, A, 30)
     for offset, (first_s, last_s) in enumerate([(35, 90), (10, 20), (40, 50)], 1):
         times = START_US + first_s * S, START_US + last_s * S
-        assert frozenset() == index.count(offset, Tally(answer.cluster, 2, *times), at_s=90)
+        assert frozenset() == index.count(offset, ClusterDelta(answer.cluster, 2, *times), at_s=90)
     index.finish()
     (summary,) = index.claim()
     assert 7 == summary.count
@@ -390,12 +390,12 @@ def test_record_writes_nothing_when_a_named_cluster_is_closed(start: Start) -> N
     index.add(1, B, 3 * HOUR_S)
     assert 1 == index.size().waiting
     (other,) = index.resolve(query(3, C, 3 * HOUR_S))
-    closed = index.count(5, tally(old), tally(other), first_offset=2, at_s=99 * HOUR_S)
+    closed = index.count(5, delta(old), delta(other), first_offset=2, at_s=99 * HOUR_S)
     assert frozenset([old.cluster]) == closed
     # Nothing was counted, the high water stands, stream time too.
     assert 1 == index.claim_partition(HERE).high_water
     assert 2 == index.size().clusters
-    assert frozenset() == index.count(5, tally(other), first_offset=2, at_s=3 * HOUR_S)
+    assert frozenset() == index.count(5, delta(other), first_offset=2, at_s=3 * HOUR_S)
     index.finish()
     told = {summary.cluster: summary.count for summary in index.claim()}
     assert (1, 1) == (told[old.cluster], told[other.cluster])
@@ -403,7 +403,7 @@ def test_record_writes_nothing_when_a_named_cluster_is_closed(start: Start) -> N
 
 def test_an_unknown_cluster_counts_as_closed(start: Start) -> None:
     index = start()
-    assert frozenset([12345]) == index.count(0, Tally(12345, 1, START_US, START_US))
+    assert frozenset([12345]) == index.count(0, ClusterDelta(12345, 1, START_US, START_US))
     assert -1 == index.claim_partition(HERE).high_water
 
 
@@ -413,7 +413,7 @@ def test_a_stale_fence_is_refused_and_writes_nothing(start: Start) -> None:
     (answer,) = index.resolve(query(0, A))
     fresh = index.claim_partition(HERE).fence
     assert fresh > stale
-    record = Record(HERE, stale, 0, 0, 0, START_US, [tally(answer)], [0], [Decision(Kind.NEW)])
+    record = Commit(HERE, stale, 0, 0, 0, START_US, [delta(answer)], [0], [Decision(Kind.NEW)])
     with pytest.raises(StaleFence):
         index.record(record)
     owned = index.claim_partition(HERE)
@@ -428,13 +428,13 @@ def test_a_stale_fence_is_refused_even_for_offsets_recorded_before(start: Start)
     stale = index.fences[HERE]
     index.claim_partition(HERE)
     with pytest.raises(StaleFence):
-        index.record(Record(HERE, stale, 0, 0, 1, START_US, []))
+        index.record(Commit(HERE, stale, 0, 0, 1, START_US, []))
 
 
 def test_nothing_is_recorded_for_a_partition_that_nobody_claimed(start: Start) -> None:
     index = start()
     with pytest.raises(PartitionUnclaimed):
-        index.record(Record(HERE, 0, 0, 0, 1, START_US, []))
+        index.record(Commit(HERE, 0, 0, 0, 1, START_US, []))
     assert 0 == index.index.resets
 
 
@@ -452,7 +452,7 @@ def test_a_record_sent_again_counts_once(start: Start) -> None:
     index = start()
     (answer,) = index.resolve(query(0, A))
     for _ in range(3):
-        assert frozenset() == index.count(4, tally(answer, 5), first_offset=0)
+        assert frozenset() == index.count(4, delta(answer, 5), first_offset=0)
     index.finish()
     assert [5] == [summary.count for summary in index.claim()]
 
@@ -463,7 +463,7 @@ def test_a_record_below_the_high_water_writes_nothing_even_for_closed_clusters(
     index = start()
     answer = index.add(3, A)
     index.finish()
-    assert frozenset() == index.count(2, tally(answer, 7), first_offset=0)
+    assert frozenset() == index.count(2, delta(answer, 7), first_offset=0)
     assert [1] == [summary.count for summary in index.claim()]
 
 
@@ -471,7 +471,7 @@ def test_a_batch_that_straddles_the_high_water_is_refused(start: Start) -> None:
     index = start()
     answer = index.add(3, A)
     with pytest.raises(ProtocolError):
-        index.count(5, tally(answer), first_offset=3)
+        index.count(5, delta(answer), first_offset=3)
     assert 3 == index.claim_partition(HERE).high_water
 
 
@@ -617,7 +617,7 @@ def test_a_partition_far_behind_whose_clusters_others_closed_succeeds_when_it_tr
     def resolve_while_others_record(offset: int) -> frozenset[int]:
         (answer,) = index.resolve(late)
         index.add(offset, B, offset, partition=HERE)
-        return index.count(0, tally(answer, 1, -9 * HOUR_S), at_s=-9 * HOUR_S, partition=THERE)
+        return index.count(0, delta(answer, 1, -9 * HOUR_S), at_s=-9 * HOUR_S, partition=THERE)
 
     assert 1 == len(resolve_while_others_record(1))
     assert -1 == index.claim_partition(THERE).high_water
@@ -861,7 +861,7 @@ def test_a_representative_delivered_late_goes_on_from_the_tombstone(start: Start
     assert [(1, 2, 2)] == [(s.revision, s.count, s.new_count) for s in index.settle()]
     (again,) = index.resolve(query(0, A, 0))
     assert (old.cluster, True) == (again.cluster, again.new)
-    index.count(2, tally(again))
+    index.count(2, delta(again))
     index.finish()
     assert [(2, 3, 1)] == [(s.revision, s.count, s.new_count) for s in index.settle()]
 
@@ -876,7 +876,7 @@ def test_a_tombstone_outlives_a_silent_opening(start: Start) -> None:
         index.finish()
         assert [] == index.settle()
     (again,) = index.resolve(query(0, A, 0))
-    index.count(1, tally(again))
+    index.count(1, delta(again))
     index.finish()
     assert [(2, 2, 1)] == [(s.revision, s.count, s.new_count) for s in index.settle()]
 
@@ -888,7 +888,7 @@ def test_a_tombstone_is_forgotten_after_the_retention_time(start: Start) -> None
     index.settle()
     index.wait(101)
     (again,) = index.resolve(query(0, A, 0))
-    index.count(1, tally(again))
+    index.count(1, delta(again))
     index.finish()
     assert [(1, 1, 1)] == [(s.revision, s.count, s.new_count) for s in index.settle()]
 
@@ -978,7 +978,7 @@ def test_another_text_under_an_old_position_never_joins_what_was_opened_there(st
     )
     assert [True, False, False] == [before.new, alias.new, like.new]
     assert (before.cluster, old.cluster) == (alias.cluster, like.cluster)
-    first = tally(taken)
+    first = delta(taken)
     first.representative = b"new text"
     index.count(0, first)
     assert [b"new text"] == index.representatives(old.cluster)
@@ -1014,7 +1014,7 @@ def test_while_too_many_closed_clusters_wait_none_is_opened(start: Start) -> Non
         texts = [Text(offset, offset * 0x9E37_79B9_7F4A_7C15 % 2**64) for offset in offsets]
         answers = index.resolve(*(query(n, t) for n, t in zip(offsets, texts, strict=True)))
         assert frozenset() == index.count(
-            offsets[-1], *map(tally, answers), first_offset=offsets[0]
+            offsets[-1], *map(delta, answers), first_offset=offsets[0]
         )
 
     first = 1
@@ -1060,7 +1060,9 @@ def test_a_count_without_values_keeps_its_cluster_s_window_open(start: Start) ->
     index = start()  # of an hour
     answer = index.add(0, A, 0)
     late_us = START_US + 3000 * S
-    assert frozenset() == index.count(1, Tally(answer.cluster, 1, late_us, late_us), at_s=3000)
+    assert frozenset() == index.count(
+        1, ClusterDelta(answer.cluster, 1, late_us, late_us), at_s=3000
+    )
     (again,) = index.resolve(query(2, A, 6000))
     assert (answer.cluster, False) == (again.cluster, again.new)
     (new,) = index.resolve(query(3, A, 6000 + 3601))
@@ -1070,14 +1072,14 @@ def test_a_count_without_values_keeps_its_cluster_s_window_open(start: Start) ->
 def test_counts_without_values_are_news_that_is_told_once(start: Start) -> None:
     index = start(summaries=Summaries(every_us=60 * S, lease_us=30 * S))
     answer = index.add(0, A, 0)
-    assert frozenset() == index.count(1, tally(answer, 1, 59), at_s=59)
+    assert frozenset() == index.count(1, delta(answer, 1, 59), at_s=59)
     assert [] == index.claim()
-    assert frozenset() == index.count(2, tally(answer, 1, 60), at_s=60)
+    assert frozenset() == index.count(2, delta(answer, 1, 60), at_s=60)
     (summary,) = index.claim()
     assert (1, 3, 3) == (summary.revision, summary.count, summary.new_count)
-    assert frozenset() == index.count(3, tally(answer, 1, 200), at_s=200)
+    assert frozenset() == index.count(3, delta(answer, 1, 200), at_s=200)
     assert [] == index.claim()  # one is on its way
     index.confirm([summary])
     assert [] == index.settle()  # told at 200, it is due at 260
-    assert frozenset() == index.count(4, tally(answer, 1, 260), at_s=260)
+    assert frozenset() == index.count(4, delta(answer, 1, 260), at_s=260)
     assert [(2, 5, 2)] == [(s.revision, s.count, s.new_count) for s in index.settle()]

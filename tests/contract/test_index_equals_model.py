@@ -20,7 +20,7 @@ from stream_dedup.clustering.verification import reference_jaccard
 from stream_dedup.clustering.windows import StreamTime, Windows
 from stream_dedup.errors import StaleFence
 from stream_dedup.features.recipe import Match, Recipe
-from stream_dedup.index.base import Limits, Query, Record, Resolution, Tally
+from stream_dedup.index.base import ClusterDelta, Commit, Limits, Query, Resolution
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Summary
 from tests.contract.driver import ADAPTERS, START_US, Driver, Opens, S, Setup
 
@@ -142,18 +142,18 @@ class Model:
         if searchable:
             cluster.fingerprints.append(query.fingerprint)
 
-    def closed(self, tallies: list[Tally]) -> frozenset[int]:
+    def closed(self, deltas: list[ClusterDelta]) -> frozenset[int]:
         open_ones = {c.identity for c in self.clusters if c.closing is None}
-        return frozenset(t.cluster for t in tallies if t.cluster not in open_ones)
+        return frozenset(t.cluster for t in deltas if t.cluster not in open_ones)
 
-    def record(self, record: Record, now_us: int) -> None:
-        for tally in record.tallies:
-            cluster = self.of(tally.cluster)
+    def record(self, record: Commit, now_us: int) -> None:
+        for delta in record.deltas:
+            cluster = self.of(delta.cluster)
             assert cluster
-            cluster.count += tally.count
-            cluster.first_us = min(cluster.first_us, tally.first_us)
-            cluster.last_us = max(cluster.last_us, tally.last_us)
-            cluster.latest_us = max(cluster.latest_us, tally.last_us)
+            cluster.count += delta.count
+            cluster.first_us = min(cluster.first_us, delta.first_us)
+            cluster.last_us = max(cluster.last_us, delta.last_us)
+            cluster.latest_us = max(cluster.latest_us, delta.last_us)
             cluster.due = cluster.due or cluster.count > max(1, cluster.told)
         self.expire(now_us)
         while len(live := [c for c in self.clusters if c.closing is None]) > 4:
@@ -244,7 +244,7 @@ class Reader:
     offset: int = 0
     pending: list[Query] = field(default_factory=list)
     answers: list[Resolution] = field(default_factory=list)
-    last: Record | None = None
+    last: Commit | None = None
     journal: dict[int, Decision] = field(default_factory=dict)
 
 
@@ -306,14 +306,14 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def record(self) -> None:
         reader = next(reader for reader in self.readers if reader.answers)
-        tallies: dict[int, Tally] = {}
+        deltas: dict[int, ClusterDelta] = {}
         for query, answer in zip(reader.pending, reader.answers, strict=True):
-            tally = tallies.setdefault(
-                answer.cluster, Tally(answer.cluster, 0, query.first_us, query.first_us)
+            delta = deltas.setdefault(
+                answer.cluster, ClusterDelta(answer.cluster, 0, query.first_us, query.first_us)
             )
-            tally.count += 1
-            tally.first_us = min(tally.first_us, query.first_us)
-            tally.last_us = max(tally.last_us, query.first_us)
+            delta.count += 1
+            delta.first_us = min(delta.first_us, query.first_us)
+            delta.last_us = max(delta.last_us, query.first_us)
         last_offset = reader.offset + len(reader.pending) - 1
         decisions = {
             query.position.offset: Decision(
@@ -324,18 +324,18 @@ class Histories(RuleBasedStateMachine):
             )
             for query, answer in zip(reader.pending, reader.answers, strict=True)
         }
-        record = Record(
+        record = Commit(
             reader.partition,
             reader.fence,
             reader.offset,
             last_offset,
             reader.offset,
             max(query.first_us for query in reader.pending),
-            list(tallies.values()),
+            list(deltas.values()),
             list(decisions),
             list(decisions.values()),
         )
-        closed = self.model.closed(list(tallies.values()))
+        closed = self.model.closed(list(deltas.values()))
         self.model.time.record(record.partition, record.last_us, self.index.now_us)
         assert closed == self.index.record(record)
         reader.answers = []
@@ -363,7 +363,7 @@ class Histories(RuleBasedStateMachine):
         assert not owned.reset
         reader.fence, reader.answers = owned.fence, []
         with pytest.raises(StaleFence):
-            self.index.record(Record(reader.partition, stale, 10**6, 10**6, 0, START_US, []))
+            self.index.record(Commit(reader.partition, stale, 10**6, 10**6, 0, START_US, []))
 
     @rule(number=readers)
     def the_topic_is_made_anew(self, number: int) -> None:

@@ -19,8 +19,8 @@ from stream_dedup._version import __version__
 from stream_dedup.config import Config, load
 from stream_dedup.config.document import Key, keys
 from stream_dedup.metrics import GAUGES
-from stream_dedup.worker.health import Health
 from stream_dedup.worker.site import Site
+from stream_dedup.worker.telemetry.health import Health
 from tests.deploy import helm_chart
 from tests.deploy.helm_chart import CASES, CHART, REFRESH, Manifest, manifests
 from tests.deploy.helm_schema import given_elsewhere, secret_files

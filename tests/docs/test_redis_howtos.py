@@ -26,21 +26,21 @@ from docs.blocks import EXAMPLES, ROOT, Block, blocks, steps
 from docs.commands import commands, options
 from stream_dedup import Limits, Summaries, Windows, load_recipe
 from stream_dedup.cli.main import cli
-from stream_dedup.engine import Engine
+from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import RecipeMismatch
 from stream_dedup.index.redis import scripts
 from stream_dedup.index.redis.calls import CALL_WORK
 from stream_dedup.index.redis.keys import Shard
 from stream_dedup.index.redis.kinds import kind_of
+from stream_dedup.index.redis.layout import LEAST_TTL_US, SLICE_ENTRIES, plan_stamp, ttl_ms
+from stream_dedup.index.redis.maintenance import SWEEP_STEPS
 from stream_dedup.index.redis.server import Patience, Server
-from stream_dedup.index.redis.stamp import LEAST_TTL_US, SLICE_ENTRIES, plan_stamp, ttl_ms
 from stream_dedup.index.redis.store import (
     CLAIMS,
     CONFIRMS,
     LIMITS,
     RedisIndex,
 )
-from stream_dedup.index.redis.upkeep import SWEEP_STEPS
 from stream_dedup.model import Batch, Partition
 from stream_dedup.testing import ManualClock
 from tests.integration.redis import scenario

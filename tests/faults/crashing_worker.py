@@ -17,8 +17,8 @@ from stream_dedup import assembly
 from stream_dedup.config import load
 from stream_dedup.index.base import Query, Resolution
 from stream_dedup.metrics import Metrics
-from stream_dedup.worker.health import Health
-from stream_dedup.worker.prometheus import PrometheusMetrics
+from stream_dedup.worker.telemetry.health import Health
+from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
 
 
 class Wrapped:
@@ -58,7 +58,7 @@ async def work(step: str, times: int, settings: tuple[str, ...]) -> None:
         pipeline = await assembly.make_pipeline(
             config, config.pipelines[0], metrics, health, server, done
         )
-        decider = pipeline.wiring.engine._decider
+        decider = pipeline.context.engine._decider
         decider.index = Wrapped(decider.index, done)
         await pipeline.run()
 

@@ -22,7 +22,7 @@ import pytest
 from stream_dedup.clock import ManualClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.engine import Engine
+from stream_dedup.engine.engine import Engine
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.base import IndexSize, Limits
 from stream_dedup.index.redis.keys import Shard
@@ -63,10 +63,12 @@ async def _fill(url: str, namespace: str, shards: int, clusters: int, number: in
         partition = Partition("a:b\x1b", number)
         offsets = range(start, start + len(values))
         await engine.process(Batch(partition, offsets, values, groups=groups))
-        due = await engine.due(20)
-        await engine.confirm(due if number else due[:10])
-        while number and (due := await engine.due()):  # who goes on and on has to tell them all
-            await engine.confirm(due)
+        due = await engine.claim_summaries(20)
+        await engine.confirm_summaries(due if number else due[:10])
+        while number and (
+            due := await engine.claim_summaries()
+        ):  # who goes on and on has to tell them all
+            await engine.confirm_summaries(due)
     size = await index.size()
     await server.aclose()
     return size

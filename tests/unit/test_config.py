@@ -23,19 +23,19 @@ from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.config import Config, Index, Kafka, Loaded, Pipeline, Worker, load
 from stream_dedup.config.document import HIDDEN, effective, effective_toml, keys, template
 from stream_dedup.config.load import settings as all_settings
-from stream_dedup.connectors.codec import Reading
-from stream_dedup.connectors.kafka_options import (
-    client_options,
-    consumer_options,
-    producer_options,
-)
-from stream_dedup.engine import NEAR_CACHE_SIZE
+from stream_dedup.engine.engine import NEAR_CACHE_SIZE
 from stream_dedup.errors import BrokerRefused, ConfigError
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.redis.address import parse
 from stream_dedup.index.redis.mirror import MIRROR_SIZE
 from stream_dedup.index.redis.server import Patience
 from stream_dedup.index.redis.store import LIMITS
+from stream_dedup.io.decoder import Reading
+from stream_dedup.kafka.options import (
+    client_options,
+    consumer_options,
+    producer_options,
+)
 from stream_dedup.units import duration_text, read_duration_us, read_size, size_text
 from stream_dedup.worker.policy import Flow
 from tests.services.certificates import make_certificates

@@ -24,7 +24,7 @@ from stream_dedup.config.findings import Finding
 from stream_dedup.config.load import Loaded
 from stream_dedup.config.otel import INTERVAL_MS, SDK_DISABLED, VARIABLES, Otel, read_headers
 from stream_dedup.errors import ConfigError
-from stream_dedup.worker.prometheus import PrometheusMetrics
+from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
 from tests.services.otlp import METRICS, TRACES, OtlpReceiver
 
 SECRET = "hunter2-s3cret"  # noqa: S105 -- looked for in all that is shown

@@ -25,7 +25,7 @@ from stream_dedup.metrics import (
     NoMetrics,
     start_at_zero,
 )
-from stream_dedup.worker.prometheus import PrometheusMetrics
+from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
 
 
 def test_each_name_stands_in_its_kinds_table_in_the_same_order() -> None:

@@ -20,7 +20,7 @@ from stream_dedup.clustering.comparison import Inspector
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.deduplicator import run
-from stream_dedup.engine import Engine
+from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import RecipeError
 from stream_dedup.features.recipe import replace
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
@@ -419,7 +419,7 @@ def test_a_first_item_delivered_again_is_found_new_and_its_like_a_duplicate() ->
     async def through() -> list[Kind]:
         ahead = engine_over(index, 100)
         other = engine_over(index, 100)
-        await ahead.own(HERE)
+        await ahead.claim_partition(HERE)
         hashed = ahead.hash(Batch(HERE, range(1), first))
         # It opened its cluster, and its worker died before it recorded anything.
         await index.resolve(

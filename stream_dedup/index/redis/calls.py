@@ -11,11 +11,11 @@ from stream_dedup.clustering.windows import Windows
 from stream_dedup.errors import IndexRefused, IndexReset
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Limits
-from stream_dedup.index.redis import wire
+from stream_dedup.index.redis import codec
 from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.layout import Stamp, describe, stamp_shard, ttl_ms
 from stream_dedup.index.redis.scripts import Script
 from stream_dedup.index.redis.server import Argument, Arguments, Refusal, Server
-from stream_dedup.index.redis.stamp import Stamp, describe, stamp_shard, ttl_ms
 
 CALL_WORK = 1_000
 """Commands of a script call, about: three milliseconds."""
@@ -79,7 +79,9 @@ class Calls:
         """
         if max_clusters is None:
             max_clusters = -(-self._limits.max_clusters // self._stamp.shards)
-        return wire.pack_settings(now_us, self._windows, self._summaries, self.ttl_ms, max_clusters)
+        return codec.pack_settings(
+            now_us, self._windows, self._summaries, self.ttl_ms, max_clusters
+        )
 
     async def run(
         self,

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, cast
 import redis.asyncio as driver
 
 from stream_dedup.errors import IndexRefused
-from stream_dedup.index.redis import wire
+from stream_dedup.index.redis import codec
 from stream_dedup.index.redis.keys import PREFIX, Shard, check_namespace
+from stream_dedup.index.redis.layout import Stamp, read_stamp
 from stream_dedup.index.redis.packing import Packer
 from stream_dedup.index.redis.server import Command, Server
-from stream_dedup.index.redis.stamp import Stamp, read_stamp
 from stream_dedup.tables.entries import Entries
 
 SCAN_COUNT = 1_000
@@ -51,7 +51,7 @@ class Reader(Server):
                 yield found
             return
         client = self._client
-        await self._patiently("cluster", client.initialize)
+        await self._with_retries("cluster", client.initialize)
         for node in client.get_primaries():
             cursor = 0
             while True:
@@ -60,7 +60,7 @@ class Reader(Server):
                 async def attempt(command: Command = command, node: Any = node) -> object:  # noqa: ANN401 -- the driver's
                     return await client.execute_command(*command, target_nodes=node)
 
-                answer = cast(Any, await self._patiently("scan", attempt))
+                answer = cast(Any, await self._with_retries("scan", attempt))
                 cursor = _cursor(answer[0])
                 yield answer[1]
                 if not cursor:
@@ -130,7 +130,7 @@ class Namespace:
     def exact_key(self, shard: Shard, group: bytes, exact: bytes) -> bytes:
         """The slice in which an exact hash of a group (its hash, 4 bytes) stands."""
         keys: list[bytes] = []
-        entry = wire.Entry(b"", exact, 0, searchable=False)
+        entry = codec.Entry(b"", exact, 0, searchable=False)
         self.packer.entry(shard, entry, group, 0, keys, [])
         return keys[0]
 
@@ -146,9 +146,9 @@ class Held(NamedTuple):
     """
 
     identity: bytes
-    numbers: wire.Cluster
+    numbers: codec.Cluster
     group_hash: bytes
-    names: list[wire.Entry]
+    names: list[codec.Entry]
 
     @property
     def open(self) -> bool:
@@ -170,13 +170,13 @@ def hold(identity: bytes, numbers: bytes, names: bytes | None, width: int) -> He
         return unpacked and Held(identity, unpacked, b"", [])
     if names is None or len(names) <= 4 or (len(names) - 4) % (8 + width // 8 + 1):
         return None
-    return Held(identity, unpacked, *wire.unpack_entries(names, width))
+    return Held(identity, unpacked, *codec.unpack_entries(names, width))
 
 
-def hold_numbers(numbers: bytes | None) -> wire.Cluster | None:
+def hold_numbers(numbers: bytes | None) -> codec.Cluster | None:
     """A cluster's field ``n``; None if it is gone or damaged."""
     try:
-        return None if numbers is None else wire.unpack_cluster(numbers)
+        return None if numbers is None else codec.unpack_cluster(numbers)
     except (ValueError, OverflowError, struct.error):
         return None
 

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from stream_dedup.index.redis.keys import Shard
-from stream_dedup.index.redis.stamp import Stamp
+from stream_dedup.index.redis.layout import Stamp
 
 
 class Kind(NamedTuple):

@@ -8,10 +8,10 @@ from stream_dedup.clustering.linkage import cluster_id
 from stream_dedup.errors import ProtocolError
 from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.index.base import Query
-from stream_dedup.index.redis import wire
+from stream_dedup.index.redis import codec
 from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.layout import Stamp
 from stream_dedup.index.redis.server import Argument
-from stream_dedup.index.redis.stamp import Stamp
 from stream_dedup.tables.entries import Entries, Row, make_entries
 
 _HASH_FACTOR = 0x9E3779B97F4A7C15
@@ -74,7 +74,7 @@ class Packer:
             near: of each, what the caller's mirror holds near it.
         """
         namespace, shards, number = self._namespace, len(self.shards), shard.number
-        earliest, latest = -wire.LATEST_US, wire.LATEST_US
+        earliest, latest = -codec.LATEST_US, codec.LATEST_US
         rows: list[Row] = []
         for query, mirrored in zip(queries, near, strict=True):
             name, exact, fingerprint, sketch, searchable, first_us, last_us, position = query
@@ -83,11 +83,11 @@ class Packer:
             if shards > 1:
                 identity = identity & ~0xFF | number
             if not earliest <= first_us <= last_us <= latest:
-                first_us, last_us = wire.clamp_us(first_us), wire.clamp_us(last_us)
+                first_us, last_us = codec.clamp_us(first_us), codec.clamp_us(last_us)
             rows.append(
                 (
                     first_us, last_us, identity, group, exact, self._exact_slice(exact, group),
-                    fingerprint, searchable, sketch, packed_group, wire.pack_position(position),
+                    fingerprint, searchable, sketch, packed_group, codec.pack_position(position),
                     mirrored,
                 )
             )  # fmt: skip
@@ -102,7 +102,7 @@ class Packer:
         if known is None:
             if len(self._groups) > GROUPS_KEPT:
                 self._groups.clear()
-            packed = wire.pack_group(group)
+            packed = codec.pack_group(group)
             number, high = group_hash(self._namespace, packed)
             known = (number, number.to_bytes(4, "big"), packed, high % len(self.shards))
             self._groups[group] = known
@@ -111,7 +111,7 @@ class Packer:
     def entry(
         self,
         shard: Shard,
-        entry: wire.Entry,
+        entry: codec.Entry,
         group: bytes,
         owner: int,
         keys: list[bytes],

@@ -16,8 +16,8 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from stream_dedup.index.base import Ownership, Record
-from stream_dedup.index.redis import scripts, wire
+from stream_dedup.index.base import Commit, Ownership
+from stream_dedup.index.redis import codec, scripts
 from stream_dedup.index.redis.calls import Calls
 from stream_dedup.index.redis.keys import Shard
 from stream_dedup.index.redis.server import Argument
@@ -95,7 +95,7 @@ class Partitions:
         for answer in answers:
             committed = int(answer[2])
             for packed in answer[4:]:
-                decisions = wire.unpack_journal(packed).items()
+                decisions = codec.unpack_journal(packed).items()
                 journal.update(item for item in decisions if item[0] >= committed)
         cuts = tuple(sorted({mark for mark in marks if mark > min(marks)}))
         return Ownership(fence, min(marks), journal, reset, cuts)
@@ -114,23 +114,23 @@ class Partitions:
         settings = self._calls.settings(0)
         for shard in self._shards:
             keys = [shard.meta, shard.heads]
-            arguments = [settings, wire.pack_partition(partition)]
+            arguments = [settings, codec.pack_partition(partition)]
             await self._calls.run(shard, scripts.RELEASE_PARTITION, keys, arguments)
 
-    def incarnation(self, shard: Shard, record: Record) -> bytes | None:
+    def incarnation(self, shard: Shard, record: Commit) -> bytes | None:
         """The shard's as the record's fence was claimed; None if that was not here."""
         claim = self._claims.get(record.partition)
         if claim is None or claim.fence != record.fence:
             return None
         return claim.incarnations[shard.number]
 
-    def superseded(self, record: Record) -> None:
+    def superseded(self, record: Commit) -> None:
         """The record's fence is not the latest: somebody else holds the partition."""
         claim = self._claims.get(record.partition)
         if claim is not None and claim.fence == record.fence:
             del self._claims[record.partition]
 
-    def watch(self, shard: Shard, record: Record, before: int) -> None:
+    def watch(self, shard: Shard, record: Commit, before: int) -> None:
         """Notice when the server has lost what it had answered for.
 
         Args:

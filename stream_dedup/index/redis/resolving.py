@@ -11,13 +11,13 @@ from stream_dedup.clock import monotonic_s
 from stream_dedup.errors import IndexFull
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Limits, Query, Resolution, too_many_wait
-from stream_dedup.index.redis import scripts, wire
+from stream_dedup.index.redis import codec, scripts
 from stream_dedup.index.redis.calls import CALL_WORK, Calls
 from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.layout import Stamp
 from stream_dedup.index.redis.mirror import SPARE, UNKNOWN, Call, Mirror, read
 from stream_dedup.index.redis.packing import Packer
 from stream_dedup.index.redis.server import Argument, Refusal, Server
-from stream_dedup.index.redis.stamp import Stamp
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.planner import MEMORY, choose
 
@@ -82,7 +82,7 @@ class Resolver:
         self._layout: Layout = choose(stamp.width, stamp.k, max(1, each), MEMORY).layout
         match, tables = recipe.match, stamp.layout.tables
         self._insert_work, self._search_work = INSERT_WORK * tables, 3 * tables + 14
-        self._rules = wire.RULES.pack(
+        self._rules = codec.RULES.pack(
             match.k,
             match.jaccard,
             match.aliases,
@@ -118,7 +118,7 @@ class Resolver:
                 asked, keys, packed = self._pack(shard, left, call)
                 arguments = partial(self._arguments, settings, call, packed)
                 decided, *rest = await self._calls.run(shard, scripts.RESOLVE, keys, arguments)
-                resolutions, inserted = wire.unpack_resolutions(decided)
+                resolutions, inserted = codec.unpack_resolutions(decided)
                 call.answered(inserted, rest)
             except Refusal as refusal:
                 if refusal.code != "SDWAITING":

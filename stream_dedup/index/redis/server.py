@@ -252,7 +252,7 @@ class Server:
                 await self._load(keys[0], script)
                 return await self._send(keys[0], command)
 
-        return await self._patiently(script.name, attempt)
+        return await self._with_retries(script.name, attempt)
 
     async def command(self, key: bytes, *command: Argument) -> Any:  # noqa: ANN401 -- as `run`
         """Run a command on the node that holds a key.
@@ -261,7 +261,7 @@ class Server:
             IndexUnavailable: see `Patience`.
             IndexRefused: it cannot be run.
         """
-        return await self._patiently(str(command[0]).lower(), lambda: self._send(key, command))
+        return await self._with_retries(str(command[0]).lower(), lambda: self._send(key, command))
 
     async def many(self, key: bytes, commands: Sequence[Command]) -> list[Any]:
         """Answers of commands whose keys share `key`'s tag; None where a key is of another type.
@@ -276,7 +276,7 @@ class Server:
         answers: list[Any] = []
         for start in range(0, len(commands), PIPELINE):
             attempt = partial(self._pipe, key, commands[start : start + PIPELINE])
-            answers += cast(list[Any], await self._patiently("pipeline", attempt))
+            answers += cast(list[Any], await self._with_retries("pipeline", attempt))
         return answers
 
     async def _pipe(self, key: bytes, commands: Sequence[Command]) -> list[Any]:
@@ -326,7 +326,7 @@ class Server:
         finally:
             await client.connection_pool.release(connection)
 
-    async def _patiently(self, name: str, attempt: Callable[[], Awaitable[object]]) -> object:
+    async def _with_retries(self, name: str, attempt: Callable[[], Awaitable[object]]) -> object:
         self.counts[name] += 1
         clock = asyncio.get_running_loop().time
         until = clock() + self._patience.within_s

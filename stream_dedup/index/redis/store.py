@@ -13,7 +13,7 @@ Bounded work: `resolve` is cut into calls by what a query is planned to cost, an
 spent its budget answers for fewer queries than it was asked. `record` closes a bounded number of
 clusters; the rest goes in `sweep` calls before it returns.
 
-Shards: groups are spread over them by hash, and a cluster's id ends with its shard's number. A
+Shards: groups are take over them by hash, and a cluster's id ends with its shard's number. A
 partition has a fence, high water and journal in each; a record goes to all of them, each all or
 nothing, and what one already has it ignores. A crash between two shards leaves their high waters
 apart: `claim_partition` names the places (`Ownership.cuts`).
@@ -39,7 +39,7 @@ from typing import TypeVar, cast
 
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.columns import distinct, rows_of
+from stream_dedup.columnar import dictionary_encode, rows_of
 from stream_dedup.errors import (
     IndexRefused,
     IndexUnavailable,
@@ -49,23 +49,18 @@ from stream_dedup.errors import (
 )
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import (
+    Commit,
     IndexSize,
     Limits,
     Ownership,
     Query,
-    Record,
     Resolution,
 )
-from stream_dedup.index.redis import scripts, wire
+from stream_dedup.index.redis import codec, scripts
 from stream_dedup.index.redis.advice import advise, judge_shards
 from stream_dedup.index.redis.calls import Calls
 from stream_dedup.index.redis.keys import Shard, check_namespace
-from stream_dedup.index.redis.mirror import MIRROR_SIZE
-from stream_dedup.index.redis.packing import Packer
-from stream_dedup.index.redis.partitions import Partitions
-from stream_dedup.index.redis.resolving import Resolver
-from stream_dedup.index.redis.server import Argument, Refusal, Server
-from stream_dedup.index.redis.stamp import (
+from stream_dedup.index.redis.layout import (
     MAX_SHARDS,
     Stamp,
     compare_settings,
@@ -73,7 +68,12 @@ from stream_dedup.index.redis.stamp import (
     plan_stamp,
     stamp_shard,
 )
-from stream_dedup.index.redis.upkeep import PIECES, SWEEP_STEPS, Upkeep
+from stream_dedup.index.redis.maintenance import PIECES, SWEEP_STEPS, Upkeep
+from stream_dedup.index.redis.mirror import MIRROR_SIZE
+from stream_dedup.index.redis.packing import Packer
+from stream_dedup.index.redis.partitions import Partitions
+from stream_dedup.index.redis.resolving import Resolver
+from stream_dedup.index.redis.server import Argument, Refusal, Server
 from stream_dedup.model import Partition, Summary
 
 log = logging.getLogger(__name__)
@@ -163,7 +163,7 @@ class RedisIndex:
             summaries: how often clusters are told of.
             limits: how much the namespace holds; its tables are laid out for `max_clusters`
                 when it is made, whatever is given later.
-            shards: over how many slots of a cluster groups are spread; fixed when it is made.
+            shards: over how many slots of a cluster groups are take; fixed when it is made.
             blocks: m, if it is to be made; planned without (see `tables.planner`).
             mirror_size: fingerprints of a shard that are mirrored in process, at the most; where
                 there are more, or with 0, Redis searches its tables.
@@ -284,21 +284,21 @@ class RedisIndex:
 
     # ------------------------------------------------------------ counting
 
-    async def record(self, record: Record, now_us: int) -> frozenset[int]:
+    async def record(self, record: Commit, now_us: int) -> frozenset[int]:
         settings = self._calls.settings(now_us)
         if len(self._shards) == 1:
             return await self._record(self._shards[0], record, settings)
         shard_of = self._packer.shard_of
-        tallies = _by(record.tallies, lambda tally: shard_of(tally.cluster).number)
+        deltas = _by(record.deltas, lambda delta: shard_of(delta.cluster).number)
         offsets, decisions = record.uncommitted()
-        different, places = distinct(decisions)
+        different, places = dictionary_encode(decisions)
         number_of = [0 if d.cluster is None else shard_of(d.cluster).number for d in different]
         parts = []
         for number in range(len(self._shards)):
             rows = rows_of(places, [own == number for own in number_of])
             part = replace(
                 record,
-                tallies=tallies.get(number, ()),
+                deltas=deltas.get(number, ()),
                 offsets=[offsets[row] for row in rows],
                 decisions=[decisions[row] for row in rows],
             )
@@ -306,32 +306,32 @@ class RedisIndex:
         closed = await _all(parts)
         return frozenset[int]().union(*closed)
 
-    async def _record(self, shard: Shard, record: Record, settings: bytes) -> frozenset[int]:
+    async def _record(self, shard: Shard, record: Commit, settings: bytes) -> frozenset[int]:
         partition = record.partition
         keys = [
             shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage, shard.gone,
             shard.heads, shard.partition(partition), shard.journal(partition),
         ]  # fmt: skip
-        batch = wire.BATCH.pack(
+        batch = codec.BATCH.pack(
             record.fence,
             record.first_offset,
             record.last_offset,
             record.committed,
-            wire.clamp_us(record.last_us),
+            codec.clamp_us(record.last_us),
             self._summaries.samples,
             # Much to count leaves the sweeping to calls of its own.
-            min(SWEEP_STEPS, self._limits.sweep) if len(record.tallies) <= SWEEP_STEPS else 0,
+            min(SWEEP_STEPS, self._limits.sweep) if len(record.deltas) <= SWEEP_STEPS else 0,
             PIECES,
         )
-        journal = wire.pack_journal(*record.uncommitted())
-        bare, others = wire.pack_bare(wire.add_up(record.tallies))
+        journal = codec.pack_journal(*record.uncommitted())
+        bare, others = codec.pack_bare(codec.add_up(record.deltas))
         arguments: list[Argument] = [
-            settings, wire.pack_partition(partition), batch, journal, bare,
+            settings, codec.pack_partition(partition), batch, journal, bare,
         ]  # fmt: skip
         samples, max_bytes = self._summaries.samples, self._summaries.max_value_bytes
-        for tally in others:
-            keys.append(shard.cluster(wire.pack_id(tally.cluster)))
-            arguments += wire.pack_tally(tally, samples, max_bytes)
+        for delta in others:
+            keys.append(shard.cluster(codec.pack_id(delta.cluster)))
+            arguments += codec.pack_tally(delta, samples, max_bytes)
         incarnation = self._partitions.incarnation(shard, record)
         try:
             answer = await self._calls.run(shard, scripts.RECORD, keys, arguments, incarnation)
@@ -372,7 +372,7 @@ class RedisIndex:
                     # What is leased already would be sent late, after its lease. A loss of data
                     # must be told of at once.
                     return claimed
-                claimed += map(wire.unpack_summary, answer)
+                claimed += map(codec.unpack_summary, answer)
                 if len(answer) < asked and not more:
                     break
         return claimed
@@ -385,7 +385,7 @@ class RedisIndex:
                 keys = [shard.meta, shard.due, shard.leases, shard.gone]
                 arguments: list[Argument] = [settings]
                 for identity, revision in named[start : start + CONFIRMS]:
-                    packed_id = wire.pack_id(identity)
+                    packed_id = codec.pack_id(identity)
                     keys.append(shard.cluster(packed_id))
                     arguments += (packed_id, revision)
                 await self._calls.run(shard, scripts.CONFIRM, keys, arguments)
@@ -406,12 +406,12 @@ class RedisIndex:
         self, shard: Shard, clusters: Sequence[int]
     ) -> dict[int, bytes | None]:
         """A shard's, in few calls."""
-        commands = [("HMGET", shard.cluster(wire.pack_id(each)), "n", "r") for each in clusters]
+        commands = [("HMGET", shard.cluster(codec.pack_id(each)), "n", "r") for each in clusters]
         answers = await self.server.many(shard.meta, commands)
         found: dict[int, bytes | None] = {}
         for identity, answer in zip(clusters, answers, strict=True):
             numbers, value = answer or (None, None)
-            if numbers is not None and not wire.unpack_cluster(numbers).gone:
+            if numbers is not None and not codec.unpack_cluster(numbers).gone:
                 found[identity] = value or b""
         return found
 
@@ -443,7 +443,7 @@ async def _standing_first(server: Server, namespace: str, shards: int) -> list[i
     return sorted(range(shards), key=lambda number: not standing[number])
 
 
-def _protocol_error(record: Record, refusal: Refusal) -> Exception:
+def _protocol_error(record: Commit, refusal: Refusal) -> Exception:
     if refusal.code == "SDUNCLAIMED":
         return PartitionUnclaimed(
             f"{record.partition}: nobody has claimed it, or its state ran out"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, ParamSpec
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.index.base import Index, Limits, Ownership, Record, Resolution, Tally
+from stream_dedup.index.base import ClusterDelta, Commit, Index, Limits, Ownership, Resolution
 from stream_dedup.index.redis.clients import Tls
 from stream_dedup.index.redis.mirror import MIRROR_SIZE
 from stream_dedup.index.redis.server import Patience, Server
@@ -120,31 +120,33 @@ class Worker:
         answers: Sequence[Resolution],
         *,
         committed: int | None = None,
-    ) -> Record:
+    ) -> Commit:
         """What is recorded of a resolved batch; its decisions too if it is not yet committed."""
-        tallies: dict[int, Tally] = {}
+        deltas: dict[int, ClusterDelta] = {}
         decisions: list[Decision] = []
         for event, answer in zip(events, answers, strict=True):
             time_us = START_US + round(event.at_s * S)
-            tally = tallies.setdefault(answer.cluster, Tally(answer.cluster, 0, time_us, time_us))
-            tally.count += 1
-            tally.first_us = min(tally.first_us, time_us)
-            tally.last_us = max(tally.last_us, time_us)
+            delta = deltas.setdefault(
+                answer.cluster, ClusterDelta(answer.cluster, 0, time_us, time_us)
+            )
+            delta.count += 1
+            delta.first_us = min(delta.first_us, time_us)
+            delta.last_us = max(delta.last_us, time_us)
             value = b"%s %d" % (self.partition.source.encode(), event.offset)
             if answer.new:
-                tally.representative = value
+                delta.representative = value
             else:
-                tally.samples.append(value)
+                delta.samples.append(value)
             kind = Kind.NEW if answer.new else Kind.DUPLICATE
             decisions.append(Decision(kind, answer.cluster, answer.distance, 0))
-        return Record(
+        return Commit(
             partition=self.partition,
             fence=self.owned.fence,
             first_offset=events[0].offset,
             last_offset=events[-1].offset,
             committed=events[-1].offset + 1 if committed is None else committed,
             last_us=max(START_US + round(event.at_s * S) for event in events),
-            tallies=list(tallies.values()),
+            deltas=list(deltas.values()),
             offsets=() if committed is None else [event.offset for event in events],
             decisions=() if committed is None else decisions,
         )

@@ -7,11 +7,11 @@ from array import array
 from collections.abc import Callable
 
 from stream_dedup.features.recipe import load_recipe
-from stream_dedup.index.base import Query, Record, Tally
+from stream_dedup.index.base import ClusterDelta, Commit, Query
 from stream_dedup.index.redis.calls import CALL_WORK
+from stream_dedup.index.redis.maintenance import SWEEP_STEPS
 from stream_dedup.index.redis.server import Server
 from stream_dedup.index.redis.store import LIMITS, RedisIndex
-from stream_dedup.index.redis.upkeep import SWEEP_STEPS
 from stream_dedup.model import Position
 from tests.contract.driver import HERE, START_US, A
 from tests.services.redis import RedisServer
@@ -76,8 +76,8 @@ def test_closing_many_clusters_takes_calls_of_bounded_work(make_redis: MakeRedis
             owned = await index.claim_partition(HERE, None, START_US)
             queries = alike(0, 1_000)
             answers = await index.resolve(queries, START_US)
-            tallies = [Tally(a.cluster, 1, START_US, START_US, b"line") for a in answers]
-            record = Record(HERE, owned.fence, 0, 999, 1_000, START_US, tallies)
+            deltas = [ClusterDelta(a.cluster, 1, START_US, START_US, b"line") for a in answers]
+            record = Commit(HERE, owned.fence, 0, 999, 1_000, START_US, deltas)
             await index.record(record, START_US)
             before = {name: calls(redis, name) for name in ("evalsha", "zrem", "rpush")}
             await index.finish(START_US)
@@ -102,10 +102,10 @@ def test_however_many_clusters_become_due_at_once_all_are_told_of(make_redis: Ma
             index = await RedisIndex.open(server, load_recipe("logs"))
             owned = await index.claim_partition(HERE, None, START_US)
             answers = await index.resolve(alike(0, many), START_US)
-            first = [Tally(a.cluster, 2, START_US, START_US, b"line") for a in answers[::2]]
-            others = [Tally(a.cluster, 2, START_US, START_US) for a in answers[1::2]]
+            first = [ClusterDelta(a.cluster, 2, START_US, START_US, b"line") for a in answers[::2]]
+            others = [ClusterDelta(a.cluster, 2, START_US, START_US) for a in answers[1::2]]
             before = calls(redis, "zadd")
-            record = Record(HERE, owned.fence, 0, 9_999, 10_000, START_US, [*first, *others])
+            record = Commit(HERE, owned.fence, 0, 9_999, 10_000, START_US, [*first, *others])
             await index.record(record, START_US)
             assert many == redis.command("ZCARD", index._shards[0].due)
             assert calls(redis, "zadd") - before < 10

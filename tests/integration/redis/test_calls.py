@@ -10,7 +10,7 @@ import pytest
 
 from stream_dedup.errors import IndexReset, IndexUnavailable, ProtocolError
 from stream_dedup.features.recipe import load_recipe
-from stream_dedup.index.base import Limits, Record, Tally
+from stream_dedup.index.base import ClusterDelta, Commit, Limits
 from stream_dedup.index.redis import scripts
 from stream_dedup.index.redis.keys import Shard
 from stream_dedup.index.redis.packing import group_hash
@@ -18,7 +18,7 @@ from stream_dedup.index.redis.scripts import Script
 from stream_dedup.index.redis.server import PIPELINE, Argument, Arguments, Server
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Decision, Kind
-from tests.contract.driver import HERE, HOUR, START_US, VERIFIED, A, query, tally
+from tests.contract.driver import HERE, HOUR, START_US, VERIFIED, A, delta, query
 from tests.integration.redis.helpers import (
     HASTY,
     NAMESPACE,
@@ -163,11 +163,11 @@ async def test_a_tally_or_decision_of_no_shard_is_refused_and_writes_nothing(
         owned = await index.claim_partition(HERE, None, START_US)
         (answer,) = await index.resolve([query(0, A)], START_US)
         foreign = answer.cluster & ~0xFF | 3
-        stranger = Tally(foreign, 1, START_US, START_US)
+        stranger = ClusterDelta(foreign, 1, START_US, START_US)
         decided = [Decision(Kind.DUPLICATE, foreign, 0, 0)]
         for record in (
-            Record(HERE, owned.fence, 0, 0, 0, START_US, [tally(answer), stranger]),
-            Record(HERE, owned.fence, 0, 0, 0, START_US, [tally(answer)], [0], decided),
+            Commit(HERE, owned.fence, 0, 0, 0, START_US, [delta(answer), stranger]),
+            Commit(HERE, owned.fence, 0, 0, 0, START_US, [delta(answer)], [0], decided),
         ):
             with pytest.raises(ProtocolError, match="none of this namespace"):
                 await index.record(record, START_US)

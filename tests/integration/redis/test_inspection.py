@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from stream_dedup.index.base import Limits
-from stream_dedup.index.redis import check as checking
 from stream_dedup.index.redis import inspection
-from stream_dedup.index.redis.check import check
-from stream_dedup.index.redis.details import details, largest
 from stream_dedup.index.redis.inspection import Namespace, Reader, namespaces
 from stream_dedup.index.redis.keys import Shard
+from stream_dedup.tools.index_inspector import check as checking
+from stream_dedup.tools.index_inspector.check import check
+from stream_dedup.tools.index_inspector.details import details, largest
 from tests.integration.redis.helpers import NAMESPACE, Event, Worker, families, in_loop, opened
 from tests.services.redis import RedisServer
 

@@ -14,14 +14,14 @@ import pytest
 from stream_dedup.clock import ManualClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.deduplicator import Deduplicator
-from stream_dedup.engine import Engine
+from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import IndexUnavailable
 from stream_dedup.features.recipe import load_recipe, replace
 from stream_dedup.index.base import Index, Limits
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.layout import plan_stamp
 from stream_dedup.index.redis.packing import Packer
-from stream_dedup.index.redis.stamp import plan_stamp
 from stream_dedup.model import Batch, Decision, Kind, Partition
 from tests.contract.driver import ADAPTERS, START_US, WIDE, Setup
 from tests.integration.redis.helpers import NAMESPACE, keys_of, opened
@@ -182,7 +182,7 @@ def test_a_first_item_delivered_again_is_found_new_though_its_like_came_by(
                 await engine_over(index).process(first, committed=0),
             ]
             await index.finish(START_US)
-            assert [3] == [summary.count for summary in await next_one.due()]
+            assert [3] == [summary.count for summary in await next_one.claim_summaries()]
             return [[decision.kind for decision in decisions] for decisions in decided]
 
     expected = [[Kind.DUPLICATE] * 2, [Kind.NEW], [Kind.NEW]]

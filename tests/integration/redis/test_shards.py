@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from stream_dedup.errors import IndexReset, ProtocolError, StaleFence
-from stream_dedup.index.base import Record
+from stream_dedup.index.base import Commit
 from stream_dedup.index.redis.keys import Shard
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Decision, Kind
@@ -82,10 +82,10 @@ async def test_groups_are_spread_and_everything_adds_up(
         assert (0, 0, 0) == (size.clusters, size.fingerprints, size.waiting)
 
 
-async def record_on(index: RedisIndex, number: int, record: Record, now_us: int) -> None:
-    """Record what belongs to one shard, as a worker does that dies before the next."""
+async def record_on(index: RedisIndex, number: int, record: Commit, now_us: int) -> None:
+    """Commit what belongs to one shard, as a worker does that dies before the next."""
     shard = index._shards[number]
-    tallies = [tally for tally in record.tallies if tally.cluster & 0xFF == number]
+    deltas = [delta for delta in record.deltas if delta.cluster & 0xFF == number]
     told = [
         (offset, decision)
         for offset, decision in zip(record.offsets, record.decisions, strict=True)
@@ -93,7 +93,7 @@ async def record_on(index: RedisIndex, number: int, record: Record, now_us: int)
     ]
     part = replace(
         record,
-        tallies=tallies,
+        deltas=deltas,
         offsets=[offset for offset, _ in told],
         decisions=[decision for _, decision in told],
     )
@@ -105,9 +105,9 @@ async def test_each_shard_is_told_of_its_own_and_the_first_of_what_was_passed(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     redis_server.command("FLUSHALL")
-    told: dict[int, Record] = {}
+    told: dict[int, Commit] = {}
 
-    async def record_part(shard: Shard, record: Record, settings: bytes) -> frozenset[int]:
+    async def record_part(shard: Shard, record: Commit, settings: bytes) -> frozenset[int]:
         assert settings
         told[shard.number] = record
         return frozenset()
@@ -125,7 +125,7 @@ async def test_each_shard_is_told_of_its_own_and_the_first_of_what_was_passed(
     journal: dict[int, Decision] = {}
     for number, part in told.items():
         assert {number} == {(d.cluster or 0) & 0xFF for d in part.decisions}
-        assert {number} == {tally.cluster & 0xFF for tally in part.tallies}
+        assert {number} == {delta.cluster & 0xFF for delta in part.deltas}
         journal.update(zip(part.offsets, part.decisions, strict=True))
     assert dict(zip(whole.offsets[5:], whole.decisions[5:], strict=True)) == journal
     assert sum(len(part.offsets) for part in told.values()) == len(journal)

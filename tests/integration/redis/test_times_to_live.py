@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from stream_dedup.index.base import Record, Tally
-from stream_dedup.index.redis import upkeep
+from stream_dedup.index.base import ClusterDelta, Commit
+from stream_dedup.index.redis import maintenance as upkeep
 from stream_dedup.index.redis.keys import Shard
 from stream_dedup.index.redis.store import RedisIndex
 from tests.contract.driver import HERE, HOUR, START_US, C, S, query
@@ -257,14 +257,14 @@ async def test_a_cluster_that_is_counted_barely_is_kept_once_half_of_it_has_gone
         seconds = ((0, False), (S, True), (2 * S, False))
         for offset, (over_us, expected) in enumerate(seconds, 1):
             assert empty.command("PEXPIRE", key, SHORT_MS) == 1
-            record = Record(
+            record = Commit(
                 partition=HERE,
                 fence=worker.owned.fence,
                 first_offset=offset,
                 last_offset=offset,
                 committed=offset + 1,
                 last_us=START_US,
-                tallies=[Tally(answer.cluster, 1, START_US, START_US)],
+                deltas=[ClusterDelta(answer.cluster, 1, START_US, START_US)],
             )
             assert not await index.record(record, START_US + sign * (half_us + over_us))
             assert [expected] == kept(empty, [key])

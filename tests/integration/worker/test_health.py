@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.worker.health import START, STUCK_AFTER_S, Health
 from stream_dedup.worker.http import HttpServer
-from stream_dedup.worker.prometheus import PrometheusMetrics
 from stream_dedup.worker.site import Site
+from stream_dedup.worker.telemetry.health import START, STUCK_AFTER_S, Health
+from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
 from tests.integration.worker.running import command, free_port
 
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from stream_dedup.cli.pipe import Output, Pipe
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
-from stream_dedup.connectors import files
-from stream_dedup.connectors.codec import Reading
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.emit.annotate import PASSED
 from stream_dedup.index.base import Limits
+from stream_dedup.io import files
+from stream_dedup.io.decoder import Reading
 from tests.integration.command import REPEATED
 from tests.strategies import texts
 
@@ -225,7 +225,7 @@ def test_a_line_too_long_leaves_in_pieces_that_join_to_it(
 ) -> None:
     pieces(size)
     with pytest.MonkeyPatch.context() as patch:
-        defaults = files.Source.__init__.__kwdefaults__
+        defaults = files.InputFile.__init__.__kwdefaults__
         assert defaults is not None
         patch.setitem(defaults, "max_line_bytes", 10)
         long = bytes(range(97, 97 + 26)) * 2

@@ -23,7 +23,7 @@ from stream_dedup.fingerprint.hashing import lookup3
 from stream_dedup.fingerprint.kernel import is_native
 from stream_dedup.fingerprint.simhash import distance, simhash, votes
 from stream_dedup.index.memory import MemoryIndex
-from stream_dedup.index.redis.stamp import plan_stamp
+from stream_dedup.index.redis.layout import plan_stamp
 from tests.strategies import log_lines, recipes_of_other_systems, texts
 
 # 0x1A begins a mask's placeholder: sources know nothing of it.

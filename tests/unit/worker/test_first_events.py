@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from stream_dedup import Limits
-from stream_dedup.connectors.base import Records
 from stream_dedup.errors import IndexUnavailable
-from stream_dedup.index.base import Ownership, Record
+from stream_dedup.index.base import Commit, Ownership
 from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.io.base import Records
 from stream_dedup.model import Partition
 from tests.unit.worker.test_pipeline import ANNOTATE, Rig, decisions, run
 
@@ -32,7 +32,7 @@ class Telling(MemoryIndex):
             await self.counted.wait()
         return await super().claim_partition(partition, *more)
 
-    async def record(self, record: Record, now_us: int) -> frozenset[int]:
+    async def record(self, record: Commit, now_us: int) -> frozenset[int]:
         closed = await super().record(record, now_us)
         if record.partition == SECOND:
             self.counted.set()
@@ -96,11 +96,11 @@ async def first_query(rig: Rig) -> Any:
         return await resolve(queries, now_us)
 
     pipeline = rig.pipeline()
-    engine = pipeline.wiring.engine
+    engine = pipeline.context.engine
     other.resolve = resolved  # type: ignore[method-assign]
     engine._decider.index = engine.index = other
     records = [record for record in rig.broker.read("in") if record.key == b"0"]
-    batch = pipeline.wiring.decoder.decode(FIRST, Records.of(records), 0)
+    batch = pipeline.context.decoder.decode(FIRST, Records.of(records), 0)
     await engine.process(batch)
     return asked[0]
 

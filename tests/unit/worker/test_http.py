@@ -16,12 +16,12 @@ from stream_dedup.clock import SystemClock, monotonic_s
 from stream_dedup.errors import ConfigError
 from stream_dedup.worker import http as served
 from stream_dedup.worker.about import About
-from stream_dedup.worker.health import START, STUCK_AFTER_S, Health
 from stream_dedup.worker.http import MAX_CONNECTIONS, MAX_REQUEST_BYTES, HttpServer
-from stream_dedup.worker.page import POLICY, StatusPage
-from stream_dedup.worker.prometheus import PrometheusMetrics
-from stream_dedup.worker.recent import Recent
 from stream_dedup.worker.site import NOTHING, Site
+from stream_dedup.worker.telemetry.health import START, STUCK_AFTER_S, Health
+from stream_dedup.worker.telemetry.page import POLICY, StatusPage
+from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
+from stream_dedup.worker.telemetry.recent import Recent
 from tests.status_page import Page
 
 LOCAL = "127.0.0.1"

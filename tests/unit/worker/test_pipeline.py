@@ -17,20 +17,25 @@ import pytest
 from stream_dedup import Limits, Summaries, Windows, load_recipe
 from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.windows import FOREVER_US
-from stream_dedup.connectors.base import Record
-from stream_dedup.connectors.codec import Reading
-from stream_dedup.connectors.memory import MemoryBroker
-from stream_dedup.connectors.records import RecordDecoder
-from stream_dedup.engine import Engine
-from stream_dedup.errors import BrokerRefused, BrokerUnavailable, IndexUnavailable, TooMuchPoison
+from stream_dedup.engine.engine import Engine
+from stream_dedup.errors import (
+    BrokerRefused,
+    BrokerUnavailable,
+    IndexUnavailable,
+    TooManyInvalidEvents,
+)
 from stream_dedup.index.base import Index
 from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.io.base import Record
+from stream_dedup.io.decoder import Reading
+from stream_dedup.io.memory import MemoryBroker
+from stream_dedup.io.record_decoder import RecordDecoder
 from stream_dedup.metrics import MemoryMetrics
 from stream_dedup.model import Partition
-from stream_dedup.worker.health import Health
+from stream_dedup.worker.context import Context
 from stream_dedup.worker.pipeline import POLL_BATCHES, Pipeline
 from stream_dedup.worker.policy import Emission, Flow, Plan, Tolerance
-from stream_dedup.worker.wiring import Wiring
+from stream_dedup.worker.telemetry.health import Health
 
 LOGS = Path(__file__).parents[3] / "examples" / "logs"
 LINES = [
@@ -94,7 +99,7 @@ class Rig:
         )  # fmt: skip
         reading = reading or Reading(format="text")
         return Pipeline(
-            Wiring(
+            Context(
                 plan=Plan("main", "logs", emission, flow, tolerance or Tolerance(), finish=finish),
                 source=self.broker.source(["in"], GROUP),
                 sink=self.broker.sink(GROUP, transactional=self.transactional),
@@ -386,7 +391,7 @@ def test_poison_passes_where_that_is_the_setting() -> None:
 def test_poison_stops_where_that_is_the_setting_and_nothing_of_it_is_committed() -> None:
     rig = Rig(partitions=1)
     rig.write(BAD)
-    with pytest.raises(TooMuchPoison, match="in-0 offset 1: not JSON"):
+    with pytest.raises(TooManyInvalidEvents, match="in-0 offset 1: not JSON"):
         run(rig.runs(Emission("annotate", "out", on_poison="stop"), reading=JSON))
     assert {} == rig.broker.committed(GROUP)
 
@@ -394,7 +399,7 @@ def test_poison_stops_where_that_is_the_setting_and_nothing_of_it_is_committed()
 def test_more_poison_than_is_borne_stops_the_pipeline() -> None:
     rig = Rig()
     rig.write([b"no json"] * 300)
-    with pytest.raises(TooMuchPoison, match=r"not JSON.*text_field right"):
+    with pytest.raises(TooManyInvalidEvents, match=r"not JSON.*text_field right"):
         run(rig.runs(reading=JSON, tolerance=Tolerance(0.5, 50)))
 
 
@@ -465,10 +470,10 @@ def test_a_slow_sink_holds_reading_back() -> None:
     async def slow() -> None:
         pipeline = rig.pipeline()
         gate = asyncio.Event()
-        outlet = pipeline.wiring.sink.open
+        partition_producer = pipeline.context.sink.open
 
         async def opened(partition: Partition) -> Any:
-            made = await outlet(partition)
+            made = await partition_producer(partition)
             deliver = made.deliver
 
             async def waits(*args: Any) -> bool:
@@ -478,10 +483,10 @@ def test_a_slow_sink_holds_reading_back() -> None:
             made.deliver = waits  # type: ignore[assignment, method-assign]
             return made
 
-        pipeline.wiring.sink.open = opened  # type: ignore[method-assign]
+        pipeline.context.sink.open = opened  # type: ignore[method-assign]
         running = asyncio.create_task(pipeline.run(once=True))
         await asyncio.sleep(0.5)
-        source: Any = pipeline.wiring.source
+        source: Any = pipeline.context.source
         read = source.assigned[Partition("in", 0)]
         most = (QUICK.ahead_batches + 2 + POLL_BATCHES) * QUICK.max_batch_events
         assert 0 < read <= most < 9 * len(LINES)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from stream_dedup.index.base import Tally
-from stream_dedup.index.redis.wire import add_up, pack_journal, unpack_journal
+from stream_dedup.index.base import ClusterDelta
+from stream_dedup.index.redis.codec import add_up, pack_journal, unpack_journal
 from stream_dedup.model import Decision, Kind
 
 
 def test_two_tallies_of_a_cluster_are_one() -> None:
-    given = [Tally(7, 2, 5, 9), Tally(8, 1, 1, 1), Tally(7, 3, 4, 6, b"first", [b"x"])]
-    assert [Tally(7, 5, 4, 9, b"first", [b"x"]), Tally(8, 1, 1, 1)] == list(add_up(given))
+    given = [
+        ClusterDelta(7, 2, 5, 9),
+        ClusterDelta(8, 1, 1, 1),
+        ClusterDelta(7, 3, 4, 6, b"first", [b"x"]),
+    ]
+    assert [ClusterDelta(7, 5, 4, 9, b"first", [b"x"]), ClusterDelta(8, 1, 1, 1)] == list(
+        add_up(given)
+    )
 
 
 def test_offsets_in_a_row_cost_the_journal_no_bytes() -> None:

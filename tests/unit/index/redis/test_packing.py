@@ -7,9 +7,9 @@ import pytest
 
 from stream_dedup.errors import ProtocolError
 from stream_dedup.features.recipe import Match, Recipe
+from stream_dedup.index.redis.codec import clamp_us
+from stream_dedup.index.redis.layout import plan_stamp
 from stream_dedup.index.redis.packing import Packer, group_hash
-from stream_dedup.index.redis.stamp import plan_stamp
-from stream_dedup.index.redis.wire import clamp_us
 from tests.contract.driver import A, query
 
 RECIPE = Recipe(match=Match(k=3))

@@ -32,7 +32,7 @@ def test_only_what_the_server_is_to_blame_for_counts_as_its_being_away(
             raise left.pop()
         return 7
 
-    assert 7 == asyncio.run(server._patiently("call", attempt))
+    assert 7 == asyncio.run(server._with_retries("call", attempt))
     assert [False, away, away, away] == seen
     assert (3 if away else 0) == server.counts["retries"]
     assert not server.away
@@ -51,7 +51,7 @@ def test_more_calls_than_connections_wait_for_each_other() -> None:
         return None
 
     async def call_all() -> None:
-        await asyncio.gather(*(server._patiently("call", attempt) for _ in range(1_000)))
+        await asyncio.gather(*(server._with_retries("call", attempt) for _ in range(1_000)))
 
     asyncio.run(call_all())
     assert most == AT_ONCE

@@ -1,1 +1,0 @@
-"""Connectors: where events come from."""

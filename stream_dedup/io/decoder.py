@@ -1,0 +1,447 @@
+"""From lines to events: text or JSON, lines that belong together, event times, groups.
+
+Whatever a line holds, it becomes an event: one that is not what was promised is passed through,
+with the reason. Bytes are kept as they came, beside what was decoded of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+import re2
+
+from stream_dedup.errors import InputError
+from stream_dedup.features.fields import UNDECODABLE, parse_path, select, shortened
+from stream_dedup.features.masks import compile_pattern
+from stream_dedup.io.files import Lines
+from stream_dedup.io.timestamps import TimeFormat, field_time
+from stream_dedup.model import Batch, Partition
+
+TEXT_FIELDS = ("message", "msg", "MESSAGE", "log", "text", "body", "event", "line")
+"""Where the text of a JSON event is looked for, if neither recipe nor option says."""
+
+MAX_EVENT_LINES = 1_000
+"""Lines of one event; a file in which no line starts a new one is not one event."""
+
+MAX_EVENT_BYTES = 1 << 20
+"""Bytes of one event of several lines."""
+
+TOO_LONG = "line too long"
+NOT_JSON = "not JSON"
+NO_OBJECT = "not a JSON object"
+NO_TEXT = "field missing"
+
+MAX_GROUPS_CACHED = 10_000
+
+Format = Literal["auto", "text", "jsonl"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How lines are read.
+
+    Attributes:
+        format: text, JSON lines, or told by each input's first line.
+        text_field: path of the JSON field that holds the text.
+        time_field: path of the JSON field that holds the event's time.
+        time_format: how times are written, in that field or in the text.
+        group_fields: paths of JSON fields that must be equal for events to be compared.
+        group_pattern: RE2 pattern whose named groups must be equal, for text.
+        start_pattern: RE2 pattern of an event's first line; lines that do not match go on in
+            the event before them.
+    """
+
+    format: Format = "auto"
+    text_field: str = ""
+    time_field: str = ""
+    time_format: str = ""
+    group_fields: tuple[str, ...] = ()
+    group_pattern: str = ""
+    start_pattern: str = ""
+
+    @property
+    def takes_json(self) -> bool:
+        """Whether something is read from a JSON field."""
+        return bool(self.text_field or self.time_field or self.group_fields)
+
+    @property
+    def event_times(self) -> bool:
+        """Whether events tell their time."""
+        return bool(self.time_field or self.time_format)
+
+
+@dataclass(slots=True)
+class Events:
+    """Events decoded together.
+
+    Attributes:
+        batch: what is decided on.
+        raws: the events' bytes as they came.
+        numbers: number of each event's first line.
+        documents: decoded JSON objects; None for what is not one.
+        lines: lines read for them.
+        piece: bytes that follow the events: the beginning, or a middle piece, of a line too long
+            to be taken; written on as they are, it is counted with its last piece.
+        piece_number: number of the line that `piece` belongs to.
+        goes_on: whether the first event, or without events `piece`, goes on in a line whose
+            beginning was an earlier `piece`.
+    """
+
+    batch: Batch
+    raws: list[bytes]
+    numbers: Sequence[int]
+    documents: list[dict[str, Any] | None]
+    lines: int
+    piece: bytes = b""
+    piece_number: int = 0
+    goes_on: bool = False
+
+
+@dataclass(slots=True)
+class _Held:
+    """Lines of an event whose end has not come yet."""
+
+    lines: list[bytes] = field(default_factory=list)
+    number: int = 0
+    size: int = 0
+
+
+def cut(events: Events, step_us: int) -> Iterator[Events]:
+    """`events` in parts, a new one wherever time comes into another step.
+
+    Decided one after the other, clusters close and are told of in their place among the events,
+    though many were read at once. Without event times there is one part.
+    """
+    times = events.batch.times_us
+    count = len(events.raws)
+    if times is None or count < 2 or max(times) // step_us == min(times) // step_us:
+        yield events
+        return
+    latest = -1 << 62
+    starts: list[int] = []
+    for index, time_us in enumerate(times):
+        if not starts or time_us // step_us > latest // step_us:
+            starts.append(index)
+            latest = time_us
+    batch = events.batch
+    passed: dict[int, dict[int, str]] = {}
+    for index, why in batch.passed.items():
+        start = starts[bisect_right(starts, index) - 1]
+        passed.setdefault(start, {})[index - start] = why
+    for start, end in zip(starts, [*starts[1:], count], strict=True):
+        part = slice(start, end)
+        yield Events(
+            batch=Batch(
+                partition=batch.partition,
+                offsets=batch.offsets[part],
+                values=batch.values[part],
+                times_us=times[part],
+                groups=batch.groups[part] if batch.groups else None,
+                documents=batch.documents[part] if batch.documents else None,
+                passed=passed.get(start, {}),
+            ),
+            raws=events.raws[part],
+            numbers=events.numbers[part],
+            documents=events.documents[part],
+            lines=events.lines if end == count else 0,
+            piece=events.piece if end == count else b"",
+            goes_on=events.goes_on and start == 0,
+            piece_number=events.piece_number,
+        )
+
+
+_BEFORE_JSON = frozenset((b"{", *(bytes([byte]) for byte in b" \t\n\r\x0b\x0c")))
+"""What a line begins with that may be a JSON object."""
+
+
+class Decoder:
+    """Makes events of one input's lines.
+
+    Args:
+        reading: how.
+        partition: what positions name the input.
+        takes_fields: whether the recipe looks at fields of JSON events.
+
+    Raises:
+        InputError: an option is wrong.
+    """
+
+    def __init__(self, reading: Reading, partition: Partition, *, takes_fields: bool) -> None:
+        self._reading = reading
+        self._partition = partition
+        self._takes_fields = takes_fields
+        self._json = {"text": False, "jsonl": True}.get(reading.format)
+        self._time_format = TimeFormat(reading.time_format) if reading.time_format else None
+        try:
+            self._time_path = parse_path(reading.time_field) if reading.time_field else None
+            self._text_path = parse_path(reading.text_field) if reading.text_field else None
+            self._group_paths = [(path, parse_path(path)) for path in reading.group_fields]
+        except ValueError as error:
+            raise InputError(f"JSON field {error}") from error
+        self._group_pattern = _compiled(reading.group_pattern, "group pattern")
+        self._start = _compiled(reading.start_pattern, "start pattern")
+        if self._group_pattern is not None and not self._group_pattern.groupindex:
+            raise InputError(
+                f"group pattern {reading.group_pattern!r} has no named group; "
+                "write one as (?P<service>[a-z]+)"
+            )
+        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder().decode
+        self._groups: dict[tuple[object, ...], str] = {}
+        self._held = _Held()
+        self._last_us: int | None = None
+        self.timeless = 0
+        """Events so far that told no time, though times were asked for."""
+
+    @property
+    def json(self) -> bool:
+        """Whether the input is JSON lines; text until its first line has been seen."""
+        return bool(self._json)
+
+    @property
+    def holds(self) -> bool:
+        """Whether lines wait for the rest of their event."""
+        return bool(self._held.lines)
+
+    def decode(self, lines: Lines, now_us: int) -> Events:
+        """The events in `lines`; the last may be held back until its end is seen."""
+        values = lines.values
+        piece = values.pop() if lines.pieces else b""
+        numbers: Sequence[int] = range(lines.first, lines.first + len(values))
+        count = len(values)
+        too_long = {0} if lines.tails and values else set()
+        if self._json is None:
+            whole = values[1:] if too_long else values
+            first = next((value for value in whole if value.strip()), None)
+            self._json = None if first is None else self._object(first) is not None
+        if self._start is not None:
+            values, numbers = self._joined(values, numbers, flush=bool(too_long or piece))
+        events = self._events(values, numbers, too_long, now_us)
+        events.lines = count
+        events.piece = piece
+        events.piece_number = lines.first + count
+        events.goes_on = lines.goes_on
+        return events
+
+    def fill(self, batch: Batch, now_us: int, begins: AbstractSet[bytes | None]) -> None:
+        """Decode events of which each stands by itself, as messages do.
+
+        Replaces the batch's values by their texts, its times where events tell theirs, and adds
+        groups, documents, and reasons of what is passed.
+
+        Args:
+            batch: the events.
+            now_us: the clock.
+            begins: the first bytes that values have; of more than those it does no harm.
+        """
+        raws = batch.values
+        documents: list[dict[str, Any] | None] = [None] * len(raws)
+        if self._json or (self._json is None and not _BEFORE_JSON.isdisjoint(begins)):
+            batch.values = self._texts(raws, documents, batch.passed)
+        if self._reading.event_times and batch.times_us is not None:
+            batch.times_us = [
+                own if (told := self._time(raw, document, now_us)) is None else told
+                for own, raw, document in zip(batch.times_us, raws, documents, strict=True)
+            ]
+        batch.groups = self._groups_of(raws, documents)
+        batch.documents = documents if self._takes_fields else None
+
+    def flush(self, now_us: int) -> Events:
+        """The event that is held back: its input has ended, or paused."""
+        held, self._held = self._held, _Held()
+        if not held.lines:
+            return self._events([], [], set(), now_us)
+        return self._events([b"\n".join(held.lines)], [held.number], set(), now_us)
+
+    def _joined(
+        self, values: list[bytes], numbers: Sequence[int], *, flush: bool
+    ) -> tuple[list[bytes], list[int]]:
+        """Lines that belong together as one, the last of them held back unless `flush`."""
+        assert self._start is not None
+        starts = self._start.search
+        held = self._held
+        out: list[bytes] = []
+        at: list[int] = []
+        for value, number in zip(values, numbers, strict=True):
+            full = len(held.lines) >= MAX_EVENT_LINES or held.size > MAX_EVENT_BYTES
+            if held.lines and (full or starts(value)):
+                out.append(b"\n".join(held.lines))
+                at.append(held.number)
+                held = self._held = _Held()
+            if not held.lines:
+                held.number = number
+            held.lines.append(value)
+            held.size += len(value) + 1
+        if flush and held.lines:
+            out.append(b"\n".join(held.lines))
+            at.append(held.number)
+            self._held = _Held()
+        return out, at
+
+    def _events(
+        self, raws: list[bytes], numbers: Sequence[int], too_long: set[int], now_us: int
+    ) -> Events:
+        documents: list[dict[str, Any] | None] = [None] * len(raws)
+        passed = dict.fromkeys(too_long, TOO_LONG)
+        texts = raws
+        if self._json:
+            texts = self._texts(raws, documents, passed)
+        batch = Batch(
+            partition=self._partition,
+            offsets=numbers,
+            values=texts,
+            times_us=self._times(raws, documents, now_us),
+            groups=self._groups_of(raws, documents),
+            documents=documents if self._takes_fields else None,
+            passed=passed,
+        )
+        return Events(batch, raws, numbers, documents, 0)
+
+    # ------------------------------------------------------------ JSON
+
+    def _object(self, raw: bytes) -> dict[str, Any] | None:
+        try:
+            document = self._decode(raw)
+        except UNDECODABLE:
+            return None
+        return document if isinstance(document, dict) else None
+
+    def _texts(
+        self, raws: list[bytes], documents: list[dict[str, Any] | None], passed: dict[int, str]
+    ) -> list[bytes]:
+        texts = list(raws)
+        guessed = self._json is None  # then what is not JSON is text
+        for index, raw in enumerate(raws):
+            if index in passed or not raw.strip():
+                continue
+            if guessed and raw.lstrip()[:1] != b"{":
+                continue
+            try:
+                document = self._decode(raw)
+            except UNDECODABLE:
+                if not guessed:
+                    passed[index] = NOT_JSON
+                continue
+            if not isinstance(document, dict):
+                passed[index] = NO_OBJECT
+                continue
+            documents[index] = document
+            if self._takes_fields:
+                continue
+            text = self._text(document)
+            if text is None:
+                passed[index] = NO_TEXT
+            else:
+                texts[index] = text
+        return texts
+
+    def _text(self, document: dict[str, Any]) -> bytes | None:
+        if self._text_path is not None:
+            return next((value.text for value in select(document, self._text_path)), None)
+        for name in TEXT_FIELDS:
+            value = document.get(name)
+            if isinstance(value, str):
+                return value.encode("utf-8", "surrogatepass")
+        return None
+
+    # ------------------------------------------------------------ times and groups
+
+    def _times(
+        self, raws: list[bytes], documents: list[dict[str, Any] | None], now_us: int
+    ) -> list[int] | None:
+        if not self._reading.event_times:
+            return None
+        found = [
+            self._time(raw, document, now_us) for raw, document in zip(raws, documents, strict=True)
+        ]
+        # A line without a time is as old as the one before it; before the first, as that one.
+        self.timeless += found.count(None)
+        last = self._last_us
+        if last is None:
+            last = next((time for time in found if time is not None), 0)
+        times = []
+        for time in found:
+            last = last if time is None else time
+            times.append(last)
+        if any(time is not None for time in found):
+            self._last_us = last
+        return times
+
+    def _time(self, raw: bytes, document: dict[str, Any] | None, now_us: int) -> int | None:
+        if self._time_path is not None:
+            if document is None:
+                return None
+            value = _first(document, self._time_path)
+            return field_time(value, self._time_format, now_us)
+        assert self._time_format is not None
+        return self._time_format.find(raw, now_us)
+
+    def _groups_of(
+        self, raws: list[bytes], documents: list[dict[str, Any] | None]
+    ) -> list[str] | None:
+        if self._group_paths:
+            return [self._field_group(document) for document in documents]
+        if self._group_pattern is not None:
+            return [self._pattern_group(raw) for raw in raws]
+        return None
+
+    def _field_group(self, document: dict[str, Any] | None) -> str:
+        if document is None:
+            return ""
+        found = [
+            next((value.text.decode("utf-8", "replace") for value in select(document, steps)), None)
+            for _, steps in self._group_paths
+        ]
+        return self._group_text([name for name, _ in self._group_paths], tuple(found))
+
+    def _pattern_group(self, raw: bytes) -> str:
+        assert self._group_pattern is not None
+        match = self._group_pattern.search(raw)
+        if match is None:
+            return ""
+        found = {
+            name.decode(): None if value is None else value.decode("utf-8", "replace")
+            for name, value in match.groupdict().items()
+        }
+        return self._group_text(list(found), tuple(found.values()))
+
+    def _group_text(self, names: list[str], values: tuple[str | None, ...]) -> str:
+        text = self._groups.get(values)
+        if text is None:
+            if len(self._groups) >= MAX_GROUPS_CACHED:
+                self._groups.clear()
+            present = {
+                name: shortened(value)
+                for name, value in zip(names, values, strict=True)
+                if value is not None
+            }
+            text = msgspec.json.encode(present, order="sorted").decode() if present else ""
+            self._groups[values] = text
+        return text
+
+
+def _first(document: dict[str, Any], steps: tuple[str, ...]) -> object:
+    """The value at a path as it is, numbers as numbers."""
+    node: object = document
+    for step in steps:
+        if isinstance(node, list) and step.isdecimal() and len(step) < 10:
+            node = node[int(step)] if int(step) < len(node) else None
+        else:
+            node = node.get(step) if isinstance(node, dict) else None
+    return node
+
+
+def _compiled(pattern: str, name: str) -> re2._Regexp | None:
+    if not pattern:
+        return None
+    try:
+        return compile_pattern(pattern)
+    except re2.error as error:
+        reason = error.args[0].decode() if isinstance(error.args[0], bytes) else error
+        raise InputError(f"{name} {pattern!r} is not RE2 syntax: {reason}") from error
+    except UnicodeEncodeError as error:
+        raise InputError(f"{name} {pattern!r} is not UTF-8; type it in a UTF-8 terminal") from error

@@ -1,0 +1,253 @@
+"""Files and pipes: bytes in, lines in batches out.
+
+A regular file is read in large pieces; a pipe gives what it has, so that lines leave as they come.
+Gzip and Zstandard files are told by their first bytes, not by their names. Memory is bounded by
+the piece size and the longest line taken: what is longer comes in pieces.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import os
+import select
+import stat
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from errno import EBADF
+from io import FileIO
+from typing import BinaryIO, cast
+
+from stream_dedup.errors import InputError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+PIECE_BYTES = 512 * 1024
+"""Read at once: a few thousand lines."""
+
+MAX_LINE_BYTES = 8 << 20
+"""A longer line is passed on in pieces, undecided."""
+
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(slots=True)
+class Lines:
+    """Lines read together.
+
+    Attributes:
+        values: the lines' bytes, without line ends.
+        first: number of the first line, from 1.
+        pieces: indexes of values that are not whole lines: all but the last piece of a line that
+            is too long; the next value goes on in the same line.
+        tails: indexes of values that are the last piece of such a line.
+        goes_on: whether the first value goes on in a line whose beginning was given before.
+        size: bytes read from the input so far, compressed as they are there.
+    """
+
+    values: list[bytes]
+    first: int
+    pieces: set[int] = field(default_factory=set)
+    tails: set[int] = field(default_factory=set)
+    goes_on: bool = False
+    size: int = 0
+
+
+class InputFile:
+    """One input, read line by line.
+
+    Args:
+        path: a file's path; ``-`` for standard input.
+
+    Raises:
+        InputError: it cannot be opened.
+    """
+
+    def __init__(self, path: str, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+        self.name = "standard input" if path == "-" else path
+        self._max_line_bytes = max_line_bytes
+        try:
+            self._raw = _standard_input() if path == "-" else open(path, "rb", buffering=0)  # noqa: SIM115, PTH123 -- closed by close()
+            mode = os.fstat(self._raw.fileno()).st_mode
+            if stat.S_ISDIR(mode):
+                raise IsADirectoryError(21, "is a directory")
+            self._regular = stat.S_ISREG(mode)
+            self.total = os.fstat(self._raw.fileno()).st_size if self._regular else None
+            self._file = self._decompressed()
+        except OSError as error:
+            if path != "-" and hasattr(self, "_raw"):
+                self._raw.close()
+            raise self._failed("opened", error) from error
+        self._keep_open = path == "-"
+        self._left: list[bytes] = []  # what was read of a line whose end has not come
+        self._left_bytes = 0
+        self._next = 1
+        self._long = False
+        self._begun = False
+        self._ended = False
+        self._error: Exception | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether lines may come while one waits: a pipe or terminal, not a file."""
+        return not self._regular
+
+    def wait(self, wakeup_fd: int, timeout_s: float | None) -> bool:
+        """Wait until the input has something, `wakeup_fd` has, or time is up.
+
+        Returns:
+            Whether the input has something (or has ended).
+        """
+        if not self.live:
+            return True
+        ready, _, _ = select.select([self._raw.fileno(), wakeup_fd], [], [], timeout_s)
+        return self._raw.fileno() in ready
+
+    def read(self) -> Lines | None:
+        """The lines that are there; None at the end. Blocks while there is nothing to read.
+
+        A live input may give no line yet, only the beginning of one.
+
+        Raises:
+            InputError: the input cannot be read on; all that could be read was given before.
+        """
+        while not self._ended:
+            piece = self._read_piece()
+            at_end = not piece
+            if not self._begun:
+                self._begun = bool(piece)
+                piece = self._first(piece)  # none may be left of a byte order mark alone
+            if at_end or (not piece and self._error is not None):
+                self._ended = True
+                rest = self.rest()
+                if rest is not None:
+                    return rest
+                break
+            lines = piece.split(b"\n")
+            if self._left and len(lines) > 1:
+                lines[0] = b"".join((*self._left, lines[0]))
+                self._left.clear()
+                self._left_bytes = 0
+            last = lines.pop()
+            if last:
+                self._left.append(last)
+                self._left_bytes += len(last)
+            if self._left_bytes > self._max_line_bytes:
+                lines.append(self._take_left())
+                return self._lines(lines, whole=False)
+            if lines:
+                return self._lines(lines, whole=True)
+            if self.live:
+                return Lines([], self._next)  # to read on would be to wait
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise self._failed("read", error) from error
+        return None
+
+    def rest(self) -> Lines | None:
+        """What was read of a line whose end has not come, if anything was."""
+        if not self._left and not self._long:
+            return None
+        return self._lines([self._take_left()], whole=True)
+
+    def close(self) -> None:
+        """Close the file; standard input stays open."""
+        if not self._keep_open:
+            self._file.close()
+            self._raw.close()
+
+    def _first(self, piece: bytes) -> bytes:
+        """The input's first bytes without a byte order mark, if they are text at all."""
+        if self.live and piece.startswith((_GZIP, _ZSTD)):
+            self._error = InputError(
+                "it is compressed; unpack it first, as in: zcat FILE | stream-dedup dedup"
+            )
+            return b""
+        return piece.removeprefix(_BYTE_ORDER_MARK)
+
+    def _take_left(self) -> bytes:
+        left = b"".join(self._left)
+        self._left.clear()
+        self._left_bytes = 0
+        return left
+
+    def _read_piece(self) -> bytes:
+        """The next bytes; none at the end, or once the input cannot be read on."""
+        parts: list[bytes] = []
+        room = PIECE_BYTES
+        try:
+            if self._file is self._raw:
+                return os.read(self._raw.fileno(), room)
+            # One decompressed read after the other: what was read before an error is kept.
+            while room and (part := self._file.read1(room)):  # type: ignore[attr-defined]
+                parts.append(part)
+                room -= len(part)
+        except (OSError, EOFError, zlib.error, zstd.ZstdError) as error:
+            self._error = error
+        return b"".join(parts)
+
+    def _lines(self, values: list[bytes], *, whole: bool) -> Lines:
+        lines = Lines(values, self._next, goes_on=self._long)
+        if self._long:
+            lines.tails.add(0)
+        self._next += len(values)
+        if not whole:
+            lines.pieces.add(len(values) - 1)
+            self._next -= 1
+            if self._long and len(values) == 1:
+                lines.tails.clear()
+        self._long = not whole
+        lines.size = self._raw.tell() if self._regular else 0
+        return lines
+
+    def _decompressed(self) -> BinaryIO:
+        raw = cast("BinaryIO", self._raw)
+        if not self._regular:
+            return raw
+        head = os.pread(self._raw.fileno(), 4, 0)
+        if head.startswith(_GZIP):
+            return cast("BinaryIO", gzip.GzipFile(fileobj=raw, mode="rb"))
+        if head == _ZSTD:
+            return cast("BinaryIO", zstd.ZstdFile(raw, "rb"))
+        return raw
+
+    def _failed(self, what: str, error: Exception) -> InputError:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return InputError(f"{self.name}: cannot be {what}: {reason}")
+
+
+def _standard_input() -> FileIO:
+    if sys.stdin is None:
+        raise OSError(EBADF, "it is closed; give a file, or something to read")
+    return cast("FileIO", sys.stdin.buffer.raw)  # type: ignore[union-attr]
+
+
+def is_live(paths: Sequence[str]) -> bool:
+    """Whether lines may come of one of them while one waits: whether one is no regular file."""
+    for path in paths:
+        try:
+            status = os.fstat(_standard_input().fileno()) if path == "-" else os.stat(path)  # noqa: PTH116
+        except OSError:
+            continue  # to be reported when it is opened
+        if not stat.S_ISREG(status.st_mode):
+            return True
+    return False
+
+
+def expand(paths: Sequence[str]) -> Iterator[str]:
+    """The paths, with patterns that the shell left (``'logs/*.gz'``) replaced by what they match.
+
+    A pattern that matches nothing stays, to be reported as a file that is not there.
+    """
+    for path in paths:
+        if path != "-" and not os.path.lexists(path) and glob.has_magic(path):
+            yield from sorted(glob.glob(path, recursive=True)) or [path]  # noqa: PTH207 -- "**" and "~" as the shell has them
+        else:
+            yield path

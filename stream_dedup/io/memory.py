@@ -1,0 +1,304 @@
+"""A broker in memory: topics, groups, transactions and rebalances, for tests and for trying out.
+
+It does what the ports promise, within one event loop: members share a group's partitions, a commit
+of a member that lost them is refused, and opening a partition's producer fences the previous one.
+With it a pipeline can be tested, with faults at any step, without a server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stream_dedup.errors import BrokerRefused, GroupLost, ProducerFenced
+from stream_dedup.io.base import (
+    Headers,
+    Listener,
+    Outgoing,
+    PartitionProducer,
+    Record,
+    Records,
+    TooLarge,
+    nothing,
+)
+from stream_dedup.model import Partition
+
+
+@dataclass(slots=True)
+class _Group:
+    members: list[MemorySource] = field(default_factory=list)
+    offsets: dict[Partition, int] = field(default_factory=dict)
+
+
+class MemoryBroker:
+    """Topics in memory.
+
+    Args:
+        topics: name → how many partitions.
+        max_bytes: larger values are refused as too large.
+
+    Attributes:
+        faults: called with the name of a step ("send", "commit", "transaction") before it is done;
+            what it raises, the step raises.
+    """
+
+    def __init__(self, topics: Mapping[str, int], *, max_bytes: int = 1_000_000) -> None:
+        self.logs = {
+            Partition(topic, number): list[Record]()
+            for topic, count in topics.items()
+            for number in range(count)
+        }
+        self.max_bytes = max_bytes
+        self.faults: Callable[[str], None] = lambda _step: None
+        self._groups: dict[str, _Group] = {}
+        self._epochs: dict[Partition, int] = {}
+        self._written = asyncio.Event()
+
+    def write(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        partition: int = 0,
+        key: bytes | None = None,
+        timestamp_ms: int = 0,
+        headers: Headers = (),
+    ) -> None:
+        """Append a record."""
+        stored = self.logs[Partition(topic, partition)]
+        stored.append(Record(len(stored), timestamp_ms, key, value, headers))
+        self._written.set()
+
+    def read(self, topic: str) -> list[Record]:
+        """All records of a topic, partition by partition."""
+        return [
+            record for place, log in self.logs.items() if place.source == topic for record in log
+        ]
+
+    def committed(self, group: str) -> dict[Partition, int]:
+        """A group's stored offsets."""
+        return dict(self._group(group).offsets)
+
+    def source(self, topics: Sequence[str], group: str) -> MemorySource:
+        """A member of a group; it joins when it is started."""
+        return MemorySource(self, tuple(topics), group)
+
+    def sink(self, group: str, *, transactional: bool = False) -> MemorySink:
+        """Where output goes; with transactions, offsets are stored together with it."""
+        return MemorySink(self, group, transactional=transactional)
+
+    def _group(self, name: str) -> _Group:
+        return self._groups.setdefault(name, _Group())
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        return sum(place.source == topic for place in self.logs)
+
+    async def wait(self, wait_s: float) -> None:
+        """Wait for something to be written."""
+        self._written.clear()
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._written.wait()
+        except TimeoutError:
+            pass
+
+    async def rebalance(self, name: str) -> None:
+        """Deal a group's partitions out again, as Kafka does: all are revoked, then assigned."""
+        members = self._group(name).members
+        for member in list(members):
+            await member.lose()
+        for number, member in enumerate(members):
+            mine = [p for p in sorted(self.logs) if p.source in member.topics]
+            await member.get(mine[number :: len(members)])
+
+    def store(self, outgoing: Sequence[Outgoing], too_large: TooLarge) -> None:
+        """Append records to their topics."""
+        for part in outgoing:
+            count = self.partition_count(part.topic)
+            if not count:
+                raise BrokerRefused(f"no such topic: {part.topic}; create it")
+            for record in part.records:
+                _, timestamp_ms, key, value, headers = record
+                if len(value or b"") > self.max_bytes:
+                    instead = too_large(part.topic, record)
+                    if instead is not None:
+                        again = too_large if instead.topic != part.topic else nothing
+                        self.store([instead], again)
+                    continue
+                place = part.partition
+                if place is None:
+                    place = sum(key or b"") % count
+                self.write(
+                    part.topic,
+                    value,
+                    partition=place,
+                    key=key,
+                    timestamp_ms=timestamp_ms,
+                    headers=list(headers),
+                )
+
+    def fence(self, partition: Partition) -> int:
+        """Raise the epoch of an input partition's partition_producer."""
+        self._epochs[partition] = self._epochs.get(partition, 0) + 1
+        return self._epochs[partition]
+
+    def epoch(self, partition: Partition) -> int:
+        """The latest epoch."""
+        return self._epochs[partition]
+
+    def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        """Store a group's offsets."""
+        self._group(group).offsets.update(offsets)
+
+
+class MemorySource:
+    """`Source` over a `MemoryBroker`.
+
+    Attributes:
+        topics: what is read.
+        assigned: the member's partitions, with where it reads on.
+    """
+
+    def __init__(self, broker: MemoryBroker, topics: tuple[str, ...], group: str) -> None:
+        self.topics = topics
+        self.assigned: dict[Partition, int] = {}
+        self._broker = broker
+        self._group = group
+        self._listener: Listener | None = None
+
+    async def start(self, listener: Listener) -> None:
+        self._listener = listener
+        self._broker._group(self._group).members.append(self)  # noqa: SLF001
+        await self._broker.rebalance(self._group)
+
+    async def lose(self) -> None:
+        """All partitions are revoked."""
+        assert self._listener is not None
+        await self._listener.revoked(list(self.assigned))
+        self.assigned = {}
+
+    async def get(self, partitions: Sequence[Partition]) -> None:
+        """Partitions are assigned."""
+        assert self._listener is not None
+        stored = self._broker.committed(self._group)
+        self.assigned = {partition: stored.get(partition, 0) for partition in partitions}
+        await self._listener.assigned(partitions)
+
+    async def poll(
+        self, wanted: Sequence[Partition], limit: int, wait_s: float
+    ) -> Mapping[Partition, Records]:
+        found = self._take(wanted, limit)
+        if not found:
+            await self._broker.wait(wait_s)
+            found = self._take(wanted, limit)
+        return found
+
+    def _take(self, wanted: Sequence[Partition], limit: int) -> dict[Partition, Records]:
+        found: dict[Partition, Records] = {}
+        for partition in wanted:
+            if partition not in self.assigned:
+                continue
+            start = self.assigned[partition]
+            records = self._broker.logs[partition][start : start + limit]
+            if records:
+                found[partition] = Records.of(records)
+                self.assigned[partition] += len(records)
+                limit -= len(records)
+            if not limit:
+                break
+        return found
+
+    async def committed(self, partition: Partition) -> int | None:
+        return self._broker.committed(self._group).get(partition)
+
+    async def begin(self, partition: Partition) -> int:
+        del partition
+        return 0
+
+    async def end(self, partition: Partition) -> int:
+        return len(self._broker.logs[partition])
+
+    async def ends(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        return {partition: len(self._broker.logs[partition]) for partition in partitions}
+
+    async def position(self, partition: Partition) -> int:
+        return self.assigned.get(partition, 0)
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        if partition not in self.assigned:
+            raise GroupLost(f"{partition} is not assigned any more")
+        self.assigned[partition] = offset
+
+    async def commit(self, offsets: Mapping[Partition, int]) -> None:
+        self._broker.faults("commit")
+        lost = [partition for partition in offsets if partition not in self.assigned]
+        if lost:
+            raise GroupLost(f"not assigned any more: {lost}")
+        self._broker.commit(self._group, offsets)
+
+    async def stop(self) -> None:
+        members = self._broker._group(self._group).members  # noqa: SLF001
+        if self in members:
+            members.remove(self)
+            self.assigned = {}
+            await self._broker.rebalance(self._group)
+
+
+class MemorySink:
+    """`Sink` over a `MemoryBroker`."""
+
+    def __init__(self, broker: MemoryBroker, group: str, *, transactional: bool) -> None:
+        self._broker = broker
+        self._group = group
+        self._transactional = transactional
+
+    async def start(self) -> None:
+        """Nothing is to be done."""
+
+    async def open(self, partition: Partition) -> PartitionProducer:
+        epoch = self._broker.fence(partition) if self._transactional else 0
+        return _MemoryOutlet(self._broker, self._group, partition, epoch)
+
+    async def send(self, outgoing: Sequence[Outgoing], too_large: TooLarge) -> None:
+        self._broker.faults("send")
+        self._broker.store(outgoing, too_large)
+
+    async def partitions(self, topic: str) -> int:
+        count = self._broker.partition_count(topic)
+        if not count:
+            raise BrokerRefused(f"no such topic: {topic}; create it")
+        return count
+
+    async def stop(self) -> None:
+        """Nothing is to be done."""
+
+
+class _MemoryOutlet:
+    def __init__(self, broker: MemoryBroker, group: str, partition: Partition, epoch: int) -> None:
+        self._broker = broker
+        self._group = group
+        self._partition = partition
+        self._epoch = epoch
+
+    async def deliver(
+        self, outgoing: Sequence[Outgoing], next_offset: int, too_large: TooLarge
+    ) -> bool:
+        await asyncio.sleep(0)
+        self._broker.faults("send")
+        if not self._epoch:
+            self._broker.store(outgoing, too_large)
+            return False
+        if self._epoch != self._broker.epoch(self._partition):
+            raise ProducerFenced(f"{self._partition} has another partition_producer")
+        self._broker.faults("transaction")
+        self._broker.store(outgoing, too_large)
+        self._broker.commit(self._group, {self._partition: next_offset})
+        return True
+
+    async def close(self) -> None:
+        """Nothing is to be done."""
+
+
+__all__ = ["MemoryBroker", "MemorySink", "MemorySource"]

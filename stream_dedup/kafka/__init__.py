@@ -1,0 +1,1 @@
+"""The Kafka adapter: everything that imports aiokafka."""

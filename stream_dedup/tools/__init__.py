@@ -1,0 +1,1 @@
+"""Tools beside the product: the load generator and the index inspector."""

@@ -1,0 +1,205 @@
+"""Whether what a namespace holds fits together.
+
+Theory of operation
+-------------------
+Every key of a shard is looked at, and what it says is held against the other keys (see `probes`).
+Workers go on meanwhile: what was read in two calls need not fit. So what looks wrong is a
+*suspect*, looked at again after a pause, and once more; only what is wrong each time is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from stream_dedup.index.redis.inspection import Namespace, Progress, hold_numbers, integer
+from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.kinds import identity_of, kind_of
+from stream_dedup.tools.index_inspector.findings import Report, Suspect
+from stream_dedup.tools.index_inspector.probes import Probes
+
+LOOKS = 3
+PAUSE_S = 0.2
+
+SUSPECTS = 2_000
+"""Looked at again together."""
+
+PAGE = 1_000
+"""Members asked for at once."""
+
+KEYS = 100
+"""Slices asked at once."""
+
+COUNTERS = ("fingerprints", "waiting")
+
+_CHANGES = (*COUNTERS, "evicted", "expired", "buried")
+
+Probe = Callable[[Sequence[Any]], Awaitable[list[Suspect]]]
+"""Looks at subjects, and names those that look wrong."""
+
+
+async def check(namespace: Namespace, limit: int, progress: Progress) -> Report:
+    """Look at a namespace, at so many keys of each shard (0: all).
+
+    Raises:
+        IndexUnavailable: the server is away.
+        IndexRefused: the user may not read what is needed.
+    """
+    report = Report()
+    await _check_stamps(namespace, report)
+    for shard in namespace.shards:
+        await _Check(namespace, shard, report, progress).run(limit)
+    return report
+
+
+async def _check_stamps(namespace: Namespace, report: Report) -> None:
+    stamps = []
+    for shard in namespace.shards:
+        names = ("digest", "recipe", "layout")
+        stamps.append(await namespace.reader.command(shard.meta, "HMGET", shard.meta, *names))
+        if stamps[-1] != stamps[0]:
+            text = f"shard {shard.number} is stamped otherwise than shard 0, or not at all"
+            report.add(Suspect("stamp", None, text))
+
+
+class _Check:
+    """The check of one shard."""
+
+    def __init__(
+        self, namespace: Namespace, shard: Shard, report: Report, progress: Progress
+    ) -> None:
+        self._namespace = namespace
+        self._reader = namespace.reader
+        self._shard = shard
+        self._report = report
+        self._progress = progress
+        self._probes = Probes(namespace, shard)
+        self._waiting: dict[str, tuple[Probe, list[Any]]] = {}
+
+    async def run(self, limit: int) -> None:
+        """Look at the shard's keys."""
+        looked = 0
+        async for found in self._reader.scan(self._shard.meta, f"{self._shard.prefix.decode()}*"):
+            keys = found[: limit - looked] if limit else found
+            await self._keys(keys)
+            looked += len(keys)
+            self._progress(f"shard {self._shard.number}: looking", looked)
+            if limit and looked >= limit:
+                break
+        for name in list(self._waiting):
+            await self._look_again(name)
+        if limit and looked >= limit:
+            self._report.notes.append(
+                f"shard {self._shard.number}: {looked:,} keys were looked at, then --limit was "
+                "reached; counters were not compared"
+            )
+        else:
+            await self._count()
+
+    # ------------------------------------------------------------ suspects
+
+    async def _look(self, name: str, probe: Probe, subjects: Sequence[Any]) -> None:
+        suspects = await probe(subjects)
+        _, waiting = self._waiting.setdefault(name, (probe, []))
+        waiting.extend(dict.fromkeys(suspect.subject for suspect in suspects))
+        if len(waiting) >= SUSPECTS:
+            await self._look_again(name)
+
+    async def _look_again(self, name: str) -> None:
+        probe, subjects = self._waiting.pop(name)
+        suspects: list[Suspect] = []
+        for _ in range(LOOKS - 1):
+            if not subjects:
+                return
+            await asyncio.sleep(PAUSE_S)
+            self._probes.forget()
+            suspects = await probe(subjects)
+            subjects = list(dict.fromkeys(suspect.subject for suspect in suspects))
+        for suspect in suspects:
+            self._report.add(suspect)
+
+    # ------------------------------------------------------------ keys
+
+    async def _keys(self, keys: list[bytes]) -> None:
+        by_kind: dict[str, list[bytes]] = {}
+        for key in dict.fromkeys(keys):
+            kind = kind_of(self._shard, key, self._namespace.stamp)
+            by_kind.setdefault(kind.name, []).append(key)
+        for name, of_kind in by_kind.items():
+            looked_at = self._report.looked_at
+            looked_at[name] = looked_at.get(name, 0) + len(of_kind)
+        await self._look("keys", self._probes.keys, keys)
+        identities = list(map(identity_of, by_kind.get("clusters", ())))
+        await self._look("clusters", self._probes.clusters, identities)
+        await self._members("ZSCAN", by_kind.get("tables", ()), self._probes.entries)
+        await self._members("HSCAN", by_kind.get("exact hashes", ()), self._probes.exact)
+
+    async def _members(self, command: str, keys: Sequence[bytes], probe: Probe) -> None:
+        """Look at all that slices hold."""
+        todo: list[tuple[bytes, Any]] = [(key, 0) for key in keys]
+        while todo:
+            part, todo = todo[:KEYS], todo[KEYS:]
+            commands = [(command, key, cursor, "COUNT", PAGE) for key, cursor in part]
+            answers = await self._reader.many(self._shard.meta, commands)
+            subjects: list[tuple[bytes, bytes]] = []
+            for (key, _), answer in zip(part, answers, strict=True):
+                if answer is None:
+                    continue  # of another type, which is told of already
+                cursor, members = answer
+                if int(cursor):
+                    todo.append((key, cursor))
+                names = members if isinstance(members, dict) else [m for m, *_ in members]
+                subjects += [(key, name) for name in names]
+            for start in range(0, len(subjects), PAGE):
+                await self._look(command, probe, subjects[start : start + PAGE])
+
+    # ------------------------------------------------------------ counters
+
+    async def _count(self) -> None:
+        """Compare the counters, while nobody changes them."""
+        wrong: dict[str, int] | None = None
+        for look in range(LOOKS):
+            if look:
+                await asyncio.sleep(PAUSE_S)
+            before = await self._meta()
+            counted = zip(COUNTERS, await self._counted(), strict=True)
+            if before != await self._meta():
+                continue
+            wrong = {name: count for name, count in counted if integer(before[name]) != count}
+            if not wrong:
+                return
+        if wrong is None:
+            self._report.notes.append(
+                f"shard {self._shard.number}: workers changed it meanwhile; counters were not "
+                "compared"
+            )
+            return
+        for name, count in wrong.items():
+            stored = integer(before[name])
+            text = f"shard {self._shard.number}: {name} is {stored:,}, not {count:,}"
+            self._report.add(Suspect("counter", name, text))
+
+    async def _meta(self) -> dict[str, bytes | None]:
+        meta = self._shard.meta
+        values = await self._reader.command(meta, "HMGET", meta, *_CHANGES)
+        return dict(zip(_CHANGES, values, strict=True))
+
+    async def _counted(self) -> tuple[int, int]:
+        """Searchable fingerprints, and closed clusters waiting."""
+        fingerprints = waiting = looked = 0
+        known: set[bytes] = set()
+        pattern = f"{self._shard.prefix.decode()}c:*"
+        async for keys in self._reader.scan(self._shard.meta, pattern):
+            new = [key for key in dict.fromkeys(keys) if key not in known]
+            known.update(new)
+            answers = await self._reader.many(self._shard.meta, [("HGET", key, "n") for key in new])
+            for answer in answers:
+                numbers = hold_numbers(answer)
+                if numbers is not None and numbers.closed == 0:
+                    fingerprints += numbers.searchable
+                elif numbers is not None and not numbers.gone:
+                    waiting += 1
+            looked += len(new)
+            self._progress(f"shard {self._shard.number}: counting", looked)
+        return fingerprints, waiting

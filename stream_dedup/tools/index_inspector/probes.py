@@ -1,0 +1,292 @@
+"""Looks at parts of a shard: what does not fit with the rest of it, as far as one look can tell.
+
+What leads to a closed cluster may wait in the list of garbage to be purged. So the order of
+reading matters: first the cluster, then the garbage, last the entry. A purge takes the entry out
+before the garbage's piece: an entry that is still there, and was in no piece, was forgotten.
+
+The list of garbage may be long. A first look makes do with what was in it when it was read last,
+and suspects too much then; `Probes.forget` has the next look read it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stream_dedup.features.patterns import readable
+from stream_dedup.index.redis.inspection import Held, Namespace, garbage, hold
+from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.kinds import kind_of, table_of
+from stream_dedup.index.redis.packing import group_hash
+from stream_dedup.index.redis.server import Command
+from stream_dedup.tables.entries import parts
+from stream_dedup.tools.index_inspector.findings import Suspect
+
+OWNER_BYTES = 8
+"""An id, behind a member of a table and before the distance in a slice of exact hashes."""
+
+FIELD_BYTES = 12
+"""Of a slice of exact hashes: group hash and exact hash."""
+
+Place = tuple[bytes, bytes]
+"""A slice's key, and the member or field in it."""
+
+
+class Probes:
+    """The looks at one shard."""
+
+    def __init__(self, namespace: Namespace, shard: Shard) -> None:
+        self._namespace = namespace
+        self._reader = namespace.reader
+        self._shard = shard
+        self._stamp = namespace.stamp
+        self._entries = namespace.entries
+        self._garbage: set[bytes] | None = None
+
+    def forget(self) -> None:
+        """Have the next look read the list of garbage anew."""
+        self._garbage = None
+
+    async def _many(self, commands: Sequence[Command]) -> list[Any]:
+        return await self._reader.many(self._shard.meta, commands)
+
+    async def keys(self, keys: Sequence[bytes]) -> list[Suspect]:
+        """Keys of no kind, of another type, without a time to live."""
+        answers = await self._many([c for key in keys for c in (("TYPE", key), ("PTTL", key))])
+        suspects = []
+        for key, type_, ttl_ms in zip(keys, answers[::2], answers[1::2], strict=True):
+            if type_ == b"none":
+                continue  # gone meanwhile
+            kind = kind_of(self._shard, key, self._stamp)
+            if kind.name == "unknown":
+                suspects.append(Suspect("key", key, shown_key(key)))
+            elif type_.decode() != kind.type:
+                text = f"{shown_key(key)}: {type_.decode()}, not {kind.type}"
+                suspects.append(Suspect("type", key, text))
+            if ttl_ms == -1:
+                suspects.append(Suspect("ttl", key, shown_key(key)))
+        return suspects
+
+    # ------------------------------------------------------------ clusters
+
+    async def clusters(self, identities: Sequence[bytes]) -> list[Suspect]:
+        """Clusters that are damaged, or not where they are looked for."""
+        fields = ("n", "a", "f", "g", "p", "z")
+        answers = await self._many(
+            [("HMGET", self._shard.cluster(identity), *fields) for identity in identities]
+        )
+        suspects: list[Suspect] = []
+        open_: list[Held] = []
+        closed: list[tuple[Held, bool]] = []
+        for identity, answer in zip(identities, answers, strict=True):
+            if answer is None or all(value is None for value in answer):
+                continue  # gone meanwhile, or of another type
+            held = hold(identity, answer[0] or b"", answer[1], self._stamp.width)
+            reason = "its numbers or names"
+            if held is not None:
+                reason = _damage(self._namespace.name, held, answer)
+            if held is None or reason:
+                text = f"{self._shown(identity)}: {reason} do not fit"
+                suspects.append(Suspect("cluster", identity, text))
+                continue
+            if held.open:
+                open_.append(held)
+            closed.append((held, answer[5] is not None))
+        suspects += await self._queued(closed)
+        suspects += await self._found(open_)
+        return suspects
+
+    async def _queued(self, clusters: Sequence[tuple[Held, bool]]) -> list[Suspect]:
+        """Clusters that are not in the sorted sets that they belong to."""
+        shard = self._shard
+        sets = (shard.expiry, shard.recency, shard.due, shard.leases, shard.gone)
+        commands = [("ZSCORE", key, held.identity) for held, _ in clusters for key in sets]
+        scores = await self._many(commands)
+        suspects = []
+        for place, (held, on_its_way) in enumerate(clusters):
+            at = scores[place * len(sets) : (place + 1) * len(sets)]
+            expiry, recency, due, leased, gone = (score is not None for score in at)
+            numbers = held.numbers
+            waits = (not held.open and not numbers.gone) or numbers.due or numbers.on_its_way
+            where = self._shown(held.identity)
+            if held.open and not (expiry and recency):
+                missing = " and ".join(
+                    name for name, there in (("expiry", expiry), ("recency", recency)) if not there
+                )
+                suspects.append(Suspect("queue", held.identity, f"{where}: not in {missing}"))
+            if (waits and not (due or leased)) or (on_its_way and not leased):
+                text = f"{where}: {held.state}, not in {'leases' if on_its_way else 'due'}"
+                suspects.append(Suspect("untold", held.identity, text))
+            if numbers.gone and not gone:
+                suspects.append(Suspect("unburied", held.identity, where))
+        return suspects
+
+    async def _found(self, clusters: Sequence[Held]) -> list[Suspect]:
+        """Open clusters to which entries or names are missing."""
+        suspects: list[Suspect] = []
+        names: list[tuple[Held, bytes]] = []
+        commands: list[Command] = []
+        for held in clusters:
+            for name in held.names:
+                key = self._namespace.exact_key(self._shard, held.group_hash, name.exact)
+                names.append((held, name.exact))
+                commands.append(("HGET", key, held.group_hash + name.exact))
+        led = [(answer or b"")[:OWNER_BYTES] for answer in await self._many(commands)]
+        others = {
+            owner for (held, _), owner in zip(names, led, strict=True) if owner != held.identity
+        }
+        states = await self._hold(others)
+        for (held, exact), owner in zip(names, led, strict=True):
+            other = states.get(owner)
+            if owner != held.identity and not (other and other.open):
+                where = f"leads to {owner.hex()}" if owner else "leads nowhere"
+                text = f"{self._shown(held.identity)}: its exact hash {exact.hex()} {where}"
+                suspects.append(Suspect("unnamed", held.identity, text))
+        for held in clusters:
+            missing = await missing_entries(self._namespace, self._shard, held)
+            if any(missing):
+                text = f"{self._shown(held.identity)}: not in table(s) " + ", ".join(
+                    str(table) for table in sorted(set().union(*missing))
+                )
+                suspects.append(Suspect("unsearchable", held.identity, text))
+        return suspects
+
+    async def _hold(self, identities: set[bytes]) -> dict[bytes, Held | None]:
+        """Clusters that exist, as they are; None for damaged ones."""
+        asked = [identity for identity in identities if len(identity) == OWNER_BYTES]
+        answers = await self._many(
+            [("HMGET", self._shard.cluster(identity), "n", "a") for identity in asked]
+        )
+        return {
+            identity: hold(identity, answer[0], answer[1], self._stamp.width)
+            for identity, answer in zip(asked, answers, strict=True)
+            if answer is not None and answer[0] is not None
+        }
+
+    # ------------------------------------------------------------ entries
+
+    async def entries(self, places: Sequence[Place]) -> list[Suspect]:
+        """Table entries that lead nowhere, or stand where nobody looks."""
+        size = self._entries.member_bytes
+        states = await self._hold({member[-OWNER_BYTES:] for _, member in places})
+        searched = {
+            identity: {name.fingerprint for name in held.names if name.searchable}
+            for identity, held in states.items()
+            if held
+        }
+        suspects, orphans = [], []
+        for place in places:
+            key, member = place
+            text = self._entry_text(place, member[-OWNER_BYTES:])
+            if len(member) != size:
+                suspects.append(Suspect("misplaced", place, f"{text}: {len(member)} bytes"))
+                continue
+            table, owner = table_of(key), member[-OWNER_BYTES:]
+            fingerprint = self._entries.fingerprint(member, table)
+            keys, members = self._entries.arrange(
+                fingerprint,
+                *parts(member),
+                self._shard.prefixes.table,
+            )
+            if keys[table] != key or members[table * size : (table + 1) * size] != member:
+                suspects.append(Suspect("misplaced", place, text))
+            elif fingerprint not in searched.get(owner, ()):
+                orphans.append(Suspect("entry", place, text))
+        return suspects + await self._orphaned(orphans, "ZSCORE")
+
+    async def exact(self, places: Sequence[Place]) -> list[Suspect]:
+        """Exact hashes that lead nowhere, or stand where nobody looks."""
+        values = await self._many([("HGET", key, field) for key, field in places])
+        states = await self._hold({value[:OWNER_BYTES] for value in values if value})
+        named = {
+            identity: {held.group_hash + name.exact for name in held.names}
+            for identity, held in states.items()
+            if held
+        }
+        suspects, orphans = [], []
+        for place, value in zip(places, values, strict=True):
+            if value is None:
+                continue  # gone meanwhile
+            key, field = place
+            owner = value[:OWNER_BYTES]
+            text = self._entry_text(place, owner)
+            right = self._namespace.exact_key(self._shard, field[:4], field[4:])
+            if len(field) != FIELD_BYTES or key != right:
+                suspects.append(Suspect("misplaced", place, text))
+            elif field not in named.get(owner, ()):
+                orphans.append(Suspect("exact", place, text))
+        return suspects + await self._orphaned(orphans, "HGET", by_value=True)
+
+    async def _orphaned(
+        self, suspects: list[Suspect], command: str, *, by_value: bool = False
+    ) -> list[Suspect]:
+        """Those that are in no piece of garbage, and still there."""
+        if not suspects:
+            return []
+        if self._garbage is None:
+            self._garbage = await garbage(self._reader, self._shard)
+        pieces = self._garbage
+        answers = await self._many([(command, *suspect.subject) for suspect in suspects])
+        out = []
+        for suspect, answer in zip(suspects, answers, strict=True):
+            owner = answer if by_value else suspect.subject[1][-OWNER_BYTES:]
+            if answer is not None and owner[:OWNER_BYTES] not in pieces:
+                out.append(suspect)
+        return out
+
+    # ------------------------------------------------------------ words
+
+    def _shown(self, identity: bytes) -> str:
+        return f"{identity.hex()} (shard {self._shard.number})"
+
+    def _entry_text(self, place: Place, owner: bytes) -> str:
+        return f"{shown_key(place[0])}: {place[1].hex()[:64]} → {owner.hex()}"
+
+
+async def missing_entries(namespace: Namespace, shard: Shard, held: Held) -> list[set[int]]:
+    """For each name of an open cluster the tables in which it should stand and does not."""
+    group = int.from_bytes(held.group_hash, "big")
+    size = namespace.entries.member_bytes
+    commands: list[Command] = []
+    searchable = [name for name in held.names if name.searchable]
+    for name in searchable:
+        keys, members = namespace.entries.arrange(
+            name.fingerprint, group, int.from_bytes(held.identity, "big"), shard.prefixes.table
+        )
+        commands += [
+            ("ZSCORE", key, members[table * size : (table + 1) * size])
+            for table, key in enumerate(keys)
+        ]
+    scores = iter(await namespace.reader.many(shard.meta, commands))
+    tables = range(namespace.stamp.layout.tables)
+    return [
+        {table for table in tables if next(scores) is None} if name.searchable else set()
+        for name in held.names
+    ]
+
+
+def _damage(namespace: str, held: Held, answer: Sequence[bytes | None]) -> str:
+    """Which fields of a cluster do not fit together."""
+    _, _, fingerprint, group, position, snapshot = answer
+    numbers = held.numbers
+    if numbers.gone:
+        return ""
+    if fingerprint is None or group is None or position is None:
+        return "its fingerprint, group or position"
+    if numbers.on_its_way != (snapshot is not None):
+        return "its snapshot and what it says of it"
+    if not held.open:
+        return ""
+    if group_hash(namespace, group)[0] != int.from_bytes(held.group_hash, "big"):
+        return "its group and its names"
+    searchable = sum(name.searchable for name in held.names)
+    if (len(held.names), searchable) != (numbers.names, numbers.searchable):
+        return "its names and their number"
+    if held.names[0].fingerprint != int.from_bytes(fingerprint, "big"):
+        return "its fingerprint and its first name"
+    return ""
+
+
+def shown_key(key: bytes) -> str:
+    """A key, printable."""
+    return readable(key, 120)

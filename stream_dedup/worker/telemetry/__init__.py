@@ -1,0 +1,1 @@
+"""What a worker reports: metrics, logs, traces, health and the status page."""

@@ -1,0 +1,190 @@
+"""The source over a real broker: records are those of the topic, however they are handed out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import count
+
+import pytest
+from aiokafka import ConsumerRecord
+
+from stream_dedup.errors import BrokerUnavailable
+from stream_dedup.io.base import Record, Records
+from stream_dedup.kafka import consumer as kafka_source
+from stream_dedup.kafka._fastpath.fetching import PIECE_RECORDS, _Piece, columns
+from stream_dedup.kafka.consumer import KafkaSource
+from stream_dedup.model import Partition
+from tests.services.kafka import Kafka, KafkaBroker
+
+EVENTS = 3_210
+LIMIT = 1_000
+
+
+class Assigned:
+    """Waits for an assignment."""
+
+    def __init__(self) -> None:
+        self.partitions: asyncio.Future[Sequence[Partition]] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+    async def revoked(self, partitions: Sequence[Partition]) -> None:
+        """Nothing is on its way."""
+
+    async def assigned(self, partitions: Sequence[Partition]) -> None:
+        self.partitions.set_result(partitions)
+
+
+async def read(source: KafkaSource, start: int) -> tuple[list[Record], int]:
+    """All records of the only partition from an offset on, and the most that one poll gave."""
+    assigned = Assigned()
+    await source.start(assigned)
+    try:
+        (place,) = await assigned.partitions
+        source.seek(place, start)
+        rows: list[Record] = []
+        most = 0
+        while not rows or rows[-1].offset < EVENTS - 1:
+            found = await source.poll([place], LIMIT, 1.0)
+            most = max(most, *map(len, found.values()), 0)
+            rows += (row for records in found.values() for row in records)
+        return rows, most
+    finally:
+        await source.stop()
+
+
+@pytest.mark.parametrize("start", [0, 777])
+@pytest.mark.parametrize("driver", ["as it is", "with other names"])
+def test_records_are_read_from_where_they_are_wanted_a_limited_number_a_poll(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, driver: str, start: int
+) -> None:
+    topic = kafka.fresh_topic()
+    values = [b"event %d" % n if n % 7 else None for n in range(EVENTS)]
+    keys = [b"%d" % n if n % 3 else None for n in range(EVENTS)]
+    headers = [[("host", b"a")] if n % 2 else None for n in range(EVENTS)]
+    times = [1_700_000_000_000 + n for n in range(EVENTS)]
+    kafka.produce(topic, values, 0, keys, headers, times, linger_ms=100)
+    source = KafkaSource(
+        [topic], group_id=topic, options={"bootstrap_servers": kafka.bootstrap}, start="earliest"
+    )
+    if driver != "as it is":
+        monkeypatch.setattr(kafka_source, "fetch_in_pieces", lambda _consumer: None)
+    kinds = set[type]()
+
+    def seen(handed_out: Sequence[object]) -> Records:
+        kinds.update(map(type, handed_out))
+        return columns(handed_out)
+
+    monkeypatch.setattr(kafka_source, "columns", seen)
+    rows, most = asyncio.run(read(source, start))
+    assert [
+        Record(n, times[n], keys[n], values[n], tuple(headers[n] or ()))
+        for n in range(start, EVENTS)
+    ] == [row._replace(headers=tuple(row.headers)) for row in rows]
+    assert most < (EVENTS - start) / 2, "no poll gives all there is"
+    assert kinds == {_Piece if driver == "as it is" else ConsumerRecord}
+
+
+def test_a_burst_behind_a_trickle_is_read_a_limited_number_a_poll(kafka: Kafka) -> None:
+    topic = kafka.fresh_topic()
+    trickle = 50
+    for number in range(trickle):  # a batch each
+        kafka.produce(topic, [b"event %d" % number], 0)
+    rest = [b"event %d" % number for number in range(trickle, EVENTS)]
+    kafka.produce(topic, rest, 0, linger_ms=100)
+    source = KafkaSource(
+        [topic], group_id=topic, options={"bootstrap_servers": kafka.bootstrap}, start="earliest"
+    )
+    rows, most = asyncio.run(read(source, 0))
+    assert list(range(EVENTS)) == [row.offset for row in rows]
+    assert most < LIMIT + PIECE_RECORDS
+
+
+async def read_twice(source: KafkaSource, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The offsets that polls give; within the first its partition is taken up again."""
+    assigned = Assigned()
+    await source.start(assigned)
+    try:
+        (place,) = await assigned.partitions
+        source.seek(place, 0)
+        getmany, calls = source.consumer.getmany, count()
+
+        async def taken_up(*places: object, **limits: object) -> object:
+            if next(calls) == 1:
+                source.seek(place, 0)
+            return await getmany(*places, **limits)
+
+        monkeypatch.setattr(source.consumer, "getmany", taken_up)
+        polls: list[list[int]] = []
+        while not polls or polls[-1][-1] < EVENTS - 1:
+            found = await source.poll([place], LIMIT, 1.0)
+            polls += [list(records.offsets) for records in found.values()]
+        return polls
+    finally:
+        await source.stop()
+
+
+def test_what_was_taken_before_a_partition_is_taken_up_again_is_forgotten(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = kafka.fresh_topic()
+    for number in range(4):  # more batches than pieces in a call
+        kafka.produce(topic, [b"event %d" % number] * 10, 0)
+    kafka.produce(topic, [b"event"] * (EVENTS - 40), 0, linger_ms=100)
+    source = KafkaSource(
+        [topic], group_id=topic, options={"bootstrap_servers": kafka.bootstrap}, start="earliest"
+    )
+    polls = asyncio.run(read_twice(source, monkeypatch))
+    assert list(range(EVENTS)) == [offset for poll in polls for offset in poll]
+
+
+async def read_both(
+    source: KafkaSource, spoilt: Partition, sound: Partition, mend: Callable[[], None]
+) -> tuple[dict[Partition, list[int]], int]:
+    """The offsets that polls give, the spoilt partition mended once the other is read."""
+    assigned = Assigned()
+    await source.start(assigned)
+    failed = 0
+    try:
+        for place in await assigned.partitions:
+            source.seek(place, 0)
+        offsets: dict[Partition, list[int]] = {spoilt: [], sound: []}
+        for _ in range(1_000):
+            try:
+                found = await source.poll([sound, spoilt], 4 * EVENTS, 0.1)
+            except BrokerUnavailable:
+                failed += 1
+                continue
+            for place, records in found.items():
+                offsets[place] += records.offsets
+            if len(offsets[sound]) == EVENTS and failed:
+                mend()
+            if all(len(some) == EVENTS for some in offsets.values()):
+                break
+        return offsets, failed
+    finally:
+        await source.stop()
+
+
+def test_a_batch_that_was_spoilt_costs_other_partitions_nothing() -> None:
+    with KafkaBroker() as broker:
+        topic = broker.fresh_topic(2)
+        for number in range(2):
+            broker.produce(topic, [b"event %d" % n for n in range(EVENTS)], number, linger_ms=100)
+        log = broker.log_file(topic, 1)
+        whole = log.read_bytes()
+
+        def put(content: bytes) -> None:
+            with log.open("r+b") as file:  # the broker has it open
+                file.write(content)
+
+        put(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
+        source = KafkaSource(
+            [topic], group_id=topic, options={"bootstrap_servers": broker.bootstrap},
+            start="earliest",
+        )  # fmt: skip
+        sound, spoilt = Partition(topic, 0), Partition(topic, 1)
+        offsets, failed = asyncio.run(read_both(source, spoilt, sound, lambda: put(whole)))
+    assert failed
+    assert {sound: list(range(EVENTS)), spoilt: list(range(EVENTS))} == offsets

@@ -1,0 +1,1020 @@
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from itertools import accumulate
+from typing import Any, cast
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from stream_dedup.clock import ManualClock
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import FOREVER_US, Windows
+from stream_dedup.deduplicator import Deduplicator, run
+from stream_dedup.engine.engine import Engine
+from stream_dedup.engine.hashing import NOTHING, REPLAYED, Decider, HashedBatch, Owned, inline
+from stream_dedup.engine.near_cache import NearCache
+from stream_dedup.engine.segment import stretch_end
+from stream_dedup.errors import IndexUnavailable, PartitionUnclaimed, RecipeError, StaleFence
+from stream_dedup.features.recipe import load_recipe
+from stream_dedup.index.base import (
+    DELTA_BYTES,
+    MAX_DELTAS,
+    Commit,
+    Limits,
+    Query,
+    Resolution,
+)
+from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.model import Batch, Closing, Decision, Kind, Partition, Summary
+from stream_dedup.testing import assert_counts_add_up, clusters_of, decisions_of
+
+S = 1_000_000
+HOUR_US = 3600 * S
+NOW_US = 1_700_000_000 * S
+HERE, THERE = Partition("topic", 0), Partition("topic", 1)
+WIDE = Windows(idle_us=FOREVER_US, max_age_us=FOREVER_US)
+
+LINES = [
+    "disk sda1 is 91% full",
+    "disk sdb7 is 64% full",
+    "out of memory: killed process 4711",
+    "connection from 10.0.0.1 closed by peer after 17 ms",
+    "connection from 10.0.0.9 closed by host after 3 ms",
+    "connection from 10.0.0.9 refused by host after 3 ms",
+    "user alice logged in from terminal",
+    "user bob logged in from terminal",
+    "user carol logged out from terminal",
+    "ok",
+    "12345",
+    "",
+]
+lines = st.sampled_from(LINES)
+far_times = st.one_of(st.integers(0, 3 * 3600), st.integers(-(10**6), 10**6))
+
+
+def word(number: int) -> str:
+    """A word of letters, another for every number."""
+    return "".join(chr(97 + int(digit)) for digit in f"{number:06d}")
+
+
+def collected(dedup: Deduplicator) -> list[Summary]:
+    return list(dedup.close())
+
+
+# ---------------------------------------------------------------- the promise
+
+
+@given(
+    batches=st.lists(
+        st.lists(st.tuples(lines, far_times, st.sampled_from(["", "a", "b"])), max_size=30),
+        max_size=8,
+    ),
+    max_clusters=st.integers(1, 4),
+    near_size=st.integers(1, 4),
+    idle_s=st.sampled_from([1, 60, 3600]),
+    every_s=st.sampled_from([None, 1, 600]),
+    waits=st.lists(st.integers(0, 4000), min_size=8, max_size=8),
+)
+def test_final_counts_and_passed_events_add_up_to_the_events_whatever_the_stream(
+    *,
+    batches: list[list[tuple[str, int, str]]],
+    max_clusters: int,
+    near_size: int,
+    idle_s: int,
+    every_s: int | None,
+    waits: list[int],
+) -> None:
+    clock = ManualClock(NOW_US)
+    windows = Windows(idle_us=idle_s * S, max_age_us=5000 * S)
+    dedup = Deduplicator(
+        clock=clock,
+        windows=windows,
+        summaries=Summaries(every_us=every_s and every_s * S),
+        limits=Limits(max_clusters=max_clusters),
+    )
+    dedup.engine._decider.near = NearCache(windows, near_size, 3)
+    summaries: list[Summary] = []
+    opened: Counter[int | None] = Counter()
+    events = 0
+    for batch, wait in zip(batches, waits, strict=False):
+        decisions = dedup.process(
+            [line for line, _, _ in batch],
+            times_us=[NOW_US + at_s * S for _, at_s, _ in batch],
+            groups=[group for _, _, group in batch],
+        )
+        events += len(batch)
+        assert len(batch) == len(decisions)
+        for decision in decisions:
+            if decision.kind is Kind.NEW:
+                opened[decision.cluster] += 1
+            elif decision.kind is Kind.DUPLICATE:
+                assert decision.cluster in opened  # its first event came first
+        clock.advance(wait)
+        summaries += dedup.due()
+    summaries += dedup.close()
+    assert events == dedup.counts.events
+    assert_counts_add_up(summaries, dedup.counts)
+    assert {1} >= set(opened.values())
+    assert dedup.counts.new == len(opened)
+    finals = [summary for summary in summaries if summary.final]
+    assert set(opened) == {summary.cluster for summary in finals}
+    assert events - sum(dedup.counts.passed.values()) == sum(s.count for s in finals)
+
+
+@given(
+    stream=st.lists(st.tuples(lines, st.integers(0, 500), st.sampled_from(["", "a"])), max_size=60),
+    cuts=st.lists(st.integers(0, 60), max_size=6),
+)
+def test_decisions_do_not_depend_on_how_the_stream_is_split_into_batches(
+    stream: list[tuple[str, int, str]], cuts: list[int]
+) -> None:
+    def decided(bounds: Sequence[int]) -> list[Decision]:
+        dedup = Deduplicator(clock=ManualClock(NOW_US), windows=WIDE)
+        decisions: list[Decision] = []
+        for start, end in zip([0, *bounds], [*bounds, len(stream)], strict=True):
+            part = stream[start:end]
+            decisions += dedup.process(
+                [line for line, _, _ in part],
+                times_us=[at_s * S for _, at_s, _ in part],
+                groups=[group for _, _, group in part],
+            )
+        return decisions
+
+    assert decided([]) == decided(sorted(min(cut, len(stream)) for cut in cuts))
+
+
+@given(st.lists(st.binary(max_size=40), max_size=30))
+def test_any_bytes_at_all_get_a_decision(values: list[bytes]) -> None:
+    dedup = Deduplicator("json")
+    assert len(values) == len(dedup.process(values))
+    assert_counts_add_up(dedup.close(), dedup.counts)
+
+
+# ---------------------------------------------------------------- decisions
+
+
+def test_the_first_event_is_new_and_those_like_it_are_its_duplicates() -> None:
+    first, second, other, few = decisions_of([*LINES[:3], ""])
+    assert (Kind.NEW, 0) == (first.kind, first.distance)
+    assert (Kind.DUPLICATE, first.cluster, 0) == (second.kind, second.cluster, second.distance)
+    assert (Kind.NEW, True) == (other.kind, other.cluster != first.cluster)
+    assert Decision(Kind.PASSED, reason="nothing to fingerprint") == few
+
+
+def test_an_event_that_is_equal_to_one_of_its_batch_is_decided_as_if_it_came_later() -> None:
+    at_once = decisions_of(["a b c", "a b c", "a b c"])
+    assert [Kind.NEW, Kind.DUPLICATE, Kind.DUPLICATE] == [d.kind for d in at_once]
+    assert 1 == len({d.cluster for d in at_once})
+
+
+def test_one_word_events_match_only_their_equals() -> None:
+    assert [[0, 2], [1]] == clusters_of(["alpha", "alphb", "alpha"])
+
+
+def test_events_of_other_groups_are_not_compared() -> None:
+    decisions = decisions_of(["disk 1 full"] * 3, groups=["a", "b", "a"])
+    assert [Kind.NEW, Kind.NEW, Kind.DUPLICATE] == [d.kind for d in decisions]
+
+
+def test_an_equal_event_after_the_window_is_new_in_the_same_batch_or_the_next() -> None:
+    times = [0, HOUR_US, 3 * HOUR_US, 3 * HOUR_US + 1]
+    kinds = [Kind.NEW, Kind.DUPLICATE, Kind.NEW, Kind.DUPLICATE]
+    assert kinds == [d.kind for d in decisions_of(["disk 1 full"] * 4, times_us=times)]
+    dedup = Deduplicator(clock=ManualClock(NOW_US))
+    one_by_one = [dedup.process_one("disk 1 full", time_us=at_us) for at_us in times]
+    assert kinds == [d.kind for d in one_by_one]
+
+
+def test_the_recipe_json_takes_documents_decoded_or_as_text() -> None:
+    dedup = Deduplicator("json", clock=ManualClock(NOW_US))
+    event: dict[str, Any] = {"msg": "user logged in from terminal", "level": "info", "id": 17}
+    decisions = dedup.process(
+        [
+            event,
+            '{"id": 18, "level": "info", "msg": "user logged in from terminal"}',
+            b'{"msg":"user logged in from terminal","level":"info","id":99}',
+            {"msg": "disk full", "level": "error", "device": "sda"},
+            "{not json",
+        ]
+    )
+    assert [Kind.NEW, Kind.DUPLICATE, Kind.DUPLICATE, Kind.NEW, Kind.PASSED] == [
+        d.kind for d in decisions
+    ]
+    assert {"not JSON": 1} == dedup.counts.passed
+    assert_counts_add_up(dedup.close(), dedup.counts)
+
+
+@pytest.mark.parametrize("recipe", ["logs", "json"])
+@pytest.mark.parametrize("value", ["\ud800 half a pair", "\udcff a raw byte", {"a": "b \ud800 c"}])
+def test_texts_that_are_no_unicode_do_not_stop_the_stream(
+    recipe: str, value: str | dict[str, Any]
+) -> None:
+    dedup = Deduplicator(recipe)
+    assert 3 == len(dedup.process(["some good text", value, "more good text"]))
+    assert_counts_add_up(dedup.close(), dedup.counts)
+
+
+def test_nothing_is_made_of_nothing() -> None:
+    dedup = Deduplicator()
+    assert [] == dedup.process([])
+    assert [] == collected(dedup)
+    assert 0 == dedup.counts.events
+    assert 0.0 == dedup.counts.removed
+
+
+@pytest.mark.parametrize("given", [{"times_us": [1]}, {"groups": ["a", "b", "c"]}])
+def test_lengths_that_do_not_fit_are_refused_and_nothing_is_counted(given: dict[str, Any]) -> None:
+    dedup = Deduplicator()
+    with pytest.raises(ValueError, match="entries for 2 values"):
+        dedup.process(["a b", "c d"], **given)
+    assert 0 == dedup.counts.events
+    assert Kind.NEW == dedup.process_one("a b").kind
+
+
+def test_a_recipe_nobody_knows_is_refused() -> None:
+    with pytest.raises(RecipeError):
+        Deduplicator("nonsense")
+
+
+def test_times_too_far_in_the_future_are_cut_back_and_counted() -> None:
+    dedup = Deduplicator(clock=ManualClock(NOW_US))
+    far = NOW_US + 1000 * HOUR_US
+    dedup.process(["disk 1 full", "out of memory", "disk 2 full"], times_us=[far, NOW_US, far])
+    assert 2 == dedup.counts.clamped
+    latest = NOW_US + 600 * S
+    assert latest == max(summary.last_time_us for summary in dedup.close())
+
+
+def test_without_times_events_happen_when_they_arrive() -> None:
+    clock = ManualClock(NOW_US)
+    dedup = Deduplicator(clock=clock)
+    dedup.process_one("disk 1 full")
+    clock.advance(30)
+    dedup.process_one("disk 2 full")
+    (summary,) = dedup.close()
+    assert (NOW_US, NOW_US + 30 * S) == (summary.first_time_us, summary.last_time_us)
+
+
+# ---------------------------------------------------------------- summaries
+
+
+def test_summaries_are_due_while_there_is_news_and_when_clusters_close() -> None:
+    clock = ManualClock(NOW_US)
+    dedup = Deduplicator(clock=clock, summaries=Summaries(every_us=60 * S))
+    dedup.process(["disk 1 full", "disk 2 full"])
+    assert [] == dedup.due()
+    clock.advance(61)
+    dedup.process(["disk 3 full"])
+    (news,) = dedup.due()
+    assert (1, 3, None, "disk <number> full") == (
+        news.revision,
+        news.count,
+        news.closing,
+        news.pattern,
+    )
+    clock.advance(3700)
+    (final,) = dedup.due()
+    assert (2, 3, 0, Closing.EXPIRED) == (
+        final.revision,
+        final.count,
+        final.new_count,
+        final.closing,
+    )
+    assert [] == collected(dedup)
+
+
+def test_summaries_carry_the_representative_and_samples() -> None:
+    dedup = Deduplicator(summaries=Summaries(samples=2))
+    dedup.process([f"disk {number} full" for number in range(5)])
+    dedup.process(["disk 99 full"])
+    (summary,) = dedup.close()
+    assert (b"disk 0 full", (b"disk 1 full", b"disk 2 full")) == (
+        summary.representative,
+        summary.samples,
+    )
+
+
+def test_patterns_are_told_of_decisions() -> None:
+    dedup = Deduplicator()
+    decisions = dedup.process(["disk 1 full", "", "disk 2 full"])
+    assert ["disk <number> full", None, "disk <number> full"] == dedup.patterns(decisions)
+    gone = [Decision(Kind.DUPLICATE, 12345, 0, 0)]
+    assert [None] == dedup.patterns(gone)
+
+
+def test_after_closing_the_stream_may_go_on() -> None:
+    dedup = Deduplicator()
+    dedup.process_one("disk 1 full")
+    summaries = collected(dedup)
+    assert Kind.NEW == dedup.process_one("disk 2 full").kind
+    summaries += dedup.close()
+    assert [1, 1] == [summary.count for summary in summaries]
+
+
+# ---------------------------------------------------------------- closed behind the cache's back
+
+
+def test_clusters_closed_meanwhile_are_forgotten_and_resolved_again() -> None:
+    dedup = Deduplicator(limits=Limits(max_clusters=1), clock=ManualClock(NOW_US))
+    first = dedup.process_one("disk 1 full")
+    dedup.process_one("out of memory")  # evicts it
+    again = dedup.process(["disk 2 full", "disk 3 full", "out of memory"])
+    assert [Kind.NEW, Kind.DUPLICATE, Kind.DUPLICATE] == [d.kind for d in again]
+    assert first.cluster != again[0].cluster
+    assert_counts_add_up(dedup.close(), dedup.counts)
+
+
+@pytest.mark.parametrize("near_size", [1, 2, 3])
+def test_a_cluster_whose_cache_entry_moved_between_generations_is_still_forgotten(
+    near_size: int,
+) -> None:
+    windows = Windows()
+    dedup = Deduplicator(limits=Limits(max_clusters=1), clock=ManualClock(NOW_US))
+    dedup.engine._decider.near = NearCache(windows, near_size, 3)
+    for _ in range(5):
+        for text in ("disk 1 full", "out of memory", "user logged in"):
+            dedup.process([text, text])
+    assert 30 == dedup.counts.events
+    assert_counts_add_up(dedup.close(), dedup.counts)
+
+
+class Failing(MemoryIndex):
+    """An index whose next record fails, as one far away may."""
+
+    failure: Exception | None = None
+
+    async def record(self, record: Commit, now_us: int) -> frozenset[int]:
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            raise failure
+        return await super().record(record, now_us)
+
+
+def engine_over(
+    index: MemoryIndex, clock: ManualClock, near_cache_size: int = 1_000, samples: int = 3
+) -> Engine:
+    return Engine(
+        index.recipe,
+        index,
+        windows=Windows(),
+        summaries=Summaries(samples=samples),
+        clock=clock,
+        near_cache_size=near_cache_size,
+    )
+
+
+def test_a_batch_that_failed_is_decided_alike_when_it_is_tried_again() -> None:
+    index = Failing(load_recipe("logs"))
+    engine = engine_over(index, ManualClock(NOW_US))
+    batch = Batch(HERE, range(3), [b"disk 1 full", b"disk 2 full", b"out of memory"])
+    index.failure = ConnectionError()
+    with pytest.raises(ConnectionError):
+        run(engine.process(batch))
+    decisions = run(engine.process(batch))
+    assert [Kind.NEW, Kind.DUPLICATE, Kind.NEW] == [d.kind for d in decisions]
+    run(index.finish(NOW_US))
+    summaries = run(engine.claim_summaries())
+    assert [(2, b"disk 1 full"), (1, b"out of memory")] == [
+        (s.count, s.representative) for s in summaries
+    ]
+
+
+def test_a_batch_that_was_dropped_takes_nothing_from_those_after_it() -> None:
+    index = Failing(load_recipe("logs"))
+    engine = engine_over(index, ManualClock(NOW_US))
+    run(engine.process(Batch(HERE, range(1), [b"disk 1 full"])))
+    index.failure = StaleFence()
+    with pytest.raises(StaleFence):
+        run(engine.process(Batch(HERE, range(1, 3), [b"disk 1 full"] * 2)))
+    run(engine.process(Batch(HERE, range(3, 6), [b"disk 1 full"] * 3)))
+    run(index.finish(NOW_US))
+    assert [4] == [s.count for s in run(engine.claim_summaries())]
+
+
+class ConfirmsMeanwhile(MemoryIndex):
+    """An index of which another task confirms a final summary while a batch is resolved."""
+
+    engine: Engine
+    once = True
+
+    async def resolve(self, queries: Sequence[Query], now_us: int) -> list[Resolution]:
+        answers = await super().resolve(queries, now_us)
+        if queries[0].position.offset and self.once:
+            self.once = False
+            await self.finish(now_us)
+            await self.engine.confirm_summaries(await self.engine.claim_summaries())
+        return answers
+
+
+def test_events_of_a_cluster_that_is_settled_while_their_batch_is_decided_still_count() -> None:
+    index = ConfirmsMeanwhile(load_recipe("logs"))
+    engine = index.engine = engine_over(index, ManualClock(NOW_US))
+    run(engine.process(Batch(HERE, range(1), [b"disk 1 full"])))
+    values = [b"disk 1 full", b"out of memory", b"disk 1 full"]
+    decisions = run(engine.process(Batch(HERE, range(1, 4), values)))
+    assert [Kind.NEW, Kind.NEW, Kind.DUPLICATE] == [d.kind for d in decisions]
+    run(index.finish(NOW_US))
+    assert [2, 1] == sorted((s.count for s in run(engine.claim_summaries())), reverse=True)
+
+
+def test_the_check_of_counts_says_what_is_missing_and_looks_at_a_resent_summary_once() -> None:
+    dedup = Deduplicator()
+    dedup.process(["disk 1 full", "disk 2 full", "out of memory", ""])
+    first, second = dedup.close()
+    assert_counts_add_up([first, second, first], dedup.counts)
+    with pytest.raises(AssertionError, match="tell of 2 events and 1 were passed: 3 of 4"):
+        assert_counts_add_up([first], dedup.counts)
+    dedup.counts.new += 1
+    with pytest.raises(AssertionError, match="3 new"):
+        assert_counts_add_up([first, second], dedup.counts)
+
+
+# ---------------------------------------------------------------- partitions
+
+
+def test_partitions_are_deduplicated_together() -> None:
+    dedup = Deduplicator()
+    (here,) = dedup.process_batch(Batch(HERE, [10], [b"disk 1 full"]))
+    (there,) = dedup.process_batch(Batch(THERE, [7], [b"disk 2 full"]))
+    assert (Kind.DUPLICATE, here.cluster) == (there.kind, there.cluster)
+
+
+def test_a_released_partition_no_longer_holds_windows_open() -> None:
+    dedup = Deduplicator(clock=ManualClock(NOW_US))
+    dedup.process_batch(Batch(HERE, [0], [b"disk 1 full"], times_us=[0]))
+    late = Batch(THERE, [0], [b"out of memory"], times_us=[9 * HOUR_US])
+    dedup.process_batch(late)
+    assert [] == dedup.due()
+    dedup.release(HERE)
+    assert [b"disk 1 full"] == [summary.representative for summary in dedup.due()]
+    dedup.process_batch(Batch(HERE, [1], [b"disk 1 full"], times_us=[9 * HOUR_US]))
+    assert [1, 1] == [summary.count for summary in dedup.close()]
+
+
+def test_a_batch_delivered_again_counts_once_in_the_summaries() -> None:
+    dedup = Deduplicator()
+    batch = Batch(HERE, range(2), [b"disk 1 full", b"disk 2 full"])
+    for _ in range(3):
+        dedup.process_batch(batch)
+    assert [2] == [summary.count for summary in dedup.close()]
+
+
+def test_of_a_batch_that_straddles_what_was_recorded_the_rest_is_counted() -> None:
+    dedup = Deduplicator()
+    dedup.process_batch(Batch(HERE, range(2), [b"disk 1 full"] * 2))
+    decisions = dedup.process_batch(Batch(HERE, range(1, 3), [b"disk 1 full"] * 2))
+    assert [REPLAYED, ""] == [decision.reason for decision in decisions]
+    assert (3, 1) == (dedup.counts.events, dedup.counts.replayed)
+    assert [3] == [summary.count for summary in dedup.close()]
+
+
+FIVE = [b"disk 1 full", b"out of memory", b"", b"disk 2 full", b"user 7 logged in"]
+
+
+@pytest.mark.parametrize("near_size", [0, 1, 1_000])
+def test_what_comes_again_is_decided_as_before_and_counts_once(near_size: int) -> None:
+    index = MemoryIndex(load_recipe("logs"))
+    engine = engine_over(index, ManualClock(NOW_US), near_cache_size=near_size)
+    batch = Batch(HERE, range(5), FIVE)
+    first = run(engine.process(batch, committed=0))
+    again = run(engine.process(batch, committed=5))
+    assert [d[:4] for d in first] == [d[:4] for d in again]
+    assert (5, 3, 1) == (engine.counts.events, engine.counts.new, engine.counts.duplicates)
+
+
+def test_who_takes_over_decides_as_the_journal_says() -> None:
+    index = MemoryIndex(load_recipe("logs"))
+    batch = Batch(HERE, range(5), FIVE, passed={1: "too long"})
+    first = run(engine_over(index, ManualClock(NOW_US)).process(batch, committed=0))
+    heir = engine_over(index, ManualClock(NOW_US + 1))
+    # It reads on beyond, and has its own idea of what is too long.
+    more = Batch(HERE, range(7), [*FIVE, b"disk 9 full", b"bye"])
+    assert first == run(heir.process(more, committed=0))[:5]
+    assert (5, 0, 2) == (heir.counts.redelivered, heir.counts.replayed, heir.counts.events)
+
+
+def test_events_that_no_journal_holds_are_replayed_and_add_to_no_count() -> None:
+    index = MemoryIndex(load_recipe("logs"))
+    batch = Batch(HERE, range(5), FIVE)
+    run(engine_over(index, ManualClock(NOW_US)).process(batch))
+    rewound = engine_over(index, ManualClock(NOW_US))
+    decisions = run(rewound.process(batch))
+    assert [REPLAYED, REPLAYED, NOTHING.reason, REPLAYED, REPLAYED] == [
+        decision.reason for decision in decisions
+    ]
+    assert (0, 4, 1) == (
+        rewound.counts.events,
+        rewound.counts.replayed,
+        rewound.counts.redelivered,
+    )
+    run(index.finish(NOW_US))
+    assert 4 == sum(summary.count for summary in run(rewound.claim_summaries()))
+
+
+class Watched(Failing):
+    """An index that keeps what was recorded, and may fail at one of its records."""
+
+    def __init__(self) -> None:
+        super().__init__(load_recipe("logs"))
+        self.records: list[Commit] = []
+        self.fails_at = -1
+
+    async def record(self, record: Commit, now_us: int) -> frozenset[int]:
+        self.records.append(record)
+        assert self.weight(record) <= MAX_DELTAS
+        if len(self.records) == self.fails_at:
+            self.failure = IndexUnavailable("away")
+        return await super().record(record, now_us)
+
+    @staticmethod
+    def weight(record: Commit) -> float:
+        """Tallies, and what their values count for."""
+        values = [v for t in record.deltas for v in (t.representative or b"", *t.samples)]
+        most = Summaries().max_value_bytes
+        return len(record.deltas) + sum(min(most, len(value)) for value in values) / DELTA_BYTES
+
+
+def different(count: int) -> list[bytes]:
+    """Lines of which none is like another."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    return [
+        " ".join(
+            letters[n // 26**i % 26] * 3 + letters[(n * 7 + i) % 26] for i in range(4)
+        ).encode()
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("fails_at", [-1, 1, 2, 4])
+def test_a_batch_that_names_many_clusters_is_recorded_in_stretches(fails_at: int) -> None:
+    index = Watched()
+    engine = engine_over(index, ManualClock(NOW_US))
+    batch = Batch(HERE, range(1_000), [line + b" " * 2_000 for line in different(1_000)])
+    index.fails_at = fails_at
+    expected = Deduplicator(clock=ManualClock(NOW_US)).process(batch.values)
+    try:
+        decisions = run(engine.process(batch))
+    except IndexUnavailable:
+        decisions = run(engine.process(batch))
+    assert [d.kind for d in expected] == [d.kind for d in decisions]
+    assert 4 <= len(index.records)
+    assert MAX_DELTAS >= max(len(record.deltas) for record in index.records)
+    failed = index.records[fails_at - 1].deltas if fails_at > 0 else ()
+    assert 1_000 == sum(len(r.deltas) for r in index.records) - len(failed)
+    run(index.finish(NOW_US))
+    assert 1_000 == sum(summary.count for summary in run(engine.claim_summaries()))
+    assert 1_000 == engine.counts.events
+
+
+class Deaf(Watched):
+    """An index whose answers to some records are lost."""
+
+    losses = 1
+
+    async def record(self, record: Commit, now_us: int) -> frozenset[int]:
+        closed = await super().record(record, now_us)
+        if self.losses:
+            self.losses -= 1
+            raise IndexUnavailable("the answer was lost")
+        return closed
+
+
+@pytest.mark.parametrize("losses", [1, 2, 3])
+@pytest.mark.parametrize(("samples", "alike"), [(0, 1), (3, 4)])
+def test_a_record_whose_answer_was_lost_is_made_again_in_the_same_bounds(
+    samples: int, alike: int, losses: int
+) -> None:
+    index = Deaf()
+    index.losses = losses
+    engine = engine_over(index, ManualClock(NOW_US), samples=samples)
+    values = [line + b" " * 100 for line in different(900) for _ in range(alike)]
+    batch = Batch(HERE, range(len(values)), values)
+    for _ in range(losses):
+        with pytest.raises(IndexUnavailable):
+            run(engine.process(batch))
+    decisions = run(engine.process(batch))
+    assert [n % alike == 0 for n in range(len(values))] == [d.kind is Kind.NEW for d in decisions]
+    run(index.finish(NOW_US))
+    assert len(values) == sum(summary.count for summary in run(engine.claim_summaries()))
+
+
+def test_what_may_have_been_recorded_is_recorded_by_itself() -> None:
+    recipe = load_recipe("logs")
+    decider = Decider(recipe, MemoryIndex(recipe), Windows(), Summaries(), 1_000, inline)
+    keys, times = list(range(30)), [0] * 30
+    hashed = HashedBatch(Batch(HERE, range(100, 130), [b""] * 30), [], keys, keys)
+    owned = Owned(1, -1, {}, (125,), in_doubt=109)
+    ends = [stretch_end(hashed, times, start, owned, decider)[0] for start in (0, 10, 26)]
+    assert [10, 26, 30] == ends
+
+
+def test_what_is_in_doubt_stays_so_when_less_of_it_fails_again() -> None:
+    index = Watched()
+    engine = engine_over(index, ManualClock(NOW_US))
+    batch = Batch(HERE, range(1_000), [line + b" " * 2_000 for line in different(1_000)])
+    run(engine.claim_partition(HERE))
+    engine._owned[HERE].in_doubt = 900
+    index.fails_at = 1
+    with pytest.raises(IndexUnavailable):
+        run(engine.process(batch))
+    assert engine._owned[HERE].in_doubt == 900
+    run(engine.process(batch))
+    assert 900 in [record.last_offset for record in index.records]
+
+
+DAY_US = 24 * 3600 * 1_000_000
+PATTERNS = [line + b" " * 4_000 for line in different(500)]  # each as large as what is kept of it
+
+
+def test_patterns_that_come_back_late_are_recorded_in_bounds() -> None:
+    index = Watched()
+    engine = engine_over(index, ManualClock(NOW_US), samples=0)
+    for day in (9, 5):
+        times = [NOW_US - day * DAY_US] * 500
+        first = (9 - day) * 1_000
+        batch = Batch(HERE, range(first, first + 500), PATTERNS, times_us=times)
+        assert all(d.kind is Kind.NEW for d in run(engine.process(batch)))
+
+
+def test_patterns_that_come_back_once_they_were_told_of_are_recorded_in_bounds() -> None:
+    index = Watched()
+    engine = engine_over(index, ManualClock(NOW_US), samples=0)
+    run(engine.process(Batch(HERE, range(500), PATTERNS)))
+    run(index.finish(NOW_US))
+    run(engine.confirm_summaries(run(engine.claim_summaries())))
+    decisions = run(engine.process(Batch(HERE, range(500, 1_000), PATTERNS)))
+    assert all(d.kind is Kind.NEW for d in decisions)
+
+
+@pytest.mark.parametrize("days_apart", [0, 2])
+def test_of_equal_events_far_apart_a_record_holds_no_more(days_apart: int) -> None:
+    index = Watched()
+    engine = engine_over(index, ManualClock(NOW_US))
+    times = [NOW_US - (1_000 - n) * days_apart * DAY_US for n in range(1_000)]
+    batch = Batch(HERE, range(1_000), [b"disk full " + b" " * 4_000] * 1_000, times_us=times)
+    decisions = run(engine.process(batch))
+    assert (1_000 if days_apart else 1) == sum(d.kind is Kind.NEW for d in decisions)
+
+
+def test_one_batch_may_close_any_number_of_clusters() -> None:
+    dedup = Deduplicator(limits=Limits(max_clusters=1), clock=ManualClock(NOW_US))
+    dedup.process(different(2_500))
+    assert 2_500 == sum(summary.count for summary in dedup.close())
+
+
+def test_a_partition_that_nobody_owns_any_more_is_claimed_again() -> None:
+    index = Failing(load_recipe("logs"))
+    engine = engine_over(index, ManualClock(NOW_US))
+    run(engine.process(Batch(HERE, range(1), [b"disk 1 full"])))
+    index.failure = PartitionUnclaimed("its state ran out")
+    decisions = run(engine.process(Batch(HERE, range(1, 2), [b"disk 2 full"])))
+    assert [Kind.DUPLICATE] == [decision.kind for decision in decisions]
+
+
+def test_what_another_found_lost_is_forgotten_before_the_next_batch() -> None:
+    index = MemoryIndex(load_recipe("logs"))
+    engine = engine_over(index, ManualClock(NOW_US))
+    run(engine.process(Batch(HERE, range(1), [b"disk 1 full"])))
+    vars(index).update(vars(MemoryIndex(load_recipe("logs"))), resets=1)  # as a reset leaves it
+    decisions = run(engine.process(Batch(HERE, range(1, 2), [b"disk 2 full"])))
+    assert ([Kind.NEW], 1) == ([decision.kind for decision in decisions], engine.resets)
+
+
+of = partial(example, step=1, high_water=-1, cuts=[])
+
+
+@of(keys=list(range(801)), bare_below=801, sizes=[0], samples=0)
+@of(keys=list(range(801)), bare_below=400, sizes=[9], samples=0)
+@of(keys=[7] * 1_800, bare_below=0, sizes=[5_000], samples=3)
+# Two of each that is new; samples of what is new, and of what is known.
+@of(keys=[n // 2 for n in range(1_600)], bare_below=0, sizes=[0], samples=0)
+@of(keys=[n // 4 for n in range(1_600)], bare_below=0, sizes=[4_000], samples=3)
+@of(keys=list(range(1, 801, 2)), bare_below=801, sizes=[4_000], samples=1)
+# The large ones come last; then so few of them that they need not be looked at one by one.
+@of(keys=list(range(1_100)), bare_below=0, sizes=[0] * 700 + [4_000] * 400, samples=0)
+@of(keys=list(range(900)), bare_below=0, sizes=[0] * 700 + [4_000] * 200, samples=0)
+@given(
+    keys=st.lists(st.integers(0, 800), min_size=1, max_size=1_800),
+    bare_below=st.integers(0, 801),
+    sizes=st.lists(st.integers(0, 5_000), min_size=1, max_size=5),
+    samples=st.integers(0, 3),
+    step=st.integers(1, 3),
+    high_water=st.integers(-1, 1_000),
+    cuts=st.lists(st.integers(0, 2_700), max_size=3).map(sorted),
+)
+def test_stretches_end_at_the_high_water_at_cuts_and_before_too_much_is_to_be_counted(
+    keys: list[int],
+    bare_below: int,
+    sizes: list[int],
+    samples: int,
+    step: int,
+    high_water: int,
+    cuts: list[int],
+) -> None:
+    recipe, summaries = load_recipe("logs"), Summaries(samples=samples)
+    decider = Decider(recipe, MemoryIndex(recipe), Windows(), summaries, 1_000, inline)
+    near = decider.near
+    for key in range(bare_below):
+        known = near.learn(key, Resolution(key, 0, new=True, opened_us=0, last_us=0), NOTHING).known
+        known.samples = min(samples, key % 2)
+    offsets = range(0, len(keys) * step, step)
+    values = [b"x" * sizes[row % len(sizes)] for row in range(len(keys))]
+    batch = Batch(HERE, offsets, values)
+    owned, times = Owned(1, high_water, {}, tuple(cuts)), [0] * len(keys)
+    start, ends = 0, []
+    while start < len(keys):
+        end, nears = stretch_end(HashedBatch(batch, [], keys, keys), times, start, owned, decider)
+        assert start < end
+        if offsets[start] > high_water:
+            assert [near.recent.get(key) for key in keys[start:end]] == nears
+        kept = dict.fromkeys(keys[start:end], 1 + samples)
+        kept.update((key, min(samples, key % 2)) for key in kept if key < bare_below)
+        again = {key for key, count in Counter(keys[start:end]).items() if count > 1}
+        weight = DELTA_BYTES * (len(kept) + sum(key >= bare_below for key in again))
+        for key, value in zip(keys[start:end], values[start:end], strict=True):
+            if kept[key]:
+                kept[key] -= 1
+                weight += min(len(value), summaries.max_value_bytes)
+        fits = weight <= MAX_DELTAS * DELTA_BYTES
+        assert fits or offsets[end - 1] <= high_water or end == start + 1
+        for mark in (high_water, *(cut for cut in cuts if cut > high_water)):
+            assert not offsets[start] <= mark < offsets[end - 1]
+        start = end
+        ends.append(end)
+    assert len(keys) == ends[-1]
+
+
+def test_a_batch_of_many_tallies_and_few_values_is_one_stretch() -> None:
+    recipe = load_recipe("logs")
+    decider = Decider(recipe, MemoryIndex(recipe), Windows(), Summaries(), 1_000, inline)
+    for key in range(350):
+        answer = Resolution(key, 0, new=True, opened_us=0, last_us=0)
+        decider.near.learn(key, answer, NOTHING).known.samples = 0
+    keys = [*range(350), *range(1_000, 1_200), *range(350)]
+    batch = Batch(HERE, range(len(keys)), [b"x" * 150] * len(keys))
+    owned = Owned(1, -1, {}, ())
+    end, nears = stretch_end(HashedBatch(batch, [], keys, keys), [0] * len(keys), 0, owned, decider)
+    assert (len(keys), len(keys)) == (end, len(nears))
+    assert 200 == nears.count(None)
+
+
+def test_passed_events_of_a_batch_keep_their_place() -> None:
+    dedup = Deduplicator()
+    batch = Batch(HERE, range(3), [b"disk 1 full", b"\0", b"disk 2 full"], passed={1: "too long"})
+    decisions = dedup.process_batch(batch)
+    assert [Kind.NEW, Kind.PASSED, Kind.DUPLICATE] == [d.kind for d in decisions]
+    assert ("too long", {"too long": 1}) == (decisions[1].reason, dedup.counts.passed)
+
+
+# ---------------------------------------------------------------- asynchronous use
+
+
+async def feed(values: Sequence[str]) -> AsyncIterator[bytes | str | dict[str, Any]]:
+    for value in values:
+        await asyncio.sleep(0)
+        yield value
+
+
+def test_a_stream_is_decided_event_by_event_inside_a_running_loop() -> None:
+    async def main() -> list[tuple[object, Kind]]:
+        dedup = Deduplicator()
+        return [(value, d.kind) async for value, d in dedup.stream(feed(LINES[:3]))]
+
+    kinds = [Kind.NEW, Kind.DUPLICATE, Kind.NEW]
+    assert list(zip(LINES, kinds, strict=False)) == asyncio.run(main())
+
+
+def test_run_refuses_a_coroutine_that_waits_for_something() -> None:
+    with pytest.raises(RuntimeError, match="await the engine instead"):
+        run(asyncio.sleep(0))
+
+
+def test_run_hands_on_results_and_errors() -> None:
+    async def answer() -> int:
+        return 42
+
+    async def fail() -> None:
+        raise KeyError("gone")
+
+    assert 42 == run(answer())
+    with pytest.raises(KeyError, match="gone"):
+        run(fail())
+
+
+# ---------------------------------------------------------------- bounds and hostile input
+
+
+def test_memory_is_bounded_by_the_cap_on_clusters_however_many_there_are() -> None:
+    clock = ManualClock(NOW_US)
+    cap = 1000
+    dedup = Deduplicator(clock=clock, limits=Limits(max_clusters=cap))
+    dedup.engine._decider.near = NearCache(Windows(), 2000, 3)
+    generator = random.Random(7)
+    told: list[Summary] = []
+    events = 50_000
+    for start in range(0, events, 1000):
+        dedup.process(
+            [
+                f"{word(n)} {word(generator.randrange(10**6))} {word(n * 7)} of service failed"
+                for n in range(start, start + 1000)
+            ]
+        )
+        told += dedup.due()
+        clock.advance(1)
+    size = dedup.size()
+    assert cap == size.clusters
+    assert events - cap <= size.evicted <= events
+    assert 0 == size.waiting
+    assert size.fingerprints <= 2 * cap
+    index: Any = dedup.engine.index
+    assert len(index._finder._places) <= 2 * cap + 1000
+    assert len(index._clusters) == cap
+    assert len(index._finder._by_exact) <= 2 * cap
+    assert len(index._tombstones) <= cap
+    assert max(len(index._expiry), len(index._recency), len(index._due)) <= 4 * cap + 2000
+    assert len(dedup.engine._decider.near) <= 2 * 2000
+    assert len(dedup.engine._decider.near._clusters) <= 2 * 2000
+    assert len(dedup.engine._pattern_of) <= cap
+    assert size.table_bytes < 2_000_000
+    told += dedup.close()
+    assert_counts_add_up(told, dedup.counts)
+    assert Closing.EVICTED in {summary.closing for summary in told}
+
+
+def seconds_to_process(values: Sequence[str], times_us: Sequence[int], **settings: Any) -> float:
+    dedup = Deduplicator(clock=ManualClock(10**17), **settings)
+    start = time.perf_counter()
+    decisions = dedup.process(values, times_us=times_us)
+    elapsed = time.perf_counter() - start
+    assert len(values) == len(decisions)
+    assert_counts_add_up(dedup.close(), dedup.counts)
+    return elapsed
+
+
+SIMILAR = " ".join(word(n) for n in range(30))
+HOSTILE_TIMES = {
+    "two hours apart": [2 * HOUR_US * n for n in range(4096)],
+    "backwards": [2 * HOUR_US * (4096 - n) for n in range(4096)],
+    "to and fro": [(n % 2) * 50 * HOUR_US for n in range(4096)],
+    "to and fro, wider and wider": [(-1) ** n * n * 2 * HOUR_US for n in range(4096)],
+    "sawtooth": [(n % 64) * 2 * HOUR_US + n for n in range(4096)],
+    "before 1970": [-2 * HOUR_US * (4096 - n) for n in range(4096)],
+}
+
+
+@pytest.mark.parametrize("times", HOSTILE_TIMES)
+@pytest.mark.parametrize(
+    ("values", "max_clusters"), [("equal", 1), ("near", 100_000), ("interleaved", 1)]
+)
+def test_hostile_times_neither_loop_nor_cost_the_square_of_the_batch(
+    times: str, values: str, max_clusters: int
+) -> None:
+    texts = {
+        "equal": [SIMILAR] * 4096,
+        "near": [f"{SIMILAR} {word(n)}" for n in range(4096)],
+        "interleaved": [f"{word(n % 50)} {word(n % 50 + 100)} failed" for n in range(4096)],
+    }
+    limits = Limits(max_clusters=max_clusters)
+    # Well below a second on any machine, and ten times that here for a busy one.
+    assert seconds_to_process(texts[values], HOSTILE_TIMES[times], limits=limits) < 10
+
+
+def test_a_batch_larger_than_the_near_cache_comes_to_an_end() -> None:
+    dedup = Deduplicator()
+    dedup.engine._decider.near = NearCache(Windows(), 1, 3)
+    values = [f"{word(n % 40)} {word(n % 40 + 50)} failed" for n in range(2000)]
+    decisions = dedup.process(values)
+    assert 40 >= sum(d.kind is Kind.NEW for d in decisions)
+    assert_counts_add_up(dedup.close(), dedup.counts)
+
+
+def test_what_the_older_generation_of_the_near_cache_knows_is_not_asked_for_again() -> None:
+    dedup = Deduplicator()
+    dedup.engine._decider.near = NearCache(Windows(), 2, 3)
+    dedup.process(["alpha one", "beta two", "gamma three"])
+    kinds = [d.kind for d in dedup.process(["beta two", "gamma three", "delta four", "alpha one"])]
+    assert [Kind.DUPLICATE, Kind.DUPLICATE, Kind.NEW, Kind.DUPLICATE] == kinds
+    assert 4 == dedup.counts.asked
+
+
+def test_an_event_that_waited_joins_the_cluster_of_its_like_before_it_not_of_one_after() -> None:
+    dedup = Deduplicator(windows=Windows(idle_us=S), clock=ManualClock(NOW_US))
+    line = b"disk sda1 is full"
+    first, waited, later = dedup.process(
+        [line, line, line], times_us=[NOW_US, NOW_US, NOW_US + 2 * S]
+    )
+
+    assert ["new", "duplicate", "new"] == [d.kind.value for d in (first, waited, later)]
+    assert first.cluster == waited.cluster != later.cluster
+
+
+def windowed(times_us: list[int], idle_us: int) -> list[bool]:
+    """Whether each of equal events, in order of time, is new: what the words say, and no more."""
+    new, last = [], None
+    for time_us in times_us:
+        new.append(last is None or time_us > last + idle_us)
+        last = time_us
+    return new
+
+
+@given(
+    gaps=st.lists(st.integers(30, 110), min_size=5, max_size=60),
+    cuts=st.lists(st.integers(1, 9), min_size=60, max_size=60),
+    every_s=st.sampled_from([None, 20]),
+)
+def test_in_order_of_time_windows_are_what_they_say_however_the_stream_is_cut(
+    gaps: list[int], cuts: list[int], every_s: int | None
+) -> None:
+    clock = ManualClock(NOW_US)
+    times_us = [NOW_US + total * S for total in accumulate(gaps)]
+    dedup = Deduplicator(
+        windows=Windows(idle_us=100 * S, max_future_us=10**12),
+        summaries=Summaries(every_us=every_s and every_s * S),
+        clock=clock,
+    )
+    decisions = []
+    rest = times_us
+    for cut in cuts:
+        part, rest = rest[:cut], rest[cut:]
+        decisions += dedup.process([b"heartbeat came in"] * len(part), times_us=part)
+        dedup.due()
+
+    assert windowed(times_us, 100 * S) == [d.kind is Kind.NEW for d in decisions]
+
+
+def test_one_event_given_as_many_is_refused() -> None:
+    for one in ("abc", b"abc", {"a": 1}):
+        with pytest.raises(TypeError, match="process_one"):
+            Deduplicator().process(one)  # type: ignore[arg-type]
+
+
+def test_what_is_no_event_is_refused() -> None:
+    with pytest.raises(TypeError, match="NoneType is no event"):
+        Deduplicator().process([None])  # type: ignore[list-item]
+
+
+def test_events_may_come_from_a_generator_and_as_any_bytes() -> None:
+    values = (kind(b"disk is full") for kind in (bytes, bytearray, memoryview))
+
+    assert ["new", "duplicate", "duplicate"] == [
+        d.kind.value for d in Deduplicator().process(values)
+    ]
+
+
+def test_final_summaries_are_there_though_nobody_iterates() -> None:
+    dedup = Deduplicator()
+    dedup.process([b"disk is full", b"out of memory"])
+
+    assert 2 == len(dedup.close())
+    assert [] == dedup.close()
+
+
+def test_a_stream_may_tell_times_and_groups() -> None:
+    async def events() -> AsyncIterator[dict[str, Any]]:
+        for service, second in (("a", 0), ("b", 0), ("a", 1), ("a", 9000)):
+            yield {"msg": "disk is full", "service": service, "t": second}
+
+    async def kinds() -> list[str]:
+        dedup = Deduplicator(clock=ManualClock(NOW_US))
+        told = dedup.stream(
+            events(),
+            time_us=lambda event: NOW_US - 10_000 * S + cast("dict[str, int]", event)["t"] * S,
+            group=lambda event: cast("dict[str, str]", event)["service"],
+        )
+        return [decision.kind.value async for _, decision in told]
+
+    assert ["new", "new", "duplicate", "new"] == asyncio.run(kinds())
+
+
+@pytest.mark.parametrize(
+    ("recipe", "line"),
+    [
+        ("text", "a" + "\u0315\u0300" * 100_000),
+        ("text", "1%" * 100_000),
+        ("json", '{"' + "k" * 300_000 + '": {' + ", ".join(f'"{n}": 1' for n in range(900)) + "}}"),
+    ],
+    ids=["combining marks", "masks at every place", "a long key above many values"],
+)
+def test_one_hostile_line_takes_neither_its_square_in_time_nor_much_memory(
+    recipe: str, line: str
+) -> None:
+    dedup = Deduplicator(recipe)
+    started = time.perf_counter()
+    dedup.process([line])
+    dedup.close()
+
+    assert time.perf_counter() - started < 5  # a tenth of it, on a quiet machine
+    assert sum(map(len, dedup.engine._decider.fingerprinter._preparer._salts)) < 1_000_000
+
+
+def test_bytes_that_are_not_utf8_in_json_are_passed_and_lose_nothing_else() -> None:
+    decisions = Deduplicator("json").process([b'{"a":"\xff"}', b'{"a":"disk is full"}'])
+
+    assert ["passed", "new"] == [decision.kind.value for decision in decisions]

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import FOREVER_US, Windows
+from stream_dedup.errors import IndexRefused
+from stream_dedup.features.recipe import Match, Recipe
+from stream_dedup.index.base import Limits
+from stream_dedup.index.redis.layout import (
+    FORMAT,
+    describe,
+    differences,
+    plan_stamp,
+    read_stamp,
+    ttl_ms,
+)
+
+RECIPE = Recipe(match=Match(k=3))
+DAY_US = 24 * 3600 * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("clusters", "slices"), [(1, 1), (64, 1), (65, 2), (100_000, 2048), (10**6, 16384)]
+)
+def test_slices_hold_between_32_and_64_entries_at_the_planned_size(
+    clusters: int, slices: int
+) -> None:
+    stamp = plan_stamp(RECIPE, clusters, 1)
+    assert (slices, slices) == (stamp.slices, stamp.exact_slices)
+
+
+def test_shards_share_the_clusters() -> None:
+    whole, cut = plan_stamp(RECIPE, 100_000, 1), plan_stamp(RECIPE, 100_000, 4)
+    assert (whole.slices // 4, 4) == (cut.slices, cut.shards)
+
+
+def test_blocks_may_be_given() -> None:
+    assert 7 == plan_stamp(RECIPE, 1000, 1, blocks=7).blocks
+    with pytest.raises(ValueError, match="blocks"):
+        plan_stamp(RECIPE, 1000, 1, blocks=3)
+
+
+def test_keys_outlive_every_cluster_that_sees_events() -> None:
+    assert 7 * DAY_US == 1000 * ttl_ms(Windows(), Summaries())
+    long = Windows(max_age_us=30 * DAY_US)
+    assert 62 * DAY_US == 1000 * ttl_ms(long, Summaries())
+    assert ttl_ms(Windows(max_age_us=FOREVER_US), Summaries()) < 2**53
+
+
+SOUND = plan_stamp(RECIPE, 1000, 1)._asdict()
+
+
+def test_a_stamp_is_read_as_it_was_written() -> None:
+    layout = json.dumps(SOUND).encode()
+    assert plan_stamp(RECIPE, 1000, 1) == read_stamp("logs", b"meta", layout)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        None,
+        b"",
+        b"{",
+        b"\xff",
+        b"[]",
+        b"null",
+        b"{}",
+        json.dumps({"format": FORMAT}).encode(),
+        json.dumps({**SOUND, "more": 1}).encode(),
+        json.dumps({**SOUND, "shards": 0}).encode(),
+        json.dumps({**SOUND, "slices": 3}).encode(),
+        json.dumps({**SOUND, "exact_slices": "4"}).encode(),
+        json.dumps({**SOUND, "width": None}).encode(),
+    ],
+)
+def test_a_damaged_stamp_is_refused_naming_its_key(layout: bytes | None) -> None:
+    with pytest.raises(IndexRefused, match=r"damaged stamp in sd:\{logs:0\}:meta; delete it"):
+        read_stamp("logs", b"sd:{logs:0}:meta", layout)
+
+
+def test_settings_that_differ_are_named_with_both_values() -> None:
+    here = describe(Windows(idle_us=5), Summaries(), Limits(max_clusters=7))
+    there = describe(Windows(idle_us=6), Summaries(every_us=None), Limits(max_clusters=7))
+    (sentence,) = differences("logs", there.encode(), here)
+    assert "windows.idle_us was 6 and is 5" in sentence
+    assert "summaries.every_us was None and is 60000000" in sentence
+    assert "limits" not in sentence
+    assert [] == differences("logs", here.encode(), here)
+
+
+@pytest.mark.parametrize("noted", [None, b"", b"{", b"[]", b"7", b'{"more": 1}'])
+def test_settings_that_are_not_known_do_not_differ(noted: bytes | None) -> None:
+    assert [] == differences("logs", noted, describe(Windows(), Summaries(), Limits()))

@@ -1,0 +1,199 @@
+"""From lines to events: whatever a line holds, it becomes an event, and none is lost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup.errors import InputError
+from stream_dedup.io.decoder import MAX_EVENT_LINES, Decoder, Events, Reading
+from stream_dedup.io.files import Lines
+from stream_dedup.model import Partition
+from tests.strategies import texts
+
+PARTITION = Partition("f", 0)
+NOW_US = 1_800_000_000_000_000
+lines_of_text = st.lists(texts.map(lambda text: text.replace(b"\n", b" ")), max_size=12)
+
+
+def decoder(**reading: object) -> Decoder:
+    return Decoder(Reading(**reading), PARTITION, takes_fields=False)  # type: ignore[arg-type]
+
+
+def decode(coder: Decoder, batches: Sequence[Sequence[bytes]]) -> list[Events]:
+    first = 1
+    events = []
+    for values in batches:
+        events.append(coder.decode(Lines(list(values), first), NOW_US))
+        first += len(values)
+    return [*events, coder.flush(NOW_US)]
+
+
+def raws(events: Sequence[Events]) -> list[bytes]:
+    return [raw for part in events for raw in part.raws]
+
+
+def one(line: bytes, **reading: object) -> Events:
+    return decode(decoder(**reading), [[line]])[0]
+
+
+@st.composite
+def split(draw: st.DrawFn, lines: Sequence[bytes]) -> list[Sequence[bytes]]:
+    cuts = sorted(draw(st.lists(st.integers(0, len(lines)), max_size=4)))
+    return [lines[a:b] for a, b in zip([0, *cuts], [*cuts, len(lines)], strict=True)]
+
+
+@given(st.data(), lines_of_text, st.sampled_from(["auto", "text", "jsonl"]))
+def test_every_line_becomes_one_event_as_it_came(
+    data: st.DataObject, lines: list[bytes], form: str
+) -> None:
+    events = decode(decoder(format=form), data.draw(split(lines)))
+    assert lines == raws(events)
+    assert list(range(1, len(lines) + 1)) == [n for part in events for n in part.numbers]
+    assert len(lines) == sum(part.lines for part in events)
+
+
+STARTS = st.sampled_from([b"E one", b"E two", b"  at x", b"  at y", b"", b"\r", b"Caused by"])
+
+
+def joined(lines: Sequence[bytes]) -> Iterator[bytes]:
+    held: list[bytes] = []
+    for line in lines:
+        if held and line.startswith(b"E"):
+            yield b"\n".join(held)
+            held = []
+        held.append(line)
+    if held:
+        yield b"\n".join(held)
+
+
+@given(st.data(), st.lists(STARTS, max_size=20))
+def test_events_of_several_lines_are_the_same_whatever_the_batches(
+    data: st.DataObject, lines: list[bytes]
+) -> None:
+    events = decode(decoder(start_pattern="^E "), data.draw(split(lines)))
+    assert list(joined(lines)) == raws(events)
+    assert len(lines) == sum(part.lines for part in events)
+    numbers = [n for part in events for n in part.numbers]
+    assert [lines[n - 1] for n in numbers] == [raw.split(b"\n")[0] for raw in raws(events)]
+
+
+@given(st.data(), st.lists(st.sampled_from([b"", b"  ", b'{"msg":"a"}', b"text", b"[1]"])))
+def test_what_the_first_line_tells_of_the_format_does_not_hang_on_the_batches(
+    data: st.DataObject, lines: list[bytes]
+) -> None:
+    coder = decoder()
+    decode(coder, data.draw(split(lines)))
+    first = next((line for line in lines if line.strip()), b"")
+    assert first.startswith(b"{") == coder.json
+
+
+def test_an_event_of_endless_lines_is_cut() -> None:
+    lines = [b"E start", *[b"  at x"] * (2 * MAX_EVENT_LINES)]
+    events = decode(decoder(start_pattern="^E"), [lines])
+    assert [1000, 1000, 1] == [raw.count(b"\n") + 1 for raw in raws(events)]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"a":', "not JSON"),
+        (b"plain text", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b'{"message":"\xff"}', "not JSON"),
+        (b"\x00", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b'{"a":' * 100_000, "not JSON"),
+        (b"[1,2]", "not a JSON object"),
+        (b"17", "not a JSON object"),
+        (b'"text"', "not a JSON object"),
+        (b"null", "not a JSON object"),
+        (b"{}", "field missing"),
+        (b'{"other":"x"}', "field missing"),
+        (b'{"message":null}', "field missing"),
+    ],
+)
+def test_a_line_that_is_not_what_was_promised_is_passed_with_the_reason(
+    line: bytes, reason: str
+) -> None:
+    events = one(line, format="jsonl")
+    assert {0: reason} == events.batch.passed
+    assert [line] == events.raws
+
+
+@pytest.mark.parametrize(
+    ("line", "reading", "text"),
+    [
+        (b'{"message":"a b"}', {}, b"a b"),
+        (b'{"level":"x","msg":"a b"}', {}, b"a b"),
+        (b'{"log":"a","message":"b"}', {}, b"b"),
+        (b'{"a":{"b":"c d"}}', {"text_field": "a.b"}, b"c d"),
+        (b'{"a.b":"c d"}', {"text_field": "/a.b"}, b"c d"),
+        (b'{"a":[{"b":17}]}', {"text_field": "a.0.b"}, b"17"),
+        (b'{"message":"\\u00e9"}\r', {}, "é".encode()),
+    ],
+)
+def test_the_text_of_a_json_line_is_found(
+    line: bytes, reading: dict[str, object], text: bytes
+) -> None:
+    assert [text] == one(line, format="jsonl", **reading).batch.values
+
+
+def test_lines_without_a_time_are_as_old_as_the_one_before() -> None:
+    lines = [b"head", b"2026-01-01T00:00:00Z a", b"  at x", b"2026-01-01T00:00:05Z b"]
+    events = decode(decoder(time_format="iso"), [lines, [b"tail"]])
+    assert [[0, 0, 0, 5_000_000], [5_000_000]] == [
+        [time - 1_767_225_600_000_000 for time in part.batch.times_us or ()] for part in events[:2]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "reading", "group"),
+    [
+        (b'{"s":"a","n":1}', {"group_fields": ("s",), "format": "jsonl"}, '{"s":"a"}'),
+        (b'{"s":"a","n":1}', {"group_fields": ("s", "n"), "format": "jsonl"}, '{"n":"1","s":"a"}'),
+        (b'{"m":"a"}', {"group_fields": ("s",), "format": "jsonl"}, ""),
+        (b'{"s":null}', {"group_fields": ("s",), "format": "jsonl"}, ""),
+        (b"broken", {"group_fields": ("s",), "format": "jsonl"}, ""),
+        (b"api: x", {"group_pattern": "(?P<app>[a-z]+):"}, '{"app":"api"}'),
+        (b"none", {"group_pattern": "(?P<app>[a-z]+):"}, ""),
+        (b"\xff: x", {"group_pattern": "(?P<app>[^:]+):"}, ""),
+        (b"b: x", {"group_pattern": "(?P<a>a)?(?P<b>b)"}, '{"b":"b"}'),
+    ],
+)
+def test_groups_are_found(line: bytes, reading: dict[str, object], group: str) -> None:
+    assert [group] == one(line, **reading).batch.groups
+
+
+@pytest.mark.parametrize(
+    ("reading", "says"),
+    [
+        ({"start_pattern": "("}, "start pattern '(' is not RE2 syntax: missing )"),
+        ({"group_pattern": "(?=x)"}, "is not RE2 syntax"),
+        ({"group_pattern": "(x)"}, "has no named group; write one as"),
+        ({"start_pattern": "\udcff"}, "is not UTF-8; type it"),
+        ({"time_format": "%Q"}, "%Q is not known; use"),
+    ],
+)
+def test_a_wrong_option_is_refused_with_the_remedy(reading: dict[str, object], says: str) -> None:
+    with pytest.raises(InputError, match=re.escape(says)):
+        decoder(**reading)
+
+
+def test_a_line_too_long_is_passed_and_counted_once() -> None:
+    coder = decoder(format="text")
+    parts = [
+        coder.decode(Lines([b"a", b"beg"], 1, pieces={1}), NOW_US),
+        coder.decode(Lines([b"mid"], 2, pieces={0}, goes_on=True), NOW_US),
+        coder.decode(Lines([b"end", b"c"], 2, tails={0}, goes_on=True), NOW_US),
+    ]
+    assert [[b"a"], [], [b"end", b"c"]] == [part.raws for part in parts]
+    assert [b"beg", b"mid", b""] == [part.piece for part in parts]
+    assert [2, 2] == [part.piece_number for part in parts if part.piece]
+    assert [False, True, True] == [part.goes_on for part in parts]
+    assert 3 == sum(part.lines for part in parts)
+    assert {0: "line too long"} == parts[2].batch.passed

@@ -1,0 +1,68 @@
+"""What is not worth deciding on passes for its own reason, however events are read."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+from collections.abc import Callable
+
+import pytest
+
+from stream_dedup.io.base import Record, Records
+from stream_dedup.io.decoder import NOT_JSON, Format, Reading
+from stream_dedup.io.record_decoder import (
+    COMPRESSED,
+    MAX_EVENT_BYTES,
+    POISON,
+    TOMBSTONE,
+    TOO_LARGE,
+    RecordDecoder,
+)
+from stream_dedup.model import Batch, Partition
+
+EVENT = b'{"message": "disk sda1 is full"}'
+FORMATS: tuple[Format, ...] = ("auto", "text", "jsonl")
+
+# The last three have no packer in the standard library: how their formats say they begin.
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "bzip2": bz2.compress,
+    "zstd": lambda value: b"\x28\xb5\x2f\xfd" + value,
+    "lz4": lambda value: b"\x04\x22\x4d\x18" + value,
+    "snappy": lambda value: b"\xff\x06\x00\x00sNaPpY" + value,
+}
+
+
+def decoded(form: Format, *values: bytes | None) -> Batch:
+    decoder = RecordDecoder(Reading(format=form), takes_fields=False)
+    records = [Record(offset, 1, None, value) for offset, value in enumerate(values)]
+    return decoder.decode(Partition("t", 0), Records.of(records), 0)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("packer", PACKED)
+def test_compressed_values_are_left_alone_and_are_no_poison(form: Format, packer: str) -> None:
+    batch = decoded(form, EVENT, PACKED[packer](EVENT), EVENT)
+    assert {1: COMPRESSED} == batch.passed
+    assert COMPRESSED not in POISON
+    assert b"" == batch.values[1]
+    assert batch.values[0] == batch.values[2] != b""
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_tombstones_are_no_poison_either(form: Format) -> None:
+    assert {0: TOMBSTONE} == decoded(form, None, EVENT).passed
+    assert TOMBSTONE not in POISON
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_what_is_too_large_is_not_even_read(form: Format) -> None:
+    large = EVENT[:-2] + b"x" * MAX_EVENT_BYTES
+    assert {1: TOO_LARGE} == decoded(form, EVENT, large).passed
+    assert {} == decoded("text", b"x" * MAX_EVENT_BYTES).passed
+
+
+def test_what_only_begins_like_something_compressed_is_read() -> None:
+    values = [b"BZ is a region", b"\x1f", b"\x04\x22\x4d", b"\x28(", b"\xff\x06\x00\x00"]
+    assert {} == decoded("text", *values).passed
+    assert dict.fromkeys(range(5), NOT_JSON) == decoded("jsonl", *values).passed

@@ -1,0 +1,347 @@
+"""Records handed out in pieces are those that the driver hands out one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition, errors
+from aiokafka.consumer.fetcher import READ_COMMITTED, PartitionRecords
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.record.util import calc_crc32c
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from stream_dedup.io.base import Records
+from stream_dedup.kafka._fastpath import fetching as kafka_fetched
+from stream_dedup.kafka._fastpath.fetching import (
+    _Client,
+    _Fetched,
+    _Piece,
+    columns,
+    fetch_in_pieces,
+)
+
+PLACE = TopicPartition("t", 0)
+PRODUCER = 7
+ATTRIBUTES_AT, LATEST_AT, CHECKSUM_AT, HEAD_BYTES = 21, 35, 17, 61
+APPENDED_MS = 1_700_000_000_000
+
+fields = st.none() | st.binary(max_size=5)
+headers = st.lists(st.tuples(st.text(max_size=3), fields), max_size=2)
+rows = st.lists(st.tuples(st.integers(0, 2**40), fields, fields, headers), min_size=1, max_size=9)
+kinds = st.sampled_from(["plain", "gzip", "aborted", "appended"])
+batches = st.lists(st.tuples(rows, kinds), min_size=1, max_size=4) | st.lists(
+    st.tuples(rows, st.just("legacy")), min_size=1, max_size=4
+)
+
+
+def packed(kind: str, first: int, some: list[Any]) -> bytes:
+    """A batch as a broker sends it."""
+    if kind == "legacy":
+        legacy = LegacyRecordBatchBuilder(1, 0, 10**6)
+        for offset, (timestamp, key, value, _) in enumerate(some, first):
+            legacy.append(offset, timestamp, key, value)
+        return bytes(legacy.build())
+    aborted = kind == "aborted"
+    builder = DefaultRecordBatchBuilder(
+        2, 1 if kind == "gzip" else 0, aborted, PRODUCER if aborted else -1, 0, 0, 10**6
+    )
+    for offset, (timestamp, key, value, some_headers) in enumerate(some):
+        builder.append(offset, timestamp, key, value, some_headers)
+    raw = builder.build()
+    raw[:8] = first.to_bytes(8, "big")  # the checksum does not cover it
+    if kind == "appended":  # the broker's clock goes for all
+        raw[ATTRIBUTES_AT + 1] |= 8
+        raw[LATEST_AT : LATEST_AT + 8] = APPENDED_MS.to_bytes(8, "big")
+    return signed(raw)
+
+
+def signed(raw: bytearray) -> bytes:
+    """A batch with the checksum that it should have."""
+    raw[CHECKSUM_AT:ATTRIBUTES_AT] = calc_crc32c(bytes(raw[ATTRIBUTES_AT:])).to_bytes(4, "big")
+    return bytes(raw)
+
+
+class Fetched:
+    """What the driver keeps of a fetched partition."""
+
+    def __init__(self, raw: bytes, wanted: int) -> None:
+        self._partition_records = PartitionRecords(
+            PLACE, MemoryRecords(raw), [(PRODUCER, 0)], wanted, None, None, True, READ_COMMITTED
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._partition_records)
+
+    @property
+    def next_offset(self) -> int:
+        """From where on it would be fetched next."""
+        return int(self._partition_records.next_fetch_offset)
+
+
+def in_pieces(raw: bytes, wanted: int) -> Fetched:
+    fetched = Fetched(raw, wanted)
+    store = _Fetched()
+    store.answered = {PLACE: raw}
+    store[PLACE] = fetched
+    return fetched
+
+
+def rows_of(records: Records) -> list[tuple[Any, ...]]:
+    return [(*row[:4], tuple(row.headers)) for row in records]
+
+
+@given(batches, st.integers(0, 40), st.integers(1, 4), st.integers(0, 60))
+def test_pieces_hold_what_the_driver_hands_out_one_by_one(
+    given_batches: list[tuple[list[Any], str]], wanted: int, piece: int, cut: int
+) -> None:
+    raw, first = b"", 0
+    for some, kind in given_batches:
+        raw += packed(kind, first, some)
+        first += len(some) + 2  # compaction leaves gaps
+    raw = raw[: len(raw) - cut]
+    one_by_one, pieces = Fetched(raw, wanted), in_pieces(raw, wanted)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kafka_fetched, "PIECE_RECORDS", piece)
+        singles, handed_out = list(one_by_one), list(pieces)
+    if given_batches[0][1] != "legacy":
+        assert all(type(each) is _Piece and 1 <= len(each.records) <= piece for each in handed_out)
+    assert all(last.offset < then.offset for last, then in pairwise(handed_out))
+    assert pieces.next_offset == one_by_one.next_offset
+    assert bool(singles) == bool(handed_out)
+    if singles:
+        assert rows_of(columns(singles)) == rows_of(columns(handed_out))
+
+
+def test_single_records_of_an_old_format_may_stand_among_pieces() -> None:
+    some: list[Any] = [(5, None, b"old", []), (6, None, b"old", [])]
+    raw = packed("legacy", 0, some) + packed("plain", 2, some) + packed("legacy", 4, some)
+    handed_out = list(in_pieces(raw, 1))
+    assert [False, True, False, False] == [type(each) is _Piece for each in handed_out]
+    assert [1, 2, 3, 4, 5] == columns(handed_out).offsets
+
+
+def test_a_piece_moves_the_position_behind_its_last_record_and_no_further() -> None:
+    fetched = in_pieces(packed("plain", 100, [(0, None, b"v", [])] * 1_200), 150)
+    found = iter(fetched)
+    seen = [(next(found).records.offsets[0], fetched.next_offset) for _ in range(3)]
+    assert [(150, 650), (650, 1_150), (1_150, 1_300)] == seen
+
+
+def test_what_is_not_above_the_record_before_it_is_left_out() -> None:
+    raw = bytearray(packed("plain", 0, [(0, None, b"v", [])] * 6))
+    size = raw[HEAD_BYTES] // 2 + 1  # of each record, with its length
+    for number, delta in enumerate([0, 5, 3, 4, 9, 1]):
+        raw[HEAD_BYTES + number * size + 3] = 2 * delta
+    hostile = signed(raw)
+    singles = columns(list(Fetched(hostile, 0)))
+    assert [0, 5, 9] == singles.offsets == columns(list(in_pieces(hostile, 0))).offsets
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kafka_fetched, "PIECE_RECORDS", 1)
+        assert [0, 5, 9] == columns(list(in_pieces(hostile, 0))).offsets
+
+
+def test_a_header_whose_name_is_no_text_is_read_as_java_reads_it() -> None:
+    raw = bytearray(packed("plain", 0, [(0, None, b"v", [("name", b"x")])]))
+    raw[raw.index(b"name") + 1] = 0xFF
+    (row,) = columns(list(in_pieces(signed(raw), 0)))
+    assert [("n\ufffdme", b"x")] == row.headers
+
+
+def test_what_was_fetched_goes_with_the_last_who_holds_it() -> None:
+    fetched = in_pieces(packed("plain", 0, [(0, None, b"value", [])] * 3), 0)
+    records = fetched._partition_records
+    held = [weakref.ref(records), weakref.ref(records._records)]
+    gc.disable()  # it is not to wait for that
+    try:
+        assert [3] == [len(piece.records) for piece in fetched]
+        del records, fetched
+        assert [None, None] == [each() for each in held]
+    finally:
+        gc.enable()
+
+
+def test_a_broken_batch_is_refused_as_ever() -> None:
+    raw = bytearray(packed("plain", 0, [(0, None, b"value", [])]))
+    raw[-3] ^= 1
+    with pytest.raises(errors.CorruptRecordException):
+        list(in_pieces(bytes(raw), 0))
+
+
+def has_long_attributes(raw: bytes | bytearray) -> bool:
+    """Whether a record's attributes go on in a second byte, would they be a number."""
+    at = HEAD_BYTES
+    while at < len(raw):
+        size = shift = 0
+        while raw[at] & 0x80:
+            size |= (raw[at] & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+        size |= raw[at] << shift
+        if raw[at + 1] & 0x80:
+            return True
+        at += 1 + (size >> 1)
+    return False
+
+
+@example([(0, None, None, [("", b"")])], [(5, 128)])
+@given(rows, st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=3))
+def test_of_hostile_batches_the_same_is_read_or_they_are_refused(
+    some: list[Any], spoilt: list[tuple[int, int]]
+) -> None:
+    raw = bytearray(packed("plain", 0, some))
+    for at, byte in spoilt:
+        raw[HEAD_BYTES - 4 + at % (len(raw) - HEAD_BYTES + 4)] = byte
+    hostile = signed(raw)
+    try:
+        found = list(in_pieces(hostile, 0))
+    except errors.CorruptRecordException:
+        return
+    try:
+        expected = list(Fetched(hostile, 0))
+    except (errors.CorruptRecordException, UnicodeDecodeError, SystemError):
+        return
+    # The driver takes a record's attributes for a number of any length, and may read on elsewhere.
+    assert rows_of(columns(expected)) == rows_of(columns(found)) or has_long_attributes(raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (bytes(8) + (-12).to_bytes(4, "big", signed=True), "0 bytes"),
+        (bytes(8) + (-99).to_bytes(4, "big", signed=True), "0 bytes"),
+        (bytes(8) + (-15).to_bytes(4, "big", signed=True) + bytes(99), "0 bytes"),
+        (bytes(8) + (4).to_bytes(4, "big") + bytes(4), "16 bytes"),
+        (bytes(8) + (5).to_bytes(4, "big") + bytes(5), "less than the minimum"),
+        (bytes(8) + (20).to_bytes(4, "big") + bytes(4) + b"\2" + bytes(15), "32 bytes"),
+    ],
+)
+def test_what_is_no_batch_is_refused(raw: bytes, reason: str) -> None:
+    with pytest.raises(errors.CorruptRecordException, match=reason):
+        list(in_pieces(raw, 0))
+
+
+class Answer:
+    """What a broker answers to a fetch."""
+
+    topics: tuple[Any, ...] = (("t", [(0, 0, 9, 9, [], b"batches"), (1, 3, -1, -1, [], None)]),)
+
+
+class Brokers:
+    """A client that has one answer."""
+
+    name = "theirs"
+
+    async def send(self, node: int, request: object) -> Answer:
+        assert (3, True) == (node, request is not None)
+        return Answer()
+
+
+def test_the_latest_answer_to_a_fetch_is_heard() -> None:
+    fetched = _Fetched()
+    client = _Client(Brokers(), fetched)
+
+    async def ask() -> None:
+        assert isinstance(await client.send(3, object()), Answer)
+        assert {} == fetched.answered, "that was no fetch"
+        assert isinstance(await client.send(3, FetchRequest.__new__(FetchRequest)), Answer)
+        assert {PLACE: b"batches", TopicPartition("t", 1): None} == fetched.answered
+        await asyncio.sleep(0)
+        assert {} == fetched.answered, "what was not stored is not kept"
+
+    asyncio.run(ask())
+    assert "theirs" == client.name
+
+
+def test_what_was_not_heard_is_left_as_it_is() -> None:
+    raw = packed("plain", 0, [(0, None, b"value", [])])
+    fetched = Fetched(raw, 0)
+    _Fetched()[PLACE] = fetched
+    assert type(fetched._partition_records._records) is MemoryRecords
+    assert [(0, 0, None, b"value", ())] == rows_of(columns(list(fetched)))
+
+
+def test_an_error_is_kept_as_it_is() -> None:
+    fetched, error = _Fetched(), object()
+    fetched[PLACE] = error
+    assert error is fetched[PLACE]
+
+
+def emptied(first: int, last: int) -> bytes:
+    """What compaction leaves of a batch all of whose records are gone: its head."""
+    raw = bytearray(packed("plain", first, [(0, None, b"v", [])])[:HEAD_BYTES])
+    raw[8:12] = (HEAD_BYTES - 12).to_bytes(4, "big")
+    raw[23:27] = (last - first).to_bytes(4, "big")
+    raw[57:61] = bytes(4)
+    return signed(raw)
+
+
+def test_a_batch_that_compaction_left_empty_is_passed() -> None:
+    alone, more = emptied(0, 4), emptied(0, 4) + packed("plain", 5, [(7, None, b"v", [])])
+    for kind in (Fetched, in_pieces):
+        fetched = kind(alone, 0)
+        assert [] == list(fetched)
+        assert 5 == fetched.next_offset
+        fetched = kind(more, 0)
+        assert [(5, 7, None, b"v", ())] == rows_of(columns(list(fetched)))
+        assert 6 == fetched.next_offset
+
+
+def test_what_is_stored_is_forgotten() -> None:
+    store, raw = _Fetched(), packed("plain", 0, [(0, None, b"v", [])])
+    store.answered = {PLACE: raw}
+    store[PLACE] = Fetched(raw, 0)
+    assert {} == store.answered
+
+
+@pytest.mark.parametrize("raw", [b"", None])
+def test_an_error_that_came_with_an_answer_is_kept_as_it_is(raw: bytes | None) -> None:
+    fetched, error = _Fetched(), object()
+    fetched.answered = {PLACE: raw}
+    fetched[PLACE] = error
+    assert error is fetched[PLACE]
+    assert {} == fetched.answered
+
+
+def consumer_of(records: Any) -> Any:
+    return SimpleNamespace(_fetcher=SimpleNamespace(_records=records, _client=object()))
+
+
+def test_a_consumer_is_made_to_hand_out_pieces() -> None:
+    consumer = consumer_of({})
+    client = consumer._fetcher._client
+    fetch_in_pieces(consumer)
+    assert type(consumer._fetcher._records) is _Fetched
+    assert type(consumer._fetcher._client) is _Client
+    assert client is consumer._fetcher._client._client
+    assert consumer._fetcher._records is consumer._fetcher._client._fetched
+
+
+@pytest.mark.parametrize(
+    ("records", "native"), [({PLACE: object()}, True), ({}, False)], ids=["fetched", "pure"]
+)
+def test_a_consumer_is_left_alone(
+    records: Any, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_fetched, "_NATIVE", native)
+    consumer = consumer_of(records)
+    client = consumer._fetcher._client
+    fetch_in_pieces(consumer)
+    assert records is consumer._fetcher._records
+    assert client is consumer._fetcher._client
+    fetch_in_pieces(object())  # the driver names its parts otherwise
+
+
+def test_where_the_broker_s_clock_goes_for_all_its_time_is_handed_out() -> None:
+    some: list[Any] = [(5, None, b"v", []), (6, None, b"w", [])]
+    handed_out = list(in_pieces(packed("appended", 0, some), 0))
+    assert [APPENDED_MS] * 2 == columns(handed_out).timestamps

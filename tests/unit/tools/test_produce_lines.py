@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.errors import InputError
+from stream_dedup.tools.load_generator.lines import MAX_LINE_BYTES, read_lines
+from stream_dedup.tools.load_generator.replay import Model
+
+
+def test_of_lines_like_each_other_the_first_is_kept_and_all_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "web.error.log.gz").write_bytes(
+        gzip.compress(b"disk 1 is full\n\ndisk 2 is full\r\nuser 7 logged in again\n")
+    )
+    lines = read_lines([str(tmp_path / "web.error.log.gz")])
+    assert [b"disk 1 is full", b"user 7 logged in again"] == [m.text for m in lines.models]
+    assert (3, {"web"}) == (lines.count, {m.service for m in lines.models})
+
+
+def test_a_json_line_gives_its_text_and_keeps_its_fields(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        '{"ts":1,"service":"shop","msg":"cart 7 was declined"}\n'
+        '{"level":"info","message":"all is well in here"}\n'
+        '{"broken": \n{"no":"text"}\n'
+    )
+    shop = {"ts": 1, "service": "shop", "msg": "cart 7 was declined"}
+    well = {"level": "info", "message": "all is well in here"}
+    models = read_lines([str(tmp_path / "a.jsonl")]).models
+    assert [
+        Model(b"cart 7 was declined", "shop", shop, "msg"),
+        Model(b"all is well in here", "a", well, "message"),
+    ] == models[:2]
+    assert {b'{"broken": ', b'{"no":"text"}'} >= {model.text for model in models[2:]}
+
+
+def test_lines_of_numbers_alone_are_taken_only_if_there_are_no_others(tmp_path: Path) -> None:
+    numbers, words = tmp_path / "numbers", tmp_path / "words"
+    numbers.write_text("17 4\n23 9\n")
+    words.write_text("the cart was declined 7 times\n")
+    assert [b"17 4", b"23 9"] == [m.text for m in read_lines([str(numbers)]).models]
+    both = read_lines([str(numbers), str(words)])
+    assert ([b"the cart was declined 7 times"], 3) == ([m.text for m in both.models], both.count)
+
+
+def test_lines_that_are_too_long_are_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "long"
+    file.write_bytes(b"x" * (MAX_LINE_BYTES + 1) + b"\nall is well in here\n")
+    assert [b"all is well in here"] == [m.text for m in read_lines([str(file)]).models]
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere: cannot be opened: No such file"):
+        read_lines([str(tmp_path / "nowhere")])

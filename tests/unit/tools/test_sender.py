@@ -1,0 +1,101 @@
+"""A feed over a broker in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+import pytest
+
+from stream_dedup.errors import BrokerUnavailable
+from stream_dedup.io.memory import MemoryBroker
+from stream_dedup.model import Partition
+from stream_dedup.testing import ManualClock
+from stream_dedup.tools.load_generator.sender import MOST, Fed, Feed, Pace, Placing
+
+
+def feed(broker: MemoryBroker, pace: Pace, placing: Placing = "round-robin") -> Feed:
+    events = (Fed(b"key-%d" % (number % 5), b"event %d" % number) for number in count())
+    sink = broker.sink("")
+    return Feed(sink, "in", events, pace, placing=placing, clock=ManualClock(7_000_000))
+
+
+def ticked(sent: int, after_s: float) -> None:
+    del sent, after_s
+
+
+def run(fed: Feed) -> None:
+    async def all_of_it() -> None:
+        await asyncio.wait_for(fed.run(asyncio.Event(), ticked), 30)
+
+    asyncio.run(all_of_it())
+
+
+@pytest.mark.parametrize("total", [1, 4, MOST, MOST + 1])
+def test_as_many_leave_as_were_asked_for_spread_evenly_and_in_order(total: int) -> None:
+    broker = MemoryBroker({"in": 3})
+    fed = feed(broker, Pace(count=total))
+    run(fed)
+    logs = [broker.logs[Partition("in", number)] for number in range(3)]
+    assert max(map(len, logs)) - min(map(len, logs)) <= 1
+    assert [b"event %d" % n for n in range(total)] == [
+        logs[n % 3][n // 3].value for n in range(total)
+    ]
+    assert {(None, 7_000)} == {(r.key, r.timestamp) for log in logs for r in log}
+    assert (total, sum(len(b"event %d" % n) for n in range(total))) == (fed.sent, fed.size)
+
+
+def test_a_key_belongs_to_one_partition() -> None:
+    broker = MemoryBroker({"in": 3})
+    run(feed(broker, Pace(count=500), "key"))
+    places: dict[bytes | None, set[int]] = {}
+    for partition, log in broker.logs.items():
+        for record in log:
+            places.setdefault(record.key, set()).add(partition.number)
+    assert {b"key-%d" % n for n in range(5)} == set(places)
+    assert {1} == set(map(len, places.values()))
+
+
+def test_a_rate_is_kept_and_what_is_late_is_caught_up_with() -> None:
+    pace = Pace(rate=100, count=1_000)
+    assert 1 == pace.due(sent=0, after_s=0)
+    assert 0 == pace.due(sent=51, after_s=0.5)
+    assert 250 == pace.due(sent=1, after_s=2.5)
+    assert 10 == pace.due(sent=990, after_s=60)
+    assert (False, True) == (pace.done(999), pace.done(1_000))
+
+
+def test_it_ends_when_it_is_asked_to() -> None:
+    broker = MemoryBroker({"in": 1})
+    fed = feed(broker, Pace(rate=1_000))
+
+    async def all_of_it() -> None:
+        stop = asyncio.Event()
+
+        def tick(sent: int, after_s: float) -> None:
+            del after_s
+            if sent >= 5:
+                stop.set()
+
+        await asyncio.wait_for(fed.run(stop, tick), 30)
+
+    asyncio.run(all_of_it())
+    assert fed.sent == len(broker.read("in")) >= 5
+
+
+def test_events_too_large_for_the_topic_are_left_out_and_counted() -> None:
+    broker = MemoryBroker({"in": 1}, max_bytes=7)
+    fed = feed(broker, Pace(count=12))
+    run(fed)
+    assert (12, 2, 10) == (fed.sent, fed.left_out, len(broker.read("in")))
+
+
+def test_a_broker_that_goes_away_ends_it() -> None:
+    broker = MemoryBroker({"in": 1})
+
+    def fail(step: str) -> None:
+        raise BrokerUnavailable(step)
+
+    broker.faults = fail
+    with pytest.raises(BrokerUnavailable):
+        run(feed(broker, Pace(count=12)))

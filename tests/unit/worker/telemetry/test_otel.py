@@ -1,0 +1,248 @@
+"""Sending: to a real receiver, and to one that is away, slow or broken."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stream_dedup import __version__
+from stream_dedup.clock import monotonic_s
+from stream_dedup.io.base import Record, Records
+from stream_dedup.model import Partition
+from stream_dedup.worker.telemetry.otel import FLUSH_S, Exporting, Telemetry, make_resource
+from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
+from stream_dedup.worker.telemetry.tracing import NO_TRACE, NO_TRACES, Traces
+from tests.services.certificates import make_certificates
+from tests.services.otlp import METRICS, TRACES, OtlpReceiver
+
+SECRET = "hunter2-s3cret"  # noqa: S105 -- looked for in all that is logged
+PARTITION = Partition("logs", 0)
+RECORDS = Records.of([Record(0, 0, None, b"v")])
+SLACK_S = 5.0
+"""For a machine that does other things."""
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("OTEL_TRACES_SAMPLER", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_SERVICE_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+    logging.getLogger("opentelemetry").setLevel(logging.NOTSET)
+
+
+@pytest.fixture
+def receiver() -> Iterator[OtlpReceiver]:
+    with OtlpReceiver() as running:
+        yield running
+
+
+def exporting(url: str, **options: object) -> Exporting:
+    return Exporting(f"{url}{TRACES}", f"{url}{METRICS}", **options)  # type: ignore[arg-type]
+
+
+def trace(traces: Traces, batches: int = 1) -> None:
+    """Batches that are hashed and delivered."""
+    for number in range(batches):
+        batch = traces.batch(PARTITION, RECORDS, 1)
+        batch.stage("hash", monotonic_s(), monotonic_s(), None)
+        batch.delivered(number + 1, committed=True)
+
+
+def wait_for(holds: Callable[[], object], within_s: float = 30) -> None:
+    end = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def stopped_within(telemetry: Telemetry) -> float:
+    """How long the end takes."""
+    started_s = monotonic_s()
+    telemetry.stop()
+    return monotonic_s() - started_s
+
+
+def test_traces_and_metrics_arrive_with_who_sent_them_and_our_headers(
+    receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "opentelemetry")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
+    metrics = PrometheusMetrics()
+    metrics.add("commits_total", 3, pipeline="p")
+    headers = {"x-tenant": "a,b", "authorization": SECRET}
+    settings = exporting(receiver.url, headers=headers, instance="worker-0")
+    assert SECRET not in repr(settings)
+    telemetry = Telemetry(settings, metrics.numbers)
+    trace(telemetry.traces("p", "group", "client"))
+    telemetry.stop()
+    assert ["hash", "process logs"] == sorted(span.name for span in receiver.spans())
+    assert 3 == receiver.points()["stream_dedup.commits", ("p",)].value
+    for request in receiver.requests():
+        assert (SECRET, "a,b") == (request.headers["authorization"], request.headers["x-tenant"])
+        assert "application/x-protobuf" == request.headers["content-type"]
+    for resource in receiver.resources():
+        assert "stream-dedup" == resource["service.name"]
+        assert __version__ == resource["service.version"]
+        assert "worker-0" == resource["service.instance.id"]
+        assert "test" == resource["deployment.environment.name"]
+    assert [] == [record.getMessage() for record in caplog.records if "opent" in record.name]
+
+
+def test_metrics_come_again_and_again(receiver: OtlpReceiver) -> None:
+    metrics = PrometheusMetrics()
+    telemetry = Telemetry(exporting(receiver.url, metrics_every_s=0.05), metrics.numbers)
+    wait_for(lambda: len(receiver.requests(METRICS)) > 2)
+    metrics.add("commits_total", 3, pipeline="p")
+    wait_for(lambda: receiver.points().get(("stream_dedup.commits", ("p",))))
+    telemetry.stop()
+
+
+def test_a_share_of_the_traces_is_kept(receiver: OtlpReceiver) -> None:
+    telemetry = Telemetry(exporting(receiver.url, sample_ratio=0.25), PrometheusMetrics().numbers)
+    trace(telemetry.traces("p", "group", "client"), 1_000)
+    telemetry.stop()
+    kept = len(receiver.spans("process"))
+    assert 150 < kept < 350  # seven standard deviations
+    assert kept == len(receiver.spans("hash"))
+
+
+def test_the_standards_sampler_wins(
+    receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    telemetry = Telemetry(exporting(receiver.url), PrometheusMetrics().numbers)
+    traces = telemetry.traces("p", "group", "client")
+    assert NO_TRACE is traces.batch(PARTITION, RECORDS, 1)
+    telemetry.stop()
+
+
+def test_one_of_the_two_may_be_sent_alone(receiver: OtlpReceiver) -> None:
+    numbers = PrometheusMetrics().numbers
+    only_metrics = Telemetry(Exporting("", receiver.url + METRICS), numbers)
+    assert NO_TRACES is only_metrics.traces("p", "group", "client")
+    only_metrics.stop()
+    assert {METRICS} == {request.path for request in receiver.requests()}
+    only_traces = Telemetry(Exporting(receiver.url + TRACES, ""), numbers)
+    trace(only_traces.traces("p", "group", "client"))
+    only_traces.stop()
+    assert 1 == len(receiver.requests(METRICS))
+    assert 1 == len(receiver.spans("process"))
+
+
+def test_what_the_environment_says_of_us_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.instance.id=seven")
+    found = make_resource("worker-0").attributes
+    assert ("mine", "seven") == (found["service.name"], found["service.instance.id"])
+    assert "service.version" in found
+
+
+def test_what_is_sent_can_be_compressed(
+    receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+    telemetry = Telemetry(exporting(receiver.url), PrometheusMetrics().numbers)
+    trace(telemetry.traces("p", "group", "client"))
+    telemetry.stop()
+    assert {"gzip"} == {each.headers["content-encoding"] for each in receiver.requests()}
+    assert receiver.spans("process")
+
+
+def test_a_receiver_is_trusted_by_the_authorities_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # they would win
+        monkeypatch.delenv(name, raising=False)
+    certificates = make_certificates(tmp_path / "certificates")
+    with OtlpReceiver(certificates=certificates) as secure:
+        Telemetry(exporting(secure.url, timeout_s=0.5), PrometheusMetrics().numbers).stop()
+        assert [] == secure.requests()
+        assert "metrics batch" in caplog.text
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", str(certificates.ca_file))
+        Telemetry(exporting(secure.url), PrometheusMetrics().numbers).stop()
+        assert {METRICS} == {request.path for request in secure.requests()}
+
+
+def test_each_worker_without_a_name_gets_one_of_its_own() -> None:
+    first, second = (make_resource("").attributes["service.instance.id"] for _ in range(2))
+    assert first != second
+
+
+@pytest.mark.parametrize("status", [500, 503, 401, 400])
+def test_a_receiver_that_refuses_is_warned_of_and_holds_nothing_up(
+    receiver: OtlpReceiver, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.status = status
+    settings = exporting(receiver.url, headers={"authorization": SECRET}, metrics_every_s=0.1)
+    telemetry = Telemetry(settings, PrometheusMetrics().numbers)
+    trace(telemetry.traces("p", "group", "client"))
+    wait_for(lambda: any("metrics batch" in record.getMessage() for record in caplog.records))
+    assert stopped_within(telemetry) < FLUSH_S + SLACK_S
+    assert [] == receiver.spans()
+    assert SECRET not in caplog.text
+
+
+def test_a_receiver_that_comes_back_gets_the_numbers_as_they_stand(receiver: OtlpReceiver) -> None:
+    metrics = PrometheusMetrics()
+    receiver.status = 500
+    telemetry = Telemetry(exporting(receiver.url, metrics_every_s=0.05), metrics.numbers)
+    for _ in range(3):
+        metrics.add("commits_total", pipeline="p")
+        sent = len(receiver.requests(METRICS))
+        wait_for(lambda sent=sent: len(receiver.requests(METRICS)) > sent)  # type: ignore[misc]
+    receiver.status = 200
+    wait_for(lambda: receiver.points().get(("stream_dedup.commits", ("p",))))
+    assert 3 == receiver.points()["stream_dedup.commits", ("p",)].value
+    telemetry.stop()
+
+
+def test_a_receiver_that_never_answers_holds_nothing_up(
+    receiver: OtlpReceiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.hang.clear()
+    telemetry = Telemetry(exporting(receiver.url, timeout_s=30.0), PrometheusMetrics().numbers)
+    traces = telemetry.traces("p", "group", "client")
+    started_s = monotonic_s()
+    trace(traces, 5_000)  # more than the queue holds
+    assert monotonic_s() - started_s < 10  # some 0.2 s on an idle core
+    took_s = stopped_within(telemetry)
+    assert FLUSH_S <= took_s < FLUSH_S + SLACK_S
+    assert "not all telemetry was sent within 3 s; the rest is lost" in caplog.text
+
+
+def test_a_receiver_that_is_away_holds_nothing_up(caplog: pytest.LogCaptureFixture) -> None:
+    with OtlpReceiver() as gone:
+        url = gone.url
+    telemetry = Telemetry(exporting(url, metrics_every_s=0.1), PrometheusMetrics().numbers)
+    trace(telemetry.traces("p", "group", "client"), 1_000)
+    wait_for(lambda: "Connection refused" in caplog.text)
+    assert stopped_within(telemetry) < FLUSH_S + SLACK_S
+
+
+def test_headers_that_the_sdk_cannot_read_are_not_logged(
+    receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", f"{SECRET} without a name")
+    Telemetry(exporting(receiver.url), PrometheusMetrics().numbers).stop()
+    assert SECRET not in caplog.text
+
+
+def test_a_worker_that_sends_nothing_imports_nothing_of_it() -> None:
+    code = (
+        "import sys; import stream_dedup.assembly, stream_dedup.worker.telemetry.tracing; "
+        "print([name for name in sys.modules if name.startswith('opentelemetry')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[4],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "[]\n" == done.stdout

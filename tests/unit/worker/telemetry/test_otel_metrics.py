@@ -1,0 +1,180 @@
+"""Metrics by OTLP: the numbers of ``/metrics``, under names that lead back to its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
+from opentelemetry.sdk.resources import Resource
+
+from stream_dedup.clock import ManualClock
+from stream_dedup.metrics import (
+    BOUNDS,
+    COUNTERS,
+    GAUGES,
+    HISTOGRAMS,
+    METRICS,
+    PREFIX,
+    start_at_zero,
+)
+from stream_dedup.worker.telemetry.otel_metrics import Readings, named
+from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
+from tests.services.otlp import Point, Series, points_of
+
+SECOND_NS = 1_000_000_000
+
+
+class Exported:
+    """Metrics, and what their reading sends."""
+
+    def __init__(self) -> None:
+        self.metrics = PrometheusMetrics()
+        self.clock = ManualClock(1_000_000)
+        self.readings = Readings(self.metrics.numbers, Resource({"a": "b"}), self.clock)
+
+    def read(self) -> dict[str, Metric]:
+        request = encode_metrics(self.readings.read())
+        [resource] = request.resource_metrics
+        [scope] = resource.scope_metrics
+        assert "stream_dedup" == scope.scope.name
+        return {metric.name: metric for metric in scope.metrics}
+
+    def points(self) -> dict[Series, Point]:
+        return dict(series for metric in self.read().values() for series in points_of(metric))
+
+
+def fill(metrics: Any) -> None:
+    """Give every metric of the table a number of its own."""
+    for number, (name, (labels, _, _)) in enumerate(METRICS.items(), 1):
+        fixed = {"stage": "poll", "decision": "new", "kind": "event"}
+        values = {label: fixed.get(label, "x") for label in labels}
+        if name in COUNTERS:
+            metrics.add(name, number, **values)
+        elif name in GAUGES:
+            metrics.set(name, number, **values)
+        else:
+            metrics.observe(name, number / 1_000, **values)
+
+
+def prometheus_name(metric: Metric) -> str:
+    """The name that Prometheus gives to a metric which comes by OTLP, by its documented rules."""
+    name = metric.name.replace(".", "_")
+    unit = {"s": "seconds", "By": "bytes", "": ""}[metric.unit]
+    name += f"_{unit}" * bool(unit)
+    return name + "_total" * metric.HasField("sum")
+
+
+def test_every_metric_is_sent_with_its_kind_help_and_number() -> None:
+    exported = Exported()
+    fill(exported.metrics)
+    sent = exported.read()
+    assert {named(name).name for name in METRICS} == set(sent)
+    assert len(sent) == len(METRICS)
+    for number, (name, metric) in enumerate(METRICS.items(), 1):
+        got = sent[named(name).name]
+        assert metric.help == got.description
+        kind = "sum" if name in COUNTERS else "gauge" if name in GAUGES else "histogram"
+        assert kind == got.WhichOneof("data")
+        [(series, point)] = points_of(got)
+        assert len(metric.labels) == len(series[1])
+        expected = number / 1_000 if name in HISTOGRAMS else number
+        assert expected == point.value
+        if name in COUNTERS:
+            assert got.sum.is_monotonic
+            assert AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE == (
+                got.sum.aggregation_temporality
+            )
+
+
+def test_in_prometheus_they_have_their_names_again() -> None:
+    exported = Exported()
+    fill(exported.metrics)
+    sent = exported.read().values()
+    assert {PREFIX + name for name in METRICS} == {prometheus_name(metric) for metric in sent}
+
+
+def test_histograms_have_the_bounds_of_the_table() -> None:
+    exported = Exported()
+    for seconds in (0.0004, 0.01, 0.02, 100):
+        exported.metrics.observe("stage_seconds", seconds, pipeline="p", stage="poll")
+    sent = exported.read()["stream_dedup.stage"]
+    [point] = sent.histogram.data_points
+    bounds = METRICS["stage_seconds"].bounds_s
+    assert bounds == tuple(point.explicit_bounds)
+    assert len(bounds) + 1 == len(point.bucket_counts)
+    assert (4, 4) == (point.count, sum(point.bucket_counts))
+    assert (1, 1) == (point.bucket_counts[0], point.bucket_counts[-1])
+    assert 1 == point.bucket_counts[bounds.index(0.01)]  # up to and including
+    assert not point.HasField("min")
+
+
+def test_counters_begin_at_zero_and_stay_cumulative() -> None:
+    exported = Exported()
+    start_at_zero(exported.metrics, "p")
+    series = "stream_dedup.commits", ("p",)
+    assert 0 == exported.points()[series].value
+    for expected in (2, 4):
+        exported.metrics.add("commits_total", 2, pipeline="p")
+        exported.clock.advance(1)
+        point = exported.points()[series]
+        assert expected == point.value
+        assert SECOND_NS == point.start_ns
+    assert 3 * SECOND_NS == point.time_ns
+
+
+def test_a_series_that_came_later_counts_since_the_reading_before() -> None:
+    exported = Exported()
+    exported.read()
+    exported.clock.advance(1)
+    exported.read()
+    exported.metrics.add("events_total", 500, pipeline="p", topic="t")
+    exported.clock.advance(1)
+    assert 2 * SECOND_NS == exported.points()["stream_dedup.events", ("p", "t")].start_ns
+
+
+def test_a_series_that_was_forgotten_begins_anew() -> None:
+    exported = Exported()
+    series = "stream_dedup.commits", ("p",)
+    exported.metrics.add("commits_total", 5, pipeline="p")
+    assert SECOND_NS == exported.points()[series].start_ns
+    exported.clock.advance(1)
+    assert SECOND_NS == exported.points()[series].start_ns
+    exported.metrics.remove("commits_total", pipeline="p")
+    exported.metrics.add("commits_total", 1, pipeline="p")
+    exported.clock.advance(1)
+    point = exported.points()[series]
+    assert (1, 2 * SECOND_NS) == (point.value, point.start_ns)
+    exported.metrics.remove("commits_total", pipeline="p")
+    assert series not in exported.points()
+
+
+def test_a_clock_that_was_set_back_makes_no_point_before_its_beginning() -> None:
+    exported = Exported()
+    exported.read()
+    exported.clock.advance(-0.5)
+    exported.metrics.add("commits_total", pipeline="p")
+    point = exported.points()["stream_dedup.commits", ("p",)]
+    assert (SECOND_NS, SECOND_NS) == (point.start_ns, point.time_ns)
+
+
+def test_values_from_data_are_bounded_as_on_the_page() -> None:
+    exported = Exported()
+    for number in range(BOUNDS["reason"] + 30):
+        exported.metrics.add("passed_total", pipeline="p", reason=f"reason {number}")
+    points = {
+        labels: point.value
+        for (name, labels), point in exported.points().items()
+        if name == "stream_dedup.passed"
+    }
+    assert BOUNDS["reason"] + 1 == len(points)
+    assert 30 == points["p", "other"]
+
+
+def test_a_label_of_any_text_can_be_sent() -> None:
+    exported = Exported()
+    reasons = ['a"b\\c\nd', "half \ud800 character", "\x00\x1b[2J", "x" * 10_000, ""]
+    for reason in reasons:
+        exported.metrics.add("dead_letters_total", pipeline="p", reason=reason)
+    points = exported.points()
+    assert 5 == sum(point.value for (name, _), point in points.items() if "dead" in name)

@@ -1,0 +1,307 @@
+"""Spans of batches: what they tell, how they nest, and what is left of errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
+from opentelemetry.trace import SpanKind, StatusCode
+
+from stream_dedup.clock import ManualClock, monotonic_s
+from stream_dedup.errors import BrokerUnavailable, IndexUnavailable
+from stream_dedup.io.base import Record, Records
+from stream_dedup.metrics import FIXED
+from stream_dedup.model import Decision, Kind, Partition
+from stream_dedup.worker.pipeline import Pipeline
+from stream_dedup.worker.telemetry.otel_traces import MAX_ERROR_CHARS, WAITING, OtelTraces
+from stream_dedup.worker.telemetry.tracing import NO_TRACE, NO_TRACES, BatchTrace, Traces
+from tests.unit.worker.test_pipeline import ANNOTATE, LINES, Rig, run
+
+PARTITION = Partition("logs", 3)
+RECORDS = Records.of([Record(offset, 0, b"k", b"v", ()) for offset in range(10, 15)])
+IN_BATCH = ["hash", "decide", "shape", "deliver"]
+
+
+class Spans:
+    """A pipeline's traces, and what came of them."""
+
+    def __init__(self, sampler: Sampler = ALWAYS_ON) -> None:
+        self._exporter = InMemorySpanExporter()
+        provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.traces = OtelTraces(provider.get_tracer("test"), "main", "group", "client")
+
+    def all(self, name: str = "") -> list[ReadableSpan]:
+        found: Sequence[ReadableSpan] = self._exporter.get_finished_spans()
+        return [span for span in found if span.name.startswith(name)]
+
+    def one(self, name: str) -> ReadableSpan:
+        [span] = self.all(name)
+        return span
+
+    def below(self, parent: ReadableSpan) -> list[ReadableSpan]:
+        """A span's children, by their beginnings."""
+        assert parent.context is not None
+        mine = [s for s in self.all() if s.parent and s.parent.span_id == parent.context.span_id]
+        assert {parent.context.trace_id} >= {s.context.trace_id for s in mine if s.context}
+        return sorted(mine, key=lambda span: span.start_time or 0)
+
+
+@pytest.fixture
+def spans() -> Spans:
+    return Spans()
+
+
+def stages(trace: BatchTrace, *names: str) -> None:
+    """Some stages that went well."""
+    for name in names:
+        started_s = monotonic_s()
+        trace.stage(name, started_s, monotonic_s(), None)
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def times(span: ReadableSpan) -> tuple[int, int]:
+    assert span.start_time is not None
+    assert span.end_time is not None
+    return span.start_time, span.end_time
+
+
+# ------------------------------------------------------------ a pipeline's
+
+
+@pytest.mark.parametrize("transactional", [False, True], ids=["at least once", "exactly once"])
+def test_each_batch_of_a_pipeline_is_a_trace_with_its_stages(
+    spans: Spans, *, transactional: bool
+) -> None:
+    rig = Rig(transactional=transactional)
+    rig.write(LINES)
+
+    async def traced() -> None:
+        emission = replace(ANNOTATE, summary_topic="summaries")
+        plain = rig.pipeline(emission, finish=True)
+        await Pipeline(replace(plain.context, traces=spans.traces)).run(once=True)
+
+    run(traced())
+    batches = spans.all("process in")
+    assert len(batches) > 3
+    decided: Counter[str] = Counter()
+    offsets: dict[str, list[int]] = {}
+    for batch in batches:
+        assert SpanKind.CONSUMER is batch.kind
+        assert batch.parent is None
+        told = attributes(batch)
+        assert ("kafka", "group") == (
+            told["messaging.system"],
+            told["messaging.consumer.group.name"],
+        )
+        seen = offsets.setdefault(told["messaging.destination.partition.id"], [])
+        seen += range(told["stream_dedup.offset.first"], told["stream_dedup.offset.last"] + 1)
+        kinds = {kind: told[f"stream_dedup.decisions.{kind.value}"] for kind in Kind}
+        assert told["messaging.batch.message_count"] == sum(kinds.values())
+        assert told["stream_dedup.batch.bytes"] > 0
+        decided.update(kinds)
+
+        children = spans.below(batch)
+        begun_ns, ended_ns = times(batch)
+        last = begun_ns
+        for child in children[:4]:
+            assert last <= times(child)[0] <= times(child)[1] <= ended_ns, child.name
+            last = times(child)[1]
+        expected = IN_BATCH if transactional else [*IN_BATCH, "commit"]
+        assert expected == [child.name for child in children]
+        if not transactional:
+            assert ended_ns <= times(children[-1])[0]
+    assert len(LINES) == decided.total()
+    assert decided[Kind.NEW] == len(rig.told())
+    assert {"0", "1", "2"} == set(offsets)
+    for seen in offsets.values():
+        assert list(range(len(seen))) == sorted(seen)
+    brought = [attributes(span)["messaging.batch.message_count"] for span in spans.all("poll")]
+    assert 0 not in brought
+    assert len(LINES) == sum(brought)
+    told_of = [attributes(span)["messaging.batch.message_count"] for span in spans.all("tell")]
+    assert sum(told_of) == sum(map(len, rig.told().values()))
+    names = {span.name for span in spans.all()} - {"process in"}
+    assert set(FIXED["stage"]) - ({"commit"} if transactional else set()) == names
+    assert {StatusCode.UNSET} == {span.status.status_code for span in spans.all()}
+
+
+def test_an_index_that_was_away_is_noted_on_the_batch(spans: Spans) -> None:
+    rig = Rig()
+    rig.write(LINES[:50])
+
+    async def traced() -> None:
+        context = replace(rig.pipeline().context, traces=spans.traces)
+        process, left = context.engine.process, [2]
+
+        async def fails_twice(*args: Any, **options: Any) -> Any:
+            if left[0]:
+                left[0] -= 1
+                raise IndexUnavailable("redis://me:hunter2@h is away")
+            return await process(*args, **options)
+
+        context.engine.process = fails_twice  # type: ignore[method-assign]
+        await Pipeline(context).run(once=True)
+
+    run(traced())
+    events = [event for span in spans.all("process") for event in span.events]
+    assert ["exception"] * 2 == [event.name for event in events]
+    told = dict(events[0].attributes or {})
+    assert "IndexUnavailable" == told["exception.type"]
+    assert "redis://me:[hidden]@h is away" == told["exception.message"]
+    assert {StatusCode.UNSET} == {span.status.status_code for span in spans.all()}
+
+
+def test_a_delivery_that_failed_ends_the_batch_and_it_comes_again(spans: Spans) -> None:
+    rig = Rig()
+    rig.write(LINES[:30])
+
+    async def traced() -> None:
+        context = replace(rig.pipeline().context, traces=spans.traces)
+        opened, left = context.sink.open, [1]
+
+        async def failing(partition: Partition) -> Any:
+            partition_producer = await opened(partition)
+            deliver = partition_producer.deliver
+
+            async def fails_once(*args: Any) -> bool:
+                if left[0]:
+                    left[0] -= 1
+                    raise BrokerUnavailable("the broker is away")
+                return await deliver(*args)
+
+            partition_producer.deliver = fails_once  # type: ignore[assignment]
+            return partition_producer
+
+        context.sink.open = failing  # type: ignore[method-assign]
+        await Pipeline(context).run(once=True)
+
+    run(traced())
+    [failed] = [s for s in spans.all("process") if s.status.status_code is StatusCode.ERROR]
+    assert "the broker is away" == failed.status.description
+    assert "BrokerUnavailable" == attributes(failed)["error.type"]
+    *well, deliver = spans.below(failed)
+    assert ["hash", "decide", "shape"] == [span.name for span in well]
+    assert ("deliver", StatusCode.ERROR) == (deliver.name, deliver.status.status_code)
+    assert ["exception"] == [event.name for event in deliver.events]
+    same = attributes(failed)["stream_dedup.offset.first"]
+    part = attributes(failed)["messaging.destination.partition.id"]
+    again = [
+        span
+        for span in spans.all("process")
+        if attributes(span)["stream_dedup.offset.first"] == same
+        and attributes(span)["messaging.destination.partition.id"] == part
+    ]
+    assert 2 == len(again)
+
+
+# ------------------------------------------------------------ alone
+
+
+def test_a_batch_that_is_not_kept_costs_its_first_span_alone() -> None:
+    spans = Spans(ALWAYS_OFF)
+    assert NO_TRACE is spans.traces.batch(PARTITION, RECORDS, 5)
+    assert NO_TRACE is spans.traces.commit({PARTITION: 15})
+    poll = spans.traces.poll()
+    poll.brought({PARTITION: RECORDS})
+    poll.stage("poll", 0.0, 1.0, None)
+    assert [] == spans.all()
+
+
+def test_a_batch_that_is_given_up_leaves_nothing(spans: Spans) -> None:
+    stages(spans.traces.batch(PARTITION, RECORDS, 5), "hash", "decide")
+    assert [] == spans.all()
+
+
+def test_a_cancelled_stage_ends_the_batch_as_given_up(spans: Spans) -> None:
+    trace = spans.traces.batch(PARTITION, RECORDS, 5)
+    trace.stage("decide", monotonic_s(), monotonic_s(), asyncio.CancelledError())
+    batch = spans.one("process logs")
+    assert (StatusCode.ERROR, "CancelledError") == (
+        batch.status.status_code,
+        batch.status.description,
+    )
+
+
+def test_a_poll_that_brings_nothing_is_not_told_of(spans: Spans) -> None:
+    for error in (None, asyncio.CancelledError()):
+        poll = spans.traces.poll()
+        poll.brought({})
+        poll.stage("poll", 0.0, 1.0, error)
+    assert [] == spans.all()
+
+
+def test_a_commit_is_told_to_the_batches_it_covers(spans: Spans) -> None:
+    traces, other = spans.traces, Partition("logs", 4)
+    for partition, next_offset in ((PARTITION, 15), (PARTITION, 20), (other, 5)):
+        trace = traces.batch(partition, RECORDS, 5)
+        stages(trace, *IN_BATCH)
+        trace.delivered(next_offset, committed=False)
+    commit = traces.commit({PARTITION: 15})
+    commit.stage("commit", monotonic_s(), monotonic_s(), None)
+    assert ["commit"] == [span.name for span in spans.all("commit")]
+    assert NO_TRACE is traces.commit({PARTITION: 15})
+    failing = traces.commit({PARTITION: 20, other: 4})
+    failing.stage("commit", monotonic_s(), monotonic_s(), BrokerUnavailable("away"))
+    _, failed = spans.all("commit")
+    assert ("away", StatusCode.ERROR) == (failed.status.description, failed.status.status_code)
+    assert StatusCode.UNSET is spans.all("process")[1].status.status_code  # it was delivered
+    assert NO_TRACE is not traces.commit({other: 5})
+
+
+def test_batches_that_wait_for_their_commit_are_bounded(spans: Spans) -> None:
+    for number in range(WAITING + 20):
+        trace = spans.traces.batch(PARTITION, RECORDS, 5)
+        trace.delivered(number + 1, committed=False)
+    spans.traces.commit({PARTITION: 1_000}).stage("commit", 0.0, 1.0, None)
+    assert WAITING == len(spans.all("commit"))
+
+
+def test_a_long_error_is_cut_and_its_secrets_are_hidden(spans: Spans) -> None:
+    trace = spans.traces.batch(PARTITION, RECORDS, 5)
+    error = BrokerUnavailable("sasl_plain_password=hunter2 \x1b[2J" + "x" * 10_000)
+    trace.stage("deliver", monotonic_s(), monotonic_s(), error)
+    text = spans.one("process").status.description or ""
+    assert "hunter2" not in text
+    assert "\x1b" not in text
+    assert MAX_ERROR_CHARS == len(text)
+
+
+def test_times_are_the_clocks(spans: Spans) -> None:
+    provider = TracerProvider(shutdown_on_exit=False)
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    clock = ManualClock(1_700_000_000_000_000)
+    traces = OtelTraces(provider.get_tracer("t"), "main", "group", "client", clock)
+    trace = traces.batch(PARTITION, RECORDS, 5)
+    started_s = monotonic_s()
+    trace.stage("hash", started_s, started_s + 2.5, None)
+    trace.delivered(15, committed=True)
+    span, batch = exporter.get_finished_spans()
+    begun_ns, ended_ns = times(span)
+    assert 2_500_000_000 == ended_ns - begun_ns
+    assert 1_700_000_000_000_000_000 <= times(batch)[0] <= begun_ns < 1_700_000_060_000_000_000
+    assert [] == spans.all()
+
+
+def test_nothing_takes_everything() -> None:
+    traces: Traces = NO_TRACES
+    poll = traces.poll()
+    poll.brought({})
+    batch = traces.batch(PARTITION, RECORDS, 5)
+    batch.failed(BrokerUnavailable())
+    batch.decided([Decision(Kind.NEW)])
+    batch.delivered(1, committed=False)
+    for each in (poll, batch, traces.commit({}), traces.tell(1)):
+        each.stage("poll", 0.0, 1.0, None)
