@@ -121,12 +121,12 @@ def test_a_first_event_is_new_though_its_like_came_by_before_it_was_recorded(
             )  # fmt: skip
             with pytest.raises(IndexUnavailable):
                 await engine.process(first)
-            assert [Kind.DUPLICATE] * 2 == [d.kind for d in await engine.process(like)]
+            assert [d.kind for d in await engine.process(like)] == [Kind.DUPLICATE] * 2
             (decision,) = await engine.process(first)
-            assert Kind.NEW is decision.kind
+            assert decision.kind is Kind.NEW
             await engine.process(Batch(HERE, range(1, 2), [b"disk 4 is full"]))
             await index.finish(START_US)
-            assert [4] == [summary.count for summary in await engine.claim_summaries()]
+            assert [summary.count for summary in await engine.claim_summaries()] == [4]
 
     asyncio.run(through())
 
@@ -195,7 +195,7 @@ def test_an_index_that_lost_its_data_is_begun_anew(redis_server: RedisServer) ->
             return engine.resets, len(decisions), sum(summary.count for summary in told)
 
     passed = sum(not line.strip() for line in LINES[BATCH : 2 * BATCH])
-    assert (1, BATCH, BATCH - passed) == asyncio.run(through())
+    assert asyncio.run(through()) == (1, BATCH, BATCH - passed)
 
 
 def _counts(summaries: list[Summary]) -> dict[int, tuple[int, bytes, int, str]]:

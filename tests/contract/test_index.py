@@ -40,16 +40,16 @@ FINAL_ONLY = Summaries(every_us=None)
 def test_the_first_event_opens_a_cluster_and_an_equal_one_joins_it(start: Start) -> None:
     index = start()
     first, second = index.resolve(query(0), query(1, at_s=5))
-    assert (True, 0, START_US, START_US) == (first.new, first.distance, *first[3:5])
-    assert (first.cluster, 0, False) == (second.cluster, second.distance, second.new)
-    assert (START_US, START_US + 5 * S) == (second.opened_us, second.last_us)
+    assert (first.new, first.distance, *first[3:5]) == (True, 0, START_US, START_US)
+    assert (second.cluster, second.distance, second.new) == (first.cluster, 0, False)
+    assert (second.opened_us, second.last_us) == (START_US, START_US + 5 * S)
 
 
 def test_each_query_of_a_batch_sees_those_before_it(start: Start) -> None:
     index = start()
     answers = index.resolve(query(0), query(1, apart(A, 3, 0xA1)), query(2, B), query(3, B))
-    assert [True, False, True, False] == [answer.new for answer in answers]
-    assert [0, 3, 0, 0] == [answer.distance for answer in answers]
+    assert [answer.new for answer in answers] == [True, False, True, False]
+    assert [answer.distance for answer in answers] == [0, 3, 0, 0]
 
 
 @pytest.mark.parametrize("bits", range(7))
@@ -68,9 +68,9 @@ def test_the_distance_is_that_to_the_representative_not_to_the_alias(start: Star
         query(0, A), query(1, alias), query(2, far), query(3, far)
     )
     expected = (A.fingerprint ^ far.fingerprint).bit_count()
-    assert 7 == expected  # out of the representative's reach: the alias led there
+    assert expected == 7  # out of the representative's reach: the alias led there
     assert [first.cluster] * 3 == [second.cluster, third.cluster, again.cluster]
-    assert [expected] * 2 == [third.distance, again.distance]
+    assert [third.distance, again.distance] == [expected] * 2
 
 
 def test_without_verification_likeness_does_not_drift_along_aliases(start: Start) -> None:
@@ -78,7 +78,7 @@ def test_without_verification_likeness_does_not_drift_along_aliases(start: Start
     near = apart(A, 3, 0xA1)
     beyond = Text(0xA2, near.fingerprint ^ (1 << 60), ())
     answers = index.resolve(query(0, A), query(1, near), query(2, beyond))
-    assert [True, False, True] == [answer.new for answer in answers]
+    assert [answer.new for answer in answers] == [True, False, True]
 
 
 def test_verification_refuses_what_has_too_little_in_common(start: Start) -> None:
@@ -88,7 +88,7 @@ def test_verification_refuses_what_has_too_little_in_common(start: Start) -> Non
     seven = Text(2, A.fingerprint, words[:7])  # 7 of 10
     six = Text(3, A.fingerprint, words[:6])  # 6 of 10
     answers = index.resolve(query(0, text), query(1, seven), query(2, six))
-    assert [True, False, True] == [answer.new for answer in answers]
+    assert [answer.new for answer in answers] == [True, False, True]
 
 
 def test_an_equal_exact_hash_needs_no_verification(start: Start) -> None:
@@ -105,7 +105,7 @@ def test_the_most_similar_cluster_wins_though_another_is_nearer(start: Start) ->
     nearer_one, alike_one = index.resolve(query(0, nearer), query(1, alike))
     assert nearer_one.cluster != alike_one.cluster
     (answer,) = index.resolve(query(2, Text(3, 0, ten)))
-    assert (alike_one.cluster, 5) == (answer.cluster, answer.distance)
+    assert (answer.cluster, answer.distance) == (alike_one.cluster, 5)
 
 
 def test_of_equally_similar_clusters_the_nearest_wins(start: Start) -> None:
@@ -114,7 +114,7 @@ def test_of_equally_similar_clusters_the_nearest_wins(start: Start) -> None:
     first, second = index.resolve(query(0, far), query(1, near))
     (answer,) = index.resolve(query(2, Text(3, 0)))
     assert first.cluster != second.cluster
-    assert (second.cluster, 2) == (answer.cluster, answer.distance)
+    assert (answer.cluster, answer.distance) == (second.cluster, 2)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -140,7 +140,7 @@ def test_groups_keep_events_apart(start: Start) -> None:
         query(3, near, group='{"s":"a"}'),
         query(4, near, group=""),
     )
-    assert [True, True, False, False, True] == [answer.new for answer in answers]
+    assert [answer.new for answer in answers] == [True, True, False, False, True]
     assert answers[0].cluster == answers[3].cluster != answers[1].cluster == answers[2].cluster
 
 
@@ -162,21 +162,21 @@ def test_events_with_few_features_match_by_exact_hash_alone(start: Start) -> Non
         query(2, A, near=False),
         query(3, apart(A, 2, 0xA2)),
     ]
-    assert [True, True, False, True] == [answer.new for answer in index.resolve(*few)]
-    assert 1 == index.size().fingerprints
+    assert [answer.new for answer in index.resolve(*few)] == [True, True, False, True]
+    assert index.size().fingerprints == 1
 
 
 def test_aliases_are_capped(start: Start) -> None:
     index = start(recipe=Recipe(match=Match(k=6, jaccard=0.7, aliases=2)))
     index.resolve(query(0, A), *(query(n, apart(A, n, 0xA0 + n)) for n in range(1, 6)))
     size = index.size()
-    assert (1, 3) == (size.clusters, size.fingerprints)
+    assert (size.clusters, size.fingerprints) == (1, 3)
 
 
 def test_an_alias_of_an_equal_fingerprint_takes_no_room_in_the_tables(start: Start) -> None:
     index = start(recipe=VERIFIED)
     index.resolve(query(0, A), *(query(n, A._replace(exact=0xA0 + n)) for n in range(1, 6)))
-    assert 1 == index.size().fingerprints
+    assert index.size().fingerprints == 1
 
 
 def test_resolving_again_finds_what_was_opened_and_answers_alike(start: Start) -> None:
@@ -192,11 +192,13 @@ def test_resolving_again_finds_what_was_opened_and_answers_alike(start: Start) -
     first = index.resolve(*queries)
     again = index.resolve(*queries)
     assert [(a.cluster, a.new) for a in first[::2]] == [(a.cluster, a.new) for a in again[::2]]
-    assert [(0, True), (2, True), (4, True)] == [
-        (n, answer.new) for n, answer in enumerate(again) if answer.new
+    assert [(n, answer.new) for n, answer in enumerate(again) if answer.new] == [
+        (0, True),
+        (2, True),
+        (4, True),
     ]
-    assert again == index.resolve(*queries)
-    assert 3 == index.size().clusters
+    assert index.resolve(*queries) == again
+    assert index.size().clusters == 3
 
 
 def test_a_representative_finds_its_own_cluster_though_a_newer_one_took_its_hash(
@@ -205,7 +207,7 @@ def test_a_representative_finds_its_own_cluster_though_a_newer_one_took_its_hash
     index = start()
     old, new = index.resolve(query(0, A, 0), query(1, A, 10 * HOUR_S))
     assert old.cluster != new.cluster
-    assert [(old.cluster, True)] == [(a.cluster, a.new) for a in index.resolve(query(0, A, 0))]
+    assert [(a.cluster, a.new) for a in index.resolve(query(0, A, 0))] == [(old.cluster, True)]
 
 
 def test_the_cluster_is_named_by_the_representatives_position_alone(start: Start) -> None:
@@ -220,9 +222,9 @@ def test_resolving_counts_nothing_and_what_nobody_records_closes_silently(start:
     index = start()
     index.resolve(query(0, A), query(1, B))
     index.finish()
-    assert [] == index.claim()
+    assert index.claim() == []
     size = index.size()
-    assert (0, 0, 0, 0) == (size.clusters, size.fingerprints, size.waiting, size.expired)
+    assert (size.clusters, size.fingerprints, size.waiting, size.expired) == (0, 0, 0, 0)
 
 
 def test_a_cap_on_candidates_cuts_a_search_short_and_is_counted(start: Start) -> None:
@@ -238,13 +240,13 @@ def test_a_cap_on_clusters_verified_keeps_the_nearest_and_is_counted(start: Star
     asked = Text(3, 0, (1, 2, 3, 4))
     index = start(recipe=VERIFIED)
     first, _ = index.resolve(query(0, like), query(1, near))
-    assert [first.cluster] == [answer.cluster for answer in index.resolve(query(2, asked))]
-    assert 0 == index.size().truncated
+    assert [answer.cluster for answer in index.resolve(query(2, asked))] == [first.cluster]
+    assert index.size().truncated == 0
 
     capped = start(recipe=VERIFIED, limits=Limits(max_verified=1))
     capped.resolve(query(0, like), query(1, near))
-    assert [True] == [answer.new for answer in capped.resolve(query(2, asked))]
-    assert 1 == capped.size().truncated
+    assert [answer.new for answer in capped.resolve(query(2, asked))] == [True]
+    assert capped.size().truncated == 1
 
 
 @pytest.mark.parametrize("bit", [0, 63])
@@ -257,7 +259,7 @@ def test_a_crowded_cluster_is_as_near_as_the_nearest_of_its_aliases(start: Start
     first, joined, other = index.resolve(query(0, far), query(1, alias), query(2, nearer))
     assert first.cluster == joined.cluster != other.cluster
     (answer,) = index.resolve(query(3, Text(4, 0, words)))
-    assert (first.cluster, 5) == (answer.cluster, answer.distance)
+    assert (answer.cluster, answer.distance) == (first.cluster, 5)
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0)])
@@ -279,11 +281,11 @@ def test_what_is_closed_or_expired_does_not_count_as_left_out(start: Start) -> N
     index.resolve(query(0, Text(1, 0b11, (1, 2)), 0))
     (live,) = index.resolve(query(1, Text(2, 0b1, (3, 4)), later))
     (answer,) = index.resolve(query(2, Text(3, 0, (3, 4)), later))
-    assert (live.cluster, 0) == (answer.cluster, index.size().truncated)
+    assert (answer.cluster, index.size().truncated) == (live.cluster, 0)
 
 
 def test_an_empty_batch_is_answered_with_nothing(start: Start) -> None:
-    assert [] == start().resolve()
+    assert start().resolve() == []
 
 
 # ---------------------------------------------------------------- windows
@@ -294,13 +296,13 @@ def test_a_cluster_is_live_up_to_idle_after_its_last_event_and_no_longer(start: 
     answers = index.resolve(
         query(0, A, 0), query(1, A, HOUR_S), query(2, A, 2 * HOUR_S), query(3, A, 3 * HOUR_S + 1e-6)
     )
-    assert [True, False, False, True] == [answer.new for answer in answers]
+    assert [answer.new for answer in answers] == [True, False, False, True]
 
 
 def test_a_cluster_is_live_up_to_max_age_after_it_was_opened(start: Start) -> None:
     index = start(windows=Windows(idle_us=100 * S, max_age_us=150 * S))
     answers = index.resolve(*(query(n, A, at_s) for n, at_s in enumerate([0, 90, 150, 151])))
-    assert [True, False, False, True] == [answer.new for answer in answers]
+    assert [answer.new for answer in answers] == [True, False, False, True]
 
 
 def test_windows_hold_for_near_matches_too(start: Start) -> None:
@@ -309,24 +311,24 @@ def test_windows_hold_for_near_matches_too(start: Start) -> None:
     answers = index.resolve(
         query(0, A, 0), query(1, near[0], HOUR_S), query(2, near[1], 2 * HOUR_S + 1)
     )
-    assert [True, False, True] == [answer.new for answer in answers]
+    assert [answer.new for answer in answers] == [True, False, True]
 
 
 def test_a_late_event_joins_and_lowers_the_first_time_but_not_the_opening(start: Start) -> None:
     index = start()
     index.add(0, A, 0)
     late = index.add(1, A, -30 * HOUR_S)
-    assert (START_US, START_US) == (late.opened_us, late.last_us)
+    assert (late.opened_us, late.last_us) == (START_US, START_US)
     index.finish()
     (summary,) = index.claim()
-    assert (START_US - 30 * HOUR_S * S, START_US) == (summary.first_time_us, summary.last_time_us)
+    assert (summary.first_time_us, summary.last_time_us) == (START_US - 30 * HOUR_S * S, START_US)
 
 
 def test_events_out_of_order_open_no_clusters_in_turns(start: Start) -> None:
     index = start()
     times = [5 * HOUR_S, 0, 5 * HOUR_S, 1, 5 * HOUR_S + 7, 2]
     answers = index.resolve(*(query(n, A, at_s) for n, at_s in enumerate(times)))
-    assert [True] + [False] * 5 == [answer.new for answer in answers]
+    assert [answer.new for answer in answers] == [True] + [False] * 5
 
 
 def test_the_latest_time_a_query_asks_for_keeps_its_cluster_live(start: Start) -> None:
@@ -334,7 +336,7 @@ def test_the_latest_time_a_query_asks_for_keeps_its_cluster_live(start: Start) -
     first, second = index.resolve(
         query(0, A, 0, until_s=HOUR_S), query(1, apart(A, 1, 0xA1), 2 * HOUR_S)
     )
-    assert START_US + HOUR_S * S == first.last_us
+    assert first.last_us == START_US + HOUR_S * S
     assert first.cluster == second.cluster
 
 
@@ -347,19 +349,19 @@ def test_what_is_recorded_is_told(start: Start) -> None:
     counted = ClusterDelta(
         answer.cluster, 5, START_US + 3 * S, START_US + 40 * S, b"the first", [b"a", b"b" * 9, b"c"]
     )
-    assert frozenset() == index.count(9, counted, first_offset=4, at_s=40)
+    assert index.count(9, counted, first_offset=4, at_s=40) == frozenset()
     index.finish()
     (summary,) = index.claim()
-    assert (answer.cluster, 1, Closing.ENDED, True) == (
+    assert (
         summary.cluster,
         summary.revision,
         summary.closing,
         summary.final,
-    )
-    assert (5, 5) == (summary.count, summary.new_count)
-    assert (START_US + 3 * S, START_US + 40 * S) == (summary.first_time_us, summary.last_time_us)
-    assert (Position("topic", 0, 4), "g") == (summary.position, summary.group)
-    assert (b"the firs", (b"a", b"b" * 8)) == (summary.representative, summary.samples)
+    ) == (answer.cluster, 1, Closing.ENDED, True)
+    assert (summary.count, summary.new_count) == (5, 5)
+    assert (summary.first_time_us, summary.last_time_us) == (START_US + 3 * S, START_US + 40 * S)
+    assert (summary.position, summary.group) == (Position("topic", 0, 4), "g")
+    assert (summary.representative, summary.samples) == (b"the firs", (b"a", b"b" * 8))
 
 
 def test_counts_without_values_stretch_the_times_they_tell_and_never_shrink_them(
@@ -369,11 +371,11 @@ def test_counts_without_values_stretch_the_times_they_tell_and_never_shrink_them
     answer = index.add(0, A, 30)
     for offset, (first_s, last_s) in enumerate([(35, 90), (10, 20), (40, 50)], 1):
         times = START_US + first_s * S, START_US + last_s * S
-        assert frozenset() == index.count(offset, ClusterDelta(answer.cluster, 2, *times), at_s=90)
+        assert index.count(offset, ClusterDelta(answer.cluster, 2, *times), at_s=90) == frozenset()
     index.finish()
     (summary,) = index.claim()
-    assert 7 == summary.count
-    assert (START_US + 10 * S, START_US + 90 * S) == (summary.first_time_us, summary.last_time_us)
+    assert summary.count == 7
+    assert (summary.first_time_us, summary.last_time_us) == (START_US + 10 * S, START_US + 90 * S)
 
 
 def test_samples_are_kept_up_to_their_cap_over_many_batches(start: Start) -> None:
@@ -381,30 +383,30 @@ def test_samples_are_kept_up_to_their_cap_over_many_batches(start: Start) -> Non
     for offset in range(6):
         index.add(offset, A, offset)
     index.finish()
-    assert (b"value 1", b"value 2", b"value 3") == index.claim()[0].samples
+    assert index.claim()[0].samples == (b"value 1", b"value 2", b"value 3")
 
 
 def test_record_writes_nothing_when_a_named_cluster_is_closed(start: Start) -> None:
     index = start()
     old = index.add(0, A, 0)
     index.add(1, B, 3 * HOUR_S)
-    assert 1 == index.size().waiting
+    assert index.size().waiting == 1
     (other,) = index.resolve(query(3, C, 3 * HOUR_S))
     closed = index.count(5, delta(old), delta(other), first_offset=2, at_s=99 * HOUR_S)
     assert frozenset([old.cluster]) == closed
     # Nothing was counted, the high water stands, stream time too.
-    assert 1 == index.claim_partition(HERE).high_water
-    assert 2 == index.size().clusters
-    assert frozenset() == index.count(5, delta(other), first_offset=2, at_s=3 * HOUR_S)
+    assert index.claim_partition(HERE).high_water == 1
+    assert index.size().clusters == 2
+    assert index.count(5, delta(other), first_offset=2, at_s=3 * HOUR_S) == frozenset()
     index.finish()
     told = {summary.cluster: summary.count for summary in index.claim()}
-    assert (1, 1) == (told[old.cluster], told[other.cluster])
+    assert (told[old.cluster], told[other.cluster]) == (1, 1)
 
 
 def test_an_unknown_cluster_counts_as_closed(start: Start) -> None:
     index = start()
-    assert frozenset([12345]) == index.count(0, ClusterDelta(12345, 1, START_US, START_US))
-    assert -1 == index.claim_partition(HERE).high_water
+    assert index.count(0, ClusterDelta(12345, 1, START_US, START_US)) == frozenset([12345])
+    assert index.claim_partition(HERE).high_water == -1
 
 
 def test_a_stale_fence_is_refused_and_writes_nothing(start: Start) -> None:
@@ -417,9 +419,9 @@ def test_a_stale_fence_is_refused_and_writes_nothing(start: Start) -> None:
     with pytest.raises(StaleFence):
         index.record(record)
     owned = index.claim_partition(HERE)
-    assert (-1, {}) == (owned.high_water, owned.journal)
+    assert (owned.high_water, owned.journal) == (-1, {})
     index.finish()
-    assert [] == index.claim()
+    assert index.claim() == []
 
 
 def test_a_stale_fence_is_refused_even_for_offsets_recorded_before(start: Start) -> None:
@@ -435,7 +437,7 @@ def test_nothing_is_recorded_for_a_partition_that_nobody_claimed(start: Start) -
     index = start()
     with pytest.raises(PartitionUnclaimed):
         index.record(Commit(HERE, 0, 0, 0, 1, START_US, []))
-    assert 0 == index.index.resets
+    assert index.index.resets == 0
 
 
 def test_fences_of_partitions_are_their_own(start: Start) -> None:
@@ -445,16 +447,16 @@ def test_fences_of_partitions_are_their_own(start: Start) -> None:
         index.claim_partition(THERE)
     index.add(0, A, partition=HERE)
     index.add(0, A, partition=THERE)
-    assert [0, 0] == [index.claim_partition(p).high_water for p in (HERE, THERE)]
+    assert [index.claim_partition(p).high_water for p in (HERE, THERE)] == [0, 0]
 
 
 def test_a_record_sent_again_counts_once(start: Start) -> None:
     index = start()
     (answer,) = index.resolve(query(0, A))
     for _ in range(3):
-        assert frozenset() == index.count(4, delta(answer, 5), first_offset=0)
+        assert index.count(4, delta(answer, 5), first_offset=0) == frozenset()
     index.finish()
-    assert [5] == [summary.count for summary in index.claim()]
+    assert [summary.count for summary in index.claim()] == [5]
 
 
 def test_a_record_below_the_high_water_writes_nothing_even_for_closed_clusters(
@@ -463,8 +465,8 @@ def test_a_record_below_the_high_water_writes_nothing_even_for_closed_clusters(
     index = start()
     answer = index.add(3, A)
     index.finish()
-    assert frozenset() == index.count(2, delta(answer, 7), first_offset=0)
-    assert [1] == [summary.count for summary in index.claim()]
+    assert index.count(2, delta(answer, 7), first_offset=0) == frozenset()
+    assert [summary.count for summary in index.claim()] == [1]
 
 
 def test_a_batch_that_straddles_the_high_water_is_refused(start: Start) -> None:
@@ -472,13 +474,13 @@ def test_a_batch_that_straddles_the_high_water_is_refused(start: Start) -> None:
     answer = index.add(3, A)
     with pytest.raises(ProtocolError):
         index.count(5, delta(answer), first_offset=3)
-    assert 3 == index.claim_partition(HERE).high_water
+    assert index.claim_partition(HERE).high_water == 3
 
 
 def test_an_empty_record_raises_the_high_water(start: Start) -> None:
     index = start()
-    assert frozenset() == index.count(41)
-    assert 41 == index.claim_partition(HERE).high_water
+    assert index.count(41) == frozenset()
+    assert index.claim_partition(HERE).high_water == 41
 
 
 # ---------------------------------------------------------------- partitions
@@ -486,7 +488,7 @@ def test_an_empty_record_raises_the_high_water(start: Start) -> None:
 
 def test_an_unknown_partition_has_no_past(start: Start) -> None:
     owned = start().claim_partition(Partition("new", 7), 100)
-    assert (-1, {}, False) == (owned.high_water, owned.journal, owned.reset)
+    assert (owned.high_water, owned.journal, owned.reset) == (-1, {}, False)
 
 
 def test_the_journal_outlives_its_writer_up_to_the_committed_offset(start: Start) -> None:
@@ -498,18 +500,18 @@ def test_the_journal_outlives_its_writer_up_to_the_committed_offset(start: Start
     }
     index.count(12, first_offset=10, committed=10, decisions=decisions)
     owned = index.claim_partition(HERE, 13)
-    assert (12, decisions, False) == (owned.high_water, owned.journal, owned.reset)
+    assert (owned.high_water, owned.journal, owned.reset) == (12, decisions, False)
     index.count(13, committed=12, decisions={13: decisions[11]})
     assert {12: decisions[12], 13: decisions[11]} == index.claim_partition(HERE).journal
     index.count(14, committed=15)
-    assert {} == index.claim_partition(HERE).journal
+    assert index.claim_partition(HERE).journal == {}
 
 
 def test_decisions_below_the_committed_offset_are_not_kept(start: Start) -> None:
     index = start()
     passed = Decision(Kind.PASSED, reason="no")
     index.count(2, first_offset=0, committed=2, decisions=dict.fromkeys(range(3), passed))
-    assert {2: passed} == index.claim_partition(HERE).journal
+    assert index.claim_partition(HERE).journal == {2: passed}
 
 
 @pytest.mark.parametrize(("end", "reset"), [(None, False), (10, False), (9, True), (0, True)])
@@ -525,7 +527,7 @@ def test_a_high_water_at_or_beyond_the_end_is_taken_back(
     assert ({} if reset else {9: passed}) == owned.journal
     if reset:
         index.add(0, A)
-        assert 0 == index.claim_partition(HERE).high_water
+        assert index.claim_partition(HERE).high_water == 0
 
 
 def test_releasing_an_unknown_partition_or_twice_does_nothing(start: Start) -> None:
@@ -533,7 +535,7 @@ def test_releasing_an_unknown_partition_or_twice_does_nothing(start: Start) -> N
     index.add(0, A)
     for partition in (THERE, HERE, HERE):
         index.release(partition)
-    assert 1 == index.size().clusters
+    assert index.size().clusters == 1
 
 
 # ---------------------------------------------------------------- stream time
@@ -543,12 +545,12 @@ def test_a_cluster_closes_when_stream_time_has_passed_its_window(start: Start) -
     index = start(summaries=FINAL_ONLY)
     old = index.add(0, A, 0)
     index.add(1, B, HOUR_S)
-    assert 0 == index.size().expired
+    assert index.size().expired == 0
     index.add(2, B, HOUR_S + 1)
     size = index.size()
-    assert (1, 1, 1) == (size.expired, size.waiting, size.clusters)
+    assert (size.expired, size.waiting, size.clusters) == (1, 1, 1)
     (summary,) = index.claim()
-    assert (old.cluster, Closing.EXPIRED) == (summary.cluster, summary.closing)
+    assert (summary.cluster, summary.closing) == (old.cluster, Closing.EXPIRED)
 
 
 def test_the_slowest_active_partition_holds_stream_time_back(start: Start) -> None:
@@ -556,10 +558,10 @@ def test_the_slowest_active_partition_holds_stream_time_back(start: Start) -> No
     index.add(0, A, 0, partition=HERE)
     index.add(0, B, 0, partition=THERE)
     index.add(1, B, 9 * HOUR_S, partition=THERE)
-    assert 0 == index.size().expired
+    assert index.size().expired == 0
     index.add(1, C, 2 * HOUR_S, partition=HERE)
     size = index.size()
-    assert (2, 2) == (size.expired, size.clusters)  # A and B; not B of nine hours, nor C
+    assert (size.expired, size.clusters) == (2, 2)  # A and B; not B of nine hours, nor C
 
 
 def test_a_released_partition_no_longer_holds_stream_time_back(start: Start) -> None:
@@ -568,7 +570,7 @@ def test_a_released_partition_no_longer_holds_stream_time_back(start: Start) -> 
     index.add(0, B, 9 * HOUR_S, partition=THERE)
     index.release(HERE)
     index.expire()
-    assert 1 == index.size().expired
+    assert index.size().expired == 1
 
 
 def test_a_quiet_partition_no_longer_holds_stream_time_back(start: Start) -> None:
@@ -576,7 +578,7 @@ def test_a_quiet_partition_no_longer_holds_stream_time_back(start: Start) -> Non
     index.add(0, A, 0, partition=HERE)
     index.wait(61)
     index.add(0, B, 9 * HOUR_S, partition=THERE)
-    assert 1 == index.size().expired
+    assert index.size().expired == 1
 
 
 def test_when_all_are_quiet_stream_time_moves_with_the_clock(start: Start) -> None:
@@ -587,11 +589,11 @@ def test_when_all_are_quiet_stream_time_moves_with_the_clock(start: Start) -> No
     for _ in range(59):
         index.wait(60)
         index.expire()
-    assert 0 == index.size().expired
+    assert index.size().expired == 0
     index.wait(61)
     index.expire()
-    assert 1 == index.size().expired
-    assert [Closing.EXPIRED] == [summary.closing for summary in index.claim()]
+    assert index.size().expired == 1
+    assert [summary.closing for summary in index.claim()] == [Closing.EXPIRED]
 
 
 def test_a_partition_that_catches_up_keeps_its_clusters(start: Start) -> None:
@@ -601,10 +603,10 @@ def test_a_partition_that_catches_up_keeps_its_clusters(start: Start) -> None:
     for offset in range(1, 5):
         index.add(offset, B, offset, partition=HERE)
         backlog.append(index.add(offset, A, -9 * HOUR_S + offset * 1000, partition=THERE))
-    assert [True] + [False] * 4 == [answer.new for answer in backlog]
-    assert 0 == index.size().expired
+    assert [answer.new for answer in backlog] == [True] + [False] * 4
+    assert index.size().expired == 0
     index.add(5, C, 0, partition=THERE)  # it has caught up
-    assert 1 == index.size().expired
+    assert index.size().expired == 1
 
 
 def test_a_partition_far_behind_whose_clusters_others_closed_succeeds_when_it_tries_again(
@@ -619,10 +621,10 @@ def test_a_partition_far_behind_whose_clusters_others_closed_succeeds_when_it_tr
         index.add(offset, B, offset, partition=HERE)
         return index.count(0, delta(answer, 1, -9 * HOUR_S), at_s=-9 * HOUR_S, partition=THERE)
 
-    assert 1 == len(resolve_while_others_record(1))
-    assert -1 == index.claim_partition(THERE).high_water
-    assert frozenset() == resolve_while_others_record(2)
-    assert 0 == index.claim_partition(THERE).high_water
+    assert len(resolve_while_others_record(1)) == 1
+    assert index.claim_partition(THERE).high_water == -1
+    assert resolve_while_others_record(2) == frozenset()
+    assert index.claim_partition(THERE).high_water == 0
 
 
 def test_while_stream_time_is_back_summaries_wait_and_none_is_lost_or_told_twice(
@@ -631,20 +633,20 @@ def test_while_stream_time_is_back_summaries_wait_and_none_is_lost_or_told_twice
     index = start(summaries=MINUTE)
     index.add(0, A, 0)
     index.add(1, A, 100)
-    assert [(1, 2)] == [(s.revision, s.count) for s in index.settle()]
+    assert [(s.revision, s.count) for s in index.settle()] == [(1, 2)]
     index.add(2, A, 200)
     index.add(0, B, -HOUR_S, partition=THERE)
     index.add(3, A, 300)
-    assert [] == index.settle()
+    assert index.settle() == []
     index.add(1, B, -1, partition=THERE)
-    assert [] == [s for s in index.settle() if s.position.partition == 0]
+    assert [s for s in index.settle() if s.position.partition == 0] == []
     index.add(2, C, 301, partition=THERE)
-    assert [(2, 4, 2)] == [
+    assert [
         (s.revision, s.count, s.new_count) for s in index.settle() if s.position.partition == 0
-    ]
+    ] == [(2, 4, 2)]
     index.finish()
     finals = {s.position: s.new_count for s in index.settle()}
-    assert 0 == finals[Position("topic", 0, 0)]
+    assert finals[Position("topic", 0, 0)] == 0
 
 
 def test_expiring_before_the_first_event_does_nothing(start: Start) -> None:
@@ -653,16 +655,16 @@ def test_expiring_before_the_first_event_does_nothing(start: Start) -> None:
     index.wait(99 * HOUR_S)
     index.expire()
     index.add(0, A, 0)
-    assert 1 == index.size().clusters
+    assert index.size().clusters == 1
 
 
 def test_max_age_closes_a_cluster_that_is_still_seen(start: Start) -> None:
     index = start(windows=Windows(idle_us=100 * S, max_age_us=150 * S), summaries=FINAL_ONLY)
     for offset, at_s in enumerate([0, 90, 150]):
         index.add(offset, A, at_s)
-    assert 0 == index.size().expired
+    assert index.size().expired == 0
     index.add(3, B, 151)
-    assert [(3, Closing.EXPIRED)] == [(s.count, s.closing) for s in index.claim()]
+    assert [(s.count, s.closing) for s in index.claim()] == [(3, Closing.EXPIRED)]
 
 
 def test_the_least_recently_seen_are_evicted_above_the_cap(start: Start) -> None:
@@ -672,12 +674,12 @@ def test_the_least_recently_seen_are_evicted_above_the_cap(start: Start) -> None
     index.add(2, A, 2)
     index.add(3, C, 3)
     size = index.size()
-    assert (2, 1, 1, 2) == (size.clusters, size.evicted, size.waiting, size.fingerprints)
+    assert (size.clusters, size.evicted, size.waiting, size.fingerprints) == (2, 1, 1, 2)
     finals = [summary for summary in index.claim() if summary.final]
-    assert [(second.cluster, Closing.EVICTED, 1)] == [
-        (s.cluster, s.closing, s.count) for s in finals
+    assert [(s.cluster, s.closing, s.count) for s in finals] == [
+        (second.cluster, Closing.EVICTED, 1)
     ]
-    assert [False, True] == [a.new for a in index.resolve(query(8, A, 4), query(9, B, 4))]
+    assert [a.new for a in index.resolve(query(8, A, 4), query(9, B, 4))] == [False, True]
     assert first.cluster == index.resolve(query(8, A, 4))[0].cluster
 
 
@@ -690,38 +692,38 @@ def test_a_summary_is_due_every_so_often_of_stream_time_while_there_is_news(star
     index = start(summaries=MINUTE)
     index.add(0, A, 0)
     index.add(1, A, 59)
-    assert [] == index.claim()
+    assert index.claim() == []
     index.add(2, A, 60)
     (summary,) = index.claim()
-    assert (1, 3, 3, None) == (
+    assert (
         summary.revision,
         summary.count,
         summary.new_count,
         summary.closing,
-    )
+    ) == (1, 3, 3, None)
     index.confirm([summary])
     index.add(3, B, 500)
-    assert [] == index.claim()  # no news of A
+    assert index.claim() == []  # no news of A
     index.add(4, A, 501)
-    assert [(2, 4, 1)] == [(s.revision, s.count, s.new_count) for s in index.settle()]
+    assert [(s.revision, s.count, s.new_count) for s in index.settle()] == [(2, 4, 1)]
 
 
 def test_a_single_event_needs_no_summary_until_its_cluster_closes(start: Start) -> None:
     index = start(summaries=MINUTE)
     index.add(0, A, 0)
     index.add(1, B, 1000)
-    assert [] == index.claim()
+    assert index.claim() == []
     index.finish()
-    assert [(1, True), (1, True)] == [(s.count, s.final) for s in index.settle()]
+    assert [(s.count, s.final) for s in index.settle()] == [(1, True), (1, True)]
 
 
 def test_without_a_period_only_final_summaries_are_told(start: Start) -> None:
     index = start(summaries=FINAL_ONLY)
     for offset in range(5):
         index.add(offset, A, offset * 1000)
-    assert [] == index.claim()
+    assert index.claim() == []
     index.finish()
-    assert [(1, 5, 5)] == [(s.revision, s.count, s.new_count) for s in index.claim()]
+    assert [(s.revision, s.count, s.new_count) for s in index.claim()] == [(1, 5, 5)]
 
 
 def test_a_claimed_summary_is_leased(start: Start) -> None:
@@ -729,12 +731,12 @@ def test_a_claimed_summary_is_leased(start: Start) -> None:
     index.add(0, A, 0)
     index.add(1, A, 61)
     (summary,) = index.claim()
-    assert [] == index.claim()
+    assert index.claim() == []
     index.wait(29)
-    assert [] == index.claim()
+    assert index.claim() == []
     index.wait(1)
-    assert [summary] == index.claim()
-    assert [] == index.claim()
+    assert index.claim() == [summary]
+    assert index.claim() == []
 
 
 def test_after_the_lease_the_same_snapshot_is_claimed_whatever_was_counted_since(
@@ -747,10 +749,10 @@ def test_after_the_lease_the_same_snapshot_is_claimed_whatever_was_counted_since
     for offset in range(2, 6):
         index.add(offset, A, 100 * offset)
     index.wait(31)
-    assert [summary] == index.claim()
+    assert index.claim() == [summary]
     index.confirm([summary])
     index.finish()
-    assert [(2, 6, 4)] == [(s.revision, s.count, s.new_count) for s in index.settle()]
+    assert [(s.revision, s.count, s.new_count) for s in index.settle()] == [(2, 6, 4)]
 
 
 def test_what_is_counted_while_a_summary_is_on_its_way_is_told_by_the_next(start: Start) -> None:
@@ -760,9 +762,9 @@ def test_what_is_counted_while_a_summary_is_on_its_way_is_told_by_the_next(start
     (summary,) = index.claim()
     index.add(2, A, 62)
     index.confirm([summary])
-    assert [] == index.claim()
+    assert index.claim() == []
     index.add(3, B, 130)
-    assert [(2, 3, 1)] == [(s.revision, s.count, s.new_count) for s in index.claim()]
+    assert [(s.revision, s.count, s.new_count) for s in index.claim()] == [(2, 3, 1)]
 
 
 def test_confirming_another_revision_or_twice_does_nothing(start: Start) -> None:
@@ -772,17 +774,17 @@ def test_confirming_another_revision_or_twice_does_nothing(start: Start) -> None
     (summary,) = index.claim()
     index.confirm([replace(summary, revision=2), replace(summary, cluster=99)])
     index.wait(31)
-    assert [summary] == index.claim()
+    assert index.claim() == [summary]
     index.confirm([summary, summary])
     index.confirm([summary])
     index.wait(31)
-    assert [] == index.claim()
+    assert index.claim() == []
     index.finish()
     (final,) = index.claim()
-    assert (2, 0) == (final.revision, final.new_count)
+    assert (final.revision, final.new_count) == (2, 0)
     index.confirm([summary])  # late, and no longer the claimed one
     index.wait(31)
-    assert [final] == index.claim()
+    assert index.claim() == [final]
 
 
 def test_a_cluster_that_closes_while_a_summary_is_on_its_way_gets_its_final_one_after_it(
@@ -794,15 +796,15 @@ def test_a_cluster_that_closes_while_a_summary_is_on_its_way_gets_its_final_one_
     (summary,) = index.claim()
     index.add(2, A, 62)
     index.finish()
-    assert [] == index.claim()
+    assert index.claim() == []
     index.confirm([summary])
     (final,) = index.claim()
-    assert (2, Closing.ENDED, 3, 1) == (
+    assert (
         final.revision,
         final.closing,
         final.count,
         final.new_count,
-    )
+    ) == (2, Closing.ENDED, 3, 1)
 
 
 def test_claims_keep_to_their_limit(start: Start) -> None:
@@ -811,8 +813,8 @@ def test_claims_keep_to_their_limit(start: Start) -> None:
         index.add(offset, Text(offset, 0x1111 * offset << 8), offset)
     index.finish()
     pages = [index.claim(3) for _ in range(4)]
-    assert [3, 3, 1, 0] == [len(page) for page in pages]
-    assert 7 == len({summary.cluster for page in pages for summary in page})
+    assert [len(page) for page in pages] == [3, 3, 1, 0]
+    assert len({summary.cluster for page in pages for summary in page}) == 7
 
 
 def test_each_due_summary_is_claimed_once_whatever_else_is_due(start: Start) -> None:
@@ -834,8 +836,8 @@ def test_a_settled_final_summary_deletes_its_cluster(start: Start) -> None:
     index.finish()
     index.settle()
     size = index.size()
-    assert (0, 0, 0) == (size.clusters, size.waiting, size.fingerprints)
-    assert [None] == index.representatives(answer.cluster)
+    assert (size.clusters, size.waiting, size.fingerprints) == (0, 0, 0)
+    assert index.representatives(answer.cluster) == [None]
 
 
 def test_finish_closes_every_cluster_and_may_be_called_again(start: Start) -> None:
@@ -844,10 +846,10 @@ def test_finish_closes_every_cluster_and_may_be_called_again(start: Start) -> No
     index.add(1, B)
     for _ in range(2):
         index.finish()
-    assert (0, 2) == (index.size().clusters, index.size().waiting)
-    assert 2 == len(index.settle())
+    assert (index.size().clusters, index.size().waiting) == (0, 2)
+    assert len(index.settle()) == 2
     index.finish()
-    assert [] == index.settle()
+    assert index.settle() == []
 
 
 # ---------------------------------------------------------------- closed and opened again
@@ -858,12 +860,12 @@ def test_a_representative_delivered_late_goes_on_from_the_tombstone(start: Start
     old = index.add(0, A, 0)
     index.add(1, A, 1)
     index.finish()
-    assert [(1, 2, 2)] == [(s.revision, s.count, s.new_count) for s in index.settle()]
+    assert [(s.revision, s.count, s.new_count) for s in index.settle()] == [(1, 2, 2)]
     (again,) = index.resolve(query(0, A, 0))
-    assert (old.cluster, True) == (again.cluster, again.new)
+    assert (again.cluster, again.new) == (old.cluster, True)
     index.count(2, delta(again))
     index.finish()
-    assert [(2, 3, 1)] == [(s.revision, s.count, s.new_count) for s in index.settle()]
+    assert [(s.revision, s.count, s.new_count) for s in index.settle()] == [(2, 3, 1)]
 
 
 def test_a_tombstone_outlives_a_silent_opening(start: Start) -> None:
@@ -874,11 +876,11 @@ def test_a_tombstone_outlives_a_silent_opening(start: Start) -> None:
     for _ in range(2):
         index.resolve(query(0, A, 0))
         index.finish()
-        assert [] == index.settle()
+        assert index.settle() == []
     (again,) = index.resolve(query(0, A, 0))
     index.count(1, delta(again))
     index.finish()
-    assert [(2, 2, 1)] == [(s.revision, s.count, s.new_count) for s in index.settle()]
+    assert [(s.revision, s.count, s.new_count) for s in index.settle()] == [(2, 2, 1)]
 
 
 def test_a_tombstone_is_forgotten_after_the_retention_time(start: Start) -> None:
@@ -890,7 +892,7 @@ def test_a_tombstone_is_forgotten_after_the_retention_time(start: Start) -> None
     (again,) = index.resolve(query(0, A, 0))
     index.count(1, delta(again))
     index.finish()
-    assert [(1, 1, 1)] == [(s.revision, s.count, s.new_count) for s in index.settle()]
+    assert [(s.revision, s.count, s.new_count) for s in index.settle()] == [(1, 1, 1)]
 
 
 def test_a_cluster_reopened_while_its_final_summary_waits_takes_events(start: Start) -> None:
@@ -898,12 +900,12 @@ def test_a_cluster_reopened_while_its_final_summary_waits_takes_events(start: St
     old = index.add(0, A, 0)
     index.finish()
     (again,) = index.resolve(query(0, A, 0))
-    assert (old.cluster, True) == (again.cluster, again.new)
-    assert (1, 0) == (index.size().clusters, index.size().waiting)
-    assert [] == index.claim()
+    assert (again.cluster, again.new) == (old.cluster, True)
+    assert (index.size().clusters, index.size().waiting) == (1, 0)
+    assert index.claim() == []
     index.add(1, A, 1)
     index.finish()
-    assert [(1, 2, 2)] == [(s.revision, s.count, s.new_count) for s in index.settle()]
+    assert [(s.revision, s.count, s.new_count) for s in index.settle()] == [(1, 2, 2)]
 
 
 def test_a_cluster_reopened_and_closed_while_its_final_summary_is_sent_tells_of_the_rest(
@@ -917,8 +919,8 @@ def test_a_cluster_reopened_and_closed_while_its_final_summary_is_sent_tells_of_
     index.add(1, A, 1)
     index.finish()
     index.confirm([sent])
-    assert [(2, 2, 1, True)] == [
-        (s.revision, s.count, s.new_count, s.final) for s in index.settle()
+    assert [(s.revision, s.count, s.new_count, s.final) for s in index.settle()] == [
+        (2, 2, 1, True)
     ]
 
 
@@ -932,10 +934,10 @@ def test_a_cluster_reopened_while_its_final_summary_is_leased_is_not_claimed_twi
     index.resolve(query(0, A, 0))
     index.add(1, A, 100)
     index.add(2, A, 200)
-    assert [] == index.claim()
+    assert index.claim() == []
     index.confirm([sent])
     index.add(3, A, 300)
-    assert [(2, 4, 3)] == [(s.revision, s.count, s.new_count) for s in index.claim()]
+    assert [(s.revision, s.count, s.new_count) for s in index.claim()] == [(2, 4, 3)]
 
 
 def test_a_reopened_cluster_is_due_again(start: Start) -> None:
@@ -944,12 +946,12 @@ def test_a_reopened_cluster_is_due_again(start: Start) -> None:
     index.add(1, A, 1)  # due at one minute
     index.finish()
     index.add(2, B, 100)
-    assert [] == index.claim(0)  # nothing is taken with a limit of none
+    assert index.claim(0) == []  # nothing is taken with a limit of none
     index.resolve(query(0, A, 100))
     index.add(3, A, 101)
     index.add(4, B, 300)
     due = [s for s in index.claim() if not s.final and s.position.offset == 0]
-    assert [(3, 3)] == [(s.count, s.new_count) for s in due]
+    assert [(s.count, s.new_count) for s in due] == [(3, 3)]
 
 
 def test_a_representative_reopened_in_another_group_is_found_there(start: Start) -> None:
@@ -961,7 +963,7 @@ def test_a_representative_reopened_in_another_group_is_found_there(start: Start)
     assert again.cluster == joins.cluster
     index.finish()
     index.settle()
-    assert 0 == index.size().clusters
+    assert index.size().clusters == 0
 
 
 def test_another_text_under_an_old_position_never_joins_what_was_opened_there(start: Start) -> None:
@@ -971,20 +973,20 @@ def test_another_text_under_an_old_position_never_joins_what_was_opened_there(st
     owned = index.claim_partition(HERE, 0)
     assert owned.reset
     (taken,) = index.resolve(query(0, B, 2))
-    assert (old.cluster, True, START_US + 2 * S) == (taken.cluster, taken.new, taken.opened_us)
+    assert (taken.cluster, taken.new, taken.opened_us) == (old.cluster, True, START_US + 2 * S)
     # What led there does so no more.
     before, alias, like = index.resolve(
         query(7, A, 3), query(8, apart(A, 2, 0xA1), 3), query(9, B, 3)
     )
-    assert [True, False, False] == [before.new, alias.new, like.new]
+    assert [before.new, alias.new, like.new] == [True, False, False]
     assert (before.cluster, old.cluster) == (alias.cluster, like.cluster)
     first = delta(taken)
     first.representative = b"new text"
     index.count(0, first)
-    assert [b"new text"] == index.representatives(old.cluster)
+    assert index.representatives(old.cluster) == [b"new text"]
     index.finish()
     (told,) = [s for s in index.settle() if s.cluster == old.cluster]
-    assert (1, 3, b"new text", ()) == (told.revision, told.count, told.representative, told.samples)
+    assert (told.revision, told.count, told.representative, told.samples) == (1, 3, b"new text", ())
 
 
 def test_what_is_on_its_way_is_told_alike_though_another_text_took_the_position(
@@ -997,11 +999,11 @@ def test_what_is_on_its_way_is_told_alike_though_another_text_took_the_position(
     index.claim_partition(HERE, 0)
     index.add(0, B, 62, group="new", value=b"new text")
     index.wait(31)
-    assert [sent] == index.claim()
+    assert index.claim() == [sent]
     index.confirm([sent])
     index.finish()
-    assert [(2, 3, 1, "new")] == [
-        (s.revision, s.count, s.new_count, s.group) for s in index.settle()
+    assert [(s.revision, s.count, s.new_count, s.group) for s in index.settle()] == [
+        (2, 3, 1, "new")
     ]
 
 
@@ -1013,8 +1015,8 @@ def test_while_too_many_closed_clusters_wait_none_is_opened(start: Start) -> Non
         offsets = range(first, first + 200)
         texts = [Text(offset, offset * 0x9E37_79B9_7F4A_7C15 % 2**64) for offset in offsets]
         answers = index.resolve(*(query(n, t) for n, t in zip(offsets, texts, strict=True)))
-        assert frozenset() == index.count(
-            offsets[-1], *map(delta, answers), first_offset=offsets[0]
+        assert (
+            index.count(offsets[-1], *map(delta, answers), first_offset=offsets[0]) == frozenset()
         )
 
     first = 1
@@ -1024,12 +1026,12 @@ def test_while_too_many_closed_clusters_wait_none_is_opened(start: Start) -> Non
     with pytest.raises(IndexFull, match="closed clusters wait for their final summary: claim"):
         batch(first)
     size = index.size()
-    assert 10 == size.clusters
+    assert size.clusters == 10
     assert 1000 < size.waiting <= 1200
     # What is open takes events all the same.
     assert kept.cluster == index.resolve(query(99_999, A, 99))[0].cluster
     index.settle()
-    assert 0 == index.size().waiting
+    assert index.size().waiting == 0
     batch(10_000)
 
 
@@ -1041,18 +1043,18 @@ def test_representatives_are_told_in_order_and_none_for_the_unknown(start: Start
     first = index.add(0, A, value=b"first")
     second = index.add(1, B, value=b"second")
     told = index.representatives(second.cluster, 1, first.cluster)
-    assert [b"second", None, b"first"] == told
+    assert told == [b"second", None, b"first"]
 
 
 def test_size_counts_clusters_fingerprints_and_memory(start: Start) -> None:
     index = start(recipe=VERIFIED, windows=WIDE)
     empty = index.size()
-    assert (0,) * 6 == empty[:6]
+    assert empty[:6] == (0,) * 6
     for n in range(5):
         index.add(n, apart(A, n, 0xA0 + n))
     index.add(5, B)
     size = index.size()
-    assert (2, 6, 0, 0, 0, 0) == size[:6]
+    assert size[:6] == (2, 6, 0, 0, 0, 0)
     assert size.table_bytes > 0
 
 
@@ -1060,11 +1062,11 @@ def test_a_count_without_values_keeps_its_cluster_s_window_open(start: Start) ->
     index = start()  # of an hour
     answer = index.add(0, A, 0)
     late_us = START_US + 3000 * S
-    assert frozenset() == index.count(
-        1, ClusterDelta(answer.cluster, 1, late_us, late_us), at_s=3000
+    assert (
+        index.count(1, ClusterDelta(answer.cluster, 1, late_us, late_us), at_s=3000) == frozenset()
     )
     (again,) = index.resolve(query(2, A, 6000))
-    assert (answer.cluster, False) == (again.cluster, again.new)
+    assert (again.cluster, again.new) == (answer.cluster, False)
     (new,) = index.resolve(query(3, A, 6000 + 3601))
     assert new.cluster != answer.cluster
 
@@ -1072,14 +1074,14 @@ def test_a_count_without_values_keeps_its_cluster_s_window_open(start: Start) ->
 def test_counts_without_values_are_news_that_is_told_once(start: Start) -> None:
     index = start(summaries=Summaries(every_us=60 * S, lease_us=30 * S))
     answer = index.add(0, A, 0)
-    assert frozenset() == index.count(1, delta(answer, 1, 59), at_s=59)
-    assert [] == index.claim()
-    assert frozenset() == index.count(2, delta(answer, 1, 60), at_s=60)
+    assert index.count(1, delta(answer, 1, 59), at_s=59) == frozenset()
+    assert index.claim() == []
+    assert index.count(2, delta(answer, 1, 60), at_s=60) == frozenset()
     (summary,) = index.claim()
-    assert (1, 3, 3) == (summary.revision, summary.count, summary.new_count)
-    assert frozenset() == index.count(3, delta(answer, 1, 200), at_s=200)
-    assert [] == index.claim()  # one is on its way
+    assert (summary.revision, summary.count, summary.new_count) == (1, 3, 3)
+    assert index.count(3, delta(answer, 1, 200), at_s=200) == frozenset()
+    assert index.claim() == []  # one is on its way
     index.confirm([summary])
-    assert [] == index.settle()  # told at 200, it is due at 260
-    assert frozenset() == index.count(4, delta(answer, 1, 260), at_s=260)
-    assert [(2, 5, 2)] == [(s.revision, s.count, s.new_count) for s in index.settle()]
+    assert index.settle() == []  # told at 200, it is due at 260
+    assert index.count(4, delta(answer, 1, 260), at_s=260) == frozenset()
+    assert [(s.revision, s.count, s.new_count) for s in index.settle()] == [(2, 5, 2)]

@@ -300,7 +300,7 @@ class Histories(RuleBasedStateMachine):
                 )
         expected = [self.model.resolve(query, self.index.now_us) for query in reader.pending]
         reader.answers = self.index.resolve(*reader.pending)
-        assert expected == reader.answers
+        assert reader.answers == expected
 
     @precondition(lambda self: any(reader.answers for reader in self.readers))
     @rule()
@@ -337,7 +337,7 @@ class Histories(RuleBasedStateMachine):
         )
         closed = self.model.closed(list(deltas.values()))
         self.model.time.record(record.partition, record.last_us, self.index.now_us)
-        assert closed == self.index.record(record)
+        assert self.index.record(record) == closed
         reader.answers = []
         if not closed:
             self.model.record(record, self.index.now_us)
@@ -351,7 +351,7 @@ class Histories(RuleBasedStateMachine):
     def record_again_as_if_the_answer_was_lost(self, number: int) -> None:
         last = self.readers[number].last
         if last is not None and last.fence == self.readers[number].fence:
-            assert frozenset() == self.index.record(last)
+            assert self.index.record(last) == frozenset()
 
     @rule(number=readers)
     def take_over(self, number: int) -> None:
@@ -359,7 +359,7 @@ class Histories(RuleBasedStateMachine):
         stale = reader.fence
         owned = self.index.claim_partition(reader.partition, reader.offset)
         assert stale < owned.fence
-        assert (reader.offset - 1, reader.journal) == (owned.high_water, owned.journal)
+        assert (owned.high_water, owned.journal) == (reader.offset - 1, reader.journal)
         assert not owned.reset
         reader.fence, reader.answers = owned.fence, []
         with pytest.raises(StaleFence):
@@ -369,7 +369,7 @@ class Histories(RuleBasedStateMachine):
     def the_topic_is_made_anew(self, number: int) -> None:
         reader = self.readers[number]
         owned = self.index.claim_partition(reader.partition, 0)
-        assert (-1, {}, reader.offset > 0) == (owned.high_water, owned.journal, owned.reset)
+        assert (owned.high_water, owned.journal, owned.reset) == (-1, {}, reader.offset > 0)
         self.readers[number] = Reader(reader.partition, reader.event_us, owned.fence)
 
     # ---------------------------------------------------------------- time
@@ -394,10 +394,10 @@ class Histories(RuleBasedStateMachine):
     def claim(self) -> None:
         expected = self.model.claim(self.index.now_us)
         claimed = self.index.claim()
-        assert expected == {summary.cluster: summary for summary in claimed}
+        assert {summary.cluster: summary for summary in claimed} == expected
         assert len(expected) == len(claimed)
         for summary in claimed:
-            assert summary == self.told.setdefault(self.name_of(summary), summary)
+            assert self.told.setdefault(self.name_of(summary), summary) == summary
         self.on_the_way += claimed
 
     def name_of(self, summary: Summary) -> tuple[int, int, int]:
@@ -442,10 +442,10 @@ class Histories(RuleBasedStateMachine):
             100_000
         )  # however far the clock went back: what is on its way and lost is told again
         for summary in self.index.settle():
-            assert summary == self.told.setdefault(self.name_of(summary), summary)
+            assert self.told.setdefault(self.name_of(summary), summary) == summary
         assert self.recorded == sum(summary.new_count for summary in self.told.values())
         size = self.index.size()
-        assert (0, 0, 0) == size[:3]
+        assert size[:3] == (0, 0, 0)
         self.index.stop()
 
 

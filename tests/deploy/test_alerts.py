@@ -52,7 +52,7 @@ def metrics_of(text: str) -> set[str]:
 )
 def test_promtool_finds_nothing_wrong(command: tuple[str, ...]) -> None:
     done = promtool(*command, directory=PROMETHEUS)
-    assert 0 == done.returncode, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "SUCCESS" in done.stdout
 
 
@@ -63,7 +63,7 @@ def test_the_unit_tests_notice_a_rule_that_never_fires(tmp_path: Path) -> None:
     broken = text.replace("stream_dedup_ready == 0\n        for", "vector(0) > 1\n        for")
     (tmp_path / "alerts.yaml").write_text(broken, "utf-8")
     done = promtool("test", "rules", "alerts_test.yaml", directory=tmp_path)
-    assert 0 != done.returncode
+    assert done.returncode != 0
     assert "StreamDedupNotReady" in done.stdout + done.stderr
 
 
@@ -75,7 +75,7 @@ def test_an_alert_has_a_unit_test_that_fires_and_one_that_does_not(name: str) ->
         if not case["name"].startswith(f"{name} ") or "promql_expr_test" not in case:
             continue
         (test,) = case["promql_expr_test"]
-        assert 'count by (alertname) (ALERTS{alertstate="firing"})' == test["expr"]
+        assert test["expr"] == 'count by (alertname) (ALERTS{alertstate="firing"})'
         given = " ".join(series["series"] for series in case["input_series"])
         assert metrics_of(given) <= set(METRICS)
         named = metrics_of(given) or set(re.findall(r"\w+(?=\{)", given))
@@ -84,7 +84,7 @@ def test_an_alert_has_a_unit_test_that_fires_and_one_that_does_not(name: str) ->
         (fires if test["exp_samples"] else silent).append(case["name"])
         if test["exp_samples"]:
             expected = [{"labels": f'{{alertname="{name}"}}', "value": 1}]
-            assert expected == test["exp_samples"]
+            assert test["exp_samples"] == expected
     assert all(f"{name} fires" in case for case in fires)
     assert all(f"{name} is silent" in case for case in silent)
     assert fires
@@ -92,7 +92,7 @@ def test_an_alert_has_a_unit_test_that_fires_and_one_that_does_not(name: str) ->
 
 
 def test_no_unit_test_is_of_an_alert_that_is_gone() -> None:
-    assert set(ALERTS) == {case["name"].split()[0] for case in CASES}
+    assert {case["name"].split()[0] for case in CASES} == set(ALERTS)
 
 
 # ------------------------------------------------------------ what the rules say
@@ -121,7 +121,7 @@ def test_metrics_and_labels_of_an_alert_exist(name: str) -> None:
 def test_an_alert_says_how_bad_it_is_what_is_wrong_and_what_to_do(name: str) -> None:
     rule = ALERTS[name]
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
-    assert {"summary", "description", "runbook_url"} == set(rule["annotations"])
+    assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
     texts = rule["annotations"]
     assert all(text.endswith(".") for text in (texts["summary"], texts["description"]))
     assert "$labels." in texts["summary"], "it does not say which one"
@@ -137,14 +137,14 @@ def test_the_runbook_says_of_an_alert_what_it_means_and_what_to_do(name: str) ->
     _, _, below = RUNBOOK.read_text("utf-8").partition(f"\n### {name}\n")
     section = re.split(r"^##", below, maxsplit=1, flags=re.MULTILINE)[0]
     parts = re.findall(r"^\*\*(.+?)\*\*", section, re.MULTILINE)
-    assert ["It means", "Look", "Do", "Do not"] == parts
+    assert parts == ["It means", "Look", "Do", "Do not"]
     asked = metrics_of(ALERTS[name]["expr"]) - {"ready", "decisions_total"}
     assert asked <= metrics_of(section), "it does not say how to see what the alert saw"
 
 
 def test_the_runbook_has_a_section_for_each_alert_and_none_for_others() -> None:
     headings = re.findall(r"^### (StreamDedup\w+)$", RUNBOOK.read_text("utf-8"), re.MULTILINE)
-    assert list(ALERTS) == headings
+    assert headings == list(ALERTS)
     assert {name.lower() for name in ALERTS} <= anchors(RUNBOOK)
 
 
@@ -159,7 +159,7 @@ def test_the_queries_of_the_runbook_are_promql(tmp_path: Path) -> None:
     groups = {"groups": [{"name": "runbook", "rules": rules}]}
     (tmp_path / "rules.yaml").write_bytes(msgspec.yaml.encode(groups))
     done = promtool("check", "rules", "rules.yaml", directory=tmp_path)
-    assert 0 == done.returncode, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert f"SUCCESS: {len(queries)} rules found" in done.stdout
     assert metrics_of("\n".join(queries)) <= set(METRICS)
 
@@ -172,4 +172,4 @@ def test_the_alerts_and_the_table_of_what_to_alert_on_name_the_same_metrics() ->
         *(set(re.findall(r"\w+", rule["expr"])) & OF_PROMETHEUS for rule in ALERTS.values()),
     )
     compared = {"decisions_total", "events_total", "outputs_total"}
-    assert judged - compared == set(rows)
+    assert set(rows) == judged - compared

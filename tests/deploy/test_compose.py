@@ -44,20 +44,20 @@ WITHIN_S = 180.0
 def test_every_variable_is_explained_where_it_is_given_and_none_is_idle() -> None:
     used = set(re.findall(r"\$\{([A-Z_]+)", COMPOSE))
     given = settings()
-    assert {"COMPOSE_PROFILES", "COMPOSE_PROJECT_NAME"} | used == set(given)
+    assert set(given) == {"COMPOSE_PROFILES", "COMPOSE_PROJECT_NAME"} | used
     page = (REPOSITORY / "docs" / "how-to" / "docker.md").read_text("utf-8")
     rows = dict(re.findall(r"^\| `([A-Z_]+)` \| `([^`]*)` \|", page, re.MULTILINE))
     assert given == rows
 
 
 def test_no_variable_has_a_second_default() -> None:
-    assert [] == re.findall(r"\$\{[A-Z_]+(?!:\?see deploy/\.env\})[^A-Z_][^}]*\}", COMPOSE)
+    assert re.findall(r"\$\{[A-Z_]+(?!:\?see deploy/\.env\})[^A-Z_][^}]*\}", COMPOSE) == []
 
 
 def test_versions_are_those_that_are_tested() -> None:
     given = settings()
-    assert f"stream-dedup:{__version__}" == given["STREAM_DEDUP_IMAGE"]
-    assert f"apache/kafka:{KAFKA_VERSION}" == given["KAFKA_IMAGE"]
+    assert given["STREAM_DEDUP_IMAGE"] == f"stream-dedup:{__version__}"
+    assert given["KAFKA_IMAGE"] == f"apache/kafka:{KAFKA_VERSION}"
     dockerfile = (DEPLOY / "Dockerfile").read_text("utf-8")
     for name in ("PYTHON_IMAGE", "BUILD_IMAGE", "EXTRAS"):
         assert f"\nARG {name}={given[name]}\n" in dockerfile
@@ -72,7 +72,7 @@ def test_the_topics_of_the_configuration_are_made() -> None:
 
 def test_both_profiles_are_whole() -> None:
     minimal = {name for name, service in SERVICES.items() if "minimal" in service["profiles"]}
-    assert {"kafka", "topics", "redis", "worker"} == minimal
+    assert minimal == {"kafka", "topics", "redis", "worker"}
     for name, service in SERVICES.items():
         assert "full" in service["profiles"], name
         for needed in service.get("depends_on", {}):
@@ -82,14 +82,14 @@ def test_both_profiles_are_whole() -> None:
 @pytest.mark.parametrize("name", sorted(SERVICES))
 def test_every_service_is_bounded_checked_and_without_new_privileges(name: str) -> None:
     service = SERVICES[name]
-    assert ["no-new-privileges:true"] == service["security_opt"]
-    assert {"max-size", "max-file"} == set(service["logging"]["options"])
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert set(service["logging"]["options"]) == {"max-size", "max-file"}
     assert service["deploy"]["resources"]["limits"]["memory"]
     assert name in {"topics", "worker"} or service["healthcheck"]["test"]  # the image's; it ends
     for port in service.get("ports", []):
         assert port.startswith("${BIND_ADDRESS"), "it is open to the machine alone"
     if name in OWN:
-        assert (True, ["ALL"]) == (service["read_only"], service["cap_drop"])
+        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
         assert "privileged" not in service
 
 
@@ -102,12 +102,12 @@ def test_what_grafana_is_given_fits_together() -> None:
     )["providers"]
     dashboards = provider["options"]["path"]
     home = Path(grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
-    assert dashboards == str(home.parent)
+    assert str(home.parent) == dashboards
     assert (DEPLOY / mounts[dashboards] / home.name).is_file()
     (source,) = msgspec.yaml.decode(
         (provisioning / "datasources" / "prometheus.yaml").read_bytes()
     )["datasources"]
-    assert "http://prometheus:9090" == source["url"]
+    assert source["url"] == "http://prometheus:9090"
     assert SERVICES["prometheus"]["ports"][0].endswith(":9090")
 
 
@@ -192,11 +192,11 @@ def test_it_comes_up_survives_a_killed_worker_counts_right_and_goes_without_trac
     assert int(settings()["WORKERS"]) == len(workers) == 2
     for worker in workers:
         host = worker["HostConfig"]
-        assert (True, ["ALL"]) == (host["ReadonlyRootfs"], host["CapDrop"])
-        assert "healthy" == worker["State"]["Health"]["Status"]
+        assert (host["ReadonlyRootfs"], host["CapDrop"]) == (True, ["ALL"])
+        assert worker["State"]["Health"]["Status"] == "healthy"
     wait_for(lambda: up(stack) == [1, 1], "Prometheus sees both", WITHIN_S)
     firing = 'ALERTS{alertstate="firing", severity="critical"}'
-    assert [] == stack.asked(firing)
+    assert stack.asked(firing) == []
 
     # Counts come out while events come in.
     wait_for(lambda: bool(summaries(stack)), "there are summaries", WITHIN_S)
@@ -220,11 +220,13 @@ def test_it_comes_up_survives_a_killed_worker_counts_right_and_goes_without_trac
 
     # Ended in good order, and gone.
     stack.compose("stop", "worker")
-    assert {0} == {worker["State"]["ExitCode"] for worker in stack.containers("worker")}
+    assert {worker["State"]["ExitCode"] for worker in stack.containers("worker")} == {0}
     stack.compose("down", "--volumes")
-    assert {"containers": [], "volumes": [], "networks": []} == stack.built.docker.all_of(
-        stack.project
-    )
+    assert stack.built.docker.all_of(stack.project) == {
+        "containers": [],
+        "volumes": [],
+        "networks": [],
+    }
 
 
 def up(stack: Stack) -> list[float]:
@@ -245,7 +247,7 @@ def summaries(stack: Stack) -> dict[str, dict[int, dict[str, Any]]]:
         summary = json.loads(record.value or b"")
         assert summary["cluster"].encode() == record.key
         known = found.setdefault(summary["cluster"], {})
-        assert summary == known.setdefault(summary["revision"], summary)
+        assert known.setdefault(summary["revision"], summary) == summary
     return found
 
 
@@ -260,7 +262,7 @@ def balance(stack: Stack) -> int:
     firsts: dict[str, Record] = {}
     for record in stack.kafka.consume(PIPELINE.output_topic, timeout_s=WITHIN_S):
         headers = told(record)
-        assert "new" == headers["sd-decision"]
+        assert headers["sd-decision"] == "new"
         assert values[record.value], "it came"
         known = firsts.setdefault(headers["sd-cluster"], record)
         # After a crash it may leave again, the same.

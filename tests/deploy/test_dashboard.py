@@ -71,23 +71,23 @@ def test_a_legend_names_labels_that_the_expression_keeps(panel: dict[str, Any]) 
 
 def test_every_metric_is_on_it() -> None:
     shown = {name for expression in EXPRESSIONS for name in metrics_in(expression)}
-    assert set(METRICS) == shown
+    assert shown == set(METRICS)
 
 
 # ------------------------------------------------------------ how it looks
 
 
 def test_it_keeps_its_address_and_takes_any_datasource() -> None:
-    assert (UID, "stream-dedup-worker") == (MADE["uid"], UID)
+    assert (MADE["uid"], UID) == (UID, "stream-dedup-worker")
     assert MADE["title"]
     assert not {"id", "version"} & set(MADE)  # Grafana's own, which differ by installation
     variables = {variable["name"]: variable for variable in MADE["templating"]["list"]}
-    assert ["datasource", "job", "pipeline", "instance"] == list(variables)
-    assert "datasource" == variables["datasource"]["type"]
+    assert list(variables) == ["datasource", "job", "pipeline", "instance"]
+    assert variables["datasource"]["type"] == "datasource"
     asked = [target["datasource"] for panel in PANELS for target in panel["targets"]]
     asked += [panel["datasource"] for panel in PANELS]
     asked += [each["datasource"] for name, each in variables.items() if name != "datasource"]
-    assert {("prometheus", "${datasource}")} == {(each["type"], each["uid"]) for each in asked}
+    assert {(each["type"], each["uid"]) for each in asked} == {("prometheus", "${datasource}")}
 
 
 def test_panels_have_titles_units_and_words() -> None:
@@ -154,9 +154,9 @@ def test_a_name_or_label_that_is_not_in_the_table_is_an_error() -> None:
 def test_provisioning_names_a_datasource_and_the_folder_of_dashboards() -> None:
     (source,) = (PROVISIONING / "datasources").iterdir()
     (given,) = msgspec.yaml.decode(source.read_bytes())["datasources"]
-    assert ("prometheus", True) == (given["type"], given["isDefault"])
+    assert (given["type"], given["isDefault"]) == ("prometheus", True)
     (provider,) = (PROVISIONING / "dashboards").iterdir()
     (found,) = msgspec.yaml.decode(provider.read_bytes())["providers"]
-    assert "file" == found["type"]
+    assert found["type"] == "file"
     assert found["options"]["path"].startswith("/")
-    assert [DASHBOARD] == list(DASHBOARD.parent.iterdir())
+    assert list(DASHBOARD.parent.iterdir()) == [DASHBOARD]

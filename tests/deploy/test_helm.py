@@ -38,7 +38,7 @@ MINIMAL = helm_chart.values_of("minimal")
 def rendered(case: str) -> str:
     with tempfile.TemporaryDirectory() as home:
         done = helm_chart.template(helm_chart.values_of(case), home=Path(home))
-    assert 0 == done.returncode, done.stderr
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 
@@ -63,7 +63,7 @@ def container(found: dict[str, Manifest]) -> Manifest:
 
 def with_minimal(home: Path, **settings: Any) -> dict[str, Manifest]:
     done = helm_chart.template(MINIMAL, home=home, settings=settings)
-    assert 0 == done.returncode, done.stderr
+    assert done.returncode == 0, done.stderr
     return manifests(done.stdout)
 
 
@@ -87,7 +87,7 @@ def loaded(found: dict[str, Manifest], folder: Path) -> Config:
 def test_lint_finds_nothing(case: str | None, tmp_path: Path) -> None:
     values = [helm_chart.values_of(case)] if case else []
     done = helm_chart.lint(*values, home=tmp_path)
-    assert 0 == done.returncode, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "[WARNING]" not in done.stdout
 
 
@@ -104,7 +104,7 @@ def test_the_schemas_of_kubernetes_hold(case: str, version: str, tmp_path: Path)
     done = kubeconform(file, version)
     count = len(objects(case))
     assert f"Valid: {count}, Invalid: 0, Errors: 0, Skipped: 0" in done.stdout, done.stdout
-    assert 0 == done.returncode
+    assert done.returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -116,23 +116,23 @@ def test_the_schemas_refuse_a_slip(right: str, tmp_path: Path) -> None:
     file = tmp_path / "manifests.yaml"
     file.write_text(text.replace(right, f"x{right}", 1), "utf-8")
     done = kubeconform(file, KUBERNETES[-1])
-    assert 1 == done.returncode
+    assert done.returncode == 1
     assert f"'x{right[:-1]}' not allowed" in done.stdout
 
 
 def test_the_chart_is_of_the_worker_s_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
-    assert __version__ == chart["appVersion"]
-    assert f">={KUBERNETES[0]}.0-0" == chart["kubeVersion"]
+    assert chart["appVersion"] == __version__
+    assert chart["kubeVersion"] == f">={KUBERNETES[0]}.0-0"
 
 
 def test_all_kinds_are_in_some_case() -> None:
     kinds = {kind for case in CASES for kind in objects(case)}
-    assert {
+    assert kinds == {
         *("ConfigMap", "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy"),
         *("PodDisruptionBudget", "ScaledObject", "Secret", "Service", "ServiceAccount"),
         *("ServiceMonitor", "StatefulSet"),
-    } == kinds
+    }
 
 
 @pytest.mark.parametrize("release", ["a", "stream-dedup", "r" * 53])
@@ -185,10 +185,10 @@ def test_names_are_short_enough(release: str, tmp_path: Path) -> None:
 )
 def test_wrong_values_are_refused(name: str, value: Any, message: str, tmp_path: Path) -> None:
     done = helm_chart.template(MINIMAL, home=tmp_path, settings={name: value})
-    assert 1 == done.returncode
+    assert done.returncode == 1
     assert message in done.stderr
     assert "hidden" not in done.stderr
-    assert "" == done.stdout
+    assert done.stdout == ""
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_values_that_contradict_are_refused(
     settings: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     done = helm_chart.template(MINIMAL, home=tmp_path, settings=settings)
-    assert 1 == done.returncode
+    assert done.returncode == 1
     assert message in done.stderr
 
 
@@ -241,7 +241,7 @@ def test_an_address_of_ipv6_is_no_port(tmp_path: Path) -> None:
 
 def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
     done = helm_chart.template(home=tmp_path)
-    assert 3 == done.stderr.count("is empty; ")
+    assert done.stderr.count("is empty; ") == 3
 
 
 def test_the_schema_of_values_is_that_of_the_models() -> None:
@@ -259,7 +259,7 @@ def test_every_key_of_the_configuration_can_be_given(key: Key, tmp_path: Path) -
     elif given_elsewhere(key):
         settings: dict[str, Any] = {f"secrets.{key.section}": {key.name: {"value": "x"}}}
         text = with_minimal(tmp_path, **settings)["ConfigMap"]["data"]["stream-dedup.toml"]
-        assert f"{SECRETS}/{key.section}.{key.name}" == tomllib.loads(text)[key.section][key.name]
+        assert tomllib.loads(text)[key.section][key.name] == f"{SECRETS}/{key.section}.{key.name}"
     elif key.default:
         value = tomllib.loads(f"value = {key.default}")["value"]
         settings = {f"config.{key.section}.{key.name}": value}
@@ -268,7 +268,7 @@ def test_every_key_of_the_configuration_can_be_given(key: Key, tmp_path: Path) -
             settings = {"config.pipelines": [pipeline]}
         text = with_minimal(tmp_path, **settings)["ConfigMap"]["data"]["stream-dedup.toml"]
         table = tomllib.loads(text)[key.section]
-        assert value == (table[0] if key.section == "pipelines" else table)[key.name]
+        assert (table[0] if key.section == "pipelines" else table)[key.name] == value
 
 
 # ------------------------------------------------------------ what the worker gets
@@ -282,20 +282,20 @@ def test_the_worker_takes_the_configuration(case: str, tmp_path: Path) -> None:
     document = tomllib.loads(found["ConfigMap"]["data"]["stream-dedup.toml"])
     for section, table in given["config"].items():
         if section != "pipelines":
-            assert table == {key: document[section][key] for key in table}
+            assert {key: document[section][key] for key in table} == table
     assert given["config"]["pipelines"] == document["pipelines"]
     for section, table in given.get("secrets", {}).items():
         for key, source in table.items():
             if "secret" in source and key.endswith("password_file"):
                 expected = f"{source['secret']}/{source['key']}"
-                assert expected == getattr(config, section).secret(key.removesuffix("_file"))
+                assert getattr(config, section).secret(key.removesuffix("_file")) == expected
 
 
 def test_a_secret_stands_in_the_secret_alone() -> None:
     found = objects("full")
     name, text = "kafka.sasl_password_file", 'it\'s "secret": {{ none }} #1'
-    assert {name: text} == found["Secret"]["stringData"]
-    assert 1 == rendered("full").count("it's")
+    assert found["Secret"]["stringData"] == {name: text}
+    assert rendered("full").count("it's") == 1
     sources = pod(found)["volumes"][1]["projected"]["sources"]
     assert found["Secret"]["metadata"]["name"] in {each["secret"]["name"] for each in sources}
 
@@ -303,7 +303,7 @@ def test_a_secret_stands_in_the_secret_alone() -> None:
 def test_files_lie_beside_the_configuration() -> None:
     given = yaml.safe_load(helm_chart.values_of("full").read_text("utf-8"))["files"]
     data = objects("full")["ConfigMap"]["data"]
-    assert given == {name: text for name, text in data.items() if name != "stream-dedup.toml"}
+    assert {name: text for name, text in data.items() if name != "stream-dedup.toml"} == given
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -322,9 +322,9 @@ def test_the_name_of_a_static_member_is_the_pod_s(
 ) -> None:
     found = objects("static")
     (variable,) = [e for e in container(found)["env"] if "valueFrom" in e]
-    assert "metadata.name" == variable["valueFrom"]["fieldRef"]["fieldPath"]
+    assert variable["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
     monkeypatch.setenv(variable["name"], "logs-stream-dedup-0")
-    assert "logs-stream-dedup-0" == loaded(found, tmp_path).kafka.group_instance_id
+    assert loaded(found, tmp_path).kafka.group_instance_id == "logs-stream-dedup-0"
     assert found["Service"]["metadata"]["name"] == found["StatefulSet"]["spec"]["serviceName"]
 
 
@@ -334,7 +334,7 @@ def test_probes_ask_what_the_worker_answers(case: str) -> None:
     port = tomllib.loads(found["ConfigMap"]["data"]["stream-dedup.toml"])["http"]["port"]
     (named,) = container(found)["ports"]
     (served,) = found["Service"]["spec"]["ports"]
-    assert (port, port) == (named["containerPort"], served["port"])
+    assert (named["containerPort"], served["port"]) == (port, port)
     site = Site(Health(), lambda _: ("text/plain", b""), lambda _: b"")
     for probe, path in {
         "startupProbe": "/healthz",
@@ -343,7 +343,7 @@ def test_probes_ask_what_the_worker_answers(case: str) -> None:
     }.items():
         asked = container(found)[probe]["httpGet"]
         assert {"path": path, "port": named["name"]} == asked
-        assert HTTPStatus.NOT_FOUND != site.answer("GET", path, "").status
+        assert site.answer("GET", path, "").status != HTTPStatus.NOT_FOUND
 
 
 def test_a_changed_configuration_rolls_the_pods_and_nothing_else_does(tmp_path: Path) -> None:
@@ -353,9 +353,9 @@ def test_a_changed_configuration_rolls_the_pods_and_nothing_else_does(tmp_path: 
         return made
 
     same = template()
-    assert same == template(replicas=5)
-    assert same != template(**{"config.log.level": "debug"})
-    assert same != template(files={"a.toml": ""})
+    assert template(replicas=5) == same
+    assert template(**{"config.log.level": "debug"}) != same
+    assert template(files={"a.toml": ""}) != same
     secret: Any = {"secrets.index": {"password_file": {"value": "a"}}}
     other: Any = {"secrets.index": {"password_file": {"value": "b"}}}
     assert template(**secret) != template(**other)
@@ -372,7 +372,7 @@ def notes(tmp_path: Path, case: str, **settings: Any) -> str:
     (chart / "templates" / "notes.yaml").write_text(f"kind: Notes\ntext: {told}\n", "utf-8")
     values = helm_chart.values_of(case)
     done = helm_chart.template(values, home=tmp_path, settings=settings, chart=chart)
-    assert 0 == done.returncode, done.stderr
+    assert done.returncode == 0, done.stderr
     text: str = manifests(done.stdout)["Notes"]["text"]
     return text
 
@@ -384,7 +384,7 @@ def test_the_notes_name_what_there_is(case: str, tmp_path: Path) -> None:
     text = notes(tmp_path, case)
     assert f"rollout status {target}\n" in text
     assert f"exec {target} -- stream-dedup config check" in text
-    assert ("Secrets were given as values" in text) is ("Secret" in objects(case))
+    assert ("Secret" in objects(case)) is ("Secrets were given as values" in text)
     assert "config.index.kind is memory" not in text
 
 
@@ -402,15 +402,15 @@ def test_the_notes_warn_of_what_loses_clusters_or_time(tmp_path: Path) -> None:
 def test_pods_are_restricted(case: str) -> None:
     found = objects(case)
     assert pod(found)["securityContext"]["runAsNonRoot"]
-    assert {"type": "RuntimeDefault"} == pod(found)["securityContext"]["seccompProfile"]
+    assert pod(found)["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not pod(found)["automountServiceAccountToken"]
     assert not pod(found)["enableServiceLinks"]
-    assert {
+    assert container(found)["securityContext"] == {
         "privileged": False,
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
-    } == container(found)["securityContext"]
+    }
     assert all(each["readOnly"] for each in container(found)["volumeMounts"][:2] if case != "hpa")
 
 
@@ -457,7 +457,7 @@ def test_keda_looks_at_the_groups_and_topics_of_the_worker(tmp_path: Path) -> No
         (each["consumerGroup"], each["topic"]) for each in triggers
     ]
     assert {",".join(config.kafka.bootstrap_servers)} == {t["bootstrapServers"] for t in triggers}
-    assert {("scram_sha512", "enable")} == {(each["sasl"], each["tls"]) for each in triggers}
+    assert {(each["sasl"], each["tls"]) for each in triggers} == {("scram_sha512", "enable")}
 
 
 def test_keda_knows_the_groups_that_the_worker_derives(tmp_path: Path) -> None:
@@ -487,7 +487,7 @@ def test_the_values_that_the_page_shows_are_taken(text: str, tmp_path: Path) -> 
     file = tmp_path / "values.yaml"
     file.write_text(text, "utf-8")
     done = helm_chart.template(MINIMAL, file, home=tmp_path)
-    assert 0 == done.returncode, done.stderr
+    assert done.returncode == 0, done.stderr
     loaded(manifests(done.stdout), tmp_path)
 
 

@@ -66,12 +66,12 @@ def container(built: Built, image: str, *args: str) -> Iterator[str]:
 def test_it_is_nobody_in_particular_and_says_what_it_is(built: Built) -> None:
     found = built.docker.inspect(built.image)
     config = found["Config"]
-    assert f"{USER}:{USER}" == config["User"]
-    assert (["stream-dedup"], ["run"]) == (config["Entrypoint"], config["Cmd"])
-    assert ["CMD", "stream-dedup", "health"] == config["Healthcheck"]["Test"]
+    assert config["User"] == f"{USER}:{USER}"
+    assert (config["Entrypoint"], config["Cmd"]) == (["stream-dedup"], ["run"])
+    assert config["Healthcheck"]["Test"] == ["CMD", "stream-dedup", "health"]
     labels = {name.rpartition(".")[2]: value for name, value in config["Labels"].items()}
     assert {"title", "description", "source", "licenses", "revision", "created"} < set(labels)
-    assert __version__ == labels["version"]
+    assert labels["version"] == __version__
     base = built.docker.inspect(built.images["PYTHON_IMAGE"])["Size"]
     sizes = f"image: {found['Size'] / 1e6:.0f} MB, {base / 1e6:.0f} MB of them Python's image"
     print(sizes)  # noqa: T201 -- shown by pytest -s
@@ -85,7 +85,7 @@ def test_nothing_of_what_built_it_is_in_it(built: Built) -> None:
     ).split()
     assert not {"/build", "/wheels", "/wheelhouse"} & set(listed)
     sources = [f"/{name.rpartition('.')[2]}.c" for name in EXTENSIONS]
-    assert [] == [name for name in listed if name.endswith((".whl", *sources))]
+    assert [name for name in listed if name.endswith((".whl", *sources))] == []
     assert any(name.endswith("/stream_dedup/features/recipes/logs.toml") for name in listed)
 
 
@@ -104,7 +104,7 @@ def test_every_command_runs_in_it_without_a_network_or_a_place_to_write(
     given = b"disk sda1 is 91% full\ndisk sdb7 is 64% full\nout of memory\n"
     args = ("run", "--rm", "--interactive", "--network", "none", *HARDENED, bare, "dedup")
     out = built.docker.run(*args, "--emit", "drop", stdin=given)
-    assert ["disk sda1 is 91% full", "out of memory"] == out.splitlines()
+    assert out.splitlines() == ["disk sda1 is 91% full", "out of memory"]
 
 
 def test_there_is_no_shell_left_to_need(built: Built, bare: str) -> None:
@@ -131,10 +131,10 @@ def test_a_worker_works_is_healthy_and_ends_well_when_it_is_stopped(
         trial.write(LINES)
         built.docker.run("stop", "--time", "60", name)
         state = built.docker.inspect(name)["State"]
-        assert (0, False) == (state["ExitCode"], state["OOMKilled"])
+        assert (state["ExitCode"], state["OOMKilled"]) == (0, False)
         # What it had begun is delivered: no event after those that are committed has left.
         assert trial.committed() == len(kafka.consume(trial.out))
-        assert [] == built.docker.run("diff", name).splitlines()
+        assert built.docker.run("diff", name).splitlines() == []
 
 
 def left(trial: Trial) -> int:
@@ -152,7 +152,7 @@ def test_the_health_check_fails_where_nothing_answers(built: Built, bare: str) -
     """Three times make a container unhealthy."""
     args = ("run", "--rm", "--network", "none", *HARDENED, bare, "health", "--url")
     done = built.docker.done(*args, "http://127.0.0.1:9464")
-    assert 1 == done.returncode
+    assert done.returncode == 1
     assert "no answer" in done.stderr
 
 
@@ -164,5 +164,5 @@ def test_what_is_wrong_with_a_configuration_is_said_and_ends_it(
     args = ["--volume", f"{file}:/etc/stream-dedup/stream-dedup.toml:ro"]
     args += ["--env", "STREAM_DEDUP_CONFIG=/etc/stream-dedup/stream-dedup.toml"]
     done = built.docker.done("run", "--rm", "--network", "none", *HARDENED, *args, built.image)
-    assert 2 == done.returncode
+    assert done.returncode == 2
     assert "/etc/stream-dedup/stream-dedup.toml: kafka.group: unknown key" in done.stderr

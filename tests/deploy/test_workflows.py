@@ -45,25 +45,25 @@ def test_actionlint_finds_nothing() -> None:
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=ROOT, timeout=TIMEOUT_S, check=False
     )
-    assert (0, "") == (done.returncode, done.stdout + done.stderr)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 def test_the_workflows_are_these() -> None:
-    assert {"audit", "image", "release", "site", "tests"} == {path.stem for path in WORKFLOWS}
+    assert {path.stem for path in WORKFLOWS} == {"audit", "image", "release", "site", "tests"}
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=named)
 def test_actions_are_pinned_to_commits(path: Path) -> None:
     used = USED.findall(path.read_text("utf-8"))
     assert used
-    assert [] == [action for action in used if not PINNED.fullmatch(action)]
+    assert [action for action in used if not PINNED.fullmatch(action)] == []
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=named)
 def test_a_workflow_gives_no_right_of_itself_and_runs_once_at_a_time(path: Path) -> None:
     workflow = yaml.safe_load(path.read_text("utf-8"))
-    assert {} == workflow["permissions"]
-    assert "${{ github.workflow }}-${{ github.ref }}" == workflow["concurrency"]["group"]
+    assert workflow["permissions"] == {}
+    assert workflow["concurrency"]["group"] == "${{ github.workflow }}-${{ github.ref }}"
 
 
 @pytest.mark.parametrize(("name", "job"), list(jobs().items()))
@@ -90,7 +90,7 @@ def test_the_targets_of_make_exist() -> None:
     scripts = [step.get("run", "") for job in jobs().values() for step in job["steps"]]
     lines = "\n".join(scripts)
     targets = set(re.findall(r"^make ([\w-]+)", lines, re.MULTILINE))
-    assert {"audit", "sbom", "site", "test", "test-docker", "test-helm"} == targets
+    assert targets == {"audit", "sbom", "site", "test", "test-docker", "test-helm"}
     for target in targets:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
 
@@ -103,4 +103,4 @@ def test_wheels_are_built_for_every_python_that_is_promised() -> None:
     tried = jobs()["tests test"]["strategy"]["matrix"]["python"]
     assert {f"cp3{minor}-*" for minor in promised} == set(wheels)
     assert {f"3.{minor}" for minor in promised} >= set(tried)
-    assert f">=3.{min(promised, key=int)}" == project["requires-python"]
+    assert project["requires-python"] == f">=3.{min(promised, key=int)}"

@@ -60,7 +60,7 @@ def test_commands_print_what_the_page_shows(page: Path, folder: Path) -> None:
             printed = run(step.command, folder)
             if not says(step.expected, printed):
                 wrong.append(f"line {block.line}: $ {step.command}{printed}")
-    assert [] == wrong, "run `make docs` and read what it changes"
+    assert wrong == [], "run `make docs` and read what it changes"
 
 
 @pytest.mark.parametrize("page", pages_with("python"), ids=named)
@@ -70,7 +70,7 @@ def test_python_does_what_the_page_shows(page: Path, folder: Path) -> None:
     for block in blocks(page):
         if block.language == "python":
             _execute(block, names, report)
-    assert [] == report, f"in {folder}"
+    assert report == [], f"in {folder}"
 
 
 def _execute(block: Block, names: dict[str, Any], report: list[str]) -> None:
@@ -88,7 +88,7 @@ def _execute(block: Block, names: dict[str, Any], report: list[str]) -> None:
 def test_every_block_says_what_it_is() -> None:
     languages = {(named(b.page), b.line, b.language) for page in PAGES for b in blocks(page)}
     known = {"console", "python", "sh", "toml", "text", "ini"}
-    assert set() == {place for place in languages if place[2] not in known}
+    assert {place for place in languages if place[2] not in known} == set()
 
 
 # ------------------------------------------------------------ reference
@@ -129,8 +129,8 @@ def test_the_example_of_a_configuration_is_one(folder: Path) -> None:
     (block,) = (b for b in blocks(CONFIGURATION_PAGE) if b.language == "toml")
     (folder / "stream-dedup.toml").write_text(block.text)
     config = load("stream-dedup.toml").config
-    assert ("app", 30.0) == (config.pipelines[0].name, config.pipelines[0].summary_every_s)
-    assert "secret" == config.kafka.secret("sasl_password")
+    assert (config.pipelines[0].name, config.pipelines[0].summary_every_s) == ("app", 30.0)
+    assert config.kafka.secret("sasl_password") == "secret"
 
 
 def keys(section: type[msgspec.Struct], prefix: str = "") -> list[tuple[str, object]]:
@@ -158,14 +158,14 @@ def test_every_recipe_key_stands_in_the_reference_with_its_default(
         assert cell in ("required", "`{}`")
     elif key != "name":  # a file's own name, if it gives none
         written = msgspec.json.encode(default).decode()
-        assert f"`{written}`" == cell
+        assert cell == f"`{written}`"
 
 
 def test_no_recipe_key_is_made_up() -> None:
     known = {key for key, _ in keys(Recipe)}
     sections = "|".join(field.name for field in msgspec.structs.fields(Recipe))
     written = re.findall(rf"^\| `((?:{sections})\.[a-z_.]+)` \|", RECIPES, re.MULTILINE)
-    assert set() == set(written) - known
+    assert set(written) - known == set()
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -175,7 +175,7 @@ def test_every_mask_stands_in_the_reference_and_matches_its_examples(name: str) 
     for example in CODE.findall(row[1]):
         match = compile_pattern(NAMED[name]).search(f"at {example} it".encode())
         assert match is not None
-        assert example == match.group().decode()
+        assert match.group().decode() == example
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -204,7 +204,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         there = (page.parent / path).resolve() if path else page
         if not there.exists() or (anchor and anchor not in anchors(there)):
             broken.append(target)
-    assert [] == broken
+    assert broken == []
 
 
 def test_every_page_can_be_reached_from_the_index() -> None:
@@ -217,7 +217,7 @@ def test_every_page_can_be_reached_from_the_index() -> None:
         reached.add(page)
         links = LINK.findall(FENCED.sub("", page.read_text("utf-8")))
         todo += [(page.parent / link.partition("#")[0]).resolve() for link in links]
-    assert set() == set(PAGES) - reached
+    assert set(PAGES) - reached == set()
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
@@ -235,4 +235,4 @@ def test_every_make_target_that_is_named_exists() -> None:
         text=True,
         check=False,
     )
-    assert (0, "") == (done.returncode, done.stderr)
+    assert (done.returncode, done.stderr) == (0, "")

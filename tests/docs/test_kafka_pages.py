@@ -80,7 +80,7 @@ def test_metrics_exist(page: Path) -> None:
     table = re.search(r"^\| metric .*?\n\n", text, re.MULTILINE | re.DOTALL)
     if table:
         written |= set(re.findall(r"^\| `([a-z_]+)` \|", table[0], re.MULTILINE))
-    assert set() == written - known
+    assert written - known == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -103,15 +103,15 @@ def test_alerts_that_only_scraping_feeds_are_told_of() -> None:
     }
     assert scraped
     text = (DOCS / "how-to" / "opentelemetry.md").read_text("utf-8")
-    assert scraped == set(re.findall(r"`(StreamDedup\w+)`", text))
+    assert set(re.findall(r"`(StreamDedup\w+)`", text)) == scraped
 
 
 def test_the_quickstarts_configuration_is_one(tmp_path: Path) -> None:
     (block,) = (b for b in blocks(QUICKSTART) if b.language == "toml")
     (tmp_path / "a.toml").write_text(block.text)
     (pipeline,) = load(str(tmp_path / "a.toml")).config.pipelines
-    assert ("app", "app-logs-counts", 1.0) == (
+    assert (
         pipeline.name,
         pipeline.summary_topic,
         pipeline.summary_every_s,
-    )
+    ) == ("app", "app-logs-counts", 1.0)

@@ -28,7 +28,7 @@ def formatted(page: Path) -> str:
     done = subprocess.run(
         command, capture_output=True, text=True, env=environment, timeout=TIMEOUT_S, check=False
     )
-    assert (0, "") == (done.returncode, done.stderr)
+    assert (done.returncode, done.stderr) == (0, "")
     return " ".join(CONTROL.sub("", done.stdout).replace("\u2010", "-").split())
 
 

@@ -126,7 +126,7 @@ def test_commands_print_what_the_page_shows(page: Path, make_redis: MakeRedis) -
             printed = run(step.command, server.port)
             if not LIKE.check_output(step.expected.strip("\n") + "\n", printed, HOW):
                 wrong.append(f"line {block.line}: $ {step.command}{printed}")
-    assert [] == wrong
+    assert wrong == []
 
 
 def named_commands(page: Path) -> Iterator[str]:
@@ -274,16 +274,16 @@ def test_what_runs_though_memory_is_full_is_told() -> None:
     told = re.search(r"deciding and counting\s+stop \((.*?)\)", text_of("redis-availability.md"))
     assert told is not None
     waiting = {s.name for s in scripts.ALL if "allow-oom" not in s.text.partition("\n")[0]}
-    assert waiting == set(re.findall(r"`([a-z_]+)`", told[1]))
+    assert set(re.findall(r"`([a-z_]+)`", told[1])) == waiting
 
 
 def test_the_defaults_that_are_told_are_those() -> None:
     page = text_of("redis-availability.md")
     for name in Patience.__slots__:
         assert f"| `{name}` | {getattr(Patience(), name):g} |" in page
-    assert 7 * 24 * 3600 * 1_000_000 == LEAST_TTL_US
-    assert LEAST_TTL_US // 1000 == ttl_ms(Windows(), Summaries())
-    assert 10 == len(scripts.ALL)  # "Ten scripts", redis-security.md
+    assert LEAST_TTL_US == 7 * 24 * 3600 * 1_000_000
+    assert ttl_ms(Windows(), Summaries()) == LEAST_TTL_US // 1000
+    assert len(scripts.ALL) == 10  # "Ten scripts", redis-security.md
 
 
 def test_the_constants_that_are_told_are_those() -> None:
@@ -336,9 +336,9 @@ def test_the_example_shares_clusters_and_goes_on_where_it_stopped(make_redis: Ma
         return asyncio.run(run_example(names, server.url, input_name, *batches))
 
     first = go("a", [b"disk 1 full", b"disk 2 full"], [b"worker 3 is lost", b"", b"disk 5 full"])
-    assert ["disk 1 full", "worker 3 is lost", ""] == first
-    assert ["out of paper"] == go("b", [b"disk 7 full"], [b"out of paper"])
-    assert ["it is raining"] == go("a", [b"disk 8 full", b"it is raining"])
+    assert first == ["disk 1 full", "worker 3 is lost", ""]
+    assert go("b", [b"disk 7 full"], [b"out of paper"]) == ["out of paper"]
+    assert go("a", [b"disk 8 full", b"it is raining"]) == ["it is raining"]
 
     async def counted() -> dict[str, int]:
         async with opened(
@@ -349,7 +349,7 @@ def test_the_example_shares_clusters_and_goes_on_where_it_stopped(make_redis: Ma
             return {s.representative.decode(): s.count for s in summaries}
 
     expected = {"disk 1 full": 5, "worker 3 is lost": 1, "out of paper": 1, "it is raining": 1}
-    assert expected == asyncio.run(counted())
+    assert asyncio.run(counted()) == expected
 
 
 def test_the_example_tells_counts_and_outlives_the_loss_of_the_index(
@@ -369,5 +369,5 @@ def test_the_example_tells_counts_and_outlives_the_loss_of_the_index(
 
     asyncio.run(names["deduplicate"](server.url, "a", source(), sent.send, 0.01))
     firsts = [line for line in sent if "more of" not in line]
-    assert ["disk 0 full", "disk 2 full"] == firsts
+    assert firsts == ["disk 0 full", "disk 2 full"]
     assert any(re.fullmatch(r"2 more of [0-9a-f]{16}: disk <number> full", line) for line in sent)

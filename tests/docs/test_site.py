@@ -84,7 +84,7 @@ def test_every_page_is_published_and_nothing_of_the_workshop(site: Path) -> None
         path.relative_to(site).as_posix() for path in site.rglob("*.html")
     }
     published = {path.suffix for path in site.rglob("*") if path.is_file()}
-    assert set() == published & {".py", ".pyc", ".toml", ".md", ".log", ".jsonl"}
+    assert published & {".py", ".pyc", ".toml", ".md", ".log", ".jsonl"} == set()
 
 
 def test_every_page_stands_in_the_navigation_once() -> None:
@@ -131,7 +131,7 @@ def dead_links(site: Path) -> list[str]:
 
 
 def test_no_link_no_anchor_and_no_picture_is_dead(site: Path) -> None:
-    assert [] == dead_links(site)
+    assert dead_links(site) == []
 
 
 def test_dead_links_are_seen(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_dead_links_are_seen(tmp_path: Path) -> None:
         '<a href="sub/b.html#gone"></a><a href="c.html"></a><img src="no.png"><a href="../x"></a>'
     )
     expected = ["sub/b.html#gone", "c.html", "no.png", "../x"]
-    assert expected == [link.removeprefix("a.html: ") for link in dead_links(tmp_path)]
+    assert [link.removeprefix("a.html: ") for link in dead_links(tmp_path)] == expected
 
 
 def test_links_elsewhere_are_well_formed_and_encrypted(pages: dict[Path, Page]) -> None:
@@ -156,7 +156,7 @@ def test_links_elsewhere_are_well_formed_and_encrypted(pages: dict[Path, Page]) 
             well = address.scheme == "https" and re.fullmatch(r"[\w-]+(\.[\w-]+)+", address.netloc)
             if not well or re.search(r"[\s<>\"{}|\\^`]", link):
                 wrong.append(f"{path.name}: {link}")
-    assert [] == wrong
+    assert wrong == []
 
 
 def test_links_to_the_repository_lead_to_files_it_has(pages: dict[Path, Page]) -> None:
@@ -212,7 +212,7 @@ def test_a_folder_that_is_no_site_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("dear")
     with pytest.raises(SiteError, match="no site"):
         build(tmp_path)
-    assert "dear" == (tmp_path / "letters.txt").read_text()
+    assert (tmp_path / "letters.txt").read_text() == "dear"
 
 
 def test_code_in_tables_is_as_code_hosts_show_it(site: Path) -> None:
@@ -220,7 +220,7 @@ def test_code_in_tables_is_as_code_hosts_show_it(site: Path) -> None:
     assert "<code>--format table|json</code>" in text
     cells = re.findall(r"<td.*?</td>", "".join(p.read_text("utf-8") for p in site.rglob("*.html")))
     assert len(cells) > 1000
-    assert [] == [cell for cell in cells if "\\|" in cell]
+    assert [cell for cell in cells if "\\|" in cell] == []
 
 
 # ------------------------------------------------------------ for all, from nobody else
@@ -228,10 +228,10 @@ def test_code_in_tables_is_as_code_hosts_show_it(site: Path) -> None:
 
 def test_a_page_loads_nothing_from_elsewhere(site: Path, pages: dict[Path, Page]) -> None:
     for path, page in pages.items():
-        assert [] == [each for each in page.loaded if re.match(r"(?:[a-z]+:)?//", each)], path.name
+        assert [each for each in page.loaded if re.match(r"(?:[a-z]+:)?//", each)] == [], path.name
     for sheet in site.rglob("*.css"):
-        assert [] == re.findall(
-            r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", sheet.read_text("utf-8")
+        assert (
+            re.findall(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", sheet.read_text("utf-8")) == []
         )
     for picture in PICTURES.glob("*.svg"):
         assert "href" not in picture.read_text("utf-8")
@@ -245,7 +245,7 @@ def test_search_is_in_the_site(site: Path) -> None:
 
 def test_pages_say_their_language_and_pictures_what_they_show(pages: dict[Path, Page]) -> None:
     for path, page in pages.items():
-        assert "en" == page.language, path.name
+        assert page.language == "en", path.name
         assert all(picture.get("alt") for picture in page.pictures), path.name
 
 
@@ -253,7 +253,7 @@ def test_pages_say_their_language_and_pictures_what_they_show(pages: dict[Path, 
 def test_a_drawing_is_well_formed_described_and_for_light_and_dark(path: Path) -> None:
     root = ET.parse(path).getroot()  # noqa: S314 -- ours
     space = "{http://www.w3.org/2000/svg}"
-    assert f"{space}svg" == root.tag
+    assert root.tag == f"{space}svg"
     assert root.findtext(f"{space}title")
     assert root.findtext(f"{space}desc")
     assert "prefers-color-scheme: dark" in (root.findtext(f"{space}style") or "")

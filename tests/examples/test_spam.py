@@ -97,12 +97,12 @@ def test_the_page_shows_what_was_measured(
     options = shlex.split(command.partition("|")[0])[2:]
     long = "--k" not in options
     done = CliRunner().invoke(example["measure"].main, options + SMALL * long)
-    assert 0 == done.exit_code, done.output
+    assert done.exit_code == 0, done.output
     shown, printed = shares(expected), shares(done.output)
     assert {"precision"} <= shown.keys() <= printed.keys()
     for name, cells in shown.items():
         assert len(cells) == len(printed[name])
-        assert long or cells == printed[name], name
+        assert long or printed[name] == cells, name
 
 
 def test_the_page_shows_the_column_of_the_recipe_as_it_is(example: dict[str, Any]) -> None:
@@ -111,7 +111,7 @@ def test_the_page_shows_the_column_of_the_recipe_as_it_is(example: dict[str, Any
     (expected,) = (shown for command, shown in MEASURED if command == "python measure.py\n")
     assert expected.splitlines()[2].endswith(f"k = {recipe.match.k}")
     column = {name: cells[-1:] for name, cells in shares(expected).items()}
-    assert column == shares(done.output)
+    assert shares(done.output) == column
 
 
 def test_the_code_of_the_page_does_what_it_shows(
@@ -123,7 +123,7 @@ def test_the_code_of_the_page_does_what_it_shows(
     test = doctest.DocTestParser().get_doctest(block.text, {}, "README", str(PAGE), block.line)
     report: list[str] = []
     doctest.DocTestRunner(verbose=False).run(test, out=report.append)
-    assert [] == report
+    assert report == []
 
 
 def test_the_page_over_kafka_prints_what_it_shows(
@@ -187,8 +187,9 @@ def test_a_labelled_file_is_measured_by_its_own_label(folder: Path) -> None:
     (folder / "own.tsv").write_text("\n".join([*lines, "no label here", ""]))
     printed = run("python measure.py --spam-label junk --k 15 own.tsv", folder)
     assert "16 messages, 14 of them spam" in printed
-    assert {"precision": [1.0], "recall": [1.0]} == {
-        name: cells for name, cells in shares(printed).items() if name != "at once"
+    assert {name: cells for name, cells in shares(printed).items() if name != "at once"} == {
+        "precision": [1.0],
+        "recall": [1.0],
     }
 
 
@@ -199,16 +200,21 @@ def test_the_same_seed_gives_the_same_messages_and_another_does_not(folder: Path
     )
     assert one == again != other
     kinds = {(m["label"], m["kind"]) for m in map(json.loads, one.splitlines())}
-    assert 13 == sum(label == "spam" for label, _ in kinds)
-    assert {"chat", "short", "newsletter", "reply", "chain", "notice"} == {
-        kind for label, kind in kinds if label == "ham"
+    assert sum(label == "spam" for label, _ in kinds) == 13
+    assert {kind for label, kind in kinds if label == "ham"} == {
+        "chat",
+        "short",
+        "newsletter",
+        "reply",
+        "chain",
+        "notice",
     }
 
 
 def test_two_campaigns_share_one_part_at_most(example: dict[str, Any]) -> None:
     generate = example["generate"]
     templates = [parts for parts, _ in generate.templates(3)]
-    assert 39 == len({tuple(parts) for parts in templates})
+    assert len({tuple(parts) for parts in templates}) == 39
     for index, one in enumerate(templates):
         for other in templates[:index]:
             assert len(set(one) & set(other)) <= 1
@@ -236,12 +242,12 @@ def test_a_verdict_comes_once_with_the_message_that_passes_the_rule(
     example: dict[str, Any],
 ) -> None:
     (verdict,) = verdicts(example, messages(example, [10.0 * n for n in range(30)]))
-    assert (10, 6, 90_000_000, 0) == (
+    assert (
         verdict.size,
         verdict.rate,
         verdict.time_us,
         verdict.first.time_us,
-    )
+    ) == (10, 6, 90_000_000, 0)
     assert [f"sender {n}" for n in range(10)] == verdict.senders
 
 
@@ -259,12 +265,12 @@ def test_a_verdict_comes_once_with_the_message_that_passes_the_rule(
 def test_none_comes_of(
     example: dict[str, Any], times_s: list[float], senders: int, rule: dict[str, int]
 ) -> None:
-    assert [] == verdicts(example, messages(example, times_s, senders), **rule)
+    assert verdicts(example, messages(example, times_s, senders), **rule) == []
 
 
 def test_messages_out_of_order_count_by_their_times(example: dict[str, Any]) -> None:
     times = [10.0 * n for n in range(10)]
-    assert 1 == len(verdicts(example, messages(example, times[::-1])))
+    assert len(verdicts(example, messages(example, times[::-1]))) == 1
 
 
 def test_clusters_and_what_is_kept_of_them_are_bounded(example: dict[str, Any]) -> None:
@@ -274,7 +280,7 @@ def test_clusters_and_what_is_kept_of_them_are_bounded(example: dict[str, Any]) 
     for number in range(500):
         for _ in range(3):
             campaigns.see(str(number), long)
-    assert 50 == len(campaigns)
+    assert len(campaigns) == 50
     for cluster in campaigns._clusters.values():
         assert len(cluster.newest) <= module.Rule().size
         assert len(cluster.first.text) <= module.KEPT
@@ -308,12 +314,12 @@ def test_hostile_lines_are_left_out_or_decided_in_bounded_time(option: tuple[str
         check=False,
     )
     assert time.monotonic() - started < 20
-    assert 0 == done.returncode, done.stderr[-2_000:]
+    assert done.returncode == 0, done.stderr[-2_000:]
     said = done.stderr.decode()
     assert "Traceback" not in said
     assert "1 longer than 262144 bytes" in said
     assert re.search(r"^\d+ messages, 3 empty, .* not JSON", said), said
-    assert b"" == done.stdout
+    assert done.stdout == b""
 
 
 def test_clusters_of_the_recipe_are_bounded_where_every_message_is_another(
@@ -325,7 +331,7 @@ def test_clusters_of_the_recipe_are_bounded_where_every_message_is_another(
     for number in range(6):
         letters = ["".join(chance.choices("abcdefghijkm", k=60)) for _ in range(500)]
         batch = [module.Message(text, "s", number * 1_000_000) for text in letters]
-        assert 500 == len(set(decider.clusters(batch)))
+        assert len(set(decider.clusters(batch))) == 500
         assert decider._dedup.size().clusters <= 200
 
 
@@ -346,7 +352,7 @@ def test_wrong_options_are_named(arguments: list[str], names: list[str]) -> None
         text=True,
         check=False,
     )
-    assert 2 == done.returncode
+    assert done.returncode == 2
     for name in names:
         assert name in done.stderr
 
@@ -360,4 +366,4 @@ def test_the_extractors_take_any_bytes(example: dict[str, Any]) -> None:
 
 def test_the_recipe_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(SPAM))
-    assert 15 == load_recipe(SPAM / "spam.toml").match.k
+    assert load_recipe(SPAM / "spam.toml").match.k == 15

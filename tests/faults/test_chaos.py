@@ -26,7 +26,7 @@ KINDS: dict[Guarantee, tuple[str, ...]] = {
 
 
 def test_all_kinds_of_faults_happen_in_the_short_rounds() -> None:
-    assert set(FAULTS) == {kind for kinds in KINDS.values() for kind in kinds}
+    assert {kind for kinds in KINDS.values() for kind in kinds} == set(FAULTS)
 
 
 @pytest.mark.parametrize("guarantee", KINDS)
@@ -42,7 +42,7 @@ def test_promises_are_kept_through_faults_of_every_kind(site: Site, guarantee: G
 def test_no_kind_of_fault_comes_twice_before_all_have_come() -> None:
     coming = orders("abc", random.Random(1))
     for _ in range(3):
-        assert {"a", "b", "c"} == {next(coming) for _ in range(3)}
+        assert {next(coming) for _ in range(3)} == {"a", "b", "c"}
 
 
 def test_the_command_says_what_it_does_and_which_faults_there_are() -> None:

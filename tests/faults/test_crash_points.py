@@ -110,6 +110,6 @@ def test_a_worker_killed_after_a_step_leaves_nothing_lost_doubled_or_counted_twi
     outcomes: dict[Case, Future[Outcome]], case: Case
 ) -> None:
     outcome = outcomes[case].result()
-    assert -signal.SIGKILL == outcome.code, f"it did not come to that step:\n{outcome.words}"
+    assert outcome.code == -signal.SIGKILL, f"it did not come to that step:\n{outcome.words}"
     assert outcome.verdict.good, f"{outcome.verdict}\n{outcome.words}"
-    assert EVENTS == outcome.verdict.figures["inputs"]
+    assert outcome.verdict.figures["inputs"] == EVENTS

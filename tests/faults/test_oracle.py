@@ -71,8 +71,8 @@ class Case:
 def test_records_as_they_should_be_are_good(once: bool) -> None:
     verdict = Case(once=once).judged()
     assert verdict.good, str(verdict)
-    assert 5 == verdict.figures["inputs"]
-    assert "all promises were kept" == str(verdict)
+    assert verdict.figures["inputs"] == 5
+    assert str(verdict) == "all promises were kept"
 
 
 def test_copies_are_good_at_least_once_and_counted() -> None:
@@ -83,7 +83,7 @@ def test_copies_are_good_at_least_once_and_counted() -> None:
     verdict = case.judged()
     assert verdict.good, str(verdict)
     resent = ("outputs re-sent", "dead letters re-sent", "summaries re-sent")
-    assert [2, 1, 1] == [verdict.figures[name] for name in resent]
+    assert [verdict.figures[name] for name in resent] == [2, 1, 1]
 
 
 def headers(record: Record, name: str, value: bytes) -> Record:
@@ -258,4 +258,4 @@ def test_an_index_that_was_reset_excuses_counts_and_decisions_but_nothing_that_i
     case.summaries.pop()
     assert case.judged(reset=True).good
     del case.outputs[2]
-    assert {"lost"} == set(case.judged(reset=True).broken)
+    assert set(case.judged(reset=True).broken) == {"lost"}

@@ -47,7 +47,7 @@ class Done:
     def lines(self) -> list[bytes]:
         """The lines of the output, which all end."""
         *lines, rest = self.out.split(b"\n")
-        assert b"" == rest
+        assert rest == b""
         return lines
 
     @property

@@ -33,7 +33,7 @@ def test_help_names_every_option(path: tuple[str, ...]) -> None:
         assert isinstance(command, click.Group)
         command = subcommands(command)[name]
     long, short = run(*path, "--help"), run(*path, "-h")
-    assert (0, "") == (long.code, long.err)
+    assert (long.code, long.err) == (0, "")
     assert long.out == short.out
     text = long.out.decode()
     for parameter in command.params:
@@ -66,7 +66,7 @@ def verdict_of(done: Done) -> str:
 )  # fmt: skip
 def test_explain_says_why_two_lines_merge(args: list[str], verdict: str) -> None:
     done = run("explain", *args)
-    assert (0, "") == (done.code, done.err)
+    assert (done.code, done.err) == (0, "")
     assert re.fullmatch(verdict, verdict_of(done))
 
 
@@ -89,7 +89,7 @@ def test_explain_says_why_two_lines_merge(args: list[str], verdict: str) -> None
 )  # fmt: skip
 def test_explain_says_why_two_lines_do_not_merge(args: list[str], verdict: str) -> None:
     done = run("explain", *args)
-    assert (3, "") == (done.code, done.err)
+    assert (done.code, done.err) == (3, "")
     assert re.fullmatch(verdict, verdict_of(done))
 
 
@@ -100,7 +100,7 @@ def test_explain_says_why_two_lines_do_not_merge(args: list[str], verdict: str) 
 def test_explain_and_dedup_agree(first: str, second: str) -> None:
     done = run("dedup", "-e", "annotate", stdin=f"{first}\n{second}\n".encode())
     merged = done.lines[1].startswith(b"duplicate")
-    assert (0 if merged else 3) == run("explain", "--", first, second).code
+    assert run("explain", "--", first, second).code == (0 if merged else 3)
 
 
 def test_explain_shows_patterns_features_bits_and_measures() -> None:
@@ -123,7 +123,7 @@ def test_fingerprint_shows_masks_features_weights_and_bits() -> None:
     text = run("fingerprint", "Failed login for root from 10.0.0.7").out.decode()
     pattern = re.search(r"^pattern +(.*)$", text, re.MULTILINE)
     assert pattern is not None
-    assert "Failed login for root from <ipv4>" == pattern[1].strip()
+    assert pattern[1].strip() == "Failed login for root from <ipv4>"
     hexed = re.search(r"^fingerprint +([0-9a-f]{16})$", text, re.MULTILINE)
     bits = re.search(r"^bits +((?:[01]{8} ?){8})$", text, re.MULTILINE)
     assert hexed is not None
@@ -138,7 +138,7 @@ def test_fingerprint_shows_masks_features_weights_and_bits() -> None:
 def test_fingerprint_as_json_is_one_object_a_line_and_equals_dedup() -> None:
     body = f"{BOB}\n\n\n17\n\xff".encode("latin-1")
     found = run("fingerprint", "--json", stdin=body).objects
-    assert [BOB, "", "", "17", "\\xff"] == [look["text"] for look in found]
+    assert [look["text"] for look in found] == [BOB, "", "", "17", "\\xff"]
     args = ("dedup", "-e", "annotate", "--output-format", "jsonl")
     made = run(*args, stdin=body).objects[0]["dedup"]
     assert (made["fingerprint"], made["pattern"]) == (found[0]["fingerprint"], found[0]["pattern"])
@@ -147,10 +147,10 @@ def test_fingerprint_as_json_is_one_object_a_line_and_equals_dedup() -> None:
 
 def test_plan_marks_one_layout_a_model() -> None:
     done = run("plan", "--k", "3", "--capacity", "1000000")
-    assert 0 == done.code
+    assert done.code == 0
     text = done.out.decode()
-    assert 2 == len(re.findall(r"^\* ", text, re.MULTILINE))
-    assert 2 == text.count("1,000,000 fingerprints of 64 bits, k = 3")
+    assert len(re.findall(r"^\* ", text, re.MULTILINE)) == 2
+    assert text.count("1,000,000 fingerprints of 64 bits, k = 3") == 2
     for row in re.findall(r"^\*? +(\d+) +(\d+) +[\d–]+ +[\d,.]+ +[\d,.]+ µs", text, re.MULTILINE):
         blocks, tables = map(int, row)
         assert tables == blocks * (blocks - 1) * (blocks - 2) // 6  # C(m, 3)
@@ -167,7 +167,7 @@ def test_plan_marks_one_layout_a_model() -> None:
 )
 def test_a_plan_that_cannot_be_is_refused(args: list[str], says: str) -> None:
     done = run("plan", *args)
-    assert (2, b"") == (done.code, done.out)
+    assert (done.code, done.out) == (2, b"")
     assert says in done.err
 
 
@@ -191,7 +191,7 @@ def test_a_recipe_shown_is_read_back_to_the_same_digest(
     tmp_path: Path, name: str, args: list[str]
 ) -> None:
     shown = run("recipes", "show", name, *args)
-    assert 0 == shown.code
+    assert shown.code == 0
     digest = re.match(r"# digest ([0-9a-f]{16})\n", shown.out.decode())
     assert digest is not None
     assert (digest[1] == load_recipe(name).digest) == ("--set" not in args)
@@ -199,8 +199,8 @@ def test_a_recipe_shown_is_read_back_to_the_same_digest(
     path.write_bytes(shown.out)
     assert digest[1] == load_recipe(path).digest
     checked = run("recipes", "check", path, name)
-    assert 0 == checked.code
-    assert f"{path}: good, digest {digest[1]}" == checked.lines[0].decode()
+    assert checked.code == 0
+    assert checked.lines[0].decode() == f"{path}: good, digest {digest[1]}"
 
 
 def test_a_recipe_with_a_table_of_weights_is_shown_whole(tmp_path: Path) -> None:
@@ -211,18 +211,18 @@ def test_a_recipe_with_a_table_of_weights_is_shown_whole(tmp_path: Path) -> None
     again.parent.mkdir()
     again.write_bytes(run("recipes", "show", path).out)
     assert load_recipe(path).digest == load_recipe(again).digest
-    assert 7 == load_recipe(again).features.weights.table["error"]
+    assert load_recipe(again).features.weights.table["error"] == 7
 
 
 def test_a_command_that_is_none_is_refused() -> None:
     for args in (["nonsense"], ["recipes", "nonsense"], ["explain", "one"], ["recipes", "check"]):
         done = run(*args)
-        assert (2, b"") == (done.code, done.out)
+        assert (done.code, done.out) == (2, b"")
         assert "Usage: stream-dedup" in done.err
 
 
 def test_json_events_are_explained_and_fingerprinted_by_their_fields() -> None:
     one, two = (msgspec.json.encode({"msg": "link down", "n": n}).decode() for n in (1, 2))
-    assert 0 == run("explain", "-r", "json", one, two).code
+    assert run("explain", "-r", "json", one, two).code == 0
     found = run("fingerprint", "-r", "json", "--json", one).objects[0]
-    assert "msg=link down n=<number>" == found["pattern"]
+    assert found["pattern"] == "msg=link down n=<number>"

@@ -11,7 +11,7 @@ from tests.integration.command import run
 def test_compare_prints_what_the_java_source_printed() -> None:
     done = run("compare", "--recipe", "java32", "this is string1", "this is string2")
 
-    assert (0, "") == (done.code, done.err)
+    assert (done.code, done.err) == (0, "")
     head = [
         "  feature  weight                              hash",
         "  this          1            1101100100111010011110",
@@ -29,18 +29,22 @@ def test_compare_prints_what_the_java_source_printed() -> None:
         *ends,
         "distance     0 of 32 bits",
     ]
-    assert expected == done.out.decode().splitlines()
+    assert done.out.decode().splitlines() == expected
 
 
 def test_a_negative_int_of_javas_has_a_sign() -> None:
     (found,) = run("compare", "-r", "java32", "polygenelubricants", "6", "--format", "json").objects
 
-    assert {"decimal": "-2147483648", "binary": "1" + "0" * 31, "hex": "80000000"} == (
-        found["texts"][0]["fingerprint"]
-    )
-    assert {"decimal": "54", "binary": "110110", "hex": "00000036"} == (
-        found["texts"][1]["features"][0]["hash"]
-    )
+    assert (found["texts"][0]["fingerprint"]) == {
+        "decimal": "-2147483648",
+        "binary": "1" + "0" * 31,
+        "hex": "80000000",
+    }
+    assert (found["texts"][1]["features"][0]["hash"]) == {
+        "decimal": "54",
+        "binary": "110110",
+        "hex": "00000036",
+    }
 
 
 def test_other_numbers_have_all_their_binary_digits_and_no_sign() -> None:
@@ -60,7 +64,7 @@ def test_compare_says_the_same_as_json_and_as_fingerprint_does(name: str) -> Non
     looks = run("fingerprint", "--recipe", name, "--json", *texts).objects
 
     recipe = load_recipe(name)
-    assert (name, recipe.digest) == (found["recipe"], found["digest"])
+    assert (found["recipe"], found["digest"]) == (name, recipe.digest)
     values = [int(text["fingerprint"]["binary"], 2) for text in found["texts"]]
     assert (values[0] ^ values[1]).bit_count() == found["distance"]
     assert f"distance     {found['distance']} of {recipe.fingerprint.width} bits" in (
@@ -89,7 +93,7 @@ def test_compare_says_the_same_as_json_and_as_fingerprint_does(name: str) -> Non
 def test_any_text_can_be_compared(name: str, texts: tuple[str | bytes, str | bytes]) -> None:
     for form in ("text", "json"):
         done = run("compare", "--recipe", name, "--format", form, *texts)
-        assert (0, "") == (done.code, done.err)
+        assert (done.code, done.err) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -104,14 +108,14 @@ def test_any_text_can_be_compared(name: str, texts: tuple[str | bytes, str | byt
 def test_what_cannot_be_compared_is_refused(args: list[str], says: str) -> None:
     done = run("compare", *args)
 
-    assert (2, b"") == (done.code, done.out)
+    assert (done.code, done.out) == (2, b"")
     assert says in done.err
 
 
 def test_five_bits_are_refused_where_clusters_are_held() -> None:
     done = run("dedup", "--recipe", "letters5", stdin=b"banana\n")
 
-    assert (2, b"") == (done.code, done.out)
+    assert (done.code, done.out) == (2, b"")
     assert "fingerprint.width: is 5, which is to be looked at only" in done.err
 
 
@@ -122,5 +126,5 @@ def test_lines_are_merged_by_the_recipes_of_other_systems(name: str) -> None:
         "dedup", "-r", name, "-e", "annotate", stdin=b"\n".join([words, words, b"an other line"])
     )
 
-    assert 0 == done.code
-    assert [b"new", b"duplicate", b"new"] == [line.split()[0] for line in done.lines]
+    assert done.code == 0
+    assert [line.split()[0] for line in done.lines] == [b"new", b"duplicate", b"new"]

@@ -140,7 +140,7 @@ def test_tab_completes_commands_options_choices_recipes_and_files(
 def test_a_script_that_the_shell_finds_serves_each_time(way: str, tmp_path: Path) -> None:
     with typing(way, tmp_path) as typist:
         found = [typist.words(f"stream-dedup vocab{TAB} bu{TAB}") for _ in range(2)]
-    assert [["stream-dedup", "vocabulary", "build"]] * 2 == found
+    assert found == [["stream-dedup", "vocabulary", "build"]] * 2
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -149,14 +149,14 @@ def test_a_value_may_be_joined_to_its_option(shell: str, tmp_path: Path) -> None
     with typing(shell, tmp_path) as typist:
         found = [typist.words(f"stream-dedup dedup --{typed}{TAB}") for typed in
                  ("recipe=md", "emit=an", "recipe=no-such")]  # fmt: skip
-    assert [
+    assert found == [
         ["stream-dedup", "dedup", "--recipe=md5-128"],
         ["stream-dedup", "dedup", "--emit=annotate"],
         ["stream-dedup", "dedup", "--recipe=no-such"],
-    ] == found
+    ]
 
 
 def test_another_shell_is_refused() -> None:
     done = run("completion", "tcsh")
-    assert 2 == done.code
+    assert done.code == 2
     assert "'tcsh' is not one of 'bash', 'zsh', 'fish'" in done.err

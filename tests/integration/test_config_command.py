@@ -105,16 +105,16 @@ def durable(make_redis: Callable[..., RedisServer]) -> RedisServer:
 
 def test_init_writes_a_file_that_show_reads(tmp_path: Path) -> None:
     file = tmp_path / "worker.toml"
-    assert 0 == config("init", "-o", file).code
+    assert config("init", "-o", file).code == 0
     assert template() == file.read_text("utf-8") == config("init").out.decode()
     file.write_text("mine")
     done = config("init", "-o", file)
-    assert (2, "mine") == (done.code, file.read_text())
+    assert (done.code, file.read_text()) == (2, "mine")
     assert f"{file} is there already; give --force to write over it" in done.err
-    assert 0 == config("init", "-o", file, "--force").code
-    assert 0 == config("show", "-c", file).code
+    assert config("init", "-o", file, "--force").code == 0
+    assert config("show", "-c", file).code == 0
     done = config("init", "-o", tmp_path / "nowhere" / "x")
-    assert (2, True) == (done.code, "cannot be written: No such file" in done.err)
+    assert (done.code, "cannot be written: No such file" in done.err) == (2, True)
 
 
 def test_show_tells_where_values_come_from_and_no_secrets(tmp_path: Path) -> None:
@@ -132,16 +132,16 @@ def test_show_tells_where_values_come_from_and_no_secrets(tmp_path: Path) -> Non
     }
     for shape in ("toml", "json"):
         done = config("show", "--format", shape, *flags(http__port=0), **env)
-        assert 0 == done.code, done.err
+        assert done.code == 0, done.err
         assert SECRET not in done.out.decode()
     rows = msgspec.json.decode(done.out)
-    assert {"value": 0, "origin": "--set"} == rows["http.port"]
-    assert {"value": "debug", "origin": "STREAM_DEDUP__LOG__LEVEL"} == rows["log.level"]
+    assert rows["http.port"] == {"value": 0, "origin": "--set"}
+    assert rows["log.level"] == {"value": "debug", "origin": "STREAM_DEDUP__LOG__LEVEL"}
     assert {"value": str(password), "origin": str(file)} == rows["kafka.sasl_password_file"]
     assert {"value": "redis://h:1", "origin": str(file)} == rows["index.url"]
     hidden = {"value": "**********", "origin": "STREAM_DEDUP__KAFKA__SSL_KEY_PASSWORD"}
-    assert hidden == rows["kafka.ssl_key_password"]
-    assert {"value": "earliest", "origin": "default"} == rows["kafka.start"]
+    assert rows["kafka.ssl_key_password"] == hidden
+    assert rows["kafka.start"] == {"value": "earliest", "origin": "default"}
 
 
 def test_a_wrong_configuration_ends_with_2_and_no_secret(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_wrong_configuration_ends_with_2_and_no_secret(tmp_path: Path) -> None
     file.write_text(f"[kafka]\nsasl_pasword = '{SECRET}'\n")
     for command in ("show", "check"):
         done = config(command, "-c", file)
-        assert (2, b"") == (done.code, done.out)
+        assert (done.code, done.out) == (2, b"")
         assert f"stream-dedup: {file}: kafka.sasl_pasword: unknown key; did you mean" in done.err
         assert SECRET not in done.err
 
@@ -166,7 +166,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
             check=False,
         )
         told = "stream-dedup: pydantic is not installed; pip install 'stream-dedup[worker]'\n"
-        assert (2, told) == (done.returncode, done.stderr)
+        assert (done.returncode, done.stderr) == (2, told)
 
 
 # ------------------------------------------------------------ check
@@ -175,16 +175,16 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
 def test_where_all_is_well_it_says_so(topics: Topics, kafka: Kafka, durable: RedisServer) -> None:
     settings = topics.settings(kafka.bootstrap, durable.url)
     found = check(settings, worker__guarantee="exactly_once")
-    assert [] == found.amiss
-    assert [("ok", "may be read, 2 partition(s)")] == found.of(f"topic {topics.read}")
+    assert found.amiss == []
+    assert found.of(f"topic {topics.read}") == [("ok", "may be read, 2 partition(s)")]
     assert ("ok", "may be written, 2 partition(s)") in found.of(f"topic {topics.written}")
     (group,) = found.of(f"group {topics.read}-main")
-    assert ("ok", "no members; begins at the earliest in 2 of 2 partitions") == group
-    assert [("ok", "may be used")] == found.of(f"transactional ids {topics.read}-main*")
+    assert group == ("ok", "no members; begins at the earliest in 2 of 2 partitions")
+    assert found.of(f"transactional ids {topics.read}-main*") == [("ok", "may be used")]
     (namespace,) = found.of(f"namespace {topics.read}")
     assert namespace[1].startswith("is new; the first worker makes it")
     table = config("check", *flags(**settings))
-    assert (0, "") == (table.code, table.err)
+    assert (table.code, table.err) == (0, "")
     assert f"topic {topics.read}" in table.out.decode()
     objects = config("check", "--format", "json", *flags(**settings))
     shown = msgspec.json.decode(objects.out, type=list[dict[str, str]])
@@ -206,7 +206,7 @@ def test_it_makes_no_topics(make_kafka: Callable[..., KafkaBroker], durable: Red
     assert [("error", f"topic {name}") for name in "abcd"] == found.amiss
     (told,) = found.of("topic d")
     assert "is not there; create it, mend dead_letter_topic, or let the user see" in told[1]
-    assert [] == broker.topics()
+    assert broker.topics() == []
 
 
 def test_what_does_not_fit_is_told(topics: Topics, kafka: Kafka, durable: RedisServer) -> None:
@@ -217,17 +217,17 @@ def test_what_does_not_fit_is_told(topics: Topics, kafka: Kafka, durable: RedisS
 
     found = check(settings, pipelines__0__partition_by="same")
     ((first, large), (second, compact), (third, fewer)) = found.of(f"topic {narrow}")[1:]
-    assert ("warning", "warning", "error") == (first, second, third)
+    assert (first, second, third) == ("warning", "warning", "error")
     assert "takes records of 1,000 bytes, less than pipelines.main.max_event_bytes" in large
     assert "is compacted: events without a key are refused" in compact
     assert f"has 1 partition(s), and {topics.read} has 2, but partition_by is same" in fewer
     (_, (level, hint)) = found.of(f"topic {summaries}")
-    assert ("ok", True) == (level, "with cleanup.policy compact it keeps the last" in hint)
+    assert (level, "with cleanup.policy compact it keeps the last" in hint) == ("ok", True)
 
-    assert {"warning"} == {level for level, _ in check(settings).amiss}
+    assert {level for level, _ in check(settings).amiss} == {"warning"}
     settings["pipelines__0__output_topic"] = wide
     found = check(settings, pipelines__0__partition_by="same")
-    assert [("warning", f"topic {wide}")] == found.amiss
+    assert found.amiss == [("warning", f"topic {wide}")]
 
 
 def test_a_group_without_offsets_fails_where_the_start_is_to_fail(
@@ -235,7 +235,7 @@ def test_a_group_without_offsets_fails_where_the_start_is_to_fail(
 ) -> None:
     settings = topics.settings(kafka.bootstrap, durable.url, kafka__start="fail")
     group = f"{topics.read}-main"
-    assert [("error", f"group {group}")] == check(settings).amiss
+    assert check(settings).amiss == [("error", f"group {group}")]
     kafka.produce(topics.read, [b"a"], partition=0)
     kafka.produce(topics.read, [b"b"], partition=1)
     consumer = kafka.consumer(group)
@@ -246,7 +246,7 @@ def test_a_group_without_offsets_fails_where_the_start_is_to_fail(
     consumer.commit(asynchronous=False)
     consumer.close()
     found = check(settings)
-    assert [] == found.amiss
+    assert found.amiss == []
     assert "goes on where it stopped in all 2 partitions" in found.of(f"group {group}")[0][1]
 
 
@@ -259,11 +259,11 @@ def test_a_broker_that_is_away_is_told_with_redis_none_the_less(durable: RedisSe
         "pipelines__0__output_topic": "b",
     }
     found = check(settings, kafka__bootstrap_servers=f"127.0.0.1:{port}")
-    assert [("error", f"kafka 127.0.0.1:{port}")] == found.amiss
+    assert found.amiss == [("error", f"kafka 127.0.0.1:{port}")]
     done = config("check", *flags(kafka__bootstrap_servers=f"127.0.0.1:{port}", **settings))
-    assert (1, "") == (done.code, done.err)
+    assert (done.code, done.err) == (1, "")
     assert "check host and port" in found.of(f"kafka 127.0.0.1:{port}")[0][1]
-    assert ["ok"] == [level for level, _ in found.of(f"redis {durable.url.removesuffix('/0')}")]
+    assert [level for level, _ in found.of(f"redis {durable.url.removesuffix('/0')}")] == ["ok"]
 
 
 def test_redis_is_looked_at(
@@ -299,11 +299,11 @@ def test_redis_is_looked_at(
 
     found = check(settings, pipelines__0__recipe="text")
     ((level, told),) = found.of(subject)
-    assert ("error", True) == (level, "was made with another recipe (logs) than text" in told)
+    assert (level, "was made with another recipe (logs) than text" in told) == ("error", True)
 
     found = check(settings, index__shards=2)
     ((level, told),) = found.of(subject)
-    assert ("error", True) == (level, "was made with 1 shard(s), and index.shards is 2" in told)
+    assert (level, "was made with 1 shard(s), and index.shards is 2" in told) == ("error", True)
 
     wrong = {**settings, "index__url": server.url_as("worker", f"not-{SECRET}")}
     found = check(wrong)
@@ -348,10 +348,10 @@ def test_what_a_user_of_redis_may_not_do_is_told(
     found = check(topics.settings(kafka.bootstrap, url))
     ((level, text), *others) = found.of(f"redis {server.url.removesuffix('/0')}")
     if told:
-        assert ("error", True) == (level, told in text), text
+        assert (level, told in text) == ("error", True), text
     else:
-        assert "ok" == level
-        assert [("warning", True)] == [(each, "may not run INFO" in say) for each, say in others]
+        assert level == "ok"
+        assert [(each, "may not run INFO" in say) for each, say in others] == [("warning", True)]
 
 
 # ------------------------------------------------------------ security
@@ -391,14 +391,14 @@ def test_permissions_are_told_one_by_one(guarded: KafkaBroker, durable: RedisSer
     for operation, resource, name, subject in wanted:
         found = check(settings)
         assert [("error", each) for each in missing] == found.amiss
-        assert [] == [told for _, told in found.of(subject) if "; " not in told]
+        assert [told for _, told in found.of(subject) if "; " not in told] == []
         guarded.allow("alice", operation, resource, name)
         missing.remove(subject)
     found = check(settings)
-    assert [] == found.amiss
+    assert found.amiss == []
     assert "its settings may not be seen" in str(found.of(f"topic {topics.written}"))
     (about,) = found.of(f"kafka {guarded.bootstrap}")
-    assert ("ok", "connected, as alice with SCRAM-SHA-512, SASL_SSL") == about
+    assert about == ("ok", "connected, as alice with SCRAM-SHA-512, SASL_SSL")
 
 
 @pytest.mark.parametrize(
@@ -427,9 +427,9 @@ def test_who_is_not_let_in_is_told_why(
     }
     found = check(settings, within_s=3.0)
     ((level, text),) = found.of(f"kafka {guarded.bootstrap}")
-    assert ("error", True) == (level, told in text), text
+    assert (level, told in text) == ("error", True), text
     shown = str(found.found)
-    assert [] == [word for word in (SECRET, *guarded.users.values()) if word in shown]
+    assert [word for word in (SECRET, *guarded.users.values()) if word in shown] == []
 
 
 def test_a_password_in_clear_is_warned_of(guarded: KafkaBroker, durable: RedisServer) -> None:
@@ -444,4 +444,4 @@ def test_a_password_in_clear_is_warned_of(guarded: KafkaBroker, durable: RedisSe
     }
     found = check(settings)
     assert "the password goes over the network in clear" in found.of("configuration")[0][1]
-    assert "ok" == found.of(f"kafka {guarded.bootstrap_of('sasl_plain')}")[0][0]
+    assert found.of(f"kafka {guarded.bootstrap_of('sasl_plain')}")[0][0] == "ok"

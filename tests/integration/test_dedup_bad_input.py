@@ -53,14 +53,14 @@ def test_a_bad_line_passes_and_the_good_ones_are_decided(line: bytes, form: str)
     body = good + line + b"\n" + good
     args = ("dedup", "-e", "annotate", "--input-format", form, "--stats")
     done = run(*args, "--output-format", "text", stdin=body)
-    assert 0 == done.code
-    assert "3" == done.stats["lines"]
+    assert done.code == 0
+    assert done.stats["lines"] == "3"
     marked = [text.split(b"\t", 3) for text in done.lines]
     assert body.split(b"\n")[:-1] == [raw for *_, raw in marked]
-    assert [b"new", b"duplicate"] == [marked[0][0], marked[2][0]]
+    assert [marked[0][0], marked[2][0]] == [b"new", b"duplicate"]
     done = run(*args, "--output-format", "jsonl", stdin=body)
-    assert 0 == done.code
-    assert ["new", "duplicate"] == [done.objects[n]["dedup"]["decision"] for n in (0, 2)]
+    assert done.code == 0
+    assert [done.objects[n]["dedup"]["decision"] for n in (0, 2)] == ["new", "duplicate"]
     if b"\n" + line + b"\n" in body and "text" in done.objects[1]:
         assert line.decode("utf-8", "backslashreplace") == done.objects[1]["text"]
 
@@ -78,12 +78,12 @@ def test_a_bad_line_passes_and_the_good_ones_are_decided(line: bytes, form: str)
 def test_broken_json_is_marked_and_counted_by_reason(line: bytes, reason: str) -> None:
     body = b'{"message":"link 1 went down"}\n' * 2 + line + b"\n" + line + b"\n"
     done = run("dedup", "-e", "annotate", "--stats", stdin=body)
-    assert [reason] * 2 == [event["dedup"]["reason"] for event in done.objects[2:]]
-    assert ["passed"] * 2 == [event["dedup"]["decision"] for event in done.objects[2:]]
-    assert "2" == done.stats[f"passed: {reason}"]
-    assert "50.0%" != done.stats["share removed"]
+    assert [event["dedup"]["reason"] for event in done.objects[2:]] == [reason] * 2
+    assert [event["dedup"]["decision"] for event in done.objects[2:]] == ["passed"] * 2
+    assert done.stats[f"passed: {reason}"] == "2"
+    assert done.stats["share removed"] != "50.0%"
     merged = run("dedup", "--output-format", "text", stdin=body)
-    assert [line, line] == merged.lines[1:3]
+    assert merged.lines[1:3] == [line, line]
 
 
 def test_numbers_and_the_order_of_keys_are_kept() -> None:
@@ -94,7 +94,7 @@ def test_numbers_and_the_order_of_keys_are_kept() -> None:
     again = run("dedup", "-e", "annotate", stdin=done.out)
     assert b'"z":1.0,' in again.out
     assert b'"big":1234567890123456789012345678901234567890,"e":1E5,"f":0.10,' in again.out
-    assert 1 == again.out.count(b'"dedup":')
+    assert again.out.count(b'"dedup":') == 1
 
 
 def long_line(unit: bytes, size: int = LONG) -> Iterator[bytes]:
@@ -112,16 +112,16 @@ def test_a_line_of_100_mb_passes_byte_for_byte_in_bounded_memory(
 ) -> None:
     out = tmp_path / "out"
     done, rss_mb = run_measured(long_line(unit), out, "dedup", "-e", "drop", "--stats")
-    assert 0 == done.code
+    assert done.code == 0
     assert rss_mb < MAX_RSS_MB
-    assert "4" == done.stats["lines"]
-    assert "1" == done.stats["passed: line too long"]
+    assert done.stats["lines"] == "4"
+    assert done.stats["passed: line too long"] == "1"
     expected = long_line(unit)
     with out.open("rb") as file:
         for piece in expected:
             wanted = b"\nafter it\n" if piece.startswith(b"\n") else piece
-            assert wanted == file.read(len(wanted))
-        assert b"" == file.read()
+            assert file.read(len(wanted)) == wanted
+        assert file.read() == b""
 
 
 # Slow: as above; what is not UTF-8 grows fivefold on its way, so there is less of it.
@@ -135,7 +135,7 @@ def test_a_line_of_100_mb_passes_as_json_in_bounded_memory(
     out = tmp_path / "out"
     args = ("dedup", "-e", "annotate", "--output-format", "jsonl")
     done, rss_mb = run_measured(long_line(unit, size), out, *args)
-    assert 0 == done.code
+    assert done.code == 0
     assert rss_mb < MAX_RSS_MB
     seen: list[tuple[int, str]] = []
     length = 0
@@ -147,7 +147,7 @@ def test_a_line_of_100_mb_passes_as_json_in_bounded_memory(
                 assert event["text"] == shown * (len(event["text"]) // len(shown))
                 length += len(event["text"]) // len(shown)
     assert size == length
-    assert [(1, "new"), (2, "passed"), (3, "new"), (4, "duplicate")] == list(dict.fromkeys(seen))
+    assert list(dict.fromkeys(seen)) == [(1, "new"), (2, "passed"), (3, "new"), (4, "duplicate")]
 
 
 def test_a_line_of_100_mb_of_json_is_passed(tmp_path: Path) -> None:
@@ -159,10 +159,10 @@ def test_a_line_of_100_mb_of_json_is_passed(tmp_path: Path) -> None:
         yield b'"}\n{"message":"link 2 down"}\n'
 
     done, rss_mb = run_measured(json(), out, "dedup", "-e", "drop", "--stats")
-    assert 0 == done.code
+    assert done.code == 0
     assert rss_mb < MAX_RSS_MB
-    assert "3" == done.stats["lines"]
-    assert "1" == done.stats["passed: line too long"]
+    assert done.stats["lines"] == "3"
+    assert done.stats["passed: line too long"] == "1"
 
 
 def distinct_lines(count: int) -> Iterator[bytes]:
@@ -181,7 +181,7 @@ def test_distinct_lines_beyond_the_limit_keep_memory_bounded_and_the_sums_right(
     out = tmp_path / "out"
     args = ("dedup", "--max-clusters", "1000", "--output-format", "jsonl", "--stats")
     done, rss_mb = run_measured(distinct_lines(count), out, *args)
-    assert 0 == done.code
+    assert done.code == 0
     # 51 MB without input; room for the near cache and what one batch brings.
     assert rss_mb < MAX_RSS_MB
     finals = passed = 0
@@ -201,17 +201,20 @@ def test_distinct_lines_beyond_the_limit_keep_memory_bounded_and_the_sums_right(
 def test_a_recipe_over_fields_passes_lines_that_are_no_json() -> None:
     body = b'{"a":"link down","n":1}\nplain text here\n{"a":"link down","n":2}\n[1]\n'
     done = run("dedup", "-r", "json", "-e", "annotate", stdin=body)
-    assert 0 == done.code
-    assert ["new", "passed", "duplicate", "passed"] == [
-        event["dedup"]["decision"] for event in done.objects
+    assert done.code == 0
+    assert [event["dedup"]["decision"] for event in done.objects] == [
+        "new",
+        "passed",
+        "duplicate",
+        "passed",
     ]
 
 
 @pytest.mark.parametrize("emit", ["merge", "drop", "annotate"])
 def test_a_full_disk_is_reported(emit: str) -> None:
     done = shell(f'echo "link 1 down" | "$SD" dedup -e {emit} > /dev/full')
-    assert 1 == done.code
-    assert "stream-dedup: cannot write the output: No space left on device\n" == done.err
+    assert done.code == 1
+    assert done.err == "stream-dedup: cannot write the output: No space left on device\n"
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -221,34 +224,34 @@ def test_a_disk_that_fills_half_way_is_reported(tmp_path: Path, unbuffered: str)
     seq 10000 | "$SD" dedup -e annotate > "$1/out"
     """
     done = shell(script, tmp_path, unbuffered)
-    assert 1 == done.code
-    assert "stream-dedup: cannot write the output: File too large\n" == done.err
+    assert done.code == 1
+    assert done.err == "stream-dedup: cannot write the output: File too large\n"
 
 
 @pytest.mark.parametrize("command", ["dedup", "plan", "recipes list", "explain a b", "--help"])
 def test_a_closed_output_is_reported(command: str) -> None:
     done = shell(f'echo "link 1 down" | "$SD" {command} >&-')
-    assert 1 == done.code
-    assert "stream-dedup: standard output is closed; send it to a file or pipe\n" == done.err
+    assert done.code == 1
+    assert done.err == "stream-dedup: standard output is closed; send it to a file or pipe\n"
 
 
 def test_a_closed_input_is_reported(tmp_path: Path) -> None:
     for command in ("dedup", "dedup -", "fingerprint"):
         done = shell(f'"$SD" {command} <&-')
-        assert 1 == done.code
+        assert done.code == 1
         assert "closed; give" in done.err
     (tmp_path / "f").write_bytes(GOOD)
     done = shell('"$SD" dedup "$1/f" <&-', tmp_path)
-    assert (0, GOOD) == (done.code, done.out)
+    assert (done.code, done.out) == (0, GOOD)
 
 
 def test_a_closed_error_stream_hurts_nobody(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(GOOD * 2)
     done = shell('"$SD" dedup --stats "$1/f" nowhere 2>&-', tmp_path)
-    assert 1 == done.code
-    assert 1 == repeats(done)
+    assert done.code == 1
+    assert repeats(done) == 1
     done = shell('"$SD" dedup --idle nonsense 2>&-')
-    assert (2, b"") == (done.code, done.out)
+    assert (done.code, done.out) == (2, b"")
 
 
 @pytest.mark.parametrize(
@@ -285,7 +288,7 @@ def test_a_closed_error_stream_hurts_nobody(tmp_path: Path) -> None:
 def test_a_wrong_option_is_named_with_a_remedy(args: list[str | bytes], says: str) -> None:
     done = run("dedup", *args, stdin=GOOD)
     if says:
-        assert (2, b"") == (done.code, done.out)
+        assert (done.code, done.out) == (2, b"")
     assert says in " ".join(done.err.split())
 
 
@@ -306,16 +309,16 @@ def test_a_wrong_recipe_is_named_by_its_file(tmp_path: Path, text: str) -> None:
     recipe = tmp_path / "mine.toml"
     recipe.write_text(text)
     done = run("dedup", "--recipe", recipe, stdin=GOOD)
-    assert (2, b"") == (done.code, done.out)
+    assert (done.code, done.out) == (2, b"")
     assert done.err.startswith(f"stream-dedup: {recipe}: ")
-    assert done == run("recipes", "check", recipe)
+    assert run("recipes", "check", recipe) == done
 
 
 @pytest.mark.parametrize("length", ["9" * 400 + "h", "1000000d", "0.5ms", "off"])
 def test_extreme_durations_are_taken(length: str) -> None:
     done = run("dedup", "--idle", length, "--max-age", length, stdin=GOOD * 2)
-    assert 0 == done.code
-    assert 1 == repeats(done)
+    assert done.code == 0
+    assert repeats(done) == 1
 
 
 def test_times_at_the_ends_of_the_calendar_are_taken() -> None:
@@ -324,6 +327,6 @@ def test_times_at_the_ends_of_the_calendar_are_taken() -> None:
     body = b"".join(line + b" went down\n" for line in lines * 2)
     for form in ("text", "jsonl"):
         done = run("dedup", "--time-format", "iso", "--output-format", form, stdin=body)
-        assert 0 == done.code
+        assert done.code == 0
     done = run("dedup", "--time-format", "iso", "--stats", stdin=body)
-    assert "4" == done.stats["times in the future"]  # what has none is as old as the one before
+    assert done.stats["times in the future"] == "4"  # what has none is as old as the one before

@@ -22,8 +22,8 @@ def test_a_line_is_out_before_the_next_is_written(emit: str, form: str) -> None:
             waited = pipe.wait_for(word)
             assert number == 0 or waited < 0.5  # the first waits for the program to start
         done = pipe.end(close=True)
-    assert 0 == done.code
-    assert 3 + 3 * (emit == "merge" and form == "jsonl") == len(done.lines)
+    assert done.code == 0
+    assert len(done.lines) == 3 + 3 * (emit == "merge" and form == "jsonl")
 
 
 def test_a_line_whose_end_has_not_come_holds_nothing_back() -> None:
@@ -33,7 +33,7 @@ def test_a_line_whose_end_has_not_come_holds_nothing_back() -> None:
         pipe.write(b"of another")
         pipe.write(b" one\n")
         pipe.wait_for("and half of another one\n")
-        assert 0 == pipe.end(close=True).code
+        assert pipe.end(close=True).code == 0
 
 
 def test_the_last_event_of_a_silent_pipe_leaves_after_half_a_second() -> None:
@@ -45,7 +45,7 @@ def test_the_last_event_of_a_silent_pipe_leaves_after_half_a_second() -> None:
         pipe.write(b"  at c\n")
         pipe.wait_for("  at c\n")
         done = pipe.end(close=True)
-    assert 5 == len(done.lines)
+    assert len(done.lines) == 5
 
 
 def test_repeats_are_told_of_while_the_pipe_is_silent_and_the_rest_at_the_end() -> None:
@@ -56,8 +56,8 @@ def test_repeats_are_told_of_while_the_pipe_is_silent_and_the_rest_at_the_end() 
         assert pipe.wait_for("… repeated 3× until ") < 2.5
         pipe.write(b"link 3 went down\n" * 4)
         done = pipe.end(close=True)
-    assert 0 == done.code
-    assert 7 == repeats(done)
+    assert done.code == 0
+    assert repeats(done) == 7
 
 
 def test_with_summaries_off_repeats_are_told_of_at_the_end() -> None:
@@ -69,7 +69,7 @@ def test_with_summaries_off_repeats_are_told_of_at_the_end() -> None:
         pipe.wait_for("user bob came in\n")
         assert b"repeated" not in pipe.out
         done = pipe.end(close=True)
-    assert 2 == repeats(done)
+    assert repeats(done) == 2
 
 
 def test_a_cluster_not_seen_for_so_long_is_closed_and_its_like_is_new_again() -> None:
@@ -79,7 +79,7 @@ def test_a_cluster_not_seen_for_so_long_is_closed_and_its_like_is_new_again() ->
         assert pipe.wait_for("… repeated 1× until ") < 2.5
         pipe.write(b"link 3 went down\n")
         pipe.wait_for("link 3 went down\n")
-        assert 1 == repeats(pipe.end(close=True))
+        assert repeats(pipe.end(close=True)) == 1
 
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
@@ -94,9 +94,9 @@ def test_a_signal_while_waiting_ends_it_with_the_final_summaries(
         pipe.signal(number)
         done = pipe.end(within_s=3)  # its input is still open
     assert code == done.code
-    assert 2 == repeats(done)
+    assert repeats(done) == 2
     assert b"half a line" in done.lines
-    assert "4" == done.stats["lines"]
+    assert done.stats["lines"] == "4"
     assert "link <number> went down" in done.err
 
 
@@ -108,7 +108,7 @@ def test_a_signal_while_events_are_held_lets_them_leave(number: signal.Signals, 
         pipe.signal(number)
         done = pipe.end(within_s=3)
     assert code == done.code
-    assert [b"E one", b"E two", b"  at a"] == done.lines
+    assert done.lines == [b"E one", b"E two", b"  at a"]
 
 
 def test_a_signal_in_the_middle_of_work_leaves_the_sums_right(tmp_path: Path) -> None:
@@ -118,10 +118,10 @@ def test_a_signal_in_the_middle_of_work_leaves_the_sums_right(tmp_path: Path) ->
         pipe.wait_for("link 0 went down\n")
         pipe.signal(signal.SIGINT)
         done = pipe.end()
-    assert 130 == done.code
+    assert done.code == 130
     lines = int(done.stats["lines"].replace(",", ""))
     assert 0 < lines < 500_000
-    assert lines == 1 + repeats(done)
+    assert 1 + repeats(done) == lines
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -139,7 +139,7 @@ def test_a_second_signal_ends_it_at_once(
         time.sleep(0.3)
         assert pipe.running
         pipe.signal(signal.SIGINT)
-        assert 130 == pipe.end(within_s=2).code
+        assert pipe.end(within_s=2).code == 130
 
 
 @pytest.mark.parametrize("emit", ["merge", "drop", "annotate"])
@@ -147,14 +147,14 @@ def test_the_reader_may_go_away(emit: str) -> None:
     words = "seq 300000 | tr 0-9 a-j | sed 's/.*/& on & went/'"
     script = f'{words} | "$SD" dedup -e {emit} | head -1; '
     done = shell(script + 'echo "${PIPESTATUS[3]}"')
-    assert "" == done.err
-    assert [b"141"] == done.lines[1:]
+    assert done.err == ""
+    assert done.lines[1:] == [b"141"]
 
 
 @pytest.mark.parametrize("command", ["plan", "recipes list", "--help", 'fingerprint "a b" c d e'])
 def test_the_reader_of_other_commands_may_go_away(command: str) -> None:
     done = shell(f'"$SD" {command} > >(exec >&-; sleep 0.1) ; true')
-    assert "" == done.err
+    assert done.err == ""
 
 
 def test_follows_a_file_that_grows(tmp_path: Path) -> None:
@@ -166,10 +166,10 @@ def test_follows_a_file_that_grows(tmp_path: Path) -> None:
         """,
         tmp_path,
     )
-    assert b"link 1 went down" == done.lines[0]
-    assert 2 == repeats(done)
+    assert done.lines[0] == b"link 1 went down"
+    assert repeats(done) == 2
 
 
 def test_the_command_under_test_is_the_installed_one() -> None:
     assert COMMAND.is_file()
-    assert 0 == run("--version").code
+    assert run("--version").code == 0

@@ -42,13 +42,13 @@ def log(tmp_path: Path) -> Path:
 
 def test_the_first_line_leaves_as_it_came_and_the_others_as_counts(log: Path) -> None:
     done = run(log)
-    assert 2 == done.code  # there is no such command: the subcommand is needed
+    assert done.code == 2  # there is no such command: the subcommand is needed
     done = run("dedup", log)
-    assert 0 == done.code
-    assert "" == done.err
-    assert FIRSTS == shown(done)
+    assert done.code == 0
+    assert done.err == ""
+    assert shown(done) == FIRSTS
     told = [line.decode() for line in done.lines[3:]]
-    assert 2 == len(told)
+    assert len(told) == 2
     assert told[0].startswith("… repeated 2× until line 6 [")
     assert told[0].endswith("] disk <*> is <number> full")
     assert told[1].startswith("… repeated 1× until line 5 [")
@@ -65,19 +65,19 @@ def test_event_times_say_until_when() -> None:
 def test_packed_files_are_told_by_their_bytes(tmp_path: Path, pack: type[bytes]) -> None:
     path = tmp_path / "packed.whatever"
     path.write_bytes(pack(LOG))
-    assert FIRSTS == shown(run("dedup", path))
+    assert shown(run("dedup", path)) == FIRSTS
 
 
 def test_globs_are_expanded_and_every_match_is_read(tmp_path: Path) -> None:
     for name in ("b.log", "a.log"):
         (tmp_path / name).write_bytes(b"from %b\n" % name.encode())
     done = run("dedup", "-e", "drop", f"{tmp_path}/*.log")
-    assert [b"from a.log", b"from b.log"] == done.lines
+    assert done.lines == [b"from a.log", b"from b.log"]
 
 
 def test_a_glob_without_a_match_is_reported(tmp_path: Path) -> None:
     done = run("dedup", f"{tmp_path}/*.log")
-    assert 1 == done.code
+    assert done.code == 1
     assert f"stream-dedup: {tmp_path}/*.log: cannot be opened: No such file" in done.err
 
 
@@ -90,7 +90,7 @@ def test_a_truncated_file_gives_what_it_holds_and_is_reported(
     packed = pack(body)
     path.write_bytes(packed[: len(packed) // 2])
     done = run("dedup", "-e", "annotate", path, log)
-    assert 1 == done.code
+    assert done.code == 1
     assert f"stream-dedup: {path}: cannot be read: " in done.err
     assert len(done.lines) > 10_000
     came = [line.split(b"\t", 3)[3] for line in done.lines]
@@ -114,26 +114,26 @@ def test_a_corrupt_file_is_reported_and_the_others_are_read(
     path = tmp_path / "corrupt.gz"
     path.write_bytes(body)
     done = run("dedup", path, log)
-    assert 1 == done.code
+    assert done.code == 1
     assert f"stream-dedup: {path}: cannot be " in done.err
-    assert FIRSTS == shown(done)[-3:]
+    assert shown(done)[-3:] == FIRSTS
 
 
 @pytest.mark.parametrize("place", ["no/such/file", "/proc/self/mem", "/", "x" * 5000])
 def test_what_cannot_be_read_is_named_and_the_others_are_read(log: Path, place: str) -> None:
     done = run("dedup", place, log)
-    assert 1 == done.code
+    assert done.code == 1
     assert f"stream-dedup: {place}: cannot be opened: " in done.err
-    assert FIRSTS == shown(done)
+    assert shown(done) == FIRSTS
 
 
 def test_a_file_given_twice_counts_twice(log: Path) -> None:
     done = run("dedup", "--stats", log, log)
-    assert 0 == done.code
-    assert [*FIRSTS, b""] == shown(done)
-    assert 12 == len(shown(done)) + repeats(done)
-    assert "12" == done.stats["lines"]
-    assert "2" == done.stats["clusters"]
+    assert done.code == 0
+    assert shown(done) == [*FIRSTS, b""]
+    assert len(shown(done)) + repeats(done) == 12
+    assert done.stats["lines"] == "12"
+    assert done.stats["clusters"] == "2"
 
 
 def test_with_several_files_the_place_names_the_file(tmp_path: Path, log: Path) -> None:
@@ -148,15 +148,15 @@ def test_files_of_little_or_nothing_pass(tmp_path: Path, body: bytes) -> None:
     path = tmp_path / "f"
     path.write_bytes(body)
     for done in (run("dedup", path), run("dedup", stdin=body)):
-        assert 0 == done.code
+        assert done.code == 0
         assert (body + b"\n" if body and not body.endswith(b"\n") else body) == done.out
 
 
 def test_standard_input_is_read_from_a_file_a_pipe_or_for_a_dash(log: Path) -> None:
     with log.open("rb") as file:
-        assert FIRSTS == shown(run_file("dedup", stdin=file))
-    assert FIRSTS == shown(run("dedup", "-", stdin=LOG))
-    assert b"" == run_file("dedup").out
+        assert shown(run_file("dedup", stdin=file)) == FIRSTS
+    assert shown(run("dedup", "-", stdin=LOG)) == FIRSTS
+    assert run_file("dedup").out == b""
 
 
 def test_json_lines_are_told_from_text_by_the_first_line(tmp_path: Path) -> None:
@@ -189,21 +189,21 @@ Caused by: java.io.IOException: closed
 def test_a_stack_trace_belongs_to_its_first_line() -> None:
     done = run("dedup", "-e", "drop", "--start-regex", r"^\d{4}-", "--stats", stdin=JAVA)
     assert JAVA.splitlines()[:5] + JAVA.splitlines()[-1:] == done.lines
-    assert "11" == done.stats["lines"]
-    assert "3" == done.stats["events"]
-    assert "2" == done.stats["clusters"]
+    assert done.stats["lines"] == "11"
+    assert done.stats["events"] == "3"
+    assert done.stats["clusters"] == "2"
 
 
 def test_annotated_events_of_several_lines_are_one_object() -> None:
     args = ("dedup", "-e", "annotate", "--output-format", "jsonl", "--start-regex", r"^\d{4}-")
     found = run(*args, stdin=JAVA).objects
-    assert [1, 6, 11] == [event["line"] for event in found]
+    assert [event["line"] for event in found] == [1, 6, 11]
     assert b"\n".join(JAVA.splitlines()[:5]).decode() == found[0]["text"]
 
 
 def decisions(*args: str, stdin: bytes) -> list[str]:
     done = run("dedup", "-e", "annotate", "--output-format", "jsonl", *args, stdin=stdin)
-    assert 0 == done.code
+    assert done.code == 0
     return [event["dedup"]["decision"] for event in done.objects]
 
 
@@ -223,11 +223,13 @@ def test_event_time_in_the_text_decides_the_windows(
     args: tuple[str, ...], times: list[str]
 ) -> None:
     body = "".join(f"{time} link went down\n" for time in times).encode()
-    assert ["new", "duplicate", "new"] == decisions(*args, "--idle", "1h", stdin=body)
-    assert ["new", "duplicate", "duplicate"] == decisions(*args, "--idle", "2h", stdin=body)
-    assert ["new", "duplicate", "new"] == decisions(
-        *args, "--idle", "off", "--max-age", "1h", stdin=body
-    )
+    assert decisions(*args, "--idle", "1h", stdin=body) == ["new", "duplicate", "new"]
+    assert decisions(*args, "--idle", "2h", stdin=body) == ["new", "duplicate", "duplicate"]
+    assert decisions(*args, "--idle", "off", "--max-age", "1h", stdin=body) == [
+        "new",
+        "duplicate",
+        "new",
+    ]
 
 
 def test_event_time_in_a_json_field_decides_the_windows() -> None:
@@ -236,28 +238,30 @@ def test_event_time_in_a_json_field_decides_the_windows() -> None:
         for time in (b"1700000000", b'"2023-11-14T22:43:20Z"', b"null", b"1700007200.5")
     )
     args = ("--time-field", "meta.ts", "--idle", "1h")
-    assert ["new", "duplicate", "duplicate", "new"] == decisions(*args, stdin=body)
+    assert decisions(*args, stdin=body) == ["new", "duplicate", "duplicate", "new"]
 
 
 def test_groups_keep_events_apart() -> None:
     json = b"".join(
         b'{"message":"link went down","svc":{"name":"%b"}}\n' % name for name in (b"a", b"b", b"a")
     )
-    assert ["new", "duplicate", "duplicate"] == decisions(stdin=json)
-    assert ["new", "new", "duplicate"] == decisions("--group-field", "svc.name", stdin=json)
+    assert decisions(stdin=json) == ["new", "duplicate", "duplicate"]
+    assert decisions("--group-field", "svc.name", stdin=json) == ["new", "new", "duplicate"]
     text = b"api: link went down\napi: link went down\nweb: link went down\n"
     pattern = "^(?P<app>[a-z]+):"
-    assert ["new", "duplicate", "duplicate"] == decisions(
-        stdin=text.replace(b"web:", b"7eb:").replace(b"api:", b"4pi:")
-    )
-    assert ["new", "duplicate", "new"] == decisions("--group-regex", pattern, stdin=text)
+    assert decisions(stdin=text.replace(b"web:", b"7eb:").replace(b"api:", b"4pi:")) == [
+        "new",
+        "duplicate",
+        "duplicate",
+    ]
+    assert decisions("--group-regex", pattern, stdin=text) == ["new", "duplicate", "new"]
 
 
 def test_the_group_stands_in_the_summary() -> None:
     args = ("dedup", "--output-format", "jsonl", "--group-regex", "^(?P<app>[a-z]+):")
     found = run(*args, stdin=b"api: link down\napi: link down\n").objects
-    assert {"app": "api"} == found[-1]["group"]
-    assert (2, True, "ended") == tuple(found[-1][key] for key in ("count", "final", "closing"))
+    assert found[-1]["group"] == {"app": "api"}
+    assert tuple(found[-1][key] for key in ("count", "final", "closing")) == (2, True, "ended")
 
 
 @pytest.mark.parametrize("limit", [1, 3, 4, 100])
@@ -270,31 +274,36 @@ def test_a_limit_stops_reading_across_files(log: Path, limit: int) -> None:
 
 def test_a_limit_ends_an_endless_input() -> None:
     done = shell('yes "a line without end" | "$SD" dedup -e annotate --limit 5')
-    assert 0 == done.code
-    assert 5 == len(done.lines)
+    assert done.code == 0
+    assert len(done.lines) == 5
 
 
 def test_the_recipe_is_chosen_and_changed(tmp_path: Path) -> None:
     recipe = tmp_path / "mine.toml"
     recipe.write_text('[text]\nmasks = ["number"]\n[match]\nk = 0\n')
     body = b"took 17 ms\ntook 18 ms\ntook long\n"
-    assert ["new", "duplicate", "new"] == decisions("--recipe", str(recipe), stdin=body)
-    assert ["new", "new", "new"] == decisions(
-        "-r", str(recipe), "--set", "text.masks=[]", stdin=body
-    )
+    assert decisions("--recipe", str(recipe), stdin=body) == ["new", "duplicate", "new"]
+    assert decisions("-r", str(recipe), "--set", "text.masks=[]", stdin=body) == [
+        "new",
+        "new",
+        "new",
+    ]
 
 
 def test_statistics_tell_counts_share_and_the_largest_clusters() -> None:
     body = b"link 1 went down\n" * 7 + b"user bob came in\n" * 3 + b"\n" + b"unlike the others\n"
     done = run("dedup", "--stats", stdin=body)
-    assert (3 + 1, 8) == (len(shown(done)), repeats(done))
-    assert {
+    assert (len(shown(done)), repeats(done)) == (3 + 1, 8)
+    assert done.stats == {
         "lines": "12", "events": "12", "clusters": "3", "duplicates": "8",
         "share removed": "66.7%", "passed: nothing to fingerprint": "1",
-    } == done.stats  # fmt: skip
+    }  # fmt: skip
     rows = [line.strip("│").split("│") for line in done.err.splitlines() if line.startswith("│")]
-    assert [("7", "link <number> went down"), ("3", "user bob came in"),
-            ("1", "unlike the others")] == [(n.strip(), p.strip()) for n, _, p in rows]  # fmt: skip
+    assert [(n.strip(), p.strip()) for n, _, p in rows] == [
+        ("7", "link <number> went down"),
+        ("3", "user bob came in"),
+        ("1", "unlike the others"),
+    ]
 
 
 def test_every_way_out_tells_the_same_statistics() -> None:
@@ -311,14 +320,14 @@ def test_rotated_files_may_come_newest_first(tmp_path: Path) -> None:
     older.write_text("".join(f"2025-11-10T10:00:00Z disk {n} is full\n" for n in range(20_000)))
     done = run("dedup", "--emit", "drop", "--time-format", "iso", newer, older)
 
-    assert 2 == done.out.count(b"\n")
+    assert done.out.count(b"\n") == 2
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:
     body = b'\xef\xbb\xbf{"msg":"disk sda1 is full"}\n'
     (event,) = run("dedup", "--emit", "annotate", stdin=body).objects
 
-    assert "new" == event["dedup"]["decision"]
+    assert event["dedup"]["decision"] == "new"
 
 
 def test_compressed_standard_input_is_unpacked_from_a_file_and_refused_from_a_pipe(
@@ -327,9 +336,9 @@ def test_compressed_standard_input_is_unpacked_from_a_file_and_refused_from_a_pi
     packed = tmp_path / "app.log.gz"
     packed.write_bytes(gzip.compress(b"disk sda1 is full\n"))
 
-    assert b"disk sda1 is full\n" == shell('$SD dedup < "$1"', packed).out
+    assert shell('$SD dedup < "$1"', packed).out == b"disk sda1 is full\n"
     refused = shell('cat "$1" | $SD dedup', packed)
-    assert 1 == refused.code
+    assert refused.code == 1
     assert "zcat FILE | stream-dedup dedup" in refused.err
 
 
@@ -337,7 +346,7 @@ def test_times_that_are_never_found_are_told_of() -> None:
     done = run("dedup", "--time-format", "iso", "--stats", stdin=b"disk a is full\nno time\n")
 
     assert "no event told a time" in done.err
-    assert "2" == done.stats["events that told no time"]
+    assert done.stats["events that told no time"] == "2"
 
 
 def test_summaries_of_a_file_stand_where_they_were_due(tmp_path: Path) -> None:
@@ -348,8 +357,8 @@ def test_summaries_of_a_file_stand_where_they_were_due(tmp_path: Path) -> None:
     done = run("dedup", "--time-format", "iso", "--summary-every", "1m", log)
     told = [re.search(r"repeated (\d+)× until (\S+)", line.decode()) for line in done.lines[1:]]
 
-    assert 120 == 1 + sum(int(match[1]) for match in told if match)
-    assert "12:01:55" == (told[0] or [""] * 3)[2]
+    assert 1 + sum(int(match[1]) for match in told if match) == 120
+    assert (told[0] or [""] * 3)[2] == "12:01:55"
     assert 8 <= len(told) <= 10
 
 
@@ -366,7 +375,7 @@ def test_a_heartbeat_shorter_than_idle_is_one_cluster(tmp_path: Path, *, pieces:
     options = "dedup --time-format iso --idle 1m --max-age off -e drop"
     done = shell(source.replace("$SD", f"$SD {options}"), log)
 
-    assert 1 == len(done.lines)
+    assert len(done.lines) == 1
 
 
 def test_where_a_repeat_was_seen_is_told_by_the_input_it_came_from(tmp_path: Path) -> None:
@@ -390,6 +399,6 @@ def test_options_that_cannot_have_been_meant_so_are_told_of() -> None:
         in run("dedup", "--text-field", "mesage", stdin=record).err
     )
     both = run("dedup", "--group-field", "a", "--group-regex", "(?P<a>b)", stdin=text)
-    assert (2, True) == (both.code, "exclude each other" in both.err)
+    assert (both.code, "exclude each other" in both.err) == (2, True)
     wrong = run("dedup", "--text-field", "a..b", stdin=record)
-    assert (2, True) == (wrong.code, "'a..b' has an empty step" in wrong.err)
+    assert (wrong.code, "'a..b' has an empty step" in wrong.err) == (2, True)

@@ -124,7 +124,7 @@ def test_counts_add_up_though_workers_are_killed_and_join(faust_app: App) -> Non
         assert len(LINES) == faust_app.counted()
     places = faust_app.places()
     # One that left twice says the same both times, and no cluster has two firsts.
-    assert {1} == {len(told) for told in places.values()}
+    assert {len(told) for told in places.values()} == {1}
     clusters = [cluster for ((_, cluster),) in places.values()]
     assert len(clusters) == len(set(clusters))
     assert 5 < len(clusters) < len(LINES) // 4
@@ -137,5 +137,5 @@ def test_a_worker_with_its_own_memory_ends_in_good_order(kafka: Kafka, tmp_path:
         wait_for(lambda: app.committed() >= 200, "all is read", 90)
         wait_for(lambda: app.counted() == 200, "all are told of", 60)
         worker.send_signal(signal.SIGTERM)
-        assert 0 == worker.wait(30)
+        assert worker.wait(30) == 0
     assert "Traceback" not in (tmp_path / "alone.log").read_text()

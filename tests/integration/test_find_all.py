@@ -83,7 +83,7 @@ def arrays(out: bytes) -> list[list[int]]:
 def test_formats_in_and_out(options: list[str], data: bytes, expected: bytes) -> None:
     done = run("find-all", "--distance", "1", *options, stdin=data)
 
-    assert (0, expected, "") == (done.code, done.out, done.err)
+    assert (done.code, done.out, done.err) == (0, expected, "")
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,12 @@ def test_bad_input_is_told_by_line_and_nothing_is_written(
     to_stdout = run("find-all", "-d", "3", stdin=data)
 
     for done in (to_file, to_stdout):
-        assert (2, b"") == (done.code, done.out)
+        assert (done.code, done.out) == (2, b"")
         assert problem in " ".join(done.err.split())
         assert "\x1b" not in done.err
         assert "Traceback" not in done.err
-    assert b"what was there\n" == before.read_bytes()
-    assert [before] == list(tmp_path.iterdir())
+    assert before.read_bytes() == b"what was there\n"
+    assert list(tmp_path.iterdir()) == [before]
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ def test_wrong_options_are_told_and_nothing_is_written(
 ) -> None:
     done = run("find-all", *options, "--output", tmp_path / "pairs", stdin=text_of(NEAR))
 
-    assert (2, b"") == (done.code, done.out)
+    assert (done.code, done.out) == (2, b"")
     assert problem in done.err
-    assert [] == list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -162,14 +162,14 @@ def test_wrong_options_are_told_and_nothing_is_written(
 def test_bad_input_of_other_forms_is_told(form: str, width: str, data: bytes, problem: str) -> None:
     done = run("find-all", "-d", "3", "--input-format", form, "--width", width, stdin=data)
 
-    assert (2, b"") == (done.code, done.out)
+    assert (done.code, done.out) == (2, b"")
     assert problem in " ".join(done.err.split())
 
 
 def test_one_line_and_a_million_equal_ones_have_no_pairs() -> None:
     for data in (b"5\n", b"5\n" * 1_000_000):
         done = run("find-all", "--distance", "3", stdin=data)
-        assert (0, b"", "") == (done.code, done.out, done.err)
+        assert (done.code, done.out, done.err) == (0, b"", "")
 
 
 def test_quadratic_output_is_streamed_and_can_be_cut_short() -> None:
@@ -179,12 +179,12 @@ def test_quadratic_output_is_streamed_and_can_be_cut_short() -> None:
     all_of_it = run("find-all", "-d", "1", "--max-pairs", "1", stdin=text_of(NEAR))
     none = run("find-all", "-d", "1", "--max-pairs", "0", stdin=text_of(NEAR))
 
-    assert 5 == len(done.lines)
+    assert len(done.lines) == 5
     assert "more than 5 pairs (--max-pairs)" in done.err
-    assert 100_000 == len(some.lines)
+    assert len(some.lines) == 100_000
     assert "more than 100000 pairs" in some.err
-    assert (b"[8, 9]\n", "") == (all_of_it.out, all_of_it.err)
-    assert b"" == none.out
+    assert (all_of_it.out, all_of_it.err) == (b"[8, 9]\n", "")
+    assert none.out == b""
     assert "more than 0 pairs" in none.err
 
 
@@ -194,19 +194,19 @@ def test_files_are_read_and_written_whole(tmp_path: Path) -> None:
 
     done = run("find-all", "-d", "1", "-i", given, "-o", made)
 
-    assert (0, b"", "") == (done.code, done.out, done.err)
-    assert b"[8, 9]\n" == made.read_bytes()
+    assert (done.code, done.out, done.err) == (0, b"", "")
+    assert made.read_bytes() == b"[8, 9]\n"
     assert 0o077 & made.stat().st_mode == 0o044 or made.stat().st_mode & 0o600 == 0o600
-    assert {given, made} == set(tmp_path.iterdir())
+    assert set(tmp_path.iterdir()) == {given, made}
 
 
 def test_what_cannot_be_read_or_written_is_told(tmp_path: Path) -> None:
     missing = run("find-all", "-d", "1", "-i", tmp_path / "none")
     folder = run("find-all", "-d", "1", "-o", tmp_path / "none" / "out", stdin=b"1\n")
 
-    assert (1, b"") == (missing.code, missing.out)
+    assert (missing.code, missing.out) == (1, b"")
     assert "none: cannot be read: No such file" in missing.err
-    assert (1, b"") == (folder.code, folder.out)
+    assert (folder.code, folder.out) == (1, b"")
     assert "out: cannot be written: No such file" in folder.err
 
 
@@ -270,7 +270,7 @@ def test_a_signal_ends_it_and_leaves_nothing(
 
     assert 128 + number == process.returncode
     assert b"Traceback" not in err
-    assert [] == list(made.iterdir())
+    assert list(made.iterdir()) == []
 
 
 @peer

@@ -37,7 +37,7 @@ def test_clusters_of_fingerprints(options: list[str], expected: bytes) -> None:
 
     done = run("find-clusters", "--distance", "1", *options, stdin=data)
 
-    assert (0, expected, "") == (done.code, done.out, done.err)
+    assert (done.code, done.out, done.err) == (0, expected, "")
 
 
 def test_hexadecimal_in_hexadecimal_out_but_lines_stay_numbers() -> None:
@@ -46,8 +46,8 @@ def test_hexadecimal_in_hexadecimal_out_but_lines_stay_numbers() -> None:
     values = run("find-clusters", "-d", "1", "--input-format", "hex", "--width", "128", stdin=data)
     lines = run("find-clusters", "-d", "1", "--input-format", "hex", "--lines", stdin=data)
 
-    assert [["0" * 30 + "f0", "0" * 30 + "f1"]] == [json.loads(line) for line in values.lines]
-    assert b"[1, 2]\n" == lines.out
+    assert [json.loads(line) for line in values.lines] == [["0" * 30 + "f0", "0" * 30 + "f1"]]
+    assert lines.out == b"[1, 2]\n"
 
 
 def test_from_text_straight_to_clusters(tmp_path: Path) -> None:
@@ -58,9 +58,9 @@ def test_from_text_straight_to_clusters(tmp_path: Path) -> None:
     piped = run("find-clusters", "--text", "-", "--output-format", "tsv", stdin=LINES)
     nearer = run("find-clusters", "--text", log, "-r", "words", "--set", "match.k=63")
 
-    assert (0, b"[1, 4]\n[3, 5]\n", "") == (done.code, done.out, done.err)
-    assert b"1\t4\n3\t5\n" == piped.out
-    assert b"[1, 3, 4, 5, 6]\n" == nearer.out
+    assert (done.code, done.out, done.err) == (0, b"[1, 4]\n[3, 5]\n", "")
+    assert piped.out == b"1\t4\n3\t5\n"
+    assert nearer.out == b"[1, 3, 4, 5, 6]\n"
 
 
 def test_lines_too_long_to_be_compared_are_counted_all_the_same() -> None:
@@ -68,7 +68,7 @@ def test_lines_too_long_to_be_compared_are_counted_all_the_same() -> None:
 
     done = run("find-clusters", "--text", "-", stdin=data)
 
-    assert (0, b"[1, 3]\n") == (done.code, done.out)
+    assert (done.code, done.out) == (0, b"[1, 3]\n")
 
 
 def test_the_clusters_of_shards_are_merged(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_the_clusters_of_shards_are_merged(tmp_path: Path) -> None:
     for shard in (1, 2, 3):
         part = tmp_path / f"part-{shard}"
         done = run("find-clusters", "-d", "3", "--shards", f"{shard}/3", "-o", part, stdin=data)
-        assert 0 == done.code
+        assert done.code == 0
         assert whole.out != part.read_bytes()
         parts += ["--merge", part]
     pairs = tmp_path / "pairs"
@@ -87,7 +87,7 @@ def test_the_clusters_of_shards_are_merged(tmp_path: Path) -> None:
     merged = run("find-clusters", *parts)
     of_pairs = run("find-clusters", "--merge", pairs)
 
-    assert (0, whole.out, "") == (merged.code, merged.out, merged.err)
+    assert (merged.code, merged.out, merged.err) == (0, whole.out, "")
     assert whole.out == of_pairs.out
 
 
@@ -101,9 +101,9 @@ def test_parts_that_are_no_clusters_are_told(tmp_path: Path, part: bytes) -> Non
 
     done = run("find-clusters", "--merge", path, "--output", out)
 
-    assert (2, b"") == (done.code, done.out)
+    assert (done.code, done.out) == (2, b"")
     assert "line 2: is no JSON array of decimal numbers" in " ".join(done.err.split())
-    assert [path] == list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_parts_that_are_no_clusters_are_told(tmp_path: Path, part: bytes) -> Non
 def test_wrong_options_are_told(options: list[str], problem: str) -> None:
     done = run("find-clusters", *options, stdin=b"1\n2\n")
 
-    assert (2, b"") == (done.code, done.out)
+    assert (done.code, done.out) == (2, b"")
     assert problem in " ".join(done.err.split())
 
 
@@ -130,9 +130,9 @@ def test_wrong_options_are_told(options: list[str], problem: str) -> None:
 def test_bad_input_leaves_no_output(tmp_path: Path, data: bytes) -> None:
     done = run("find-clusters", "-d", "3", "-o", tmp_path / "out", stdin=data)
 
-    assert (2, b"") == (done.code, done.out)
+    assert (done.code, done.out) == (2, b"")
     assert "standard input: " in done.err
-    assert [] == list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
 
 
 @peer

@@ -86,7 +86,7 @@ def index(url: str, *args: str, env: dict[str, str] | None = None) -> Done:
 
 
 def loaded(done: Done) -> Any:
-    assert 0 == done.code, done.err
+    assert done.code == 0, done.err
     return msgspec.json.decode(done.out)
 
 
@@ -125,25 +125,25 @@ def test_stats_counts_as_the_index_does(filled: tuple[str, str, IndexSize]) -> N
     url, name, size = filled
     stats = loaded(index(url, "stats", "-n", name, "--format", "json"))
     total = stats["total"]
-    assert (size.clusters, size.fingerprints, size.waiting, size.evicted) == (
+    assert (
         total["open"],
         total["fingerprints"],
         total["waiting"],
         total["evicted"],
-    )
+    ) == (size.clusters, size.fingerprints, size.waiting, size.evicted)
     assert size.fingerprints * stats["layout"]["tables"] == stats["memory"]["tables"]["entries"]
-    assert 3 == len(stats["shards"])
+    assert len(stats["shards"]) == 3
     assert total["gone"] > 0
     for shard in stats["shards"]:
         (partition,) = shard["partitions"]
-        assert ("a:b\x1b", 0) == (partition["source"], partition["partition"])
+        assert (partition["source"], partition["partition"]) == ("a:b\x1b", 0)
         assert len(LINES) + 1 == partition["high_water"]
 
 
 def test_stats_measures_memory(filled: tuple[str, str, IndexSize]) -> None:
     url, name, _ = filled
     memory = loaded(index(url, "stats", "-n", name, "--format", "json"))["memory"]
-    assert {"tables", "exact hashes", "clusters", "others"} == memory.keys()
+    assert memory.keys() == {"tables", "exact hashes", "clusters", "others"}
     assert all(kind["bytes"] > 50 * kind["keys"] for kind in memory.values())
 
 
@@ -152,33 +152,33 @@ def test_stats_lists_the_namespaces(filled: tuple[str, str, IndexSize]) -> None:
     listed = loaded(index(url, "stats", "--format", "json"))["namespaces"]
     row = next(row for row in listed if row["namespace"] == name)
     digest = load_recipe("logs").digest
-    assert ("logs", digest, 3, size.clusters) == (
+    assert (
         row["recipe"],
         row["digest"],
         row["shards"],
         row["clusters"],
-    )
+    ) == ("logs", digest, 3, size.clusters)
     assert row["bytes"] > 100 * size.clusters
 
 
 def test_a_search_for_namespaces_that_was_cut_short_is_told(own: RedisServer) -> None:
     own.command("EVAL", "for i = 1, 20000 do redis.call('SET', i, i) end", 0)
     cut = index(own.url, "stats", "--limit", "1000")
-    assert (0, "stream-dedup: --limit was reached; there may be more namespaces\n") == (
+    assert (
         cut.code,
         cut.err,
-    )
-    assert [False, True] == [
+    ) == (0, "stream-dedup: --limit was reached; there may be more namespaces\n")
+    assert [
         loaded(index(own.url, "stats", "--format", "json", "--limit", limit))["whole"]
         for limit in ("1000", "0")
-    ]
+    ] == [False, True]
 
 
 @pytest.mark.parametrize("command", ["stats", "check", "clusters"])
 def test_tables_are_safe_to_print(filled: tuple[str, str, IndexSize], command: str) -> None:
     url, name, _ = filled
     done = index(url, command, "-n", name, *(["--limit", "500"] if command == "clusters" else []))
-    assert (0, "") == (done.code, done.err)
+    assert (done.code, done.err) == (0, "")
     printed = done.out.decode().replace("\n", "")
     assert printed.isprintable()
     assert len(printed) > 50
@@ -211,8 +211,8 @@ def test_clusters_of_a_group_alone(filled: tuple[str, str, IndexSize]) -> None:
     url, name, _ = filled
     args = ("clusters", "-n", name, "--format", "json", "--limit", "1000", "--group")
     clusters = loaded(index(url, *args, GROUP))["clusters"]
-    assert {GROUP} == {cluster["group"] for cluster in clusters}
-    assert [] == loaded(index(url, *args, "none"))["clusters"]
+    assert {cluster["group"] for cluster in clusters} == {GROUP}
+    assert loaded(index(url, *args, "none"))["clusters"] == []
 
 
 def test_clusters_show_patterns_of_the_recipe(filled: tuple[str, str, IndexSize]) -> None:
@@ -231,7 +231,7 @@ def test_every_open_cluster_can_be_shown(filled: tuple[str, str, IndexSize]) -> 
         whole = loaded(index(url, "show", brief["cluster"], "-n", name, "--format", "json"))
         same = ("cluster", "count", "first", "last", "representative", "pattern", "revision")
         assert [brief[key] for key in same] == [whole[key] for key in same]
-        assert "open" == whole["state"]
+        assert whole["state"] == "open"
         assert {"expiry", "recency"} <= whole["standing_in"].keys()
         names = whole["names"]
         assert all(each["leads_here"] and not each["missing_in"] for each in names)
@@ -243,20 +243,20 @@ def test_every_open_cluster_can_be_shown(filled: tuple[str, str, IndexSize]) -> 
 def test_an_unknown_cluster_is_said_to_be_unknown(filled: tuple[str, str, IndexSize]) -> None:
     url, name, _ = filled
     done = index(url, "show", "0123456789abcdef", "-n", name)
-    assert (1, b"") == (done.code, done.out)
+    assert (done.code, done.out) == (1, b"")
     assert "has no cluster 0123456789abcdef" in done.err
 
 
 def test_what_is_no_id_is_refused(redis_server: RedisServer) -> None:
     done = index(redis_server.url, "show", "123", "-n", "logs")
-    assert 2 == done.code
+    assert done.code == 2
     assert "'123' is not 16 hex digits" in done.err
 
 
 def test_another_recipe_is_refused(filled: tuple[str, str, IndexSize]) -> None:
     url, name, _ = filled
     done = index(url, "clusters", "-n", name, "-r", "json")
-    assert (2, b"") == (done.code, done.out)
+    assert (done.code, done.out) == (2, b"")
     assert "holds fingerprints of recipe logs" in done.err
 
 
@@ -265,7 +265,7 @@ def test_another_recipe_is_refused(filled: tuple[str, str, IndexSize]) -> None:
 
 def test_a_sound_namespace_is_found_sound(filled: tuple[str, str, IndexSize]) -> None:
     url, name, _ = filled
-    assert {} == checked(url, name)
+    assert checked(url, name) == {}
     assert b"all is well" in index(url, "check", "-n", name).out
 
 
@@ -326,14 +326,14 @@ Damage = Callable[[RedisServer], object]
 )  # fmt: skip
 def test_damage_is_found_and_named(own: RedisServer, damage: Damage, kinds: set[str]) -> None:
     damage(own)
-    assert kinds == checked(own.url, "logs").keys()
+    assert checked(own.url, "logs").keys() == kinds
 
 
 def test_findings_come_with_meaning_and_remedy(own: RedisServer) -> None:
     for n in range(15):
         own.command("SET", SHARD.prefix + b"\xff\x1b%d" % n, 1)
     done = index(own.url, "check", "-n", "logs")
-    assert 1 == done.code
+    assert done.code == 1
     text = done.out.decode()
     assert text.replace("\n", "").isprintable()
     assert "15 × keys of no known kind\n  means " in text
@@ -344,7 +344,7 @@ def test_shards_stamped_otherwise_are_found(make_redis: Callable[..., RedisServe
     server = make_redis()
     fill(server.url, "logs", shards=2)
     server.command("HSET", Shard("logs", 1).meta, "digest", "other")
-    assert {"stamp": 1} == checked(server.url, "logs")
+    assert checked(server.url, "logs") == {"stamp": 1}
 
 
 def test_a_namespace_is_checked_while_workers_change_it(own: RedisServer) -> None:
@@ -361,9 +361,9 @@ while True:
     try:
         before = own.command("HGET", SHARD.meta, "evicted")
         for _ in range(4):
-            assert {} == checked(own.url, "logs")
+            assert checked(own.url, "logs") == {}
         assert worker.poll() is None
-        assert before != own.command("HGET", SHARD.meta, "evicted")
+        assert own.command("HGET", SHARD.meta, "evicted") != before
     finally:
         worker.kill()
         worker.wait()
@@ -390,15 +390,15 @@ def test_a_user_who_may_only_read_is_enough(
     args = ("-n", "logs", "--password-file", str(password))
     before = server.command("DEBUG", "DIGEST")
     for command in ("stats", "check", "clusters"):
-        assert 0 == index(url, command, *args).code
-    assert 0 == index(url, "stats", "--password-file", str(password)).code
-    assert before == server.command("DEBUG", "DIGEST")
+        assert index(url, command, *args).code == 0
+    assert index(url, "stats", "--password-file", str(password)).code == 0
+    assert server.command("DEBUG", "DIGEST") == before
     refused = index(url, "delete-namespace", "--yes", *args)
-    assert 2 == refused.code
+    assert refused.code == 2
     assert "permissions" in refused.err
     password.write_text("wrong\n")
     refused = index(url, "stats", *args)
-    assert 2 == refused.code
+    assert refused.code == 2
     assert "check user and password" in refused.err
 
 
@@ -406,16 +406,16 @@ def test_two_passwords_are_refused_and_none_is_told(tmp_path: Path) -> None:
     password = tmp_path / "password"
     password.write_text("from-file\n")
     done = index("redis://me:from-url@h", "stats", "--password-file", str(password))
-    assert 2 == done.code
+    assert done.code == 2
     assert "leave one out" in done.err
     assert "from-" not in done.err
 
 
 def test_tls_is_spoken(make_redis: Callable[..., RedisServer]) -> None:
     server = make_redis(tls=True)
-    assert 0 == index(server.url, "stats", "--ca-file", str(server.ca_file)).code
+    assert index(server.url, "stats", "--ca-file", str(server.ca_file)).code == 0
     refused = index(server.url, "stats", "--timeout", "0.2")
-    assert 2 == refused.code
+    assert refused.code == 2
     assert "certificate verify failed" in refused.err
 
 
@@ -424,7 +424,7 @@ def test_a_server_that_is_away_is_named() -> None:
         closed.bind(("127.0.0.1", 0))
         url = f"redis://127.0.0.1:{closed.getsockname()[1]}"
         done = index(url, "check", "-n", "logs", "--timeout", "0.2")
-    assert (2, b"") == (done.code, done.out)
+    assert (done.code, done.out) == (2, b"")
     assert f"{url}: " in done.err
 
 
@@ -433,7 +433,7 @@ def test_a_server_that_is_away_is_named() -> None:
 )
 def test_a_url_that_is_none_is_refused(url: str) -> None:
     done = index(url, "stats", "--timeout", "0.2")
-    assert (2, b"") == (done.code, done.out)
+    assert (done.code, done.out) == (2, b"")
     assert done.err.startswith("stream-dedup: ")
 
 
@@ -441,7 +441,7 @@ def test_a_namespace_that_is_none_is_refused(redis_server: RedisServer) -> None:
     for name, says in (("no such", "is no name"), ("nosuch", "there is no namespace 'nosuch'")):
         for command in ("stats", "check", "clusters"):
             done = index(redis_server.url, command, "-n", name)
-            assert (2, b"") == (done.code, done.out)
+            assert (done.code, done.out) == (2, b"")
             assert says in done.err
 
 
@@ -460,7 +460,7 @@ def test_an_interrupt_ends_it_at_once() -> None:
                     _, err = process.communicate(timeout=20)
                 finally:
                     process.kill()
-    assert (130, b"") == (process.returncode, err.strip())
+    assert (process.returncode, err.strip()) == (130, b"")
 
 
 # ------------------------------------------------------------ delete
@@ -478,20 +478,20 @@ def test_a_namespace_is_deleted_and_nothing_else(
     assert {"namespace": "goes", "keys": dry["keys"], "deleted": False} == dry
     done = index(url, "delete-namespace", "-n", "goes", "--yes", "--format", "json")
     assert {"namespace": "goes", "keys": dry["keys"], "deleted": True} == loaded(done)
-    assert 2 == index(url, "stats", "-n", "goes").code
+    assert index(url, "stats", "-n", "goes").code == 2
     again = index(url, "delete-namespace", "-n", "goes", "--yes")
-    assert (0, True) == (again.code, b"nothing to delete" in again.out)
-    assert stays == checked(url, "goes-not")
+    assert (again.code, b"nothing to delete" in again.out) == (0, True)
+    assert checked(url, "goes-not") == stays
 
 
 def test_deleting_asks_for_the_name(own: RedisServer) -> None:
     args = ("index", "delete-namespace", "-n", "logs", "--redis", own.url)
     keys = own.command("DBSIZE")
     refused = run(*args, stdin=b"log\n")
-    assert (2, keys) == (refused.code, own.command("DBSIZE"))
+    assert (refused.code, own.command("DBSIZE")) == (2, keys)
     assert "nothing was deleted" in refused.err
-    assert 0 == run(*args, stdin=b"logs\n").code
-    assert 0 == own.command("DBSIZE")
+    assert run(*args, stdin=b"logs\n").code == 0
+    assert own.command("DBSIZE") == 0
 
 
 def test_deleting_warns_where_workers_were_just_now(own: RedisServer) -> None:
@@ -508,15 +508,15 @@ def test_a_damaged_stamp_is_named_and_can_be_deleted(own: RedisServer) -> None:
                   json.dumps(sound | {"format": 99}).encode()):  # fmt: skip
         own.command("HSET", SHARD.meta, "layout", wrong)
         done = index(own.url, "check", "-n", "logs")
-        assert 2 == done.code
+        assert done.code == 2
         assert "'logs'" in done.err
-        assert 0 == index(own.url, "stats").code
-    assert 0 == index(own.url, "delete-namespace", "-n", "logs", "--yes").code
-    assert 0 == own.command("DBSIZE")
+        assert index(own.url, "stats").code == 0
+    assert index(own.url, "delete-namespace", "-n", "logs", "--yes").code == 0
+    assert own.command("DBSIZE") == 0
 
 
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "redis.py").write_text("raise ImportError('No module named redis')\n")
     done = run("index", "stats", env={**os.environ, "PYTHONPATH": str(tmp_path)})
-    assert (2, b"") == (done.code, done.out)
+    assert (done.code, done.out) == (2, b"")
     assert "pip install 'stream-dedup[redis]'" in done.err

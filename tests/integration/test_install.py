@@ -80,12 +80,12 @@ def test_without_a_compiler_the_install_succeeds_and_the_reference_serves(
     done = run(command, "dedup", "--emit", "drop", input=LINES, cwd=tmp_path)
     version = run(command, "--version", cwd=tmp_path)
 
-    assert [] == built
-    assert b"disk sda1 is 91% full\nout of memory\n" == done.stdout
-    assert 1 == done.stderr.count(b"without its native kernel")
+    assert built == []
+    assert done.stdout == b"disk sda1 is 91% full\nout of memory\n"
+    assert done.stderr.count(b"without its native kernel") == 1
     assert b"apt-get install gcc" in done.stderr
     assert b"(kernel in Python: built without a C compiler, CPython 3." in version.stdout
-    assert b"" == version.stderr
+    assert version.stderr == b""
 
 
 def test_the_sdist_makes_a_wheel_that_installs_and_runs_natively(
@@ -104,7 +104,7 @@ def test_the_sdist_makes_a_wheel_that_installs_and_runs_natively(
     done = run(programs / "stream-dedup", "dedup", "--emit", "drop", input=LINES, cwd=tmp_path)
     version = run(programs / "stream-dedup", "--version", cwd=tmp_path)
 
-    assert (b"disk sda1 is 91% full\nout of memory\n", b"") == (done.stdout, done.stderr)
+    assert (done.stdout, done.stderr) == (b"disk sda1 is 91% full\nout of memory\n", b"")
     assert f"stream-dedup {__version__} (native kernel, CPython 3.".encode() in version.stdout
     assert (tmp_path / "venv" / "share" / "man" / "man1" / "stream-dedup.1").exists()
 
@@ -114,7 +114,7 @@ def _check_sdist(archive: Path, expected: set[str]) -> None:
     with tarfile.open(archive) as opened:
         names = {member.name.partition("/")[2] for member in opened if member.isfile()}
     written = {name for name in names if name.startswith("stream_dedup.egg-info/")}
-    assert expected == names - written - {"PKG-INFO", "setup.cfg"}
+    assert names - written - {"PKG-INFO", "setup.cfg"} == expected
 
 
 def _check_wheel(wheel: Path, expected: set[str]) -> None:
@@ -126,7 +126,7 @@ def _check_wheel(wheel: Path, expected: set[str]) -> None:
     native = {name for name in inside if name.endswith(".so")}
     manual = {name.rpartition("/")[2] for name in names if "/data/share/man/man1/" in name}
     assert len(EXTENSIONS) == len(native)
-    assert expected == {*(inside - native), *(f"docs/man/{name}" for name in manual)}
+    assert {*(inside - native), *(f"docs/man/{name}" for name in manual)} == expected
 
     _check_metadata(opened.read(f"stream_dedup-{__version__}.dist-info/METADATA"))
 
@@ -135,16 +135,16 @@ def _check_metadata(text: bytes) -> None:
     """It is valid, and the readme's links lead somewhere from PyPI's page too."""
     metadata = Metadata.from_email(text, validate=True)
     description = metadata.description or ""
-    assert "text/markdown" == metadata.description_content_type
+    assert metadata.description_content_type == "text/markdown"
     assert "](https://github.com/stream-dedup/stream-dedup/blob/main/docs/index.md)" in description
-    assert [] == re.findall(r"\]\((?!https?:|#)[^)]*\)", description)
-    assert [] == re.findall(r'(?:src|srcset)="(?!https?:)[^"]*"', description)
+    assert re.findall(r"\]\((?!https?:|#)[^)]*\)", description) == []
+    assert re.findall(r'(?:src|srcset)="(?!https?:)[^"]*"', description) == []
 
 
 @pytest.mark.parametrize("name", VERSIONS)
 def test_the_version_is_told_the_same_everywhere(name: str) -> None:
     text = (ROOT / name).read_text("utf-8")
-    assert {__version__} == set(re.findall(VERSIONS[name], text, re.MULTILINE))
+    assert set(re.findall(VERSIONS[name], text, re.MULTILINE)) == {__version__}
 
 
 def test_the_version_tells_of_the_kernel_and_the_python() -> None:
@@ -156,4 +156,4 @@ def test_the_version_tells_of_the_kernel_and_the_python() -> None:
     assert pure.out.decode().startswith(
         f"{start}(kernel in Python: STREAM_DEDUP_PURE_PYTHON is set, {python}"
     )
-    assert ("", "") == (done.err, pure.err)
+    assert (done.err, pure.err) == ("", "")

@@ -69,10 +69,10 @@ def large(tmp_path: Path) -> Path:
 
 def test_a_person_sees_the_progress_over_files(large: Path) -> None:
     code, shown, out, _ = on_terminal("dedup", large, large, out=False, err=True)
-    assert 0 == code
+    assert code == 0
     assert b"reading" in shown
     done, total = re.findall(rb"([0-9.]+)/([0-9.]+) MB", ESCAPES.sub(b"", shown))[-1]
-    assert f"{2 * large.stat().st_size / 1e6:.1f}" == total.decode()
+    assert total.decode() == f"{2 * large.stat().st_size / 1e6:.1f}"
     assert 0 < float(done) <= float(total)
     assert out.startswith(b"link 0 went down\n")
 
@@ -90,9 +90,9 @@ def test_there_is_no_progress_elsewhere(
     large: Path, args: tuple[str, ...], out: bool, err: bool
 ) -> None:
     code, shown, _, piped_err = on_terminal("dedup", *args, large, out=out, err=err)
-    assert 0 == code
+    assert code == 0
     assert b"reading" not in shown
-    assert b"" == piped_err
+    assert piped_err == b""
 
 
 def test_a_pipe_gets_no_escapes() -> None:
@@ -115,17 +115,17 @@ def test_lines_typed_at_a_terminal_are_answered_and_its_interrupt_ends_it() -> N
         assert process.stdout is not None
         assert process.stderr is not None
         os.write(ours, keys)
-        assert b"link 1 went down\n" == process.stdout.readline()
+        assert process.stdout.readline() == b"link 1 went down\n"
         time.sleep(0.3)
         os.write(ours, b"\x03")  # what the key Ctrl-C sends; the terminal makes SIGINT of it
         rest = process.stdout.read().decode()
-        assert 130 == process.wait(5)
-        assert b"" == process.stderr.read()
+        assert process.wait(5) == 130
+        assert process.stderr.read() == b""
     os.close(ours)
     os.close(theirs)
     match = REPEATED.fullmatch(rest.strip())
     assert match is not None
-    assert "1" == match[1]
+    assert match[1] == "1"
 
 
 def printable(text: bytes) -> bool:
@@ -138,8 +138,8 @@ def test_summaries_and_statistics_escape_what_a_terminal_would_obey(tmp_path: Pa
     path.write_bytes(HOSTILE + b"\n" + HOSTILE + b"\n")
     done = run("dedup", "--stats", path)
     first, *told = done.lines
-    assert HOSTILE == first  # as it came
-    assert 1 == len(told)
+    assert first == HOSTILE  # as it came
+    assert len(told) == 1
     assert printable(told[0])
     assert "\\x1b" in told[0].decode()
     _, shown, out, _ = on_terminal("dedup", "--stats", path, out=False, err=True)
@@ -164,7 +164,7 @@ def test_a_terminal_of_another_encoding_gets_escapes() -> None:
     for command in ("plan", "recipes list", "explain 'caf\u00e9 a b' 'caf\u00e9 a c'"):
         done = shell(f'PYTHONIOENCODING=ascii "$SD" {command}')
         assert done.code in {0, 3}
-        assert "" == done.err
+        assert done.err == ""
         assert done.out.isascii()
 
 
@@ -174,4 +174,4 @@ def test_long_patterns_stay_on_one_line_of_a_narrow_terminal(tmp_path: Path) -> 
     _, shown, _, _ = on_terminal("dedup", "--stats", path, out=False, err=True, columns=60)
     lines = ESCAPES.sub(b"", shown).decode().splitlines()
     assert max(map(len, lines)) <= 60
-    assert 1 == sum("a very long" in line for line in lines)
+    assert sum("a very long" in line for line in lines) == 1

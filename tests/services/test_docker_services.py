@@ -117,4 +117,4 @@ def test_every_image_that_may_have_a_stand_in_is_named_once() -> None:
         assert variable in settings()
         assert f" AS {service}\n" in recipes
     with_image = {name for name in settings() if name.endswith("_IMAGE")}
-    assert {"GRAFANA_IMAGE", "STREAM_DEDUP_IMAGE"} == with_image - set(STAND_INS)
+    assert with_image - set(STAND_INS) == {"GRAFANA_IMAGE", "STREAM_DEDUP_IMAGE"}

@@ -36,7 +36,7 @@ def test_a_build_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     go.chmod(0o755)
     with pytest.raises(pytest.fail.Exception, match=r"GOPROXY\):\nno way to the proxy"):
         helm.find_helm.__wrapped__()
-    assert [] == list((tmp_path / "cache" / "bin").iterdir())
+    assert list((tmp_path / "cache" / "bin").iterdir()) == []
 
 
 @pytest.mark.usefixtures("nothing_is_there")

@@ -32,7 +32,7 @@ def test_what_is_missing_is_installed_where_that_is_allowed(
     apt.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    assert tmp_path / "bin" / "java" == kafka_jars.find_java.__wrapped__()
+    assert kafka_jars.find_java.__wrapped__() == tmp_path / "bin" / "java"
     asked = (tmp_path / "asked").read_text()
     assert "install -y --no-install-recommends default-jre-headless\n" in asked
     assert "maven" not in asked
@@ -45,14 +45,14 @@ def test_test_runs_that_start_at_once_fetch_once(
     with ThreadPoolExecutor(4) as threads:
         found = set(threads.map(lambda _: find_kafka.__wrapped__(), range(4)))
     assert {tmp_path / "kafka" / "lib"} == found
-    assert "\n" == (tmp_path / "runs").read_text()
+    assert (tmp_path / "runs").read_text() == "\n"
 
 
 def test_a_fetch_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _fake_maven(monkeypatch, tmp_path, "mkdir lib; touch lib/half.jar; echo no network; exit 1")
     with pytest.raises(pytest.fail.Exception, match=r"(?s)mirror.*no network"):
         find_kafka.__wrapped__()
-    assert [] == list((tmp_path / "kafka").iterdir())
+    assert list((tmp_path / "kafka").iterdir()) == []
 
 
 def _fake_maven(monkeypatch: pytest.MonkeyPatch, directory: Path, script: str) -> None:

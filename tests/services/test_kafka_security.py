@@ -61,7 +61,7 @@ def test_a_client_may_show_a_certificate_of_the_same_authority(
     guarded.allow("CN=localhost", "write", "topic", topic)
     stranger = make_certificates(tmp_path / "tls")
     config = guarded.client_config("ssl")
-    assert "TOPIC_AUTHORIZATION_FAILED" == _write(config, topic)
+    assert _write(config, topic) == "TOPIC_AUTHORIZATION_FAILED"
     assert "certificate unknown" in _refusal(_shown(config, stranger.cert_file, stranger.key_file))
     known = guarded.certificates
     assert _write(_shown(config, known.cert_file, known.key_file), topic) is None
@@ -70,18 +70,18 @@ def test_a_client_may_show_a_certificate_of_the_same_authority(
 def test_users_may_do_what_they_are_allowed(guarded: KafkaBroker) -> None:
     topic = guarded.fresh_topic()
     config = guarded.client_config("scram-256", user="bob")
-    assert "TOPIC_AUTHORIZATION_FAILED" == _write(config, topic)
+    assert _write(config, topic) == "TOPIC_AUTHORIZATION_FAILED"
     guarded.allow("bob", "write", "topic", topic)
     assert _write(config, topic) is None
-    assert "GROUP_AUTHORIZATION_FAILED" == _read(config, topic, group="tests-bob")
+    assert _read(config, topic, group="tests-bob") == "GROUP_AUTHORIZATION_FAILED"
     guarded.allow("bob", "read", "group", "tests-bob")
-    assert "TOPIC_AUTHORIZATION_FAILED" == _read(config, topic, group="tests-bob")
+    assert _read(config, topic, group="tests-bob") == "TOPIC_AUTHORIZATION_FAILED"
     guarded.allow("bob", "read", "topic", topic)
     assert _read(config, topic, group="tests-bob") is None
-    assert "TOPIC_AUTHORIZATION_FAILED" == _write(guarded.client_config("scram-512"), topic)
+    assert _write(guarded.client_config("scram-512"), topic) == "TOPIC_AUTHORIZATION_FAILED"
     guarded.disallow("bob", "write", "topic", topic)
-    assert "TOPIC_AUTHORIZATION_FAILED" == _write(config, topic)
-    assert 1 == len(guarded.consume(topic))
+    assert _write(config, topic) == "TOPIC_AUTHORIZATION_FAILED"
+    assert len(guarded.consume(topic)) == 1
 
 
 def _shown(config: dict[str, str], cert_file: Path, key_file: Path) -> dict[str, str]:

@@ -40,8 +40,8 @@ with KafkaBroker() as broker:
 def test_topics_are_made_and_deleted_and_do_not_come_from_use(kafka: Kafka) -> None:
     topic = kafka.fresh_topic(3, {"cleanup.policy": "compact"})
     assert topic in kafka.topics()
-    assert {0: 0, 1: 0, 2: 0} == kafka.end_offsets(topic)
-    assert [] == kafka.consume(topic)
+    assert kafka.end_offsets(topic) == {0: 0, 1: 0, 2: 0}
+    assert kafka.consume(topic) == []
     with pytest.raises(ServiceError, match="TOPIC_ALREADY_EXISTS"):
         kafka.create_topic(topic)
     kafka.delete_topic(topic)
@@ -64,24 +64,24 @@ def test_records_come_back_whole(kafka: Kafka) -> None:
         timestamps_ms=[1, 1_700_000_000_000, 2],
         compression_type="zstd",
     )
-    assert [(1, 0), (1, 1), (1, 2)] == stored
+    assert stored == [(1, 0), (1, 1), (1, 2)]
     records = kafka.consume(topic)
-    assert [topic] * 3 == [record.topic for record in records]
-    assert stored == [(record.partition, record.offset) for record in records]
-    assert [b"a\x00\xff", b"", None] == [record.value for record in records]
-    assert [b"k", None, b"gone"] == [record.key for record in records]
-    assert [(("name", b"value"), ("name", None)), (), ()] == [each.headers for each in records]
-    assert [1, 1_700_000_000_000, 2] == [record.timestamp_ms for record in records]
+    assert [record.topic for record in records] == [topic] * 3
+    assert [(record.partition, record.offset) for record in records] == stored
+    assert [record.value for record in records] == [b"a\x00\xff", b"", None]
+    assert [record.key for record in records] == [b"k", None, b"gone"]
+    assert [each.headers for each in records] == [(("name", b"value"), ("name", None)), (), ()]
+    assert [record.timestamp_ms for record in records] == [1, 1_700_000_000_000, 2]
 
 
 def test_many_records_are_read_in_order_and_deleted(kafka: Kafka) -> None:
     topic = kafka.fresh_topic(2)
     values = [b"%d" % number for number in range(20_000)]
     kafka.produce(topic, values, partition=1)
-    assert {0: 0, 1: 20_000} == kafka.end_offsets(topic)
-    assert values == [record.value for record in kafka.consume(topic)]
+    assert kafka.end_offsets(topic) == {0: 0, 1: 20_000}
+    assert [record.value for record in kafka.consume(topic)] == values
     kafka.delete_records(topic, 1, 19_998)
-    assert {0: 0, 1: 19_998} == kafka.start_offsets(topic)
+    assert kafka.start_offsets(topic) == {0: 0, 1: 19_998}
     assert values[19_998:] == [record.value for record in kafka.consume(topic)]
 
 
@@ -94,37 +94,37 @@ def test_transactions_are_seen_when_they_commit(kafka: Kafka) -> None:
         producer.produce(topic, value)
         producer.flush(10)
         seen = [record.value for record in kafka.consume(topic, read_committed=False)]
-        assert value == seen[-1]
-        assert [] == kafka.consume(topic)
+        assert seen[-1] == value
+        assert kafka.consume(topic) == []
         end(10)
-    assert [b"b"] == [record.value for record in kafka.consume(topic)]
+    assert [record.value for record in kafka.consume(topic)] == [b"b"]
     # Each end of a transaction takes an offset.
-    assert {0: 4} == kafka.end_offsets(topic)
+    assert kafka.end_offsets(topic) == {0: 4}
 
 
 def test_a_group_is_described_and_tells_what_it_commits(kafka: Kafka) -> None:
     topic = kafka.fresh_topic(2)
     kafka.produce(topic, [b"a", b"b"], partition=1)
-    assert {} == kafka.committed(topic)
-    assert ("DEAD", ()) == (kafka.describe_group(topic).state, kafka.describe_group(topic).members)
+    assert kafka.committed(topic) == {}
+    assert (kafka.describe_group(topic).state, kafka.describe_group(topic).members) == ("DEAD", ())
     with closing(kafka.consumer(topic, client_id="reader")) as consumer:
         consumer.subscribe([topic])
         assert consumer.poll(10).value() == b"a"
         consumer.commit(asynchronous=False)
         group = kafka.describe_group(topic)
         assert group.state == "STABLE"
-        assert ["reader"] == [member.client_id for member in group.members]
-        assert ((topic, 0), (topic, 1)) == group.members[0].partitions
+        assert [member.client_id for member in group.members] == ["reader"]
+        assert group.members[0].partitions == ((topic, 0), (topic, 1))
     assert kafka.describe_group(topic).state == "EMPTY"
-    assert {(topic, 1): 1} == kafka.committed(topic)
+    assert kafka.committed(topic) == {(topic, 1): 1}
 
 
 def test_the_driver_of_the_product_commits_offsets_in_a_transaction(kafka: Kafka) -> None:
     source, target = kafka.fresh_topic(), kafka.fresh_topic()
     kafka.produce(source, [b"a", b"b"])
     asyncio.run(_copy(kafka.bootstrap, source, target))
-    assert [b"a", b"b"] == [record.value for record in kafka.consume(target)]
-    assert {(source, 0): 2} == kafka.committed(source)
+    assert [record.value for record in kafka.consume(target)] == [b"a", b"b"]
+    assert kafka.committed(source) == {(source, 0): 2}
 
 
 def test_a_restart_and_a_crash_keep_data(make_kafka: MakeKafka) -> None:
@@ -139,7 +139,7 @@ def test_a_restart_and_a_crash_keep_data(make_kafka: MakeKafka) -> None:
     broker.kill()
     assert not broker.running
     broker.start()
-    assert [b"a", b"b"] == [record.value for record in broker.consume(topic)]
+    assert [record.value for record in broker.consume(topic)] == [b"a", b"b"]
 
 
 def test_a_paused_broker_answers_when_it_is_resumed(make_kafka: MakeKafka) -> None:
@@ -150,7 +150,7 @@ def test_a_paused_broker_answers_when_it_is_resumed(make_kafka: MakeKafka) -> No
     with pytest.raises(KafkaException, match=r"_TRANSPORT|_TIMED_OUT"):
         client.list_topics(timeout=0.5)
     broker.resume()
-    assert [(0, 0)] == broker.produce(topic, [b"a"])
+    assert broker.produce(topic, [b"a"]) == [(0, 0)]
 
 
 def test_a_cut_link_parts_clients_and_not_tests(
@@ -166,10 +166,10 @@ def test_a_cut_link_parts_clients_and_not_tests(
     broker.link.disable()
     producer.produce(topic, b"b")
     assert producer.flush(0.5) == 1
-    assert [b"a"] == [record.value for record in broker.consume(topic)]
+    assert [record.value for record in broker.consume(topic)] == [b"a"]
     broker.link.enable()
     assert producer.flush(10) == 0
-    assert [b"a", b"b"] == [record.value for record in broker.consume(topic)]
+    assert [record.value for record in broker.consume(topic)] == [b"a", b"b"]
 
 
 def test_a_broker_that_cannot_start_shows_its_log(make_kafka: MakeKafka) -> None:
@@ -180,7 +180,7 @@ def test_a_broker_that_cannot_start_shows_its_log(make_kafka: MakeKafka) -> None
 def test_nothing_of_a_broker_outlives_a_killed_test_run() -> None:
     command = [sys.executable, "-c", DIES_WITH_ITS_PARENT]
     killed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert -signal.SIGKILL == killed.returncode, killed.stderr
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     pid, directory = killed.stdout.split()
     wait_until(lambda: not _is_alive(int(pid)), what="the broker ends", seconds=5)
     wait_until(lambda: not Path(directory).parent.exists(), what="its files go", seconds=5)
@@ -196,8 +196,8 @@ def test_the_environment_names_a_broker(kafka: Kafka, monkeypatch: pytest.Monkey
     assert isinstance(named, ExistingKafka)
     with named:
         topic = named.fresh_topic()
-        assert [(0, 0)] == named.produce(topic, [b"a"])
-    assert [b"a"] == [record.value for record in kafka.consume(topic)]
+        assert named.produce(topic, [b"a"]) == [(0, 0)]
+    assert [record.value for record in kafka.consume(topic)] == [b"a"]
 
 
 async def _copy(bootstrap: str, source: str, target: str) -> None:

@@ -16,13 +16,13 @@ JOB = {"job_name": "itself", "scrape_interval": "1s"}
 def test_it_scrapes_and_answers() -> None:
     with Prometheus({}) as first:
         target = {"targets": [f"127.0.0.1:{first.port}"]}
-        assert [] == first.query("up")
+        assert first.query("up") == []
         with Prometheus({"scrape_configs": [{**JOB, "static_configs": [target]}]}) as second:
             wait_until(lambda: bool(second.query("up == 1")), what="the other one is scraped")
             (sample,) = second.query('up{job="itself"}')
-            assert (f"127.0.0.1:{first.port}", 1) == (sample.labels["instance"], sample.value)
-            assert ["itself"] == second.get("label/job/values", match="up")
-            assert 7 == second.query("3 + 4")[0].value
+            assert (sample.labels["instance"], sample.value) == (f"127.0.0.1:{first.port}", 1)
+            assert second.get("label/job/values", match="up") == ["itself"]
+            assert second.query("3 + 4")[0].value == 7
 
 
 def test_what_is_no_query_is_refused_with_the_reason() -> None:
@@ -41,7 +41,7 @@ def test_a_configuration_that_is_none_shows_the_log() -> None:
 def test_promtool_says_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text("groups: [{name: a, rules: [{alert: B, expr: sum(}]}]\n")
     done = promtool("check", "rules", "rules.yaml", directory=tmp_path)
-    assert 0 != done.returncode
+    assert done.returncode != 0
     assert "parse error" in done.stdout + done.stderr
 
 

@@ -135,12 +135,12 @@ def test_users_may_do_what_their_line_says(make_redis: MakeRedis) -> None:
     with pytest.raises(RedisReplyError, match="NOAUTH"):
         call(server.port, [("GET", "app:a")])
     assert server.command("GET", "app:a") == b"1"
-    assert f"redis://app:secret@127.0.0.1:{server.port}/0" == server.url_as("app", "secret")
+    assert server.url_as("app", "secret") == f"redis://app:secret@127.0.0.1:{server.port}/0"
 
 
 def test_a_cluster_fails_over_and_is_made_whole(redis_cluster: RedisCluster) -> None:
     assert redis_cluster.url.startswith("redis+cluster://127.0.0.1:")
-    assert (3, 3) == (len(redis_cluster.masters()), len(redis_cluster.replicas()))
+    assert (len(redis_cluster.masters()), len(redis_cluster.replicas())) == (3, 3)
     slot = redis_cluster.slot_of("services:a")
     holder = redis_cluster.master_of(slot)
     assert holder.command("SET", "services:a", 1) == b"OK"
@@ -148,11 +148,11 @@ def test_a_cluster_fails_over_and_is_made_whole(redis_cluster: RedisCluster) -> 
     other = next(node for node in redis_cluster.masters() if node is not holder)
     with pytest.raises(RedisReplyError, match=f"MOVED {slot} 127.0.0.1:{holder.port}"):
         other.command("GET", "services:a")
-    assert holder is redis_cluster.kill_master(slot)
+    assert redis_cluster.kill_master(slot) is holder
     redis_cluster.wait_ready()
     assert redis_cluster.master_of(slot).command("GET", "services:a") == b"1"
     redis_cluster.revive()
-    assert (3, 3) == (len(redis_cluster.masters()), len(redis_cluster.replicas()))
+    assert (len(redis_cluster.masters()), len(redis_cluster.replicas())) == (3, 3)
 
 
 def test_sentinels_promote_the_replica_of_a_dead_master(redis_sentinel: RedisSentinel) -> None:
@@ -162,7 +162,7 @@ def test_sentinels_promote_the_replica_of_a_dead_master(redis_sentinel: RedisSen
     assert master.command("WAIT", 1, 5_000) == 1
     old_port = redis_sentinel.kill_master()
     redis_sentinel.wait_failover(old_port)
-    assert old_port != redis_sentinel.master_port()
+    assert redis_sentinel.master_port() != old_port
     assert redis_sentinel.master().command("GET", "services:a") == b"1"
     redis_sentinel.revive()
     # On a slow machine the sentinels may have changed their minds again: who follows is not told.
@@ -173,12 +173,12 @@ def test_sentinels_promote_the_replica_of_a_dead_master(redis_sentinel: RedisSen
 
 def test_a_proxy_cuts_and_mends(toxiproxy: Toxiproxy, redis_server: RedisServer) -> None:
     with toxiproxy.proxy(redis_server.port) as link:
-        assert [b"PONG"] == call(link.port, [("PING",)])
+        assert call(link.port, [("PING",)]) == [b"PONG"]
         link.disable()
         with pytest.raises(ConnectionRefusedError):
             call(link.port, [("PING",)])
         link.enable()
-        assert [b"PONG"] == call(link.port, [("PING",)])
+        assert call(link.port, [("PING",)]) == [b"PONG"]
     with pytest.raises(ConnectionRefusedError):
         call(link.port, [("PING",)])
 
@@ -202,7 +202,7 @@ def test_a_proxy_delays_drops_and_resets(toxiproxy: Toxiproxy, redis_server: Red
         with pytest.raises(ConnectionResetError):
             call(link.port, [("PING",)])
         link.remove_toxics()
-        assert [b"PONG"] == call(link.port, [("PING",)])
+        assert call(link.port, [("PING",)]) == [b"PONG"]
 
 
 def test_a_wrong_toxic_is_refused(toxiproxy: Toxiproxy, redis_server: RedisServer) -> None:
@@ -216,7 +216,7 @@ def test_a_wrong_toxic_is_refused(toxiproxy: Toxiproxy, redis_server: RedisServe
 def test_nothing_outlives_a_killed_test_run() -> None:
     command = [sys.executable, "-c", DIES_WITH_ITS_PARENT]
     killed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert -signal.SIGKILL == killed.returncode, killed.stderr
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     pid, directory = killed.stdout.split()
     wait_until(lambda: not _is_alive(int(pid)), what="the server ends", seconds=5)
     wait_until(lambda: not Path(directory).parent.exists(), what="its files go", seconds=5)
@@ -246,7 +246,7 @@ def test_the_environment_names_the_binary(
     find_redis.cache_clear()
     monkeypatch.setenv(BINARY_VARIABLE, str(named))
     try:
-        assert named == find_redis()
+        assert find_redis() == named
         assert make_redis().command("PING") == b"PONG"
     finally:
         find_redis.cache_clear()

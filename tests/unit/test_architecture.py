@@ -36,7 +36,7 @@ def test_every_module_and_all_that_is_public_has_a_docstring(module: Path) -> No
     missing = [] if not tree.body or ast.get_docstring(tree) else ["the module"]
     missing += [node.name for node in public(tree.body) if not ast.get_docstring(node)]
 
-    assert [] == missing
+    assert missing == []
 
 
 def public(nodes: list[ast.stmt]) -> Iterator[Definition]:

@@ -15,16 +15,16 @@ def test_the_system_clock_tells_microseconds_since_1970() -> None:
 
 def test_a_manual_clock_stands_still_until_it_is_moved() -> None:
     clock = ManualClock(5)
-    assert [5, 5] == [clock.now_us(), clock.now_us()]
+    assert [clock.now_us(), clock.now_us()] == [5, 5]
     clock.advance(1.5)
-    assert 1_500_005 == clock.now_us()
+    assert clock.now_us() == 1_500_005
     clock.advance(-1.5)
-    assert 5 == clock.now_us()
-    assert 0 == ManualClock().now_us()
+    assert clock.now_us() == 5
+    assert ManualClock().now_us() == 0
 
 
 @pytest.mark.parametrize("seconds", [1e-6, 0.000_001_4])
 def test_a_manual_clock_moves_by_whole_microseconds(seconds: float) -> None:
     clock = ManualClock()
     clock.advance(seconds)
-    assert 1 == clock.now_us()
+    assert clock.now_us() == 1

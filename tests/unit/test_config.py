@@ -85,13 +85,13 @@ def test_flags_win_over_the_environment_over_the_file_over_defaults(
     found = loaded(file, text, "kafka.group_id=flag")
 
     kafka = found.config.kafka
-    assert ("flag", "environment", ("file:1",)) == (
+    assert (
         kafka.group_id, kafka.client_id, kafka.bootstrap_servers
-    )  # fmt: skip
-    assert "earliest" == kafka.start
+    ) == ("flag", "environment", ("file:1",))  # fmt: skip
+    assert kafka.start == "earliest"
     origins = found.origins
-    assert "--set" == origins["kafka.group_id"]
-    assert "STREAM_DEDUP__KAFKA__CLIENT_ID" == origins["kafka.client_id"]
+    assert origins["kafka.group_id"] == "--set"
+    assert origins["kafka.client_id"] == "STREAM_DEDUP__KAFKA__CLIENT_ID"
     assert str(file) == origins["kafka.bootstrap_servers"]
     assert "kafka.start" not in origins
 
@@ -120,9 +120,9 @@ def test_the_environment_alone_makes_a_pipeline(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("STREAM_DEDUP__PIPELINES__0__OUTPUT_TOPIC", "c")
     monkeypatch.setenv("STREAM_DEDUP__KAFKA__BOOTSTRAP_SERVERS", "k:1, k:2")
     config = load().config
-    assert (("a", "b"), ("k:1", "k:2")) == (
+    assert (
         config.pipelines[0].topics, config.kafka.bootstrap_servers
-    )  # fmt: skip
+    ) == (("a", "b"), ("k:1", "k:2"))  # fmt: skip
 
 
 def test_pipelines_as_json_replace_those_of_the_file(
@@ -132,29 +132,29 @@ def test_pipelines_as_json_replace_those_of_the_file(
     monkeypatch.setenv("STREAM_DEDUP__PIPELINES", json.dumps(made))
     found = loaded(file, "", "pipelines.x.samples=7")
     (pipeline,) = found.config.pipelines
-    assert ("x", ("a",), 7) == (pipeline.name, pipeline.topics, pipeline.samples)
+    assert (pipeline.name, pipeline.topics, pipeline.samples) == ("x", ("a",), 7)
 
 
 @pytest.mark.parametrize("which", ["1", "Audit", "audit"])
 def test_a_pipeline_goes_by_number_or_name(file: Path, which: str) -> None:
     second = '[[pipelines]]\nname = "Audit"\ntopics = ["a"]\noutput_topic = "b"\nnamespace = "n"\n'
     found = loaded(file, "", f"pipelines.{which}.topics=x,y", pipeline=PIPELINE + second)
-    assert [("in",), ("x", "y")] == [each.topics for each in found.config.pipelines]
+    assert [each.topics for each in found.config.pipelines] == [("in",), ("x", "y")]
 
 
 def test_redis_is_taken_from_its_variable_too(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAM_DEDUP_REDIS", "redis://other:1")
     text = '[index]\nurl = "redis://file:1"'
-    assert "redis://other:1" == str(loaded(file, text).config.index.address)
+    assert str(loaded(file, text).config.index.address) == "redis://other:1"
     monkeypatch.setenv("STREAM_DEDUP__INDEX__URL", "redis://third:1")
-    assert "redis://third:1" == str(loaded(file, text).config.index.address)
+    assert str(loaded(file, text).config.index.address) == "redis://third:1"
 
 
 def test_a_configuration_made_directly_ignores_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("STREAM_DEDUP__KAFKA__GROUP_ID", "environment")
-    assert "stream-dedup" == Config(pipelines=(of(),)).kafka.group_id
+    assert Config(pipelines=(of(),)).kafka.group_id == "stream-dedup"
 
 
 # ------------------------------------------------------------ values
@@ -167,13 +167,13 @@ def test_a_configuration_made_directly_ignores_the_environment(
 )  # fmt: skip
 def test_durations_are_read(file: Path, written: str, seconds: float) -> None:
     found = loaded(file, pipeline=f"{PIPELINE}idle_s = {written}")
-    assert seconds == found.config.pipelines[0].idle_s
+    assert found.config.pipelines[0].idle_s == seconds
 
 
 @pytest.mark.parametrize("written", ["'1 hour'", "''", "'-5s'", "-5", "0", "true", "[]", "nan"])
 def test_what_is_no_duration_is_refused(file: Path, written: str) -> None:
     error = refused(file, pipeline=f"{PIPELINE}idle_s = {written}")
-    assert "pipelines.0.idle_s" == error.problems[0].key
+    assert error.problems[0].key == "pipelines.0.idle_s"
 
 
 @pytest.mark.parametrize("written", ["'off'", "inf", "'never'"])
@@ -192,29 +192,29 @@ def test_sizes_are_read(file: Path, written: str, size: int) -> None:
 @pytest.mark.parametrize("written", ["'1 parsec'", "'0.3B'", "true", "1.5", "0", "'-1'"])
 def test_what_is_no_size_is_refused(file: Path, written: str) -> None:
     error = refused(file, f"[worker]\nmax_batch_bytes = {written}")
-    assert "worker.max_batch_bytes" == error.problems[0].key
+    assert error.problems[0].key == "worker.max_batch_bytes"
 
 
 @given(st.integers(0, 10**12))
 def test_sizes_and_durations_are_written_as_they_are_read(number: int) -> None:
-    assert number == read_size(size_text(number))
+    assert read_size(size_text(number)) == number
     text = duration_text(number / 1000)
-    assert number * 1000 == pytest.approx(read_duration_us(text), rel=1e-9)
+    assert pytest.approx(read_duration_us(text), rel=1e-9) == number * 1000
 
 
 def test_the_defaults_are_those_of_the_parts() -> None:
     index = Index()
-    assert LIMITS == index.limits()
+    assert index.limits() == LIMITS
     assert (Patience().timeout_s, Patience().within_s) == (index.timeout_s, index.within_s)
-    assert NEAR_CACHE_SIZE == index.near_cache_size
-    assert MIRROR_SIZE == index.mirror_size
+    assert index.near_cache_size == NEAR_CACHE_SIZE
+    assert index.mirror_size == MIRROR_SIZE
     worker, flow = Worker(), Flow()
     assert all(
         getattr(flow, name) == getattr(worker, name)
         for name in Worker.model_fields.keys() & Flow.__dataclass_fields__.keys()
     )
-    assert Windows() == of().windows()
-    assert Summaries() == of().summaries()
+    assert of().windows() == Windows()
+    assert of().summaries() == Summaries()
 
 
 def test_a_pipeline_gives_the_objects_of_the_domain() -> None:
@@ -228,9 +228,9 @@ def test_a_pipeline_gives_the_objects_of_the_domain() -> None:
         summary_every_s="off",
         recipe="text",
     )
-    assert FOREVER_US == pipeline.windows().idle_us
+    assert pipeline.windows().idle_us == FOREVER_US
     assert pipeline.summaries().every_us is None
-    assert Reading("jsonl", "m", "t", "epoch", ("a", "b")) == pipeline.reading()
+    assert pipeline.reading() == Reading("jsonl", "m", "t", "epoch", ("a", "b"))
     assert load_recipe("text") == pipeline.load_recipe()
 
 
@@ -250,8 +250,8 @@ def test_what_is_left_out_follows_from_the_rest(
 ) -> None:
     (pipeline,) = Config(pipelines=(of(**values),)).pipelines
     assert (summaries, on_poison) == (pipeline.summary_topic, pipeline.on_poison)
-    assert ("logs", "stream-dedup-main") == (pipeline.namespace, pipeline.group_id)
-    assert "audit" == Kafka(group_id="audit").transactional_id_prefix
+    assert (pipeline.namespace, pipeline.group_id) == ("logs", "stream-dedup-main")
+    assert Kafka(group_id="audit").transactional_id_prefix == "audit"
     assert bool(summaries) == (pipeline.summaries().every_us is not None)
 
 
@@ -263,8 +263,8 @@ def test_files_are_relative_to_the_file_that_names_them(
     monkeypatch.chdir("/")
     text = "[index]\npassword_file = 'password'"
     found = loaded(file, text, pipeline=f"{PIPELINE}recipe = 'own.toml'").config
-    assert SECRET == found.index.secret("password")
-    assert (2, "own") == (found.pipelines[0].load_recipe().match.k, found.pipelines[0].namespace)
+    assert found.index.secret("password") == SECRET
+    assert (found.pipelines[0].load_recipe().match.k, found.pipelines[0].namespace) == (2, "own")
 
 
 # ------------------------------------------------------------ what is refused
@@ -338,7 +338,7 @@ def test_a_pipeline_that_cannot_work_is_refused(file: Path, text: str, message: 
 
 def test_all_that_is_wrong_is_told_at_once(file: Path) -> None:
     error = refused(file, "[http]\nport = 'x'\n[log]\nlevel = 'y'", "worker.ahead_batches=0")
-    assert ["worker.ahead_batches", "http.port", "log.level"] == [p.key for p in error.problems]
+    assert [p.key for p in error.problems] == ["worker.ahead_batches", "http.port", "log.level"]
     assert ["--set", str(file), str(file)] == [problem.place for problem in error.problems]
 
 
@@ -457,7 +457,7 @@ def _everything(error: BaseException) -> str:
 SECRETS = [
     (section, name)
     for section, name, info in all_settings()
-    if "secret" == next(k.type for k in keys() if (k.section, k.name) == (section, name))
+    if next(k.type for k in keys() if (k.section, k.name) == (section, name)) == "secret"
 ]
 
 
@@ -488,10 +488,10 @@ def test_a_secret_is_shown_nowhere(tmp_path_factory: pytest.TempPathFactory, sec
     shown += [repr(config.kafka), repr(config.index), repr(config.index.address)]
     shown += [repr(config.otel)]
     shown += [str(list(effective(found))), str(config.model_dump()), config.model_dump_json()]
-    assert [] == [text for text in shown if secret in text]
-    assert [secret] * 5 == [getattr(config, section).secret(name) for section, name in SECRETS]
-    assert secret == parse(config.index.redis_url).password
-    assert secret == client_options(config.kafka)["sasl_plain_password"]
+    assert [text for text in shown if secret in text] == []
+    assert [getattr(config, section).secret(name) for section, name in SECRETS] == [secret] * 5
+    assert parse(config.index.redis_url).password == secret
+    assert client_options(config.kafka)["sasl_plain_password"] == secret
 
 
 @pytest.mark.parametrize(
@@ -529,7 +529,7 @@ def test_a_password_is_put_into_the_url(tmp_path: Path, password: str) -> None:
     for url in ("redis://me@h:1/2", "redis+sentinel://me@a,b/name", "unix://me@/run/redis.sock"):
         index = Index(url=SecretStr(url), password_file=str(file))
         address = parse(index.redis_url)
-        assert ("me", password) == (address.username, address.password)
+        assert (address.username, address.password) == ("me", password)
         assert address[:5] == parse(url)[:5]
 
 
@@ -549,7 +549,7 @@ def test_a_file_that_holds_no_secret_is_refused(
     if content is not None:
         (file.parent / "password").write_bytes(content)
     error = refused(file, "[index]\npassword_file = 'password'")
-    assert "index.password_file" == error.problems[0].key
+    assert error.problems[0].key == "index.password_file"
     assert message in str(error)
 
 
@@ -557,8 +557,8 @@ def test_an_empty_secret_is_none(file: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("STREAM_DEDUP__INDEX__PASSWORD", "")
     (file.parent / "password").write_text(SECRET)
     found = loaded(file, "[index]\npassword_file = 'password'").config.index
-    assert SECRET == found.secret("password")
-    assert "redis://127.0.0.1:6379" == Index().redis_url
+    assert found.secret("password") == SECRET
+    assert Index().redis_url == "redis://127.0.0.1:6379"
 
 
 # ------------------------------------------------------------ what people see
@@ -569,7 +569,7 @@ def test_the_template_can_be_used_as_it_is(file: Path) -> None:
     found = load(str(file))
     made = Pipeline(topics=("logs",), output_topic="logs-deduplicated")
     assert Config(pipelines=(made,)) == found.config
-    assert {"pipelines.0.topics", "pipelines.0.output_topic"} == set(found.origins)
+    assert set(found.origins) == {"pipelines.0.topics", "pipelines.0.output_topic"}
 
 
 def test_what_the_template_comments_out_are_the_defaults(file: Path) -> None:
@@ -584,7 +584,7 @@ def test_what_the_template_comments_out_are_the_defaults(file: Path) -> None:
     ]
     assert len(list(keys())) - 2 == sum(map(str.__ne__, lines, uncommented))
     file.write_text("\n".join(uncommented))
-    assert before == load(str(file)).config
+    assert load(str(file)).config == before
 
 
 def test_what_is_shown_is_the_configuration(file: Path) -> None:
@@ -594,8 +594,8 @@ def test_what_is_shown_is_the_configuration(file: Path) -> None:
     file.write_text(shown)
     assert found.config == load(str(file)).config
     rows = {key: (value, origin) for key, value, origin in effective(found)}
-    assert ("debug", "--set") == rows["log.level"]
-    assert ("stream-dedup-main", "default") == rows["pipelines.0.group_id"]
+    assert rows["log.level"] == ("debug", "--set")
+    assert rows["pipelines.0.group_id"] == ("stream-dedup-main", "default")
     assert len(list(keys())) == len(rows)
 
 
@@ -605,9 +605,9 @@ def test_what_is_shown_is_the_configuration(file: Path) -> None:
 def test_the_driver_takes_the_options() -> None:
     kafka = Kafka(group_instance_id="a", compression="zstd", request_timeout_s=1.5)
     options = consumer_options(kafka)
-    assert (1500, 45_000, "read_committed") == (
+    assert (
         options["request_timeout_ms"], options["session_timeout_ms"], options["isolation_level"]
-    )  # fmt: skip
+    ) == (1500, 45_000, "read_committed")  # fmt: skip
 
     async def make() -> None:
         await AIOKafkaConsumer(group_id="g", **options).stop()
@@ -630,7 +630,7 @@ def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         ssl_check_hostname=False,
     )
     context = client_options(good)["ssl_context"]
-    assert (ssl.CERT_REQUIRED, False) == (context.verify_mode, context.check_hostname)
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, False)
     junk = tmp_path / "junk"
     junk.write_text("nothing")
     cases: dict[str, Any] = {

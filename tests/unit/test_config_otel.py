@@ -66,15 +66,15 @@ def test_nothing_is_sent_until_it_is_asked_for() -> None:
 
 def test_both_go_to_one_endpoint_or_each_to_its_own() -> None:
     found = otel(endpoint="https://c:4318/otlp/")
-    assert "https://c:4318/otlp/v1/traces" == found.traces_url
-    assert "https://c:4318/otlp/v1/metrics" == found.metrics_url
+    assert found.traces_url == "https://c:4318/otlp/v1/traces"
+    assert found.metrics_url == "https://c:4318/otlp/v1/metrics"
     found = otel(traces_endpoint="http://t:1/x", metrics_endpoint="http://m:2/y")
-    assert ("http://t:1/x", "http://m:2/y") == (found.traces_url, found.metrics_url)
+    assert (found.traces_url, found.metrics_url) == ("http://t:1/x", "http://m:2/y")
 
 
 def test_each_can_be_left_out() -> None:
-    assert "" == otel(sample_ratio=0).traces_url
-    assert "" == otel(metrics_every_s="off").metrics_url
+    assert otel(sample_ratio=0).traces_url == ""
+    assert otel(metrics_every_s="off").metrics_url == ""
 
 
 @pytest.mark.parametrize(
@@ -106,17 +106,17 @@ def test_each_can_be_left_out() -> None:
     ],
 )
 def test_what_is_wrong_is_refused(settings: dict[str, object], says: str) -> None:
-    assert says == refused(**settings)
+    assert refused(**settings) == says
 
 
 def test_what_is_wrong_does_not_matter_while_nothing_is_sent() -> None:
-    assert "collector" == otel(endpoint="collector", protocol="grpc", headers="x").endpoint
+    assert otel(endpoint="collector", protocol="grpc", headers="x").endpoint == "collector"
 
 
 def test_headers_are_read_as_the_standard_writes_them() -> None:
-    assert {} == read_headers("")
-    assert {"a": "b", "c": "d=e, f"} == read_headers(" A = b ,, c=d=e%2C%20f ")
-    assert {"a": "b c", "d": "e"} == read_headers("a=%20b%20c%09,d=%09e")  # no part of a value
+    assert read_headers("") == {}
+    assert read_headers(" A = b ,, c=d=e%2C%20f ") == {"a": "b", "c": "d=e, f"}
+    assert read_headers("a=%20b%20c%09,d=%09e") == {"a": "b c", "d": "e"}  # no part of a value
 
 
 def test_headers_are_secret(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_headers_are_secret(tmp_path: Path) -> None:
         loaded(enabled=True, headers=f"authorization=Bearer {SECRET}"),
         loaded(enabled=True, headers_file=file),
     ):
-        assert {"authorization": f"Bearer {SECRET}"} == given.config.otel.read_headers()
+        assert given.config.otel.read_headers() == {"authorization": f"Bearer {SECRET}"}
         assert SECRET not in repr(given) + str(list(effective(given)))
 
 
@@ -152,19 +152,19 @@ def test_the_standards_variables_win_over_the_file_and_ours_over_them(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "")
     monkeypatch.setenv("STREAM_DEDUP__OTEL__METRICS_ENDPOINT", "http://ours:2")
     found = load(str(file))
-    assert ("http://standard:1", "OTEL_EXPORTER_OTLP_ENDPOINT") == origin(found, "endpoint")
+    assert origin(found, "endpoint") == ("http://standard:1", "OTEL_EXPORTER_OTLP_ENDPOINT")
     assert ("http://file:2", str(file)) == origin(found, "traces_endpoint")
-    assert "http://ours:2" == found.config.otel.metrics_url
-    assert ("30s", "OTEL_METRIC_EXPORT_INTERVAL") == origin(found, "metrics_every_s")
-    assert (HIDDEN, "OTEL_EXPORTER_OTLP_HEADERS") == origin(found, "headers")
+    assert found.config.otel.metrics_url == "http://ours:2"
+    assert origin(found, "metrics_every_s") == ("30s", "OTEL_METRIC_EXPORT_INTERVAL")
+    assert origin(found, "headers") == (HIDDEN, "OTEL_EXPORTER_OTLP_HEADERS")
     flagged = load(str(file), ["otel.endpoint=http://flag:1"])
-    assert ("http://flag:1", "--set") == origin(flagged, "endpoint")
+    assert origin(flagged, "endpoint") == ("http://flag:1", "--set")
 
 
 @pytest.mark.parametrize("value", ["", "0", "soon", "-1", "²"])
 def test_an_interval_that_is_none_says_nothing(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", value)
-    assert 15 == otel(enabled=True).metrics_every_s
+    assert otel(enabled=True).metrics_every_s == 15
 
 
 def test_the_standard_can_turn_it_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_others_variables_do_not_matter_while_nothing_is_sent(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://u:{SECRET}@h")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     found = loaded()
-    assert "http://127.0.0.1:4318" == found.config.otel.endpoint
+    assert found.config.otel.endpoint == "http://127.0.0.1:4318"
     assert SECRET not in str(list(effective(found)))
     with pytest.raises(ConfigError, match="OTEL_EXPORTER_OTLP_PROTOCOL: otel"):
         loaded(enabled=True, endpoint="http://h")
@@ -201,7 +201,7 @@ def test_the_page_shows_settings_and_variables_that_are_such(tmp_path: Path) -> 
     standards = {
         value for name, value in vars(environment_variables).items() if name.startswith("OTEL_")
     }
-    assert set() == named - standards
+    assert named - standards == set()
 
 
 @pytest.mark.parametrize(
@@ -237,19 +237,19 @@ def checked(within_s: float = 10.0, **settings: object) -> list[Finding]:
 
 def test_the_check_sends_nothing_and_sees_it_taken(receiver: OtlpReceiver) -> None:
     found = checked(endpoint=receiver.url, headers=f"authorization={SECRET}")
-    assert [
+    assert found == [
         ("ok", f"otel {receiver.url}{TRACES}", "takes traces"),
         ("ok", f"otel {receiver.url}{METRICS}", "takes metrics"),
-    ] == found
-    assert [SECRET] * 2 == [each.headers["authorization"] for each in receiver.requests()]
-    assert [] == receiver.spans()
-    assert {} == receiver.metrics()
+    ]
+    assert [each.headers["authorization"] for each in receiver.requests()] == [SECRET] * 2
+    assert receiver.spans() == []
+    assert receiver.metrics() == {}
 
 
 def test_the_check_says_what_a_collector_does_not_take(receiver: OtlpReceiver) -> None:
     receiver.status = 401
     traces, metrics = checked(endpoint=receiver.url, headers=f"authorization={SECRET}")
-    assert ("warning", "warning") == (traces.level, metrics.level)
+    assert (traces.level, metrics.level) == ("warning", "warning")
     assert "takes no traces: " in traces.text
     assert "401" in traces.text
     assert "the worker would go on without it" in metrics.text
@@ -259,7 +259,7 @@ def test_the_check_says_what_a_collector_does_not_take(receiver: OtlpReceiver) -
 def test_the_check_does_not_take_a_redirection_for_a_collector(receiver: OtlpReceiver) -> None:
     receiver.status = 308
     traces, metrics = checked(endpoint=receiver.url)
-    assert ("warning", "warning") == (traces.level, metrics.level)
+    assert (traces.level, metrics.level) == ("warning", "warning")
     assert "leads elsewhere (308 Permanent Redirect); give the address" in traces.text
 
 
@@ -273,14 +273,14 @@ def test_the_check_repeats_no_header_that_cannot_be_sent(
     logging.getLogger("opentelemetry.util.re").setLevel(logging.NOTSET)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", value)
     found = checked(endpoint=receiver.url)
-    assert 2 == len(found)
+    assert len(found) == 2
     assert SECRET not in str(found) + caplog.text
 
 
 def test_the_check_says_which_variable_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER", "nobody")
     [found] = checked()
-    assert "error" == found.level
+    assert found.level == "error"
     assert "'nobody' not found" in found.text
 
 
@@ -288,7 +288,7 @@ def test_the_check_says_that_nobody_is_there() -> None:
     with OtlpReceiver() as gone:
         url = gone.url
     [found] = checked(endpoint=url, metrics_every_s="off")
-    assert "warning" == found.level
+    assert found.level == "warning"
     assert "Connection refused" in found.text
 
 
@@ -299,7 +299,7 @@ def test_the_check_waits_no_longer_than_it_may(
     caplog.set_level(logging.CRITICAL, "opentelemetry")
     caplog.set_level(logging.WARNING, "opentelemetry.exporter")
     [found] = checked(endpoint=receiver.url, sample_ratio=0, within_s=0.5)
-    assert "warning" == found.level
+    assert found.level == "warning"
 
 
 def test_without_the_extra_check_and_worker_say_what_to_install(tmp_path: Path) -> None:
@@ -322,8 +322,8 @@ def test_without_the_extra_check_and_worker_say_what_to_install(tmp_path: Path) 
         outcome[command[0]] = done
     remedy = "pip install 'stream-dedup[otel]', or set"
     ran = outcome["run"]
-    assert 2 == ran.returncode
+    assert ran.returncode == 2
     assert "configuration: otel.enabled: is true, but opentelemetry" in ran.stderr
     assert f"is not installed; {remedy} it to false" in ran.stderr
-    assert 1 == outcome["config"].returncode
+    assert outcome["config"].returncode == 1
     assert f"is not installed; {remedy} otel.enabled to false" in outcome["config"].stdout

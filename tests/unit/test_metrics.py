@@ -56,7 +56,7 @@ def test_the_queries_of_the_page_name_metrics_that_exist() -> None:
     named = set(re.findall(rf"{PREFIX}(\w+)", page))
     histograms = {f"{name}_{part}" for name in HISTOGRAMS for part in ("bucket", "sum", "count")}
     assert len(named) > 5
-    assert set() == named - METRICS.keys() - histograms
+    assert named - METRICS.keys() - histograms == set()
 
 
 @pytest.fixture(params=[MemoryMetrics, PrometheusMetrics])
@@ -97,11 +97,11 @@ def test_counters_add_up_and_gauges_stand_as_last_said() -> None:
     metrics.set("clusters", 3, pipeline="a")
     metrics.set("clusters", 2, pipeline="a")
     metrics.observe("kernel_seconds", 0.5, pipeline="a")
-    assert 5 == metrics.value("clamped_total", pipeline="a")
-    assert 12 == metrics.value("clamped_total")
-    assert 2 == metrics.value("clusters", pipeline="a")
-    assert [0.5] == metrics.observed("kernel_seconds", pipeline="a")
-    assert 0 == metrics.value("commits_total")
+    assert metrics.value("clamped_total", pipeline="a") == 5
+    assert metrics.value("clamped_total") == 12
+    assert metrics.value("clusters", pipeline="a") == 2
+    assert metrics.observed("kernel_seconds", pipeline="a") == [0.5]
+    assert metrics.value("commits_total") == 0
 
 
 def test_a_partition_that_left_is_forgotten() -> None:
@@ -110,16 +110,16 @@ def test_a_partition_that_left_is_forgotten() -> None:
         metrics.set("lag_events", 10, pipeline="p", topic="t", partition=partition)
     metrics.set("lag_events", 10, pipeline="p", topic="u", partition=0)
     metrics.remove("lag_events", pipeline="p", topic="t", partition=1)
-    assert 30 == metrics.value("lag_events")
+    assert metrics.value("lag_events") == 30
     metrics.remove("lag_events", topic="t")
-    assert {("lag_events", "p", "u", "0"): 10} == metrics.values
+    assert metrics.values == {("lag_events", "p", "u", "0"): 10}
 
 
 def test_a_pipelines_counters_begin_at_zero_where_their_labels_are_known() -> None:
     metrics = MemoryMetrics()
     start_at_zero(metrics, "p")
     start_at_zero(metrics, "p")
-    assert {0} == set(metrics.values.values())
+    assert set(metrics.values.values()) == {0}
     assert ("commits_total", "p") in metrics.values
     shown = {series[2] for series in metrics.values if series[0] == "decisions_total"}
     assert set(FIXED["decision"]) == shown
@@ -132,7 +132,7 @@ def test_values_of_other_labels_that_are_known_begin_at_zero_too() -> None:
     start_at_zero(metrics, "p", {"events_total": ["a", "b"], "dead_letters_total": ["large"]})
     found = {series: n for series, n in metrics.values.items() if len(series) == 3}
     assert 0 == found["events_total", "p", "a"] == found["events_total", "p", "b"]
-    assert 2 == found["dead_letters_total", "p", "large"]
+    assert found["dead_letters_total", "p", "large"] == 2
 
 
 def test_no_metrics_takes_everything() -> None:
@@ -147,4 +147,4 @@ def test_each_metric_is_measured_somewhere() -> None:
     """By name, in a call or a table of names, outside the module that describes it."""
     sources = Path(stream_dedup.__file__).parent.rglob("*.py")
     code = "\n".join(path.read_text("utf-8") for path in sources if path.name != "metrics.py")
-    assert [] == [name for name in METRICS if f'"{name}"' not in code]
+    assert [name for name in METRICS if f'"{name}"' not in code] == []

@@ -142,7 +142,7 @@ def test_thousands_of_real_words_make_the_same_clusters_in_any_order() -> None:
     assert 100 < len(expected) < 1_500
     for _ in range(3):
         rng.shuffle(order)
-        assert expected == clusters_of(least_hashes(2), items, order, rng.randrange(1, 1_000))
+        assert clusters_of(least_hashes(2), items, order, rng.randrange(1, 1_000)) == expected
 
 
 # ---------------------------------------------------------------- the chance
@@ -206,9 +206,9 @@ def test_two_items_share_a_cluster_as_often_as_the_formula_says(
         matched += sum(decision.kind is Kind.DUPLICATE for decision in decisions)
 
     expected = comb(shared, least) / comb(union, least)
-    assert expected == chance_of_equality(shared, union, least)
+    assert chance_of_equality(shared, union, least) == expected
     error = sqrt(expected * (1 - expected) / trials)
-    assert expected == pytest.approx(matched / trials, abs=4 * error)
+    assert pytest.approx(matched / trials, abs=4 * error) == expected
     assert 4 * error < 0.04  # so that it says something
 
 
@@ -217,7 +217,7 @@ def test_two_items_share_a_cluster_as_often_as_the_formula_says(
     [(5, 5, 8, 1.0), (3, 5, 8, 0.0), (3, 5, 4, 0.0), (0, 5, 1, 0.0), (5, 10, 1, 0.5)],
 )
 def test_the_chance_at_its_ends(shared: int, union: int, least: int, chance: float) -> None:
-    assert chance == chance_of_equality(shared, union, least)
+    assert chance_of_equality(shared, union, least) == chance
 
 
 # ---------------------------------------------------------------- one look-up an item
@@ -270,10 +270,10 @@ def test_nothing_is_searched_and_nothing_stands_in_the_tables() -> None:
     for start in (0, 500):
         run(engine.process(Batch(HERE, range(start, start + 500), lines)))
 
-    assert (500, 500) == (engine.counts.new, engine.counts.duplicates)
-    assert 1_000 == len(index.queries)
-    assert (0, 0) == (index.searches, run(index.size()).fingerprints)
-    assert {b""} == {query.sketch for query in index.queries}
+    assert (engine.counts.new, engine.counts.duplicates) == (500, 500)
+    assert len(index.queries) == 1_000
+    assert (index.searches, run(index.size()).fingerprints) == (0, 0)
+    assert {query.sketch for query in index.queries} == {b""}
 
 
 def test_an_item_takes_no_more_work_among_ten_thousand_than_among_one_thousand() -> None:
@@ -308,7 +308,7 @@ def test_an_item_takes_no_more_work_among_ten_thousand_than_among_one_thousand()
         found.append((new, known))
 
     (new, known), (later_new, later_known) = found
-    assert 10_300 == engine.counts.new
+    assert engine.counts.new == 10_300
     assert later_new <= 1.02 * new
     assert later_known <= 1.02 * known
 
@@ -327,7 +327,7 @@ def test_keys_are_spread_evenly_though_least_hashes_begin_with_zeros() -> None:
     spread = Counter(key >> 58 for key in lookup_keys(numbers, 2))
 
     assert max(crowded.values()) > 400
-    assert 64 == len(spread)
+    assert len(spread) == 64
     assert max(spread.values()) < 70  # 31 each, on average
 
 
@@ -359,9 +359,9 @@ def test_a_short_text_is_not_taken_for_the_least_n_gram_of_a_long_one() -> None:
 
     first, *others = Deduplicator(recipe).process([short, *chosen])
 
-    assert Kind.NEW is first.kind
+    assert first.kind is Kind.NEW
     assert {first.cluster} & {other.cluster for other in others} == set()
-    assert 1 == len({other.cluster for other in others})
+    assert len({other.cluster for other in others}) == 1
 
 
 def test_texts_with_too_few_words_share_a_cluster_only_where_they_are_equal() -> None:
@@ -369,7 +369,7 @@ def test_texts_with_too_few_words_share_a_cluster_only_where_they_are_equal() ->
 
     decisions = Deduplicator(recipe).process(["disk full", "full disk", "disk full", "17", "18"])
 
-    assert ["new", "new", "duplicate", "new", "new"] == [d.kind.value for d in decisions]
+    assert [d.kind.value for d in decisions] == ["new", "new", "duplicate", "new", "new"]
 
 
 def test_texts_without_a_feature_that_counts_are_not_thrown_together() -> None:
@@ -377,7 +377,7 @@ def test_texts_without_a_feature_that_counts_are_not_thrown_together() -> None:
 
     decisions = Deduplicator(recipe).process(["disk is full", "user logged in", "disk is full"])
 
-    assert ["new", "new", "duplicate"] == [decision.kind.value for decision in decisions]
+    assert [decision.kind.value for decision in decisions] == ["new", "new", "duplicate"]
     verdict = Inspector(recipe).compare(b"disk is full", b"user logged in").verdict()
     assert verdict.startswith("They do not merge: the first has no feature that counts")
 
@@ -387,7 +387,7 @@ def test_groups_are_kept_apart() -> None:
         ["disk sda is full"] * 4, groups=["", "a", "b", "a"]
     )
 
-    assert ["new", "new", "new", "duplicate"] == [decision.kind.value for decision in decisions]
+    assert [decision.kind.value for decision in decisions] == ["new", "new", "new", "duplicate"]
 
 
 def test_fields_of_json_events_make_a_key() -> None:
@@ -406,7 +406,7 @@ def test_fields_of_json_events_make_a_key() -> None:
 
     decisions = Deduplicator(recipe).process(events)
 
-    assert ["new", "duplicate", "new"] == [decision.kind.value for decision in decisions]
+    assert [decision.kind.value for decision in decisions] == ["new", "duplicate", "new"]
 
 
 # ---------------------------------------------------------------- delivered again
@@ -436,7 +436,7 @@ def test_a_first_item_delivered_again_is_found_new_and_its_like_a_duplicate() ->
         kinds += [d.kind for d in await again.process(Batch(HERE, range(1), first), committed=0)]
         return kinds
 
-    assert [Kind.DUPLICATE, Kind.NEW, Kind.NEW] == run(through())
+    assert run(through()) == [Kind.DUPLICATE, Kind.NEW, Kind.NEW]
 
 
 # ---------------------------------------------------------------- what is told of it
@@ -470,7 +470,7 @@ def test_the_command_fingerprint_prints_the_key() -> None:
     as_json = command_line(*command, "--json", "disk is full")
 
     assert f"key          {key:016x}\n" in told.out.decode()
-    assert f"{key:016x}" == json.loads(as_json.out)["key"]
+    assert json.loads(as_json.out)["key"] == f"{key:016x}"
 
 
 def test_verification_is_refused() -> None:

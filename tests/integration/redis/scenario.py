@@ -34,7 +34,7 @@ def events(groups: int) -> list[Event]:
 async def use_everything(index: RedisIndex, groups: int = 1) -> None:
     """Use every method, and check that all events were counted."""
     worker = Worker(index)
-    assert -1 == (await worker.own()).high_water
+    assert (await worker.own()).high_water == -1
     made = events(groups)
     told: list[Summary] = []
     for batch in batches(made, 30):
@@ -54,10 +54,10 @@ async def use_everything(index: RedisIndex, groups: int = 1) -> None:
     told += await worker.end()
     assert len(made) == counts(told).total()
     await index.claim_partition(worker.partition, 0, worker.now_us)  # it was made anew
-    assert -1 == (await worker.own()).high_water
+    assert (await worker.own()).high_water == -1
     late = made[-30:]
     await worker.resolve(late)  # some tombstones are found, and stay: nobody records anything
-    assert [] == await worker.end()
+    assert await worker.end() == []
     await worker.feed(late)
     assert len(late) == counts(await worker.end()).total()
-    assert 0 == (await index.size()).clusters
+    assert (await index.size()).clusters == 0

@@ -58,7 +58,7 @@ def test_a_crowd_of_equal_fingerprints_costs_bounded_work(make_redis: MakeRedis)
             # are verified.
             assert looked <= called * (2 * LIMITS.max_verified + 30)
             # A table alone holds more than the candidates that are compared: no other is searched.
-            assert 50 == calls(redis, "zrange") - searched
+            assert calls(redis, "zrange") - searched == 50
             assert (await index.size()).truncated >= 50
         finally:
             await server.aclose()
@@ -83,7 +83,7 @@ def test_closing_many_clusters_takes_calls_of_bounded_work(make_redis: MakeRedis
             await index.finish(START_US)
             after = {name: calls(redis, name) for name in before}
             done = {name: after[name] - before[name] for name in before}
-            assert 1_000 == done["rpush"]
+            assert done["rpush"] == 1_000
             tables = index.stamp.layout.tables
             assert done["evalsha"] >= 1_000 // SWEEP_STEPS + 1_000 * tables // CALL_WORK
             assert done["zrem"] == 1_000 * (2 + tables)
@@ -107,7 +107,7 @@ def test_however_many_clusters_become_due_at_once_all_are_told_of(make_redis: Ma
             before = calls(redis, "zadd")
             record = Commit(HERE, owned.fence, 0, 9_999, 10_000, START_US, [*first, *others])
             await index.record(record, START_US)
-            assert many == redis.command("ZCARD", index._shards[0].due)
+            assert redis.command("ZCARD", index._shards[0].due) == many
             assert calls(redis, "zadd") - before < 10
         finally:
             await server.aclose()

@@ -57,7 +57,7 @@ async def test_representatives_of_thousands_take_few_calls(
         told = await index.representatives(asked)
         assert [(n % 250 == 0) for n in range(5_000)] == [value is not None for value in told]
         made = index.server.counts - before
-        assert {"pipeline"} == set(made)
+        assert set(made) == {"pipeline"}
         assert made["pipeline"] <= 5_000 // PIPELINE + 2
 
 
@@ -93,7 +93,7 @@ async def test_a_script_that_is_forgotten_once_more_is_loaded_once_more(
         events = stream(50, of=5)
         await worker.feed(events)
         assert index.server.counts["reloads"] >= 4
-        assert 0 == index.server.counts["retries"]
+        assert index.server.counts["retries"] == 0
         assert len(events) == counts(await worker.end()).total()
 
 
@@ -129,8 +129,8 @@ async def test_calls_wait_while_their_slot_moves_to_a_node_that_does_not_know_th
         worker = Worker(index)
         await worker.own()
         await worker.feed(stream(20, of=5))
-        assert new is redis_cluster.master_of(slot)
-        assert 20 == counts(await worker.end()).total()
+        assert redis_cluster.master_of(slot) is new
+        assert counts(await worker.end()).total() == 20
     finally:
         for node in (new, old, *masters):
             node.command("CLUSTER", "SETSLOT", slot, "NODE", name)
@@ -146,9 +146,9 @@ async def test_a_script_is_given_to_all_nodes_of_a_cluster(redis_cluster: RedisC
         node.command("FLUSHALL")
         node.command("SCRIPT", "FLUSH")
     async with opened(redis_cluster.url, patience=HASTY) as index:
-        assert 1 == index.server.counts["reloads"]
+        assert index.server.counts["reloads"] == 1
     for node in masters:
-        assert [1] == node.command("SCRIPT", "EXISTS", scripts.OPEN.sha)
+        assert node.command("SCRIPT", "EXISTS", scripts.OPEN.sha) == [1]
 
 
 # ---------------------------------------------------------------- shards
@@ -171,7 +171,7 @@ async def test_a_tally_or_decision_of_no_shard_is_refused_and_writes_nothing(
         ):
             with pytest.raises(ProtocolError, match="none of this namespace"):
                 await index.record(record, START_US)
-        assert -1 == (await index.claim_partition(HERE, None, START_US)).high_water
+        assert (await index.claim_partition(HERE, None, START_US)).high_water == -1
 
 
 class Failing(Server):
@@ -248,7 +248,7 @@ async def test_groups_that_share_their_stored_bits_are_not_counted_as_left_out(
         (theirs,) = await index.resolve([query(1, far, group=other)], START_US)
         (answer,) = await index.resolve([query(2, asked, group="asked")], START_US)
         assert mine.cluster == answer.cluster != theirs.cluster
-        assert 0 == (await index.size()).truncated
+        assert (await index.size()).truncated == 0
 
 
 # ---------------------------------------------------------------- settings
@@ -266,21 +266,21 @@ async def test_a_worker_with_other_settings_is_told_of_it(
         caplog.clear()
         async with opened(redis_server.url, recipe, limits=limits) as index:
             found = [text for text in index.advice if "other settings" in text]
-            assert found == [
+            assert [
                 record.args[1] for record in caplog.records
                 if isinstance(record.args, tuple) and "other settings" in record.getMessage()
-            ]  # fmt: skip
+            ] == found  # fmt: skip
             return found
 
-    assert [] == await advice(Limits(1_000))
-    assert [] == await advice(Limits(1_000))
+    assert await advice(Limits(1_000)) == []
+    assert await advice(Limits(1_000)) == []
     (sentence,) = await advice(Limits(2_000))
     assert "limits.max_clusters was 1000 and is 2000" in sentence
-    assert [] == await advice(Limits(2_000))  # the last to open is compared with
+    assert await advice(Limits(2_000)) == []  # the last to open is compared with
 
 
 @in_loop
 async def test_what_shards_mean_without_groups_is_told(redis_server: RedisServer) -> None:
     redis_server.command("FLUSHALL")
     async with opened(redis_server.url, shards=4, limits=Limits(1_000)) as index:
-        assert [] != [text for text in index.advice if "250 of 1,000 clusters" in text]
+        assert [text for text in index.advice if "250 of 1,000 clusters" in text] != []

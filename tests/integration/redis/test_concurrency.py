@@ -66,17 +66,17 @@ def test_near_twins_that_many_bring_at_once_come_to_one_cluster(
     ]
     with ExitStack() as stack:
         processes = [stack.enter_context(started(job)) for job in jobs]
-        assert ["ready"] * WORKERS == [line_of(process) for process in processes]
+        assert [line_of(process) for process in processes] == ["ready"] * WORKERS
         for process in processes:
             begin(process)
         outputs = [last_line(process) for process in processes]
-    assert [0] * WORKERS == [process.returncode for process in processes]
+    assert [process.returncode for process in processes] == [0] * WORKERS
     clusters: dict[int, set[int]] = {}
     for job, output in zip(jobs, outputs, strict=True):
         found = dict(msgspec.json.decode(output, type=list[tuple[int, int]]))
         for offset, family in families_of(job).items():
             clusters.setdefault(family, set()).add(found[offset])
-    assert [1] * 60 == [len(found) for found in clusters.values()]
+    assert [len(found) for found in clusters.values()] == [1] * 60
 
     async def told() -> tuple[int, dict[int, int]]:
         recipe = VERIFIED if verified else PLAIN
@@ -85,7 +85,7 @@ def test_near_twins_that_many_bring_at_once_come_to_one_cluster(
             return size.clusters, counts(await Worker(index).end())
 
     open_ones, counted = asyncio.run(told())
-    assert 60 == open_ones
+    assert open_ones == 60
     each = WORKERS * jobs[0].times
     assert {next(iter(found)): each for found in clusters.values()} == counted
 
@@ -102,7 +102,7 @@ async def test_the_work_of_a_killed_worker_is_taken_over(redis_server: RedisServ
     job = Job(redis_server.url, 0, times=20)
     events = events_of(job)
     with started(job) as process:
-        assert "ready" == line_of(process)
+        assert line_of(process) == "ready"
         begin(process)
         while int(line_of(process)) < len(events) // 4:
             pass
@@ -115,7 +115,7 @@ async def test_the_work_of_a_killed_worker_is_taken_over(redis_server: RedisServ
         for batch in batches(events[high_water + 1 :], job.batch):
             await worker.feed(batch)
         told = counts(await worker.end())
-    assert [job.times] * job.families == list(told.values())
+    assert list(told.values()) == [job.times] * job.families
 
 
 @in_loop
@@ -126,7 +126,7 @@ async def test_a_worker_that_wakes_up_after_its_partition_was_claimed_counts_not
     job = Job(redis_server.url, 0, times=20)
     events = events_of(job)
     with started(job) as zombie:
-        assert "ready" == line_of(zombie)
+        assert line_of(zombie) == "ready"
         begin(zombie)
         while int(line_of(zombie)) < len(events) // 4:
             pass
@@ -137,9 +137,9 @@ async def test_a_worker_that_wakes_up_after_its_partition_was_claimed_counts_not
             rest = batches(events[high_water + 1 :], job.batch)
             await worker.feed(rest[0])
             zombie.send_signal(signal.SIGCONT)
-            assert "stale" == await asyncio.to_thread(last_line, zombie)
+            assert await asyncio.to_thread(last_line, zombie) == "stale"
             assert rest[0][-1].offset == (await worker.own()).high_water
             for batch in rest[1:]:
                 await worker.feed(batch)
             told = counts(await worker.end())
-    assert [job.times] * job.families == list(told.values())
+    assert list(told.values()) == [job.times] * job.families

@@ -43,7 +43,7 @@ def replicated(master: RedisServer, shard: int = 0) -> None:
     """Return once a replica has what the master answered for, so that nothing is lost."""
     # WAIT waits for what its own connection wrote, and so for all that was written before.
     marker = Shard(PLAIN.name, shard).meta + b":marker"
-    assert 1 == call(master.port, [("SET", marker, 1), ("WAIT", 1, 10_000)])[1]
+    assert call(master.port, [("SET", marker, 1), ("WAIT", 1, 10_000)])[1] == 1
 
 
 @in_loop
@@ -60,9 +60,9 @@ async def test_calls_wait_for_the_master_that_sentinels_promote(
             replicated(redis_sentinel.master())
             old_port = redis_sentinel.kill_master()
             await fed(worker, BATCHES[4:])
-            assert old_port != redis_sentinel.master_port()
+            assert redis_sentinel.master_port() != old_port
             assert index.server.counts["retries"] > 0
-            assert (0, 0) == (index.resets, index.rollbacks)
+            assert (index.resets, index.rollbacks) == (0, 0)
             assert await undisturbed() == counts(await worker.end())
     finally:
         redis_sentinel.revive()
@@ -85,7 +85,7 @@ async def test_calls_leave_a_master_that_sentinels_demoted(redis_sentinel: Redis
         old.command("REPLICAOF", "127.0.0.1", redis_sentinel.master_port())
         await fed(worker, BATCHES[4:])
         assert index.server.counts["retries"] > 0
-        assert (0, 0) == (index.resets, index.rollbacks)
+        assert (index.resets, index.rollbacks) == (0, 0)
         told = counts(await worker.end())
     redis_sentinel.revive()
     assert await undisturbed() == told
@@ -108,7 +108,7 @@ async def test_calls_wait_for_the_replica_of_a_cluster_node(redis_cluster: Redis
             await until(lambda: index.server.away)
             await going_on
             assert old is not redis_cluster.master_of(slot)
-            assert (0, 0) == (index.resets, index.rollbacks)
+            assert (index.resets, index.rollbacks) == (0, 0)
             assert await undisturbed() == counts(await worker.end())
     finally:
         redis_cluster.revive()
@@ -136,7 +136,7 @@ async def test_shards_on_several_nodes_outlive_the_death_of_one(
             replicated(dead)
             dead.kill()
             await fed(worker, pieces[4:])
-            assert (0, 0) == (index.resets, index.rollbacks)
+            assert (index.resets, index.rollbacks) == (0, 0)
             assert len(EVENTS) == counts(await worker.end()).total()
     finally:
         redis_cluster.revive()

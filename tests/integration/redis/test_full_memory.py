@@ -64,9 +64,9 @@ async def test_a_full_server_is_told_of_and_serves_again_once_clusters_closed(
         counted = await fill(worker)
         assert counted > 0
         await index.finish(worker.now_us)  # closes and purges
-        assert 0 == server.command("LLEN", Shard(NAMESPACE, 0).garbage)
-        assert counted == counts(await worker.settle()).total()
-        assert [] == [key for key in keys_of(server) if b":t:" in key or b":e:" in key]
+        assert server.command("LLEN", Shard(NAMESPACE, 0).garbage) == 0
+        assert counts(await worker.settle()).total() == counted
+        assert [key for key in keys_of(server) if b":t:" in key or b":e:" in key] == []
         again = [Event(offset, text) for offset, text in enumerate(families(200, seed=1), 10**6)]
         await worker.feed(again)
         assert len(again) == (await index.size()).clusters
@@ -83,8 +83,8 @@ async def test_clusters_expire_though_the_memory_is_full(make_redis: MakeRedis) 
         await index.expire(worker.now_us)
         worker.now_us += 120 * S
         await index.expire(worker.now_us)
-        assert 0 == (await index.size()).clusters
-        assert counted == counts(await worker.settle()).total()
+        assert (await index.size()).clusters == 0
+        assert counts(await worker.settle()).total() == counted
 
 
 async def stuffed(server: RedisServer, worker: Worker) -> None:
@@ -108,7 +108,7 @@ async def test_what_settles_clusters_runs_though_the_memory_is_full(make_redis: 
         await stuffed(server, worker)
         names = [(summary.cluster, summary.revision) for summary in claimed]
         await index.confirm(names, worker.now_us)
-        assert 300 == (await index.size()).waiting
+        assert (await index.size()).waiting == 300
         await index.expire(worker.now_us)
         await index.finish(worker.now_us)
 
@@ -123,7 +123,7 @@ async def test_summaries_are_claimed_though_the_memory_is_full(make_redis: MakeR
         await index.finish(worker.now_us)
         await stuffed(server, worker)
         # Without it nothing could be confirmed, and closed clusters would hold the memory for ever.
-        assert 200 == counts(await worker.settle()).total()
+        assert counts(await worker.settle()).total() == 200
 
 
 @in_loop
@@ -138,6 +138,6 @@ async def test_a_batch_that_meets_a_full_memory_is_counted_once(make_redis: Make
         with pytest.raises(IndexFull):
             await index.record(record, worker.now_us)
         server.command("CONFIG", "SET", "maxmemory", 0)
-        assert frozenset() == await index.record(record, worker.now_us)
-        assert frozenset() == await index.record(record, worker.now_us)
+        assert await index.record(record, worker.now_us) == frozenset()
+        assert await index.record(record, worker.now_us) == frozenset()
         assert len(PIECES[0]) == counts(await worker.end()).total()

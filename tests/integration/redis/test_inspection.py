@@ -41,7 +41,7 @@ async def test_the_largest_clusters_take_few_round_trips(redis_server: RedisServ
         namespace = await Namespace.find(reader, NAMESPACE)
         before = reader.counts.copy()
         found = await largest(namespace, "count", 200, None, silent)
-        assert 200 == len({brief.identity for brief in found})
+        assert len({brief.identity for brief in found}) == 200
         assert {brief.identity for brief in found} <= made
         assert all(brief.representative for brief in found)
         assert (reader.counts - before).total() <= 10
@@ -81,7 +81,7 @@ async def test_a_check_reads_the_garbage_once_a_look(
         before = calls(redis_server, "lrange")
         report = await check(namespace, 0, silent)
         assert {"entry", "exact", "counter"} <= set(report.counts)
-        assert 100 * namespace.stamp.layout.tables == report.counts["entry"]
+        assert report.counts["entry"] == 100 * namespace.stamp.layout.tables
         # Four calls a reading; each kind of suspect is looked at twice more.
         assert calls(redis_server, "lrange") - before <= 4 * 5
     finally:
@@ -97,7 +97,7 @@ async def test_a_search_for_namespaces_ends_at_its_limit(redis_server: RedisServ
     reader = Reader(redis_server.url)
     try:
         found, whole = await namespaces(reader)
-        assert ([NAMESPACE], True) == ([name for name, _ in found], whole)
+        assert ([name for name, _ in found], whole) == ([NAMESPACE], True)
         before = calls(redis_server, "scan")
         _, whole = await namespaces(reader, 3_000)
         assert not whole

@@ -43,7 +43,7 @@ async def test_every_key_ends_by_itself_and_is_ours(redis_server: RedisServer, s
         first, second, third = families(3, seed=4)
         await worker.feed([Event(10**6, first), Event(10**6 + 1, second)])
         await index.finish(worker.now_us)
-        assert 1 == len(await index.claim(1, worker.now_us))
+        assert len(await index.claim(1, worker.now_us)) == 1
         await worker.feed([Event(10**6 + 2, third)], committed=10**6)
         assert_ends_and_is_ours(redis_server, shards)
 
@@ -53,16 +53,16 @@ def assert_ends_and_is_ours(server: RedisServer, shards: int) -> None:
     assert {b"c", b"p", b"heads", b"meta"} <= {kind_of(key) for key in keys}
     ours = re.compile(rb"sd:\{%s:([0-9]+)\}:." % NAMESPACE.encode())
     found = {key: ours.match(key) for key in keys}
-    assert [] == [key for key, match in found.items() if match is None]
+    assert [key for key, match in found.items() if match is None] == []
     assert set(range(shards)) == {int(match[1]) for match in found.values() if match}
     left = {key: server.command("PTTL", key) for key in keys}
-    assert [] == [key for key, ms in left.items() if not isinstance(ms, int) or ms <= 0]
+    assert [key for key, ms in left.items() if not isinstance(ms, int) or ms <= 0] == []
     # Tombstones alone go sooner.
-    assert [] == [
+    assert [
         key
         for key, ms in left.items()
         if kind_of(key) != b"c" and isinstance(ms, int) and ms < WEEK_MS - 60_000
-    ]
+    ] == []
 
 
 def kind_of(key: bytes) -> bytes:
@@ -83,5 +83,5 @@ async def test_the_keys_of_a_shard_share_a_slot(redis_cluster: RedisCluster) -> 
         for key in keys_of(node):
             slots.setdefault(key[: key.index(b"}")], set()).add(redis_cluster.slot_of(key))
     assert {b"sd:{%s:%d" % (NAMESPACE.encode(), number) for number in range(3)} == set(slots)
-    assert [1, 1, 1] == [len(found) for found in slots.values()]
-    assert 3 == len(set[int]().union(*slots.values()))
+    assert [len(found) for found in slots.values()] == [1, 1, 1]
+    assert len(set[int]().union(*slots.values())) == 3

@@ -95,13 +95,13 @@ async def test_a_loss_that_another_call_saw_is_told_to_each_partitions_next_reco
                 await index.record(record, worker.now_us)
         while True:
             try:
-                assert -1 == (await worker.own()).high_water
+                assert (await worker.own()).high_water == -1
                 break
             except IndexReset:
                 pass
         await worker.feed([Event(1, A)])
         assert shards == index.resets
-        assert [1] == list(counts(await worker.end()).values())
+        assert list(counts(await worker.end()).values()) == [1]
 
 
 @in_loop
@@ -113,7 +113,7 @@ async def test_a_stale_fence_is_told_from_a_loss(redis_server: RedisServer) -> N
         await Worker(other).own()
         with pytest.raises(StaleFence):
             await worker.feed([Event(0, A)])
-        assert 0 == index.resets
+        assert index.resets == 0
 
 
 # ---------------------------------------------------------------- parts are lost
@@ -132,7 +132,7 @@ async def test_a_partition_whose_key_is_lost_is_unclaimed_and_goes_on_once_claim
         with pytest.raises(PartitionUnclaimed):
             await worker.feed([Event(1, A)])
         assert fence < (await worker.own()).fence  # nobody's earlier fence is given again
-        assert [False] == [answer.new for answer in await worker.feed([Event(1, A)])]
+        assert [answer.new for answer in await worker.feed([Event(1, A)])] == [False]
 
 
 @in_loop
@@ -148,17 +148,17 @@ async def test_what_stands_when_meta_is_lost_leads_nowhere(redis_server: RedisSe
         redis_server.command("DEL", SHARD.meta)
         with pytest.raises(IndexReset):
             await index.expire(worker.now_us)
-        assert (0,) * 6 == (await index.size())[:6]
-        assert [] == await index.claim(100, worker.now_us)
+        assert (await index.size())[:6] == (0,) * 6
+        assert await index.claim(100, worker.now_us) == []
         owned = await worker.own()
-        assert (-1, {}) == (owned.high_water, owned.journal)
+        assert (owned.high_water, owned.journal) == (-1, {})
         again = await worker.feed([Event(n, text) for n, text in enumerate(texts)])
-        assert [True] * 20 == [answer.new for answer in again]
+        assert [answer.new for answer in again] == [True] * 20
         assert [a.cluster for a in old] == [a.cluster for a in again[:10]]
         size = await index.size()
-        assert (20, 20, 0) == size[:3]
-        assert [1] * 20 == list(counts(await worker.end()).values())
-        assert (0, 0, 0) == (await index.size())[:3]
+        assert size[:3] == (20, 20, 0)
+        assert list(counts(await worker.end()).values()) == [1] * 20
+        assert (await index.size())[:3] == (0, 0, 0)
 
 
 @in_loop
@@ -170,15 +170,15 @@ async def test_lost_clusters_are_not_counted_for_ever(redis_server: RedisServer)
         await worker.own()
         await worker.feed([Event(n, text) for n, text in enumerate(texts[:4])])
         await index.finish(worker.now_us)
-        assert 1 == len(await index.claim(1, worker.now_us))  # one is leased
+        assert len(await index.claim(1, worker.now_us)) == 1  # one is leased
         await worker.feed([Event(n, text) for n, text in enumerate(texts[4:], 4)])
-        assert (4, 4, 4) == (await index.size())[:3]
+        assert (await index.size())[:3] == (4, 4, 4)
         for key in keys_of(redis_server, "*:c:*"):
             redis_server.command("DEL", key)
         worker.now_us += 31 * S
-        assert [] == await index.claim(100, worker.now_us)
+        assert await index.claim(100, worker.now_us) == []
         await index.finish(worker.now_us)
-        assert (0, 0, 0) == (await index.size())[:3]
+        assert (await index.size())[:3] == (0, 0, 0)
 
 
 # ---------------------------------------------------------------- shards
@@ -197,7 +197,7 @@ async def test_a_lost_shard_is_made_again_as_the_others_are(
     async with opened(redis_server.url, shards=2, limits=Limits(max_clusters=50)) as index:
         assert stamp == index.stamp
     layouts = {redis_server.command("HGET", Shard(NAMESPACE, n).meta, "layout") for n in range(2)}
-    assert 1 == len(layouts)
+    assert len(layouts) == 1
 
 
 @in_loop
@@ -239,8 +239,8 @@ async def test_what_is_in_use_never_comes_near_its_end(redis_server: RedisServer
         slices = layout.exact_slices + layout.layout.tables * layout.slices
         for _ in range(2 * (1 + slices // 400)):  # what is left of a round, and the next
             await index.expire(worker.now_us)
-        assert 2 == (await index.size()).clusters
-        assert [] == [key for key in kept if ttl(redis_server, key) < 62 * WEEK_MS // 7 - 60_000]
+        assert (await index.size()).clusters == 2
+        assert [key for key in kept if ttl(redis_server, key) < 62 * WEEK_MS // 7 - 60_000] == []
 
 
 @in_loop
@@ -269,7 +269,7 @@ async def test_counting_keeps_a_cluster_once_half_of_its_time_has_gone(
             redis_server.command("PEXPIRE", key, 60_000)
             worker.now_us += days * DAY_S * S
             await worker.feed([Event(offset, A)])
-            assert renewed == (ttl(redis_server, key) > 60_000)
+            assert (ttl(redis_server, key) > 60_000) == renewed
 
 
 # ---------------------------------------------------------------- claims
@@ -288,15 +288,15 @@ async def test_a_claim_that_arrives_again_changes_nothing(redis_server: RedisSer
             for _ in range(2)
         ]
         assert made[0] == made[1]
-        assert [b"2", b"-1", b"0", 1] == made[0]
+        assert made[0] == [b"2", b"-1", b"0", 1]
         # It may even arrive after what was recorded since.
         worker.owned = worker.owned._replace(fence=2)
         await worker.feed([Event(0, B)])
         late = await index._partitions._claim(shard, HERE, b"", 0, b"5", "0123456789abcdef")
-        assert [b"2", b"0"] == late[:2]
+        assert late[:2] == [b"2", b"0"]
         await worker.feed([Event(1, B)])
         another = await index._partitions._claim(shard, HERE, b"", 0, b"5", "another")
-        assert [b"3", b"1", b"2", 0] == another
+        assert another == [b"3", b"1", b"2", 0]
 
 
 @in_loop
@@ -307,10 +307,10 @@ async def test_partitions_long_gone_are_looked_at_no_more(redis_server: RedisSer
         for each in (worker, gone):
             await each.own()
             await each.feed([Event(0, A)])
-        assert 2 == redis_server.command("HLEN", SHARD.heads)
+        assert redis_server.command("HLEN", SHARD.heads) == 2
         worker.now_us += 8 * DAY_S * S
         await worker.feed([Event(1, A, 8 * DAY_S)])
-        assert 1 == redis_server.command("HLEN", SHARD.heads)
+        assert redis_server.command("HLEN", SHARD.heads) == 1
 
 
 @in_loop
@@ -325,9 +325,9 @@ async def test_summaries_behind_many_leased_ones_are_found_in_calls_of_bounded_w
         await worker.own()
         await worker.feed([Event(n, text) for n, text in enumerate(texts[:900])])
         await worker.feed([Event(n + 900, text, 30) for n, text in enumerate(texts[:900])])
-        assert 900 == len(await index.claim(1000, worker.now_us))
+        assert len(await index.claim(1000, worker.now_us)) == 900
         (last,) = await worker.feed([Event(1800, texts[900], 31)])
         await index.finish(worker.now_us)
         before = index.server.counts["claim"]
-        assert [last.cluster] == [s.cluster for s in await index.claim(1000, worker.now_us)]
+        assert [s.cluster for s in await index.claim(1000, worker.now_us)] == [last.cluster]
         assert 3 <= index.server.counts["claim"] - before <= 6

@@ -136,11 +136,11 @@ async def test_a_call_whose_answer_was_lost_changes_nothing_twice(
     redis_server.command("FLUSHALL")
     async with opened(redis_server.url, VERIFIED, summaries=SUMMARIES) as index:
         expected = await run(index, whole)
-    assert (len(EVENTS), 0, 0) == (
+    assert (
         sum(news for told in expected.told.values() for _, _, news in told),
         expected.end.clusters,
         expected.end.waiting,
-    )
+    ) == (len(EVENTS), 0, 0)
 
     redis_server.command("FLUSHALL")
     with toxiproxy.proxy(redis_server.port) as link:
@@ -156,8 +156,8 @@ async def test_a_call_whose_answer_was_lost_changes_nothing_twice(
                 lost += 1
                 return await lose(call, toxic, **how)
 
-            assert expected == await run(index, through)
-            assert 1 == lost
+            assert await run(index, through) == expected
+            assert lost == 1
 
 
 class Vandal:

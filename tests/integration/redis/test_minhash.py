@@ -101,7 +101,7 @@ def test_real_logs_are_decided_as_in_memory(
         async with opens(SETUP) as index:
             return await fed(engine_over(index, near_cache_size), range(len(LINES)), 400)
 
-    assert expected == asyncio.run(through())
+    assert asyncio.run(through()) == expected
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
@@ -121,7 +121,7 @@ def test_the_same_items_make_the_same_clusters_in_whatever_order_they_come(
     assert 100 < len(expected) < len(order) / 2
     for _ in range(3):
         rng.shuffle(order)
-        assert expected == asyncio.run(through())
+        assert asyncio.run(through()) == expected
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
@@ -138,7 +138,7 @@ def test_one_item_more_never_moves_another(name: str, request: pytest.FixtureReq
     before = asyncio.run(through(order))
     for place in (0, 200, 400):
         after = asyncio.run(through([*order[:place], extra, *order[place:]]))
-        assert before == {numbers - {extra} for numbers in after} - {frozenset()}
+        assert {numbers - {extra} for numbers in after} - {frozenset()} == before
 
 
 class LosesAnswer:
@@ -182,11 +182,11 @@ def test_a_first_item_delivered_again_is_found_new_though_its_like_came_by(
                 await engine_over(index).process(first, committed=0),
             ]
             await index.finish(START_US)
-            assert [3] == [summary.count for summary in await next_one.claim_summaries()]
+            assert [summary.count for summary in await next_one.claim_summaries()] == [3]
             return [[decision.kind for decision in decisions] for decisions in decided]
 
     expected = [[Kind.DUPLICATE] * 2, [Kind.NEW], [Kind.NEW]]
-    assert expected == asyncio.run(through())
+    assert asyncio.run(through()) == expected
 
 
 # ---------------------------------------------------------------- what it costs Redis
@@ -236,8 +236,8 @@ def test_an_item_takes_no_more_commands_among_ten_thousand_than_among_one_thousa
                 costs.append(
                     (await put(different(90_000 + stored, 500)), await put(different(0, 500)))
                 )
-            assert 10_500 == engine.counts.new
-            assert 0 == (await index.size()).fingerprints
+            assert engine.counts.new == 10_500
+            assert (await index.size()).fingerprints == 0
             return costs
 
     (new, known), (later_new, later_known) = asyncio.run(through())

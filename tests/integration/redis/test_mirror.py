@@ -107,14 +107,14 @@ def test_processes_with_mirrors_decide_as_processes_without(
                 await worker.own()
                 found += told(await worker.feed(events))
             size = await indexes[0].size()
-            assert 0 < size.expired
+            assert size.expired > 0
             return [*found, (size.clusters, size.fingerprints, size.truncated > 0)]
 
     plain = asyncio.run(decided([0, 0, 0]))
     before = searches(redis_server)
-    assert plain == asyncio.run(decided([10_000, 10_000, 10_000]))
+    assert asyncio.run(decided([10_000, 10_000, 10_000])) == plain
     mirrored = searches(redis_server) - before
-    assert plain == asyncio.run(decided([10_000, 0, 10_000]))
+    assert asyncio.run(decided([10_000, 0, 10_000])) == plain
     # Without a mirror each search is one a table; with one, few are left.
     assert mirrored < before / 2
 
@@ -156,15 +156,15 @@ async def test_what_others_insert_is_found_without_a_search(empty: RedisServer) 
             for answer in await one.resolve([query(n, t) for n, t in enumerate(texts)], START_US)
         ]
         near = [query(100 + n, kin(random.Random(n), [t], 2)) for n, t in enumerate(texts)]
-        assert clusters == [a.cluster for a in await one.resolve(near, START_US)]
-        assert before == searches(empty)
+        assert [a.cluster for a in await one.resolve(near, START_US)] == clusters
+        assert searches(empty) == before
         # The other has not seen them: the script holds its queries against them, and then searches.
         again = [query(200 + n, kin(random.Random(n + 99), [t], 2)) for n, t in enumerate(texts)]
-        assert clusters == [a.cluster for a in await other.resolve(again, START_US)]
+        assert [a.cluster for a in await other.resolve(again, START_US)] == clusters
         before = searches(empty)
         again = [query(300 + n, kin(random.Random(n + 199), [t], 2)) for n, t in enumerate(texts)]
-        assert clusters == [a.cluster for a in await other.resolve(again, START_US)]
-        assert before == searches(empty)
+        assert [a.cluster for a in await other.resolve(again, START_US)] == clusters
+        assert searches(empty) == before
 
 
 @in_loop
@@ -175,7 +175,7 @@ async def test_one_that_fell_far_behind_searches_and_reads_anew(empty: RedisServ
         for n, text in enumerate(texts):  # more calls than the shard keeps
             await one.resolve([query(1 + n, text)], START_US)
         shard = Shard(NAMESPACE, 0)
-        assert 256 == empty.command("LLEN", shard.inserted)
+        assert empty.command("LLEN", shard.inserted) == 256
         near = [query(1000 + n, kin(random.Random(n), [t], 2)) for n, t in enumerate(texts)]
         answers = await other.resolve(near, START_US)
         assert not any(answer.new for answer in answers)
@@ -197,7 +197,7 @@ async def test_a_server_that_came_back_with_older_data_is_searched(make_redis: M
         rng = random.Random(7)
         for start, texts, new in ((300, before, False), (400, lost, True), (500, after, False)):
             near = [query(start + n, kin(rng, [t], 1)) for n, t in enumerate(texts)]
-            assert {new} == {answer.new for answer in await one.resolve(near, START_US)}
+            assert {answer.new for answer in await one.resolve(near, START_US)} == {new}
 
 
 @pytest.mark.parametrize("gone", ["inserted", "meta"])
@@ -231,7 +231,7 @@ async def test_a_shard_that_is_too_large_is_searched(empty: RedisServer) -> None
         await one.resolve([query(n, t) for n, t in enumerate(texts)], START_US)
         near = [query(100 + n, kin(random.Random(n), [t], 1)) for n, t in enumerate(texts)]
         assert not any(answer.new for answer in await other.resolve(near, START_US))
-        assert (30, 0) == (one.mirrored, other.mirrored)
+        assert (one.mirrored, other.mirrored) == (30, 0)
 
 
 @in_loop
@@ -246,7 +246,7 @@ async def test_what_led_to_another_cluster_of_the_same_id_leads_nowhere(empty: R
         await worker.own()
         await worker.feed([Event(1, families(1, seed=8)[0], 10**6)])  # closes, and forgets it
         (opened_again,) = await index.resolve([query(5, other, 10**6)], START_US)
-        assert (opened_first.cluster, True) == (opened_again.cluster, opened_again.new)
+        assert (opened_again.cluster, opened_again.new) == (opened_first.cluster, True)
         # Near by what stood under that id before, and like what stands there now.
         asked = Text(77, first.fingerprint ^ 1, other.words)
         (answer,) = await index.resolve([query(6, asked, 10**6)], START_US)
@@ -266,10 +266,10 @@ async def test_closed_clusters_in_a_mirror_take_no_live_ones_place(empty: RedisS
             worker.now_us = START_US + at_s * S
             (answer,) = await worker.feed([Event(n, text._replace(exact=1000 + n), at_s)])
             clusters.append(answer.cluster)
-        assert 60 == len(set(clusters))
+        assert len(set(clusters)) == 60
         (answer,) = await index.resolve([query(99, text, at_s + 1)], worker.now_us)
         assert clusters[-1] == answer.cluster
-        assert 0 == (await index.size()).truncated
+        assert (await index.size()).truncated == 0
 
 
 @in_loop
@@ -284,4 +284,4 @@ async def test_a_mirror_is_not_begun_empty_where_only_the_calls_names_are_gone(
         clusters = [answer.cluster for answer in await one.resolve(asked, START_US)]
     empty.command("HDEL", Shard(NAMESPACE, 0).meta, "inserted", "turn")
     async with several(empty.url, (1000,)) as (other,):
-        assert clusters == [answer.cluster for answer in await other.resolve(again, START_US)]
+        assert [answer.cluster for answer in await other.resolve(again, START_US)] == clusters

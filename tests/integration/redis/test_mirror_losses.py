@@ -140,7 +140,7 @@ async def test_a_call_made_again_beside_another_of_the_process(make_redis: MakeR
         await one.open()  # has seen that call leave, and is answered before it
         held.let_go()
         clusters = await task
-        assert clusters == await one.resolve(twins(TEXTS))
+        assert await one.resolve(twins(TEXTS)) == clusters
 
 
 @in_loop
@@ -159,7 +159,7 @@ async def test_a_call_that_first_reaches_the_server_after_that_went_back(
         clusters = [await other.resolve([text]) for text in TEXTS]
         held.let_go()
         await task
-        assert clusters == [[cluster] for cluster in await one.resolve(twins(TEXTS))]
+        assert [[cluster] for cluster in await one.resolve(twins(TEXTS))] == clusters
 
 
 @in_loop
@@ -175,7 +175,7 @@ async def test_a_call_that_is_heard_in_two_histories(make_redis: MakeRedis) -> N
         clusters = await other.resolve(TEXTS)
         held.let_go()
         await task  # under another name
-        assert clusters == await third.resolve(twins(TEXTS))
+        assert await third.resolve(twins(TEXTS)) == clusters
 
 
 @in_loop
@@ -211,8 +211,8 @@ async def test_a_call_that_comes_late_after_it_was_made_again(make_redis: MakeRe
         one.server.hook = hook
         clusters = (await one.resolve([*crowd(4), *TEXTS]))[4:]
         assert late
-        assert clusters == await one.resolve(twins(TEXTS))
-        assert clusters == await other.resolve(twins(TEXTS, seed=6))
+        assert await one.resolve(twins(TEXTS)) == clusters
+        assert await other.resolve(twins(TEXTS, seed=6)) == clusters
 
 
 @in_loop
@@ -247,10 +247,10 @@ async def test_what_a_script_opened_before_it_failed_is_closed_one_day(
         opened = len(keys_of(server, "*:c:*"))
         assert opened > before + 1
         for queue in (shard.expiry, shard.recency):
-            assert opened == server.command("ZCARD", queue)
+            assert server.command("ZCARD", queue) == opened
             assert server.command("PTTL", queue) != -1
         await one.index.finish(START_US)
-        assert [] == keys_of(server, "*:c:*")
+        assert keys_of(server, "*:c:*") == []
 
 
 @pytest.mark.parametrize("name", ["expiry", "recency"])
@@ -279,4 +279,4 @@ async def test_members_that_somebody_else_put_into_a_table_are_left_out(
     for number in range(16):
         server.command("ZADD", Shard(NAMESPACE, 0).table(0, number), "0", "of another length")
     async with processes(server, 1) as (one,):
-        assert clusters == await one.resolve(twins(TEXTS))
+        assert await one.resolve(twins(TEXTS)) == clusters

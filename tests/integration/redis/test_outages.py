@@ -158,8 +158,8 @@ async def test_scripts_that_the_server_forgot_are_loaded_again(make_redis: MakeR
         server.command("SCRIPT", "FLUSH")
         await worker.feed(SECOND)
         await worker.feed(THIRD)
-        assert loaded + 2 == index.server.counts["reloads"]  # resolve and record
-        assert 0 == index.server.counts["retries"]
+        assert index.server.counts["reloads"] == loaded + 2  # resolve and record
+        assert index.server.counts["retries"] == 0
         assert await undisturbed() == counts(await worker.end())
 
 
@@ -190,7 +190,7 @@ async def test_a_server_that_hangs_for_ever_is_given_up(make_redis: MakeRedis) -
         with pytest.raises(IndexUnavailable, match=f"127.0.0.1:{server.port}"):
             await index.size()
         server.resume()
-        assert 0 == (await index.size()).clusters
+        assert (await index.size()).clusters == 0
 
 
 @in_loop
@@ -203,10 +203,10 @@ async def test_a_server_that_came_back_empty_is_told_of_once(make_redis: MakeRed
         server.restart(keep_data=False)
         with pytest.raises(IndexReset, match="has lost its data"):
             await worker.feed(FIRST)
-        assert -1 == (await worker.own()).high_water
+        assert (await worker.own()).high_water == -1
         for batch in (FIRST, SECOND, THIRD):
             await worker.feed(batch)
-        assert (1, 0) == (index.resets, index.rollbacks)
+        assert (index.resets, index.rollbacks) == (1, 0)
         assert await undisturbed() == counts(await worker.end())
 
 
@@ -220,10 +220,10 @@ async def test_tasks_that_see_one_loss_at_once_begin_anew_once(make_redis: MakeR
         calls = (worker.resolve(FIRST) for worker in workers)
         answers = await asyncio.gather(*calls, return_exceptions=True)
         assert any(isinstance(answer, IndexReset) for answer in answers)
-        assert 1 == index.resets
+        assert index.resets == 1
         await workers[1].own()
         await workers[1].feed(FIRST)
-        assert 1 == index.resets
+        assert index.resets == 1
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
@@ -248,12 +248,12 @@ async def test_a_crash_with_an_append_only_file_changes_nothing(
             )
 
         before = await seen()
-        assert (199, 50) == (before[1].high_water, len(before[1].journal))
+        assert (before[1].high_water, len(before[1].journal)) == (199, 50)
         server.kill()
         server.start()
-        assert before == await seen()
+        assert await seen() == before
         await worker.feed(THIRD)
-        assert (0, 0) == (index.resets, index.rollbacks)
+        assert (index.resets, index.rollbacks) == (0, 0)
         assert await undisturbed() == counts(await worker.end())
 
 
@@ -269,7 +269,7 @@ async def test_a_server_that_lost_its_last_writes_is_noticed(make_redis: MakeRed
         server.kill()
         server.start()
         await worker.feed(THIRD)
-        assert (0, 1) == (index.resets, index.rollbacks)
+        assert (index.resets, index.rollbacks) == (0, 1)
         told = counts(await worker.end())
     assert len(FIRST) + len(THIRD) == told.total()
 

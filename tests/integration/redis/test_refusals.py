@@ -30,7 +30,7 @@ async def refused(url: str, *, shards: int = 1) -> IndexRefused:
     try:
         with pytest.raises(IndexRefused) as caught:
             await RedisIndex.open(server, PLAIN, namespace=NAMESPACE, shards=shards)
-        assert 0 == server.counts["retries"]
+        assert server.counts["retries"] == 0
         assert not server.away
         shown = "".join(traceback.format_exception(caught.value))
         for text in (shown, repr(caught.value), repr(server), str(server.address)):
@@ -152,7 +152,7 @@ async def test_who_is_refused_keeps_nothing_alive_and_notes_nothing(make_redis: 
     left_ms = server.command("PTTL", META)
     assert isinstance(left_ms, int)
     assert 0 < left_ms <= 60_000
-    assert noted == server.command("HGET", META, "settings")
+    assert server.command("HGET", META, "settings") == noted
 
 
 @in_loop
@@ -190,5 +190,5 @@ async def test_a_database_that_is_not_there_is_refused(
 
 def test_an_address_shows_no_secrets() -> None:
     address = Server(f"redis://me:{SECRET}@127.0.0.1/0").address
-    assert "redis://127.0.0.1:6379" == str(address)
+    assert str(address) == "redis://127.0.0.1:6379"
     assert SECRET not in repr(address)

@@ -63,18 +63,18 @@ async def test_memory_stays_flat_and_nothing_is_left_behind(make_redis: MakeRedi
             worker.now_us += 5 * S
             used.append(memory_of(server))
         size = await index.size()
-        assert (CLUSTERS, CLUSTERS, 0) == (size.clusters, size.fingerprints, size.waiting)
-        assert EVENTS - CLUSTERS == size.evicted
+        assert (size.clusters, size.fingerprints, size.waiting) == (CLUSTERS, CLUSTERS, 0)
+        assert size.evicted == EVENTS - CLUSTERS
         tables = index.stamp.layout.tables
         keys = scan(server)
-        assert [] == [key for key in keys if server.command("PTTL", key) in (-1, -2)]
-        assert 0 == server.command("LLEN", Shard(NAMESPACE, 0).garbage)
-        assert tables * CLUSTERS == members(server, keys, "t:", "ZCARD")
-        assert CLUSTERS == members(server, keys, "e:", "HLEN")
+        assert [key for key in keys if server.command("PTTL", key) in (-1, -2)] == []
+        assert server.command("LLEN", Shard(NAMESPACE, 0).garbage) == 0
+        assert members(server, keys, "t:", "ZCARD") == tables * CLUSTERS
+        assert members(server, keys, "e:", "HLEN") == CLUSTERS
         told += counts(await worker.end())
         keys = scan(server)
-        assert 0 == members(server, keys, "t:", "ZCARD") + members(server, keys, "e:", "HLEN")
-    assert EVENTS == told.total()
+        assert members(server, keys, "t:", "ZCARD") + members(server, keys, "e:", "HLEN") == 0
+    assert told.total() == EVENTS
     second_half = used[len(used) // 2 :]
     assert max(second_half) <= 1.1 * min(second_half), used
 

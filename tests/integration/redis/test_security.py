@@ -77,7 +77,7 @@ async def test_no_rule_can_be_left_out(make_redis: MakeRedis) -> None:
         else:
             spare.append(command)
         server.command("ACL", "SETUSER", "app", f"+{command}")
-    assert [] == spare
+    assert spare == []
 
 
 def may(server: RedisServer, name: str, *command: str | bytes) -> bool:
@@ -157,7 +157,7 @@ def trusts(certificates: Certificates, *, shows: Certificates | None = None) -> 
 
 async def reach(server: RedisServer, tls: Tls) -> None:
     async with opened(server.url, patience=BRIEF, tls=tls) as index:
-        assert 0 == (await index.size()).clusters
+        assert (await index.size()).clusters == 0
 
 
 @in_loop
@@ -187,7 +187,7 @@ async def test_the_name_on_a_certificate_is_checked(make_redis: MakeRedis) -> No
             pytest.fail("it was opened")
     unchecked = Tls(ca_file=tls.ca_file, check_hostname=False)
     async with opened(url, patience=BRIEF, tls=unchecked) as index:
-        assert 0 == (await index.size()).clusters
+        assert (await index.size()).clusters == 0
 
 
 @in_loop

@@ -71,15 +71,15 @@ async def test_groups_are_spread_and_everything_adds_up(
             answers = await worker.feed(batch)
             for event, answer in zip(batch, answers, strict=True):
                 assert event.group == of.setdefault(answer.cluster, event.group)
-        assert {0, 1, 2} == {cluster & 0xFF for cluster in of}
+        assert {cluster & 0xFF for cluster in of} == {0, 1, 2}
         assert EVENTS[-1].offset == (await worker.own()).high_water
         values = await index.representatives(list(of))
         assert None not in values
         told = await worker.end()
-        assert of == {summary.cluster: summary.group for summary in told}
+        assert {summary.cluster: summary.group for summary in told} == of
         assert sorted(expected().values()) == sorted(counts(told).values())
         size = await index.size()
-        assert (0, 0, 0) == (size.clusters, size.fingerprints, size.waiting)
+        assert (size.clusters, size.fingerprints, size.waiting) == (0, 0, 0)
 
 
 async def record_on(index: RedisIndex, number: int, record: Commit, now_us: int) -> None:
@@ -121,11 +121,11 @@ async def test_each_shard_is_told_of_its_own_and_the_first_of_what_was_passed(
         monkeypatch.setattr(index, "_record", record_part)
         await index.record(whole, worker.now_us)
 
-    assert [0, 1, 2] == sorted(told)
+    assert sorted(told) == [0, 1, 2]
     journal: dict[int, Decision] = {}
     for number, part in told.items():
-        assert {number} == {(d.cluster or 0) & 0xFF for d in part.decisions}
-        assert {number} == {delta.cluster & 0xFF for delta in part.deltas}
+        assert {(d.cluster or 0) & 0xFF for d in part.decisions} == {number}
+        assert {delta.cluster & 0xFF for delta in part.deltas} == {number}
         journal.update(zip(part.offsets, part.decisions, strict=True))
     assert dict(zip(whole.offsets[5:], whole.decisions[5:], strict=True)) == journal
     assert sum(len(part.offsets) for part in told.values()) == len(journal)
@@ -150,7 +150,7 @@ async def test_a_batch_that_reached_some_shards_is_counted_once(
     async with opened(redis_server.url, shards=3) as index:
         worker = Worker(index)
         owned = await worker.own()
-        assert (half[-1].offset, (torn[-1].offset,)) == (owned.high_water, owned.cuts)
+        assert (owned.high_water, owned.cuts) == (half[-1].offset, (torn[-1].offset,))
         # What the reached shards decided may be sent again as it was.
         decided = {
             event.offset: answer.cluster
@@ -165,7 +165,7 @@ async def test_a_batch_that_reached_some_shards_is_counted_once(
             again = await worker.feed(batch)
             for event, answer in zip(batch, again, strict=True):
                 assert decided.get(event.offset, answer.cluster) == answer.cluster
-        assert () == (await worker.own()).cuts
+        assert (await worker.own()).cuts == ()
         told = counts(await worker.end())
     assert len(EVENTS) == told.total()
     assert sorted(expected().values()) == sorted(told.values())
@@ -180,7 +180,7 @@ async def test_a_batch_that_straddles_a_cut_is_refused(redis_server: RedisServer
         answers = await worker.resolve(BATCHES[0])
         await record_on(index, 1, worker.record_of(BATCHES[0], answers), worker.now_us)
         owned = await worker.own()
-        assert (-1, (BATCHES[0][-1].offset,)) == (owned.high_water, owned.cuts)
+        assert (owned.high_water, owned.cuts) == (-1, (BATCHES[0][-1].offset,))
         with pytest.raises(ProtocolError, match="straddle"):
             await worker.feed(EVENTS[:90])
 
@@ -195,7 +195,7 @@ async def test_shards_torn_apart_twice_are_made_whole(redis_server: RedisServer)
             answers = await worker.resolve(batch)
             await record_on(index, number, worker.record_of(batch, answers), worker.now_us)
         owned = await worker.own()
-        assert (-1, (59, 119)) == (owned.high_water, owned.cuts)
+        assert (owned.high_water, owned.cuts) == (-1, (59, 119))
         for batch in BATCHES:
             await worker.feed(batch)
         told = counts(await worker.end())
@@ -243,9 +243,9 @@ async def test_one_shard_that_lost_its_data_is_begun_anew(redis_server: RedisSer
         with pytest.raises(IndexReset, match="has lost its data"):
             await worker.own()
         owned = await worker.own()
-        assert (-1, (BATCHES[2][-1].offset,)) == (owned.high_water, owned.cuts)
+        assert (owned.high_water, owned.cuts) == (-1, (BATCHES[2][-1].offset,))
         for batch in BATCHES:
             await worker.feed(batch)
         told = counts(await worker.end())
-        assert 1 == index.resets
+        assert index.resets == 1
     assert sorted(expected().values()) == sorted(told.values())

@@ -70,7 +70,7 @@ async def test_what_is_written_to_is_kept_until_a_round_has_kept_all(empty: Redi
         await put(index, 1, START_US)
         shorten(empty)
         await put(index, 2, START_US, count=400)
-        assert [] == [key for key in slices(empty) if left_ms(empty, key) <= SHORT_MS]
+        assert [key for key in slices(empty) if left_ms(empty, key) <= SHORT_MS] == []
 
 
 @pytest.mark.parametrize("stand_before", [True, False])
@@ -89,7 +89,7 @@ async def test_after_a_round_only_what_is_made_is_given_one(
         await put(index, 2, START_US + S, count=8)
         made = set(slices(empty)) - stood
         assert made
-        assert [] == [key for key in made if left_ms(empty, key) <= SHORT_MS]
+        assert [key for key in made if left_ms(empty, key) <= SHORT_MS] == []
         # Of the others those stay as they were all of whose query's stood.
         await put(index, 3, START_US + S, count=400)
         stood = shorten(empty)
@@ -110,7 +110,7 @@ async def test_once_half_of_it_may_have_gone_what_is_written_to_is_kept_again(
         day_us = 24 * 3600 * S
         assert index._calls.ttl_ms < 2 * abs(days) * day_us // 1000
         await put(index, 2, START_US + days * day_us, count=400)
-        assert [] == [key for key in stood if left_ms(empty, key) <= SHORT_MS]
+        assert [key for key in stood if left_ms(empty, key) <= SHORT_MS] == []
 
 
 @in_loop
@@ -124,7 +124,7 @@ async def test_who_keeps_for_longer_does_not_go_by_the_round_of_another(
             await index.expire(START_US)
         stood = shorten(empty)
         await put(other, 2, START_US, count=400)
-        assert [] == [key for key in stood if left_ms(empty, key) <= SHORT_MS]
+        assert [key for key in stood if left_ms(empty, key) <= SHORT_MS] == []
 
 
 @in_loop
@@ -180,7 +180,7 @@ async def test_claimed_partitions_are_kept_every_hour_though_they_see_no_events(
             for key in keys:
                 assert empty.command("PEXPIRE", key, SHORT_MS) == 1
             await index.expire(START_US + sign * seconds * S)
-            assert [expected] * 2 == kept(empty, keys)
+            assert kept(empty, keys) == [expected] * 2
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -211,7 +211,7 @@ async def test_a_round_that_ends_when_the_next_is_due_is_told_of_too(
             if empty.command("HGET", meta, "kept"):
                 break
         assert calls > 4, "a quarter has gone"
-        assert b"%d" % (START_US // S) == empty.command("HGET", meta, "kept")
+        assert empty.command("HGET", meta, "kept") == b"%d" % (START_US // S)
 
 
 @in_loop
@@ -219,7 +219,7 @@ async def test_every_shard_is_told_once_when_a_round_began(empty: RedisServer) -
     async with gone_round(empty, shards=2) as index:
         for number in range(2):
             meta = Shard(NAMESPACE, number).meta
-            assert b"%d" % (START_US // S) == empty.command("HGET", meta, "kept")
+            assert empty.command("HGET", meta, "kept") == b"%d" % (START_US // S)
             empty.command("HDEL", meta, "kept", "kept_for")  # as if it had lost what it held
         await rounds(index, START_US + S)
         for number in range(2):
@@ -267,7 +267,7 @@ async def test_a_cluster_that_is_counted_barely_is_kept_once_half_of_it_has_gone
                 deltas=[ClusterDelta(answer.cluster, 1, START_US, START_US)],
             )
             assert not await index.record(record, START_US + sign * (half_us + over_us))
-            assert [expected] == kept(empty, [key])
+            assert kept(empty, [key]) == [expected]
 
 
 @in_loop

@@ -148,7 +148,7 @@ class Trial:
             summary = json.loads(record.value or b"")
             assert summary["cluster"].encode() == record.key
             known = found.setdefault(summary["cluster"], {})
-            assert summary == known.setdefault(summary["revision"], summary)
+            assert known.setdefault(summary["revision"], summary) == summary
         return found
 
     def committed(self) -> int:

@@ -45,13 +45,13 @@ def served() -> Iterator[Served]:
 def test_a_worker_that_lives_is_alive_before_it_is_ready(served: Served) -> None:
     served.health.beat()
     done = command("health", "--url", served.url)
-    assert (0, b"alive, last beat ") == (done.code, done.out[:17]), done.err
+    assert (done.code, done.out[:17]) == (0, b"alive, last beat "), done.err
     done = command("health", "--url", served.url, "--ready")
-    assert (1, b"") == (done.code, done.out)
+    assert (done.code, done.out) == (1, b"")
     assert f"{served.url}/readyz: start: the worker is starting" in done.err
     served.health.ready(START)
     done = command("health", "--url", f"{served.url}/", "--ready")
-    assert (0, b"ready\n", "") == (done.code, done.out, done.err)
+    assert (done.code, done.out, done.err) == (0, b"ready\n", "")
 
 
 def test_every_reason_is_told_in_one_line(served: Served) -> None:
@@ -59,14 +59,14 @@ def test_every_reason_is_told_in_one_line(served: Served) -> None:
     served.health.not_ready("main: index", "redis is\naway")
     served.health.not_ready("main: broker", "kafka too")
     done = command("health", "--url", served.url, "--ready")
-    assert 1 == done.code
+    assert done.code == 1
     assert "/readyz: main: index: redis is away; main: broker: kafka too\n" in done.err
 
 
 def test_a_worker_that_is_stuck_does_not_live(served: Served) -> None:
     served.skipped_s = STUCK_AFTER_S
     done = command("health", "--url", served.url)
-    assert 1 == done.code
+    assert done.code == 1
     assert "its event loop is stuck, last beat 3" in done.err
 
 
@@ -82,22 +82,22 @@ def test_the_configuration_says_where_it_is(tmp_path: Path, host: str) -> None:
         done = command("health", "--config", str(file), "--set", f"http.port={served.port}")
     finally:
         served.server.stop()
-    assert 0 == done.code, done.err
+    assert done.code == 0, done.err
 
 
 def test_a_worker_without_a_port_cannot_be_asked() -> None:
     settings = ("http.port=0", "pipelines.0.topics=a", "pipelines.0.output_topic=b")
     done = command("health", *(part for each in settings for part in ("--set", each)))
-    assert 2 == done.code
+    assert done.code == 2
     assert "http.port is 0" in done.err
 
 
 def test_nobody_there() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     done = command("health", "--url", url)
-    assert 1 == done.code
+    assert done.code == 1
     assert f"{url}/healthz: no answer (Connection refused)" in done.err
-    assert 1 == len(done.err.splitlines())
+    assert len(done.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_nobody_there() -> None:
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
     done = command("health", "--url", url)
-    assert 2 == done.code
+    assert done.code == 2
     assert "--url" in done.err
 
 
@@ -127,16 +127,16 @@ NO_WORKERS = {
 def test_what_answers_and_is_no_worker_is_not_well(answer: bytes, option: str) -> None:
     with answering(answer) as port:
         done = command("health", "--url", f"http://127.0.0.1:{port}", option)
-    assert (1, b"") == (done.code, done.out)
+    assert (done.code, done.out) == (1, b"")
     assert done.err.startswith(f"stream-dedup: http://127.0.0.1:{port}/")
-    assert 1 == len(done.err.splitlines())
+    assert len(done.err.splitlines()) == 1
 
 
 def test_it_waits_no_longer_than_it_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         done = command("health", "--url", url, "--timeout", "0.2")
-    assert 1 == done.code
+    assert done.code == 1
     assert "no answer (timed out)" in done.err
 
 
@@ -145,7 +145,7 @@ def test_a_long_answer_is_not_read_to_its_end(served: Served) -> None:
     for number in range(2_000):
         served.health.not_ready(f"reason {number}", "x" * 100)
     done = command("health", "--url", served.url, "--ready")
-    assert 1 == done.code
+    assert done.code == 1
     assert len(done.err) < 1_000
     assert json.dumps("x" * 200) not in done.err
 

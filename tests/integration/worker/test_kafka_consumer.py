@@ -97,7 +97,7 @@ def test_a_burst_behind_a_trickle_is_read_a_limited_number_a_poll(kafka: Kafka) 
         [topic], group_id=topic, options={"bootstrap_servers": kafka.bootstrap}, start="earliest"
     )
     rows, most = asyncio.run(read(source, 0))
-    assert list(range(EVENTS)) == [row.offset for row in rows]
+    assert [row.offset for row in rows] == list(range(EVENTS))
     assert most < LIMIT + PIECE_RECORDS
 
 
@@ -136,7 +136,7 @@ def test_what_was_taken_before_a_partition_is_taken_up_again_is_forgotten(
         [topic], group_id=topic, options={"bootstrap_servers": kafka.bootstrap}, start="earliest"
     )
     polls = asyncio.run(read_twice(source, monkeypatch))
-    assert list(range(EVENTS)) == [offset for poll in polls for offset in poll]
+    assert [offset for poll in polls for offset in poll] == list(range(EVENTS))
 
 
 async def read_both(

@@ -76,9 +76,9 @@ def test_a_worker_that_is_fenced_is_told_so_and_nothing_complains_behind_its_bac
     fencing = Fencing(kafka)
     asyncio.run(fencing.through(call))
     gc.collect()  # futures complain when they are collected
-    assert [] == fencing.complaints
+    assert fencing.complaints == []
     left = kafka.consume(fencing.out)
-    assert 3 * EVENTS == len(left), "what the fenced one began is not to be seen"
+    assert len(left) == 3 * EVENTS, "what the fenced one began is not to be seen"
 
 
 def test_a_broker_that_names_no_brokers_yet_is_tried_again(
@@ -126,4 +126,4 @@ def test_what_does_not_fit_into_a_batch_goes_into_the_next_in_order(kafka: Kafka
         await sink.stop()
 
     asyncio.run(send())
-    assert values == [record.value for record in kafka.consume(topic)]
+    assert [record.value for record in kafka.consume(topic)] == values

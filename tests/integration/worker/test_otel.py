@@ -109,16 +109,16 @@ def test_all_metrics_arrive_as_the_page_shows_them(trial: Trial, receiver: OtlpR
         wait_for(agree, "page and receiver agree")
         came = sent(receiver)
         worker.signal(signal.SIGTERM)
-        assert 0 == worker.end()
+        assert worker.end() == 0
     names = {name for name, _ in came}
     missing = {name for name in (*COUNTERS, *GAUGES, *HISTOGRAMS) if not _is_there(name, names)}
-    assert SELDOM >= missing
+    assert missing <= SELDOM
     partitions = [series for series in came if series[0] == "stream_dedup.lag_events"]
-    assert 2 == len(partitions)
+    assert len(partitions) == 2
     assert len(LINES) + 1 == came["stream_dedup.events", ("main", trial.read)]
     assert len(LINES) + 1 == sent(receiver)["stream_dedup.events", ("main", trial.read)]
-    assert 0 == sent(receiver)["stream_dedup.ready", ()]  # the last was sent at the end
-    assert [] == receiver.requests(TRACES)
+    assert sent(receiver)["stream_dedup.ready", ()] == 0  # the last was sent at the end
+    assert receiver.requests(TRACES) == []
 
 
 def _is_there(name: str, names: set[str]) -> bool:
@@ -135,16 +135,16 @@ def test_batches_arrive_as_traces_of_their_stages(
     settings = to(receiver, worker__guarantee=guarantee, worker__max_batch_events=100)
     done = trial.once(**settings)
     ended_ns = time.time_ns()
-    assert 0 == done.code, done.err
+    assert done.code == 0, done.err
     assert SECRET not in done.err
-    assert {f"Bearer {SECRET}"} == {
-        request.headers["authorization"] for request in receiver.requests()
+    assert {request.headers["authorization"] for request in receiver.requests()} == {
+        f"Bearer {SECRET}"
     }
     instances = {resource["service.instance.id"] for resource in receiver.resources()}
-    assert 1 == len(instances)
+    assert len(instances) == 1
 
     batches = receiver.spans("process ")
-    assert {f"process {trial.read}"} == {span.name for span in batches}
+    assert {span.name for span in batches} == {f"process {trial.read}"}
     told = [attributes(span.attributes) for span in batches]
     assert len(LINES) == sum(_number(each, "messaging.batch.message_count") for each in told)
     decided = {
@@ -152,14 +152,14 @@ def test_batches_arrive_as_traces_of_their_stages(
         for kind in ("new", "duplicate", "passed")
     }
     assert (len(LINES), 2) == (sum(decided.values()), decided["passed"])
-    assert {"0", "1"} == {each["messaging.destination.partition.id"] for each in told}
-    assert {"main"} == {each["stream_dedup.pipeline"] for each in told}
-    assert {trial.group} == {each["messaging.consumer.group.name"] for each in told}
+    assert {each["messaging.destination.partition.id"] for each in told} == {"0", "1"}
+    assert {each["stream_dedup.pipeline"] for each in told} == {"main"}
+    assert {each["messaging.consumer.group.name"] for each in told} == {trial.group}
 
     children: dict[bytes, list[Span]] = {}
     for span in receiver.spans():
         assert begun_ns <= span.start_time_unix_nano <= span.end_time_unix_nano <= ended_ns
-        assert Status.STATUS_CODE_UNSET == span.status.code, span
+        assert span.status.code == Status.STATUS_CODE_UNSET, span
         if span.parent_span_id:
             children.setdefault(span.parent_span_id, []).append(span)
     assert children.keys() <= {span.span_id for span in batches}
@@ -168,8 +168,8 @@ def test_batches_arrive_as_traces_of_their_stages(
         stages.append("commit")
     for batch in batches:
         mine = sorted(children[batch.span_id], key=lambda span: span.start_time_unix_nano)
-        assert stages == [span.name for span in mine]
-        assert {batch.trace_id} == {span.trace_id for span in mine}
+        assert [span.name for span in mine] == stages
+        assert {span.trace_id for span in mine} == {batch.trace_id}
         assert batch.start_time_unix_nano <= mine[0].start_time_unix_nano
         assert mine[3].end_time_unix_nano <= batch.end_time_unix_nano
     assert receiver.spans("poll")
@@ -185,7 +185,7 @@ def _number(told: dict[str, object], key: str) -> int:
 def test_a_share_of_the_batches_is_traced(trial: Trial, receiver: OtlpReceiver) -> None:
     trial.write(LINES)
     settings = to(receiver, otel__sample_ratio=0.5, worker__max_batch_events=10)
-    assert 0 == trial.once(**settings).code
+    assert trial.once(**settings).code == 0
     batches = receiver.spans("process")
     assert 60 < len(batches) < 140  # of 200; six standard deviations
     assert {span.trace_id for span in batches} == {s.trace_id for s in receiver.spans("decide")}
@@ -206,7 +206,7 @@ def test_a_collector_that_is_not_well_stops_nothing(
     else:
         receiver.hang.clear()
     done = trial.once(**to(receiver, otel__metrics_every_s="50ms", worker__max_batch_events=10))
-    assert 0 == done.code, done.err
+    assert done.code == 0, done.err
     assert len(LINES) == trial.committed() == len(trial.kafka.consume(trial.out))
     expected = "not all telemetry was sent" if what == "hangs" else "opentelemetry.exporter"
     assert expected in done.err
@@ -233,7 +233,7 @@ def test_a_collector_that_dies_midway_is_not_missed(trial: Trial, receiver: Otlp
             )
         started_s = time.monotonic()
         worker.signal(signal.SIGTERM)
-        assert 0 == worker.end(END_S)
+        assert worker.end(END_S) == 0
         assert time.monotonic() - started_s < 30
         assert SECRET not in worker.log
 
@@ -243,11 +243,11 @@ def test_a_collector_that_dies_midway_is_not_missed(trial: Trial, receiver: Otlp
 
 def test_the_check_looks_at_the_collector(trial: Trial, receiver: OtlpReceiver) -> None:
     done = command("config", "check", "--format", "json", *flags(trial.settings | to(receiver)))
-    assert 0 == done.code, done.err
+    assert done.code == 0, done.err
     assert b"takes traces" in done.out
     receiver.status = 403
     done = command("config", "check", "--format", "json", *flags(trial.settings | to(receiver)))
-    assert 0 == done.code  # the worker would run
+    assert done.code == 0  # the worker would run
     assert b"takes no metrics: " in done.out
     assert b"403" in done.out
     assert SECRET.encode() not in done.out

@@ -43,18 +43,18 @@ def produce(kafka: Kafka, topic: str, *args: str) -> Done:
 
 def test_as_many_events_as_were_asked_for_spread_evenly(kafka: Kafka, topic: str) -> None:
     done = produce(kafka, topic, POSTGRESQL, "--count", "3000", "--rate", "0")
-    assert (0, b"") == (done.code, done.out), done.err
+    assert (done.code, done.out) == (0, b""), done.err
     assert last_line(done).startswith("3,000 events, ")
     assert f"to {topic} in " in last_line(done)
-    assert {0: 1_000, 1: 1_000, 2: 1_000} == kafka.end_offsets(topic)
-    assert {None} == {record.key for record in kafka.consume(topic)}
+    assert kafka.end_offsets(topic) == {0: 1_000, 1: 1_000, 2: 1_000}
+    assert {record.key for record in kafka.consume(topic)} == {None}
 
 
 def test_the_same_seed_makes_the_same_events(kafka: Kafka) -> None:
     topics = [kafka.fresh_topic(1) for _ in range(3)]
     for name, seed in zip(topics, "001", strict=True):
         done = produce(kafka, name, POSTGRESQL, "--count", "200", "--rate", "0", "--seed", seed)
-        assert 0 == done.code, done.err
+        assert done.code == 0, done.err
     first, second, other = ([r.value for r in kafka.consume(name)] for name in topics)
     assert first == second != other
 
@@ -65,8 +65,8 @@ def test_without_a_count_there_are_as_many_as_the_files_have_lines(
     (tmp_path / "a.log").write_text("disk 1 is full\n\ndisk 2 is full\n")
     (tmp_path / "b.log").write_text("all is well in here\n")
     done = produce(kafka, topic, str(tmp_path / "*.log"), "-q")
-    assert (0, "") == (done.code, done.err)
-    assert 3 == len(kafka.consume(topic))
+    assert (done.code, done.err) == (0, "")
+    assert len(kafka.consume(topic)) == 3
 
 
 def test_lines_of_standard_input_as_objects_by_key(kafka: Kafka, topic: str) -> None:
@@ -77,15 +77,15 @@ def test_lines_of_standard_input_as_objects_by_key(kafka: Kafka, topic: str) -> 
          *args],
         input=lines, capture_output=True, timeout=60, check=False,
     )  # fmt: skip
-    assert 0 == done.returncode, done.stderr
+    assert done.returncode == 0, done.stderr
     records = kafka.consume(topic)
     objects = [json.loads(record.value or b"") for record in records]
-    assert {"shop", "stdin"} == {each["service"] for each in objects}
-    assert {b"shop", b"stdin"} == {record.key for record in records}
+    assert {each["service"] for each in objects} == {"shop", "stdin"}
+    assert {record.key for record in records} == {b"shop", b"stdin"}
     assert all("msg" in each or "message" in each for each in objects)
     places = {(record.key, record.partition) for record in records}
-    assert 2 == len(places)
-    assert 100 == len(records)
+    assert len(places) == 2
+    assert len(records) == 100
 
 
 def test_the_rate_is_kept_and_a_signal_ends_it_well(kafka: Kafka, topic: str) -> None:
@@ -98,24 +98,24 @@ def test_the_rate_is_kept_and_a_signal_ends_it_well(kafka: Kafka, topic: str) ->
         wait_for(lambda: sum(kafka.end_offsets(topic).values()) > 0, "it begins")
         began, before = time.monotonic(), sum(kafka.end_offsets(topic).values())
         wait_for(lambda: sum(kafka.end_offsets(topic).values()) >= before + 600, "it goes on")
-        assert 1.0 < time.monotonic() - began
+        assert time.monotonic() - began > 1.0
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
     finally:
         process.kill()
         process.wait()
-    assert 128 + signal.SIGINT == process.returncode
+    assert process.returncode == 128 + signal.SIGINT
     assert "Traceback" not in err
     sent = int(err.split()[0].replace(",", ""))
-    assert sent == sum(kafka.end_offsets(topic).values())
+    assert sum(kafka.end_offsets(topic).values()) == sent
 
 
 def test_a_worker_finds_the_share_of_duplicates(kafka: Kafka, redis_server: RedisServer) -> None:
     trial = Trial(kafka, redis_server.url)
     args = ["--count", "20000", "--rate", "0", "--duplicates", "0.9"]
-    assert 0 == produce(kafka, trial.read, POSTGRESQL, *args).code
+    assert produce(kafka, trial.read, POSTGRESQL, *args).code == 0
     done = trial.once()
-    assert 0 == done.code, done.err
+    assert done.code == 0, done.err
     decided = Counter(told(record)["sd-decision"] for record in kafka.consume(trial.out))
     assert decided["duplicate"] / 20_000 == pytest.approx(0.9, abs=0.02)
 
@@ -126,16 +126,16 @@ def test_a_worker_finds_the_share_of_duplicates(kafka: Kafka, redis_server: Redi
 def test_a_topic_that_is_not_there_is_named_at_once(kafka: Kafka) -> None:
     began = time.monotonic()
     done = produce(kafka, "no-such-topic", POSTGRESQL)
-    assert 1 == done.code
+    assert done.code == 1
     assert "stream-dedup: no such topic: no-such-topic; create it" in done.err
-    assert 1 == len(done.err.splitlines())
+    assert len(done.err.splitlines()) == 1
     assert time.monotonic() - began < 20
 
 
 def test_a_broker_that_is_away_is_named() -> None:
     broker = f"kafka.bootstrap_servers=127.0.0.1:{free_port()}"
     done = command("produce", POSTGRESQL, "-t", "a", "--set", broker)
-    assert 1 == done.code
+    assert done.code == 1
     assert "check host and port" in done.err
 
 
@@ -151,24 +151,24 @@ def test_a_wrong_password_is_refused_and_not_shown(
     ]
     flags = [part for each in settings for part in ("--set", each)]
     right = ["--set", f"kafka.sasl_password={PASSWORD}", "--count", "10"]
-    assert 0 == produce(broker, "a", POSTGRESQL, *flags, *right).code
+    assert produce(broker, "a", POSTGRESQL, *flags, *right).code == 0
     done = produce(broker, "a", POSTGRESQL, *flags, "--set", f"kafka.sasl_password=x{PASSWORD}")
-    assert 1 == done.code
+    assert done.code == 1
     assert PASSWORD not in done.err
-    assert 10 == len(broker.consume("a"))
+    assert len(broker.consume("a")) == 10
 
 
 def test_what_it_is_not_given_it_asks_for(tmp_path: Path) -> None:
     done = command("produce", "-t", "a")  # standard input holds nothing
-    assert (1, True) == (done.code, "there is no line to write" in done.err)
+    assert (done.code, "there is no line to write" in done.err) == (1, True)
     done = command("produce", str(tmp_path / "nowhere"), "-t", "a")
-    assert (1, True) == (done.code, "nowhere: cannot be opened" in done.err)
+    assert (done.code, "nowhere: cannot be opened" in done.err) == (1, True)
     done = command("produce", POSTGRESQL, "-t", "a", "--loop", "--count", "5")
-    assert (2, True) == (done.code, "leave out --count, or --loop" in done.err)
+    assert (done.code, "leave out --count, or --loop" in done.err) == (2, True)
     done = command("produce", POSTGRESQL, "-t", "a", "--set", "kafka.acks=1")
-    assert (2, True) == (done.code, "kafka.acks: unknown key" in done.err)
+    assert (done.code, "kafka.acks: unknown key" in done.err) == (2, True)
     done = command("produce", POSTGRESQL)
-    assert (2, True) == (done.code, "--topic" in done.err)
+    assert (done.code, "--topic" in done.err) == (2, True)
 
 
 def test_a_file_that_is_no_log_does_not_hurt(kafka: Kafka, topic: str, tmp_path: Path) -> None:
@@ -177,5 +177,5 @@ def test_a_file_that_is_no_log_does_not_hurt(kafka: Kafka, topic: str, tmp_path:
     (tmp_path / "y").write_bytes(lines)
     args = [str(tmp_path / "x.gz"), str(tmp_path / "y"), "--count", "500", "--format", "json"]
     done = produce(kafka, topic, *args, "--rate", "0")
-    assert 0 == done.code, done.err
-    assert 500 == len([json.loads(record.value or b"") for record in kafka.consume(topic)])
+    assert done.code == 0, done.err
+    assert len([json.loads(record.value or b"") for record in kafka.consume(topic)]) == 500

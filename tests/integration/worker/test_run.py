@@ -47,7 +47,7 @@ def trial(kafka: Kafka, redis_server: RedisServer) -> Trial:
 def test_the_check_says_that_all_is_well(trial: Trial) -> None:
     settings = trial.settings | {"worker__guarantee": "exactly_once"}
     done = command("config", "check", "--format", "json", *flags(settings))
-    assert 0 == done.code, done.err
+    assert done.code == 0, done.err
     found = [each for each in json.loads(done.out) if each["level"] != "ok"]
     assert {"redis"} >= {each["subject"].split()[0] for each in found}, found  # keeps no file here
 
@@ -55,7 +55,7 @@ def test_the_check_says_that_all_is_well(trial: Trial) -> None:
 def test_annotate_every_event_leaves_in_its_place_with_what_was_decided(trial: Trial) -> None:
     trial.write(LINES)
     done = trial.once()
-    assert (0, b"") == (done.code, done.out), done.err
+    assert (done.code, done.out) == (0, b""), done.err
     came, left = trial.kafka.consume(trial.read), trial.kafka.consume(trial.out)
     for was, now in zip(came, left, strict=True):
         assert (was.partition, was.key, was.value) == (now.partition, now.key, now.value)
@@ -71,12 +71,12 @@ def test_annotate_every_event_leaves_in_its_place_with_what_was_decided(trial: T
 
 def test_drop_first_events_leave_as_they_came(trial: Trial) -> None:
     trial.write(LINES)
-    assert 0 == trial.once(pipelines__0__emit="drop").code
+    assert trial.once(pipelines__0__emit="drop").code == 0
     left = trial.kafka.consume(trial.out)
     counts = trial.counts()
     assert len(counts) < len(left) < 0.5 * len(LINES)
     assert len(LINES) == sum(counts.values()) + len(left) - len(counts)
-    assert {(("host", b"a"),)} == {record.headers for record in left}
+    assert {record.headers for record in left} == {(("host", b"a"),)}
     assert {record.value for record in left} <= set(LINES)
 
 
@@ -84,14 +84,14 @@ def test_merge_first_events_and_counts_add_up_to_what_came(trial: Trial) -> None
     trial.write(LINES)
     both = {"pipelines__0__emit": "merge", "pipelines__0__summary_topic": trial.out}
     done = trial.once(**both)
-    assert 0 == done.code, done.err
+    assert done.code == 0, done.err
     counts = trial.counts(trial.out)
     firsts = [
         told(record)
         for record in trial.kafka.consume(trial.out)
         if "sd-decision" in told(record)  # and not a summary, of which some keys are digits too
     ]
-    assert {"new"} == {headers["sd-decision"] for headers in firsts}
+    assert {headers["sd-decision"] for headers in firsts} == {"new"}
     assert {headers["sd-cluster"] for headers in firsts} > set(counts)
     assert len(LINES) == sum(counts.values()) + len(firsts) - len(counts)
 
@@ -103,13 +103,13 @@ def _repeated(counts: Counter[str]) -> dict[str, int]:
 
 def test_another_run_goes_on_where_the_last_one_stopped(trial: Trial) -> None:
     trial.write(LINES[:1_000])
-    assert 0 == trial.once().code
+    assert trial.once().code == 0
     trial.write(LINES[:1_000])
-    assert 0 == trial.once().code
+    assert trial.once().code == 0
     left = trial.kafka.consume(trial.out)
     assert 2_000 == len(left) == trial.committed()
     again = [told(r)["sd-decision"] for r in left if r.offset >= 500]
-    assert {"duplicate"} == set(again)
+    assert set(again) == {"duplicate"}
 
 
 def test_exactly_once_each_event_is_seen_once_though_a_worker_is_killed(trial: Trial) -> None:
@@ -124,7 +124,7 @@ def test_exactly_once_each_event_is_seen_once_though_a_worker_is_killed(trial: T
         wait_for(lambda: trial.committed() > len(lines) / 5, "some commits")
         worker.signal(signal.SIGKILL)
     done = trial.once(**settings)
-    assert 0 == done.code, done.err
+    assert done.code == 0, done.err
     left = trial.kafka.consume(trial.out)
     assert [b"%d" % n for n in range(len(lines))] == sorted(
         (record.key or b"" for record in left), key=int
@@ -149,7 +149,7 @@ def test_a_signal_lets_it_finish_what_is_on_its_way(trial: Trial) -> None:
             wait_for(lambda: trial.committed() > 1_000, "events go through")
             began_s = time.monotonic()
             worker.signal(signal.SIGTERM)
-            assert 0 == worker.end(DRAIN_S + 10), worker.log
+            assert worker.end(DRAIN_S + 10) == 0, worker.log
             assert time.monotonic() - began_s < DRAIN_S
         finally:
             stop.set()
@@ -179,11 +179,11 @@ def test_a_second_signal_ends_it_at_once(
             assert worker.process.poll() is None
             began_s = time.monotonic()
             worker.signal(signal.SIGTERM)
-            assert 128 + signal.SIGTERM == worker.end()
+            assert worker.end() == 128 + signal.SIGTERM
             assert time.monotonic() - began_s < 2
         finally:
             redis.resume()
-    assert 0 == trial.once().code  # nothing was lost
+    assert trial.once().code == 0  # nothing was lost
     assert 10 == len(trial.kafka.consume(trial.out)) == trial.committed()
 
 
@@ -195,7 +195,7 @@ def test_two_workers_share_the_partitions(kafka: Kafka, redis_server: RedisServe
     with trial.worker() as first, trial.worker() as second:
 
         def shared() -> bool:
-            return [2, 2] == [len(member.partitions) for member in trial.members()]
+            return [len(member.partitions) for member in trial.members()] == [2, 2]
 
         wait_for(shared, "each has two partitions")
         wait_for(lambda: first.ready() and second.ready(), "both are ready")
@@ -205,12 +205,12 @@ def test_two_workers_share_the_partitions(kafka: Kafka, redis_server: RedisServe
         assert len(LINES) == sum(events)
         assert min(events) > 0
         first.signal(signal.SIGTERM)
-        assert 0 == first.end()
+        assert first.end() == 0
         trial.write(LINES[:40])
         wait_for(lambda: trial.committed() == len(LINES) + 40, "the other has taken over")
     left = trial.kafka.consume(trial.out)
     news = Counter(told(r)["sd-cluster"] for r in left if told(r)["sd-decision"] == "new")
-    assert {1} == set(news.values())  # both decide by one index
+    assert set(news.values()) == {1}  # both decide by one index
     assert len(LINES) + 40 == len(left)
 
 
@@ -224,13 +224,13 @@ def test_a_static_member_comes_back_without_a_rebalance(trial: Trial) -> None:
             before = _shares(trial)
             rebalances = other.metric("rebalances_total")
             worker.signal(signal.SIGTERM)
-            assert 0 == worker.end()
+            assert worker.end() == 0
         with trial.worker(**names[1]) as worker:
             wait_for(worker.ready, "it is back")
             trial.write(LINES[:100])
             wait_for(lambda: trial.committed() == 100, "all is through")
-            assert before == _shares(trial)
-            assert rebalances == other.metric("rebalances_total")
+            assert _shares(trial) == before
+            assert other.metric("rebalances_total") == rebalances
 
 
 def _shares(trial: Trial) -> dict[str | None, tuple[tuple[str, int], ...]]:
@@ -250,11 +250,11 @@ def test_it_tells_its_health_and_why_it_is_not_ready(
             wait_for(worker.ready, "it is ready")
             trial.write(LINES[:100])
             wait_for(lambda: trial.committed() == 100, "all is through")
-            assert 200 == worker.get("/healthz")[0]
-            assert 100 == worker.metric("events_total", topic=trial.read)
+            assert worker.get("/healthz")[0] == 200
+            assert worker.metric("events_total", topic=trial.read) == 100
             wait_for(lambda: worker.metric("decisions_total") == 100, "it is counted")
-            assert 100 == worker.metric("outputs_total", kind="event")
-            assert 1 == worker.metric("ready")
+            assert worker.metric("outputs_total", kind="event") == 100
+            assert worker.metric("ready") == 1
             for measured in ("redis_seconds", "kernel_seconds", "stage_seconds"):
                 assert worker.metric(f"{measured}_count") > 0
             link.disable()
@@ -262,12 +262,12 @@ def test_it_tells_its_health_and_why_it_is_not_ready(
             trial.write(LINES[100:200])
             assert "main: index" in worker.reasons()
             assert f"127.0.0.1:{link.port}" in worker.reasons()["main: index"]
-            assert (200, 0) == (worker.get("/healthz")[0], worker.metric("ready"))
+            assert (worker.get("/healthz")[0], worker.metric("ready")) == (200, 0)
             link.enable()
             wait_for(worker.ready, "it is ready again")
             wait_for(lambda: trial.committed() == 200, "nothing was lost")
             worker.signal(signal.SIGINT)
-            assert 0 == worker.end()
+            assert worker.end() == 0
 
 
 def test_a_worker_waits_for_a_redis_that_is_away_at_its_start(
@@ -296,9 +296,9 @@ def test_one_worker_with_its_index_in_memory_tells_all_at_its_end(trial: Trial) 
         pipelines__0__emit="merge",
         pipelines__0__summary_every_s="1h",
     )
-    assert 0 == done.code, done.err
+    assert done.code == 0, done.err
     final = [s for revisions in trial.summaries().values() for s in revisions.values()]
-    assert {True} == {summary["final"] for summary in final}
+    assert {summary["final"] for summary in final} == {True}
     assert len(LINES) == sum(summary["count"] for summary in final)
 
 
@@ -318,12 +318,12 @@ def test_two_pipelines_in_one_worker_keep_apart(trial: Trial, kafka: Kafka) -> N
         "pipelines__1__emit": "drop",
     }
     done = trial.once(**(second | names))
-    assert 0 == done.code, done.err
-    assert 500 == len(kafka.consume(trial.out))
-    assert 1 == len(kafka.consume(other.out))
+    assert done.code == 0, done.err
+    assert len(kafka.consume(trial.out)) == 500
+    assert len(kafka.consume(other.out)) == 1
     done_with = [sum(kafka.committed(f"{trial.read}-{name}").values()) for name in names.values()
                  if name in {"plain", "objects"}]  # fmt: skip
-    assert [500, 500] == done_with
+    assert done_with == [500, 500]
 
 
 @pytest.fixture(scope="module")
@@ -350,9 +350,9 @@ def test_a_broker_with_users_and_encryption(guarded_trial: Trial) -> None:
     trial = guarded_trial
     trial.write(LINES[:100])
     checked = command("config", "check", *flags(trial.settings))
-    assert 0 == checked.code, checked.out
+    assert checked.code == 0, checked.out
     done = trial.once(worker__guarantee="exactly_once")
-    assert (0, 100) == (done.code, len(trial.kafka.consume(trial.out))), done.err
+    assert (done.code, len(trial.kafka.consume(trial.out))) == (0, 100), done.err
     assert PASSWORD not in done.err + checked.out.decode()
 
 
@@ -367,7 +367,7 @@ def test_a_broker_that_refuses_it_ends_it(
     guarded_trial: Trial, key: str, value: str, said: str
 ) -> None:
     done = command("run", "--once", *flags(guarded_trial.settings | {key: value}))
-    assert 1 == done.code, done.err
+    assert done.code == 1, done.err
     assert last_line(done).startswith("stream-dedup: ")
     assert said in last_line(done).lower()
     assert PASSWORD not in done.err
@@ -380,16 +380,16 @@ def test_a_broker_that_refuses_it_ends_it(
 def test_a_topic_that_is_not_there_is_named(trial: Trial, key: str) -> None:
     settings = {f"pipelines__0__{key}": "no-such-topic", "kafka__request_timeout_s": "2s"}
     done = trial.once(**settings)
-    assert 1 == done.code
+    assert done.code == 1
     assert last_line(done).startswith("stream-dedup: no such topic: no-such-topic")
     assert "create it" in last_line(done)
 
 
 def test_a_recipe_that_the_namespace_was_not_made_with_is_refused(trial: Trial) -> None:
     trial.write(LINES[:10])
-    assert 0 == trial.once().code
+    assert trial.once().code == 0
     done = trial.once(pipelines__0__recipe="text")
-    assert 1 == done.code
+    assert done.code == 1
     assert "holds fingerprints of recipe logs" in last_line(done)
     assert "use the recipe it was made with, or another namespace" in last_line(done)
 
@@ -399,14 +399,14 @@ def test_a_wrong_password_of_redis_is_refused_and_not_shown(
 ) -> None:
     redis = make_redis(acl=f"default off\nworker on >{PASSWORD} ~sd:* +@all")
     done = trial.once(index__url=redis.url_as("worker", f"not-{PASSWORD}"))
-    assert 1 == done.code
+    assert done.code == 1
     assert "check user and password" in last_line(done)
     assert PASSWORD not in done.err
 
 
 def test_a_wrong_configuration_ends_with_2(trial: Trial) -> None:
     done = trial.once(worker__guaranty="exactly_once")
-    assert 2 == done.code
+    assert done.code == 2
     assert "worker.guaranty: unknown key; did you mean 'guarantee'?" in done.err
 
 
@@ -419,16 +419,16 @@ def test_what_is_too_large_is_a_dead_letter(trial: Trial, kafka: Kafka) -> None:
     trial.write([LINES[0], LINES[1], large, larger, LINES[2], LINES[3]])
     settings = {"pipelines__0__output_topic": narrow, "pipelines__0__max_event_bytes": 5_000}
     done = trial.once(**settings)
-    assert 0 == done.code, done.err
+    assert done.code == 0, done.err
     assert sorted(LINES[:4]) == sorted(record.value or b"" for record in kafka.consume(narrow))
     letters = {record.value: told(record) for record in kafka.consume(trial.dead)}
-    assert {large, larger} == set(letters)
-    assert "too large for the topic" == letters[large]["sd-error"]
-    assert "too large" == letters[larger]["sd-error"]
+    assert set(letters) == {large, larger}
+    assert letters[large]["sd-error"] == "too large for the topic"
+    assert letters[larger]["sd-error"] == "too large"
     where = letters[large]
-    assert (trial.read, "0", "1") == (where["sd-topic"], where["sd-partition"], where["sd-offset"])
-    assert "a" == where["host"]
-    assert 6 == trial.committed()
+    assert (where["sd-topic"], where["sd-partition"], where["sd-offset"]) == (trial.read, "0", "1")
+    assert where["host"] == "a"
+    assert trial.committed() == 6
 
 
 def test_what_is_no_json_is_a_dead_letter_untouched(trial: Trial, kafka: Kafka) -> None:
@@ -436,7 +436,7 @@ def test_what_is_no_json_is_a_dead_letter_untouched(trial: Trial, kafka: Kafka) 
     bad = [b"Killed", b'{"msg":', b'{"no":"text in here"}', b"\xff\xfe"]
     trial.write([*good, *bad])
     done = trial.once(pipelines__0__format="json")
-    assert 0 == done.code, done.err
+    assert done.code == 0, done.err
     assert sorted(good) == sorted(record.value or b"" for record in kafka.consume(trial.out))
     letters = kafka.consume(trial.dead)
     assert sorted(bad) == sorted(record.value or b"" for record in letters)
@@ -452,6 +452,6 @@ def test_poison_stops_the_worker_where_that_is_asked_for(trial: Trial) -> None:
     trial.write([b'{"msg":"cart 7 was declined"}', b"Killed"])
     settings = {"pipelines__0__format": "json", "pipelines__0__on_poison": "stop"}
     done = trial.once(**settings)
-    assert 1 == done.code
+    assert done.code == 1
     assert trial.read in last_line(done)
     assert "not JSON" in last_line(done)

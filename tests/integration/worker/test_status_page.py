@@ -29,7 +29,7 @@ class Scene(NamedTuple):
     def page(self) -> Page:
         """What it shows now."""
         code, html = self.worker.get("/")
-        assert 200 == code, self.worker.log
+        assert code == 200, self.worker.log
         return Page(html)
 
     def main(self) -> Section:
@@ -61,38 +61,38 @@ def scene(kafka: Kafka, redis_server: RedisServer, toxiproxy: Toxiproxy) -> Iter
 
 def test_it_says_what_it_is_and_what_it_was_told(scene: Scene) -> None:
     page, trial = scene.page(), scene.trial
-    assert "✓ Ready" == page.state
+    assert page.state == "✓ Ready"
     worker = page.sections["Worker"].told
     assert worker["Version"][0].startswith(f"{__version__}, ")
-    assert [trial.kafka.bootstrap] == worker["Kafka"]
+    assert worker["Kafka"] == [trial.kafka.bootstrap]
     assert [trial.settings["index__url"]] == worker["Index"]
-    assert ["at least once"] == worker["Guarantee"]
+    assert worker["Guarantee"] == ["at least once"]
     assert worker["Up since"][0].endswith("s)")
     told = page.sections["Pipeline main"].told
-    assert [f"{trial.read}, as group {trial.group}"] == told["Reads"]
-    assert [f"annotate, to {trial.out}"] == told["Emits"]
-    assert [f"to {trial.told}"] == told["Summaries"]
-    assert [f"to {trial.dead}"] == told["Dead letters"]
+    assert told["Reads"] == [f"{trial.read}, as group {trial.group}"]
+    assert told["Emits"] == [f"annotate, to {trial.out}"]
+    assert told["Summaries"] == [f"to {trial.told}"]
+    assert told["Dead letters"] == [f"to {trial.dead}"]
     assert told["Recipe"][0].startswith("logs (")
-    assert [trial.read] == told["Namespace"]
+    assert told["Namespace"] == [trial.read]
 
 
 def test_its_figures_are_those_of_the_metrics(scene: Scene) -> None:
     events = scene.settle()
     metric, main = scene.worker.metric, scene.main()
-    assert f"{events:,} since the start" == main.told["Events a second"][1]
+    assert main.told["Events a second"][1] == f"{events:,} since the start"
     share = metric("decisions_total", decision="duplicate") / events
     assert 0.5 < share < 1
-    assert f"{int(1000 * share) / 10:.1f} % since the start" == main.told["Duplicates"][1]
+    assert main.told["Duplicates"][1] == f"{int(1000 * share) / 10:.1f} % since the start"
     near = metric("near_cache_hits_total") / events
     assert 0 < near < 1
-    assert f"{int(1000 * near) / 10:.1f} % since the start" == main.told["Near cache"][1]
-    assert f"{metric('clusters'):,.0f}" == main.told["Clusters"][0]
+    assert main.told["Near cache"][1] == f"{int(1000 * near) / 10:.1f} % since the start"
+    assert main.told["Clusters"][0] == f"{metric('clusters'):,.0f}"
     lag = [[scene.trial.read, str(partition), "0"] for partition in range(3)]
-    assert lag == main.tables["Lag"][1:]
+    assert main.tables["Lag"][1:] == lag
     assert [["too large", str(BAD)]] == main.tables["Dead letters"][1:]
     assert str(BAD) == main.row("Counts", "Dead letters")[1]
-    assert "1" == main.row("Counts", "Rebalances")[1]
+    assert main.row("Counts", "Rebalances")[1] == "1"
 
 
 def test_batches_and_calls_have_their_times(scene: Scene) -> None:
@@ -100,7 +100,7 @@ def test_batches_and_calls_have_their_times(scene: Scene) -> None:
 
     def measured() -> bool:
         rows = [row for row in scene.main().tables["Times"][1:] if row[0] != "tell"]
-        assert 8 == len(rows)
+        assert len(rows) == 8
         return all(row[1] != "0" and all(each.endswith("s") for each in row[2:]) for row in rows)
 
     wait_for(measured, "each stage has its times")
@@ -110,13 +110,13 @@ def test_batches_and_calls_have_their_times(scene: Scene) -> None:
 def test_it_says_why_it_is_not_ready_and_since_when(scene: Scene) -> None:
     scene.link.disable()
     try:
-        wait_for(lambda: "✗ Not ready" == scene.page().state, "it is seen")
+        wait_for(lambda: scene.page().state == "✗ Not ready", "it is seen")
         rows = scene.page().sections["Why it is not ready"].tables[""]
     finally:
         scene.link.enable()
-    assert ["What", "Why", "Since"] == rows[0]
+    assert rows[0] == ["What", "Why", "Since"]
     (why,) = (row for row in rows[1:] if row[0] == "main: index")
     assert str(scene.trial.settings["index__url"]) in why[1]
     assert why[2].endswith("s)")
     assert " UTC (" in why[2]
-    wait_for(lambda: "✓ Ready" == scene.page().state, "it is over")
+    wait_for(lambda: scene.page().state == "✓ Ready", "it is over")

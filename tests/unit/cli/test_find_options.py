@@ -14,4 +14,4 @@ def test_progress_is_a_line_at_times_where_there_is_no_terminal(
         with progress_bar(quiet=quiet) as progress:
             progress(3, 28)
 
-    assert "stream-dedup: 3 of 28 ranges are compared\n" == capfd.readouterr().err
+    assert capfd.readouterr().err == "stream-dedup: 3 of 28 ranges are compared\n"

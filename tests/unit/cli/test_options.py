@@ -27,11 +27,11 @@ from stream_dedup.errors import RecipeError
     ],
 )
 def test_a_duration_is_read(text: str, us: int | None) -> None:
-    assert us == Duration(off=None).convert(text, None, None)
+    assert Duration(off=None).convert(text, None, None) == us
 
 
 def test_off_means_what_the_option_says() -> None:
-    assert FOREVER_US == Duration(off=FOREVER_US).convert("off", None, None)
+    assert Duration(off=FOREVER_US).convert("off", None, None) == FOREVER_US
 
 
 @given(st.text() | st.from_regex(r"[0-9.]{1,9}(ms|s|m|h|d|w)?", fullmatch=True))
@@ -59,7 +59,7 @@ def test_settings_give_a_recipe_or_a_reason(settings: list[tuple[str, str]]) -> 
     except (RecipeError, click.BadParameter) as error:
         assert str(error)  # noqa: PT017 -- or it is taken
     else:
-        assert 16 == len(recipe.digest)
+        assert len(recipe.digest) == 16
 
 
 @pytest.mark.parametrize("setting", ["match.k", "=3", "Match.k=3", "match..k=3", "match.k =3x"])

@@ -95,14 +95,14 @@ def piped(
         out,
         lambda _: None,
     )
-    assert 0 == pipe.run([str(folder / "a"), str(folder / "b")])
+    assert pipe.run([str(folder / "a"), str(folder / "b")]) == 0
     assert not pipe.failed
     return pipe, dedup, out.getvalue()
 
 
 def output_lines(out: bytes) -> list[bytes]:
     *lines, rest = out.split(b"\n")
-    assert b"" == rest
+    assert rest == b""
     return lines
 
 
@@ -189,7 +189,7 @@ def test_what_drop_leaves_is_what_annotate_calls_new_or_passed(
     _, _, dropped = piped(tmp_path, lines, reading, emit="drop", form="text")
     _, _, annotated = piped(tmp_path, lines, reading, emit="annotate", form="text")
     marked = [line.split(b"\t", 3) for line in output_lines(annotated)]
-    assert lines == [raw for *_, raw in marked]
+    assert [raw for *_, raw in marked] == lines
     assert output_lines(dropped) == [raw for kind, _, _, raw in marked if kind != b"duplicate"]
 
 
@@ -240,7 +240,7 @@ def test_a_line_too_long_leaves_in_pieces_that_join_to_it(
     numbered: dict[tuple[bool, int], str] = {}
     second = False
     for found in map(msgspec.json.decode, output_lines(out)):
-        second = second or (1 == found["line"] and (False, 2) in numbered)
+        second = second or (found["line"] == 1 and (False, 2) in numbered)
         key = second, found["line"]
         numbered[key] = numbered.get(key, "") + found["text"]
     assert [line.decode("utf-8", "backslashreplace") for line in lines] == list(numbered.values())

@@ -58,15 +58,15 @@ def test_the_verdict_says_in_words_what_merge_says(left: bytes, right: bytes) ->
 def test_the_verdict_names_its_reason(
     recipe: Recipe, left: bytes, right: bytes, verdict: str
 ) -> None:
-    assert verdict == Inspector(recipe).compare(left, right).verdict()
+    assert Inspector(recipe).compare(left, right).verdict() == verdict
 
 
 def test_features_are_told_apart_by_whose_they_are() -> None:
     shared, left, right = Inspector(LOGS).compare(BOB, EVE).features()
 
-    assert [b"bob"] == [feature.text for feature in left]
-    assert [b"eve"] == [feature.text for feature in right]
-    assert 9 == len(shared)
+    assert [feature.text for feature in left] == [b"bob"]
+    assert [feature.text for feature in right] == [b"eve"]
+    assert len(shared) == 9
 
 
 def test_every_bit_that_differs_is_told_with_the_votes_that_moved_it() -> None:
@@ -86,19 +86,19 @@ def test_every_bit_that_differs_is_told_with_the_votes_that_moved_it() -> None:
 def test_minhash_has_no_votes() -> None:
     recipe = replace(LOGS, fingerprint__kind="minhash", match__k=0, match__jaccard=0.0)
 
-    assert [] == Inspector(recipe).compare(BOB, EVE).bits()
+    assert Inspector(recipe).compare(BOB, EVE).bits() == []
 
 
 def test_fields_of_json_events_are_taken_apart_and_what_is_not_json_as_text() -> None:
     inspector = Inspector(load_recipe("json"))
 
     look = inspector.look(b'{"msg": "disk full", "id": 7}')
-    assert "msg=disk full id=<number>" == look.pattern
-    assert [b"msg=disk", b"msg=full"] == [f.text for f in look.taken.features if not f.variable]
-    assert "not json" == inspector.look(b"not json").pattern
+    assert look.pattern == "msg=disk full id=<number>"
+    assert [f.text for f in look.taken.features if not f.variable] == [b"msg=disk", b"msg=full"]
+    assert inspector.look(b"not json").pattern == "not json"
 
 
 def test_an_extractor_of_ones_own_is_shown_by_its_features() -> None:
     recipe = replace(Recipe(), features__extractor="syllables")
 
-    assert [b"ha", b"ah"] == [f.text for f in Inspector(recipe).look(b"hah").taken.features]
+    assert [f.text for f in Inspector(recipe).look(b"hah").taken.features] == [b"ha", b"ah"]

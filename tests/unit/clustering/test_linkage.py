@@ -20,7 +20,7 @@ LAST = Candidate(0.8, 2, 20, 1)
 def test_the_most_similar_wins_then_the_nearest_then_the_oldest_then_the_least_id() -> None:
     candidates = [LAST, LEAST, OLDEST, NEAREST, MOST_SIMILAR]
     for winner in [MOST_SIMILAR, NEAREST, OLDEST, LEAST, LAST]:
-        assert winner == Linkage.best(candidates)
+        assert Linkage.best(candidates) == winner
         candidates.remove(winner)
     assert Linkage.best(candidates) is None
 
@@ -29,7 +29,7 @@ def test_the_most_similar_wins_then_the_nearest_then_the_oldest_then_the_least_i
 def test_the_winner_does_not_depend_on_the_order_of_the_candidates(chance: random.Random) -> None:
     candidates = [LAST, LEAST, OLDEST, NEAREST]
     chance.shuffle(candidates)
-    assert NEAREST == Linkage.best(candidates)
+    assert Linkage.best(candidates) == NEAREST
 
 
 @pytest.mark.parametrize(
@@ -41,14 +41,14 @@ def test_with_verification_the_sketches_decide(
 ) -> None:
     linkage = Linkage(Match(k=6, jaccard=0.7))
     assert linkage.verifies
-    assert admitted == linkage.admits(similarity, distance)
+    assert linkage.admits(similarity, distance) == admitted
 
 
 @pytest.mark.parametrize(("distance", "admitted"), [(0, True), (6, True), (7, False)])
 def test_without_verification_the_distance_decides(distance: int, admitted: bool) -> None:
     linkage = Linkage(Match(k=6, jaccard=0))
     assert not linkage.verifies
-    assert admitted == linkage.admits(0.0, distance)
+    assert linkage.admits(0.0, distance) == admitted
 
 
 def test_ids_differ_by_every_part_of_namespace_and_position() -> None:
@@ -66,5 +66,5 @@ def test_ids_differ_by_every_part_of_namespace_and_position() -> None:
 
 
 def test_ids_are_the_same_for_ever() -> None:
-    assert 0xE3E788EC37CE54A9 == cluster_id("logs", Position("app.log", 0, 17))
+    assert cluster_id("logs", Position("app.log", 0, 17)) == 0xE3E788EC37CE54A9
     assert cluster_id("logs", Position("\udcff.log", 0, 1))  # a file name that is no text

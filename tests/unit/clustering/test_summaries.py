@@ -6,7 +6,7 @@ from stream_dedup.clustering.summaries import Summaries
 
 
 def test_a_summary_is_due_a_period_after_the_last() -> None:
-    assert 110 == Summaries(every_us=10).due_us(100)
+    assert Summaries(every_us=10).due_us(100) == 110
 
 
 def test_without_a_period_none_is_due() -> None:

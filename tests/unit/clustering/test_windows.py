@@ -25,7 +25,7 @@ WINDOWS = Windows(idle_us=100, max_age_us=250, quiet_after_us=60 * S)
 def test_a_cluster_is_live_until_idle_or_max_age_end_it(
     opened: int, last: int, time: int, live: bool
 ) -> None:
-    assert live == WINDOWS.live(opened, last, time)
+    assert WINDOWS.live(opened, last, time) == live
 
 
 @given(st.integers(-1000, 1000), st.integers(0, 1000), st.integers(-3000, 3000))
@@ -48,7 +48,7 @@ def test_for_ever_keeps_the_order_of_what_was_seen_last() -> None:
 
 def test_before_the_first_event_there_is_no_stream_time() -> None:
     time = StreamTime(WINDOWS)
-    assert (None, None) == (time.value_us, time.advance(10**15))
+    assert (time.value_us, time.advance(10**15)) == (None, None)
 
 
 def test_stream_time_is_the_least_of_the_active_partitions() -> None:
@@ -56,45 +56,45 @@ def test_stream_time_is_the_least_of_the_active_partitions() -> None:
     time.record(A, 500, 0)
     time.record(B, 300, 0)
     time.record(C, 900, 0)
-    assert 300 == time.advance(0)
+    assert time.advance(0) == 300
     time.record(B, 700, 1)
-    assert 500 == time.advance(1)
+    assert time.advance(1) == 500
 
 
 def test_a_partitions_earlier_times_do_not_lower_it() -> None:
     time = StreamTime(WINDOWS)
     time.record(A, 500, 0)
     time.record(A, 100, 0)
-    assert 500 == time.advance(0)
+    assert time.advance(0) == 500
 
 
 def test_a_newcomer_that_lags_takes_stream_time_back_until_it_has_caught_up() -> None:
     time = StreamTime(WINDOWS)
     time.record(A, 500, 0)
-    assert 500 == time.advance(0)
+    assert time.advance(0) == 500
     time.record(B, 100, 1)
-    assert (100, 100) == (time.value_us, time.advance(1))
+    assert (time.value_us, time.advance(1)) == (100, 100)
     time.record(A, 900, 2)
-    assert 100 == time.advance(2)
+    assert time.advance(2) == 100
     time.record(B, 800, 3)
-    assert 800 == time.advance(3)
+    assert time.advance(3) == 800
 
 
 def test_one_that_was_quiet_and_lags_takes_stream_time_back_when_it_is_active_again() -> None:
     time = StreamTime(WINDOWS)
     time.record(A, 100, 0)
     time.record(B, 500, 61 * S)
-    assert 500 == time.advance(61 * S)
+    assert time.advance(61 * S) == 500
     time.record(A, 200, 62 * S)
-    assert 200 == time.advance(62 * S)
+    assert time.advance(62 * S) == 200
 
 
 def test_a_quiet_partition_holds_nothing_back() -> None:
     time = StreamTime(WINDOWS)
     time.record(A, 100, 0)
     time.record(B, 500, 60 * S)
-    assert 100 == time.advance(60 * S)
-    assert 500 == time.advance(60 * S + 1)
+    assert time.advance(60 * S) == 100
+    assert time.advance(60 * S + 1) == 500
 
 
 def test_a_released_partition_holds_nothing_back_and_the_last_leaves_its_time() -> None:
@@ -102,33 +102,33 @@ def test_a_released_partition_holds_nothing_back_and_the_last_leaves_its_time() 
     time.record(A, 100, 0)
     time.record(B, 500, 0)
     time.release(A)
-    assert 500 == time.advance(0)
+    assert time.advance(0) == 500
     time.record(B, 800, 0)
     time.release(B)
     time.release(B)
-    assert 800 == time.value_us
+    assert time.value_us == 800
 
 
 def test_when_all_are_quiet_it_moves_with_the_clock() -> None:
     time = StreamTime(WINDOWS)
     time.record(A, 100, 0)
     time.record(B, 500, 0)
-    assert 100 == time.advance(0)
-    assert 100 == time.advance(60 * S)
-    assert 500 == time.advance(60 * S + 1)
-    assert 500 + 10 * S == time.advance(70 * S + 1)
-    assert 500 + 10 * S == time.advance(50 * S)  # the clock went back: B counts as active again
+    assert time.advance(0) == 100
+    assert time.advance(60 * S) == 100
+    assert time.advance(60 * S + 1) == 500
+    assert time.advance(70 * S + 1) == 500 + 10 * S
+    assert time.advance(50 * S) == 500 + 10 * S  # the clock went back: B counts as active again
     time.record(B, 600, 80 * S)
-    assert 600 == time.advance(80 * S)
+    assert time.advance(80 * S) == 600
     time.record(A, 7, 80 * S)
-    assert 100 == time.advance(80 * S)  # as far as it had come
+    assert time.advance(80 * S) == 100  # as far as it had come
 
 
 def test_the_first_look_after_all_fell_quiet_adds_no_time_that_was_not_watched() -> None:
     time = StreamTime(WINDOWS)
     time.record(A, 100, 1_700_000_000 * S)
-    assert 100 == time.advance(1_700_000_100 * S)
-    assert 100 + S == time.advance(1_700_000_101 * S)
+    assert time.advance(1_700_000_100 * S) == 100
+    assert time.advance(1_700_000_101 * S) == 100 + S
 
 
 steps = st.lists(
@@ -173,9 +173,9 @@ def test_stream_time_begins_anew_once_all_partitions_were_released() -> None:
     time = StreamTime(WINDOWS)
     time.record(A, 1000 * S, 0)
     time.release(A)
-    assert 1000 * S == time.advance(0)
+    assert time.advance(0) == 1000 * S
     time.record(B, 10 * S, 0)
-    assert 10 * S == time.advance(0)
+    assert time.advance(0) == 10 * S
 
 
 def test_clocks_a_little_apart_do_not_add_up() -> None:
@@ -185,4 +185,4 @@ def test_clocks_a_little_apart_do_not_add_up() -> None:
     for second in range(62, 100):
         time.advance(second * S)
         time.advance((second - 5) * S)  # another worker, five seconds behind
-    assert (1_000 + 99 - 61) * S == time.value_us
+    assert time.value_us == (1_000 + 99 - 61) * S

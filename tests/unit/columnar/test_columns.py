@@ -77,10 +77,10 @@ def test_the_page_s_example_is_true(kind: Any) -> None:
     a, b, c = "a", "b", "c"
     values, places = kind.dictionary_encode((a, a, b, a, c, b))
 
-    assert ([a, b, c], array("H", [0, 0, 1, 0, 2, 1])) == (values, places)
-    assert [(3, 4, 7), (2, 6, 8), (1, 9, 9)] == kind.group_min_max(places, [5, 7, 6, 4, 9, 8], 3)
-    assert ["A", "A", "B", "A", "C", "B"] == kind.take(["A", "B", "C"], places)
-    assert [2, 5] == kind.rows_of(places, [False, True, False])
+    assert (values, places) == ([a, b, c], array("H", [0, 0, 1, 0, 2, 1]))
+    assert kind.group_min_max(places, [5, 7, 6, 4, 9, 8], 3) == [(3, 4, 7), (2, 6, 8), (1, 9, 9)]
+    assert kind.take(["A", "B", "C"], places) == ["A", "A", "B", "A", "C", "B"]
+    assert kind.rows_of(places, [False, True, False]) == [2, 5]
 
 
 @pytest.mark.parametrize(("count", "typecode"), [(WIDE - 1, "H"), (WIDE, "I")])
@@ -91,16 +91,16 @@ def test_places_are_as_wide_as_they_have_to_be(kind: Any, count: int, typecode: 
     assert typecode == places.typecode
     assert column[:count] == values
     assert [*range(count), *range(count)] == list(places)
-    assert column == kind.take(values, places)
-    assert [count - 1, 2 * count - 1] == kind.rows_of(places, [*[False] * (count - 1), True])
+    assert kind.take(values, places) == column
+    assert kind.rows_of(places, [*[False] * (count - 1), True]) == [count - 1, 2 * count - 1]
     assert [(2, row, count + row) for row in range(count)] == kind.group_min_max(
         places, range(2 * count), count
     )
 
 
 def test_a_place_without_a_row_spans_nothing(kind: Any) -> None:
-    assert [(0, 0, 0), (1, -7, -7)] == kind.group_min_max(array("H", [1]), [-7], 2)
-    assert [] == kind.group_min_max(array("H"), [], 0)
+    assert kind.group_min_max(array("H", [1]), [-7], 2) == [(0, 0, 0), (1, -7, -7)]
+    assert kind.group_min_max(array("H"), [], 0) == []
 
 
 @pytest.mark.parametrize("given_", [[1, 2], [1, 2, 3, 4]])
@@ -140,7 +140,7 @@ def test_no_reference_is_lost_or_kept(kind: Any) -> None:
             kind.take(values[:9], places)
     del values, whole
 
-    assert before == [sys.getrefcount(each) for each in (*held, *given_)]
+    assert [sys.getrefcount(each) for each in (*held, *given_)] == before
 
 
 @pytest.mark.parametrize(
@@ -153,12 +153,12 @@ def test_no_reference_is_lost_or_kept(kind: Any) -> None:
 def test_the_native_columns_serve_unless_they_are_not_wanted(
     environment: dict[str, str], expected: str
 ) -> None:
-    assert [expected] * 6 == served("", environment)
+    assert served("", environment) == [expected] * 6
 
 
 def test_the_reference_serves_where_the_native_columns_were_not_built() -> None:
     hidden = "sys.modules['stream_dedup.columnar._native'] = None; "
-    assert ["stream_dedup.columnar.reference"] * 6 == served(hidden, {})
+    assert served(hidden, {}) == ["stream_dedup.columnar.reference"] * 6
 
 
 def served(first: str, environment: dict[str, str]) -> list[str]:
@@ -208,7 +208,7 @@ def test_an_outline_is_drawn_alike(column: list[bytes | None]) -> None:
     assert all(value is None or value[:1] in begins for value in column)
     assert (None in begins) == (None in column)
     sizes = [len(value) for value in column if value is not None]
-    assert (max([0, *sizes]), sum(sizes)) == (longest, size)
+    assert (longest, size) == (max([0, *sizes]), sum(sizes))
 
 
 def test_an_outline_is_of_bytes() -> None:

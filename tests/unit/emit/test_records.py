@@ -29,7 +29,7 @@ def test_headers_tell_what_was_decided() -> None:
         ("sd-distance", b"3"),
         ("sd-fingerprint", b"0000000000000013"),
     ] == first
-    assert [("sd-decision", b"passed"), ("sd-reason", b"not JSON")] == passed
+    assert passed == [("sd-decision", b"passed"), ("sd-reason", b"not JSON")]
     assert first is second
 
 
@@ -49,5 +49,5 @@ def test_a_decision_never_has_the_headers_of_one_that_is_gone(
     headers = DecisionHeaders(64)
     for distance in range(100):  # each where one before it may have stood
         own = Decision(Kind.DUPLICATE, 0xAB, distance, 0x13)
-        assert [("sd-distance", b"%d" % distance)] == headers.of_all([own])[0][2:3]
+        assert headers.of_all([own])[0][2:3] == [("sd-distance", b"%d" % distance)]
         del own

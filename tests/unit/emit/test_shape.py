@@ -34,22 +34,22 @@ def summary(**changes: Any) -> Summary:
 
 
 def test_a_decision_reads_as_the_design_says() -> None:
-    assert {
+    assert DEDUP == {
         "decision": "new", "cluster": "00000000000000ab", "distance": 0,
         "fingerprint": "0000000000000012", "pattern": "a <ipv4>",
-    } == DEDUP  # fmt: skip
-    assert "00000012" == decision_object(NEW, None, 32)["fingerprint"]
-    assert f"{0x12:032x}" == decision_object(NEW, None, 128)["fingerprint"]
-    assert {
+    }  # fmt: skip
+    assert decision_object(NEW, None, 32)["fingerprint"] == "00000012"
+    assert decision_object(NEW, None, 128)["fingerprint"] == f"{0x12:032x}"
+    assert decision_object(PASSED, None, 64) == {
         "decision": "passed", "cluster": None, "distance": None, "fingerprint": None,
         "pattern": None, "reason": "not JSON",
-    } == decision_object(PASSED, None, 64)  # fmt: skip
+    }  # fmt: skip
 
 
 @given(raw_bytes)
 def test_text_becomes_an_object_of_line_text_and_decision(raw: bytes) -> None:
     line = event_json(3, raw, None, DEDUP)
-    assert 1 == line.count(b"\n")
+    assert line.count(b"\n") == 1
     found = msgspec.json.decode(line)
     assert {"line": 3, "text": raw.decode("utf-8", "backslashreplace"), "dedup": DEDUP} == found
 
@@ -89,56 +89,56 @@ def test_an_object_is_added_to_at_its_end(raw: bytes, start: bytes) -> None:
     line = event_json(1, raw, msgspec.json.decode(raw), DEDUP)
     assert line.startswith(start)
     assert line.endswith(b"}\n")
-    assert DEDUP == msgspec.json.decode(line)["dedup"]
+    assert msgspec.json.decode(line)["dedup"] == DEDUP
     assert (b'"a":1.10' in raw) == (b'"a":1.10' in line)
 
 
 def test_a_summary_as_json_holds_what_the_design_names() -> None:
-    assert {
+    assert msgspec.json.decode(
+        summary_json(summary(revision=2, closing=Closing.ENDED, new_count=3), "logs")
+    ) == {
         "type": "summary", "namespace": "logs", "cluster": "00000000000000ab", "revision": 2,
         "final": True, "closing": "ended", "count": 4, "new_count": 3,
         "first_time": "2023-11-14T22:13:20Z", "last_time": "2023-11-14T22:13:20.250Z",
         "pattern": "a <ipv4>", "representative": "a 10.0.0.7 \\xff", "samples": ["a 10.0.0.8"],
         "group": {"app": "api"},
         "position": {"source": "app.log", "partition": 0, "offset": 7},
-    } == msgspec.json.decode(
-        summary_json(summary(revision=2, closing=Closing.ENDED, new_count=3), "logs")
-    )  # fmt: skip
+    }  # fmt: skip
     odd = summary(group="", position=Position("\udcff", 0, 1))
-    assert {} == msgspec.json.decode(summary_json(odd, "logs"))["group"]
+    assert msgspec.json.decode(summary_json(odd, "logs"))["group"] == {}
 
 
 def test_a_summary_as_text_tells_of_what_no_line_has_told() -> None:
     text = "… repeated 3× until 10:32:11 [00000000000000ab] a <ipv4>\n"
     assert text.encode() == summary_text(summary(), "10:32:11")
     later = summary(revision=2, count=9, new_count=5)
-    assert 5 == repeats(later)
-    assert b"" == summary_text(summary(count=1, new_count=1), "10:32:11")
-    assert b"" == summary_text(summary(revision=2, new_count=0), "10:32:11")
+    assert repeats(later) == 5
+    assert summary_text(summary(count=1, new_count=1), "10:32:11") == b""
+    assert summary_text(summary(revision=2, new_count=0), "10:32:11") == b""
 
 
 def test_times_show_the_date_where_it_is_another() -> None:
     at = round(datetime(2026, 11, 21, 0, 30, tzinfo=UTC).timestamp()) * 10**6
-    assert "00:30:00" == time_text(at, at - 10**6)
-    assert "2026-11-21 00:30:00" == time_text(at, at - 3600 * 10**6)
-    assert "01:30:00" == time_text(at, at - 3600 * 10**6, timezone(timedelta(hours=1)))
+    assert time_text(at, at - 10**6) == "00:30:00"
+    assert time_text(at, at - 3600 * 10**6) == "2026-11-21 00:30:00"
+    assert time_text(at, at - 3600 * 10**6, timezone(timedelta(hours=1))) == "01:30:00"
 
 
 @given(st.datetimes(datetime(1, 1, 2), timezones=st.just(UTC)))  # noqa: DTZ001
 def test_iso_times_are_read_back(moment: datetime) -> None:
     us = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     year, _, rest = iso_time(us).partition("-")
-    assert moment == datetime.fromisoformat(f"{year:>04}-{rest}")
+    assert datetime.fromisoformat(f"{year:>04}-{rest}") == moment
 
 
 def test_annotated_text_stands_in_tabs() -> None:
-    assert b"duplicate\t00000000000000ab\t3\ta\tb\n" == annotated_text(b"a\tb", DUPLICATE)
-    assert b"passed\t-\t-\t\xff\n" == annotated_text(b"\xff", PASSED)
+    assert annotated_text(b"a\tb", DUPLICATE) == b"duplicate\t00000000000000ab\t3\ta\tb\n"
+    assert annotated_text(b"\xff", PASSED) == b"passed\t-\t-\t\xff\n"
 
 
 def test_drop_keeps_what_is_new_or_passed() -> None:
     decisions = [NEW, DUPLICATE, PASSED]
-    assert [True, False, True] == kept(decisions)
-    assert b"a\nc\n" == kept_text([b"a", b"b", b"c"], decisions)
-    assert b"" == kept_text([b"b"], [DUPLICATE])
-    assert b"\n" == kept_text([b""], [PASSED])
+    assert kept(decisions) == [True, False, True]
+    assert kept_text([b"a", b"b", b"c"], decisions) == b"a\nc\n"
+    assert kept_text([b"b"], [DUPLICATE]) == b""
+    assert kept_text([b""], [PASSED]) == b"\n"

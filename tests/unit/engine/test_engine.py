@@ -162,34 +162,34 @@ def test_any_bytes_at_all_get_a_decision(values: list[bytes]) -> None:
 
 def test_the_first_event_is_new_and_those_like_it_are_its_duplicates() -> None:
     first, second, other, few = decisions_of([*LINES[:3], ""])
-    assert (Kind.NEW, 0) == (first.kind, first.distance)
-    assert (Kind.DUPLICATE, first.cluster, 0) == (second.kind, second.cluster, second.distance)
-    assert (Kind.NEW, True) == (other.kind, other.cluster != first.cluster)
-    assert Decision(Kind.PASSED, reason="nothing to fingerprint") == few
+    assert (first.kind, first.distance) == (Kind.NEW, 0)
+    assert (second.kind, second.cluster, second.distance) == (Kind.DUPLICATE, first.cluster, 0)
+    assert (other.kind, other.cluster != first.cluster) == (Kind.NEW, True)
+    assert few == Decision(Kind.PASSED, reason="nothing to fingerprint")
 
 
 def test_an_event_that_is_equal_to_one_of_its_batch_is_decided_as_if_it_came_later() -> None:
     at_once = decisions_of(["a b c", "a b c", "a b c"])
-    assert [Kind.NEW, Kind.DUPLICATE, Kind.DUPLICATE] == [d.kind for d in at_once]
-    assert 1 == len({d.cluster for d in at_once})
+    assert [d.kind for d in at_once] == [Kind.NEW, Kind.DUPLICATE, Kind.DUPLICATE]
+    assert len({d.cluster for d in at_once}) == 1
 
 
 def test_one_word_events_match_only_their_equals() -> None:
-    assert [[0, 2], [1]] == clusters_of(["alpha", "alphb", "alpha"])
+    assert clusters_of(["alpha", "alphb", "alpha"]) == [[0, 2], [1]]
 
 
 def test_events_of_other_groups_are_not_compared() -> None:
     decisions = decisions_of(["disk 1 full"] * 3, groups=["a", "b", "a"])
-    assert [Kind.NEW, Kind.NEW, Kind.DUPLICATE] == [d.kind for d in decisions]
+    assert [d.kind for d in decisions] == [Kind.NEW, Kind.NEW, Kind.DUPLICATE]
 
 
 def test_an_equal_event_after_the_window_is_new_in_the_same_batch_or_the_next() -> None:
     times = [0, HOUR_US, 3 * HOUR_US, 3 * HOUR_US + 1]
     kinds = [Kind.NEW, Kind.DUPLICATE, Kind.NEW, Kind.DUPLICATE]
-    assert kinds == [d.kind for d in decisions_of(["disk 1 full"] * 4, times_us=times)]
+    assert [d.kind for d in decisions_of(["disk 1 full"] * 4, times_us=times)] == kinds
     dedup = Deduplicator(clock=ManualClock(NOW_US))
     one_by_one = [dedup.process_one("disk 1 full", time_us=at_us) for at_us in times]
-    assert kinds == [d.kind for d in one_by_one]
+    assert [d.kind for d in one_by_one] == kinds
 
 
 def test_the_recipe_json_takes_documents_decoded_or_as_text() -> None:
@@ -204,10 +204,14 @@ def test_the_recipe_json_takes_documents_decoded_or_as_text() -> None:
             "{not json",
         ]
     )
-    assert [Kind.NEW, Kind.DUPLICATE, Kind.DUPLICATE, Kind.NEW, Kind.PASSED] == [
-        d.kind for d in decisions
+    assert [d.kind for d in decisions] == [
+        Kind.NEW,
+        Kind.DUPLICATE,
+        Kind.DUPLICATE,
+        Kind.NEW,
+        Kind.PASSED,
     ]
-    assert {"not JSON": 1} == dedup.counts.passed
+    assert dedup.counts.passed == {"not JSON": 1}
     assert_counts_add_up(dedup.close(), dedup.counts)
 
 
@@ -217,16 +221,16 @@ def test_texts_that_are_no_unicode_do_not_stop_the_stream(
     recipe: str, value: str | dict[str, Any]
 ) -> None:
     dedup = Deduplicator(recipe)
-    assert 3 == len(dedup.process(["some good text", value, "more good text"]))
+    assert len(dedup.process(["some good text", value, "more good text"])) == 3
     assert_counts_add_up(dedup.close(), dedup.counts)
 
 
 def test_nothing_is_made_of_nothing() -> None:
     dedup = Deduplicator()
-    assert [] == dedup.process([])
-    assert [] == collected(dedup)
-    assert 0 == dedup.counts.events
-    assert 0.0 == dedup.counts.removed
+    assert dedup.process([]) == []
+    assert collected(dedup) == []
+    assert dedup.counts.events == 0
+    assert dedup.counts.removed == 0.0
 
 
 @pytest.mark.parametrize("given", [{"times_us": [1]}, {"groups": ["a", "b", "c"]}])
@@ -234,8 +238,8 @@ def test_lengths_that_do_not_fit_are_refused_and_nothing_is_counted(given: dict[
     dedup = Deduplicator()
     with pytest.raises(ValueError, match="entries for 2 values"):
         dedup.process(["a b", "c d"], **given)
-    assert 0 == dedup.counts.events
-    assert Kind.NEW == dedup.process_one("a b").kind
+    assert dedup.counts.events == 0
+    assert dedup.process_one("a b").kind == Kind.NEW
 
 
 def test_a_recipe_nobody_knows_is_refused() -> None:
@@ -247,9 +251,9 @@ def test_times_too_far_in_the_future_are_cut_back_and_counted() -> None:
     dedup = Deduplicator(clock=ManualClock(NOW_US))
     far = NOW_US + 1000 * HOUR_US
     dedup.process(["disk 1 full", "out of memory", "disk 2 full"], times_us=[far, NOW_US, far])
-    assert 2 == dedup.counts.clamped
+    assert dedup.counts.clamped == 2
     latest = NOW_US + 600 * S
-    assert latest == max(summary.last_time_us for summary in dedup.close())
+    assert max(summary.last_time_us for summary in dedup.close()) == latest
 
 
 def test_without_times_events_happen_when_they_arrive() -> None:
@@ -259,7 +263,7 @@ def test_without_times_events_happen_when_they_arrive() -> None:
     clock.advance(30)
     dedup.process_one("disk 2 full")
     (summary,) = dedup.close()
-    assert (NOW_US, NOW_US + 30 * S) == (summary.first_time_us, summary.last_time_us)
+    assert (summary.first_time_us, summary.last_time_us) == (NOW_US, NOW_US + 30 * S)
 
 
 # ---------------------------------------------------------------- summaries
@@ -269,25 +273,25 @@ def test_summaries_are_due_while_there_is_news_and_when_clusters_close() -> None
     clock = ManualClock(NOW_US)
     dedup = Deduplicator(clock=clock, summaries=Summaries(every_us=60 * S))
     dedup.process(["disk 1 full", "disk 2 full"])
-    assert [] == dedup.due()
+    assert dedup.due() == []
     clock.advance(61)
     dedup.process(["disk 3 full"])
     (news,) = dedup.due()
-    assert (1, 3, None, "disk <number> full") == (
+    assert (
         news.revision,
         news.count,
         news.closing,
         news.pattern,
-    )
+    ) == (1, 3, None, "disk <number> full")
     clock.advance(3700)
     (final,) = dedup.due()
-    assert (2, 3, 0, Closing.EXPIRED) == (
+    assert (
         final.revision,
         final.count,
         final.new_count,
         final.closing,
-    )
-    assert [] == collected(dedup)
+    ) == (2, 3, 0, Closing.EXPIRED)
+    assert collected(dedup) == []
 
 
 def test_summaries_carry_the_representative_and_samples() -> None:
@@ -295,27 +299,27 @@ def test_summaries_carry_the_representative_and_samples() -> None:
     dedup.process([f"disk {number} full" for number in range(5)])
     dedup.process(["disk 99 full"])
     (summary,) = dedup.close()
-    assert (b"disk 0 full", (b"disk 1 full", b"disk 2 full")) == (
+    assert (
         summary.representative,
         summary.samples,
-    )
+    ) == (b"disk 0 full", (b"disk 1 full", b"disk 2 full"))
 
 
 def test_patterns_are_told_of_decisions() -> None:
     dedup = Deduplicator()
     decisions = dedup.process(["disk 1 full", "", "disk 2 full"])
-    assert ["disk <number> full", None, "disk <number> full"] == dedup.patterns(decisions)
+    assert dedup.patterns(decisions) == ["disk <number> full", None, "disk <number> full"]
     gone = [Decision(Kind.DUPLICATE, 12345, 0, 0)]
-    assert [None] == dedup.patterns(gone)
+    assert dedup.patterns(gone) == [None]
 
 
 def test_after_closing_the_stream_may_go_on() -> None:
     dedup = Deduplicator()
     dedup.process_one("disk 1 full")
     summaries = collected(dedup)
-    assert Kind.NEW == dedup.process_one("disk 2 full").kind
+    assert dedup.process_one("disk 2 full").kind == Kind.NEW
     summaries += dedup.close()
-    assert [1, 1] == [summary.count for summary in summaries]
+    assert [summary.count for summary in summaries] == [1, 1]
 
 
 # ---------------------------------------------------------------- closed behind the cache's back
@@ -326,7 +330,7 @@ def test_clusters_closed_meanwhile_are_forgotten_and_resolved_again() -> None:
     first = dedup.process_one("disk 1 full")
     dedup.process_one("out of memory")  # evicts it
     again = dedup.process(["disk 2 full", "disk 3 full", "out of memory"])
-    assert [Kind.NEW, Kind.DUPLICATE, Kind.DUPLICATE] == [d.kind for d in again]
+    assert [d.kind for d in again] == [Kind.NEW, Kind.DUPLICATE, Kind.DUPLICATE]
     assert first.cluster != again[0].cluster
     assert_counts_add_up(dedup.close(), dedup.counts)
 
@@ -341,7 +345,7 @@ def test_a_cluster_whose_cache_entry_moved_between_generations_is_still_forgotte
     for _ in range(5):
         for text in ("disk 1 full", "out of memory", "user logged in"):
             dedup.process([text, text])
-    assert 30 == dedup.counts.events
+    assert dedup.counts.events == 30
     assert_counts_add_up(dedup.close(), dedup.counts)
 
 
@@ -378,11 +382,12 @@ def test_a_batch_that_failed_is_decided_alike_when_it_is_tried_again() -> None:
     with pytest.raises(ConnectionError):
         run(engine.process(batch))
     decisions = run(engine.process(batch))
-    assert [Kind.NEW, Kind.DUPLICATE, Kind.NEW] == [d.kind for d in decisions]
+    assert [d.kind for d in decisions] == [Kind.NEW, Kind.DUPLICATE, Kind.NEW]
     run(index.finish(NOW_US))
     summaries = run(engine.claim_summaries())
-    assert [(2, b"disk 1 full"), (1, b"out of memory")] == [
-        (s.count, s.representative) for s in summaries
+    assert [(s.count, s.representative) for s in summaries] == [
+        (2, b"disk 1 full"),
+        (1, b"out of memory"),
     ]
 
 
@@ -395,7 +400,7 @@ def test_a_batch_that_was_dropped_takes_nothing_from_those_after_it() -> None:
         run(engine.process(Batch(HERE, range(1, 3), [b"disk 1 full"] * 2)))
     run(engine.process(Batch(HERE, range(3, 6), [b"disk 1 full"] * 3)))
     run(index.finish(NOW_US))
-    assert [4] == [s.count for s in run(engine.claim_summaries())]
+    assert [s.count for s in run(engine.claim_summaries())] == [4]
 
 
 class ConfirmsMeanwhile(MemoryIndex):
@@ -419,9 +424,9 @@ def test_events_of_a_cluster_that_is_settled_while_their_batch_is_decided_still_
     run(engine.process(Batch(HERE, range(1), [b"disk 1 full"])))
     values = [b"disk 1 full", b"out of memory", b"disk 1 full"]
     decisions = run(engine.process(Batch(HERE, range(1, 4), values)))
-    assert [Kind.NEW, Kind.NEW, Kind.DUPLICATE] == [d.kind for d in decisions]
+    assert [d.kind for d in decisions] == [Kind.NEW, Kind.NEW, Kind.DUPLICATE]
     run(index.finish(NOW_US))
-    assert [2, 1] == sorted((s.count for s in run(engine.claim_summaries())), reverse=True)
+    assert sorted((s.count for s in run(engine.claim_summaries())), reverse=True) == [2, 1]
 
 
 def test_the_check_of_counts_says_what_is_missing_and_looks_at_a_resent_summary_once() -> None:
@@ -443,7 +448,7 @@ def test_partitions_are_deduplicated_together() -> None:
     dedup = Deduplicator()
     (here,) = dedup.process_batch(Batch(HERE, [10], [b"disk 1 full"]))
     (there,) = dedup.process_batch(Batch(THERE, [7], [b"disk 2 full"]))
-    assert (Kind.DUPLICATE, here.cluster) == (there.kind, there.cluster)
+    assert (there.kind, there.cluster) == (Kind.DUPLICATE, here.cluster)
 
 
 def test_a_released_partition_no_longer_holds_windows_open() -> None:
@@ -451,11 +456,11 @@ def test_a_released_partition_no_longer_holds_windows_open() -> None:
     dedup.process_batch(Batch(HERE, [0], [b"disk 1 full"], times_us=[0]))
     late = Batch(THERE, [0], [b"out of memory"], times_us=[9 * HOUR_US])
     dedup.process_batch(late)
-    assert [] == dedup.due()
+    assert dedup.due() == []
     dedup.release(HERE)
-    assert [b"disk 1 full"] == [summary.representative for summary in dedup.due()]
+    assert [summary.representative for summary in dedup.due()] == [b"disk 1 full"]
     dedup.process_batch(Batch(HERE, [1], [b"disk 1 full"], times_us=[9 * HOUR_US]))
-    assert [1, 1] == [summary.count for summary in dedup.close()]
+    assert [summary.count for summary in dedup.close()] == [1, 1]
 
 
 def test_a_batch_delivered_again_counts_once_in_the_summaries() -> None:
@@ -463,16 +468,16 @@ def test_a_batch_delivered_again_counts_once_in_the_summaries() -> None:
     batch = Batch(HERE, range(2), [b"disk 1 full", b"disk 2 full"])
     for _ in range(3):
         dedup.process_batch(batch)
-    assert [2] == [summary.count for summary in dedup.close()]
+    assert [summary.count for summary in dedup.close()] == [2]
 
 
 def test_of_a_batch_that_straddles_what_was_recorded_the_rest_is_counted() -> None:
     dedup = Deduplicator()
     dedup.process_batch(Batch(HERE, range(2), [b"disk 1 full"] * 2))
     decisions = dedup.process_batch(Batch(HERE, range(1, 3), [b"disk 1 full"] * 2))
-    assert [REPLAYED, ""] == [decision.reason for decision in decisions]
-    assert (3, 1) == (dedup.counts.events, dedup.counts.replayed)
-    assert [3] == [summary.count for summary in dedup.close()]
+    assert [decision.reason for decision in decisions] == [REPLAYED, ""]
+    assert (dedup.counts.events, dedup.counts.replayed) == (3, 1)
+    assert [summary.count for summary in dedup.close()] == [3]
 
 
 FIVE = [b"disk 1 full", b"out of memory", b"", b"disk 2 full", b"user 7 logged in"]
@@ -486,7 +491,7 @@ def test_what_comes_again_is_decided_as_before_and_counts_once(near_size: int) -
     first = run(engine.process(batch, committed=0))
     again = run(engine.process(batch, committed=5))
     assert [d[:4] for d in first] == [d[:4] for d in again]
-    assert (5, 3, 1) == (engine.counts.events, engine.counts.new, engine.counts.duplicates)
+    assert (engine.counts.events, engine.counts.new, engine.counts.duplicates) == (5, 3, 1)
 
 
 def test_who_takes_over_decides_as_the_journal_says() -> None:
@@ -496,8 +501,8 @@ def test_who_takes_over_decides_as_the_journal_says() -> None:
     heir = engine_over(index, ManualClock(NOW_US + 1))
     # It reads on beyond, and has its own idea of what is too long.
     more = Batch(HERE, range(7), [*FIVE, b"disk 9 full", b"bye"])
-    assert first == run(heir.process(more, committed=0))[:5]
-    assert (5, 0, 2) == (heir.counts.redelivered, heir.counts.replayed, heir.counts.events)
+    assert run(heir.process(more, committed=0))[:5] == first
+    assert (heir.counts.redelivered, heir.counts.replayed, heir.counts.events) == (5, 0, 2)
 
 
 def test_events_that_no_journal_holds_are_replayed_and_add_to_no_count() -> None:
@@ -506,16 +511,20 @@ def test_events_that_no_journal_holds_are_replayed_and_add_to_no_count() -> None
     run(engine_over(index, ManualClock(NOW_US)).process(batch))
     rewound = engine_over(index, ManualClock(NOW_US))
     decisions = run(rewound.process(batch))
-    assert [REPLAYED, REPLAYED, NOTHING.reason, REPLAYED, REPLAYED] == [
-        decision.reason for decision in decisions
+    assert [decision.reason for decision in decisions] == [
+        REPLAYED,
+        REPLAYED,
+        NOTHING.reason,
+        REPLAYED,
+        REPLAYED,
     ]
-    assert (0, 4, 1) == (
+    assert (
         rewound.counts.events,
         rewound.counts.replayed,
         rewound.counts.redelivered,
-    )
+    ) == (0, 4, 1)
     run(index.finish(NOW_US))
-    assert 4 == sum(summary.count for summary in run(rewound.claim_summaries()))
+    assert sum(summary.count for summary in run(rewound.claim_summaries())) == 4
 
 
 class Watched(Failing):
@@ -564,13 +573,13 @@ def test_a_batch_that_names_many_clusters_is_recorded_in_stretches(fails_at: int
     except IndexUnavailable:
         decisions = run(engine.process(batch))
     assert [d.kind for d in expected] == [d.kind for d in decisions]
-    assert 4 <= len(index.records)
-    assert MAX_DELTAS >= max(len(record.deltas) for record in index.records)
+    assert len(index.records) >= 4
+    assert max(len(record.deltas) for record in index.records) <= MAX_DELTAS
     failed = index.records[fails_at - 1].deltas if fails_at > 0 else ()
-    assert 1_000 == sum(len(r.deltas) for r in index.records) - len(failed)
+    assert sum(len(r.deltas) for r in index.records) - len(failed) == 1_000
     run(index.finish(NOW_US))
-    assert 1_000 == sum(summary.count for summary in run(engine.claim_summaries()))
-    assert 1_000 == engine.counts.events
+    assert sum(summary.count for summary in run(engine.claim_summaries())) == 1_000
+    assert engine.counts.events == 1_000
 
 
 class Deaf(Watched):
@@ -612,7 +621,7 @@ def test_what_may_have_been_recorded_is_recorded_by_itself() -> None:
     hashed = HashedBatch(Batch(HERE, range(100, 130), [b""] * 30), [], keys, keys)
     owned = Owned(1, -1, {}, (125,), in_doubt=109)
     ends = [stretch_end(hashed, times, start, owned, decider)[0] for start in (0, 10, 26)]
-    assert [10, 26, 30] == ends
+    assert ends == [10, 26, 30]
 
 
 def test_what_is_in_doubt_stays_so_when_less_of_it_fails_again() -> None:
@@ -660,13 +669,13 @@ def test_of_equal_events_far_apart_a_record_holds_no_more(days_apart: int) -> No
     times = [NOW_US - (1_000 - n) * days_apart * DAY_US for n in range(1_000)]
     batch = Batch(HERE, range(1_000), [b"disk full " + b" " * 4_000] * 1_000, times_us=times)
     decisions = run(engine.process(batch))
-    assert (1_000 if days_apart else 1) == sum(d.kind is Kind.NEW for d in decisions)
+    assert sum(d.kind is Kind.NEW for d in decisions) == (1_000 if days_apart else 1)
 
 
 def test_one_batch_may_close_any_number_of_clusters() -> None:
     dedup = Deduplicator(limits=Limits(max_clusters=1), clock=ManualClock(NOW_US))
     dedup.process(different(2_500))
-    assert 2_500 == sum(summary.count for summary in dedup.close())
+    assert sum(summary.count for summary in dedup.close()) == 2_500
 
 
 def test_a_partition_that_nobody_owns_any_more_is_claimed_again() -> None:
@@ -675,7 +684,7 @@ def test_a_partition_that_nobody_owns_any_more_is_claimed_again() -> None:
     run(engine.process(Batch(HERE, range(1), [b"disk 1 full"])))
     index.failure = PartitionUnclaimed("its state ran out")
     decisions = run(engine.process(Batch(HERE, range(1, 2), [b"disk 2 full"])))
-    assert [Kind.DUPLICATE] == [decision.kind for decision in decisions]
+    assert [decision.kind for decision in decisions] == [Kind.DUPLICATE]
 
 
 def test_what_another_found_lost_is_forgotten_before_the_next_batch() -> None:
@@ -684,7 +693,7 @@ def test_what_another_found_lost_is_forgotten_before_the_next_batch() -> None:
     run(engine.process(Batch(HERE, range(1), [b"disk 1 full"])))
     vars(index).update(vars(MemoryIndex(load_recipe("logs"))), resets=1)  # as a reset leaves it
     decisions = run(engine.process(Batch(HERE, range(1, 2), [b"disk 2 full"])))
-    assert ([Kind.NEW], 1) == ([decision.kind for decision in decisions], engine.resets)
+    assert ([decision.kind for decision in decisions], engine.resets) == ([Kind.NEW], 1)
 
 
 of = partial(example, step=1, high_water=-1, cuts=[])
@@ -762,15 +771,15 @@ def test_a_batch_of_many_tallies_and_few_values_is_one_stretch() -> None:
     owned = Owned(1, -1, {}, ())
     end, nears = stretch_end(HashedBatch(batch, [], keys, keys), [0] * len(keys), 0, owned, decider)
     assert (len(keys), len(keys)) == (end, len(nears))
-    assert 200 == nears.count(None)
+    assert nears.count(None) == 200
 
 
 def test_passed_events_of_a_batch_keep_their_place() -> None:
     dedup = Deduplicator()
     batch = Batch(HERE, range(3), [b"disk 1 full", b"\0", b"disk 2 full"], passed={1: "too long"})
     decisions = dedup.process_batch(batch)
-    assert [Kind.NEW, Kind.PASSED, Kind.DUPLICATE] == [d.kind for d in decisions]
-    assert ("too long", {"too long": 1}) == (decisions[1].reason, dedup.counts.passed)
+    assert [d.kind for d in decisions] == [Kind.NEW, Kind.PASSED, Kind.DUPLICATE]
+    assert (decisions[1].reason, dedup.counts.passed) == ("too long", {"too long": 1})
 
 
 # ---------------------------------------------------------------- asynchronous use
@@ -803,7 +812,7 @@ def test_run_hands_on_results_and_errors() -> None:
     async def fail() -> None:
         raise KeyError("gone")
 
-    assert 42 == run(answer())
+    assert run(answer()) == 42
     with pytest.raises(KeyError, match="gone"):
         run(fail())
 
@@ -831,7 +840,7 @@ def test_memory_is_bounded_by_the_cap_on_clusters_however_many_there_are() -> No
     size = dedup.size()
     assert cap == size.clusters
     assert events - cap <= size.evicted <= events
-    assert 0 == size.waiting
+    assert size.waiting == 0
     assert size.fingerprints <= 2 * cap
     index: Any = dedup.engine.index
     assert len(index._finder._places) <= 2 * cap + 1000
@@ -891,7 +900,7 @@ def test_a_batch_larger_than_the_near_cache_comes_to_an_end() -> None:
     dedup.engine._decider.near = NearCache(Windows(), 1, 3)
     values = [f"{word(n % 40)} {word(n % 40 + 50)} failed" for n in range(2000)]
     decisions = dedup.process(values)
-    assert 40 >= sum(d.kind is Kind.NEW for d in decisions)
+    assert sum(d.kind is Kind.NEW for d in decisions) <= 40
     assert_counts_add_up(dedup.close(), dedup.counts)
 
 
@@ -900,8 +909,8 @@ def test_what_the_older_generation_of_the_near_cache_knows_is_not_asked_for_agai
     dedup.engine._decider.near = NearCache(Windows(), 2, 3)
     dedup.process(["alpha one", "beta two", "gamma three"])
     kinds = [d.kind for d in dedup.process(["beta two", "gamma three", "delta four", "alpha one"])]
-    assert [Kind.DUPLICATE, Kind.DUPLICATE, Kind.NEW, Kind.DUPLICATE] == kinds
-    assert 4 == dedup.counts.asked
+    assert kinds == [Kind.DUPLICATE, Kind.DUPLICATE, Kind.NEW, Kind.DUPLICATE]
+    assert dedup.counts.asked == 4
 
 
 def test_an_event_that_waited_joins_the_cluster_of_its_like_before_it_not_of_one_after() -> None:
@@ -911,7 +920,7 @@ def test_an_event_that_waited_joins_the_cluster_of_its_like_before_it_not_of_one
         [line, line, line], times_us=[NOW_US, NOW_US, NOW_US + 2 * S]
     )
 
-    assert ["new", "duplicate", "new"] == [d.kind.value for d in (first, waited, later)]
+    assert [d.kind.value for d in (first, waited, later)] == ["new", "duplicate", "new"]
     assert first.cluster == waited.cluster != later.cluster
 
 
@@ -963,8 +972,10 @@ def test_what_is_no_event_is_refused() -> None:
 def test_events_may_come_from_a_generator_and_as_any_bytes() -> None:
     values = (kind(b"disk is full") for kind in (bytes, bytearray, memoryview))
 
-    assert ["new", "duplicate", "duplicate"] == [
-        d.kind.value for d in Deduplicator().process(values)
+    assert [d.kind.value for d in Deduplicator().process(values)] == [
+        "new",
+        "duplicate",
+        "duplicate",
     ]
 
 
@@ -972,8 +983,8 @@ def test_final_summaries_are_there_though_nobody_iterates() -> None:
     dedup = Deduplicator()
     dedup.process([b"disk is full", b"out of memory"])
 
-    assert 2 == len(dedup.close())
-    assert [] == dedup.close()
+    assert len(dedup.close()) == 2
+    assert dedup.close() == []
 
 
 def test_a_stream_may_tell_times_and_groups() -> None:
@@ -990,7 +1001,7 @@ def test_a_stream_may_tell_times_and_groups() -> None:
         )
         return [decision.kind.value async for _, decision in told]
 
-    assert ["new", "new", "duplicate", "new"] == asyncio.run(kinds())
+    assert asyncio.run(kinds()) == ["new", "new", "duplicate", "new"]
 
 
 @pytest.mark.parametrize(
@@ -1017,4 +1028,4 @@ def test_one_hostile_line_takes_neither_its_square_in_time_nor_much_memory(
 def test_bytes_that_are_not_utf8_in_json_are_passed_and_lose_nothing_else() -> None:
     decisions = Deduplicator("json").process([b'{"a":"\xff"}', b'{"a":"disk is full"}'])
 
-    assert ["passed", "new"] == [decision.kind.value for decision in decisions]
+    assert [decision.kind.value for decision in decisions] == ["passed", "new"]

@@ -34,8 +34,8 @@ def known(cache: NearCache, key: int) -> Known | None:
 def test_what_was_learned_is_known_until_its_window_ends() -> None:
     cache = NearCache(WINDOWS, 10, 3)
     learned = learn(cache, 1, 7, opened_us=0, last_us=50)
-    assert (7, 150, 3) == (learned.cluster, learned.live_until_us, learned.samples)
-    assert learned is known(cache, 1)
+    assert (learned.cluster, learned.live_until_us, learned.samples) == (7, 150, 3)
+    assert known(cache, 1) is learned
     assert known(cache, 2) is None
     learned.last_us = 140
     assert cache.live(learned, 240)
@@ -50,13 +50,13 @@ def test_exact_hashes_of_a_cluster_share_what_is_known_of_it() -> None:
     assert learn(cache, 1, 7, 0, 50) is learn(cache, 2, 7, 0, 20)
     shared = known(cache, 1)
     assert shared is not None
-    assert 50 == shared.last_us  # it was seen later than the second answer says
+    assert shared.last_us == 50  # it was seen later than the second answer says
 
 
 def test_a_cluster_stays_live_as_long_as_the_index_said_though_it_was_opened_anew() -> None:
     cache = NearCache(WINDOWS, 10, 3)
     learned = learn(cache, 1, 7, opened_us=0, last_us=50)
-    assert learned is learn(cache, 2, 7, opened_us=200, last_us=200, recorded=False)
+    assert learn(cache, 2, 7, opened_us=200, last_us=200, recorded=False) is learned
     assert not cache.live(learned, 301)
     assert cache.live(learned, 300)
 
@@ -69,8 +69,8 @@ def test_a_forgotten_cluster_is_dead_for_all_its_hashes() -> None:
     cache.forget(7)
     first.last_us = 99  # by whoever was about to count an event
     assert not cache.live(first, 1)
-    assert DEAD_US == first.live_until_us
-    assert first is known(cache, 2)
+    assert first.live_until_us == DEAD_US
+    assert known(cache, 2) is first
     assert first is not learn(cache, 1, 7)
 
 
@@ -79,7 +79,7 @@ def test_of_a_cluster_whose_representative_is_not_recorded_nothing_is_kept() -> 
     unsettled = learn(cache, 1, 7, 0, 50, recorded=False)
     assert cache.live(unsettled, 150)  # what waited for the answer may still take it
     assert not cache.live(unsettled, 151)
-    assert None is known(cache, 1)
+    assert known(cache, 1) is None
     learn(cache, 1, 7)
     assert known(cache, 1) is not None
 

@@ -108,8 +108,8 @@ def test_syllables_tell_laughter_from_a_scream() -> None:
     recipe = with_extractor("syllables")
     laugh, longer, scream = lows(recipe, b"hahahahaha!", b"hahahahahahahahaha!", b"aaaaaaahhhhhhh!")
 
-    assert 0 == distance(laugh, longer)
-    assert 10 < distance(laugh, scream)
+    assert distance(laugh, longer) == 0
+    assert distance(laugh, scream) > 10
 
 
 @pytest.mark.parametrize("form", ["{}:vowels", "vowels"])
@@ -140,7 +140,7 @@ def test_an_own_extractor_that_cannot_be_had_is_named(
     with pytest.raises(RecipeError) as caught:
         Fingerprinter(recipe)
 
-    assert ("recipe mine", "features.extractor") == (caught.value.file, caught.value.key)
+    assert (caught.value.file, caught.value.key) == ("recipe mine", "features.extractor")
     assert repr(name) in str(caught.value)
     assert part in str(caught.value)
 
@@ -163,14 +163,14 @@ def test_an_endless_extractor_is_cut_off(own_module: str) -> None:
 
     prepared: Any = fingerprinter.prepare([b"x"], None)
 
-    assert [MAX_FEATURES] == [len(event) for event in prepared]
+    assert [len(event) for event in prepared] == [MAX_FEATURES]
 
 
 def test_an_event_with_a_negative_weight_is_passed(own_module: str) -> None:
     dedup = Deduplicator(with_extractor(f"{own_module}:negative"))
 
     with pytest.warns(RuntimeWarning, match="b'a', -1 is no feature and weight"):
-        assert "passed" == dedup.process_one(b"x").kind.value
+        assert dedup.process_one(b"x").kind.value == "passed"
 
 
 def test_an_own_extractor_sees_max_bytes_and_the_rest_still_tells_events_apart() -> None:
@@ -192,7 +192,7 @@ def test_an_own_extractor_runs_over_each_field_with_its_weight(own_module: str) 
     prepared: Any = fingerprinter.prepare([b""], [{"b": "xo", "a": "ae"}])
 
     ((a, e, o),) = prepared
-    assert [(b"a", 6), (b"e", 6), (b"o", 2)] == [a[:2], e[:2], o[:2]]
+    assert [a[:2], e[:2], o[:2]] == [(b"a", 6), (b"e", 6), (b"o", 2)]
     assert a[2] == e[2] != o[2]
 
 
@@ -203,7 +203,7 @@ def test_an_event_on_which_an_extractor_fails_is_passed_and_the_others_are_decid
     with pytest.warns(RuntimeWarning, match="passed through: ValueError"):
         decisions = dedup.process([b"good one", b"bad one", b"good one"])
 
-    assert ["new", "passed", "duplicate"] == [decision.kind.value for decision in decisions]
+    assert [decision.kind.value for decision in decisions] == ["new", "passed", "duplicate"]
 
 
 def test_a_mask_that_matches_nothing_at_all_is_refused() -> None:
@@ -214,4 +214,4 @@ def test_a_mask_that_matches_nothing_at_all_is_refused() -> None:
 def test_weights_are_lowered_with_the_words_they_are_looked_up_for() -> None:
     changes = {"text__case": "lower", "features__weights": {"table": {"Error": 7}}}
 
-    assert {"error": 7} == replace(Recipe(), **changes).features.weights.table
+    assert replace(Recipe(), **changes).features.weights.table == {"error": 7}

@@ -63,11 +63,11 @@ DOCUMENT: Any = {
     ],
 )
 def test_what_a_path_selects(path: str, expected: list[tuple[str, bytes]]) -> None:
-    assert expected == selected(DOCUMENT, path)
+    assert selected(DOCUMENT, path) == expected
 
 
 def test_pointer_escapes_are_those_of_rfc_6901() -> None:
-    assert ("a/b", "m~n", "~1", "") == parse_path("/a~1b/m~0n/~01/")
+    assert parse_path("/a~1b/m~0n/~01/") == ("a/b", "m~n", "~1", "")
 
 
 @given(document=documents)
@@ -89,7 +89,7 @@ def test_a_path_yields_no_more_than_its_cap() -> None:
 
     assert [b"%d" % i for i in range(MAX_VALUES)] == [t for _, t in selected(document, "a.*")]
     for path in ("**", "b.**", "b.*"):
-        assert MAX_VALUES == len(selected(document, path))
+        assert len(selected(document, path)) == MAX_VALUES
 
 
 def nested(levels: int, leaf: object) -> object:
@@ -102,13 +102,13 @@ def nested(levels: int, leaf: object) -> object:
 def test_below_the_deepest_step_everything_is_one_text() -> None:
     ((name, text),) = selected(nested(MAX_DEPTH + 2, 7), "**")
 
-    assert (".".join(["k"] * MAX_DEPTH), b'{"k":{"k":7}}') == (name, text)
+    assert (name, text) == (".".join(["k"] * MAX_DEPTH), b'{"k":{"k":7}}')
     assert [(".".join(["k"] * MAX_DEPTH), b"7")] == selected(nested(MAX_DEPTH, 7), "**")
 
 
 @pytest.mark.parametrize("path", ["k", "**", "*", "k.k"])
 def test_what_nests_deeper_than_the_stack_has_no_text(path: str) -> None:
-    assert [b""] == [text for _, text in selected(nested(100_000, 1), path)]
+    assert [text for _, text in selected(nested(100_000, 1), path)] == [b""]
 
 
 def test_a_text_of_a_hundred_thousand_brackets_is_not_json_and_does_no_harm() -> None:
@@ -119,14 +119,14 @@ def test_a_text_of_a_hundred_thousand_brackets_is_not_json_and_does_no_harm() ->
 
     numbers = fingerprinter.fingerprints(fingerprinter.prepare([text], [None]), full=True)
 
-    assert [1] == list(numbers.words)  # what lies beyond max_bytes
+    assert list(numbers.words) == [1]  # what lies beyond max_bytes
 
 
 def test_half_a_surrogate_pair_is_kept() -> None:
     document = json.loads('{"a": "\\ud800", "b": ["\\udfff"], "\\udc00": 1}')
 
-    assert [("a", b"\xed\xa0\x80")] == selected(document, "a")
-    assert [("b", b'["\\udfff"]')] == selected(document, "b")
+    assert selected(document, "a") == [("a", b"\xed\xa0\x80")]
+    assert selected(document, "b") == [("b", b'["\\udfff"]')]
     fingerprinter = Fingerprinter(load_recipe("json"))
     other = json.loads('{"a": "\\ud801", "b": ["\\udfff"], "\\udc00": 1}')
     prepared = fingerprinter.prepare([b"", b""], [document, other])
@@ -141,7 +141,7 @@ def test_any_path_may_be_tried_on_any_document(document: object, path: str) -> N
     except ValueError:  # an empty step, or a wrong escape
         return
     for name, text in select(document, steps):
-        assert (str, bytes) == (type(name), type(text))
+        assert (type(name), type(text)) == (str, bytes)
 
 
 def test_equal_words_in_different_fields_differ_and_elements_of_an_array_do_not() -> None:

@@ -34,7 +34,7 @@ LOGS = Patterns(load_recipe("logs"))
     ],
 )
 def test_placeholders_are_named(text: bytes, expected: str) -> None:
-    assert expected == LOGS.pattern(text)
+    assert LOGS.pattern(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,15 +52,15 @@ def test_placeholders_are_named(text: bytes, expected: str) -> None:
     ],
 )
 def test_what_is_not_printable_is_escaped(text: bytes, expected: str) -> None:
-    assert expected == readable(text, 100)
-    assert expected == LOGS.pattern(text)
+    assert readable(text, 100) == expected
+    assert LOGS.pattern(text) == expected
 
 
 def test_a_long_pattern_is_cut_and_says_so() -> None:
     shown = LOGS.pattern(b"word " * 10_000)
 
-    assert (MAX_PATTERN, "…") == (len(shown), shown[-1])
-    assert "x" * MAX_PATTERN == LOGS.pattern(b"x" * MAX_PATTERN)
+    assert (len(shown), shown[-1]) == (MAX_PATTERN, "…")
+    assert LOGS.pattern(b"x" * MAX_PATTERN) == "x" * MAX_PATTERN
 
 
 def test_a_pattern_shows_fields_by_their_names() -> None:
@@ -68,8 +68,8 @@ def test_a_pattern_shows_fields_by_their_names() -> None:
     document = {"msg": "failed at 10.0.0.1", "user": {"id": 7, "name": "root"}}
 
     expected = "msg=failed at <ipv4> user.id=<number> user.name=root"
-    assert expected == Patterns(recipe).pattern(b"ignored", document)
-    assert "ignored" == Patterns(recipe).pattern(b"ignored", None)
+    assert Patterns(recipe).pattern(b"ignored", document) == expected
+    assert Patterns(recipe).pattern(b"ignored", None) == "ignored"
 
 
 @pytest.mark.parametrize("text", [b"42", b"10.0.0.1 /a", b"[1] {2}", b"Jan 5"])
@@ -80,7 +80,7 @@ def test_a_text_without_words_is_its_own_pattern(text: bytes) -> None:
 def test_what_a_mask_found_is_named_where_nothing_else_is() -> None:
     patterns = Patterns(replace(Recipe(), text__masks=["ipv4"]))
 
-    assert "<ipv4>" == patterns.pattern(b"10.0.0.1")
+    assert patterns.pattern(b"10.0.0.1") == "<ipv4>"
 
 
 def test_masks_of_a_recipe_are_shown_by_their_names() -> None:
@@ -89,8 +89,8 @@ def test_masks_of_a_recipe_are_shown_by_their_names() -> None:
     words = Patterns(replace(Recipe(), **masks))
     characters = Patterns(replace(Recipe(), features__extractor="characters", **masks))
 
-    assert "hello <user> at <ipv4> now" == words.pattern(b"hello user-bob at 10.0.0.1 now")
-    assert "hello <user> at <ipv4> now" == characters.pattern(b"hello user-bob at 10.0.0.1 now")
+    assert words.pattern(b"hello user-bob at 10.0.0.1 now") == "hello <user> at <ipv4> now"
+    assert characters.pattern(b"hello user-bob at 10.0.0.1 now") == "hello <user> at <ipv4> now"
 
 
 @given(recipe=recipes(("words", "characters", "syllables")), text=texts)

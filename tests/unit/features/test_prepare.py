@@ -40,7 +40,7 @@ NFKC = {"text__unicode": "nfkc"}
 def test_what_becomes_of_a_text(changes: dict[str, Any], text: bytes, expected: bytes) -> None:
     preparer = Preparer(replace(Recipe(), **changes))
 
-    assert expected == preparer.text(text)
+    assert preparer.text(text) == expected
     assert bool(changes) == preparer.changes_text
 
 
@@ -49,7 +49,7 @@ def test_many_texts_are_prepared_as_single_ones(recipe: Recipe, values: list[byt
     preparer = Preparer(recipe)
     one_by_one = [preparer.text(value) for value in values]
 
-    assert one_by_one == preparer.texts(values)
+    assert preparer.texts(values) == one_by_one
     if not preparer.changes_text:
         assert values == one_by_one
 

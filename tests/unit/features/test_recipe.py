@@ -170,7 +170,7 @@ def test_an_error_names_file_key_value_and_remedy(
         parsed(document)
 
     error = caught.value
-    assert ("my.toml", key) == (error.file, error.key)
+    assert (error.file, error.key) == ("my.toml", key)
     assert str(error).startswith(f"my.toml: {key}: ")
     for part in parts:
         assert part in str(error)
@@ -193,7 +193,7 @@ def test_a_file_that_is_no_recipe_is_named(
     with pytest.raises(RecipeError) as caught:
         load_recipe(file)
 
-    assert (str(file), "") == (caught.value.file, caught.value.key)
+    assert (caught.value.file, caught.value.key) == (str(file), "")
     for part in parts:
         assert part in str(caught.value)
 
@@ -212,11 +212,11 @@ def test_a_recipe_file_is_named_by_itself_or_by_its_file(tmp_path: Path) -> None
         (tmp_path / file).write_text(content)
         return load_recipe(tmp_path / file).name
 
-    assert "mine" == name_of("mine.toml")
-    assert "own" == name_of("other.toml", 'name = "own"')
-    assert "my-recipe-1" == name_of("my recipe+1.toml")
-    assert "own" == name_of("_é.toml")
-    assert "x" * 64 == name_of("x" * 100 + ".toml")
+    assert name_of("mine.toml") == "mine"
+    assert name_of("other.toml", 'name = "own"') == "own"
+    assert name_of("my recipe+1.toml") == "my-recipe-1"
+    assert name_of("_é.toml") == "own"
+    assert name_of("x" * 100 + ".toml") == "x" * 64
 
 
 def test_weights_are_read_from_a_file_beside_the_recipe(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_weights_are_read_from_a_file_beside_the_recipe(tmp_path: Path) -> None:
 
     table = {"the": 1, "cat": 7, "an old\thouse": 5}
     assert table == loaded.features.weights.table
-    assert "" == loaded.features.weights.file
+    assert loaded.features.weights.file == ""
     assert replace(Recipe(), features__weights__table=table).digest == loaded.digest
 
 
@@ -242,7 +242,7 @@ def test_a_bad_line_of_weights_is_named(line: str, tmp_path: Path) -> None:
     with pytest.raises(RecipeError) as caught:
         load_recipe(tmp_path / "mine.toml")
 
-    assert "features.weights.file" == caught.value.key
+    assert caught.value.key == "features.weights.file"
     assert f"{tmp_path / 'weights.tsv'}:2: " in str(caught.value)
     assert "write a whole number from 0 to 1000 behind a tab" in str(caught.value)
 
@@ -442,7 +442,7 @@ def test_a_recipe_written_out_and_read_again_is_the_same(recipe: Recipe) -> None
     again = parsed(json.loads(msgspec.json.encode(recipe)))
 
     assert (recipe, recipe.digest) == (again, again.digest)
-    assert recipe == replace(recipe)
+    assert replace(recipe) == recipe
 
 
 # ---------------------------------------------------------------- shipped recipes, replace
@@ -463,19 +463,19 @@ def test_replace_changes_what_it_is_told_and_nothing_else() -> None:
 
     changed_ = replace(logs, match__k=3, features__weights__table={"a": 2}, name="mine")
 
-    assert (3, {"a": 2}, "mine") == (
+    assert (
         changed_.match.k,
         changed_.features.weights.table,
         changed_.name,
-    )
-    assert logs == replace(changed_, match__k=6, features__weights__table={}, name="logs")
+    ) == (3, {"a": 2}, "mine")
+    assert replace(changed_, match__k=6, features__weights__table={}, name="logs") == logs
     assert load_recipe("logs") == logs
 
 
 def test_replace_takes_sections_parts_as_objects_too() -> None:
     recipe = replace(Recipe(), text__mask=(Mask(name="a", pattern="b"),))
 
-    assert [("a", "b")] == recipe.masks
+    assert recipe.masks == [("a", "b")]
 
 
 @pytest.mark.parametrize(
@@ -493,4 +493,4 @@ def test_replace_refuses_what_a_file_may_not_say(changes: dict[str, Any], key: s
     with pytest.raises(RecipeError) as caught:
         replace(load_recipe("logs"), **changes)
 
-    assert ("logs", key) == (caught.value.file, caught.value.key)
+    assert (caught.value.file, caught.value.key) == ("logs", key)

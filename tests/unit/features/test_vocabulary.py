@@ -60,15 +60,15 @@ def test_a_feature_counts_once_a_document(
 ) -> None:
     counts = counted(replace(Recipe(), **changes), b"ab ab", b"ab ba")
 
-    assert expected == dict(counts.frequent(1, 100))
-    assert (2, 0) == (counts.documents, counts.missed)
+    assert dict(counts.frequent(1, 100)) == expected
+    assert (counts.documents, counts.missed) == (2, 0)
 
 
 def test_documents_without_features_and_placeholders_do_not_count() -> None:
     counts = counted(load_recipe("logs"), b"", b"  ", b"user 12 from 10.0.0.7", b"user 13")
 
-    assert {"user": 2, "from": 1} == dict(counts.frequent(1, 100))
-    assert 2 == counts.documents
+    assert dict(counts.frequent(1, 100)) == {"user": 2, "from": 1}
+    assert counts.documents == 2
 
 
 def test_fields_are_counted_where_the_recipe_takes_them() -> None:
@@ -76,15 +76,15 @@ def test_fields_are_counted_where_the_recipe_takes_them() -> None:
     counts.add(b"", {"msg": "disk full", "host": "a"})
     counts.add(b"", {"msg": "disk ok"})
 
-    assert {"disk": 2, "full": 1, "ok": 1} == dict(counts.frequent(1, 100))
+    assert dict(counts.frequent(1, 100)) == {"disk": 2, "full": 1, "ok": 1}
 
 
 def test_the_most_frequent_come_first_and_equal_ones_by_their_bytes() -> None:
     counts = counted(Recipe(), b"b a c", b"b c", "é b".encode())
 
-    assert [("b", 3), ("c", 2), ("a", 1), ("é", 1)] == counts.frequent(1, 100)
-    assert [("b", 3), ("c", 2)] == counts.frequent(2, 100)
-    assert [("b", 3)] == counts.frequent(1, 1)
+    assert counts.frequent(1, 100) == [("b", 3), ("c", 2), ("a", 1), ("é", 1)]
+    assert counts.frequent(2, 100) == [("b", 3), ("c", 2)]
+    assert counts.frequent(1, 1) == [("b", 3)]
 
 
 def test_features_that_no_line_can_hold_are_left_out() -> None:
@@ -95,7 +95,7 @@ def test_features_that_no_line_can_hold_are_left_out() -> None:
         )
     ).keys()
     recipe = replace(Recipe(), features__extractor=f"{__name__}:odd_features")
-    assert [("a\tb", 1)] == counted(recipe, b"x").frequent(1, 100)
+    assert counted(recipe, b"x").frequent(1, 100) == [("a\tb", 1)]
 
 
 def odd_features(_text: bytes) -> list[tuple[bytes, int]]:
@@ -136,17 +136,17 @@ def test_weights_are_whole_within_the_scale_and_fall_with_frequency(
     ascending = sorted(min(count, documents) for count in counts)
     weights = [weight(formula, documents, count) for count in ascending]
 
-    assert {int} == {type(found) for found in weights}
+    assert {type(found) for found in weights} == {int}
     assert all(1 <= found <= 1000 for found in weights)
     assert sorted(weights, reverse=True) == weights
-    assert 1000 == weight(formula, documents, 1)
+    assert weight(formula, documents, 1) == 1000
 
 
 def test_the_formulas_say_what_the_module_says() -> None:
-    assert [1000, 667, 333, 1] == [weight("idf", 8, df) for df in (1, 2, 4, 8)]
+    assert [weight("idf", 8, df) for df in (1, 2, 4, 8)] == [1000, 667, 333, 1]
     smooth = 1 + math.log(9 / 5), 1 + math.log(9 / 2)
     assert round(1000 * smooth[0] / smooth[1]) == weight("smooth", 8, 4)
-    assert [1, 139] == [weight(formula, 1000, 999) for formula in ("idf", "smooth")]
+    assert [weight(formula, 1000, 999) for formula in ("idf", "smooth")] == [1, 139]
 
 
 # ---------------------------------------------------------------- the command
@@ -159,13 +159,13 @@ def test_a_vocabulary_is_built_and_read_by_a_recipe(tmp_path: Path) -> None:
 
     done = build(tmp_path, "-r", "words", "-o", "v.tsv", "a.txt", "*.gz")
 
-    assert (0, "") == (done.returncode, done.stdout)
+    assert (done.returncode, done.stdout) == (0, "")
     assert "v.tsv: 2 features of 5 documents" in done.stderr
     text = (tmp_path / "v.tsv").read_text()
     assert text.startswith("# Vocabulary: 2 features of 5 documents")
     assert f"digest {load_recipe('words').digest}" in text
     assert "ln(N / df)" in text
-    assert ["the\t1", f"cat\t{weight('idf', 5, 2)}"] == text.splitlines()[-2:]
+    assert text.splitlines()[-2:] == ["the\t1", f"cat\t{weight('idf', 5, 2)}"]
     (tmp_path / "r.toml").write_text('[features.weights]\nfile = "v.tsv"\ndefault = 1000\n')
     table = load_recipe(tmp_path / "r.toml").features.weights.table
     assert {"the": 1, "cat": weight("idf", 5, 2)} == table
@@ -175,7 +175,7 @@ def test_a_vocabulary_is_built_and_read_by_a_recipe(tmp_path: Path) -> None:
 def test_equal_corpora_give_equal_bytes(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("b a c\na b\nc a\n")
     for name in ("one.tsv", "two.tsv"):
-        assert 0 == build(tmp_path, "-q", "-o", name, "a.txt").returncode
+        assert build(tmp_path, "-q", "-o", name, "a.txt").returncode == 0
 
     assert (tmp_path / "one.tsv").read_bytes() == (tmp_path / "two.tsv").read_bytes()
 
@@ -187,8 +187,8 @@ def test_json_events_are_documents_by_their_text(tmp_path: Path) -> None:
 
     done = build(tmp_path, "-o", "v.tsv", "--min-count", "1", "a.jsonl")
 
-    assert 0 == done.returncode
-    assert {"disk": 1, "full": 1000, "ok": 1000} == read_weights(tmp_path / "v.tsv", "r")
+    assert done.returncode == 0
+    assert read_weights(tmp_path / "v.tsv", "r") == {"disk": 1, "full": 1000, "ok": 1000}
     assert "left out, not JSON: 1" in done.stderr
 
 
@@ -203,9 +203,9 @@ def test_a_document_on_which_an_extractor_fails_is_left_out(tmp_path: Path) -> N
     done = build(tmp_path, "-r", "words", "--set", "features.extractor=failing:words", "-o",
                  "v.tsv", "a.txt", PYTHONPATH=str(tmp_path))  # fmt: skip
 
-    assert 0 == done.returncode, done.stderr
+    assert done.returncode == 0, done.stderr
     assert "left out, extractor failed with ValueError: 1" in done.stderr
-    assert {"good": 1} == read_weights(tmp_path / "v.tsv", "r")
+    assert read_weights(tmp_path / "v.tsv", "r") == {"good": 1}
 
 
 def test_letters_syllables_and_grams_have_vocabularies(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_letters_syllables_and_grams_have_vocabularies(tmp_path: Path) -> None:
         name = f"{extractor}.tsv"
         done = build(tmp_path, *arguments, "--set", "text.classes=false", "--min-count", "1",
                      "-o", name, "a.txt")  # fmt: skip
-        assert 0 == done.returncode, done.stderr
+        assert done.returncode == 0, done.stderr
         assert feature in read_weights(tmp_path / name, "r")
 
 
@@ -230,9 +230,9 @@ def test_hostile_bytes_end_in_a_table_that_can_be_read(tmp_path: Path) -> None:
         done = build(tmp_path, *settings, "--input-format", "text", "-o", f"{extractor}.tsv",
                      "--min-count", "1", "a.txt")  # fmt: skip
         if extractor == "xml-content":  # nothing of it is XML
-            assert (1, True) == (done.returncode, "no document has a feature" in done.stderr)
+            assert (done.returncode, "no document has a feature" in done.stderr) == (1, True)
             continue
-        assert 0 == done.returncode, done.stderr
+        assert done.returncode == 0, done.stderr
         table = read_weights(tmp_path / f"{extractor}.tsv", "r")
         assert table
         assert all(1 <= found <= 1000 for found in table.values())
@@ -263,15 +263,15 @@ def test_what_is_wrong_is_told_and_nothing_is_written(
 
     done = build(tmp_path, *arguments)
 
-    assert (code, "") == (done.returncode, done.stdout)
+    assert (done.returncode, done.stdout) == (code, "")
     assert part in " ".join(done.stderr.split())
-    assert "mine\t3\n" == (tmp_path / "there.tsv").read_text()
-    assert ["a.txt", "empty.txt", "there.tsv"] == sorted(path.name for path in tmp_path.iterdir())
+    assert (tmp_path / "there.tsv").read_text() == "mine\t3\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "empty.txt", "there.tsv"]
 
 
 def test_a_table_is_written_over_only_where_that_was_asked_for(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\none\n")
     (tmp_path / "v.tsv").write_text("mine\t3\n")
 
-    assert 0 == build(tmp_path, "-o", "v.tsv", "--force", "a.txt").returncode
-    assert {"one": 1} == read_weights(tmp_path / "v.tsv", "r")
+    assert build(tmp_path, "-o", "v.tsv", "--force", "a.txt").returncode == 0
+    assert read_weights(tmp_path / "v.tsv", "r") == {"one": 1}

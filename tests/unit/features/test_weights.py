@@ -82,7 +82,7 @@ def test_little_words_that_count_as_much_bring_other_sentences_nearer() -> None:
 def test_stop_words_without_a_weight_are_left_out_of_the_fingerprint() -> None:
     recipe = replace(load_recipe("words"), features__weights={"stop_words": "english"})
 
-    assert [0] == distances(recipe, b"white cat, tree", b"a white cat is in the tree")
+    assert distances(recipe, b"white cat, tree", b"a white cat is in the tree") == [0]
     of_both = numbers(recipe, b"white cat, tree", b"a white cat is in the tree")
     assert of_both.exact[0] != of_both.exact[1]
 
@@ -90,7 +90,7 @@ def test_stop_words_without_a_weight_are_left_out_of_the_fingerprint() -> None:
 def test_the_list_knows_the_pieces_of_short_forms() -> None:
     recipe = replace(load_recipe("words"), features__weights={"stop_words": "english"})
 
-    assert [0, 0] == distances(recipe, b"cat", b"cat don't", b"They've isn't I'll cat")
+    assert distances(recipe, b"cat", b"cat don't", b"They've isn't I'll cat") == [0, 0]
 
 
 def test_a_table_and_a_file_win_over_stop_words(tmp_path: Path) -> None:
@@ -104,9 +104,9 @@ def test_a_table_and_a_file_win_over_stop_words(tmp_path: Path) -> None:
     recipe = load_recipe(tmp_path / "r.toml")
 
     expected = {"the": 2, "and": 5, "of": 7}
-    assert expected == recipe.features.weights.table
+    assert recipe.features.weights.table == expected
     assert replace(Recipe(), features__weights__table=expected).digest == recipe.digest
-    assert recipe == replace(recipe)
+    assert replace(recipe) == recipe
 
 
 def test_the_digest_holds_the_words_of_a_list_not_its_name(tmp_path: Path) -> None:
@@ -126,10 +126,10 @@ def test_settings_that_decide_nothing_leave_the_digest_as_it_was() -> None:
 
 
 def test_the_lists_that_come_with_the_package_are_lists_of_words() -> None:
-    assert ["english"] == stop_lists()
+    assert stop_lists() == ["english"]
     words = read_stop_words("english", Path(), "r")
     assert len(words) == len(set(words)) > 100
-    assert words == [word.strip().lower() for word in words if word]
+    assert [word.strip().lower() for word in words if word] == words
     assert {"the", "a", "in", "is"} <= set(words)
     assert not {"cat", "tree", "white", "man", "suit", "happy"} & set(words)
 
@@ -201,8 +201,8 @@ def test_a_tables_weight_multiplies_the_extractors_and_the_fields() -> None:
 
     prepared: Any = Fingerprinter(recipe).prepare([b""], [{"a": "<p>hi"}])
 
-    assert [[(b"/p", 14), (b"/p/#text", 10), (b"hi", 30)]] == [
-        [feature[:2] for feature in event] for event in prepared
+    assert [[feature[:2] for feature in event] for event in prepared] == [
+        [(b"/p", 14), (b"/p/#text", 10), (b"hi", 30)]
     ]
 
 
@@ -250,7 +250,7 @@ def test_the_kernel_at_hand_and_the_reference_agree_on_weighted_features(
     reference = ReferenceKernel(recipe)
 
     expected = reference.fold(prepared, full=True)
-    assert expected == fingerprinter.fingerprints(prepared, full=True)
+    assert fingerprinter.fingerprints(prepared, full=True) == expected
     for index, value in enumerate(values):
         taken = fingerprinter.take_apart(value, None, reference)
         assert expected.fingerprint(index) == reference.fingerprint(taken)
@@ -274,7 +274,7 @@ def test_the_words_taken_in_python_are_the_kernels(
 
     if all(f.variable for f in taken.tokens):
         expected = [text] if taken.tokens else []
-    assert expected == actual
+    assert actual == expected
 
 
 @given(st.lists(texts, max_size=5), st.sampled_from([("words", 2), ("characters", 2)]))
@@ -293,8 +293,8 @@ def test_tables_weight_features_under_the_hashes_of_other_systems(hash_: str) ->
     only = replace(plain, features__weights={"table": {"ab": 1}, "default": 0})
 
     assert numbers(plain, b"abcd").low == numbers(none, b"abcd").low
-    assert [0] == distances(only, b"abcd", b"xxab")
-    assert [0] != distances(none, b"abcd", b"xxab")
+    assert distances(only, b"abcd", b"xxab") == [0]
+    assert distances(none, b"abcd", b"xxab") != [0]
 
 
 def test_events_of_variables_alone_merge_only_with_their_copies() -> None:
@@ -302,7 +302,7 @@ def test_events_of_variables_alone_merge_only_with_their_copies() -> None:
 
     decided = Deduplicator(recipe).process([b"12 7 4", b"12 7 5", b"12 7 4", b"  "])
 
-    assert ["new", "new", "duplicate", "passed"] == [d.kind.value for d in decided]
+    assert [d.kind.value for d in decided] == ["new", "new", "duplicate", "passed"]
 
 
 def test_words_that_stand_everywhere_count_less_under_a_vocabulary(tmp_path: Path) -> None:

@@ -66,8 +66,8 @@ def test_golden_vectors() -> None:
         ),
     }
 
-    assert golden == {key: hash128(*key) for key in golden}
-    assert golden == {key: murmur(*key) for key in golden}
+    assert {key: hash128(*key) for key in golden} == golden
+    assert {key: murmur(*key) for key in golden} == golden
 
 
 @pytest.mark.parametrize("seed", [0, 1, 0x9747B28C, 2**32 - 1])

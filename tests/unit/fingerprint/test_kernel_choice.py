@@ -70,10 +70,10 @@ def test_pure_python_decides_as_the_native_kernel_does(tmp_path: Path) -> None:
     native = run(ROOT)
     on_request = run(ROOT, STREAM_DEDUP_PURE_PYTHON="1")
 
-    assert "stream_dedup.fingerprint._kernel" == native["kernel"]
-    assert "stream_dedup.fingerprint.reference" == on_request["kernel"]
+    assert native["kernel"] == "stream_dedup.fingerprint._kernel"
+    assert on_request["kernel"] == "stream_dedup.fingerprint.reference"
     assert native["decisions"] == on_request["decisions"]
-    assert {"new", "duplicate", "passed"} == {kind for kind, *_ in native["decisions"]["logs"]}
+    assert {kind for kind, *_ in native["decisions"]["logs"]} == {"new", "duplicate", "passed"}
     assert [] == native["warnings"] == on_request["warnings"]
 
     shutil.copytree(
@@ -83,9 +83,9 @@ def test_pure_python_decides_as_the_native_kernel_does(tmp_path: Path) -> None:
     )
     not_built = run(tmp_path)
 
-    assert "stream_dedup.fingerprint.reference" == not_built["kernel"]
+    assert not_built["kernel"] == "stream_dedup.fingerprint.reference"
     assert native["decisions"] == not_built["decisions"]
     ((category, message),) = not_built["warnings"]
-    assert "RuntimeWarning" == category
+    assert category == "RuntimeWarning"
     assert "apt-get install gcc" in message
     assert "pip install --force-reinstall --no-binary stream-dedup stream-dedup" in message

@@ -50,7 +50,7 @@ def test_scan_equals_the_reference(recipe: Recipe, batch: list[bytes], full: boo
 def test_scan_segments_equals_the_reference(recipe: Recipe, parts: Segments, full: bool) -> None:
     expected = ReferenceKernel(recipe).scan_segments(parts, full)
 
-    assert expected == native(recipe).scan_segments(parts, full)
+    assert native(recipe).scan_segments(parts, full) == expected
 
 
 @settings(max_examples=200)
@@ -95,7 +95,7 @@ def test_texts_with_many_features_equal_the_reference() -> None:
         for weight in (1, 999):
             recipe = replace(Recipe(), features__weights__default=weight, **settings_)
             expected = ReferenceKernel(recipe).scan([text], full=True)
-            assert expected == native(recipe).scan([text], full=True)
+            assert native(recipe).scan([text], full=True) == expected
 
 
 @given(recipe=recipes(), batch=batches, full=st.booleans())
@@ -121,7 +121,7 @@ def test_exact_hashes_and_words_do_not_depend_on_full(recipe: Recipe, batch: lis
     quick = fingerprinter.fingerprints(prepared, full=False)
 
     assert (full.exact, full.words) == (quick.exact, quick.words)
-    assert (0, 0, 0) == (len(quick.low), len(quick.high), len(quick.sketches))
+    assert (len(quick.low), len(quick.high), len(quick.sketches)) == (0, 0, 0)
 
 
 @given(parts=segments(), recipe=kernel_recipes, data=st.data())
@@ -151,7 +151,7 @@ def test_threads_may_share_a_kernel(name: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         actual = list(pool.map(lambda corpus: kernel.scan(corpus, full=True), corpora * 3))
 
-    assert expected * 3 == actual
+    assert actual == expected * 3
 
 
 def hashed_to(low: int, weight: int = 1) -> tuple[bytes, int, int]:
@@ -190,14 +190,14 @@ def test_a_repeated_hash_votes_once_unless_repeats_count(repeated: int) -> None:
     events = [[hashed_to(low) for low in (repeated, 1, repeated, 3)]]
     counting = replace(Recipe(), features__repeats="count")
 
-    assert 1 == native(Recipe()).fold(events, full=True).low[0] & 1
-    assert 0 == native(counting).fold(events, full=True).low[0] & 1
+    assert native(Recipe()).fold(events, full=True).low[0] & 1 == 1
+    assert native(counting).fold(events, full=True).low[0] & 1 == 0
 
 
 def test_a_vote_that_no_bit_wins_gives_no_bits() -> None:
     events = [[hashed_to(1 << bit) for bit in range(count)] for count in range(2, 64)]
 
-    assert [0] * 62 == list(native(Recipe()).fold(events, full=True).low)
+    assert list(native(Recipe()).fold(events, full=True).low) == [0] * 62
 
 
 @pytest.mark.parametrize("count", [23, 24, 25, 64, 65, 5_000])
@@ -218,7 +218,7 @@ def test_hashes_in_any_order_give_the_same_sketch(count: int) -> None:
 
     actual = native(Recipe()).fold(events, full=True).sketches
 
-    assert expected == [list(array("Q", sketch)) for sketch in actual]
+    assert [list(array("Q", sketch)) for sketch in actual] == expected
 
 
 def ints(typecode: str, *values: int) -> Any:

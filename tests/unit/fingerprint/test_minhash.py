@@ -23,9 +23,9 @@ leasts = st.integers(1, 8)
 def test_the_worked_bits_of_the_documentation() -> None:
     disk, sda, sdb, sdc, full, warn = 0b0010, 0b1011, 0b1001, 0b0100, 0b0111, 0b1110
 
-    assert 0b0101 == minhash([disk, sda, full, warn], 2)
-    assert 0b0101 == minhash([disk, sdb, full, warn], 2)
-    assert 0b0110 == minhash([disk, sdc, full, warn], 2)
+    assert minhash([disk, sda, full, warn], 2) == 0b0101
+    assert minhash([disk, sdb, full, warn], 2) == 0b0101
+    assert minhash([disk, sdc, full, warn], 2) == 0b0110
 
 
 @given(values=hashes, least=leasts, random_=st.randoms(use_true_random=False))
@@ -55,7 +55,7 @@ def test_wider_hashes_are_ranked_by_their_low_half(values: list[int], least: int
     wide = minhash(values, least, 128)
 
     assert minhash([value & 2**64 - 1 for value in values], least, 64) == wide & 2**64 - 1
-    assert wide & 2**32 - 1 == minhash(values, least, 32)
+    assert minhash(values, least, 32) == wide & 2**32 - 1
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_two_sets_agree_as_often_as_the_formula_says(least: int, shared: int, un
     agreed = sum(low[i] == low[i + 1] for i in range(0, 2 * trials, 2)) / trials
 
     expected = comb(shared, least) / comb(union, least)
-    assert expected == pytest.approx(agreed, abs=4 * sqrt(expected * (1 - expected) / trials))
+    assert pytest.approx(agreed, abs=4 * sqrt(expected * (1 - expected) / trials)) == expected
 
 
 def test_a_weight_of_nought_leaves_a_word_out_of_the_fingerprint() -> None:

@@ -41,7 +41,7 @@ def signed(value: int) -> int:
     ],
 )
 def test_javas_hash_of_known_strings(text: str, expected: int) -> None:
-    assert expected == signed(java(text.encode()))
+    assert signed(java(text.encode())) == expected
 
 
 @given(text=st.text())
@@ -83,7 +83,7 @@ def test_java_itself_hashes_and_splits_alike() -> None:
         text=True,
         check=False,
     )
-    assert (0, "") == (done.returncode, done.stderr)
+    assert (done.returncode, done.stderr) == (0, "")
 
     ours = [
         " ".join(
@@ -163,8 +163,8 @@ def hashlittle2(key: bytes) -> int:
 
 def test_lookup3_of_its_authors_examples() -> None:
     # As driver5 of lookup3.c prints them.
-    assert 0xDEADBEEF_DEADBEEF == lookup3(b"")
-    assert 0x17770551_CE7226E6 == lookup3(b"Four score and seven years ago")
+    assert lookup3(b"") == 0xDEADBEEF_DEADBEEF
+    assert lookup3(b"Four score and seven years ago") == 0x17770551_CE7226E6
 
 
 @given(data=st.binary(max_size=100))
@@ -187,7 +187,7 @@ def test_the_cyclic_hash_moves_on_by_one_turn_and_two_xors(hashes: list[int], wi
         leaving = rotate(kept[at % window], window % 64, 64) if kept[at % window] else 0
         current = rotate(current, 1, 64) ^ leaving ^ value
         kept[at % window] = value
-        assert current == cyclic(hashes[max(0, at + 1 - window) : at + 1])
+        assert cyclic(hashes[max(0, at + 1 - window) : at + 1]) == current
 
 
 @given(hashes=st.lists(st.integers(0, MASK64), max_size=70))

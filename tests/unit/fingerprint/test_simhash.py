@@ -20,18 +20,18 @@ weighted = st.lists(st.tuples(st.integers(0, 2**128 - 1), st.integers(0, 1000)),
 def test_the_worked_bits_of_the_documentation() -> None:
     disk, sda, sdb, full = 0b10110, 0b00111, 0b01010, 0b10010
 
-    assert [-1, 3, 1, -3, 1] == votes([(disk, 1), (sda, 1), (full, 1)], 5)
-    assert 0b10110 == simhash([(disk, 1), (sda, 1), (full, 1)], 5)
-    assert [-3, 3, -1, -1, 1] == votes([(disk, 1), (sdb, 1), (full, 1)], 5)
-    assert 0b10010 == simhash([(disk, 1), (sdb, 1), (full, 1)], 5)
-    assert 1 == distance(0b10110, 0b10010)
+    assert votes([(disk, 1), (sda, 1), (full, 1)], 5) == [-1, 3, 1, -3, 1]
+    assert simhash([(disk, 1), (sda, 1), (full, 1)], 5) == 0b10110
+    assert votes([(disk, 1), (sdb, 1), (full, 1)], 5) == [-3, 3, -1, -1, 1]
+    assert simhash([(disk, 1), (sdb, 1), (full, 1)], 5) == 0b10010
+    assert distance(0b10110, 0b10010) == 1
 
 
 def test_no_features_and_tied_votes_give_no_bits() -> None:
-    assert 0 == simhash([])
-    assert 0 == simhash([(0b01, 1), (0b10, 1)], 2)
-    assert 0b10 == simhash([(0b01, 1), (0b10, 2)], 2)
-    assert 0 == simhash([(2**64 - 1, 0)])
+    assert simhash([]) == 0
+    assert simhash([(0b01, 1), (0b10, 1)], 2) == 0
+    assert simhash([(0b01, 1), (0b10, 2)], 2) == 0b10
+    assert simhash([(2**64 - 1, 0)]) == 0
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -49,7 +49,7 @@ def test_the_order_of_features_does_not_matter(
 def test_a_narrower_simhash_is_the_low_bits_of_a_wider_one(features: list[tuple[int, int]]) -> None:
     wide = simhash(features, 128)
 
-    assert [wide & 2**32 - 1, wide & 2**64 - 1] == [simhash(features, 32), simhash(features, 64)]
+    assert [simhash(features, 32), simhash(features, 64)] == [wide & 2**32 - 1, wide & 2**64 - 1]
 
 
 @given(features=weighted, factor=st.integers(1, 9))
@@ -63,8 +63,8 @@ def test_only_the_proportion_of_weights_matters(
 
 @given(a=st.integers(0, 2**128 - 1), b=st.integers(0, 2**128 - 1), c=st.integers(0, 2**128 - 1))
 def test_distance_is_a_metric(a: int, b: int, c: int) -> None:
-    assert 0 == distance(a, a)
-    assert (a == b) == (distance(a, b) == 0)
+    assert distance(a, a) == 0
+    assert (distance(a, b) == 0) == (a == b)
     assert distance(b, a) == distance(a, b)
     assert distance(a, c) <= distance(a, b) + distance(b, c)
     assert sum((a >> bit & 1) != (b >> bit & 1) for bit in range(128)) == distance(a, b)
@@ -89,8 +89,8 @@ def test_one_token_substituted_moves_the_fingerprint_as_far_as_the_study_found(
     moved = [distance(low[i], low[i + 1]) for i in range(0, 2 * trials, 2)]
 
     # The standard error is at most .011.
-    assert within_3 == pytest.approx(sum(d <= 3 for d in moved) / trials, abs=0.05)
-    assert within_8 == pytest.approx(sum(d <= 8 for d in moved) / trials, abs=0.05)
+    assert pytest.approx(sum(d <= 3 for d in moved) / trials, abs=0.05) == within_3
+    assert pytest.approx(sum(d <= 8 for d in moved) / trials, abs=0.05) == within_8
 
 
 def test_unrelated_events_are_half_the_width_apart() -> None:
@@ -103,7 +103,7 @@ def test_unrelated_events_are_half_the_width_apart() -> None:
         numbers = Fingerprinter(recipe).fingerprints(texts, full=True)
         prints = [numbers.fingerprint(i) for i in range(401)]
         apart = [distance(a, b) for a, b in pairwise(prints)]
-        assert width / 2 == pytest.approx(sum(apart) / len(apart), rel=0.03)
+        assert pytest.approx(sum(apart) / len(apart), rel=0.03) == width / 2
 
 
 def test_weights_pull_sentences_with_the_same_telling_words_together() -> None:

@@ -54,18 +54,18 @@ def majority(hashes: Iterable[int], width: int, *, tie: bool = False) -> int:
 def test_java32_gives_the_published_fingerprints() -> None:
     six, eight, one, two = fingerprints("java32", "6", "8", "this is string1", "this is string2")
 
-    assert (54, 56, 3) == (six, eight, distance(six, eight))
-    assert (1445386, 1445386, 0) == (one, two, distance(one, two))
+    assert (six, eight, distance(six, eight)) == (54, 56, 3)
+    assert (one, two, distance(one, two)) == (1445386, 1445386, 0)
 
 
 def test_java32_gives_the_published_hashes_of_words() -> None:
     features = Inspector(load_recipe("java32")).look(b"this is string1").taken.features
 
-    assert [
+    assert [(feature.text, f"{feature.bits:b}") for feature in features] == [
         (b"this", "1101100100111010011110"),
         (b"is", "110100101010"),
         (b"string1", "10001111110101101010001001000000"),
-    ] == [(feature.text, f"{feature.bits:b}") for feature in features]
+    ]
 
 
 java_texts = st.lists(st.sampled_from([" ", "  ", "a", "b1", "é", "漢", "😀", "\t"])).map("".join)
@@ -94,7 +94,7 @@ def test_java32_works_as_the_source_does(text: str) -> None:
 
 def test_the_worked_example_of_the_erlang_simhash() -> None:
     printed = [1, 3, -3, -5, 1]  # its sums, the highest bit first
-    assert 0b11001 == sum(16 >> at for at, total in enumerate(printed) if total > 0)
+    assert sum(16 >> at for at, total in enumerate(printed) if total > 0) == 0b11001
 
     # They are not those of its hashes: in the middle and at the end there are two ones each, so no
     # rule can tell these two bits apart. They are those of 01001 in the place of its fourth.
@@ -104,8 +104,8 @@ def test_the_worked_example_of_the_erlang_simhash() -> None:
         return votes(features, 5)[::-1], simhash(features, 5)
 
     as_printed = [0b10101, 0b11001, 0b11000, 0b01100, 0b01000]
-    assert ([1, 3, -1, -5, -1], 0b11000) == summed(as_printed)
-    assert (printed, 0b11001) == summed([0b10101, 0b11001, 0b11000, 0b01001, 0b01000])
+    assert summed(as_printed) == ([1, 3, -1, -5, -1], 0b11000)
+    assert summed([0b10101, 0b11001, 0b11000, 0b01001, 0b01000]) == (printed, 0b11001)
 
 
 @given(line=lines)
@@ -136,7 +136,7 @@ def test_a_window_that_fills_has_an_n_gram_for_each_word() -> None:
         Inspector(load_recipe("window-cyclic")).look(b"one, two; three 4 four").taken.features
     )
 
-    assert [b"one", b"one two", b"one two three", b"two three four"] == [f.text for f in features]
+    assert [f.text for f in features] == [b"one", b"one two", b"one two three", b"two three four"]
     assert features[0].bits == lookup3(b"one")
 
 
@@ -148,9 +148,9 @@ def test_letters5_gives_the_published_groups() -> None:
         "letters5", "banana", "bozo", "cabana", "ozone", "sssss"
     )
 
-    assert (0b00011, 0b01111, 0b00011, 0b01111) == (banana, bozo, cabana, ozone)
-    assert 0b10011 == five
-    assert [1, 3, 1, 3] == [distance(five, word) for word in (banana, bozo, cabana, ozone)]
+    assert (banana, bozo, cabana, ozone) == (0b00011, 0b01111, 0b00011, 0b01111)
+    assert five == 0b10011
+    assert [distance(five, word) for word in (banana, bozo, cabana, ozone)] == [1, 3, 1, 3]
 
 
 @given(text=st.text(st.characters(min_codepoint=33, max_codepoint=126)))
@@ -189,7 +189,7 @@ def test_minhash_n_is_the_xor_of_the_n_least_hashes_of_a_set(words: list[str]) -
     for value in sorted(hashes)[:4]:
         expected ^= value
 
-    assert [expected] == fingerprints("minhash-n", " ".join(words))
+    assert fingerprints("minhash-n", " ".join(words)) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_minhash_n_matches_as_often_as_the_source_says(
     i = shared_words - 2  # three words in a row
     u = i + 2 * own_words
     expected = comb(i, least) / comb(u, least)
-    assert expected == pytest.approx(agreed, abs=4 * sqrt(expected * (1 - expected) / trials))
+    assert pytest.approx(agreed, abs=4 * sqrt(expected * (1 - expected) / trials)) == expected
 
 
 def test_by_minhash_n_no_item_changes_another_ones_cluster() -> None:
@@ -280,12 +280,12 @@ def test_votes_explain_the_bits_in_which_two_events_differ(
     tie = recipe.fingerprint.tie == "one"
     for bit in found.bits():
         for total, look in ((bit.left, found.left), (bit.right, found.right)):
-            assert (total > 0 or (total == 0 and tie)) == bool(look.fingerprint >> bit.number & 1)
+            assert bool(look.fingerprint >> bit.number & 1) == (total > 0 or (total == 0 and tie))
 
 
 def test_what_the_native_kernel_does_not_know_is_left_to_the_reference() -> None:
     by_reference = {"java32", "md5-128", "window-cyclic", "letters5"}
-    assert by_reference == {name for name in shipped() if not is_native(load_recipe(name))}
+    assert {name for name in shipped() if not is_native(load_recipe(name))} == by_reference
 
 
 @pytest.mark.parametrize("name", ["java32", "md5-128", "window-cyclic"])

@@ -15,8 +15,8 @@ def test_ids_come_out_by_time_then_id(pairs: list[tuple[int, int]]) -> None:
     for identity, time_us in times.items():
         heap.push(time_us, identity)
     expected = sorted(times, key=lambda identity: (times[identity], identity))
-    assert expected == list(heap.pop_until(2**61, len(times)))
-    assert 0 == len(heap)
+    assert list(heap.pop_until(2**61, len(times))) == expected
+    assert len(heap) == 0
 
 
 @given(st.data())
@@ -43,10 +43,10 @@ def test_no_more_than_the_limit_are_taken_and_the_rest_stays() -> None:
     heap = LazyHeap(times.get)
     for identity in times:
         heap.push(7, identity)
-    assert [0, 1] == list(heap.pop_until(7, 2))
-    assert [] == list(heap.pop_until(7, 0))
-    assert [] == list(heap.pop_until(6, 9))
-    assert (7, 2) == heap.least()
+    assert list(heap.pop_until(7, 2)) == [0, 1]
+    assert list(heap.pop_until(7, 0)) == []
+    assert list(heap.pop_until(6, 9)) == []
+    assert heap.least() == (7, 2)
 
 
 def test_an_empty_heap_has_no_least() -> None:
@@ -74,5 +74,5 @@ def test_a_heap_of_living_ids_loses_none_when_it_compacts() -> None:
     heap = LazyHeap(times.get)
     for identity, time_us in times.items():
         heap.push(time_us, identity)
-    assert 5000 == len(heap)
+    assert len(heap) == 5000
     assert sorted(times, key=lambda i: (times[i], i)) == list(heap.pop_until(10**6, 5000))

@@ -52,7 +52,7 @@ def test_every_line_becomes_one_event_as_it_came(
     data: st.DataObject, lines: list[bytes], form: str
 ) -> None:
     events = decode(decoder(format=form), data.draw(split(lines)))
-    assert lines == raws(events)
+    assert raws(events) == lines
     assert list(range(1, len(lines) + 1)) == [n for part in events for n in part.numbers]
     assert len(lines) == sum(part.lines for part in events)
 
@@ -95,7 +95,7 @@ def test_what_the_first_line_tells_of_the_format_does_not_hang_on_the_batches(
 def test_an_event_of_endless_lines_is_cut() -> None:
     lines = [b"E start", *[b"  at x"] * (2 * MAX_EVENT_LINES)]
     events = decode(decoder(start_pattern="^E"), [lines])
-    assert [1000, 1000, 1] == [raw.count(b"\n") + 1 for raw in raws(events)]
+    assert [raw.count(b"\n") + 1 for raw in raws(events)] == [1000, 1000, 1]
 
 
 @pytest.mark.parametrize(
@@ -140,15 +140,15 @@ def test_a_line_that_is_not_what_was_promised_is_passed_with_the_reason(
 def test_the_text_of_a_json_line_is_found(
     line: bytes, reading: dict[str, object], text: bytes
 ) -> None:
-    assert [text] == one(line, format="jsonl", **reading).batch.values
+    assert one(line, format="jsonl", **reading).batch.values == [text]
 
 
 def test_lines_without_a_time_are_as_old_as_the_one_before() -> None:
     lines = [b"head", b"2026-01-01T00:00:00Z a", b"  at x", b"2026-01-01T00:00:05Z b"]
     events = decode(decoder(time_format="iso"), [lines, [b"tail"]])
-    assert [[0, 0, 0, 5_000_000], [5_000_000]] == [
+    assert [
         [time - 1_767_225_600_000_000 for time in part.batch.times_us or ()] for part in events[:2]
-    ]
+    ] == [[0, 0, 0, 5_000_000], [5_000_000]]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_lines_without_a_time_are_as_old_as_the_one_before() -> None:
     ],
 )
 def test_groups_are_found(line: bytes, reading: dict[str, object], group: str) -> None:
-    assert [group] == one(line, **reading).batch.groups
+    assert one(line, **reading).batch.groups == [group]
 
 
 @pytest.mark.parametrize(
@@ -191,9 +191,9 @@ def test_a_line_too_long_is_passed_and_counted_once() -> None:
         coder.decode(Lines([b"mid"], 2, pieces={0}, goes_on=True), NOW_US),
         coder.decode(Lines([b"end", b"c"], 2, tails={0}, goes_on=True), NOW_US),
     ]
-    assert [[b"a"], [], [b"end", b"c"]] == [part.raws for part in parts]
-    assert [b"beg", b"mid", b""] == [part.piece for part in parts]
-    assert [2, 2] == [part.piece_number for part in parts if part.piece]
-    assert [False, True, True] == [part.goes_on for part in parts]
-    assert 3 == sum(part.lines for part in parts)
-    assert {0: "line too long"} == parts[2].batch.passed
+    assert [part.raws for part in parts] == [[b"a"], [], [b"end", b"c"]]
+    assert [part.piece for part in parts] == [b"beg", b"mid", b""]
+    assert [part.piece_number for part in parts if part.piece] == [2, 2]
+    assert [part.goes_on for part in parts] == [False, True, True]
+    assert sum(part.lines for part in parts) == 3
+    assert parts[2].batch.passed == {0: "line too long"}

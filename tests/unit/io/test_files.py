@@ -157,7 +157,7 @@ def test_members_and_frames_are_read_one_after_the_other(tmp_path: Path) -> None
         path = tmp_path / "f"
         path.write_bytes(pack(b"a\nb") + pack(b"c\nd\n"))
         source = InputFile(str(path))
-        assert [b"a", b"bc", b"d"] == [v for lines in batches(source) for v in lines.values]
+        assert [v for lines in batches(source) for v in lines.values] == [b"a", b"bc", b"d"]
         source.close()
 
 
@@ -186,10 +186,10 @@ def test_patterns_the_shell_left_are_expanded(tmp_path: Path) -> None:
     for name in ("b.log", "a.log", "c.txt", "[x].log"):
         (tmp_path / name).touch()
     pattern, nothing = f"{tmp_path}/?.log", f"{tmp_path}/*.gz"
-    assert [f"{tmp_path}/a.log", f"{tmp_path}/b.log"] == list(expand([pattern]))
-    assert [nothing] == list(expand([nothing]))
-    assert [f"{tmp_path}/[x].log"] == list(expand([f"{tmp_path}/[x].log"]))
-    assert ["-", f"{tmp_path}/c.txt"] == list(expand(["-", f"{tmp_path}/c.txt"]))
+    assert list(expand([pattern])) == [f"{tmp_path}/a.log", f"{tmp_path}/b.log"]
+    assert list(expand([nothing])) == [nothing]
+    assert list(expand([f"{tmp_path}/[x].log"])) == [f"{tmp_path}/[x].log"]
+    assert list(expand(["-", f"{tmp_path}/c.txt"])) == ["-", f"{tmp_path}/c.txt"]
 
 
 def test_pipes_are_live_and_files_are_not(tmp_path: Path) -> None:

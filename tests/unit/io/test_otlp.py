@@ -67,7 +67,7 @@ def test_of_a_long_answer_only_the_head_is_read() -> None:
 
     with answering(endless) as (url, _):
         response = HeadSession().request("POST", url, data=b"x", timeout=30)
-        assert 200 == response.status_code
+        assert response.status_code == 200
         assert sum(sent) < LENGTH // 4  # what the buffers of both sides take
 
 
@@ -91,15 +91,15 @@ def test_a_connection_serves_again() -> None:
         session = HeadSession()
         for _ in range(3):
             session.request("POST", url, data=b"x", timeout=30)
-        assert 1 == len(connected)
+        assert len(connected) == 1
 
 
 def test_what_leads_elsewhere_takes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with OtlpReceiver() as receiver:
         receiver.status = 302
         exporter = span_exporter(receiver.url, {}, 30.0)
-        assert "FAILURE" == exporter.export([]).name
-        assert 1 == len(receiver.requests())
+        assert exporter.export([]).name == "FAILURE"
+        assert len(receiver.requests()) == 1
     assert "leads elsewhere (302 Found); give the address" in caplog.text
 
 
@@ -112,7 +112,7 @@ def test_the_authorization_is_ours_and_not_the_users(
         for headers in ({}, {"authorization": SECRET}):
             span_exporter(receiver.url + TRACES, headers, 30.0).export([])
         sent = [request.headers.get("authorization") for request in receiver.requests()]
-    assert [None, SECRET] == sent
+    assert sent == [None, SECRET]
 
 
 @pytest.mark.parametrize("value", [f" {SECRET}", f"{SECRET}\nx: y", f"\t{SECRET}"])
@@ -123,6 +123,6 @@ def test_a_header_that_cannot_be_sent_is_not_repeated(
         HeadSession().request("POST", "http://127.0.0.1:1", headers={"authorization": value})
     assert SECRET not in str(raised.value)
     exporter = span_exporter("http://127.0.0.1:1", {"authorization": value}, 1.0)
-    assert "FAILURE" == exporter.export([]).name
+    assert exporter.export([]).name == "FAILURE"
     assert "a header begins or ends with a blank" in caplog.text
     assert SECRET not in caplog.text

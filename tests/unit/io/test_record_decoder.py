@@ -43,26 +43,26 @@ def decoded(form: Format, *values: bytes | None) -> Batch:
 @pytest.mark.parametrize("packer", PACKED)
 def test_compressed_values_are_left_alone_and_are_no_poison(form: Format, packer: str) -> None:
     batch = decoded(form, EVENT, PACKED[packer](EVENT), EVENT)
-    assert {1: COMPRESSED} == batch.passed
+    assert batch.passed == {1: COMPRESSED}
     assert COMPRESSED not in POISON
-    assert b"" == batch.values[1]
+    assert batch.values[1] == b""
     assert batch.values[0] == batch.values[2] != b""
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_tombstones_are_no_poison_either(form: Format) -> None:
-    assert {0: TOMBSTONE} == decoded(form, None, EVENT).passed
+    assert decoded(form, None, EVENT).passed == {0: TOMBSTONE}
     assert TOMBSTONE not in POISON
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_what_is_too_large_is_not_even_read(form: Format) -> None:
     large = EVENT[:-2] + b"x" * MAX_EVENT_BYTES
-    assert {1: TOO_LARGE} == decoded(form, EVENT, large).passed
-    assert {} == decoded("text", b"x" * MAX_EVENT_BYTES).passed
+    assert decoded(form, EVENT, large).passed == {1: TOO_LARGE}
+    assert decoded("text", b"x" * MAX_EVENT_BYTES).passed == {}
 
 
 def test_what_only_begins_like_something_compressed_is_read() -> None:
     values = [b"BZ is a region", b"\x1f", b"\x04\x22\x4d", b"\x28(", b"\xff\x06\x00\x00"]
-    assert {} == decoded("text", *values).passed
+    assert decoded("text", *values).passed == {}
     assert dict.fromkeys(range(5), NOT_JSON) == decoded("jsonl", *values).passed

@@ -194,8 +194,8 @@ def test_no_bytes_raise_and_what_is_told_can_be_shown(
 def test_any_iso_time_is_read_back(moment: datetime) -> None:
     expected = us(moment.isoformat())
     text = moment.isoformat(timespec="microseconds")
-    assert expected == TimeFormat("iso").find(text.encode(), NOW)
-    assert expected == field_time(expected, None, NOW)
+    assert TimeFormat("iso").find(text.encode(), NOW) == expected
+    assert field_time(expected, None, NOW) == expected
 
 
 @pytest.mark.parametrize("text", ["iso", "syslog", "epoch", "%d/%b/%Y:%H:%M:%S %z", "%s%f%Y"])

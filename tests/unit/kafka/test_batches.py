@@ -125,14 +125,14 @@ def test_what_is_read_back_is_what_went_in(
     assert plain(given[:taken]) == read(packed)
     found = MemoryRecords(packed).next_batch()
     assert transactional == found.is_transactional
-    assert (4_000_000_000, 7, 123_456) == (
+    assert (
         found.producer_id,
         found.producer_epoch,
         found.base_sequence,
-    )
+    ) == (4_000_000_000, 7, 123_456)
     moments = [timestamp for _, _, timestamp, _ in given[:taken]]
-    assert (moments[0], max(moments)) == (found.first_timestamp, found.max_timestamp)
-    assert (taken - 1, taken) == (found.last_offset_delta, found.next_offset)
+    assert (found.first_timestamp, found.max_timestamp) == (moments[0], max(moments))
+    assert (found.last_offset_delta, found.next_offset) == (taken - 1, taken)
 
 
 def test_headers_that_records_share_are_packed_for_each() -> None:
@@ -152,8 +152,8 @@ def test_what_compression_makes_no_smaller_is_not_compressed(number: int) -> Non
     size = batch.size()
     packed = built(batch)
 
-    assert size == len(packed)
-    assert 0 == MemoryRecords(packed).next_batch().compression_type
+    assert len(packed) == size
+    assert MemoryRecords(packed).next_batch().compression_type == 0
 
 
 @pytest.mark.parametrize("number", INSTALLED)
@@ -165,8 +165,8 @@ def test_every_codec_makes_a_batch_smaller_and_says_which_it_was(make: Any, numb
     packed = built(batch)
 
     assert plain(given) == read(packed)
-    assert number == MemoryRecords(packed).next_batch().compression_type
-    assert (number != 0) == (len(packed) < before)
+    assert MemoryRecords(packed).next_batch().compression_type == number
+    assert (len(packed) < before) == (number != 0)
     assert len(packed) == batch.size()
 
 
@@ -187,7 +187,7 @@ def test_a_record_larger_than_the_limit_is_taken_alone(make: Any) -> None:
     large = (None, b"x" * 3_000, 5, ())
     batch = make(1_000, 0, False)
 
-    assert 1 == fill(batch, [large, (None, b"", 5, ())])
+    assert fill(batch, [large, (None, b"", 5, ())]) == 1
     assert batch.size() > 3_000
     assert plain([large]) == read(built(batch))
 
@@ -195,8 +195,8 @@ def test_a_record_larger_than_the_limit_is_taken_alone(make: Any) -> None:
 def test_a_batch_stays_below_its_limit(make: Any) -> None:
     given = [(None, None, 5, ())] * 2  # seven bytes each
 
-    assert 1 == fill(make(HEAD_BYTES + 14, 0, False), given)
-    assert 2 == fill(make(HEAD_BYTES + 15, 0, False), given)
+    assert fill(make(HEAD_BYTES + 14, 0, False), given) == 1
+    assert fill(make(HEAD_BYTES + 15, 0, False), given) == 2
 
 
 def test_timestamps_as_far_apart_as_can_be_come_back(make: Any) -> None:
@@ -210,18 +210,18 @@ def test_timestamps_as_far_apart_as_can_be_come_back(make: Any) -> None:
 def test_a_batch_is_filled_once(make: Any) -> None:
     batch = make(MANY, 0, False)
 
-    assert 1 == fill(batch, [(b"k", b"v", 5, ())])
+    assert fill(batch, [(b"k", b"v", 5, ())]) == 1
     assert batch.closed()
-    assert 0 == fill(batch, [(b"k", b"v", 5, ())])
+    assert fill(batch, [(b"k", b"v", 5, ())]) == 0
     assert batch.append(timestamp=5, key=b"k", value=b"v") is None
-    assert 1 == batch.record_count()
+    assert batch.record_count() == 1
 
 
 def test_of_no_records_nothing_is_taken(make: Any) -> None:
     batch = make(MANY, 0, False)
 
-    assert 0 == batch.fill(Records.of([]))
-    assert 0 == batch.record_count()
+    assert batch.fill(Records.of([])) == 0
+    assert batch.record_count() == 0
 
 
 WRONG: dict[str, object] = {
@@ -253,8 +253,8 @@ def test_a_refused_record_leaves_the_native_batch_as_it_was(wrong: object) -> No
     with pytest.raises(TypeError):
         fill(batch, [(b"k", b"v", 5, []), wrong])
 
-    assert (0, HEAD_BYTES, False) == (batch.record_count(), batch.size(), batch.closed())
-    assert 1 == fill(batch, [(b"k", b"v", 5, [])])
+    assert (batch.record_count(), batch.size(), batch.closed()) == (0, HEAD_BYTES, False)
+    assert fill(batch, [(b"k", b"v", 5, [])]) == 1
 
 
 @pytest.mark.parametrize("short", range(4))
@@ -298,17 +298,17 @@ def test_nothing_that_was_packed_or_refused_is_held_on_to() -> None:
             pass
     del outputs
 
-    assert before == [sys.getrefcount(each) for each in held]
+    assert [sys.getrefcount(each) for each in held] == before
 
 
 @pytest.mark.usefixtures("chosen_anew")
 def test_the_native_batch_serves_unless_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert NativeBatch is type(make_batch(MANY, 0, transactional=False))
+    assert type(make_batch(MANY, 0, transactional=False)) is NativeBatch
 
     batches._kind.cache_clear()
     monkeypatch.setenv("STREAM_DEDUP_PURE_PYTHON", "1")
 
-    assert ReferenceBatch is type(make_batch(MANY, 0, transactional=False))
+    assert type(make_batch(MANY, 0, transactional=False)) is ReferenceBatch
 
 
 @pytest.mark.usefixtures("chosen_anew")
@@ -320,4 +320,4 @@ def test_the_reference_serves_where_the_native_batch_was_not_built(
         monkeypatch.delattr(stream_dedup.kafka._fastpath, module)
     monkeypatch.setitem(sys.modules, "stream_dedup.kafka._fastpath._batches", None)
 
-    assert ReferenceBatch is type(make_batch(MANY, 0, transactional=True))
+    assert type(make_batch(MANY, 0, transactional=True)) is ReferenceBatch

@@ -127,15 +127,15 @@ def test_single_records_of_an_old_format_may_stand_among_pieces() -> None:
     some: list[Any] = [(5, None, b"old", []), (6, None, b"old", [])]
     raw = packed("legacy", 0, some) + packed("plain", 2, some) + packed("legacy", 4, some)
     handed_out = list(in_pieces(raw, 1))
-    assert [False, True, False, False] == [type(each) is _Piece for each in handed_out]
-    assert [1, 2, 3, 4, 5] == columns(handed_out).offsets
+    assert [type(each) is _Piece for each in handed_out] == [False, True, False, False]
+    assert columns(handed_out).offsets == [1, 2, 3, 4, 5]
 
 
 def test_a_piece_moves_the_position_behind_its_last_record_and_no_further() -> None:
     fetched = in_pieces(packed("plain", 100, [(0, None, b"v", [])] * 1_200), 150)
     found = iter(fetched)
     seen = [(next(found).records.offsets[0], fetched.next_offset) for _ in range(3)]
-    assert [(150, 650), (650, 1_150), (1_150, 1_300)] == seen
+    assert seen == [(150, 650), (650, 1_150), (1_150, 1_300)]
 
 
 def test_what_is_not_above_the_record_before_it_is_left_out() -> None:
@@ -148,14 +148,14 @@ def test_what_is_not_above_the_record_before_it_is_left_out() -> None:
     assert [0, 5, 9] == singles.offsets == columns(list(in_pieces(hostile, 0))).offsets
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kafka_fetched, "PIECE_RECORDS", 1)
-        assert [0, 5, 9] == columns(list(in_pieces(hostile, 0))).offsets
+        assert columns(list(in_pieces(hostile, 0))).offsets == [0, 5, 9]
 
 
 def test_a_header_whose_name_is_no_text_is_read_as_java_reads_it() -> None:
     raw = bytearray(packed("plain", 0, [(0, None, b"v", [("name", b"x")])]))
     raw[raw.index(b"name") + 1] = 0xFF
     (row,) = columns(list(in_pieces(signed(raw), 0)))
-    assert [("n\ufffdme", b"x")] == row.headers
+    assert row.headers == [("n\ufffdme", b"x")]
 
 
 def test_what_was_fetched_goes_with_the_last_who_holds_it() -> None:
@@ -164,9 +164,9 @@ def test_what_was_fetched_goes_with_the_last_who_holds_it() -> None:
     held = [weakref.ref(records), weakref.ref(records._records)]
     gc.disable()  # it is not to wait for that
     try:
-        assert [3] == [len(piece.records) for piece in fetched]
+        assert [len(piece.records) for piece in fetched] == [3]
         del records, fetched
-        assert [None, None] == [each() for each in held]
+        assert [each() for each in held] == [None, None]
     finally:
         gc.enable()
 
@@ -242,7 +242,7 @@ class Brokers:
     name = "theirs"
 
     async def send(self, node: int, request: object) -> Answer:
-        assert (3, True) == (node, request is not None)
+        assert (node, request is not None) == (3, True)
         return Answer()
 
 
@@ -252,14 +252,14 @@ def test_the_latest_answer_to_a_fetch_is_heard() -> None:
 
     async def ask() -> None:
         assert isinstance(await client.send(3, object()), Answer)
-        assert {} == fetched.answered, "that was no fetch"
+        assert fetched.answered == {}, "that was no fetch"
         assert isinstance(await client.send(3, FetchRequest.__new__(FetchRequest)), Answer)
-        assert {PLACE: b"batches", TopicPartition("t", 1): None} == fetched.answered
+        assert fetched.answered == {PLACE: b"batches", TopicPartition("t", 1): None}
         await asyncio.sleep(0)
-        assert {} == fetched.answered, "what was not stored is not kept"
+        assert fetched.answered == {}, "what was not stored is not kept"
 
     asyncio.run(ask())
-    assert "theirs" == client.name
+    assert client.name == "theirs"
 
 
 def test_what_was_not_heard_is_left_as_it_is() -> None:
@@ -267,13 +267,13 @@ def test_what_was_not_heard_is_left_as_it_is() -> None:
     fetched = Fetched(raw, 0)
     _Fetched()[PLACE] = fetched
     assert type(fetched._partition_records._records) is MemoryRecords
-    assert [(0, 0, None, b"value", ())] == rows_of(columns(list(fetched)))
+    assert rows_of(columns(list(fetched))) == [(0, 0, None, b"value", ())]
 
 
 def test_an_error_is_kept_as_it_is() -> None:
     fetched, error = _Fetched(), object()
     fetched[PLACE] = error
-    assert error is fetched[PLACE]
+    assert fetched[PLACE] is error
 
 
 def emptied(first: int, last: int) -> bytes:
@@ -289,18 +289,18 @@ def test_a_batch_that_compaction_left_empty_is_passed() -> None:
     alone, more = emptied(0, 4), emptied(0, 4) + packed("plain", 5, [(7, None, b"v", [])])
     for kind in (Fetched, in_pieces):
         fetched = kind(alone, 0)
-        assert [] == list(fetched)
-        assert 5 == fetched.next_offset
+        assert list(fetched) == []
+        assert fetched.next_offset == 5
         fetched = kind(more, 0)
-        assert [(5, 7, None, b"v", ())] == rows_of(columns(list(fetched)))
-        assert 6 == fetched.next_offset
+        assert rows_of(columns(list(fetched))) == [(5, 7, None, b"v", ())]
+        assert fetched.next_offset == 6
 
 
 def test_what_is_stored_is_forgotten() -> None:
     store, raw = _Fetched(), packed("plain", 0, [(0, None, b"v", [])])
     store.answered = {PLACE: raw}
     store[PLACE] = Fetched(raw, 0)
-    assert {} == store.answered
+    assert store.answered == {}
 
 
 @pytest.mark.parametrize("raw", [b"", None])
@@ -308,8 +308,8 @@ def test_an_error_that_came_with_an_answer_is_kept_as_it_is(raw: bytes | None) -
     fetched, error = _Fetched(), object()
     fetched.answered = {PLACE: raw}
     fetched[PLACE] = error
-    assert error is fetched[PLACE]
-    assert {} == fetched.answered
+    assert fetched[PLACE] is error
+    assert fetched.answered == {}
 
 
 def consumer_of(records: Any) -> Any:
@@ -344,4 +344,4 @@ def test_a_consumer_is_left_alone(
 def test_where_the_broker_s_clock_goes_for_all_its_time_is_handed_out() -> None:
     some: list[Any] = [(5, None, b"v", []), (6, None, b"w", [])]
     handed_out = list(in_pieces(packed("appended", 0, some), 0))
-    assert [APPENDED_MS] * 2 == columns(handed_out).timestamps
+    assert columns(handed_out).timestamps == [APPENDED_MS] * 2

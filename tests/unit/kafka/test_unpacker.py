@@ -59,7 +59,7 @@ def test_a_record_that_is_none_is_refused(raw: bytes, reason: str) -> None:
 @pytest.mark.parametrize("number", [-(2**63), -(2**62) - 1, -1, 0, 2**62, 2**63 - 1])
 def test_numbers_have_up_to_ten_bytes(number: int) -> None:
     raw = record(b"\0", number, 0, b"\0", NONE, 0)
-    assert ([0], [number], [b""], [None], [()]) == Unpacker(raw, 1, 0, 0).take(1, 0)
+    assert Unpacker(raw, 1, 0, 0).take(1, 0) == ([0], [number], [b""], [None], [()])
 
 
 @pytest.mark.parametrize("wanted", [0, 1, 2, 9])

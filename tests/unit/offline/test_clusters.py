@@ -57,7 +57,7 @@ def test_the_clusters_of_shards_merge_into_those_of_all() -> None:
 
     assert walked(fingerprints, 3) == whole
     assert all(part != whole for part in parts)
-    assert whole == merge_clusters(cluster for part in parts for cluster in part)
+    assert merge_clusters(cluster for part in parts for cluster in part) == whole
 
 
 def test_lines_that_say_the_same_are_one_cluster_and_empty_ones_none() -> None:
@@ -71,15 +71,15 @@ def test_lines_that_say_the_same_are_one_cluster_and_empty_ones_none() -> None:
         b"nothing is like this line at all",
     ]
 
-    assert [[0, 3], [2, 5]] == find_line_clusters(lines)
+    assert find_line_clusters(lines) == [[0, 3], [2, 5]]
 
 
 def test_the_distance_is_the_recipes_unless_given() -> None:
     lines = [b"the quick brown fox jumps over the lazy dog now", b"a wholly other text stands here"]
     recipe = replace(load_recipe("words"), match__k=0)
 
-    assert [] == find_line_clusters(lines, recipe)
-    assert [[0, 1]] == find_line_clusters(lines, recipe, k=63)
+    assert find_line_clusters(lines, recipe) == []
+    assert find_line_clusters(lines, recipe, k=63) == [[0, 1]]
 
 
 def test_json_recipes_take_fields_and_lines_that_are_no_json_do_not_fail() -> None:
@@ -92,4 +92,4 @@ def test_json_recipes_take_fields_and_lines_that_are_no_json_do_not_fail() -> No
 
 @pytest.mark.parametrize("parts", [[], [[]], [[5]]])
 def test_nothing_connected_merges_into_nothing(parts: list[list[int]]) -> None:
-    assert [] == merge_clusters(parts)
+    assert merge_clusters(parts) == []

@@ -112,7 +112,7 @@ texts = st.tuples(st.lists(number_texts, max_size=6), st.booleans()).map(
 def test_text_is_read_the_same(text: bytes, hexadecimal: bool, width: int) -> None:
     expected = reference.parse(text, hexadecimal, width)
 
-    assert expected == native.parse(text, hexadecimal, width)
+    assert native.parse(text, hexadecimal, width) == expected
 
 
 @given(data=st.data(), width=widths, hexadecimal=st.booleans(), json=st.booleans())
@@ -132,7 +132,7 @@ def test_rows_are_written_the_same_and_read_back(
         even, None, width, hexadecimal, json
     )
     lines = native.rows(words, array("Q", range(1, len(numbers) + 1)), width, hexadecimal, False)
-    assert (words, -1) == native.parse(lines, hexadecimal, width)
+    assert native.parse(lines, hexadecimal, width) == (words, -1)
 
 
 @given(data=st.data(), width=widths)
@@ -142,17 +142,17 @@ def test_sorting_counting_and_taking_are_the_same(data: st.DataObject, width: in
     expected, words = packed(numbers, width), packed(numbers, width)
 
     count = reference.sort_distinct(expected, width)
-    assert count == native.sort_distinct(words, width)
+    assert native.sort_distinct(words, width) == count
     assert expected[: count * size] == words[: count * size]
     assert sorted(set(numbers)) == unpacked(words[: count * size], width)
     del words[count * size :]
     for bound in [*numbers, 0, 2**width - 1]:
         expected_count = reference.count_up_to(words, bound, width)
-        assert expected_count == native.count_up_to(words, bound, width)
+        assert native.count_up_to(words, bound, width) == expected_count
     if count:
         positions = array("Q", data.draw(st.lists(st.integers(0, count - 1), max_size=9)))
         taken = reference.taken(words, positions, width)
-        assert taken == native.taken(words, positions, width)
+        assert native.taken(words, positions, width) == taken
 
 
 @given(data=st.data())
@@ -163,7 +163,7 @@ def test_histograms_are_the_same(data: st.DataObject) -> None:
 
     expected = reference.histogram(words, layout, table)
 
-    assert expected == native.histogram(words, layout, table)
+    assert native.histogram(words, layout, table) == expected
     assert len(words) // word_bytes(layout.width) == sum(expected)
 
 
@@ -199,11 +199,11 @@ def test_components_are_the_same_when_their_tables_have_grown(width: int) -> Non
 
 
 def test_the_native_kernel_serves_unless_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert native is kernel()
+    assert kernel() is native
 
     monkeypatch.setenv("STREAM_DEDUP_PURE_PYTHON", "1")
 
-    assert reference is kernel()
+    assert kernel() is reference
 
 
 def test_the_reference_serves_where_the_native_kernel_was_not_built(
@@ -212,4 +212,4 @@ def test_the_reference_serves_where_the_native_kernel_was_not_built(
     monkeypatch.setitem(sys.modules, "stream_dedup.offline._native", None)
     monkeypatch.delattr(offline, "_native")
 
-    assert reference is kernel()
+    assert kernel() is reference

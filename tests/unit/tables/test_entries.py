@@ -69,7 +69,7 @@ def test_the_native_entries_equal_the_reference(
     assert reference.prefix_bytes == other.prefix_bytes
     assert reference.member_bytes == other.member_bytes
     expected = reference.arrange(fingerprint, group, owner, key_prefix)
-    assert expected == other.arrange(fingerprint, group, owner, key_prefix)
+    assert other.arrange(fingerprint, group, owner, key_prefix) == expected
 
 
 TIMES = st.floats(-(2**52), 2**52)
@@ -149,7 +149,7 @@ def test_every_number_of_blocks_is_arranged_alike(width: int, k: int) -> None:
     for blocks in range(k + 1, min(width, k + 12) + 1):
         layout = Layout(width, k, blocks)
         expected = ReferenceEntries(layout, 4096).arrange(fingerprint, 3, 4, b"key:")
-        assert expected == native.NativeEntries(layout, 4096).arrange(fingerprint, 3, 4, b"key:")
+        assert native.NativeEntries(layout, 4096).arrange(fingerprint, 3, 4, b"key:") == expected
 
 
 @given(layouts(), SLICES, st.data(), GROUPS)
@@ -173,7 +173,7 @@ def test_entries_share_a_beginning_just_when_prefix_and_group_are_equal(
     shared = zip(buckets(entries, first, group), buckets(entries, second, other_group), strict=True)
     for mask, (one, other) in zip(layout.masks, shared, strict=True):
         together = (group - other_group) % 2**16 == 0 and first & mask == second & mask
-        assert together == (one[1] == other[1])
+        assert (one[1] == other[1]) == together
         assert one[0] == other[0] or not together
 
 
@@ -207,8 +207,8 @@ def test_fingerprint_group_and_owner_come_back_from_the_member_of_every_table(
     members = cut(entries, entries.arrange(fingerprint, group, owner, b"")[1])
     assert layout.tables == len(members)
     for table, member in enumerate(members):
-        assert fingerprint == entries.fingerprint(member, table)
-        assert (group % 2**16, owner) == parts(member)
+        assert entries.fingerprint(member, table) == fingerprint
+        assert parts(member) == (group % 2**16, owner)
 
 
 @given(layouts(), SLICES, st.data(), GROUPS)
@@ -220,14 +220,14 @@ def test_a_key_is_what_it_begins_with_then_the_table_then_a_slice_in_range(
     for table, key in enumerate(keys):
         match = re.fullmatch(rb"\x00dedup:\{a\}:(0|[1-9]\d*):(0|[1-9]\d*)", key)
         assert match is not None
-        assert table == int(match[1])
+        assert int(match[1]) == table
         assert int(match[2]) in range(slices)
 
 
 def test_numbers_of_tables_with_four_digits_are_written_in_full(make: Any) -> None:
     layout = Layout(64, 4, 15)
     keys, _ = make(layout, MAX_SLICES).arrange(2**64 - 1, 0, 0, b"")
-    assert list(range(1365)) == [int(key.split(b":")[0]) for key in keys]
+    assert [int(key.split(b":")[0]) for key in keys] == list(range(1365))
 
 
 @pytest.mark.parametrize("shift", [0, 16, 40], ids=lambda shift: f"from bit {shift}")
@@ -242,8 +242,8 @@ def test_fingerprints_that_follow_each_other_spread_evenly(width: int, shift: in
             load[key] += 1
     # All differ in the same half: in the other's table they are one bucket, so one slice.
     equal, load = sorted(loads, key=len)
-    assert 1 == len(equal)
-    assert slices == len(load)
+    assert len(equal) == 1
+    assert len(load) == slices
     assert max(load.values()) <= 2 * mean
 
 
@@ -256,7 +256,7 @@ def test_groups_spread_one_fingerprint_evenly(step: int) -> None:
             entries.arrange(fingerprint, group * step, 0, b"")[0][0]
             for group in range(slices * mean)
         )
-        assert slices == len(load)
+        assert len(load) == slices
         assert max(load.values()) <= 2 * mean
 
 
@@ -266,7 +266,7 @@ def test_doubling_the_slices_cuts_each_in_two(
 ) -> None:
     prefix %= 2**prefix_bits
     doubled = slice_of(prefix, prefix_bits, group, bits)
-    assert doubled >> 1 == slice_of(prefix, prefix_bits, group, bits - 1)
+    assert slice_of(prefix, prefix_bits, group, bits - 1) == doubled >> 1
 
 
 @given(st.integers(1, 12), GROUPS, st.integers(0, 12))
@@ -300,7 +300,7 @@ def test_groups_and_owners_that_do_not_fit_are_refused(make: Any, group: int, ow
 def test_bits_beyond_the_width_do_not_count(make: Any) -> None:
     entries: Entries = make(Layout(40, 2, 3), 16)
     expected = entries.arrange(0xFEDCBA9876, 1, 2, b"")
-    assert expected == entries.arrange(0xFEDCBA9876 | 3 << 40 | 1 << 64 | 1 << 140, 1, 2, b"")
+    assert entries.arrange(0xFEDCBA9876 | 3 << 40 | 1 << 64 | 1 << 140, 1, 2, b"") == expected
 
 
 def test_a_member_of_another_length_has_no_fingerprint(make: Any) -> None:
@@ -408,8 +408,8 @@ def test_the_stored_format_is_what_it_was(
 ) -> None:
     entries: Entries = make(layout, slices)
     found_keys, found_members = entries.arrange(fingerprint, group, owner, b"")
-    assert keys == [key.decode() for key in found_keys]
-    assert members == [member.hex() for member in cut(entries, found_members)]
+    assert [key.decode() for key in found_keys] == keys
+    assert [member.hex() for member in cut(entries, found_members)] == members
 
 
 def test_the_environment_chooses_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,9 +21,9 @@ def layouts(draw: st.DrawFn) -> Layout:
 def test_restore_undoes_permute_in_every_table(layout: Layout, data: st.DataObject) -> None:
     fingerprint = data.draw(st.integers(0, 2**layout.width - 1))
     permuted = [layout.permute(fingerprint, table) for table in range(layout.tables)]
-    assert [fingerprint] * layout.tables == [
-        layout.restore(value, table) for table, value in enumerate(permuted)
-    ]
+    assert [layout.restore(value, table) for table, value in enumerate(permuted)] == [
+        fingerprint
+    ] * layout.tables
     assert {fingerprint.bit_count()} == {value.bit_count() for value in permuted}
 
 

@@ -54,15 +54,15 @@ def test_the_chosen_plan_is_within_a_tenth_of_the_fastest_that_keeps_to_the_budg
 
 
 def test_a_budget_nobody_can_keep_to_gives_the_smallest_layout() -> None:
-    assert 7 == choose(64, 6, 10**6, MEMORY, budget_bytes=1).layout.blocks
+    assert choose(64, 6, 10**6, MEMORY, budget_bytes=1).layout.blocks == 7
 
 
 def test_costs_follow_the_formula() -> None:
     plan = evaluate(Layout(64, 1, 2), 2**33, MEMORY)
-    assert 4.0 == plan.candidates  # two tables, 2^33 / 2^32 each
+    assert plan.candidates == 4.0  # two tables, 2^33 / 2^32 each
     assert pytest.approx(2 * 0.12 + 4 * 0.1) == plan.query_us
     assert pytest.approx(2 * 0.13) == plan.insert_us
-    assert 32 + 2 * 16 == plan.bytes_each
+    assert plan.bytes_each == 32 + 2 * 16
 
 
 def test_fingerprints_that_are_alike_meet_more_often() -> None:

@@ -66,7 +66,7 @@ def test_tables_find_what_a_scan_finds_under_inserts_and_deletes(data: st.DataOb
         expected = scan(stored, fingerprint, group, layout.k)
         for table in tables:
             found = table.query(fingerprint, group, MANY)
-            assert expected == sorted(zip(found.owners, found.distances, strict=True))
+            assert sorted(zip(found.owners, found.distances, strict=True)) == expected
             assert not found.truncated
         assert [len(stored)] * 2 == [len(table) for table in tables]
         first, second = (table.query(fingerprint, group, MANY).candidates for table in tables)
@@ -99,8 +99,8 @@ def test_nothing_is_lost_as_the_tables_grow_and_entries_are_used_again(
         )
     for entry in stored:
         tables.delete(entry)
-    assert 0 == len(tables)
-    assert [] == tables.query(fingerprint, group, MANY).owners
+    assert len(tables) == 0
+    assert tables.query(fingerprint, group, MANY).owners == []
 
 
 def test_room_of_deleted_entries_is_used_again() -> None:
@@ -111,8 +111,8 @@ def test_room_of_deleted_entries_is_used_again() -> None:
         for entry in entries:
             tables.delete(entry)
         entries = [tables.insert(n, 0, n) for n in range(200)]
-    assert set(range(200)) == set(entries)
-    assert before == tables.nbytes()
+    assert set(entries) == set(range(200))
+    assert tables.nbytes() == before
 
 
 def test_memory_grows_with_what_is_stored(make: Any) -> None:
@@ -130,7 +130,7 @@ def test_the_cap_on_candidates_cuts_the_search_short_and_says_so(make: Any, cap:
     for owner in range(10):
         tables.insert(0, 0, owner)
     found = tables.query(0, 0, cap)
-    assert (min(cap, 40), cap < 40) == (found.candidates, found.truncated)
+    assert (found.candidates, found.truncated) == (min(cap, 40), cap < 40)
     # Each stands in all four tables, which are gone through side by side, the newest first.
     assert list(range(9, -1, -1))[: -(-cap // 4)] == found.owners
 
@@ -140,7 +140,7 @@ def test_entries_of_other_groups_are_no_candidates(make: Any) -> None:
     for group in range(50):
         tables.insert(0, group, group)
     found = tables.query(0, 17, 4)
-    assert ([17], [0], False) == (found.owners, found.distances, found.truncated)
+    assert (found.owners, found.distances, found.truncated) == ([17], [0], False)
 
 
 def test_deleting_what_is_not_there_is_refused(make: Any) -> None:
@@ -150,7 +150,7 @@ def test_deleting_what_is_not_there_is_refused(make: Any) -> None:
     for gone in (entry, 12345):
         with pytest.raises(KeyError):
             tables.delete(gone)
-    assert 0 == len(tables)
+    assert len(tables) == 0
 
 
 def test_all_bits_set_is_a_fingerprint_like_any_other(make: Any) -> None:
@@ -158,7 +158,7 @@ def test_all_bits_set_is_a_fingerprint_like_any_other(make: Any) -> None:
         tables: Tables = make(Layout(width, 3, 4))
         tables.insert(2**width - 1, 2**32 - 1, 2**32 - 2)
         found = tables.query((2**width - 1) ^ 0b111, 2**32 - 1, MANY)
-        assert ([2**32 - 2], [3]) == (found.owners, found.distances)
+        assert (found.owners, found.distances) == ([2**32 - 2], [3])
 
 
 def test_many_equal_fingerprints_cost_no_more_than_others() -> None:
@@ -166,12 +166,12 @@ def test_many_equal_fingerprints_cost_no_more_than_others() -> None:
     start = time.perf_counter()
     entries = [tables.insert(0x1234, 0, owner) for owner in range(20_000)]
     for _ in range(100):
-        assert 10_000 == tables.query(0x1234, 0, 10_000).candidates
+        assert tables.query(0x1234, 0, 10_000).candidates == 10_000
     for entry in entries[::2]:  # from the old end of the chains, where a walk would be longest
         tables.delete(entry)
-    assert 10_000 == len(tables)
+    assert len(tables) == 10_000
     found = tables.query(0x1234, 0, MANY)
-    assert (10_000, 280_000) == (len(found.owners), found.candidates)
+    assert (len(found.owners), found.candidates) == (10_000, 280_000)
     assert time.perf_counter() - start < 5  # some 0.2 s; a walk an insert would take minutes
 
 

@@ -15,8 +15,8 @@ def test_of_lines_like_each_other_the_first_is_kept_and_all_are_counted(tmp_path
         gzip.compress(b"disk 1 is full\n\ndisk 2 is full\r\nuser 7 logged in again\n")
     )
     lines = read_lines([str(tmp_path / "web.error.log.gz")])
-    assert [b"disk 1 is full", b"user 7 logged in again"] == [m.text for m in lines.models]
-    assert (3, {"web"}) == (lines.count, {m.service for m in lines.models})
+    assert [m.text for m in lines.models] == [b"disk 1 is full", b"user 7 logged in again"]
+    assert (lines.count, {m.service for m in lines.models}) == (3, {"web"})
 
 
 def test_a_json_line_gives_its_text_and_keeps_its_fields(tmp_path: Path) -> None:
@@ -39,15 +39,15 @@ def test_lines_of_numbers_alone_are_taken_only_if_there_are_no_others(tmp_path: 
     numbers, words = tmp_path / "numbers", tmp_path / "words"
     numbers.write_text("17 4\n23 9\n")
     words.write_text("the cart was declined 7 times\n")
-    assert [b"17 4", b"23 9"] == [m.text for m in read_lines([str(numbers)]).models]
+    assert [m.text for m in read_lines([str(numbers)]).models] == [b"17 4", b"23 9"]
     both = read_lines([str(numbers), str(words)])
-    assert ([b"the cart was declined 7 times"], 3) == ([m.text for m in both.models], both.count)
+    assert ([m.text for m in both.models], both.count) == ([b"the cart was declined 7 times"], 3)
 
 
 def test_lines_that_are_too_long_are_left_out(tmp_path: Path) -> None:
     file = tmp_path / "long"
     file.write_bytes(b"x" * (MAX_LINE_BYTES + 1) + b"\nall is well in here\n")
-    assert [b"all is well in here"] == [m.text for m in read_lines([str(file)]).models]
+    assert [m.text for m in read_lines([str(file)]).models] == [b"all is well in here"]
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -37,13 +37,13 @@ def test_a_replay_keeps_the_length_and_all_but_the_digits(line: bytes) -> None:
 def test_a_number_stays_a_number_of_json(number: int, seed: int) -> None:
     line = msgspec.json.encode({"n": number, "m": [number, 7]})
     again = msgspec.json.decode(Stem.of(line).replay(random.Random(seed)))
-    assert {"n", "m"} == set(again)
+    assert set(again) == {"n", "m"}
 
 
 def test_a_line_of_very_many_digits_is_replayed_too() -> None:
     line = b"7" * 20_000
     again = Stem.of(line).replay(random.Random(1))
-    assert (20_000, True) == (len(again), again != line)
+    assert (len(again), again != line) == (20_000, True)
 
 
 def test_the_same_arguments_make_the_same_events() -> None:
@@ -55,7 +55,7 @@ def test_the_same_arguments_make_the_same_events() -> None:
 def test_the_share_of_duplicates_is_the_one_asked_for(share: float) -> None:
     decisions = Deduplicator(recipe="logs").process(drawn(share, 4_000))
     found = sum(decision.kind is Kind.DUPLICATE for decision in decisions) / 4_000
-    assert found == pytest.approx(share, abs=0.02)
+    assert pytest.approx(share, abs=0.02) == found
 
 
 def test_new_events_are_first_the_lines_as_they_are() -> None:

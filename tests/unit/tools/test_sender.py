@@ -41,8 +41,8 @@ def test_as_many_leave_as_were_asked_for_spread_evenly_and_in_order(total: int) 
     assert [b"event %d" % n for n in range(total)] == [
         logs[n % 3][n // 3].value for n in range(total)
     ]
-    assert {(None, 7_000)} == {(r.key, r.timestamp) for log in logs for r in log}
-    assert (total, sum(len(b"event %d" % n) for n in range(total))) == (fed.sent, fed.size)
+    assert {(r.key, r.timestamp) for log in logs for r in log} == {(None, 7_000)}
+    assert (fed.sent, fed.size) == (total, sum(len(b"event %d" % n) for n in range(total)))
 
 
 def test_a_key_belongs_to_one_partition() -> None:
@@ -53,16 +53,16 @@ def test_a_key_belongs_to_one_partition() -> None:
         for record in log:
             places.setdefault(record.key, set()).add(partition.number)
     assert {b"key-%d" % n for n in range(5)} == set(places)
-    assert {1} == set(map(len, places.values()))
+    assert set(map(len, places.values())) == {1}
 
 
 def test_a_rate_is_kept_and_what_is_late_is_caught_up_with() -> None:
     pace = Pace(rate=100, count=1_000)
-    assert 1 == pace.due(sent=0, after_s=0)
-    assert 0 == pace.due(sent=51, after_s=0.5)
-    assert 250 == pace.due(sent=1, after_s=2.5)
-    assert 10 == pace.due(sent=990, after_s=60)
-    assert (False, True) == (pace.done(999), pace.done(1_000))
+    assert pace.due(sent=0, after_s=0) == 1
+    assert pace.due(sent=51, after_s=0.5) == 0
+    assert pace.due(sent=1, after_s=2.5) == 250
+    assert pace.due(sent=990, after_s=60) == 10
+    assert (pace.done(999), pace.done(1_000)) == (False, True)
 
 
 def test_it_ends_when_it_is_asked_to() -> None:
@@ -87,7 +87,7 @@ def test_events_too_large_for_the_topic_are_left_out_and_counted() -> None:
     broker = MemoryBroker({"in": 1}, max_bytes=7)
     fed = feed(broker, Pace(count=12))
     run(fed)
-    assert (12, 2, 10) == (fed.sent, fed.left_out, len(broker.read("in")))
+    assert (fed.sent, fed.left_out, len(broker.read("in"))) == (12, 2, 10)
 
 
 def test_a_broker_that_goes_away_ends_it() -> None:

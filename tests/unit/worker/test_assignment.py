@@ -13,6 +13,6 @@ def test_a_worker_that_stops_takes_nothing_from_whoever_comes_after_it() -> None
         lanes = rig.pipeline()._lanes
         await lanes.stop()
         await lanes.assigned([Partition("in", 0)])
-        assert [] == list(lanes)
+        assert list(lanes) == []
 
     run(assigned_late())

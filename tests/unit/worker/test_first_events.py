@@ -61,9 +61,9 @@ class Losing(Telling):
 
 def whole(rig: Rig) -> None:
     all_left = rig.broker.read("out")
-    assert {"new": 1, "duplicate": 1} == decisions(all_left)
+    assert decisions(all_left) == {"new": 1, "duplicate": 1}
     new = next(r for r in all_left if dict(r.headers)["sd-decision"] == b"new")
-    assert b"0" == new.key
+    assert new.key == b"0"
 
 
 @pytest.mark.parametrize("transactional", [False, True])

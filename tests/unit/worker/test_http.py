@@ -105,7 +105,7 @@ def worker() -> Iterator[Worker]:
 def test_metrics_are_served_in_the_format_asked_for(worker: Worker) -> None:
     worker.metrics.add("events_total", 5, pipeline="p", topic="t")
     response, body = worker.ask("/metrics")
-    assert 200 == response.status
+    assert response.status == 200
     assert response.headers["Content-Type"].startswith("text/plain; version=")
     assert b'stream_dedup_events_total{pipeline="p",topic="t"} 5.0\n' in body
     response, body = worker.ask("/metrics?x=1", Accept="application/openmetrics-text")
@@ -115,33 +115,33 @@ def test_metrics_are_served_in_the_format_asked_for(worker: Worker) -> None:
 
 def test_healthz_tells_a_loop_that_turns_from_one_that_is_stuck(worker: Worker) -> None:
     status, told = worker.json("/healthz")
-    assert (200, True) == (status, told["alive"])
+    assert (status, told["alive"]) == (200, True)
     worker.skipped_s = STUCK_AFTER_S + 10
     status, told = worker.json("/healthz")
-    assert (503, False) == (status, told["alive"])
+    assert (status, told["alive"]) == (503, False)
     assert STUCK_AFTER_S + 10 <= told["last_beat_s"] < STUCK_AFTER_S + 20
     worker.health.beat()
-    assert 200 == worker.json("/healthz")[0]
+    assert worker.json("/healthz")[0] == 200
 
 
 def test_readyz_lists_the_reasons_why_not(worker: Worker) -> None:
     status, told = worker.json("/readyz")
-    assert (503, START) == (status, told["reasons"][0]["name"])
+    assert (status, told["reasons"][0]["name"]) == (503, START)
     worker.health.ready(START)
-    assert (200, {"ready": True, "reasons": []}) == worker.json("/readyz")
+    assert worker.json("/readyz") == (200, {"ready": True, "reasons": []})
     worker.health.not_ready("index", 'redis "a" away\n')
     status, told = worker.json("/readyz")
-    assert 503 == status
-    assert [("index", 'redis "a" away\n')] == [(r["name"], r["reason"]) for r in told["reasons"]]
+    assert status == 503
+    assert [(r["name"], r["reason"]) for r in told["reasons"]] == [("index", 'redis "a" away\n')]
     assert b"stream_dedup_ready 0.0" in worker.ask("/metrics")[1]
 
 
 def test_the_status_page_leads_to_the_others(worker: Worker) -> None:
     response, body = worker.ask("/")
-    assert 200 == response.status
-    assert "text/html; charset=utf-8" == response.headers["Content-Type"]
+    assert response.status == 200
+    assert response.headers["Content-Type"] == "text/html; charset=utf-8"
     page = Page(body)
-    assert "✗ Not ready" == page.state
+    assert page.state == "✗ Not ready"
     for link in page.root.iter("a"):
         path = f"/{link.get('href')}"
         assert worker.ask(path)[0].status in {200, 503}, path
@@ -157,38 +157,38 @@ def test_the_status_page_stands_still_for_who_asks_for_it(worker: Worker) -> Non
 
 
 def test_a_browser_is_told_to_load_nothing_else(worker: Worker) -> None:
-    assert POLICY == worker.ask("/")[0].headers["Content-Security-Policy"]
+    assert worker.ask("/")[0].headers["Content-Security-Policy"] == POLICY
     for path in ("/metrics", "/healthz", "/readyz", "/nothing"):
         headers = worker.ask(path)[0].headers
-        assert NOTHING == headers["Content-Security-Policy"]
-        assert "nosniff" == headers["X-Content-Type-Options"]
-        assert "no-referrer" == headers["Referrer-Policy"]
+        assert headers["Content-Security-Policy"] == NOTHING
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Referrer-Policy"] == "no-referrer"
 
 
 def test_head_has_the_headers_of_get_and_no_body(worker: Worker) -> None:
     got, body = worker.ask("/")
     head, nothing = worker.ask("/", "HEAD")
-    assert b"" == nothing
+    assert nothing == b""
     assert got.headers["Content-Length"] == head.headers["Content-Length"] == str(len(body))
-    assert 503 == worker.ask("/readyz", "HEAD")[0].status
+    assert worker.ask("/readyz", "HEAD")[0].status == 503
 
 
 def test_other_pages_and_methods_are_refused_in_json(worker: Worker) -> None:
     status, told = worker.json("/nothing")
-    assert 404 == status
+    assert status == 404
     assert "/metrics" in told["pages"]
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "BREW"):
         for path in ("/", "/metrics"):
             response, body = worker.ask(path, method, b"x" * 1_000)
-            assert 405 == response.status
-            assert "GET, HEAD" == response.headers["Allow"]
+            assert response.status == 405
+            assert response.headers["Allow"] == "GET, HEAD"
             assert "error" in json.loads(body)
 
 
 def test_no_answer_is_kept_by_a_cache_nor_tells_of_python(worker: Worker) -> None:
     response, _ = worker.ask("/healthz")
-    assert "no-store" == response.headers["Cache-Control"]
-    assert "stream-dedup" == response.headers["Server"]
+    assert response.headers["Cache-Control"] == "no-store"
+    assert response.headers["Server"] == "stream-dedup"
 
 
 def test_a_page_that_cannot_be_made_is_an_error_of_its_own(
@@ -199,13 +199,13 @@ def test_a_page_that_cannot_be_made_is_an_error_of_its_own(
 
     monkeypatch.setattr(worker.metrics, "exposition", fail)
     response, body = worker.ask("/metrics")
-    assert 500 == response.status
+    assert response.status == 500
     assert b"secret" not in body
     assert "the secret reason" in caplog.text
-    assert 200 == worker.ask("/healthz")[0].status
+    assert worker.ask("/healthz")[0].status == 200
     monkeypatch.setattr(worker.page, "html", lambda refresh: fail(str(refresh)))
     response, body = worker.ask("/")
-    assert 500 == response.status
+    assert response.status == 500
     assert b"secret" not in body
 
 
@@ -230,7 +230,7 @@ def test_what_is_too_large_or_no_request_is_refused(
     if b"HTTP/1.0" in answer:
         assert answer.split(b" ", 2)[1] == status
     assert b'"error"' in answer
-    assert 200 == worker.ask("/healthz")[0].status
+    assert worker.ask("/healthz")[0].status == 200
 
 
 def test_a_request_that_drips_is_ended(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,7 @@ def test_who_only_knocks_or_leaves_harms_nothing(worker: Worker) -> None:
     connection.close()  # with a reset
     for _ in range(100):
         try:
-            assert 200 == worker.ask("/healthz")[0].status
+            assert worker.ask("/healthz")[0].status == 200
             break
         except OSError:  # all places are still taken by those that knocked
             time.sleep(0.05)
@@ -265,7 +265,7 @@ def test_only_so_many_connections_are_served_at_once(
     idle = [socket.create_connection((LOCAL, worker.port)) for _ in range(MAX_CONNECTIONS)]
     try:
         with socket.create_connection((LOCAL, worker.port), timeout=20) as late:
-            assert b"" == late.recv(1)
+            assert late.recv(1) == b""
         assert threading.active_count() < MAX_CONNECTIONS + 10
     finally:
         for connection in idle:
@@ -282,7 +282,7 @@ def test_many_ask_at_once(worker: Worker) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [200] * (MAX_CONNECTIONS // 2) == seen
+    assert seen == [200] * (MAX_CONNECTIONS // 2)
 
 
 # ------------------------------------------------------------ start and stop
@@ -307,7 +307,7 @@ def test_an_address_that_is_not_this_machines_is_our_error(host: str) -> None:
 def test_port_0_is_no_server() -> None:
     server = HttpServer(LOCAL, 0, Worker().site)
     server.start()
-    assert "" == server.url
+    assert server.url == ""
     server.stop()
 
 
@@ -316,8 +316,8 @@ def test_it_listens_on_ipv6(host: str) -> None:
     worker = Worker("::1")
     worker.server = HttpServer(host, worker.port, worker.site)
     worker.server.start()
-    assert f"http://[::1]:{worker.port}" == worker.server.url
-    assert 200 == worker.ask("/healthz")[0].status
+    assert worker.server.url == f"http://[::1]:{worker.port}"
+    assert worker.ask("/healthz")[0].status == 200
     worker.server.stop()
 
 
@@ -328,10 +328,10 @@ def test_every_address_answers_on_ipv4_too(host: str) -> None:
     worker.server.start()
     try:
         worker.host = "localhost"
-        assert 200 == worker.ask("/healthz")[0].status
+        assert worker.ask("/healthz")[0].status == 200
         if host == "::":
             worker.host = LOCAL
-            assert 200 == worker.ask("/healthz")[0].status
+            assert worker.ask("/healthz")[0].status == 200
     finally:
         worker.server.stop()
 
@@ -340,7 +340,7 @@ def test_it_stops_cleanly_and_frees_the_port() -> None:
     worker = Worker()
     for _ in range(3):
         worker.server.start()
-        assert 200 == worker.ask("/healthz")[0].status
+        assert worker.ask("/healthz")[0].status == 200
         worker.server.stop()
         worker.server.stop()
         with pytest.raises(OSError, match="refused"):
@@ -368,11 +368,11 @@ def test_a_request_under_way_is_answered_before_it_stops() -> None:
     go.set()
     client.join(10)
     stopping.join(10)
-    assert [b"late\n"] == answers
+    assert answers == [b"late\n"]
     assert not stopping.is_alive()
 
 
 def test_a_stuck_event_loop_can_be_seen(worker: Worker) -> None:
     # This thread stands for the loop's: it does nothing but wait for the answer of another one.
     worker.skipped_s = STUCK_AFTER_S * 2
-    assert 503 == worker.json("/healthz")[0]
+    assert worker.json("/healthz")[0] == 503

@@ -50,12 +50,12 @@ def test_batches_are_as_large_as_their_bounds_let_them_be_and_no_larger(
 
 def test_a_batch_ends_with_the_event_that_fills_it_also_within_a_poll() -> None:
     lane = opened([[40, 40, 40, 40], [40]], max_batch_bytes=100)
-    assert [3, 2] == [len(lane.take(0.0)[0]) for _ in range(2)]
+    assert [len(lane.take(0.0)[0]) for _ in range(2)] == [3, 2]
 
 
 def test_an_event_larger_than_a_batch_goes_with_what_came_before_it_or_alone() -> None:
     lane = opened([[10, 500, 10], [500], [10]], max_batch_bytes=100)
-    assert [510, 510, 10] == [lane.take(0.0)[1] for _ in range(3)]
+    assert [lane.take(0.0)[1] for _ in range(3)] == [510, 510, 10]
 
 
 FLOW = Flow(max_batch_events=4, batch_wait_s=0.5, ahead_batches=2)
@@ -90,7 +90,7 @@ def test_only_an_open_lane_reads_and_gives(state: State) -> None:
     assert not lane.has_room
     assert lane.ready_in_s(9.0) is None
     add(lane, 1, 0.0)
-    assert 4 == lane.events
+    assert lane.events == 4
 
 
 def test_a_full_batch_is_ready_at_once_and_others_wait_for_company() -> None:
@@ -98,9 +98,9 @@ def test_a_full_batch_is_ready_at_once_and_others_wait_for_company() -> None:
     assert lane.ready_in_s(1.0) is None
     add(lane, 1, 1.0)
     add(lane, 2, 1.25)  # the first has waited since it came
-    assert [0.5, 0.25, 0.0, 0.0] == [lane.ready_in_s(now_s) for now_s in (1.0, 1.25, 1.5, 9.0)]
+    assert [lane.ready_in_s(now_s) for now_s in (1.0, 1.25, 1.5, 9.0)] == [0.5, 0.25, 0.0, 0.0]
     add(lane, 1, 1.25)
-    assert [0.0, 0.0] == [lane.ready_in_s(now_s) for now_s in (1.0, 1.25)]
+    assert [lane.ready_in_s(now_s) for now_s in (1.0, 1.25)] == [0.0, 0.0]
 
 
 def test_what_is_left_waits_from_when_the_batch_before_was_taken() -> None:
@@ -108,23 +108,23 @@ def test_what_is_left_waits_from_when_the_batch_before_was_taken() -> None:
     add(lane, 6, 1.0)
     lane.take(2.0)
     lane.ahead = 0  # delivered
-    assert [0.5, 0.25] == [lane.ready_in_s(now_s) for now_s in (2.0, 2.25)]
+    assert [lane.ready_in_s(now_s) for now_s in (2.0, 2.25)] == [0.5, 0.25]
 
 
 def test_behind_a_batch_on_its_way_only_a_full_one_is_taken_and_no_more_than_are_allowed() -> None:
     lane = lane_of()
     add(lane, 7, 1.0)
     lane.take(1.0)
-    assert 1 == lane.ahead
+    assert lane.ahead == 1
     assert lane.ready_in_s(9.0) is None, "three may wait for a fourth"
     add(lane, 5, 1.0)
-    assert 0.0 == lane.ready_in_s(1.0)
+    assert lane.ready_in_s(1.0) == 0.0
     lane.take(1.0)
-    assert 2 == lane.ahead
-    assert 4 == lane.events
+    assert lane.ahead == 2
+    assert lane.events == 4
     assert lane.ready_in_s(9.0) is None
     lane.ahead -= 1
-    assert 0.0 == lane.ready_in_s(9.0)
+    assert lane.ready_in_s(9.0) == 0.0
 
 
 def test_what_is_dropped_leaves_no_trace() -> None:
@@ -132,11 +132,11 @@ def test_what_is_dropped_leaves_no_trace() -> None:
     add(lane, 6, 1.0)
     lane.take(1.0)
     lane.drop()
-    assert 0 == lane.events
+    assert lane.events == 0
     assert lane.ready_in_s(9.0) is None
     add(lane, 3, 1.0)
     records, size = lane.take(1.0)
-    assert ([0, 1, 2], 3) == (records.offsets, size)
+    assert (records.offsets, size) == ([0, 1, 2], 3)
 
 
 def test_a_batch_that_is_just_full_takes_no_tombstones_more() -> None:
@@ -144,4 +144,4 @@ def test_a_batch_that_is_just_full_takes_no_tombstones_more() -> None:
     lane.open(0, 10**6)
     values = [b"x" * 60, b"x" * 40, None, None]
     lane.add(Records.of([Record(n, 0, None, value) for n, value in enumerate(values)]), 0.0)
-    assert [[0, 1], [2, 3]] == [lane.take(0.0)[0].offsets for _ in range(2)]
+    assert [lane.take(0.0)[0].offsets for _ in range(2)] == [[0, 1], [2, 3]]

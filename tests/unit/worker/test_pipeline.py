@@ -173,7 +173,7 @@ def test_merged_events_and_summaries_account_for_every_event(rig: Rig) -> None:
     rig.write(LINES)
     run(rig.runs(Emission("merge", "out", summary_topic="summaries"), finish=True))
     kinds = decisions(rig.broker.read("out"))
-    assert 0 == kinds["duplicate"]
+    assert kinds["duplicate"] == 0
     assert len(rig.told()) == kinds["new"]
     assert len(LINES) == rig.counted() + kinds["passed"]
     assert all(known[max(known)]["final"] for known in rig.told().values())
@@ -203,9 +203,9 @@ def test_output_goes_where_the_setting_says(by: Any) -> None:
             if by == "same":
                 assert number == came_from % 2
             elif by == "cluster" and cluster is not None:
-                assert number == int(cluster, 16) % 2
+                assert int(cluster, 16) % 2 == number
             elif by != "cluster":
-                assert number == sum(record.key or b"") % 2
+                assert sum(record.key or b"") % 2 == number
     assert Counter(r.value for r in rig.broker.read("in")) == Counter(
         r.value for r in rig.broker.read("out")
     )
@@ -220,9 +220,9 @@ def test_decisions_stand_in_the_json_where_that_is_asked_for() -> None:
     first, second, third = (rig.broker.logs[Partition("out", n)][0] for n in range(3))
     assert (first.value or b"").startswith(b'{"message": "disk 1 is full", "n": 1.50,"dedup":{')
     told = [msgspec.json.decode(record.value or b"")["dedup"] for record in (first, second)]
-    assert {"new", "duplicate"} == {each["decision"] for each in told}
+    assert {each["decision"] for each in told} == {"new", "duplicate"}
     assert told[0]["cluster"] == told[1]["cluster"]
-    assert (b"text", "sd-decision") == (third.value, third.headers[1][0])
+    assert (third.value, third.headers[1][0]) == (b"text", "sd-decision")
 
 
 # ---------------------------------------------------------------- faults
@@ -376,8 +376,8 @@ def test_poison_goes_to_the_dead_letters_untouched_with_the_reason_and_its_place
     dead = {record.value: dict(record.headers) for record in letters}
     assert all(headers["host"] == b"a" for headers in dead.values())
     place = dead[b"[1]"]
-    assert (b"in", b"2", b"0") == (place["sd-topic"], place["sd-partition"], place["sd-offset"])
-    assert 4 == rig.metrics.value("dead_letters_total")
+    assert (place["sd-topic"], place["sd-partition"], place["sd-offset"]) == (b"in", b"2", b"0")
+    assert rig.metrics.value("dead_letters_total") == 4
 
 
 def test_poison_passes_where_that_is_the_setting() -> None:
@@ -393,7 +393,7 @@ def test_poison_stops_where_that_is_the_setting_and_nothing_of_it_is_committed()
     rig.write(BAD)
     with pytest.raises(TooManyInvalidEvents, match="in-0 offset 1: not JSON"):
         run(rig.runs(Emission("annotate", "out", on_poison="stop"), reading=JSON))
-    assert {} == rig.broker.committed(GROUP)
+    assert rig.broker.committed(GROUP) == {}
 
 
 def test_more_poison_than_is_borne_stops_the_pipeline() -> None:
@@ -407,11 +407,11 @@ def test_a_record_too_large_for_the_output_goes_to_the_dead_letters(rig: Rig) ->
     rig.broker.max_bytes = 1_000
     rig.write([b"short line", b"long " * 300, b"short other line"])
     run(rig.runs())
-    assert 2 == len(rig.broker.read("out"))
+    assert len(rig.broker.read("out")) == 2
     (dead,) = rig.broker.read("dead")
     headers = dict(dead.headers)
-    assert (b"too large for the topic", b"1") == (headers["sd-error"], headers["sd-partition"])
-    assert (None, b"1500") == (dead.value, headers["sd-truncated"])
+    assert (headers["sd-error"], headers["sd-partition"]) == (b"too large for the topic", b"1")
+    assert (dead.value, headers["sd-truncated"]) == (None, b"1500")
 
 
 @pytest.mark.parametrize("before", [[], [b'{"message": "disk full"}']])
@@ -423,11 +423,11 @@ def test_poison_too_large_for_the_dead_letters_leaves_its_headers(before: list[b
     assert len(before) == len(rig.broker.read("out"))
     (dead,) = rig.broker.read("dead")
     headers = dict(dead.headers)
-    assert (None, b"1600", b"not JSON") == (
+    assert (
         dead.value,
         headers["sd-truncated"],
         headers["sd-error"],
-    )
+    ) == (None, b"1600", b"not JSON")
 
 
 def test_of_records_alike_the_one_that_is_too_large_goes_to_the_dead_letters() -> None:
@@ -438,8 +438,8 @@ def test_of_records_alike_the_one_that_is_too_large_goes_to_the_dead_letters() -
         rig.broker.write("in", value, timestamp_ms=NOW_MS)  # the same key, at the same moment
     run(rig.runs(replace(ANNOTATE, into_json=True), reading=JSON))
     (dead,) = rig.broker.read("dead")
-    assert (large, b"1") == (dead.value, dict(dead.headers)["sd-offset"])
-    assert 2 == len(rig.broker.read("out"))
+    assert (dead.value, dict(dead.headers)["sd-offset"]) == (large, b"1")
+    assert len(rig.broker.read("out")) == 2
 
 
 def test_tombstones_and_compressed_values_pass_as_they_are() -> None:
@@ -449,9 +449,9 @@ def test_tombstones_and_compressed_values_pass_as_they_are() -> None:
         rig.broker.write("in", value, key=b"%d" % number)
     run(rig.runs())
     left = rig.broker.read("out")
-    assert values == [record.value for record in left]
+    assert [record.value for record in left] == values
     reasons = [dict(record.headers).get("sd-reason") for record in left]
-    assert [b"tombstone", b"compressed", None] == reasons
+    assert reasons == [b"tombstone", b"compressed", None]
 
 
 # ---------------------------------------------------------------- going on
@@ -514,9 +514,9 @@ def test_what_can_be_known_ahead_is_counted_from_nothing_on() -> None:
 
     run(before_and_after())
     assert {"in": 0} == values["events_total"] == values["event_bytes_total"]
-    assert {0} == {n for name in by_data for n in values[name].values()}
+    assert {n for name in by_data for n in values[name].values()} == {0}
     assert {*REASONS[1:], "too large for the topic"} == set(of("dead_letters_total"))
-    assert {1} == set(of("dead_letters_total").values())
+    assert set(of("dead_letters_total").values()) == {1}
     others = {"tombstone", "compressed", "nothing to fingerprint"}
     assert {*REASONS[1:], *others} == set(of("passed_total"))
     assert {name: set(values[name]) for name in by_data} == {

@@ -29,8 +29,8 @@ def test_urls_name_every_way_to_deploy(
 
 def test_credentials_may_hold_any_character() -> None:
     address = parse("redis://us%40er:p%3A%2F%40ss@h")
-    assert ("us@er", "p:/@ss") == (address.username, address.password)
-    assert (None, "secret") == parse("redis://:secret@h")[-2:]
+    assert (address.username, address.password) == ("us@er", "p:/@ss")
+    assert parse("redis://:secret@h")[-2:] == (None, "secret")
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_credentials_may_hold_any_character() -> None:
     ],
 )
 def test_an_address_is_shown_without_secrets(url: str, shown: str) -> None:
-    assert shown == str(parse(url))
+    assert str(parse(url)) == shown
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_no_part_of_a_password_is_ever_shown(secret: str, form: str) -> None:
 
 
 def test_an_at_sign_may_stand_in_a_path_that_is_escaped() -> None:
-    assert "/run/me@home.sock" == parse("unix:///run/me%40home.sock").path
+    assert parse("unix:///run/me%40home.sock").path == "/run/me@home.sock"

@@ -16,8 +16,8 @@ FINE = {
 
 
 def test_nothing_is_said_of_good_settings_or_of_unknown_ones() -> None:
-    assert [] == judge(FINE)
-    assert [] == judge({})
+    assert judge(FINE) == []
+    assert judge({}) == []
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,11 @@ def test_each_setting_that_hurts_is_named_with_its_remedy(
 
 
 def test_snapshots_are_some_persistence() -> None:
-    assert [] == judge({**FINE, "appendonly": "no", "save": "3600 1"})
+    assert judge({**FINE, "appendonly": "no", "save": "3600 1"}) == []
 
 
 def test_shards_share_the_clusters_out_and_one_shard_has_them_all() -> None:
-    assert [] == judge_shards(1, 20_000)
+    assert judge_shards(1, 20_000) == []
     (sentence,) = judge_shards(3, 20_000)
     assert "6,667 of 20,000" in sentence
     assert "groups" in sentence

@@ -41,6 +41,6 @@ def test_without_one_all_is_handed_on() -> None:
     async def refuses() -> str:
         raise NoAnswer
 
-    assert "answer" == asyncio.run(_cancellable(answers()))
+    assert asyncio.run(_cancellable(answers())) == "answer"
     with pytest.raises(NoAnswer):
         asyncio.run(_cancellable(refuses()))

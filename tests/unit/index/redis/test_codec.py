@@ -28,7 +28,7 @@ decisions = st.one_of(
 def test_a_journal_holds_what_was_decided(journal: dict[int, Decision]) -> None:
     offsets = sorted(journal)
     packed = wire.pack_journal(offsets, [journal[offset] for offset in offsets])
-    assert journal == (wire.unpack_journal(packed) if packed else {})
+    assert (wire.unpack_journal(packed) if packed else {}) == journal
 
 
 def test_a_journal_holds_a_shared_decision_once() -> None:
@@ -58,54 +58,54 @@ def test_a_journal_tells_any_number_of_decisions_apart(count: int, bytes_each: i
     told = [Decision(Kind.PASSED, reason=str(number)) for number in range(count)]
     packed = wire.pack_journal(range(count), told)
     assert dict(enumerate(told)) == wire.unpack_journal(packed)
-    assert count * bytes_each == len(msgspec.msgpack.decode(packed)[2])
+    assert len(msgspec.msgpack.decode(packed)[2]) == count * bytes_each
 
 
 @given(st.text(), st.integers(0, 2**31), st.integers(0, 2**53))
 def test_a_position_comes_back(source: str, partition: int, offset: int) -> None:
     position = Position(source.encode("utf-8", "replace").decode(), partition, offset)
-    assert position == wire.unpack_position(wire.pack_position(position))
+    assert wire.unpack_position(wire.pack_position(position)) == position
 
 
 def test_a_path_that_is_no_text_comes_back() -> None:
     position = Position("log\udcff:1:x", 0, 5)
-    assert position == wire.unpack_position(wire.pack_position(position))
+    assert wire.unpack_position(wire.pack_position(position)) == position
 
 
 @given(st.integers(-(2**63), 2**63), st.integers(1, FOREVER_US))
 def test_clamped_times_and_their_sums_are_exact_in_doubles(time_us: int, idle_us: int) -> None:
     clamped = wire.clamp_us(time_us)
     total = clamped + min(idle_us, wire.LATEST_US)
-    assert total == int(float(total))
+    assert int(float(total)) == total
     if abs(time_us) <= wire.LATEST_US:
         assert time_us == clamped
 
 
 def test_settings_are_nine_doubles_and_no_period_is_below_nothing() -> None:
     packed = wire.pack_settings(5, Windows(), Summaries(every_us=None), 7, 9)
-    assert (5.0, -1.0, 7.0, 9.0) == (
+    assert (
         (values := wire.SETTINGS.unpack(packed))[0],
         values[4],
         values[7],
         values[8],
-    )
+    ) == (5.0, -1.0, 7.0, 9.0)
 
 
 def test_a_tally_carries_no_more_than_is_kept() -> None:
     delta = ClusterDelta(7, 3, 1, 2, b"x" * 100, [b"y" * 100, b"z", b"w"])
     numbers, identity, representative, *samples = wire.pack_tally(delta, 2, 10)
-    assert (3.0, 1.0, 2.0, 2, delta.representative is not None) == wire.TALLY.unpack(numbers)
+    assert wire.TALLY.unpack(numbers) == (3.0, 1.0, 2.0, 2, delta.representative is not None)
     assert (7).to_bytes(8, "big") == identity
-    assert (b"x" * 10, [b"y" * 10, b"z"]) == (representative, samples)
+    assert (representative, samples) == (b"x" * 10, [b"y" * 10, b"z"])
 
 
 @pytest.mark.parametrize("width", [32, 64, 128])
 def test_entries_come_apart(width: int) -> None:
     raws = [bytes(8) + b"\x01" * (width // 8) + bytes([flag]) for flag in (1, 0)]
     group, entries = wire.unpack_entries(b"grou" + b"".join(raws), width)
-    assert b"grou" == group
-    assert raws == [entry.raw for entry in entries]
-    assert [True, False] == [entry.searchable for entry in entries]
+    assert group == b"grou"
+    assert [entry.raw for entry in entries] == raws
+    assert [entry.searchable for entry in entries] == [True, False]
     assert {int.from_bytes(b"\x01" * (width // 8), "big")} == {e.fingerprint for e in entries}
 
 
@@ -116,7 +116,7 @@ def test_times_of_bare_tallies_are_clamped() -> None:
             ClusterDelta(3, 4, wire.LATEST_US, wire.LATEST_US + 1),
         ]
     )
-    assert [] == others
+    assert others == []
     assert [
         (2, -wire.LATEST_US, wire.LATEST_US, wire.pack_id(1), b"0000000000000001"),
         (4, wire.LATEST_US, wire.LATEST_US, wire.pack_id(3), b"0000000000000003"),
@@ -126,4 +126,4 @@ def test_times_of_bare_tallies_are_clamped() -> None:
 def test_a_tally_whose_representative_is_empty_has_values() -> None:
     one = ClusterDelta(1, 1, 0, 0)
     one.representative = b""
-    assert (b"", [one]) == wire.pack_bare([one])
+    assert wire.pack_bare([one]) == (b"", [one])

@@ -15,17 +15,17 @@ def test_all_keys_of_a_shard_share_its_hash_tag() -> None:
         shard.cluster(bytes(8)), shard.partition(partition), shard.journal(partition),
     ]  # fmt: skip
     assert len(keys) == len(set(keys))
-    assert {b"logs:3"} == {key[key.index(b"{") + 1 : key.index(b"}")] for key in keys}
+    assert {key[key.index(b"{") + 1 : key.index(b"}")] for key in keys} == {b"logs:3"}
     assert all(key.startswith(everything("logs").removesuffix("*").encode()) for key in keys)
 
 
 def test_keys_are_a_stored_format() -> None:
     shard = Shard("logs", 0)
-    assert b"sd:{logs:0}:meta" == shard.meta
-    assert b"sd:{logs:0}:c:0123456789abcdef" == shard.cluster(bytes.fromhex("0123456789abcdef"))
-    assert b"sd:{logs:0}:e:17" == shard.exact(17)
-    assert b"sd:{logs:0}:p:t\xff:2" == shard.partition(Partition("t\udcff", 2))
-    assert b"sd:{logs:0}:j:t:2" == shard.journal(Partition("t", 2))
+    assert shard.meta == b"sd:{logs:0}:meta"
+    assert shard.cluster(bytes.fromhex("0123456789abcdef")) == b"sd:{logs:0}:c:0123456789abcdef"
+    assert shard.exact(17) == b"sd:{logs:0}:e:17"
+    assert shard.partition(Partition("t\udcff", 2)) == b"sd:{logs:0}:p:t\xff:2"
+    assert shard.journal(Partition("t", 2)) == b"sd:{logs:0}:j:t:2"
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a{b}", "a:b", "ü", "x" * 101, "a\n"])
@@ -35,4 +35,4 @@ def test_a_namespace_holds_nothing_that_means_something_in_a_key(name: str) -> N
 
 
 def test_a_namespace_is_letters_digits_and_some_signs() -> None:
-    assert "a.B-9_c" == check_namespace("a.B-9_c")
+    assert check_namespace("a.B-9_c") == "a.B-9_c"

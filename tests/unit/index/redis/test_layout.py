@@ -34,19 +34,19 @@ def test_slices_hold_between_32_and_64_entries_at_the_planned_size(
 
 def test_shards_share_the_clusters() -> None:
     whole, cut = plan_stamp(RECIPE, 100_000, 1), plan_stamp(RECIPE, 100_000, 4)
-    assert (whole.slices // 4, 4) == (cut.slices, cut.shards)
+    assert (cut.slices, cut.shards) == (whole.slices // 4, 4)
 
 
 def test_blocks_may_be_given() -> None:
-    assert 7 == plan_stamp(RECIPE, 1000, 1, blocks=7).blocks
+    assert plan_stamp(RECIPE, 1000, 1, blocks=7).blocks == 7
     with pytest.raises(ValueError, match="blocks"):
         plan_stamp(RECIPE, 1000, 1, blocks=3)
 
 
 def test_keys_outlive_every_cluster_that_sees_events() -> None:
-    assert 7 * DAY_US == 1000 * ttl_ms(Windows(), Summaries())
+    assert 1000 * ttl_ms(Windows(), Summaries()) == 7 * DAY_US
     long = Windows(max_age_us=30 * DAY_US)
-    assert 62 * DAY_US == 1000 * ttl_ms(long, Summaries())
+    assert 1000 * ttl_ms(long, Summaries()) == 62 * DAY_US
     assert ttl_ms(Windows(max_age_us=FOREVER_US), Summaries()) < 2**53
 
 
@@ -88,9 +88,9 @@ def test_settings_that_differ_are_named_with_both_values() -> None:
     assert "windows.idle_us was 6 and is 5" in sentence
     assert "summaries.every_us was None and is 60000000" in sentence
     assert "limits" not in sentence
-    assert [] == differences("logs", here.encode(), here)
+    assert differences("logs", here.encode(), here) == []
 
 
 @pytest.mark.parametrize("noted", [None, b"", b"{", b"[]", b"7", b'{"more": 1}'])
 def test_settings_that_are_not_known_do_not_differ(noted: bytes | None) -> None:
-    assert [] == differences("logs", noted, describe(Windows(), Summaries(), Limits()))
+    assert differences("logs", noted, describe(Windows(), Summaries(), Limits())) == []

@@ -46,7 +46,7 @@ def test_it_tells_clusters_of_the_group_within_k_bits_and_by_what() -> None:
     mirror = mirror_of((7, F, 1), (7, F ^ 0b11, 2), (7, F ^ 0b1111, 3), (8, F, 4))
     told_of = mirror.near(7, F)
     assert {near((1, F)), near((2, F ^ 0b11))} == {told_of[:16], told_of[16:]}
-    assert b"" == mirror.near(9, F)
+    assert mirror.near(9, F) == b""
 
 
 @pytest.mark.parametrize("entries", [101, 11])
@@ -54,14 +54,14 @@ def test_nothing_is_said_where_too_many_are_near(entries: int) -> None:
     mirror = Mirror(LAYOUT, max_candidates=100, most_near=10)
     mirror.take((0, F, n) for n in range(entries))
     mirror.begin(NAME, 1)
-    assert UNKNOWN == mirror.near(0, F)
+    assert mirror.near(0, F) == UNKNOWN
 
 
 def test_what_is_on_its_way_is_met_by_the_queries_after_it() -> None:
     mirror = mirror_of(base=NOTHING_YET, turn=0)
     call, _ = call_of(mirror)
-    assert [b"", UNKNOWN] == [call.look(0, F), call.look(0, F ^ 1)]
-    assert UNKNOWN == Call(mirror).look(0, F)
+    assert [call.look(0, F), call.look(0, F ^ 1)] == [b"", UNKNOWN]
+    assert Call(mirror).look(0, F) == UNKNOWN
 
 
 def test_an_answer_settles_what_was_inserted_and_for_whom() -> None:
@@ -72,7 +72,7 @@ def test_an_answer_settles_what_was_inserted_and_for_whom() -> None:
     call.skip()
     call.answered([11, None, None, None], [standing(1, name)])
     assert (1, near((11, F))) == (len(mirror), mirror.near(0, F ^ 1))
-    assert name == Call(mirror).seen
+    assert Call(mirror).seen == name
 
 
 def test_what_the_script_left_unanswered_was_not_inserted() -> None:
@@ -81,7 +81,7 @@ def test_what_the_script_left_unanswered_was_not_inserted() -> None:
     call.look(0, F)
     call.look(0, ~F & (1 << 64) - 1)
     call.answered([11], [standing(2, name)])
-    assert 1 == len(mirror)
+    assert len(mirror) == 1
 
 
 def test_a_call_that_was_refused_has_inserted_nothing() -> None:
@@ -89,7 +89,7 @@ def test_a_call_that_was_refused_has_inserted_nothing() -> None:
     call, _ = call_of(mirror)
     call.look(0, F)
     call.refused()
-    assert (0, NAME, True) == (len(mirror), Call(mirror).seen, mirror.sound)
+    assert (len(mirror), Call(mirror).seen, mirror.sound) == (0, NAME, True)
 
 
 def test_it_says_what_it_has_seen_and_which_calls_of_its_own_are_on_their_way() -> None:
@@ -100,7 +100,7 @@ def test_it_says_what_it_has_seen_and_which_calls_of_its_own_are_on_their_way() 
     second.answered([], [standing(3, other_name)])
     # The first left before: should its answer come late, it tells of nothing newer.
     first.answered([], [standing(2, its_name)])
-    assert other_name == Call(mirror).seen
+    assert Call(mirror).seen == other_name
 
 
 def test_it_learns_what_others_inserted_once() -> None:
@@ -109,9 +109,9 @@ def test_it_learns_what_others_inserted_once() -> None:
     unseen = told(OTHER, 2, [(0, F, 5), (3, F ^ 1, 6)])
     first.answered([], [standing(2, OTHER), unseen])
     second.answered([], [standing(2, OTHER), unseen])
-    assert 2 == len(mirror)
+    assert len(mirror) == 2
     assert (near((5, F)), near((6, F ^ 1))) == (mirror.near(0, F), mirror.near(3, F))
-    assert OTHER == Call(mirror).seen
+    assert Call(mirror).seen == OTHER
 
 
 def test_it_learns_by_name_what_has_the_number_of_a_call_that_the_server_lost() -> None:
@@ -168,7 +168,7 @@ def test_it_is_not_worn_by_what_it_was_read_with() -> None:
 
 def test_without_a_mirror_the_tables_are_to_be_searched() -> None:
     call = Call(None)
-    assert (b"", UNKNOWN) == (call.seen, call.look(0, F))
+    assert (call.seen, call.look(0, F)) == (b"", UNKNOWN)
     name = call.attempt()
     call.answered([1], [standing(1, name)])
     call.refused()

@@ -13,9 +13,10 @@ def test_two_tallies_of_a_cluster_are_one() -> None:
         ClusterDelta(8, 1, 1, 1),
         ClusterDelta(7, 3, 4, 6, b"first", [b"x"]),
     ]
-    assert [ClusterDelta(7, 5, 4, 9, b"first", [b"x"]), ClusterDelta(8, 1, 1, 1)] == list(
-        add_up(given)
-    )
+    assert list(add_up(given)) == [
+        ClusterDelta(7, 5, 4, 9, b"first", [b"x"]),
+        ClusterDelta(8, 1, 1, 1),
+    ]
 
 
 def test_offsets_in_a_row_cost_the_journal_no_bytes() -> None:
@@ -23,4 +24,4 @@ def test_offsets_in_a_row_cost_the_journal_no_bytes() -> None:
     row = range(10**9, 10**9 + 100)
     packed = pack_journal(row, [told] * 100)
     assert dict.fromkeys(row, told) == unpack_journal(packed)
-    assert 300 > len(packed)
+    assert len(packed) < 300

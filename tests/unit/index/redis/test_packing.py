@@ -39,11 +39,11 @@ def test_times_that_a_double_does_not_hold_are_clamped(times: tuple[int, int]) -
 def test_groups_spread_over_the_shards_and_ids_end_with_their_shard() -> None:
     packer = Packer("logs", plan_stamp(RECIPE, 10_000, 4))
     numbers = Counter(packer.group(f"group {n}")[3] for n in range(400))
-    assert [0, 1, 2, 3] == sorted(numbers)
+    assert sorted(numbers) == [0, 1, 2, 3]
     assert min(numbers.values()) > 50
     for shard in packer.shards:
         (key, *_), _ = packer.queries(shard, [query(5)], [b""])
-        assert shard is packer.shard_of(int(key.rpartition(b":")[2], 16))
+        assert packer.shard_of(int(key.rpartition(b":")[2], 16)) is shard
 
 
 def test_remembered_groups_are_bounded() -> None:
@@ -51,7 +51,7 @@ def test_remembered_groups_are_bounded() -> None:
     first = packer.group("0")
     for n in range(25_000):
         packer.group(str(n))
-    assert first == packer.group("0")
+    assert packer.group("0") == first
     assert len(packer._groups) <= 10_001
 
 
@@ -73,7 +73,7 @@ def test_a_packer_hashes_groups_as_operators_do() -> None:
     packer = Packer("logs", plan_stamp(RECIPE, 10_000, 4))
     number, packed_number, packed, shard = packer.group("group")
     low, high = group_hash("logs", packed)
-    assert (low, low.to_bytes(4, "big"), high % 4) == (number, packed_number, shard)
+    assert (number, packed_number, shard) == (low, low.to_bytes(4, "big"), high % 4)
 
 
 def test_an_id_of_no_shard_is_refused() -> None:

@@ -63,4 +63,4 @@ def test_hiredis_packs_where_it_was_not_built_or_is_not_wanted(first: str, expec
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert expected == done.stdout.strip()
+    assert done.stdout.strip() == expected

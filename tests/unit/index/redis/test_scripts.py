@@ -24,8 +24,9 @@ def test_no_script_reads_the_clock_or_lists_keys(script: Script) -> None:
 
 
 def test_only_what_adds_events_is_refused_when_memory_is_full() -> None:
-    assert {"resolve", "record"} == {
-        script.name for script in ALL if "allow-oom" not in script.text.partition("\n")[0]
+    assert {script.name for script in ALL if "allow-oom" not in script.text.partition("\n")[0]} == {
+        "resolve",
+        "record",
     }
 
 

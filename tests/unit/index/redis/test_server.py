@@ -32,9 +32,9 @@ def test_only_what_the_server_is_to_blame_for_counts_as_its_being_away(
             raise left.pop()
         return 7
 
-    assert 7 == asyncio.run(server._with_retries("call", attempt))
+    assert asyncio.run(server._with_retries("call", attempt)) == 7
     assert [False, away, away, away] == seen
-    assert (3 if away else 0) == server.counts["retries"]
+    assert server.counts["retries"] == (3 if away else 0)
     assert not server.away
 
 

@@ -19,9 +19,9 @@ class Seconds:
 def test_a_worker_begins_alive_and_not_ready() -> None:
     health = Health(now_s=Seconds())
     assert health.alive()
-    assert [START] == [reason.name for reason in health.reasons()]
+    assert [reason.name for reason in health.reasons()] == [START]
     health.ready(START)
-    assert [] == health.reasons()
+    assert health.reasons() == []
 
 
 def test_a_loop_that_stops_beating_is_stuck_until_it_beats_again() -> None:
@@ -35,10 +35,10 @@ def test_a_loop_that_stops_beating_is_stuck_until_it_beats_again() -> None:
     seconds.now += 0.2
     assert not health.alive()
     assert abs(health.silent_s() - STUCK_AFTER_S) < 0.2
-    assert [LOOP] == [reason.name for reason in health.reasons()]
+    assert [reason.name for reason in health.reasons()] == [LOOP]
     health.beat()
     assert health.alive()
-    assert [] == health.reasons()
+    assert health.reasons() == []
 
 
 def test_reasons_are_set_and_cleared_by_name_and_keep_their_beginning() -> None:
@@ -51,10 +51,10 @@ def test_reasons_are_set_and_cleared_by_name_and_keep_their_beginning() -> None:
     health.not_ready("index", "redis loads its data")
     seconds.now += 1
     expected = [("index", "redis loads its data", 3.0), ("broker", "kafka is away", 1.0)]
-    assert expected == health.reasons()
+    assert health.reasons() == expected
     health.ready("index")
     health.ready("never given")
-    assert ["broker"] == [reason.name for reason in health.reasons()]
+    assert [reason.name for reason in health.reasons()] == ["broker"]
 
 
 def test_the_gauge_ready_follows() -> None:
@@ -68,4 +68,4 @@ def test_the_gauge_ready_follows() -> None:
     seen.append(metrics.value("ready"))
     health.not_ready("index", "away")
     seen.append(metrics.value("ready"))
-    assert [0, 0, 1, 0] == seen
+    assert seen == [0, 0, 1, 0]

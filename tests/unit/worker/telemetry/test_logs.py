@@ -73,10 +73,10 @@ def test_a_line_is_one_json_object_with_fields_in_order(make: Make) -> None:
     log.info("partition %s at %d", "t-0", 7, extra={"partition": 3, "topics": ("a", "b")})
     [line] = out.lines
     names = ["timestamp", "level", "logger", "event", "partition", "topics"]
-    assert names == list(line)
-    assert ("info", "stream_dedup.test") == (line["level"], line["logger"])
-    assert "partition t-0 at 7" == line["event"]
-    assert (3, ["a", "b"]) == (line["partition"], line["topics"])
+    assert list(line) == names
+    assert (line["level"], line["logger"]) == ("info", "stream_dedup.test")
+    assert line["event"] == "partition t-0 at 7"
+    assert (line["partition"], line["topics"]) == (3, ["a", "b"])
 
 
 def test_the_time_is_that_of_the_event_in_utc(make: Make) -> None:
@@ -100,7 +100,7 @@ def test_an_exception_with_its_cause_stands_in_one_field(make: Make) -> None:
     except RuntimeError:
         log.exception("it broke")
     [line] = out.lines
-    assert "error" == line["level"]
+    assert line["level"] == "error"
     assert line["exception"].startswith("Traceback (most recent call last):\n")
     assert "ValueError" in line["exception"]
     assert "a\\x1b[2Jb" in line["exception"]
@@ -113,7 +113,7 @@ def test_fields_of_the_context_stand_in_every_line_inside_it(make: Make) -> None
     with context(pipeline="main"):
         log.info("inside")
     log.info("outside")
-    assert ["main", None] == [line.get("pipeline") for line in out.lines]
+    assert [line.get("pipeline") for line in out.lines] == ["main", None]
 
 
 def test_a_field_named_like_one_of_ours_does_not_replace_it(make: Make) -> None:
@@ -122,8 +122,8 @@ def test_a_field_named_like_one_of_ours_does_not_replace_it(make: Make) -> None:
         "real", extra={"event": "false", "level": "fatal", "logger": "x", "timestamp": "never"}
     )
     [line] = out.lines
-    assert "info" == line["level"]
-    assert "stream_dedup.test" == line["logger"]
+    assert line["level"] == "info"
+    assert line["logger"] == "stream_dedup.test"
     assert line["timestamp"] != "never"
     assert line["event"] == "real"
 
@@ -137,7 +137,7 @@ def test_warnings_are_logged(make: Make) -> None:
         warnings.warn("slow kernel", RuntimeWarning, stacklevel=1)
         logging.captureWarnings(capture=False)
     assert "slow kernel" in out.lines[0]["event"]
-    assert "py.warnings" == out.lines[0]["logger"]
+    assert out.lines[0]["logger"] == "py.warnings"
 
 
 def test_levels_hold_and_aiokafka_is_quiet_unless_asked(make: Make) -> None:
@@ -146,11 +146,11 @@ def test_levels_hold_and_aiokafka_is_quiet_unless_asked(make: Make) -> None:
     logging.getLogger("aiokafka.consumer.group_coordinator").warning("trouble")
     logging.getLogger("asyncio").debug("noise")
     log.debug("detail")
-    assert ["trouble", "detail"] == out.events
+    assert out.events == ["trouble", "detail"]
     out = make(level="warning", levels={"aiokafka": "info"})
     logging.getLogger("aiokafka.conn").info("asked for")
     log.info("not asked for")
-    assert ["asked for"] == out.events
+    assert out.events == ["asked for"]
 
 
 def test_auto_is_for_people_on_a_terminal_and_json_elsewhere(
@@ -160,7 +160,7 @@ def test_auto_is_for_people_on_a_terminal_and_json_elsewhere(
     monkeypatch.setenv("TERM", "xterm")
     out = make()
     log.info("for machines")
-    assert ["for machines"] == out.events
+    assert out.events == ["for machines"]
     out = make(Terminal())
     log.info("for people", extra={"partition": 3})
     assert "\x1b[" in out.text
@@ -173,7 +173,7 @@ def test_auto_is_for_people_on_a_terminal_and_json_elsewhere(
     assert out.text.rstrip().endswith("partition=3")
     out = make(Terminal(), style="json")
     log.info("as told")
-    assert ["as told"] == out.events
+    assert out.events == ["as told"]
 
 
 def test_people_see_a_plain_traceback_without_local_variables(make: Make) -> None:
@@ -197,7 +197,7 @@ def test_closing_puts_everything_back() -> None:
     before = root.handlers[:], root.level, quiet.level, warnings.showwarning
     with configure(stream=io.StringIO(), level="error"):
         assert before[0] != root.handlers
-    assert before == (root.handlers[:], root.level, quiet.level, warnings.showwarning)
+    assert (root.handlers[:], root.level, quiet.level, warnings.showwarning) == before
 
 
 def test_without_a_stream_it_goes_to_what_standard_error_is_then(
@@ -245,7 +245,7 @@ def test_a_field_of_any_type_is_logged(make: Make) -> None:
     log.info("odd", extra=fields)
     line = out.lines[0]
     assert "which cannot be shown: RuntimeError" in line["a"]
-    assert ({"1": [2]}, "nan", "\\xff") == (line["b"], line["c"], line["d"])
+    assert (line["b"], line["c"], line["d"]) == ({"1": [2]}, "nan", "\\xff")
 
 
 def test_lines_of_many_threads_stay_whole(make: Make) -> None:
@@ -261,7 +261,7 @@ def test_lines_of_many_threads_stay_whole(make: Make) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert PASSED + 200 == len(out.lines)
+    assert len(out.lines) == PASSED + 200
 
 
 # ------------------------------------------------------------ what repeats
@@ -273,14 +273,14 @@ def test_the_first_few_pass_then_one_line_a_minute_says_how_often(make: Make) ->
         log.warning("redis is away: try %d", number)
         out.now += 1
     out.logs.tick()
-    assert PASSED == len(out.lines)
+    assert len(out.lines) == PASSED
     out.now += 31
     out.logs.tick()
     last = out.lines[-1]
-    assert "redis is away: try 5 … repeated 25 times" == last["event"]
-    assert ("warning", "stream_dedup.test", 25) == (last["level"], last["logger"], last["repeated"])
+    assert last["event"] == "redis is away: try 5 … repeated 25 times"
+    assert (last["level"], last["logger"], last["repeated"]) == ("warning", "stream_dedup.test", 25)
     log.warning("redis is away: try %d", 30)
-    assert "redis is away: try 30" == out.events[-1]
+    assert out.events[-1] == "redis is away: try 30"
 
 
 def test_any_line_tells_what_is_due_and_closing_tells_the_rest(make: Make) -> None:
@@ -291,12 +291,12 @@ def test_any_line_tells_what_is_due_and_closing_tells_the_rest(make: Make) -> No
     out.now += 61
     with context(partition=8):
         log.info("b")
-    assert ["a 100% % … repeated 1 time", "b"] == out.events[-2:]
+    assert out.events[-2:] == ["a 100% % … repeated 1 time", "b"]
     assert "partition" not in out.lines[-2]
     for _ in range(PASSED + 2):
         log.info("c")
     out.logs.close()
-    assert "c … repeated 2 times" == out.events[-1]
+    assert out.events[-1] == "c … repeated 2 times"
 
 
 def test_only_the_same_template_logger_and_level_repeat_and_debug_never(make: Make) -> None:
@@ -308,7 +308,7 @@ def test_only_the_same_template_logger_and_level_repeat_and_debug_never(make: Ma
         logging.getLogger("stream_dedup.other").info("a")
     for _ in range(50):
         log.debug("c")
-    assert PASSED * 4 + 50 == len(out.lines)
+    assert len(out.lines) == PASSED * 4 + 50
 
 
 def test_what_is_remembered_is_bounded() -> None:
@@ -327,8 +327,8 @@ def test_what_is_held_back_is_told_exactly() -> None:
         told += sum(each.times for each in repeats.due(step / 10))
         passed += repeats.passes(step % 7, lambda: "", step / 10)
     told += sum(each.times for each in repeats.due(500, all_of_them=True))
-    assert 5_000 == passed + told
-    assert [] == repeats.due(10_000)
+    assert passed + told == 5_000
+    assert repeats.due(10_000) == []
 
 
 # ------------------------------------------------------------ what never leaves
@@ -339,7 +339,7 @@ def test_control_characters_of_user_data_are_escaped(make: Make, style: str) -> 
     out = make(style=style)
     hostile = 'a\x1b]0;owned\x07\r\n{"event": "forged"}\x7f\x9b2J\u202e\u2028\ud800'
     log.info("value %s", hostile, extra={"field": hostile, f"key{hostile}": 1, "deep": [hostile]})
-    assert 1 == out.text.count("\n")
+    assert out.text.count("\n") == 1
     assert all(c.isprintable() for c in out.text.rstrip("\n"))
     assert "\\x1b]0;owned\\x07" in out.text.replace("\\\\", "\\")
 
@@ -357,9 +357,9 @@ def test_fields_named_like_secrets_are_hidden_however_deep(make: Make) -> None:
     )
     assert "hunter2" not in out.text
     line = out.lines[0]
-    assert HIDDEN == line["password"]
-    assert "h" == line["settings"]["redis"][0]["host"]
-    assert 12 == line["tokens"]
+    assert line["password"] == HIDDEN
+    assert line["settings"]["redis"][0]["host"] == "h"
+    assert line["tokens"] == 12
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_a_secret_with_its_name_is_hidden_in_a_text(text: str) -> None:
     ["http://host:80/a@b", "5 tokens: a b", "the password is wrong", "at 10:30:00 me@host"],
 )
 def test_a_text_without_secrets_stays(text: str) -> None:
-    assert text == clean_text(text)
+    assert clean_text(text) == text
 
 
 def test_a_long_text_is_cut_in_time_that_is_linear_in_it() -> None:
@@ -398,4 +398,4 @@ def test_a_long_text_is_cut_in_time_that_is_linear_in_it() -> None:
     ):
         shown = clean_text(text)
         assert len(shown) <= MAX_CHARS + 1
-    assert 100 == len(clean(list(range(1_000))))  # type: ignore[arg-type]
+    assert len(clean(list(range(1_000)))) == 100  # type: ignore[arg-type]

@@ -81,17 +81,17 @@ def test_traces_and_metrics_arrive_with_who_sent_them_and_our_headers(
     telemetry = Telemetry(settings, metrics.numbers)
     trace(telemetry.traces("p", "group", "client"))
     telemetry.stop()
-    assert ["hash", "process logs"] == sorted(span.name for span in receiver.spans())
-    assert 3 == receiver.points()["stream_dedup.commits", ("p",)].value
+    assert sorted(span.name for span in receiver.spans()) == ["hash", "process logs"]
+    assert receiver.points()["stream_dedup.commits", ("p",)].value == 3
     for request in receiver.requests():
-        assert (SECRET, "a,b") == (request.headers["authorization"], request.headers["x-tenant"])
-        assert "application/x-protobuf" == request.headers["content-type"]
+        assert (request.headers["authorization"], request.headers["x-tenant"]) == (SECRET, "a,b")
+        assert request.headers["content-type"] == "application/x-protobuf"
     for resource in receiver.resources():
-        assert "stream-dedup" == resource["service.name"]
-        assert __version__ == resource["service.version"]
-        assert "worker-0" == resource["service.instance.id"]
-        assert "test" == resource["deployment.environment.name"]
-    assert [] == [record.getMessage() for record in caplog.records if "opent" in record.name]
+        assert resource["service.name"] == "stream-dedup"
+        assert resource["service.version"] == __version__
+        assert resource["service.instance.id"] == "worker-0"
+        assert resource["deployment.environment.name"] == "test"
+    assert [record.getMessage() for record in caplog.records if "opent" in record.name] == []
 
 
 def test_metrics_come_again_and_again(receiver: OtlpReceiver) -> None:
@@ -109,7 +109,7 @@ def test_a_share_of_the_traces_is_kept(receiver: OtlpReceiver) -> None:
     telemetry.stop()
     kept = len(receiver.spans("process"))
     assert 150 < kept < 350  # seven standard deviations
-    assert kept == len(receiver.spans("hash"))
+    assert len(receiver.spans("hash")) == kept
 
 
 def test_the_standards_sampler_wins(
@@ -118,28 +118,28 @@ def test_the_standards_sampler_wins(
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
     telemetry = Telemetry(exporting(receiver.url), PrometheusMetrics().numbers)
     traces = telemetry.traces("p", "group", "client")
-    assert NO_TRACE is traces.batch(PARTITION, RECORDS, 1)
+    assert traces.batch(PARTITION, RECORDS, 1) is NO_TRACE
     telemetry.stop()
 
 
 def test_one_of_the_two_may_be_sent_alone(receiver: OtlpReceiver) -> None:
     numbers = PrometheusMetrics().numbers
     only_metrics = Telemetry(Exporting("", receiver.url + METRICS), numbers)
-    assert NO_TRACES is only_metrics.traces("p", "group", "client")
+    assert only_metrics.traces("p", "group", "client") is NO_TRACES
     only_metrics.stop()
-    assert {METRICS} == {request.path for request in receiver.requests()}
+    assert {request.path for request in receiver.requests()} == {METRICS}
     only_traces = Telemetry(Exporting(receiver.url + TRACES, ""), numbers)
     trace(only_traces.traces("p", "group", "client"))
     only_traces.stop()
-    assert 1 == len(receiver.requests(METRICS))
-    assert 1 == len(receiver.spans("process"))
+    assert len(receiver.requests(METRICS)) == 1
+    assert len(receiver.spans("process")) == 1
 
 
 def test_what_the_environment_says_of_us_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.instance.id=seven")
     found = make_resource("worker-0").attributes
-    assert ("mine", "seven") == (found["service.name"], found["service.instance.id"])
+    assert (found["service.name"], found["service.instance.id"]) == ("mine", "seven")
     assert "service.version" in found
 
 
@@ -150,7 +150,7 @@ def test_what_is_sent_can_be_compressed(
     telemetry = Telemetry(exporting(receiver.url), PrometheusMetrics().numbers)
     trace(telemetry.traces("p", "group", "client"))
     telemetry.stop()
-    assert {"gzip"} == {each.headers["content-encoding"] for each in receiver.requests()}
+    assert {each.headers["content-encoding"] for each in receiver.requests()} == {"gzip"}
     assert receiver.spans("process")
 
 
@@ -162,11 +162,11 @@ def test_a_receiver_is_trusted_by_the_authorities_of_the_environment(
     certificates = make_certificates(tmp_path / "certificates")
     with OtlpReceiver(certificates=certificates) as secure:
         Telemetry(exporting(secure.url, timeout_s=0.5), PrometheusMetrics().numbers).stop()
-        assert [] == secure.requests()
+        assert secure.requests() == []
         assert "metrics batch" in caplog.text
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", str(certificates.ca_file))
         Telemetry(exporting(secure.url), PrometheusMetrics().numbers).stop()
-        assert {METRICS} == {request.path for request in secure.requests()}
+        assert {request.path for request in secure.requests()} == {METRICS}
 
 
 def test_each_worker_without_a_name_gets_one_of_its_own() -> None:
@@ -184,7 +184,7 @@ def test_a_receiver_that_refuses_is_warned_of_and_holds_nothing_up(
     trace(telemetry.traces("p", "group", "client"))
     wait_for(lambda: any("metrics batch" in record.getMessage() for record in caplog.records))
     assert stopped_within(telemetry) < FLUSH_S + SLACK_S
-    assert [] == receiver.spans()
+    assert receiver.spans() == []
     assert SECRET not in caplog.text
 
 
@@ -198,7 +198,7 @@ def test_a_receiver_that_comes_back_gets_the_numbers_as_they_stand(receiver: Otl
         wait_for(lambda sent=sent: len(receiver.requests(METRICS)) > sent)  # type: ignore[misc]
     receiver.status = 200
     wait_for(lambda: receiver.points().get(("stream_dedup.commits", ("p",))))
-    assert 3 == receiver.points()["stream_dedup.commits", ("p",)].value
+    assert receiver.points()["stream_dedup.commits", ("p",)].value == 3
     telemetry.stop()
 
 
@@ -245,4 +245,4 @@ def test_a_worker_that_sends_nothing_imports_nothing_of_it() -> None:
         text=True,
         check=True,
     )
-    assert "[]\n" == done.stdout
+    assert done.stdout == "[]\n"

@@ -37,7 +37,7 @@ class Exported:
         request = encode_metrics(self.readings.read())
         [resource] = request.resource_metrics
         [scope] = resource.scope_metrics
-        assert "stream_dedup" == scope.scope.name
+        assert scope.scope.name == "stream_dedup"
         return {metric.name: metric for metric in scope.metrics}
 
     def points(self) -> dict[Series, Point]:
@@ -79,12 +79,12 @@ def test_every_metric_is_sent_with_its_kind_help_and_number() -> None:
         [(series, point)] = points_of(got)
         assert len(metric.labels) == len(series[1])
         expected = number / 1_000 if name in HISTOGRAMS else number
-        assert expected == point.value
+        assert point.value == expected
         if name in COUNTERS:
             assert got.sum.is_monotonic
-            assert AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE == (
+            assert (
                 got.sum.aggregation_temporality
-            )
+            ) == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 
 
 def test_in_prometheus_they_have_their_names_again() -> None:
@@ -101,11 +101,11 @@ def test_histograms_have_the_bounds_of_the_table() -> None:
     sent = exported.read()["stream_dedup.stage"]
     [point] = sent.histogram.data_points
     bounds = METRICS["stage_seconds"].bounds_s
-    assert bounds == tuple(point.explicit_bounds)
+    assert tuple(point.explicit_bounds) == bounds
     assert len(bounds) + 1 == len(point.bucket_counts)
-    assert (4, 4) == (point.count, sum(point.bucket_counts))
-    assert (1, 1) == (point.bucket_counts[0], point.bucket_counts[-1])
-    assert 1 == point.bucket_counts[bounds.index(0.01)]  # up to and including
+    assert (point.count, sum(point.bucket_counts)) == (4, 4)
+    assert (point.bucket_counts[0], point.bucket_counts[-1]) == (1, 1)
+    assert point.bucket_counts[bounds.index(0.01)] == 1  # up to and including
     assert not point.HasField("min")
 
 
@@ -113,14 +113,14 @@ def test_counters_begin_at_zero_and_stay_cumulative() -> None:
     exported = Exported()
     start_at_zero(exported.metrics, "p")
     series = "stream_dedup.commits", ("p",)
-    assert 0 == exported.points()[series].value
+    assert exported.points()[series].value == 0
     for expected in (2, 4):
         exported.metrics.add("commits_total", 2, pipeline="p")
         exported.clock.advance(1)
         point = exported.points()[series]
-        assert expected == point.value
-        assert SECOND_NS == point.start_ns
-    assert 3 * SECOND_NS == point.time_ns
+        assert point.value == expected
+        assert point.start_ns == SECOND_NS
+    assert point.time_ns == 3 * SECOND_NS
 
 
 def test_a_series_that_came_later_counts_since_the_reading_before() -> None:
@@ -130,21 +130,21 @@ def test_a_series_that_came_later_counts_since_the_reading_before() -> None:
     exported.read()
     exported.metrics.add("events_total", 500, pipeline="p", topic="t")
     exported.clock.advance(1)
-    assert 2 * SECOND_NS == exported.points()["stream_dedup.events", ("p", "t")].start_ns
+    assert exported.points()["stream_dedup.events", ("p", "t")].start_ns == 2 * SECOND_NS
 
 
 def test_a_series_that_was_forgotten_begins_anew() -> None:
     exported = Exported()
     series = "stream_dedup.commits", ("p",)
     exported.metrics.add("commits_total", 5, pipeline="p")
-    assert SECOND_NS == exported.points()[series].start_ns
+    assert exported.points()[series].start_ns == SECOND_NS
     exported.clock.advance(1)
-    assert SECOND_NS == exported.points()[series].start_ns
+    assert exported.points()[series].start_ns == SECOND_NS
     exported.metrics.remove("commits_total", pipeline="p")
     exported.metrics.add("commits_total", 1, pipeline="p")
     exported.clock.advance(1)
     point = exported.points()[series]
-    assert (1, 2 * SECOND_NS) == (point.value, point.start_ns)
+    assert (point.value, point.start_ns) == (1, 2 * SECOND_NS)
     exported.metrics.remove("commits_total", pipeline="p")
     assert series not in exported.points()
 
@@ -155,7 +155,7 @@ def test_a_clock_that_was_set_back_makes_no_point_before_its_beginning() -> None
     exported.clock.advance(-0.5)
     exported.metrics.add("commits_total", pipeline="p")
     point = exported.points()["stream_dedup.commits", ("p",)]
-    assert (SECOND_NS, SECOND_NS) == (point.start_ns, point.time_ns)
+    assert (point.start_ns, point.time_ns) == (SECOND_NS, SECOND_NS)
 
 
 def test_values_from_data_are_bounded_as_on_the_page() -> None:
@@ -168,7 +168,7 @@ def test_values_from_data_are_bounded_as_on_the_page() -> None:
         if name == "stream_dedup.passed"
     }
     assert BOUNDS["reason"] + 1 == len(points)
-    assert 30 == points["p", "other"]
+    assert points["p", "other"] == 30
 
 
 def test_a_label_of_any_text_can_be_sent() -> None:
@@ -177,4 +177,4 @@ def test_a_label_of_any_text_can_be_sent() -> None:
     for reason in reasons:
         exported.metrics.add("dead_letters_total", pipeline="p", reason=reason)
     points = exported.points()
-    assert 5 == sum(point.value for (name, _), point in points.items() if "dead" in name)
+    assert sum(point.value for (name, _), point in points.items() if "dead" in name) == 5

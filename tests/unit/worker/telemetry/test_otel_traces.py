@@ -98,13 +98,13 @@ def test_each_batch_of_a_pipeline_is_a_trace_with_its_stages(
     decided: Counter[str] = Counter()
     offsets: dict[str, list[int]] = {}
     for batch in batches:
-        assert SpanKind.CONSUMER is batch.kind
+        assert batch.kind is SpanKind.CONSUMER
         assert batch.parent is None
         told = attributes(batch)
-        assert ("kafka", "group") == (
+        assert (
             told["messaging.system"],
             told["messaging.consumer.group.name"],
-        )
+        ) == ("kafka", "group")
         seen = offsets.setdefault(told["messaging.destination.partition.id"], [])
         seen += range(told["stream_dedup.offset.first"], told["stream_dedup.offset.last"] + 1)
         kinds = {kind: told[f"stream_dedup.decisions.{kind.value}"] for kind in Kind}
@@ -119,12 +119,12 @@ def test_each_batch_of_a_pipeline_is_a_trace_with_its_stages(
             assert last <= times(child)[0] <= times(child)[1] <= ended_ns, child.name
             last = times(child)[1]
         expected = IN_BATCH if transactional else [*IN_BATCH, "commit"]
-        assert expected == [child.name for child in children]
+        assert [child.name for child in children] == expected
         if not transactional:
             assert ended_ns <= times(children[-1])[0]
     assert len(LINES) == decided.total()
     assert decided[Kind.NEW] == len(rig.told())
-    assert {"0", "1", "2"} == set(offsets)
+    assert set(offsets) == {"0", "1", "2"}
     for seen in offsets.values():
         assert list(range(len(seen))) == sorted(seen)
     brought = [attributes(span)["messaging.batch.message_count"] for span in spans.all("poll")]
@@ -134,7 +134,7 @@ def test_each_batch_of_a_pipeline_is_a_trace_with_its_stages(
     assert sum(told_of) == sum(map(len, rig.told().values()))
     names = {span.name for span in spans.all()} - {"process in"}
     assert set(FIXED["stage"]) - ({"commit"} if transactional else set()) == names
-    assert {StatusCode.UNSET} == {span.status.status_code for span in spans.all()}
+    assert {span.status.status_code for span in spans.all()} == {StatusCode.UNSET}
 
 
 def test_an_index_that_was_away_is_noted_on_the_batch(spans: Spans) -> None:
@@ -156,11 +156,11 @@ def test_an_index_that_was_away_is_noted_on_the_batch(spans: Spans) -> None:
 
     run(traced())
     events = [event for span in spans.all("process") for event in span.events]
-    assert ["exception"] * 2 == [event.name for event in events]
+    assert [event.name for event in events] == ["exception"] * 2
     told = dict(events[0].attributes or {})
-    assert "IndexUnavailable" == told["exception.type"]
-    assert "redis://me:[hidden]@h is away" == told["exception.message"]
-    assert {StatusCode.UNSET} == {span.status.status_code for span in spans.all()}
+    assert told["exception.type"] == "IndexUnavailable"
+    assert told["exception.message"] == "redis://me:[hidden]@h is away"
+    assert {span.status.status_code for span in spans.all()} == {StatusCode.UNSET}
 
 
 def test_a_delivery_that_failed_ends_the_batch_and_it_comes_again(spans: Spans) -> None:
@@ -189,12 +189,12 @@ def test_a_delivery_that_failed_ends_the_batch_and_it_comes_again(spans: Spans) 
 
     run(traced())
     [failed] = [s for s in spans.all("process") if s.status.status_code is StatusCode.ERROR]
-    assert "the broker is away" == failed.status.description
-    assert "BrokerUnavailable" == attributes(failed)["error.type"]
+    assert failed.status.description == "the broker is away"
+    assert attributes(failed)["error.type"] == "BrokerUnavailable"
     *well, deliver = spans.below(failed)
-    assert ["hash", "decide", "shape"] == [span.name for span in well]
-    assert ("deliver", StatusCode.ERROR) == (deliver.name, deliver.status.status_code)
-    assert ["exception"] == [event.name for event in deliver.events]
+    assert [span.name for span in well] == ["hash", "decide", "shape"]
+    assert (deliver.name, deliver.status.status_code) == ("deliver", StatusCode.ERROR)
+    assert [event.name for event in deliver.events] == ["exception"]
     same = attributes(failed)["stream_dedup.offset.first"]
     part = attributes(failed)["messaging.destination.partition.id"]
     again = [
@@ -203,7 +203,7 @@ def test_a_delivery_that_failed_ends_the_batch_and_it_comes_again(spans: Spans) 
         if attributes(span)["stream_dedup.offset.first"] == same
         and attributes(span)["messaging.destination.partition.id"] == part
     ]
-    assert 2 == len(again)
+    assert len(again) == 2
 
 
 # ------------------------------------------------------------ alone
@@ -211,27 +211,27 @@ def test_a_delivery_that_failed_ends_the_batch_and_it_comes_again(spans: Spans) 
 
 def test_a_batch_that_is_not_kept_costs_its_first_span_alone() -> None:
     spans = Spans(ALWAYS_OFF)
-    assert NO_TRACE is spans.traces.batch(PARTITION, RECORDS, 5)
-    assert NO_TRACE is spans.traces.commit({PARTITION: 15})
+    assert spans.traces.batch(PARTITION, RECORDS, 5) is NO_TRACE
+    assert spans.traces.commit({PARTITION: 15}) is NO_TRACE
     poll = spans.traces.poll()
     poll.brought({PARTITION: RECORDS})
     poll.stage("poll", 0.0, 1.0, None)
-    assert [] == spans.all()
+    assert spans.all() == []
 
 
 def test_a_batch_that_is_given_up_leaves_nothing(spans: Spans) -> None:
     stages(spans.traces.batch(PARTITION, RECORDS, 5), "hash", "decide")
-    assert [] == spans.all()
+    assert spans.all() == []
 
 
 def test_a_cancelled_stage_ends_the_batch_as_given_up(spans: Spans) -> None:
     trace = spans.traces.batch(PARTITION, RECORDS, 5)
     trace.stage("decide", monotonic_s(), monotonic_s(), asyncio.CancelledError())
     batch = spans.one("process logs")
-    assert (StatusCode.ERROR, "CancelledError") == (
+    assert (
         batch.status.status_code,
         batch.status.description,
-    )
+    ) == (StatusCode.ERROR, "CancelledError")
 
 
 def test_a_poll_that_brings_nothing_is_not_told_of(spans: Spans) -> None:
@@ -239,7 +239,7 @@ def test_a_poll_that_brings_nothing_is_not_told_of(spans: Spans) -> None:
         poll = spans.traces.poll()
         poll.brought({})
         poll.stage("poll", 0.0, 1.0, error)
-    assert [] == spans.all()
+    assert spans.all() == []
 
 
 def test_a_commit_is_told_to_the_batches_it_covers(spans: Spans) -> None:
@@ -250,13 +250,13 @@ def test_a_commit_is_told_to_the_batches_it_covers(spans: Spans) -> None:
         trace.delivered(next_offset, committed=False)
     commit = traces.commit({PARTITION: 15})
     commit.stage("commit", monotonic_s(), monotonic_s(), None)
-    assert ["commit"] == [span.name for span in spans.all("commit")]
-    assert NO_TRACE is traces.commit({PARTITION: 15})
+    assert [span.name for span in spans.all("commit")] == ["commit"]
+    assert traces.commit({PARTITION: 15}) is NO_TRACE
     failing = traces.commit({PARTITION: 20, other: 4})
     failing.stage("commit", monotonic_s(), monotonic_s(), BrokerUnavailable("away"))
     _, failed = spans.all("commit")
-    assert ("away", StatusCode.ERROR) == (failed.status.description, failed.status.status_code)
-    assert StatusCode.UNSET is spans.all("process")[1].status.status_code  # it was delivered
+    assert (failed.status.description, failed.status.status_code) == ("away", StatusCode.ERROR)
+    assert spans.all("process")[1].status.status_code is StatusCode.UNSET  # it was delivered
     assert NO_TRACE is not traces.commit({other: 5})
 
 
@@ -265,7 +265,7 @@ def test_batches_that_wait_for_their_commit_are_bounded(spans: Spans) -> None:
         trace = spans.traces.batch(PARTITION, RECORDS, 5)
         trace.delivered(number + 1, committed=False)
     spans.traces.commit({PARTITION: 1_000}).stage("commit", 0.0, 1.0, None)
-    assert WAITING == len(spans.all("commit"))
+    assert len(spans.all("commit")) == WAITING
 
 
 def test_a_long_error_is_cut_and_its_secrets_are_hidden(spans: Spans) -> None:
@@ -275,7 +275,7 @@ def test_a_long_error_is_cut_and_its_secrets_are_hidden(spans: Spans) -> None:
     text = spans.one("process").status.description or ""
     assert "hunter2" not in text
     assert "\x1b" not in text
-    assert MAX_ERROR_CHARS == len(text)
+    assert len(text) == MAX_ERROR_CHARS
 
 
 def test_times_are_the_clocks(spans: Spans) -> None:
@@ -290,9 +290,9 @@ def test_times_are_the_clocks(spans: Spans) -> None:
     trace.delivered(15, committed=True)
     span, batch = exporter.get_finished_spans()
     begun_ns, ended_ns = times(span)
-    assert 2_500_000_000 == ended_ns - begun_ns
+    assert ended_ns - begun_ns == 2_500_000_000
     assert 1_700_000_000_000_000_000 <= times(batch)[0] <= begun_ns < 1_700_000_060_000_000_000
-    assert [] == spans.all()
+    assert spans.all() == []
 
 
 def test_nothing_takes_everything() -> None:

@@ -37,16 +37,16 @@ def test_counters_gauges_and_histograms_are_shown() -> None:
     for seconds in (0.0004, 0.01, 0.02, 100):
         metrics.observe("stage_seconds", seconds, pipeline="p", stage="poll")
     seen = samples(metrics)
-    assert 520 == seen["events_total", ("p", "t")]
-    assert 9 == seen["lag_events", ("p", "t", "3")]
-    assert 1 == seen["ready", ()]
-    assert 4 == seen["stage_seconds_count", ("p", "poll")]
+    assert seen["events_total", ("p", "t")] == 520
+    assert seen["lag_events", ("p", "t", "3")] == 9
+    assert seen["ready", ()] == 1
+    assert seen["stage_seconds_count", ("p", "poll")] == 4
     assert abs(seen["stage_seconds_sum", ("p", "poll")] - 100.0304) < 1e-9
     buckets = {key[1][-1]: n for key, n in seen.items() if key[0] == "stage_seconds_bucket"}
-    assert 1 == buckets["0.005"]
-    assert 2 == buckets["0.01"]  # up to and including
-    assert 3 == buckets["10.0"]
-    assert 4 == buckets["+Inf"]
+    assert buckets["0.005"] == 1
+    assert buckets["0.01"] == 2  # up to and including
+    assert buckets["10.0"] == 3
+    assert buckets["+Inf"] == 4
 
 
 def test_both_formats_tell_of_every_metric_with_its_kind_and_help() -> None:
@@ -85,8 +85,8 @@ def test_a_series_that_was_removed_is_gone_and_begins_anew() -> None:
     metrics.set("lag_events", 6, pipeline="p", topic="t", partition=2)
     seen = samples(metrics)
     assert ("lag_events", ("p", "t", "1")) not in seen
-    assert 6 == seen["lag_events", ("p", "t", "2")]
-    assert 1 == seen["commits_total", ("p",)]
+    assert seen["lag_events", ("p", "t", "2")] == 6
+    assert seen["commits_total", ("p",)] == 1
     assert ("kernel_seconds_count", ("p",)) not in seen
 
 
@@ -97,8 +97,8 @@ def test_values_from_data_are_bounded_and_what_was_folded_is_counted() -> None:
             metrics.add("passed_total", pipeline="p", reason=f"reason {number}")
     seen = {key[1][1]: n for key, n in samples(metrics).items() if key[0] == "passed_total"}
     assert BOUNDS["reason"] + 1 == len(seen)
-    assert 400 == sum(seen.values())
-    assert 2 == seen["reason 0"]
+    assert sum(seen.values()) == 400
+    assert seen["reason 0"] == 2
     assert (200 - BOUNDS["reason"]) * 2 == seen["other"]
     folded = samples(metrics)["folded_labels_total", ("stream_dedup_passed_total",)]
     assert seen["other"] == folded
@@ -112,7 +112,7 @@ def test_a_gauge_leaves_out_what_is_past_the_bound_until_others_have_left() -> N
             metrics.set("lag_events", 1, pipeline="p", topic=f"t{number}", partition=partition)
     last = f"t{BOUNDS['topic']}"
     assert ("lag_events", ("p", last, "0")) not in samples(metrics)
-    assert 2 == samples(metrics)["folded_labels_total", ("stream_dedup_lag_events",)]
+    assert samples(metrics)["folded_labels_total", ("stream_dedup_lag_events",)] == 2
     metrics.remove("lag_events", topic="t0")
     metrics.set("lag_events", 1, pipeline="p", topic=last, partition=0)
     assert ("lag_events", ("p", last, "0")) in samples(metrics)
@@ -128,7 +128,7 @@ def test_a_label_of_any_text_does_not_break_the_page() -> None:
         [family] = [f for f in parser(text) if f.name == "stream_dedup_dead_letters"]
         shown = [s.labels["reason"] for s in family.samples if s.name.endswith("_total")]
         assert [reasons[0], "half \\ud800 character", reasons[2]] == shown[:3]
-        assert "x" * MAX_LABEL_CHARS == shown[3]
+        assert shown[3] == "x" * MAX_LABEL_CHARS
 
 
 def test_threads_lose_no_counts_while_the_page_is_made() -> None:
@@ -146,8 +146,8 @@ def test_threads_lose_no_counts_while_the_page_is_made() -> None:
         samples(metrics)
     for thread in threads:
         thread.join()
-    assert 20_000 == samples(metrics)["events_total", ("p", "t")]
-    assert 20_000 == samples(metrics)["kernel_seconds_count", ("p",)]
+    assert samples(metrics)["events_total", ("p", "t")] == 20_000
+    assert samples(metrics)["kernel_seconds_count", ("p",)] == 20_000
 
 
 def test_a_call_costs_about_a_microsecond() -> None:

@@ -32,12 +32,12 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_line_tells_all_numbers() -> None:
     shown = line(Status(20_000, 19_000, 1_234, 567, 1), 12_345.6).plain
     expected = "12,346 events/s  95.0% duplicates  lag 1,234  567 clusters  1 batch  index ok"
-    assert expected == shown
+    assert shown == expected
 
 
 def test_what_is_not_known_yet_is_not_made_up() -> None:
     expected = "0 events/s  0.0% duplicates  lag …  … clusters  0 batches  index ok"
-    assert expected == line(Status(), 0).plain
+    assert line(Status(), 0).plain == expected
 
 
 def test_trouble_with_the_index_comes_first_and_is_safe_to_print() -> None:
@@ -46,9 +46,9 @@ def test_trouble_with_the_index_comes_first_and_is_safe_to_print() -> None:
 
 def test_the_rate_is_smoothed_and_forgets_no_event() -> None:
     rate = Rate()
-    assert 0 == rate.after(0, 0)
-    assert 1_000 == rate.after(1_000, 1)
-    assert 1_000 == rate.after(1_500, 1)  # no time has passed
+    assert rate.after(0, 0) == 0
+    assert rate.after(1_000, 1) == 1_000
+    assert rate.after(1_500, 1) == 1_000  # no time has passed
     assert 1_000 < rate.after(3_000, 2) < 2_000
     for second in range(3, 40):
         shown = rate.after(3_000, second)
@@ -64,7 +64,7 @@ def test_a_terminal_sees_one_line_that_is_taken_away() -> None:
     shown = ESCAPES.sub("", stream.getvalue())
     assert shown.startswith("0 events/s")
     assert "\r100 events/s" in shown
-    assert 1 == shown.count("\n")  # where the line was when it was taken away
+    assert shown.count("\n") == 1  # where the line was when it was taken away
     assert stream.getvalue().count("\x1b[2K") >= 2  # the line is erased
     assert "\x1b[?25h" in stream.getvalue()  # and the cursor is there again
 
@@ -90,7 +90,7 @@ def test_a_file_and_a_dumb_terminal_see_nothing(
     with StatusLine(stream) as status:
         status.show(Status(100, 50, 1, 2, 3), 0)
         assert not status.interactive
-    assert "" == stream.getvalue()
+    assert stream.getvalue() == ""
 
 
 def test_the_log_goes_on_above_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
