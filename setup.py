@@ -1,20 +1,22 @@
-"""The native extensions, and the readme as PyPI shows it; all else stands in pyproject.toml.
+"""Builds the native extensions and the readme for PyPI; everything else is in pyproject.toml.
 
-The extensions are optional: where no C compiler is found the install goes on without them and the
-pure-Python reference serves.
+The extensions are optional: without a C compiler the install goes on, and the pure-Python
+references are used.
 """
 
 import re
+import runpy
 from pathlib import Path
 
 from setuptools import Extension, setup
 
+ROOT = Path(__file__).resolve().parent
 REPOSITORY = "https://github.com/stream-dedup/stream-dedup"
 
 
 def readme() -> str:
-    """README.md; its links into the repository, and its images, lead there from anywhere."""
-    text = Path(__file__).with_name("README.md").read_text("utf-8")
+    """Return README.md with its relative links and images made absolute."""
+    text = (ROOT / "README.md").read_text("utf-8")
     raw = f"{REPOSITORY.replace('github.com', 'raw.githubusercontent.com')}/main/"
     text = re.sub(r"(!\[[^]]*\]\()(?![a-z]+:)", rf"\g<1>{raw}", text)
     text = re.sub(r'((?:src|srcset)=")(?![a-z]+:)', rf"\g<1>{raw}", text)
@@ -31,13 +33,6 @@ setup(
             extra_compile_args=["-O3"],
             optional=True,
         )
-        for module in (
-            "columnar._native",
-            "kafka._fastpath._batches",
-            "fingerprint._kernel",
-            "index.redis._resp",
-            "offline._native",
-            "tables._native",
-        )
+        for module in runpy.run_path(f"{ROOT}/stream_dedup/native.py")["EXTENSIONS"]
     ],
 )

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 import os
+import platform
 import sys
+import sysconfig
 from typing import Any
 
 import click
 
-from stream_dedup.cli.version import version_option
+from stream_dedup._version import __version__
 from stream_dedup.errors import ConfigError, RecipeError, StreamDedupError
+from stream_dedup.native import EXTENSIONS, PURE_PYTHON, extension
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -63,10 +66,37 @@ class _Group(click.Group):
             raise _ReaderGone from error
 
 
+def _show_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
+    del param
+    if wanted and not ctx.resilient_parsing:
+        python = f"{platform.python_implementation()} {platform.python_version()}"
+        where = sysconfig.get_platform()
+        click.echo(f"stream-dedup {__version__} ({_kernel_in_use()}, {python}, {where})")
+        ctx.exit()
+
+
+def _kernel_in_use() -> str:
+    if os.environ.get(PURE_PYTHON):
+        return f"kernel in Python: {PURE_PYTHON} is set"
+    missing = [name for name in EXTENSIONS if extension(name) is None]
+    if not missing:
+        return "native kernel"
+    if len(missing) == len(EXTENSIONS):
+        return "kernel in Python: built without a C compiler"
+    return f"native kernel without {' and '.join(missing)}"
+
+
 @click.group(
     cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@version_option
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version, the kernel and the Python, and exit.",
+)
 def cli() -> None:
     """Merge near-duplicate log lines and events as they stream by.
 

@@ -9,16 +9,14 @@ have the reference alone (`is_native`).
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, Protocol
 
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.numbers import Fingerprints, Segments
 from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.simhash import WIDTHS
+from stream_dedup.native import extension, warn_if_not_compiled
 
 
 class Kernel(Protocol):
@@ -46,23 +44,10 @@ class Kernel(Protocol):
         """
 
 
-@cache
 def native_module() -> Any:  # noqa: ANN401 -- a compiled module, or None
-    """The compiled kernel, or None where it was not built. Warns once, if it is not there."""
-    if os.environ.get("STREAM_DEDUP_PURE_PYTHON"):
-        return None
-    try:
-        from stream_dedup.fingerprint import _kernel  # noqa: PLC0415 -- may not have been built
-    except ImportError:
-        warnings.warn(
-            "stream-dedup runs without its native kernel, some 20 times slower: it was installed "
-            "without a C compiler. Install one (Debian: apt-get install gcc python3-dev) and "
-            "reinstall with: pip install --force-reinstall --no-binary stream-dedup stream-dedup",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-        return None
-    return _kernel
+    """The compiled kernel, or None where it is not used. Warns once where it was not compiled."""
+    warn_if_not_compiled()
+    return extension("fingerprint._kernel")
 
 
 def is_native(recipe: Recipe) -> bool:

@@ -6,11 +6,10 @@ the same contents, those of `Kernel`; property tests hold them equal.
 
 from __future__ import annotations
 
-import os
 from array import array
 from typing import Protocol, cast
 
-from stream_dedup.fingerprint.kernel import native_module
+from stream_dedup.native import extension, warn_if_not_compiled
 from stream_dedup.offline import reference
 from stream_dedup.offline.words import Bytes
 from stream_dedup.tables.permutation import Layout
@@ -139,11 +138,5 @@ class Kernel(Protocol):
 
 def kernel() -> Kernel:
     """The native kernel, or the reference where that was not built or is not wanted."""
-    if not os.environ.get("STREAM_DEDUP_PURE_PYTHON"):
-        try:
-            from stream_dedup.offline import _native  # noqa: PLC0415 -- may not have been built
-        except ImportError:
-            native_module()  # warns: the extensions are built together, or none is
-        else:
-            return cast(Kernel, _native)
-    return cast(Kernel, reference)
+    warn_if_not_compiled()
+    return cast(Kernel, extension("offline._native") or reference)

@@ -37,13 +37,13 @@ leaves what is stored where nothing looks for it.
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Sequence
 from struct import Struct
 from sys import byteorder
 from typing import NamedTuple, Protocol
 
+from stream_dedup.native import extension
 from stream_dedup.tables.permutation import Layout
 
 MAX_WIDTH = 128
@@ -245,13 +245,6 @@ def slice_of(prefix: int, prefix_bits: int, group: int, slice_bits: int) -> int:
 
 def make_entries(layout: Layout, slices: int) -> Entries:
     """The native entries where they were built, else the reference."""
-    if not os.environ.get("STREAM_DEDUP_PURE_PYTHON"):
-        try:
-            from stream_dedup.tables import _native  # noqa: PLC0415 -- may not have been built
-
-            entries: Entries = _native.NativeEntries(layout, slices)
-        except ImportError:
-            pass  # as in `store.make_tables`
-        else:
-            return entries
-    return ReferenceEntries(layout, slices)
+    native = extension("tables._native")
+    make: type[Entries] = native.NativeEntries if native else ReferenceEntries
+    return make(layout, slices)

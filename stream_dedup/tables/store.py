@@ -7,11 +7,11 @@ whole numbers that the caller hands out.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from itertools import islice, zip_longest
 from typing import NamedTuple, Protocol
 
+from stream_dedup.native import extension
 from stream_dedup.tables.permutation import Layout
 
 
@@ -111,13 +111,6 @@ class ReferenceTables:
 
 def make_tables(layout: Layout) -> Tables:
     """The native tables where they were built, else the reference."""
-    if not os.environ.get("STREAM_DEDUP_PURE_PYTHON"):
-        try:
-            from stream_dedup.tables import _native  # noqa: PLC0415 -- may not have been built
-
-            tables: Tables = _native.NativeTables(layout)
-        except ImportError:
-            pass  # `fingerprint.kernel` warns: both extensions are built, or neither
-        else:
-            return tables
-    return ReferenceTables(layout)
+    native = extension("tables._native")
+    make: type[Tables] = native.NativeTables if native else ReferenceTables
+    return make(layout)

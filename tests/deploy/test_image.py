@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from stream_dedup import __version__
-from stream_dedup.cli.version import EXTENSIONS
+from stream_dedup.native import EXTENSIONS
 from tests.deploy.containers import Built
 from tests.integration.worker.running import Trial, free_port, real_lines, wait_for
 from tests.services.kafka import Kafka

@@ -15,7 +15,7 @@ import pytest
 from packaging.metadata import Metadata
 
 from stream_dedup import __version__
-from stream_dedup.cli.version import EXTENSIONS
+from stream_dedup.native import EXTENSIONS
 from tests.integration.command import run as run_command
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,0 +1,57 @@
+"""The native extensions: which there are, and whether each is used.
+
+Each extension (Cython, a ``.pyx`` file) has a reference in plain Python with the same interface and
+the same results; property tests compare the two. The extension is used where it was compiled,
+unless the environment variable ``STREAM_DEDUP_PURE_PYTHON`` is set to anything.
+
+`setup.py` runs this file for the list, so it imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+EXTENSIONS = (
+    "columnar._native",
+    "fingerprint._kernel",
+    "index.redis._resp",
+    "kafka._fastpath._batches",
+    "offline._native",
+    "tables._native",
+)
+"""The extensions, as modules below ``stream_dedup``."""
+
+PURE_PYTHON = "STREAM_DEDUP_PURE_PYTHON"
+"""Environment variable: where it is set to anything, the references are used."""
+
+
+def extension(name: str) -> Any:  # noqa: ANN401 -- a compiled module has no types
+    """Import one of `EXTENSIONS`.
+
+    Returns:
+        The compiled module; None where it was not compiled or the references are asked for.
+    """
+    if os.environ.get(PURE_PYTHON):
+        return None
+    try:
+        return import_module(f"stream_dedup.{name}")
+    except ImportError:
+        return None
+
+
+@cache
+def warn_if_not_compiled() -> None:
+    """Warn, once a process, where the native kernel is wanted and was not compiled."""
+    if os.environ.get(PURE_PYTHON) or extension("fingerprint._kernel"):
+        return
+    warnings.warn(
+        "stream-dedup runs without its native kernel, some 20 times slower: it was installed "
+        "without a C compiler. Install one (Debian: apt-get install gcc python3-dev) and "
+        "reinstall with: pip install --force-reinstall --no-binary stream-dedup stream-dedup",
+        RuntimeWarning,
+        stacklevel=3,
+    )
