@@ -7,14 +7,15 @@ DEMO := examples/logs
 DATA ?= ../shared/data/loghub
 SOURCES := $(shell find stream_dedup -name '*.pyx') setup.py pyproject.toml
 
-.PHONY: help setup demo test test-helm test-docker lint bench bench-batch bench-methods bench-redis soak-redis bench-worker chaos quality docs screenshots site man dist sbom audit clean
+.PHONY: help setup demo test test-all test-helm test-docker lint bench bench-batch bench-methods bench-redis soak-redis bench-worker chaos quality docs screenshots site man dist sbom audit clean
 
 help:
 	@echo "make setup     a virtual environment in $(VENV), with the native kernel built"
 	@echo "make demo      de-duplicate real logs with the embedded engine and show what was merged"
-	@echo "make test      set up, check the style and run all tests"
+	@echo "make test      set up, check the style, run the fast tests and a smoke test on real services"
+	@echo "make test-all  make test, then the tests of integration, faults and deployment; coverage"
+	@echo "make test-docker   build the image, run Compose and the smoke tests in containers (needs Go)"
 	@echo "make test-helm check the Helm chart with helm and kubeconform, built from source (needs Go)"
-	@echo "make test-docker   build the image, bring the Compose stack up and kill a worker (needs Go)"
 	@echo "make lint      check style, types and imports"
 	@echo "make bench     measure speed and memory beside the peers"
 	@echo "make bench-batch   measure find-all beside the C++ library (ARGS='--only 1')"
@@ -47,20 +48,32 @@ $(VENV)/.ready: $(SOURCES)
 demo: setup
 	@$(BIN)/python $(DEMO)/demo.py
 
+# The tiers. PYTEST spreads tests over two processes; a file stays in one, with the servers it shares.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+JOBS ?= 2
+FAST := tests/unit tests/contract tests/golden tests/docs tests/smoke stream_dedup benchmarks
+SLOW := tests/integration tests/faults tests/deploy tests/examples tests/services
+
 test: lint
-	@echo "== test: everything, with coverage"
-	@$(BIN)/python -m coverage run -m pytest
+	@echo "== test: unit, contract, golden, docs; one worker on a real Kafka and Redis"
+	@$(PYTEST) $(FAST)
+
+test-all: lint
+	@echo "== test: all but containers and charts, with coverage"
+	@rm -f .coverage .coverage.*
+	@$(BIN)/python -m coverage run -m pytest -n $(JOBS) --dist loadfile $(FAST) $(SLOW)
+	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report
 
 test-helm: setup
 	@echo "== test: the Helm chart; the first time helm is built, which takes minutes"
 	@$(BIN)/python -m pytest -m helm tests/deploy
 
-# Apart from make test: it starts an engine as root, and on a machine that cannot pull images the first
-# run takes seven minutes, later ones two.
+# Starts an engine as root. On a machine that cannot pull images the first run takes seven minutes,
+# later ones two.
 test-docker: setup
-	@echo "== test: image and Compose stack; the first time Compose and base images are made"
-	@$(BIN)/python -m pytest -m docker -s tests/deploy
+	@echo "== test: image, Compose stack, smoke tests; the first time Compose and base images are made"
+	@$(BIN)/python -m pytest -m docker -s tests/smoke tests/deploy
 
 lint: setup
 	@echo "== lint: style, types and imports"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.services.docker import Docker
 from tests.services.kafka import Kafka, KafkaBroker, named_kafka
 from tests.services.redis import RedisCluster, RedisSentinel, RedisServer
 from tests.services.toxiproxy import Toxiproxy
@@ -57,6 +58,13 @@ def kafka() -> Iterator[Kafka]:
     """A broker without security. Use topics of your own (`fresh_topic`); do not stop it."""
     with named_kafka() or KafkaBroker() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def docker() -> Iterator[Docker]:
+    """A Docker engine. Name what you make, and remove it."""
+    with Docker() as engine:
+        yield engine
 
 
 @pytest.fixture

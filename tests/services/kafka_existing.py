@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Any, Self
 
 import pytest
+from testcontainers.core.container import DockerContainer
 
 from tests.services.kafka_client import Kafka
 from tests.services.kafka_jars import KAFKA_VARIABLE, VERSION
@@ -71,12 +71,8 @@ class DockerKafka(Kafka, AbstractContextManager["DockerKafka"]):
 
     def __enter__(self) -> Self:
         try:
-            containers = importlib.import_module("testcontainers.core.container")
-        except ImportError:
-            pytest.fail(f"{KAFKA_VARIABLE}=docker needs testcontainers: pip install testcontainers")
-        try:
             with ExitStack() as stack:
-                self._start(stack, containers.DockerContainer)
+                self._start(stack)
                 self._stack = stack.pop_all()
         except Exception as error:  # noqa: BLE001 - Docker's client has errors of many libraries
             pytest.fail(
@@ -85,12 +81,12 @@ class DockerKafka(Kafka, AbstractContextManager["DockerKafka"]):
             )
         return self
 
-    def _start(self, stack: ExitStack, container_type: Any) -> None:
+    def _start(self, stack: ExitStack) -> None:
         # A broker tells clients where to come before Docker would choose the port. Docker binds it
         # for itself, so it cannot stay reserved.
         reservation = PortReservation()
         reservation.release()
-        container = container_type(self._image).with_bind_ports(_PORT, reservation.port)
+        container = DockerContainer(self._image).with_bind_ports(_PORT, reservation.port)
         self._bootstrap = f"{container.get_docker_client().host()}:{reservation.port}"
         properties = {
             **LONE_BROKER,

@@ -27,7 +27,7 @@ _REMEDY = (
     "these tests run a real Kafka broker: install Java 17 or newer and, to fetch the broker once,"
     f" Maven (Debian: apt-get install {_PACKAGES['java']} {_PACKAGES['mvn']}). Or let the tests"
     f" that need no broker of their own use another one: {KAFKA_VARIABLE}=host:port for one that"
-    f" runs without security, {KAFKA_VARIABLE}=docker for a container (pip install testcontainers)"
+    f" runs without security, {KAFKA_VARIABLE}=docker for a container"
 )
 
 

@@ -7,15 +7,14 @@ import os
 import secrets
 import shutil
 import ssl
-import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.services.certificates import Certificates, make_certificates
-from tests.services.processes import Daemon, file_lock
+from tests.services.debian import find_program
+from tests.services.processes import Daemon
 from tests.services.resp import Argument, RedisReplyError, Reply, call
 
 BINARY_VARIABLE = "STREAM_DEDUP_TEST_REDIS_BINARY"
@@ -32,37 +31,8 @@ def find_redis() -> Path:
             pytest.fail(f"{BINARY_VARIABLE} names {named}, which cannot run; correct or unset it")
         # Not resolved: redis-server may be a link, and tells what to be from the name it is run by.
         return Path(named).absolute()
-    if shutil.which("redis-server") is None and _may_install():
-        _install()
-    found = shutil.which("redis-server")
-    if found is None:
-        pytest.fail(
-            "these tests need a real redis-server: install it (Debian: apt-get install"
-            f" redis-server), or name the binary in {BINARY_VARIABLE}"
-        )
-    return Path(found)
-
-
-def _may_install() -> bool:
-    return os.geteuid() == 0 and shutil.which("apt-get") is not None
-
-
-def _install() -> None:
-    with file_lock(Path(tempfile.gettempdir()) / "stream-dedup-services-apt.lock"):
-        if shutil.which("redis-server") is not None:
-            return
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        wait = "DPkg::Lock::Timeout=120"
-        for command in (["update"], ["install", "-y", "--no-install-recommends", "redis-server"]):
-            done = subprocess.run(
-                ["apt-get", "-q", "-o", wait, *command],
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode:
-                pytest.fail(f"apt-get {' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+    remedy = f"these tests need a real server, or the binary that {BINARY_VARIABLE} names"
+    return find_program("redis-server", "redis-server", remedy)
 
 
 class RedisServer(Daemon):
