@@ -34,7 +34,7 @@ from stream_dedup.io.base import Record, Records
 from stream_dedup.io.decoder import Reading
 from stream_dedup.io.record_decoder import RecordDecoder
 from stream_dedup.kafka._fastpath.batches import make_batch
-from stream_dedup.kafka.consumer import KafkaSource
+from stream_dedup.kafka.consumer import KafkaConsumer
 from stream_dedup.kafka.producer import MAX_BATCH_BYTES
 from stream_dedup.metrics import NoMetrics
 from stream_dedup.model import Partition
@@ -147,7 +147,7 @@ async def take(bootstrap: str, topic: str, group: str) -> Cost:
     tune()
     started, cpu = time.perf_counter(), time.process_time()
     options = {"bootstrap_servers": bootstrap, "isolation_level": "read_committed"}
-    source = KafkaSource([topic], group_id=group, options=options, start="earliest")
+    source = KafkaConsumer([topic], group_id=group, options=options, start="earliest")
     assigned = Assigned()
     await source.start(assigned)
     partitions = await assigned.partitions

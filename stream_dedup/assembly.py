@@ -20,9 +20,9 @@ from stream_dedup.fingerprint.kernel import native_module
 from stream_dedup.index.base import Index
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.io.record_decoder import RecordDecoder
-from stream_dedup.kafka.consumer import KafkaSource
+from stream_dedup.kafka.consumer import KafkaConsumer
 from stream_dedup.kafka.options import consumer_options, producer_options
-from stream_dedup.kafka.producer import KafkaSink
+from stream_dedup.kafka.producer import KafkaProducer
 from stream_dedup.metrics import Metrics
 from stream_dedup.worker.about import About, AboutPipeline
 from stream_dedup.worker.app import Stop, each_second, run_pipelines
@@ -268,13 +268,13 @@ async def make_pipeline(
     )
     tolerance = Tolerance(section.poison_share, section.poison_least)
     plan = Plan(section.name, namespace, emission, flow, tolerance, finish=server is None)
-    source = KafkaSource(
+    source = KafkaConsumer(
         section.topics,
         group_id=section.group_id,
         options=consumer_options(kafka),
         start=kafka.start,
     )
-    sink = KafkaSink(
+    sink = KafkaProducer(
         options=producer_options(kafka), group_id=section.group_id, transactional_prefix=prefix
     )
     decoder = RecordDecoder(

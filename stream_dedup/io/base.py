@@ -1,20 +1,20 @@
-"""The connector ports: where events come from, where output goes, how the two are committed.
+"""The ports to a message broker: where events come from and where output goes.
 
 Words of this page
 ------------------
-offset          an event's place in its partition.
-next offset     the offset after the last event dealt with: where to read on.
-committed       the next offset that a group has stored: where it reads on after a crash.
-end offset      the offset that the next event to be written will get.
-lane            a partition as one worker reads it, from its assignment to its loss.
+offset          an event's position in its partition.
+next offset     the offset after the last processed event: where to read on.
+committed       the next offset that the group has stored: where it reads on after a crash.
+end offset      the offset that the next event written to the partition will get.
 
 The group assigns partitions to a worker. For each partition the worker opens a `PartitionProducer`
-and only then reads the committed offset: opening fences the previous owner, so nobody else commits
-after that read. Then, batch by batch, `PartitionProducer.deliver` sends the output and stores the
-next offset: together (exactly once), or the one after the other (at least once).
+and only then reads the committed offset: opening fences the previous owner, so nobody else can
+commit after that read. Then, batch by batch, `PartitionProducer.deliver` sends the output and
+stores the next offset: both in one transaction (exactly once), or the offset afterwards, by
+`EventSource.commit` (at least once).
 
-Methods that reach for a broker raise `BrokerUnavailable` (try again later; what was sent may have
-arrived) or `BrokerRefused` (trying again will not help).
+Methods that talk to a broker raise `BrokerUnavailable` (retry later; what was sent may have been
+stored) or `BrokerRefused` (a retry does not help).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Record(NamedTuple):
-    """An event as it stands in a topic; or what is to be written to one.
+    """A record as read from a topic, or to be written to one.
 
     Attributes:
-        offset: its place in the partition; of what is to be written, that of the event it came
-            of, -1 of none.
-        timestamp: milliseconds since 1970-01-01 UTC; -1 for none.
+        offset: its offset. Of a record to be written: the offset of the event it was made from,
+            or -1 if it was made from none.
+        timestamp: milliseconds since 1970-01-01 UTC; -1 if it has none.
         key: its key.
         value: its value; None for a tombstone.
         headers: its headers.
@@ -56,7 +56,7 @@ _COLUMNS = tuple(map(attrgetter, Record._fields))
 
 
 class Records:
-    """Events of one partition, or what is to be written, in order; column by column.
+    """Records of one partition, or to be written, in order and column by column.
 
     Attributes:
         offsets, timestamps, keys, values, headers: the columns, of equal length; see `Record`.
@@ -80,7 +80,7 @@ class Records:
 
     @classmethod
     def of(cls, rows: Sequence[Any]) -> Records:
-        """The columns of rows: of `Record`, or of whatever has its attributes."""
+        """Make columns of rows: of `Record`, or of any class with the same attributes."""
         return cls(*(list(map(column, rows)) for column in _COLUMNS))
 
     def __len__(self) -> int:
@@ -93,19 +93,19 @@ class Records:
         return map(Record, *self._columns())
 
     def part(self, start: int, end: int) -> Records:
-        """Those from one index to before another."""
+        """Return the records from index `start` to before index `end`."""
         return Records(*(column[start:end] for column in self._columns()))
 
     def chosen(self, which: Sequence[bool]) -> Records:
-        """Those for which it is true."""
+        """Return the records for which `which` is true."""
         return Records(*(list(compress(column, which)) for column in self._columns()))
 
     def rows(self, rows: Sequence[int]) -> Records:
-        """Those at these indexes."""
+        """Return the records at these indexes."""
         return Records(*([column[row] for row in rows] for column in self._columns()))
 
     def extend(self, more: Records) -> None:
-        """Add records that follow."""
+        """Append records."""
         for column, others in zip(self._columns(), more._columns(), strict=True):
             column.extend(others)
 
@@ -119,7 +119,7 @@ class Outgoing:
 
     Attributes:
         topic: the topic.
-        partition: its partition; None: each record's key says which.
+        partition: its partition; None: chosen by each record's key.
         records: the records.
     """
 
@@ -129,121 +129,122 @@ class Outgoing:
 
 
 TooLarge = Callable[[str, Record], Outgoing | None]
-"""What to write in the place of a record too large for its topic; None for nothing."""
+"""Returns what to write in place of a record that is too large for its topic; None: nothing."""
 
 
-def nothing(topic: str, record: Record) -> None:
-    """What to write where even what stands in for a record is too large."""
+def drop_too_large(topic: str, record: Record) -> None:
+    """Log a record that is dropped: even the replacement of the original is too large."""
     log.warning("a dead letter of %d bytes is too large for %s", len(record.value or b""), topic)
 
 
 class PartitionProducer(Protocol):
-    """Takes what comes of one input partition. Calls are made one after the other."""
+    """Delivers the output of one input partition. Calls must not overlap."""
 
     async def deliver(
         self, outgoing: Sequence[Outgoing], next_offset: int, too_large: TooLarge
     ) -> bool:
-        """Send records; it returns once they are stored.
+        """Send records and wait until they are stored.
+
+        After an error this producer is unusable: close it and open another.
 
         Returns:
-            Whether the next offset is committed too; if not, `Source.commit` is to do it.
+            Whether the next offset is committed too; if not, call `EventSource.commit`.
 
         Raises:
-            BrokerUnavailable: some of it may have been stored, or none.
+            BrokerUnavailable: all, some or none of the records may have been stored.
             BrokerRefused: the topic cannot be written to.
-            ProducerFenced: another worker has opened an partition_producer for the partition.
-
-        After an error the partition_producer is of no more use: close it and open another.
+            ProducerFenced: another worker has opened a producer for the partition.
         """
 
     async def close(self) -> None:
-        """Give it up; what was not delivered will never be."""
+        """Close it; what was not delivered is discarded."""
 
 
-class Sink(Protocol):
+class EventSink(Protocol):
     """Where output goes."""
 
     async def start(self) -> None:
         """Connect."""
 
     async def open(self, partition: Partition) -> PartitionProducer:
-        """An partition_producer for an input partition.
+        """Open a producer for an input partition.
 
-        With exactly-once delivery, whoever had one for it before can store nothing from now on.
+        With exactly-once delivery, whoever opened one for it before can store nothing from now on.
         """
 
     async def send(self, outgoing: Sequence[Outgoing], too_large: TooLarge) -> None:
-        """Send records that belong to no input partition; it returns once they are stored."""
+        """Send records that belong to no input partition, and wait until they are stored."""
 
     async def partitions(self, topic: str) -> int:
-        """How many partitions a topic has.
+        """Return how many partitions a topic has.
 
         Raises:
-            BrokerRefused: there is no such topic, or it may not be seen.
+            BrokerRefused: the topic does not exist, or we are not allowed to see it.
         """
 
     async def stop(self) -> None:
         """Close the connections."""
 
 
-class Listener(Protocol):
-    """Who is told of assignments. The source waits for it, while its heartbeats go on."""
+class RebalanceListener(Protocol):
+    """Called on a rebalance. The source waits for each call; its heartbeats continue meanwhile."""
 
     async def revoked(self, partitions: Sequence[Partition]) -> None:
-        """These partitions are about to be somebody else's: finish what is on its way."""
+        """Finish the work on partitions that another worker is about to get."""
 
     async def assigned(self, partitions: Sequence[Partition]) -> None:
-        """These partitions are to be read; returns soon."""
+        """Begin to read partitions; return soon."""
 
 
-class Source(Protocol):
+class EventSource(Protocol):
     """Where events come from.
 
     Attributes:
-        topics: what is read.
+        topics: the topics to read.
     """
 
     topics: tuple[str, ...]
 
-    async def start(self, listener: Listener) -> None:
-        """Connect and take part in the group."""
+    async def start(self, listener: RebalanceListener) -> None:
+        """Connect and join the group."""
 
     async def poll(
         self, wanted: Sequence[Partition], limit: int, wait_s: float
     ) -> Mapping[Partition, Records]:
-        """Events of some partitions, in order.
+        """Return the next events of some partitions, in order.
 
         Args:
-            wanted: partitions that have room; events of others stay where they are. With none it
-                returns at once; call it now and then, so that the group sees that the worker lives.
-            limit: most events, about.
-            wait_s: how long to wait for the first.
+            wanted: the partitions to read; events of the others are left for later. If empty, it
+                returns at once; call it regularly all the same, so that the group does not
+                consider the worker dead.
+            limit: about how many events to return at most.
+            wait_s: how long to wait for the first event.
         """
 
     async def committed(self, partition: Partition) -> int | None:
-        """The group's stored offset; None without."""
+        """Return the group's committed offset, or None if it has stored none."""
 
     async def begin(self, partition: Partition) -> int:
-        """Where a group begins that has stored nothing."""
+        """Return the offset where a group without a committed offset begins."""
 
     async def end(self, partition: Partition) -> int:
-        """The partition's end offset."""
+        """Ask the broker for the partition's end offset."""
 
     async def ends(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """The end offsets as last seen while reading; may lag a little, costs nothing."""
+        """Return the end offsets last seen while reading: no request, but slightly outdated."""
 
     async def position(self, partition: Partition) -> int:
-        """Where it reads on: at or beyond the end offset, nothing is left to be read."""
+        """Return the offset that is read next; all is read once it reaches the end offset."""
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Read on from an offset."""
+        """Continue reading at an offset."""
 
     async def commit(self, offsets: Mapping[Partition, int]) -> None:
         """Store next offsets.
 
         Raises:
-            GroupLost: the partitions are not this member's any more; nothing was stored.
-            BrokerUnavailable: they may have been stored, or not.
+            GroupLost: the partitions belong to another member now; nothing was stored.
+            BrokerUnavailable: they may or may not have been stored.
         """
 
     async def stop(self) -> None:

@@ -1,8 +1,8 @@
-"""A broker in memory: topics, groups, transactions and rebalances, for tests and for trying out.
+"""A broker in memory, with topics, groups, transactions and rebalances: for tests without a server.
 
-It does what the ports promise, within one event loop: members share a group's partitions, a commit
-of a member that lost them is refused, and opening a partition's producer fences the previous one.
-With it a pipeline can be tested, with faults at any step, without a server.
+It keeps the promises of the ports within one event loop: the members of a group share its
+partitions, a commit for a partition that the member has lost is refused, and opening a partition's
+producer fences the previous one. A test may inject a fault at any step.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from dataclasses import dataclass, field
 from stream_dedup.errors import BrokerRefused, GroupLost, ProducerFenced
 from stream_dedup.io.base import (
     Headers,
-    Listener,
     Outgoing,
     PartitionProducer,
+    RebalanceListener,
     Record,
     Records,
     TooLarge,
-    nothing,
+    drop_too_large,
 )
 from stream_dedup.model import Partition
 
 
 @dataclass(slots=True)
 class _Group:
-    members: list[MemorySource] = field(default_factory=list)
+    members: list[MemoryConsumer] = field(default_factory=list)
     offsets: dict[Partition, int] = field(default_factory=dict)
 
 
@@ -35,12 +35,13 @@ class MemoryBroker:
     """Topics in memory.
 
     Args:
-        topics: name → how many partitions.
-        max_bytes: larger values are refused as too large.
+        topics: name → number of partitions.
+        max_bytes: larger values are too large for any topic.
 
     Attributes:
-        faults: called with the name of a step ("send", "commit", "transaction") before it is done;
-            what it raises, the step raises.
+        logs: the stored records of each partition.
+        faults: called with the name of a step ("send", "commit", "transaction") before that step;
+            an exception that it raises is raised by the step.
     """
 
     def __init__(self, topics: Mapping[str, int], *, max_bytes: int = 1_000_000) -> None:
@@ -71,32 +72,44 @@ class MemoryBroker:
         self._written.set()
 
     def read(self, topic: str) -> list[Record]:
-        """All records of a topic, partition by partition."""
+        """Return all records of a topic, partition by partition."""
         return [
             record for place, log in self.logs.items() if place.source == topic for record in log
         ]
 
     def committed(self, group: str) -> dict[Partition, int]:
-        """A group's stored offsets."""
+        """Return a group's committed offsets."""
         return dict(self._group(group).offsets)
 
-    def source(self, topics: Sequence[str], group: str) -> MemorySource:
-        """A member of a group; it joins when it is started."""
-        return MemorySource(self, tuple(topics), group)
+    def source(self, topics: Sequence[str], group: str) -> MemoryConsumer:
+        """Make a member of a group; it joins when it is started."""
+        return MemoryConsumer(self, tuple(topics), group)
 
-    def sink(self, group: str, *, transactional: bool = False) -> MemorySink:
-        """Where output goes; with transactions, offsets are stored together with it."""
-        return MemorySink(self, group, transactional=transactional)
+    def sink(self, group: str, *, transactional: bool = False) -> MemoryProducer:
+        """Make a sink; a transactional one commits offsets together with the output."""
+        return MemoryProducer(self, group, transactional=transactional)
 
     def _group(self, name: str) -> _Group:
         return self._groups.setdefault(name, _Group())
 
+    async def join(self, group: str, member: MemoryConsumer) -> None:
+        """Add a member to a group, and rebalance the group."""
+        self._group(group).members.append(member)
+        await self.rebalance(group)
+
+    async def leave(self, group: str, member: MemoryConsumer) -> None:
+        """Remove a member from a group, and rebalance the group; do nothing if it is not in it."""
+        members = self._group(group).members
+        if member in members:
+            members.remove(member)
+            await self.rebalance(group)
+
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has."""
+        """Return how many partitions a topic has."""
         return sum(place.source == topic for place in self.logs)
 
     async def wait(self, wait_s: float) -> None:
-        """Wait for something to be written."""
+        """Wait until a record is written, or the time is up."""
         self._written.clear()
         try:
             async with asyncio.timeout(wait_s):
@@ -105,13 +118,13 @@ class MemoryBroker:
             pass
 
     async def rebalance(self, name: str) -> None:
-        """Deal a group's partitions out again, as Kafka does: all are revoked, then assigned."""
+        """Revoke all partitions of a group, then assign them again, as Kafka does."""
         members = self._group(name).members
         for member in list(members):
-            await member.lose()
+            await member.revoke()
         for number, member in enumerate(members):
             mine = [p for p in sorted(self.logs) if p.source in member.topics]
-            await member.get(mine[number :: len(members)])
+            await member.assign(mine[number :: len(members)])
 
     def store(self, outgoing: Sequence[Outgoing], too_large: TooLarge) -> None:
         """Append records to their topics."""
@@ -124,7 +137,7 @@ class MemoryBroker:
                 if len(value or b"") > self.max_bytes:
                     instead = too_large(part.topic, record)
                     if instead is not None:
-                        again = too_large if instead.topic != part.topic else nothing
+                        again = too_large if instead.topic != part.topic else drop_too_large
                         self.store([instead], again)
                     continue
                 place = part.partition
@@ -140,25 +153,25 @@ class MemoryBroker:
                 )
 
     def fence(self, partition: Partition) -> int:
-        """Raise the epoch of an input partition's partition_producer."""
+        """Raise the epoch of an input partition's producer, and return it."""
         self._epochs[partition] = self._epochs.get(partition, 0) + 1
         return self._epochs[partition]
 
     def epoch(self, partition: Partition) -> int:
-        """The latest epoch."""
+        """Return the latest epoch of an input partition's producer."""
         return self._epochs[partition]
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
-        """Store a group's offsets."""
+        """Commit offsets of a group."""
         self._group(group).offsets.update(offsets)
 
 
-class MemorySource:
-    """`Source` over a `MemoryBroker`.
+class MemoryConsumer:
+    """The port `EventSource` over a `MemoryBroker`: one member of a group.
 
     Attributes:
-        topics: what is read.
-        assigned: the member's partitions, with where it reads on.
+        topics: the topics to read.
+        assigned: the member's partitions → the offset that is read next.
     """
 
     def __init__(self, broker: MemoryBroker, topics: tuple[str, ...], group: str) -> None:
@@ -166,21 +179,20 @@ class MemorySource:
         self.assigned: dict[Partition, int] = {}
         self._broker = broker
         self._group = group
-        self._listener: Listener | None = None
+        self._listener: RebalanceListener | None = None
 
-    async def start(self, listener: Listener) -> None:
+    async def start(self, listener: RebalanceListener) -> None:
         self._listener = listener
-        self._broker._group(self._group).members.append(self)  # noqa: SLF001
-        await self._broker.rebalance(self._group)
+        await self._broker.join(self._group, self)
 
-    async def lose(self) -> None:
-        """All partitions are revoked."""
+    async def revoke(self) -> None:
+        """Give up all partitions."""
         assert self._listener is not None
         await self._listener.revoked(list(self.assigned))
         self.assigned = {}
 
-    async def get(self, partitions: Sequence[Partition]) -> None:
-        """Partitions are assigned."""
+    async def assign(self, partitions: Sequence[Partition]) -> None:
+        """Take over partitions, each from the group's committed offset on."""
         assert self._listener is not None
         stored = self._broker.committed(self._group)
         self.assigned = {partition: stored.get(partition, 0) for partition in partitions}
@@ -239,15 +251,12 @@ class MemorySource:
         self._broker.commit(self._group, offsets)
 
     async def stop(self) -> None:
-        members = self._broker._group(self._group).members  # noqa: SLF001
-        if self in members:
-            members.remove(self)
-            self.assigned = {}
-            await self._broker.rebalance(self._group)
+        self.assigned = {}
+        await self._broker.leave(self._group, self)
 
 
-class MemorySink:
-    """`Sink` over a `MemoryBroker`."""
+class MemoryProducer:
+    """The port `EventSink` over a `MemoryBroker`."""
 
     def __init__(self, broker: MemoryBroker, group: str, *, transactional: bool) -> None:
         self._broker = broker
@@ -255,11 +264,11 @@ class MemorySink:
         self._transactional = transactional
 
     async def start(self) -> None:
-        """Nothing is to be done."""
+        """Do nothing."""
 
     async def open(self, partition: Partition) -> PartitionProducer:
         epoch = self._broker.fence(partition) if self._transactional else 0
-        return _MemoryOutlet(self._broker, self._group, partition, epoch)
+        return _MemoryPartitionProducer(self._broker, self._group, partition, epoch)
 
     async def send(self, outgoing: Sequence[Outgoing], too_large: TooLarge) -> None:
         self._broker.faults("send")
@@ -272,10 +281,10 @@ class MemorySink:
         return count
 
     async def stop(self) -> None:
-        """Nothing is to be done."""
+        """Do nothing."""
 
 
-class _MemoryOutlet:
+class _MemoryPartitionProducer:
     def __init__(self, broker: MemoryBroker, group: str, partition: Partition, epoch: int) -> None:
         self._broker = broker
         self._group = group
@@ -291,14 +300,11 @@ class _MemoryOutlet:
             self._broker.store(outgoing, too_large)
             return False
         if self._epoch != self._broker.epoch(self._partition):
-            raise ProducerFenced(f"{self._partition} has another partition_producer")
+            raise ProducerFenced(f"{self._partition} has another producer")
         self._broker.faults("transaction")
         self._broker.store(outgoing, too_large)
         self._broker.commit(self._group, {self._partition: next_offset})
         return True
 
     async def close(self) -> None:
-        """Nothing is to be done."""
-
-
-__all__ = ["MemoryBroker", "MemorySink", "MemorySource"]
+        """Do nothing."""

@@ -15,7 +15,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
 
 from stream_dedup.errors import BrokerRefused, BrokerUnavailable, GroupLost
-from stream_dedup.io.base import Listener, Records
+from stream_dedup.io.base import RebalanceListener, Records
 from stream_dedup.kafka._fastpath.fetching import PIECE_RECORDS, columns, fetch_in_pieces
 from stream_dedup.kafka.errors import LOST, NOT_STARTED, asking, fail, lose
 from stream_dedup.model import Partition
@@ -23,7 +23,7 @@ from stream_dedup.model import Partition
 log = logging.getLogger(__name__)
 
 
-class KafkaSource:
+class KafkaConsumer:
     """Topics, read as a member of a group.
 
     Args:
@@ -54,7 +54,7 @@ class KafkaSource:
         assert self._consumer is not None, "start it first"
         return self._consumer
 
-    async def start(self, listener: Listener) -> None:
+    async def start(self, listener: RebalanceListener) -> None:
         consumer = AIOKafkaConsumer(
             group_id=self._group_id, enable_auto_commit=False, **self._options
         )
@@ -247,7 +247,7 @@ class KafkaSource:
 class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]
     """Tells our listener what the driver's is told."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: RebalanceListener) -> None:
         self._listener = listener
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:

@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition, errors
 from aiokafka.partitioner import DefaultPartitioner
 
 from stream_dedup.errors import BrokerRefused
-from stream_dedup.io.base import Outgoing, PartitionProducer, Records, TooLarge, nothing
+from stream_dedup.io.base import Outgoing, PartitionProducer, Records, TooLarge, drop_too_large
 from stream_dedup.kafka._fastpath.batches import Batch, make_batch
 from stream_dedup.kafka.admin import KafkaAdmin, connected
 from stream_dedup.kafka.errors import NOT_STARTED, fail
@@ -54,7 +54,7 @@ CLIENT_OPTIONS = frozenset(
 _PARTITIONER = DefaultPartitioner()
 
 
-class KafkaSink:
+class KafkaProducer:
     """Topics, written to.
 
     Args:
@@ -205,7 +205,7 @@ class KafkaSink:
                 if taken == 1 and batch.size() > limit:  # the first always fits in
                     instead = too_large(topic, left[0])
                     if instead is not None:
-                        again = too_large if instead.topic != topic else nothing
+                        again = too_large if instead.topic != topic else drop_too_large
                         done += await self._pack(producer, instead, again, transactional)
                 else:
                     done.append((topic, partition, batch))
@@ -260,7 +260,7 @@ class KafkaSink:
 class _Shared:
     """An partition_producer at least once: all partitions share a producer."""
 
-    def __init__(self, sink: KafkaSink) -> None:
+    def __init__(self, sink: KafkaProducer) -> None:
         self._sink = sink
 
     async def deliver(
@@ -279,7 +279,7 @@ class _Transactional:
     """An partition_producer exactly once: a producer of its own."""
 
     def __init__(
-        self, sink: KafkaSink, producer: AIOKafkaProducer, partition: Partition, group_id: str
+        self, sink: KafkaProducer, producer: AIOKafkaProducer, partition: Partition, group_id: str
     ) -> None:
         self._sink = sink
         self._producer = producer

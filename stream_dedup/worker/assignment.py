@@ -101,7 +101,7 @@ class Lanes:
     # ------------------------------------------------------------ assignment
 
     async def assigned(self, partitions: Sequence[Partition]) -> None:
-        """See `connectors.base.Listener`."""
+        """See `io.base.RebalanceListener`."""
         name = self._context.plan.name
         log.info("pipeline %s: %d partitions are assigned", name, len(partitions))
         self._context.metrics.add("rebalances_total", pipeline=name)
@@ -112,7 +112,7 @@ class Lanes:
         self._context.ready("assignment")  # none is well, too: there are more members than those
 
     async def revoked(self, partitions: Sequence[Partition]) -> None:
-        """See `connectors.base.Listener`."""
+        """See `io.base.RebalanceListener`."""
         lanes = [lane for lane in map(self._lanes.get, partitions) if lane is not None]
         if lanes:
             log.info("pipeline %s: %d are revoked", self._context.plan.name, len(lanes))

@@ -18,7 +18,7 @@ from stream_dedup.errors import (
     IndexUnavailable,
     ProducerFenced,
 )
-from stream_dedup.io.base import Sink, Source
+from stream_dedup.io.base import EventSink, EventSource
 from stream_dedup.io.record_decoder import RecordDecoder
 from stream_dedup.metrics import Metrics
 from stream_dedup.worker.policy import Plan
@@ -64,8 +64,8 @@ class Context:
     """
 
     plan: Plan
-    source: Source
-    sink: Sink
+    source: EventSource
+    sink: EventSink
     engine: Engine
     decoder: RecordDecoder
     metrics: Metrics

@@ -119,10 +119,10 @@ def _config(file: str | None, settings: tuple[str, ...], topic: str) -> Config:
 async def _produce(config: Config, lines: Lines, options: dict[str, Any]) -> int:
     with worker_extra():
         from stream_dedup.kafka.options import producer_options  # noqa: PLC0415 -- as above
-        from stream_dedup.kafka.producer import KafkaSink  # noqa: PLC0415 -- an extra
+        from stream_dedup.kafka.producer import KafkaProducer  # noqa: PLC0415 -- an extra
     logging.getLogger().addHandler(logging.NullHandler())  # the error that ends it says it all
     await _look_at(config, options["topic"])
-    sink = KafkaSink(options=producer_options(config.kafka), group_id="")
+    sink = KafkaProducer(options=producer_options(config.kafka), group_id="")
     feed = Feed(
         sink,
         options["topic"],

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from stream_dedup.clock import US_PER_MS, Clock
-from stream_dedup.io.base import Outgoing, Record, Records, Sink
+from stream_dedup.io.base import EventSink, Outgoing, Record, Records
 
 MOST = 2_000
 """Events sent at once: some milliseconds' work of a broker."""
@@ -78,7 +78,7 @@ class Feed:
 
     def __init__(
         self,
-        sink: Sink,
+        sink: EventSink,
         topic: str,
         events: Iterator[Fed],
         pace: Pace,

@@ -13,7 +13,7 @@ from stream_dedup.errors import BrokerUnavailable
 from stream_dedup.io.base import Record, Records
 from stream_dedup.kafka import consumer as kafka_source
 from stream_dedup.kafka._fastpath.fetching import PIECE_RECORDS, _Piece, columns
-from stream_dedup.kafka.consumer import KafkaSource
+from stream_dedup.kafka.consumer import KafkaConsumer
 from stream_dedup.model import Partition
 from tests.services.kafka import Kafka, KafkaBroker
 
@@ -36,7 +36,7 @@ class Assigned:
         self.partitions.set_result(partitions)
 
 
-async def read(source: KafkaSource, start: int) -> tuple[list[Record], int]:
+async def read(source: KafkaConsumer, start: int) -> tuple[list[Record], int]:
     """All records of the only partition from an offset on, and the most that one poll gave."""
     assigned = Assigned()
     await source.start(assigned)
@@ -65,7 +65,7 @@ def test_records_are_read_from_where_they_are_wanted_a_limited_number_a_poll(
     headers = [[("host", b"a")] if n % 2 else None for n in range(EVENTS)]
     times = [1_700_000_000_000 + n for n in range(EVENTS)]
     kafka.produce(topic, values, 0, keys, headers, times, linger_ms=100)
-    source = KafkaSource(
+    source = KafkaConsumer(
         [topic], group_id=topic, options={"bootstrap_servers": kafka.bootstrap}, start="earliest"
     )
     if driver != "as it is":
@@ -93,7 +93,7 @@ def test_a_burst_behind_a_trickle_is_read_a_limited_number_a_poll(kafka: Kafka) 
         kafka.produce(topic, [b"event %d" % number], 0)
     rest = [b"event %d" % number for number in range(trickle, EVENTS)]
     kafka.produce(topic, rest, 0, linger_ms=100)
-    source = KafkaSource(
+    source = KafkaConsumer(
         [topic], group_id=topic, options={"bootstrap_servers": kafka.bootstrap}, start="earliest"
     )
     rows, most = asyncio.run(read(source, 0))
@@ -101,7 +101,7 @@ def test_a_burst_behind_a_trickle_is_read_a_limited_number_a_poll(kafka: Kafka) 
     assert most < LIMIT + PIECE_RECORDS
 
 
-async def read_twice(source: KafkaSource, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+async def read_twice(source: KafkaConsumer, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The offsets that polls give; within the first its partition is taken up again."""
     assigned = Assigned()
     await source.start(assigned)
@@ -132,7 +132,7 @@ def test_what_was_taken_before_a_partition_is_taken_up_again_is_forgotten(
     for number in range(4):  # more batches than pieces in a call
         kafka.produce(topic, [b"event %d" % number] * 10, 0)
     kafka.produce(topic, [b"event"] * (EVENTS - 40), 0, linger_ms=100)
-    source = KafkaSource(
+    source = KafkaConsumer(
         [topic], group_id=topic, options={"bootstrap_servers": kafka.bootstrap}, start="earliest"
     )
     polls = asyncio.run(read_twice(source, monkeypatch))
@@ -140,7 +140,7 @@ def test_what_was_taken_before_a_partition_is_taken_up_again_is_forgotten(
 
 
 async def read_both(
-    source: KafkaSource, spoilt: Partition, sound: Partition, mend: Callable[[], None]
+    source: KafkaConsumer, spoilt: Partition, sound: Partition, mend: Callable[[], None]
 ) -> tuple[dict[Partition, list[int]], int]:
     """The offsets that polls give, the spoilt partition mended once the other is read."""
     assigned = Assigned()
@@ -180,7 +180,7 @@ def test_a_batch_that_was_spoilt_costs_other_partitions_nothing() -> None:
                 file.write(content)
 
         put(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
-        source = KafkaSource(
+        source = KafkaConsumer(
             [topic], group_id=topic, options={"bootstrap_servers": broker.bootstrap},
             start="earliest",
         )  # fmt: skip

@@ -12,9 +12,9 @@ from aiokafka.cluster import ClusterMetadata
 from confluent_kafka.admin import NewPartitions
 
 from stream_dedup.errors import BrokerUnavailable, ProducerFenced
-from stream_dedup.io.base import Outgoing, PartitionProducer, Record, Records, nothing
+from stream_dedup.io.base import Outgoing, PartitionProducer, Record, Records, drop_too_large
 from stream_dedup.kafka import producer as kafka_sink
-from stream_dedup.kafka.producer import KafkaSink
+from stream_dedup.kafka.producer import KafkaProducer
 from stream_dedup.model import Partition
 from tests.services.kafka import Kafka
 from tests.services.processes import wait_until
@@ -30,7 +30,7 @@ class Fencing:
         self.out = kafka.fresh_topic(3)
         options = {"bootstrap_servers": kafka.bootstrap}
         self.first, self.second = (
-            KafkaSink(options=options, group_id="group", transactional_prefix=self.out)
+            KafkaProducer(options=options, group_id="group", transactional_prefix=self.out)
             for _ in range(2)
         )
         self.others: list[PartitionProducer] = []
@@ -53,10 +53,10 @@ class Fencing:
             lambda _, context: self.complaints.append(f"{context['message']}: {context}")
         )
         partition_producer: Any = await self.first.open(self.source)
-        await partition_producer.deliver(self.outgoing(), 5, nothing)
+        await partition_producer.deliver(self.outgoing(), 5, drop_too_large)
         self.fences_before(partition_producer._producer, call)
         with pytest.raises(ProducerFenced):
-            await partition_producer.deliver(self.outgoing(), 9, nothing)
+            await partition_producer.deliver(self.outgoing(), 9, drop_too_large)
         for each in (partition_producer, *self.others):
             await each.close()
         for sink in (self.first, self.second):
@@ -89,7 +89,7 @@ def test_a_broker_that_names_no_brokers_yet_is_tried_again(
     options = {"bootstrap_servers": kafka.bootstrap, "request_timeout_ms": 5_000}
 
     async def open_outlet() -> None:
-        sink = KafkaSink(options=options, group_id="g", transactional_prefix="sd")
+        sink = KafkaProducer(options=options, group_id="g", transactional_prefix="sd")
         await sink.open(Partition("t", 0))
 
     with pytest.raises(BrokerUnavailable):
@@ -100,7 +100,7 @@ def test_how_many_partitions_a_topic_has_is_known_for_a_while(
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = kafka.fresh_topic()
-    sink = KafkaSink(options={"bootstrap_servers": kafka.bootstrap}, group_id="group")
+    sink = KafkaProducer(options={"bootstrap_servers": kafka.bootstrap}, group_id="group")
 
     def count() -> int:
         return asyncio.run(sink.partitions(topic))
@@ -116,13 +116,13 @@ def test_how_many_partitions_a_topic_has_is_known_for_a_while(
 
 def test_what_does_not_fit_into_a_batch_goes_into_the_next_in_order(kafka: Kafka) -> None:
     topic = kafka.fresh_topic(2)
-    sink = KafkaSink(options={"bootstrap_servers": kafka.bootstrap}, group_id="group")
+    sink = KafkaProducer(options={"bootstrap_servers": kafka.bootstrap}, group_id="group")
     values = [b"%d " % number + b"x" * 1_000 for number in range(3_000)]
     records = Records.of([Record(-1, 1, None, value) for value in values])
 
     async def send() -> None:
         await sink.start()
-        await sink.send([Outgoing(topic, 1, records)], nothing)
+        await sink.send([Outgoing(topic, 1, records)], drop_too_large)
         await sink.stop()
 
     asyncio.run(send())
