@@ -35,7 +35,7 @@ from stream_dedup.worker.telemetry.health import Health
 from stream_dedup.worker.telemetry.logs import configure
 from stream_dedup.worker.telemetry.page import StatusPage
 from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
-from stream_dedup.worker.telemetry.recent import Numbers, Recent
+from stream_dedup.worker.telemetry.snapshots import RecentMetrics, Snapshot
 from stream_dedup.worker.telemetry.status import Status, StatusLine
 from stream_dedup.worker.telemetry.tracing import NO_TRACES, Traces
 
@@ -72,11 +72,11 @@ def run_worker(config: Config, *, once: bool = False) -> None:
 
 async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: StatusLine) -> None:
     metrics = PrometheusMetrics()
-    telemetry = make_telemetry(config, metrics.numbers)
+    telemetry = make_telemetry(config, metrics.snapshot)
     kernel = "native" if native_module() else "reference"
     metrics.set("info", 1, version=__version__, kernel=kernel)
     health, stop = Health(metrics), Stop()
-    recent = Recent(metrics.numbers, monotonic_s)
+    recent = RecentMetrics(metrics.snapshot, monotonic_s)
     page = StatusPage(about(config, kernel), health, recent, SystemClock())
     http = HttpServer(
         config.http.host, config.http.port, Site(health, metrics.exposition, page.html)
@@ -87,7 +87,7 @@ async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: St
     async def show() -> None:
         await _show(line, pipelines, health)
 
-    seconds = asyncio.create_task(each_second(health.beat, tick, recent.read, show))
+    seconds = asyncio.create_task(each_second(health.beat, tick, recent.update, show))
     try:
         with stop.on_signals():
             async with contextlib.AsyncExitStack() as stack:
@@ -157,7 +157,7 @@ async def _make(
     return made
 
 
-def make_telemetry(config: Config, numbers: Callable[[], Numbers]) -> Telemetry | None:
+def make_telemetry(config: Config, numbers: Callable[[], Snapshot]) -> Telemetry | None:
     """What sends traces and metrics to a collector; None where nothing is sent.
 
     Raises:

@@ -29,7 +29,7 @@ from stream_dedup.clock import monotonic_s
 from stream_dedup.io.otlp import metric_exporter, span_exporter
 from stream_dedup.worker.telemetry.otel_metrics import SCOPE, Readings
 from stream_dedup.worker.telemetry.otel_traces import OtelTraces
-from stream_dedup.worker.telemetry.recent import Numbers
+from stream_dedup.worker.telemetry.snapshots import Snapshot
 from stream_dedup.worker.telemetry.tracing import NO_TRACES, Traces
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class Telemetry:
         ValueError, RuntimeError: a variable of OpenTelemetry's cannot be used.
     """
 
-    def __init__(self, exporting: Exporting, numbers: Callable[[], Numbers]) -> None:
+    def __init__(self, exporting: Exporting, numbers: Callable[[], Snapshot]) -> None:
         resource = make_resource(exporting.instance)
         self._traces = _Traces(exporting, resource) if exporting.traces_url else None
         self._metrics = (

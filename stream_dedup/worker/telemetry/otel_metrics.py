@@ -32,7 +32,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from stream_dedup._version import __version__
 from stream_dedup.clock import Clock, SystemClock
 from stream_dedup.metrics import COUNTERS, METRICS
-from stream_dedup.worker.telemetry.recent import Numbers, Times, Values
+from stream_dedup.worker.telemetry.snapshots import Distribution, Snapshot, Values
 
 SCOPE = "stream_dedup"
 
@@ -75,7 +75,7 @@ class Readings:
     """
 
     def __init__(
-        self, numbers: Callable[[], Numbers], resource: Resource, clock: Clock | None = None
+        self, numbers: Callable[[], Snapshot], resource: Resource, clock: Clock | None = None
     ) -> None:
         self._numbers = numbers
         self._resource = resource
@@ -90,8 +90,15 @@ class Readings:
         numbers = self._numbers()
         self._see(numbers)
         self._last_ns = now_ns
-        found = [self._values(name, values, now_ns) for name, values in numbers.values.items()]
-        found += [self._times(name, times, now_ns) for name, times in numbers.times.items()]
+        found = [
+            self._values(name, values, now_ns) for name, values in numbers.values.items() if values
+        ]
+        found += [
+            self._times(name, times, now_ns)
+            for name, times in numbers.distributions.items()
+            if times
+        ]
+        found = [metric for metric in found if metric.data.data_points]
         scope = ScopeMetrics(InstrumentationScope(SCOPE, __version__), found, "")
         return MetricsData([ResourceMetrics(self._resource, [scope], self._resource.schema_url)])
 
@@ -108,7 +115,7 @@ class Readings:
         ]
         return _metric(name, Sum(points, _CUMULATIVE, True) if name in COUNTERS else Gauge(points))
 
-    def _times(self, name: str, observed: Mapping[Values, Times], now_ns: int) -> Metric:
+    def _times(self, name: str, observed: Mapping[Values, Distribution], now_ns: int) -> Metric:
         """A histogram."""
         points = [
             HistogramDataPoint(
@@ -126,7 +133,7 @@ class Readings:
         ]
         return _metric(name, Histogram(points, _CUMULATIVE))
 
-    def _see(self, numbers: Numbers) -> None:
+    def _see(self, numbers: Snapshot) -> None:
         """Learn since when each cumulative series counts."""
         counts: dict[Series, float] = {
             (name, key): value
@@ -134,7 +141,7 @@ class Readings:
             if name in COUNTERS
             for key, value in values.items()
         }
-        for name, observed in numbers.times.items():
+        for name, observed in numbers.distributions.items():
             counts |= {(name, key): times.count for key, times in observed.items()}
         self._since_ns = {
             series: self._since_ns[series]

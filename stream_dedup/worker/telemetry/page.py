@@ -31,7 +31,7 @@ from stream_dedup.worker.telemetry.markup import (
     table,
 )
 from stream_dedup.worker.telemetry.page_pipeline import section
-from stream_dedup.worker.telemetry.recent import Lately, Recent
+from stream_dedup.worker.telemetry.snapshots import Growth, RecentMetrics
 
 REFRESH_S = 5
 """How often the page asks for itself again."""
@@ -58,7 +58,7 @@ class StatusPage:
         clock: the time that is shown.
     """
 
-    def __init__(self, about: About, health: Health, recent: Recent, clock: Clock) -> None:
+    def __init__(self, about: About, health: Health, recent: RecentMetrics, clock: Clock) -> None:
         self._about = about
         self._health = health
         self._recent = recent
@@ -79,10 +79,10 @@ class StatusPage:
             make("title", f"{'Not ready' if reasons else 'Ready'} · stream-dedup"),
             make("style", STYLE),
         )
-        now, lately = self._recent.now(), self._recent.lately()
+        now, lately = self._recent.now(), self._recent.growth()
         main = make("main", *self._why_not(reasons), self._worker(lately))
         for about in pipelines[:MAX_ROWS]:
-            rates = self._recent.a_second("events_total", pipeline=about.name)
+            rates = self._recent.rates("events_total", pipeline=about.name)
             main.append(section(about, now, lately, rates))
         main.extend(notes(more(len(pipelines) - MAX_ROWS, "pipelines")))
         body = make("body", _header(ready=not reasons), main, _footer(refresh=refresh))
@@ -105,7 +105,7 @@ class StatusPage:
         rest = notes(more(len(reasons) - MAX_ROWS, "reasons"))
         return [make("section", make("h2", "Why it is not ready"), table("", heads, rows), *rest)]
 
-    def _worker(self, lately: Lately) -> Element:
+    def _worker(self, lately: Growth) -> Element:
         """What it is; and of what time its rates are."""
         about, now_us = self._about, self._clock.now_us()
         lasted = figures.lasting((now_us - about.since_us) / US_PER_S)

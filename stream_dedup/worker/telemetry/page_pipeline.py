@@ -19,7 +19,7 @@ from stream_dedup.worker.telemetry.markup import (
     shown,
     table,
 )
-from stream_dedup.worker.telemetry.recent import Lately, Numbers, Times
+from stream_dedup.worker.telemetry.snapshots import Distribution, Growth, Snapshot
 
 _COUNTS: tuple[tuple[Counter, str], ...] = (
     ("outputs_total", "Records delivered"),
@@ -41,7 +41,7 @@ _COUNTS: tuple[tuple[Counter, str], ...] = (
 
 
 def section(
-    about: AboutPipeline, now: Numbers, lately: Lately, events_a_second: Sequence[float]
+    about: AboutPipeline, now: Snapshot, lately: Growth, events_a_second: Sequence[float]
 ) -> Element:
     """The section of a pipeline.
 
@@ -79,7 +79,7 @@ def _to(topic: str) -> str:
     return f"to {shown(topic)}" if topic else "none"
 
 
-def _tiles(name: str, now: Numbers, lately: Lately, rates: Sequence[float]) -> Element:
+def _tiles(name: str, now: Snapshot, lately: Growth, rates: Sequence[float]) -> Element:
     """The figures to look at first."""
     grown = lately.grown
     rate = figures.UNKNOWN
@@ -102,24 +102,24 @@ def _tiles(name: str, now: Numbers, lately: Lately, rates: Sequence[float]) -> E
     )
 
 
-def _duplicates(numbers: Numbers, pipeline: str) -> str:
+def _duplicates(numbers: Snapshot, pipeline: str) -> str:
     duplicates = numbers.value("decisions_total", pipeline=pipeline, decision="duplicate")
     return figures.share(duplicates, numbers.value("decisions_total", pipeline=pipeline))
 
 
-def _near_cache(numbers: Numbers, pipeline: str) -> str:
+def _near_cache(numbers: Snapshot, pipeline: str) -> str:
     # Of the decisions, as both are counted at one moment: events are counted at their delivery.
     hits = numbers.value("near_cache_hits_total", pipeline=pipeline)
     return figures.share(hits, numbers.value("decisions_total", pipeline=pipeline))
 
 
-def _level(now: Numbers, name: Gauge, pipeline: str) -> str:
+def _level(now: Snapshot, name: Gauge, pipeline: str) -> str:
     """A gauge's sum; not known before it was measured."""
     measured = now.by(name, pipeline=pipeline)
     return figures.count(sum(measured.values())) if measured else figures.UNKNOWN
 
 
-def _times(pipeline: str, lately: Lately) -> Element:
+def _times(pipeline: str, lately: Growth) -> Element:
     """How long batches take."""
 
     def row(text: str, name: Histogram, **labels: str) -> Sequence[str]:
@@ -136,7 +136,7 @@ def _times(pipeline: str, lately: Lately) -> Element:
     return _part("Times", table(caption, heads, rows, numbers=4))
 
 
-def _counts(pipeline: str, now: Numbers, lately: Lately) -> Element:
+def _counts(pipeline: str, now: Snapshot, lately: Growth) -> Element:
     """What should happen, and what should be rare."""
     rows = []
     for name, text in _COUNTS:
@@ -147,12 +147,12 @@ def _counts(pipeline: str, now: Numbers, lately: Lately) -> Element:
     return _part("Counts", table("", heads, rows, numbers=2))
 
 
-def _last(lately: Lately) -> str:
+def _last(lately: Growth) -> str:
     """The time that rates are taken over."""
     return f"Last {lately.seconds:.0f} s" if lately.seconds else "Lately"
 
 
-def _lag(pipeline: str, now: Numbers) -> Element:
+def _lag(pipeline: str, now: Snapshot) -> Element:
     """The partitions that are furthest behind."""
     lag = now.by("lag_events", "topic", "partition", pipeline=pipeline)
     if not lag:
@@ -169,7 +169,7 @@ def _lag(pipeline: str, now: Numbers) -> Element:
     return _part("Lag", table("", heads, rows, numbers=2), *told)
 
 
-def _dead_letters(pipeline: str, now: Numbers) -> Element:
+def _dead_letters(pipeline: str, now: Snapshot) -> Element:
     """Why events could not be processed."""
     by_reason = now.by("dead_letters_total", "reason", pipeline=pipeline)
     ordered = sorted(by_reason.items(), key=lambda each: (-each[1], each[0]))
@@ -213,7 +213,7 @@ def _line(values: Sequence[float]) -> Element:
     )  # fmt: skip
 
 
-def _quantile(times: Times, share: float) -> str:
+def _quantile(times: Distribution, share: float) -> str:
     seconds = times.quantile_s(share)
     if math.isinf(seconds):
         return f"over {figures.duration(times.bounds_s[-1])}"

@@ -21,7 +21,7 @@ from stream_dedup.worker.site import NOTHING, Site
 from stream_dedup.worker.telemetry.health import START, STUCK_AFTER_S, Health
 from stream_dedup.worker.telemetry.page import POLICY, StatusPage
 from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
-from stream_dedup.worker.telemetry.recent import Recent
+from stream_dedup.worker.telemetry.snapshots import RecentMetrics
 from tests.status_page import Page
 
 LOCAL = "127.0.0.1"
@@ -37,7 +37,7 @@ class Worker:
         self.host = host
         self.port = free_port(host)
         about = About("1.0", "native", 0, ("k:9092",), "memory", "at_least_once", ())
-        recent = Recent(self.metrics.numbers, monotonic_s)
+        recent = RecentMetrics(self.metrics.snapshot, monotonic_s)
         self.page = StatusPage(about, self.health, recent, SystemClock())
         self.site = Site(self.health, self._exposition, self._html)
         self.server = HttpServer(host, self.port, self.site)

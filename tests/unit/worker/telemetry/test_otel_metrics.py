@@ -31,7 +31,7 @@ class Exported:
     def __init__(self) -> None:
         self.metrics = PrometheusMetrics()
         self.clock = ManualClock(1_000_000)
-        self.readings = Readings(self.metrics.numbers, Resource({"a": "b"}), self.clock)
+        self.readings = Readings(self.metrics.snapshot, Resource({"a": "b"}), self.clock)
 
     def read(self) -> dict[str, Metric]:
         request = encode_metrics(self.readings.read())

@@ -27,7 +27,7 @@ from stream_dedup.worker.telemetry.health import START, Health
 from stream_dedup.worker.telemetry.markup import MAX_ROWS, MAX_TEXT_CHARS
 from stream_dedup.worker.telemetry.page import POLICY, StatusPage
 from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
-from stream_dedup.worker.telemetry.recent import Recent
+from stream_dedup.worker.telemetry.snapshots import RecentMetrics
 from tests.status_page import Page, Section, text
 
 HOSTILE = (
@@ -59,7 +59,7 @@ class Shown:
         self.clock = ManualClock(STARTED_US)
         self.health = Health(self.metrics, now_s=lambda: self.now_s)
         self.health.ready(START)
-        self.recent = Recent(self.metrics.numbers, lambda: self.now_s)
+        self.recent = RecentMetrics(self.metrics.snapshot, lambda: self.now_s)
         self.page = StatusPage(told, self.health, self.recent, self.clock)
 
     def pass_by(self, seconds: float) -> None:
@@ -67,7 +67,7 @@ class Shown:
         self.now_s += seconds
         self.clock.advance(seconds)
         self.health.beat()
-        self.recent.read()
+        self.recent.update()
 
     def read(self, refresh: bool = True) -> Page:
         return Page(self.page.html(refresh))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import timeit
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse
@@ -102,7 +101,7 @@ def test_values_from_data_are_bounded_and_what_was_folded_is_counted() -> None:
     assert (200 - BOUNDS["reason"]) * 2 == seen["other"]
     folded = samples(metrics)["folded_labels_total", ("stream_dedup_passed_total",)]
     assert seen["other"] == folded
-    assert len(metrics._counters.found) < BOUNDS["reason"] + 5
+    assert len(metrics._counters.found) < BOUNDS["reason"] + 5  # does not grow with the data
 
 
 def test_a_gauge_leaves_out_what_is_past_the_bound_until_others_have_left() -> None:
@@ -150,11 +149,10 @@ def test_threads_lose_no_counts_while_the_page_is_made() -> None:
     assert samples(metrics)["kernel_seconds_count", ("p",)] == 20_000
 
 
-def test_a_call_costs_about_a_microsecond() -> None:
+def test_values_are_those_that_were_given() -> None:
     metrics = PrometheusMetrics()
-
-    def one() -> None:
-        metrics.add("events_total", 500, pipeline="p", topic="t")
-
-    # Half a microsecond on an idle core; the rest is room for a machine that does other things.
-    assert min(timeit.repeat(one, number=10_000, repeat=10)) / 10_000 < 5e-6
+    metrics.add("events_total", 5, pipeline="p", topic="t")
+    metrics.set("lag_events", 7, pipeline="p", topic="t", partition=3)
+    assert metrics.values("events_total") == {("p", "t"): 5}
+    assert metrics.values("lag_events") == {("p", "t", "3"): 7}
+    assert metrics.values("commits_total") == {}

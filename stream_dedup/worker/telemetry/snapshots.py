@@ -1,8 +1,8 @@
-"""What the metrics say, now and in the last minute: for who looks at a worker without Prometheus.
+"""Snapshots of the metrics, now and over the last minute, for the status page.
 
-Counters and histograms only grow, so that a rate takes two readings. `Recent` keeps one a second,
-no more than a minute's, each summed over the labels whose values come from data: what it holds
-grows with the pipelines, not with topics, partitions or reasons. Nothing is done for an event.
+Counters and histograms only grow, so a rate takes two snapshots. `RecentMetrics` keeps one a second
+for a minute, each summed over the labels whose values come from data: its size grows with the
+pipelines, not with topics, partitions or reasons. Nothing is done per event.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeVar
 
 from stream_dedup.metrics import BOUNDS, COUNTERS, METRICS, Counter, Gauge, Histogram
 
-READINGS = 61
-"""Kept: one a second makes the last minute."""
+SNAPSHOTS = 61
+"""Snapshots kept: one a second makes the last minute."""
 
 Values = tuple[str, ...]
 """The values of a metric's labels, in the order of `METRICS`."""
@@ -25,12 +25,12 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class Distribution:
     """What a histogram has observed.
 
     Attributes:
         bounds_s: its buckets' upper bounds in seconds, ascending, without infinity.
-        counts: how many lie in each bucket, and past the last bound.
+        counts: observations in each bucket, and past the last bound.
         total_s: their sum.
     """
 
@@ -39,32 +39,30 @@ class Times:
     total_s: float
 
     @classmethod
-    def none(cls, name: Histogram) -> Times:
-        """Nothing was observed yet."""
+    def none(cls, name: Histogram) -> Distribution:
+        """A distribution without observations."""
         bounds_s = METRICS[name].bounds_s
         return cls(bounds_s, (0,) * (len(bounds_s) + 1), 0.0)
 
     @property
     def count(self) -> int:
-        """How many were observed."""
+        """The number of observations."""
         return sum(self.counts)
 
-    def plus(self, other: Times, sign: int = 1) -> Times:
-        """Both together, or with a sign of -1 what is left without the other."""
+    def plus(self, other: Distribution, sign: int = 1) -> Distribution:
+        """The sum of both, or with a sign of -1 the difference."""
         pairs = zip(self.counts, other.counts, strict=True)
         counts = tuple(mine + sign * theirs for mine, theirs in pairs)
-        return Times(self.bounds_s, counts, self.total_s + sign * other.total_s)
+        return Distribution(self.bounds_s, counts, self.total_s + sign * other.total_s)
 
     def quantile_s(self, share: float) -> float:
-        """The seconds that a share of them stays below, as Prometheus estimates it.
+        """The quantile as Prometheus estimates it: linear within a bucket.
 
-        Within a bucket they are taken to be spread evenly.
-
-        >>> Times((1.0, 2.0), (5, 10, 0), 18.0).quantile_s(0.5)
+        >>> Distribution((1.0, 2.0), (5, 10, 0), 18.0).quantile_s(0.5)
         1.25
 
         Returns:
-            NaN if there are none; infinity past the last bound, where nothing is known.
+            NaN without observations; infinity past the last bound.
         """
         rank, seen, low_s = share * self.count, 0, 0.0
         if not self.count:
@@ -77,23 +75,23 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class Snapshot:
     """All metrics at one moment, or how much they grew between two.
 
     Attributes:
         values: counters and gauges.
-        times: histograms.
+        distributions: histograms.
     """
 
     values: Mapping[str, Mapping[Values, float]]
-    times: Mapping[str, Mapping[Values, Times]]
+    distributions: Mapping[str, Mapping[Values, Distribution]]
 
     def value(self, name: Counter | Gauge, **labels: str) -> float:
         """The sum of the series that have these labels; 0 when there is none."""
         return sum(value for _, value in _chosen(self.values, name, labels))
 
     def by(self, name: Counter | Gauge, *by: str, **labels: str) -> dict[Values, float]:
-        """The series that have these labels, summed up by others."""
+        """The sums of the series that have these labels, grouped by others."""
         places = [METRICS[name].labels.index(label) for label in by]
         sums: dict[Values, float] = {}
         for values, value in _chosen(self.values, name, labels):
@@ -101,27 +99,27 @@ class Numbers:
             sums[key] = sums.get(key, 0.0) + value
         return sums
 
-    def seconds(self, name: Histogram, **labels: str) -> Times:
-        """What the series that have these labels observed together."""
-        all_of_it = Times.none(name)
-        for _, times in _chosen(self.times, name, labels):
-            all_of_it = all_of_it.plus(times)
-        return all_of_it
+    def seconds(self, name: Histogram, **labels: str) -> Distribution:
+        """The sum of the histogram's series that have these labels."""
+        total = Distribution.none(name)
+        for _, distribution in _chosen(self.distributions, name, labels):
+            total = total.plus(distribution)
+        return total
 
-    def since(self, earlier: Numbers) -> Numbers:
+    def since(self, earlier: Snapshot) -> Snapshot:
         """How much counters and histograms grew."""
         values: dict[str, dict[Values, float]] = {}
         for name, of in self.values.items():
             before = earlier.values.get(name, {})
             values[name] = {key: value - before.get(key, 0.0) for key, value in of.items()}
-        times: dict[str, dict[Values, Times]] = {}
-        for name, observed in self.times.items():
-            seen = earlier.times.get(name, {})
-            times[name] = {
+        distributions: dict[str, dict[Values, Distribution]] = {}
+        for name, observed in self.distributions.items():
+            seen = earlier.distributions.get(name, {})
+            distributions[name] = {
                 key: each.plus(seen[key], -1) if key in seen else each
                 for key, each in observed.items()
             }
-        return Numbers(values, times)
+        return Snapshot(values, distributions)
 
 
 def _chosen(
@@ -134,64 +132,64 @@ def _chosen(
             yield values, each
 
 
-class Reading(NamedTuple):
-    """What the counters and histograms said at one moment."""
+class TimedSnapshot(NamedTuple):
+    """The counters and histograms at one moment."""
 
     at_s: float
-    numbers: Numbers
+    snapshot: Snapshot
 
 
-class Lately(NamedTuple):
-    """What happened in the time before the last reading.
+class Growth(NamedTuple):
+    """How much the counters and histograms grew from the oldest snapshot kept to the newest.
 
     Attributes:
-        seconds: how long it was; 0 before there are two readings.
-        grown: how much the counters and histograms grew.
-        age_s: how long ago the last reading was.
+        seconds: the time between the two; 0 before there are two.
+        grown: the differences.
+        age_s: how long ago the newest was taken.
     """
 
     seconds: float
-    grown: Numbers
+    grown: Snapshot
     age_s: float = 0.0
 
 
-class Recent:
-    """The readings of the last minute. One thread reads the metrics, any may ask.
+class RecentMetrics:
+    """The snapshots of the last minute. One thread takes them, any thread may read them.
 
     Args:
-        numbers: reads all metrics.
-        now_s: seconds on a clock that never goes back.
+        take: takes a snapshot of all metrics.
+        now_s: seconds on a monotonic clock.
     """
 
-    def __init__(self, numbers: Callable[[], Numbers], now_s: Callable[[], float]) -> None:
-        self._numbers = numbers
+    def __init__(self, take: Callable[[], Snapshot], now_s: Callable[[], float]) -> None:
+        self._take = take
         self._now_s = now_s
-        self._kept: tuple[Reading, ...] = ()
+        self._kept: tuple[TimedSnapshot, ...] = ()
 
-    def now(self) -> Numbers:
-        """All metrics as they stand."""
-        return self._numbers()
+    def now(self) -> Snapshot:
+        """All current values."""
+        return self._take()
 
-    def read(self) -> None:
-        """Take a reading, and forget the oldest. To be called once a second."""
-        reading = Reading(self._now_s(), _summed(self._numbers()))
-        self._kept = (*self._kept[-READINGS + 1 :], reading)  # whole at any moment: see `lately`
+    def update(self) -> None:
+        """Take a snapshot and drop the oldest. Call it once a second."""
+        newest = TimedSnapshot(self._now_s(), _summed(self._take()))
+        self._kept = (*self._kept[-SNAPSHOTS + 1 :], newest)  # one assignment: others read it
 
-    def lately(self) -> Lately:
-        """How much grew between the oldest reading and the newest."""
+    def growth(self) -> Growth:
+        """How much grew over the time that is kept."""
         kept = self._kept
         if len(kept) < 2:
-            return Lately(0.0, Numbers({}, {}))
+            return Growth(0.0, Snapshot({}, {}))
         first, last = kept[0], kept[-1]
         age_s = max(0.0, self._now_s() - last.at_s)
-        return Lately(last.at_s - first.at_s, last.numbers.since(first.numbers), age_s)
+        return Growth(last.at_s - first.at_s, last.snapshot.since(first.snapshot), age_s)
 
-    def a_second(self, name: Counter, **labels: str) -> list[float]:
-        """How much a counter grew a second, from each reading to the next.
+    def rates(self, name: Counter, **labels: str) -> list[float]:
+        """By how much a counter grew a second, between each two snapshots.
 
         Labels whose values come from data cannot be chosen by.
         """
-        known = [(reading.at_s, reading.numbers.value(name, **labels)) for reading in self._kept]
+        known = [(each.at_s, each.snapshot.value(name, **labels)) for each in self._kept]
         return [
             (value - before) / (at_s - before_s)
             for (before_s, before), (at_s, value) in pairwise(known)
@@ -199,13 +197,13 @@ class Recent:
         ]
 
 
-def _summed(numbers: Numbers) -> Numbers:
-    """The counters, without the labels whose values come from data, and the histograms.
+def _summed(snapshot: Snapshot) -> Snapshot:
+    """The counters summed over the labels whose values come from data, and the histograms.
 
-    What is left out has an empty value, so that the others keep their places.
+    Such a label has an empty value, so that the others keep their places.
     """
     values: dict[str, dict[Values, float]] = {}
-    for name, of in numbers.values.items():
+    for name, of in snapshot.values.items():
         if name not in COUNTERS:
             continue
         free = [label in BOUNDS for label in METRICS[name].labels]
@@ -213,4 +211,4 @@ def _summed(numbers: Numbers) -> Numbers:
         for key, value in of.items():
             kept = tuple("" if f else v for f, v in zip(free, key, strict=True))
             sums[kept] = sums.get(kept, 0.0) + value
-    return Numbers(values, numbers.times)
+    return Snapshot(values, snapshot.distributions)
