@@ -6,8 +6,7 @@ and a test compares the two.
 
 A profiler notes each Python function that is entered. Timers (metrics, heartbeats, summaries) run
 beside the batches, so several batches are sent one after the other, and only what runs for each of
-them counts. The profiler cannot see into native modules: `NATIVE` names them, each by the Python
-module that calls it.
+them counts. The profiler does not see native modules; the page names them beside their callers.
 """
 
 from __future__ import annotations
@@ -20,13 +19,12 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import stream_dedup
 from stream_dedup.assembly import _server, make_pipeline
 from stream_dedup.config import load
-from stream_dedup.metrics import NoMetrics
 from stream_dedup.worker.telemetry.health import Health
+from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
 from tests.services.kafka import Kafka, KafkaBroker
 from tests.services.redis import RedisServer
 
@@ -44,7 +42,7 @@ class ModuleTrace:
         self.files: set[str] = set()
         self.enabled = False
 
-    def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
+    def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
         if self.enabled and event == "call":
             self.files.add(frame.f_code.co_filename)
 
@@ -96,16 +94,18 @@ async def batch_path(kafka: Kafka, redis_url: str) -> list[str]:
         committed.clear()
         await asyncio.to_thread(partial(kafka.produce, topic, lines, partition=0))
         async with asyncio.timeout(WITHIN_S):
-            while pipeline.context.engine.counts.events < (number + 1) * EVENTS:
-                await asyncio.sleep(0.01)
-            await committed.wait()
+            while True:
+                await committed.wait()
+                committed.clear()
+                if pipeline.context.engine.counts.events >= (number + 1) * EVENTS:
+                    return
 
     threading.setprofile(trace)
     sys.setprofile(trace)
     try:
         async with _server(config) as server:
             pipeline = await make_pipeline(
-                config, config.pipelines[0], NoMetrics(), Health(), server, on_step
+                config, config.pipelines[0], PrometheusMetrics(), Health(), server, on_step
             )
             running = asyncio.create_task(pipeline.run())
             await send(0)  # opens the cluster
@@ -119,7 +119,7 @@ async def batch_path(kafka: Kafka, redis_url: str) -> list[str]:
             await running
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type] # as documented: no profiler
+        threading.setprofile(None)
     return sorted(set.intersection(*found))
 
 
