@@ -27,10 +27,9 @@ from stream_dedup.metrics import Metrics
 from stream_dedup.worker.about import About, AboutPipeline
 from stream_dedup.worker.app import Stop, each_second, run_pipelines
 from stream_dedup.worker.context import FIRST_PAUSE_S, MOST_PAUSE_S, Context, log, no_step
-from stream_dedup.worker.http import HttpServer
+from stream_dedup.worker.http import HttpServer, Pages
 from stream_dedup.worker.pipeline import Pipeline
 from stream_dedup.worker.policy import Emission, Flow, Plan, Tolerance
-from stream_dedup.worker.site import Site
 from stream_dedup.worker.telemetry.health import Health
 from stream_dedup.worker.telemetry.logs import configure
 from stream_dedup.worker.telemetry.page import StatusPage
@@ -79,7 +78,7 @@ async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: St
     recent = RecentMetrics(metrics.snapshot, monotonic_s)
     page = StatusPage(about(config, kernel), health, recent, SystemClock())
     http = HttpServer(
-        config.http.host, config.http.port, Site(health, metrics.exposition, page.html)
+        config.http.host, config.http.port, Pages(health, metrics.exposition, page.html)
     )
     http.start()
     pipelines: list[Pipeline] = []

@@ -1,64 +1,135 @@
-"""The worker's small HTTP server: metrics and health for machines, a status page for people.
+"""The worker's HTTP server: metrics and health for machines, a status page for people.
 
-It serves a `Site` from threads of its own: a stuck event loop can still be seen. Who may reach the
-port may read; there is nothing to write.
+``/metrics`` is for Prometheus, ``/healthz`` (alive) and ``/readyz`` (ready) for an orchestrator,
+``/`` for people. Who reaches the port may read; there is nothing to write.
 
-Theory of operation: one request a connection (HTTP/1.0), a thread each, at most `MAX_CONNECTIONS`.
-A request, its head and whatever follows, has `MAX_REQUEST_BYTES` and `REQUEST_S` in all, however
-slowly it drips in; the answer has `REQUEST_S` to be taken.
+aiohttp serves it, on an event loop in a thread of its own: when the worker's loop is stuck, probes
+still get an answer that says so. One request a connection, at most `MAX_CONNECTIONS` at once. A
+request has `MAX_REQUEST_BYTES` and `REQUEST_S` to arrive, however slowly its bytes come; the client
+has `REQUEST_S` to take the answer.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import errno
-import io
+import json
 import logging
 import socket
-import socketserver
-import sys
 import threading
-import time
+from collections.abc import Callable
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
-from typing import Any
+from typing import cast
+
+from aiohttp import web
 
 from stream_dedup.errors import ConfigError, ConfigProblem
-from stream_dedup.worker.site import Answer, Site, as_json
+from stream_dedup.worker.telemetry.health import Health
+from stream_dedup.worker.telemetry.page import POLICY
 
 MAX_REQUEST_BYTES = 16 * 1024
 """Prometheus and kubelets send under 1 KiB; a browser with cookies a few."""
 
 REQUEST_S = 5.0
-"""A probe waits for 1 s as a rule, Prometheus for 10 s."""
+"""A probe usually waits for 1 s, Prometheus for 10 s."""
 
 MAX_CONNECTIONS = 16
-"""Served at once: some probes, two Prometheus, a person. More are turned away."""
+"""Some probes, two Prometheus, a person. Further connections are closed."""
 
-_LINGER_S = 1.0
-"""What a client still sends is read for so long: closing at once would cost it the answer."""
+LINGER_S = 1.0
+"""How long a refused client's bytes are read and dropped: closing at once could lose the answer."""
+
+NO_CONTENT_POLICY = "default-src 'none'; frame-ancestors 'none'"
+"""The Content-Security-Policy of all but the status page: a browser loads nothing for it."""
+
+Exposition = Callable[[str], tuple[str, bytes]]
+"""From the request's Accept header to the content type and the text of ``/metrics``."""
+
+StatusPage = Callable[[bool], bytes]
+"""From whether it refreshes itself to the HTML of ``/``."""
 
 log = logging.getLogger(__name__)
 
 
+class Pages:
+    """The server's pages.
+
+    Args:
+        health: for ``/healthz`` and ``/readyz``.
+        exposition: makes ``/metrics``.
+        status_page: makes ``/``.
+    """
+
+    def __init__(self, health: Health, exposition: Exposition, status_page: StatusPage) -> None:
+        self._health = health
+        self._exposition = exposition
+        self._status_page = status_page
+        self._pages: dict[str, Callable[[web.BaseRequest], web.Response]] = {
+            "/": self._status,
+            "/metrics": self._metrics,
+            "/healthz": self._alive,
+            "/readyz": self._ready,
+        }
+
+    def answer(self, request: web.BaseRequest) -> web.Response:
+        """The answer to a request; never raises."""
+        page = self._pages.get(request.path)
+        if page is None:
+            error: dict[str, object] = {"error": "no such page", "pages": list(self._pages)}
+            return _json(HTTPStatus.NOT_FOUND, error)
+        if request.method not in {"GET", "HEAD"}:
+            refused = _json(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD"})
+            refused.headers["Allow"] = "GET, HEAD"
+            return refused
+        try:
+            return page(request)
+        except Exception:
+            log.exception("%s could not be made", request.path)
+            error = {"error": "this page could not be made; the worker's log says why"}
+            return _json(HTTPStatus.INTERNAL_SERVER_ERROR, error)
+
+    def _status(self, request: web.BaseRequest) -> web.Response:
+        html = self._status_page(request.query.get("refresh") != "off")
+        headers = {"Content-Security-Policy": POLICY}
+        return web.Response(body=html, content_type="text/html", charset="utf-8", headers=headers)
+
+    def _metrics(self, request: web.BaseRequest) -> web.Response:
+        content_type, text = self._exposition(request.headers.get("Accept", ""))
+        return web.Response(body=text, headers={"Content-Type": content_type})
+
+    def _alive(self, _: web.BaseRequest) -> web.Response:
+        alive, silent_s = self._health.alive(), round(self._health.silent_s(), 3)
+        status = HTTPStatus.OK if alive else HTTPStatus.SERVICE_UNAVAILABLE
+        return _json(status, {"alive": alive, "last_beat_s": silent_s})
+
+    def _ready(self, _: web.BaseRequest) -> web.Response:
+        reasons = [
+            {"name": name, "reason": reason, "for_s": round(for_s, 3)}
+            for name, reason, for_s in self._health.reasons()
+        ]
+        status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
+        return _json(status, {"ready": not reasons, "reasons": reasons})
+
+
 class HttpServer:
-    """Serves a `Site` from threads, between `start` and `stop`.
+    """Serves pages between `start` and `stop`.
 
     Args:
         host: the address or name to listen on; ``::`` is every address, IPv4 too.
         port: 0 for no server.
-        site: what is served.
+        pages: what is served.
     """
 
-    def __init__(self, host: str, port: int, site: Site) -> None:
+    def __init__(self, host: str, port: int, pages: Pages) -> None:
         self._host = host.strip("[]")
         self._port = port
-        self._site = site
-        self._server: _Server | None = None
-        self._thread: threading.Thread | None = None
+        self._pages = pages
+        self._running: _Running | None = None
 
     @property
     def url(self) -> str:
-        """Where it is to be found; empty without a server."""
+        """The server's address; empty without a server."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._port}" if self._port else ""
 
@@ -66,33 +137,35 @@ class HttpServer:
         """Listen, and serve from now on.
 
         Raises:
-            ConfigError: the address cannot be had.
+            ConfigError: it cannot listen on the address.
         """
         if not self._port:
             return
         try:
-            found = socket.getaddrinfo(
-                self._host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )
-            family, *_, address = found[0]
-            self._server = _Server(family, address, self._site)
+            listening = self._listen()
         except OSError as error:
             raise ConfigError(_problem(self.url, error)) from error
-        serve = self._server.serve_forever
-        self._thread = threading.Thread(
-            target=serve, kwargs={"poll_interval": 0.1}, name="stream-dedup-http", daemon=True
-        )
-        self._thread.start()
+        self._running = _Running(listening, self._pages)
         log.info("serving metrics and health at %s", self.url)
 
     def stop(self) -> None:
-        """Take no more connections, and finish those that stand; takes `REQUEST_S` at the most."""
-        server, self._server = self._server, None
-        if server is not None and self._thread is not None:
-            server.shutdown()
-            self._thread.join()
-            server.server_close()
-            server.drain(REQUEST_S)
+        """Close idle connections, finish what is being answered; takes `REQUEST_S` at most."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.stop()
+
+    def _listen(self) -> socket.socket:
+        found = socket.getaddrinfo(
+            self._host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, _, _, _, address = found[0]
+        both = family == socket.AF_INET6 and address[0] == "::"
+        return socket.create_server(address, family=family, backlog=64, dualstack_ipv6=both)
+
+
+def _json(status: HTTPStatus, value: object) -> web.Response:
+    body = json.dumps(value).encode() + b"\n"
+    return web.Response(status=status, body=body, content_type="application/json")
 
 
 def _problem(url: str, error: OSError) -> ConfigProblem:
@@ -108,139 +181,141 @@ def _problem(url: str, error: OSError) -> ConfigProblem:
     return ConfigProblem(url, "", problem, remedy)
 
 
-class _Server(socketserver.ThreadingTCPServer):
-    """Hands each connection to a thread, and only so many."""
+# ------------------------------------------------------------ aiohttp
 
-    allow_reuse_address = True
-    daemon_threads = True
-    request_queue_size = 64
 
-    def __init__(self, family: int, address: Any, site: Site) -> None:  # noqa: ANN401 -- socket's
-        self.address_family = family
-        self.site = site
-        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
-        super().__init__(address, _Handler)
+class _Running:
+    """A server that runs, with the thread of its event loop."""
 
-    def server_bind(self) -> None:
-        if self.address_family == socket.AF_INET6 and self.server_address[0] == "::":
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        super().server_bind()
+    def __init__(self, listening: socket.socket, pages: Pages) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="stream-dedup-http", daemon=True
+        )
+        self._thread.start()
+        opening = self._open(listening, pages)
+        self._runner = asyncio.run_coroutine_threadsafe(opening, self._loop).result()
 
-    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 -- as above
-        if self._slots.acquire(blocking=False):
-            super().process_request(request, client_address)
+    @staticmethod
+    async def _open(listening: socket.socket, pages: Pages) -> web.ServerRunner:
+        runner = web.ServerRunner(_Server(pages), shutdown_timeout=REQUEST_S)
+        await runner.setup()
+        await web.SockSite(runner, listening).start()
+        return runner
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class _Server(web.Server):
+    """Answers each connection's request."""
+
+    def __init__(self, pages: Pages) -> None:
+        super().__init__(self._answer)
+        self._pages = pages
+
+    def __call__(self) -> web.RequestHandler:
+        return _Connection(self)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        cast(_Connection, request.protocol).arrived()
+        return _closing(self._pages.answer(request))
+
+
+class _Connection(web.RequestHandler):
+    """One connection, one request: closed when the request is too slow or too large."""
+
+    def __init__(self, server: _Server) -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type] # none is allowed
+            keepalive_timeout=0,
+            max_line_size=MAX_REQUEST_BYTES,
+            max_field_size=MAX_REQUEST_BYTES,
+            lingering_time=LINGER_S,
+        )
+        self._server = server
+        self._left = MAX_REQUEST_BYTES
+        self._refused = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if len(self._server.connections) > MAX_CONNECTIONS:
+            log.warning("more than %d connections at once: one is closed", MAX_CONNECTIONS)
+            self.force_close()
         else:
-            log.warning("more than %d connections at once: one is turned away", MAX_CONNECTIONS)
-            request.close()
+            self._within(REQUEST_S, self._too_slow)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._slots.release()
+    def data_received(self, data: bytes) -> None:
+        self._left -= len(data)
+        if self._left >= 0 and not self._refused:
+            super().data_received(data)
+        elif not self._refused:
+            error = f"a request has {MAX_REQUEST_BYTES} bytes at most"
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, error)
+        elif self._left < -4 * MAX_REQUEST_BYTES:
+            self.force_close()
 
-    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 -- as above
-        until_s = time.monotonic() + _LINGER_S
-        try:
-            request.shutdown(socket.SHUT_WR)
-            rest = _Bounded(request, 4 * MAX_REQUEST_BYTES, until_s)
-            while rest.read(io.DEFAULT_BUFFER_SIZE):
-                pass
-        except (OSError, _TooLarge):
-            pass  # it has its answer, or does not want it
-        self.close_request(request)
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002
-        error = sys.exception()
-        level = logging.DEBUG if isinstance(error, OSError) else logging.ERROR
-        log.log(level, "a connection broke: %r", error)
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = HTTPStatus.INTERNAL_SERVER_ERROR,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what aiohttp's parser does not understand."""
+        del request, message
+        log.debug("not an HTTP request: %r", exc)
+        return _closing(_json(HTTPStatus(status), {"error": "this is not an HTTP request"}))
 
-    def drain(self, within_s: float) -> None:
-        """Wait until no connection is being served."""
-        until_s = time.monotonic() + within_s
-        for _ in range(MAX_CONNECTIONS):
-            self._slots.acquire(timeout=max(0.0, until_s - time.monotonic()))
+    def arrived(self) -> None:
+        """The request has arrived: the time for the answer begins."""
+        self._within(REQUEST_S, self.force_close)
 
+    def _within(self, seconds: float, late: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, late)
 
-class _TooLarge(Exception):  # noqa: N818 -- named for what it says
-    """A client sends more than it may."""
+    def _too_slow(self) -> None:
+        self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"a request takes {REQUEST_S:.0f} s at most")
 
-
-class _Bounded(io.RawIOBase):
-    """A socket to read from, so many bytes, until some time."""
-
-    def __init__(self, connection: socket.socket, left: int, until_s: float) -> None:
-        self._connection = connection
-        self._left = left
-        self._until_s = until_s
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 -- Buffer is Python 3.12's
-        left_s = self._until_s - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        if self._left <= 0:
-            raise _TooLarge
-        self._connection.settimeout(left_s)
-        count = self._connection.recv_into(memoryview(buffer)[: self._left])
-        self._left -= count
-        return count
+    def _refuse(self, status: HTTPStatus, error: str) -> None:
+        """Answer without aiohttp, which waits for the rest of the request."""
+        self._refused = True
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        body = json.dumps({"error": error}).encode() + b"\n"
+        head = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        transport.write(head.encode() + body)
+        with contextlib.suppress(OSError):
+            transport.write_eof()
+        self._within(LINGER_S, self.force_close)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """One connection, one request."""
-
-    server: _Server
-
-    def setup(self) -> None:
-        super().setup()
-        self.rfile.close()
-        limited = _Bounded(self.connection, MAX_REQUEST_BYTES, time.monotonic() + REQUEST_S)
-        self.rfile = io.BufferedReader(limited)
-        self.command, self.requestline, self.request_version = "", "", "HTTP/1.0"
-
-    def handle(self) -> None:
-        try:
-            self.raw_requestline = self.rfile.readline(MAX_REQUEST_BYTES)
-            if not self.raw_requestline or not self.parse_request():
-                return  # it only knocked, or has been told what is wrong
-            answer = self.server.site.answer(
-                self.command, self.path, self.headers.get("Accept", "")
-            )
-        except _TooLarge:
-            error = {"error": f"a request has {MAX_REQUEST_BYTES} bytes at most"}
-            answer = as_json(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, error)
-        except TimeoutError:
-            error = {"error": f"a request takes {REQUEST_S:.0f} s at most"}
-            answer = as_json(HTTPStatus.REQUEST_TIMEOUT, error)
-        self._send(answer)
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer what `parse_request` does not understand."""
-        del explain
-        status = HTTPStatus(code)
-        self._send(as_json(status, {"error": message or status.phrase}))
-
-    def _send(self, answer: Answer) -> None:
-        self.connection.settimeout(REQUEST_S)
-        self.send_response(answer.status)
-        self.send_header("Content-Type", answer.content_type)
-        self.send_header("Content-Length", str(len(answer.body)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Content-Security-Policy", answer.policy)
-        self.send_header("Referrer-Policy", "no-referrer")
-        self.send_header("Connection", "close")
-        if answer.status == HTTPStatus.METHOD_NOT_ALLOWED:
-            self.send_header("Allow", "GET, HEAD")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(answer.body)
-
-    def version_string(self) -> str:
-        return "stream-dedup"
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- as the base has it
-        log.debug(format, *args)
+def _closing(response: web.Response) -> web.Response:
+    """A response with the headers that all have; the connection ends with it."""
+    response.force_close()
+    for name, value in (
+        ("Cache-Control", "no-store"),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Content-Security-Policy", NO_CONTENT_POLICY),
+        ("Referrer-Policy", "no-referrer"),
+        ("Server", "stream-dedup"),
+    ):
+        response.headers.setdefault(name, value)
+    return response

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 import yaml
+from aiohttp.test_utils import make_mocked_request
 
 from docs.blocks import ROOT, blocks
 from stream_dedup._version import __version__
 from stream_dedup.config import Config, load
 from stream_dedup.config.document import Key, keys
 from stream_dedup.metrics import GAUGES
-from stream_dedup.worker.site import Site
+from stream_dedup.worker.http import Pages
 from stream_dedup.worker.telemetry.health import Health
 from tests.deploy import helm_chart
 from tests.deploy.helm_chart import CASES, CHART, REFRESH, Manifest, manifests
@@ -335,7 +336,7 @@ def test_probes_ask_what_the_worker_answers(case: str) -> None:
     (named,) = container(found)["ports"]
     (served,) = found["Service"]["spec"]["ports"]
     assert (named["containerPort"], served["port"]) == (port, port)
-    site = Site(Health(), lambda _: ("text/plain", b""), lambda _: b"")
+    pages = Pages(Health(), lambda _: ("text/plain", b""), lambda _: b"")
     for probe, path in {
         "startupProbe": "/healthz",
         "livenessProbe": "/healthz",
@@ -343,7 +344,7 @@ def test_probes_ask_what_the_worker_answers(case: str) -> None:
     }.items():
         asked = container(found)[probe]["httpGet"]
         assert {"path": path, "port": named["name"]} == asked
-        assert site.answer("GET", path, "").status != HTTPStatus.NOT_FOUND
+        assert pages.answer(make_mocked_request("GET", path)).status != HTTPStatus.NOT_FOUND
 
 
 def test_a_changed_configuration_rolls_the_pods_and_nothing_else_does(tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.worker.http import HttpServer
-from stream_dedup.worker.site import Site
+from stream_dedup.worker.http import HttpServer, Pages
 from stream_dedup.worker.telemetry.health import START, STUCK_AFTER_S, Health
 from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
 from tests.integration.worker.running import command, free_port
@@ -26,8 +25,8 @@ class Served:
         self.skipped_s = 0.0
         self.health = Health(now_s=lambda: time.monotonic() + self.skipped_s)
         self.port = free_port()
-        site = Site(self.health, PrometheusMetrics().exposition, lambda _: b"")
-        self.server = HttpServer(host, self.port, site)
+        pages = Pages(self.health, PrometheusMetrics().exposition, lambda _: b"")
+        self.server = HttpServer(host, self.port, pages)
 
     @property
     def url(self) -> str:
