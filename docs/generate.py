@@ -42,7 +42,7 @@ the name of a [shipped recipe](recipes.md#shipped-recipes) or the path of a TOML
 """
 
 CONFIGURATION_HEAD = """\
-<!-- Written by `make docs` from the models: change the descriptions there, not this page. -->
+<!-- Written by `make docs` from the sections' declarations: change them, not this page. -->
 
 # The configuration of a worker
 
@@ -67,37 +67,38 @@ summary_every_s = "30s"
 ```
 
 `stream-dedup config init` writes a file with every key, its default and its meaning; `config show`
-says what a worker would have, and where each value comes from; `config check` tries it against
-Kafka, Redis and the collector (see [the commands](cli.md#stream-dedup-config)). They need the
-extra: `pip install 'stream-dedup[worker]'`.
+shows the configuration that a worker would use, and the origin of each value; `config check` checks
+it against Kafka, Redis and the collector (see [the commands](cli.md#stream-dedup-config)). These
+commands need the extra: `pip install 'stream-dedup[worker]'`.
 
 ## Where values come from
 
-The last of these that gives a value wins:
+The last of these sources that gives a value wins:
 
 1. the default;
 2. the TOML file: `--config FILE`, or the variable `STREAM_DEDUP_CONFIG`;
 3. the environment: `STREAM_DEDUP__KAFKA__GROUP_ID=audit`;
 4. flags: `--set kafka.group_id=audit`, as often as needed.
 
-In the environment and in flags a list is written with commas (`a,b`), and a pipeline goes by its
-number or its name: `STREAM_DEDUP__PIPELINES__0__TOPICS=a,b`, `--set pipelines.app.topics=a,b`.
-`STREAM_DEDUP__PIPELINES` may hold all pipelines, as a JSON list of objects. `STREAM_DEDUP_REDIS`
-gives `index.url`, unless `STREAM_DEDUP__INDEX__URL` does.
+In the environment and in flags, a list is written with commas (`a,b`), and a pipeline is given by
+its number or its name: `STREAM_DEDUP__PIPELINES__0__TOPICS=a,b`, `--set pipelines.app.topics=a,b`.
+`STREAM_DEDUP__PIPELINES` may hold all pipelines, as a JSON list of objects; it replaces those of
+the file. `STREAM_DEDUP_REDIS` gives `index.url`, unless `STREAM_DEDUP__INDEX__URL` does.
 
-A key, section or variable that nobody knows is an error, so that no slip goes unseen.
+An unknown key, section or variable is an error, so that no typing error goes unnoticed.
 
 ## How values are written
 
 - A **duration** is a number of seconds, or a text with a unit: `"250ms"`, `"60s"`, `"5m"`, `"1h"`,
-  `"2d"`. Where there may be none it is `"off"` or `"never"`.
+  `"2d"`. Where a duration may be infinite, write `"off"` or `"never"`.
 - A **size** is a number of bytes, or a text with a unit: `"64KiB"`, `"1MiB"`.
-- A **file** is relative to the folder of the file that names it; in the environment and in flags to
-  the working directory. A recipe's file too.
-- A **secret** is shown nowhere: not by `config show`, not in logs, not in errors. Each has a key
-  that ends in `_file` beside it: the first line of that file is the secret. Give one of the two.
+- The path of a **file**, or of a recipe, is relative to the folder of the configuration file. In
+  the environment and in flags it is relative to the working directory.
+- A **secret** is shown nowhere: not by `config show`, not in logs, not in errors. Beside each
+  secret there is a key that ends in `_file`: the first line of that file is the secret. Give one of
+  the two.
 
-In the tables, the environment variable is what is behind `STREAM_DEDUP__`.
+In the tables, the environment variable is shown without its prefix `STREAM_DEDUP__`.
 """
 
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from stream_dedup import __version__
 from stream_dedup.clock import SystemClock, monotonic_s
-from stream_dedup.config import Config
-from stream_dedup.config import Pipeline as Section
+from stream_dedup.config import Config, PipelineConfig
 from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import ConfigError, ConfigProblem, IndexUnavailable
 from stream_dedup.fingerprint.kernel import native_module
@@ -21,7 +20,6 @@ from stream_dedup.index.base import Index
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.io.record_decoder import RecordDecoder
 from stream_dedup.kafka.consumer import KafkaConsumer
-from stream_dedup.kafka.options import consumer_options, producer_options
 from stream_dedup.kafka.producer import KafkaProducer
 from stream_dedup.metrics import Metrics
 from stream_dedup.worker.about import About, AboutPipeline
@@ -124,7 +122,7 @@ def about(config: Config, kernel: str) -> About:
     )
 
 
-def _about(section: Section) -> AboutPipeline:
+def _about(section: PipelineConfig) -> AboutPipeline:
     recipe = section.load_recipe()
     return AboutPipeline(
         name=section.name,
@@ -212,7 +210,7 @@ async def _server(config: Config) -> AsyncIterator[Server]:
 
 async def make_pipeline(
     config: Config,
-    section: Section,
+    section: PipelineConfig,
     metrics: Metrics,
     health: Health,
     server: Server | None,
@@ -270,11 +268,11 @@ async def make_pipeline(
     source = KafkaConsumer(
         section.topics,
         group_id=section.group_id,
-        options=consumer_options(kafka),
+        options=kafka.consumer_options(),
         start=kafka.start,
     )
     sink = KafkaProducer(
-        options=producer_options(kafka), group_id=section.group_id, transactional_prefix=prefix
+        options=kafka.producer_options(), group_id=section.group_id, transactional_prefix=prefix
     )
     decoder = RecordDecoder(
         section.reading(),
@@ -297,7 +295,7 @@ async def make_pipeline(
 
 
 async def _index(
-    config: Config, section: Section, server: Server | None, metrics: Metrics, health: Health
+    config: Config, section: PipelineConfig, server: Server | None, metrics: Metrics, health: Health
 ) -> Index:
     """The pipeline's index; waits for one that is away."""
     recipe, windows, summaries = section.load_recipe(), section.windows(), section.summaries()

@@ -22,8 +22,8 @@ from stream_dedup.cli.config_options import (
 from stream_dedup.cli.show import Failed, console
 
 if TYPE_CHECKING:
-    from stream_dedup.config.findings import Finding
-    from stream_dedup.config.model import Config
+    from stream_dedup.config import Config
+    from stream_dedup.config.checks import Finding
 
 EXIT_WRONG = 1
 
@@ -126,7 +126,7 @@ def check(
 
 async def _checked(config: Config, timeout_s: float) -> list[Finding]:
     with worker_extra():
-        from stream_dedup.config.check import check  # noqa: PLC0415 -- an extra
+        from stream_dedup.config.checks import check  # noqa: PLC0415 -- an extra
     logging.getLogger().addHandler(logging.NullHandler())  # the findings say it all
     return [found async for found in check(config, timeout_s)]
 

@@ -1,6 +1,6 @@
-"""The configuration for people: as a template, as it is in effect, and as tables of the reference.
+"""Show the configuration: as a template, as it is in effect, and as tables of the reference.
 
-Everything is made from the models: a key's meaning stands in its `Field` alone.
+Everything is made from the declarations of the settings.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import tomli_w
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from stream_dedup.config.load import Loaded, settings
-from stream_dedup.config.model import DELIMITER, PREFIX, Config
+from stream_dedup.config.model import DELIMITER, PREFIX, Config, settings
+from stream_dedup.config.sources import Loaded
 from stream_dedup.units import duration_text, size_text
 
 HIDDEN = "**********"
-"""Stands for every secret."""
+"""Shown in place of every secret."""
 
 DEFAULT = "default"
-"""Where a value comes from that nobody gave."""
+"""Origin of a value that no source gives."""
 
 WIDTH = 98
 
@@ -31,13 +31,13 @@ HEAD = """\
 # Keys that are commented out show their defaults. A duration is a number of seconds, or a text
 # such as "250ms", "60s", "1h" or "off"; a size is a number of bytes, or a text such as "64KiB" or
 # "1MiB".
-# The environment wins over this file (STREAM_DEDUP__KAFKA__GROUP_ID=audit,
-# STREAM_DEDUP__PIPELINES__0__TOPICS=a,b), and flags win over both (--set kafka.group_id=audit).
-# Files that are named here are relative to this file's folder.
+# The environment overrides this file (STREAM_DEDUP__KAFKA__GROUP_ID=audit,
+# STREAM_DEDUP__PIPELINES__0__TOPICS=a,b), and flags override both (--set kafka.group_id=audit).
+# Paths of files are relative to the folder of this file.
 """
 
 _EXAMPLES = {"topics": '["logs"]', "output_topic": '"logs-deduplicated"'}
-"""What a template gives where there is no default."""
+"""Values in the template of keys that must be given."""
 
 _DERIVED = {
     "namespace": '"logs"',
@@ -45,19 +45,19 @@ _DERIVED = {
     "summary_topic": '"logs-deduplicated"',
     "transactional_id_prefix": '"stream-dedup"',
 }
-"""What it shows where the default follows from other keys."""
+"""Values in the template of keys whose default follows from other keys."""
 
 
 class Key(NamedTuple):
-    """A setting, as the reference tells of it.
+    """A setting in the reference.
 
     Attributes:
         section: its table.
-        name: its key there.
-        type: what it takes.
-        default: its default as TOML; empty if it has to be given.
+        name: its key in that table.
+        type: the kind of its values.
+        default: its default as TOML; empty if it must be given.
         variable: the environment variable that gives it.
-        meaning: what it does.
+        meaning: its description.
     """
 
     section: str
@@ -69,17 +69,23 @@ class Key(NamedTuple):
 
 
 def keys() -> Iterator[Key]:
-    """Every setting, in order."""
+    """Yield every setting, in order."""
     for section, name, info in settings():
         number = ["0"] if section == "pipelines" else []
         variable = PREFIX + DELIMITER.join([section, *number, name]).upper()
-        default = "" if info.is_required() else _toml(name, info.get_default())
-        yield Key(section, name, _type(name, info), default, variable, info.description or "")
+        default = ""
+        if not info.is_required():
+            default = _toml(name, info.get_default(call_default_factory=True, validated_data={}))
+        yield Key(section, name, _type(name, info), default, variable, _description(info))
 
 
 def meaning_of(section: str) -> str:
-    """What a section is about."""
-    return Config.model_fields[section].description or ""
+    """Return the description of a section."""
+    return _description(Config.model_fields[section])
+
+
+def _description(info: FieldInfo) -> str:
+    return " ".join((info.description or "").split())
 
 
 def _type(name: str, info: FieldInfo) -> str:
@@ -99,7 +105,7 @@ def _type(name: str, info: FieldInfo) -> str:
 
 
 def _value(name: str, value: object, *, url: str = HIDDEN) -> object:
-    """A setting's value as it is shown: secrets hidden, durations and sizes with units."""
+    """Return a value as it is shown: secrets hidden, durations and sizes with units."""
     if isinstance(value, SecretStr):
         return url if name == "url" else HIDDEN * bool(value)
     if value is None:
@@ -123,7 +129,7 @@ def _toml(name: str, value: object) -> str:
 
 
 def template() -> str:
-    """A file with every key, its default and its meaning. It can be used as it is."""
+    """Return a valid file with every key, its default and its meaning."""
     lines = [HEAD]
     section = ""
     for key in keys():
@@ -150,13 +156,13 @@ def _comment(text: str) -> list[str]:
 # ------------------------------------------------------------ what is in effect
 
 
-class Setting(NamedTuple):
+class EffectiveSetting(NamedTuple):
     """A setting as it is in effect.
 
     Attributes:
         key: its dotted key.
         value: its value, with secrets hidden.
-        origin: where it comes from.
+        origin: the file, variable or flag that gave it, or `DEFAULT`.
     """
 
     key: str
@@ -164,8 +170,8 @@ class Setting(NamedTuple):
     origin: str
 
 
-def effective(loaded: Loaded) -> Iterator[Setting]:
-    """Every setting as it is in effect."""
+def effective(loaded: Loaded) -> Iterator[EffectiveSetting]:
+    """Yield every setting as it is in effect."""
     config = loaded.config
     for section in Config.model_fields:
         found: Any = getattr(config, section)
@@ -176,16 +182,16 @@ def effective(loaded: Loaded) -> Iterator[Setting]:
                 yield from _effective(f"{section}.{number}", each, loaded)
 
 
-def _effective(above: str, section: BaseModel, loaded: Loaded) -> Iterator[Setting]:
+def _effective(above: str, section: BaseModel, loaded: Loaded) -> Iterator[EffectiveSetting]:
     url = str(loaded.config.index.address)
     for name in type(section).model_fields:
         key = f"{above}.{name}"
         origin = loaded.origins.get(key, DEFAULT)
-        yield Setting(key, _value(name, getattr(section, name), url=url), origin)
+        yield EffectiveSetting(key, _value(name, getattr(section, name), url=url), origin)
 
 
 def effective_toml(loaded: Loaded) -> str:
-    """What is in effect, as TOML with each value's origin behind it."""
+    """Return the settings in effect as TOML, with their origins as comments."""
     rows: list[tuple[str, str]] = []
     table = ""
     for key, value, origin in effective(loaded):
@@ -202,5 +208,5 @@ def effective_toml(loaded: Loaded) -> str:
 
 
 def _printable(text: str) -> str:
-    """A place as it is shown: a file's name may hold anything."""
+    """Escape control characters: the name of a file may contain any."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,29 +1,36 @@
-"""The whole configuration, and what must hold between its parts."""
+"""The whole configuration, and the checks between its sections."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated, NamedTuple, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from stream_dedup.config.fields import wrong
-from stream_dedup.config.kafka import Kafka
-from stream_dedup.config.otel import Otel
-from stream_dedup.config.pipeline import Pipeline
-from stream_dedup.config.sections import Http, Index, Log, Worker
+from stream_dedup.config.kafka import KafkaConfig
+from stream_dedup.config.pipeline import PipelineConfig
+from stream_dedup.config.sections import (
+    HttpConfig,
+    IndexConfig,
+    LogConfig,
+    OtelConfig,
+    WorkerConfig,
+)
+from stream_dedup.config.values import Section, wrong
 
 PREFIX = "STREAM_DEDUP__"
-"""How the names of environment variables begin."""
+"""Prefix of environment variables."""
 
 DELIMITER = "__"
-"""What stands between the parts of their names."""
+"""Separates the parts of their names."""
 
 
 class Config(BaseSettings):
-    """All that a worker is told. `load` makes one out of file, environment and flags.
+    """All settings of a worker. `load` makes one from file, environment and flags.
 
-    Made directly it takes what it is given, and does not look at the environment.
+    A `Config` that is made directly takes its arguments only, and ignores the environment.
     """
 
     model_config = SettingsConfigDict(
@@ -31,23 +38,25 @@ class Config(BaseSettings):
         extra="forbid",
         hide_input_in_errors=True,
         validate_default=False,
+        use_attribute_docstrings=True,
         env_prefix=PREFIX,
         env_nested_delimiter=DELIMITER,
     )
 
-    kafka: Kafka = Field(
-        default=Kafka(), description="Brokers, credentials, and how topics are read."
-    )
-    index: Index = Field(default=Index(), description="Where clusters live.")
-    worker: Worker = Field(default=Worker(), description="How a worker takes its events.")
-    http: Http = Field(default=Http(), description="The port of metrics and health.")
-    log: Log = Field(default=Log(), description="What the worker says of itself.")
-    otel: Otel = Field(
-        default=Otel(), description="Traces and metrics to a collector of OpenTelemetry's."
-    )
-    pipelines: tuple[Pipeline, ...] = Field(
-        description="Topics that are read, what counts as near, and where it goes. Repeatable.",
-    )
+    kafka: KafkaConfig = KafkaConfig()
+    """Brokers, credentials, and how topics are read."""
+    index: IndexConfig = IndexConfig()
+    """Where clusters are stored."""
+    worker: WorkerConfig = WorkerConfig()
+    """How a worker reads and commits events."""
+    http: HttpConfig = HttpConfig()
+    """The port of metrics, health and status page."""
+    log: LogConfig = LogConfig()
+    """What the worker logs."""
+    otel: OtelConfig = OtelConfig()
+    """Traces and metrics to an OpenTelemetry collector."""
+    pipelines: Annotated[tuple[PipelineConfig, ...], Field(min_length=1)]
+    """Topics to read, what counts as near, and where the output goes. Repeatable."""
 
     @classmethod
     def settings_customise_sources(
@@ -58,23 +67,36 @@ class Config(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what is given: `load` merges the sources, so that it can tell which gave what."""
+        """Take arguments only: `load` calls the sources, to know which of them gave a value."""
         del settings_cls, env_settings, dotenv_settings, file_secret_settings
         return (init_settings,)
 
+    @field_validator("pipelines")
+    @classmethod
+    def _complete(
+        cls, pipelines: tuple[PipelineConfig, ...], info: ValidationInfo
+    ) -> tuple[PipelineConfig, ...]:
+        """Fill in the groups and namespaces that are not given."""
+        kafka: KafkaConfig | None = info.data.get("kafka")  # None: it is wrong
+        prefix = "" if kafka is None else kafka.group_id
+        return tuple(
+            pipeline.model_copy(
+                update={
+                    "group_id": pipeline.group_id or f"{prefix}-{pipeline.name}",
+                    "namespace": pipeline.namespace or pipeline.load_recipe().name,
+                }
+            )
+            for pipeline in pipelines
+        )
+
     @model_validator(mode="after")
     def _check(self) -> Config:
-        for pipeline in self.pipelines:
-            if not pipeline.group_id:
-                pipeline.__dict__["group_id"] = f"{self.kafka.group_id}-{pipeline.name}"
         for key, problem, remedy in self._contradictions():
             raise wrong(problem, remedy, key)
         return self
 
     def _contradictions(self) -> Iterator[tuple[str, str, str]]:
-        """(key, problem, remedy) of all that one section alone cannot tell."""
-        if not self.pipelines:
-            yield "pipelines", "is empty", "add a table [[pipelines]]"
+        """Yield (key, problem, remedy) of what one section alone cannot check."""
         kafka, worker = self.kafka, self.worker
         if worker.drain_s >= kafka.max_poll_interval_s:
             remedy = "give less: a rebalance waits no longer"
@@ -83,7 +105,7 @@ class Config(BaseSettings):
             if self.index.kind == "memory":
                 problem = (
                     "is exactly_once, but index.kind is memory: what it holds is gone after a "
-                    "crash, and an event delivered again would be decided and counted anew"
+                    "crash, and an event delivered again would be decided and counted again"
                 )
                 yield "worker.guarantee", problem, "set index.kind to redis, or take at_least_once"
             if kafka.isolation != "read_committed":
@@ -122,7 +144,7 @@ class Config(BaseSettings):
                     yield where + "topics", problem, "give one of them another namespace"
 
     def _loop(self) -> list[str]:
-        """Topics that lead from one to the next and back to the first."""
+        """Return a cycle of topics, the first repeated at the end; empty if there is none."""
         leads: dict[str, set[str]] = {}
         for pipeline in self.pipelines:
             for topic in pipeline.topics:
@@ -144,7 +166,7 @@ class Config(BaseSettings):
         return next(filter(None, (walk(topic, []) for topic in leads)), [])
 
     def warnings(self) -> list[str]:
-        """What may be meant, but should be known; each with a remedy."""
+        """Return sentences on settings that are allowed but risky, each with a remedy."""
         found = []
         if self.index.kind == "memory":
             found.append(
@@ -160,9 +182,39 @@ class Config(BaseSettings):
         checks = {"kafka.ssl_check_hostname": kafka.ssl_check_hostname,
                   "index.check_hostname": self.index.check_hostname}  # fmt: skip
         found += [
-            f"{key} is false: any host with a certificate of a trusted authority is believed; set "
+            f"{key} is false: any host with a certificate of a trusted authority is accepted; set "
             "it to true"
             for key, on in checks.items()
             if not on
         ]
         return found
+
+
+def _model_of(info: FieldInfo) -> type[Section]:
+    kinds = (info.annotation, *get_args(info.annotation))
+    return next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section))
+
+
+SECTIONS = {name: _model_of(info) for name, info in Config.model_fields.items()}
+"""The model of each section."""
+
+
+class Setting(NamedTuple):
+    """The declaration of a setting.
+
+    Attributes:
+        section: its table.
+        name: its key in that table.
+        info: pydantic's description of it.
+    """
+
+    section: str
+    name: str
+    info: FieldInfo
+
+
+def settings() -> Iterator[Setting]:
+    """Yield all settings, in the order of their declaration."""
+    for section, model in SECTIONS.items():
+        for name, info in model.model_fields.items():
+            yield Setting(section, name, info)

@@ -1,16 +1,16 @@
-"""The tables ``[[pipelines]]``: what is read, what counts as near, and where it goes."""
+"""The tables ``[[pipelines]]``: topics to read, what counts as near, where the output goes."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from stream_dedup.clustering.summaries import MAX_SAMPLES, Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.config.fields import (
+from stream_dedup.config.values import (
     FOREVER,
     Seconds,
     SecondsOrOff,
@@ -31,124 +31,92 @@ from stream_dedup.model import Partition
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}")
 _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
-_TOPIC_KEYS = ("output_topic", "summary_topic", "dead_letter_topic")
+OnPoison = Literal["dead_letter", "pass", "stop"]
 
 _OPTION_OF = {"time format": "time_format", "group pattern": "group_regex"}
-"""How the decoder's errors begin, and what they are about."""
+"""How the decoder's errors begin, and the key that each is about."""
 
 
-class Pipeline(Section):
-    """Topics that are read, what counts as near, and where it goes."""
+def _default_summary_topic(given: dict[str, Any]) -> str:
+    return str(given.get("output_topic", "")) if given.get("emit") == "merge" else ""
 
-    name: str = Field(
-        default="main", description="Names the pipeline in logs, metrics and its group."
-    )
-    topics: Words = Field(min_length=1, description="Topics to read.")
-    recipe: str = Field(
-        default="logs", description="What counts as near: a shipped recipe or a TOML file."
-    )
-    namespace: str = Field(
-        default="",
-        description="Where in the index its clusters live; the recipe's name without. Pipelines "
-        "with one namespace share clusters.",
-    )
-    group_id: str = Field(
-        default="", max_length=249, description="Its consumer group; kafka.group_id-NAME without."
-    )
-    format: Literal["auto", "text", "json"] = Field(
-        default="auto", description="What events are: auto looks at each."
-    )
-    text_field: str = Field(default="", description="JSON field that holds the text.")
-    time_field: str = Field(
-        default="", description="JSON field that holds the time; the record's timestamp without."
-    )
-    time_format: str = Field(
-        default="",
-        description="How times are written: iso, syslog, epoch, or as for strptime; in time_field, "
-        "or in the text.",
-    )
-    group_fields: Words = Field(
-        default=(), description="JSON fields that must be equal for events to be compared."
-    )
-    group_regex: str = Field(
-        default="",
-        description="Named groups (RE2) that must be equal for events to be compared, as in "
-        "'(?P<app>[a-z]+):'.",
-    )
-    emit: Literal["annotate", "drop", "merge"] = Field(
-        default="merge",
-        description="merge: first events at once, repeats as summaries. drop: first events only. "
-        "annotate: every event, with what was decided.",
-    )
-    output_topic: str = Field(description="Topic that events go to.")
-    summary_topic: str = Field(
-        default="",
-        description='Topic that summaries go to; for merge output_topic without. If "" is given, '
-        "or with drop and annotate without, there are none.",
-    )
-    dead_letter_topic: str = Field(
-        default="",
-        description="Topic that bad events go to, untouched, with the reason in headers.",
-    )
-    annotate_into: Literal["headers", "json"] = Field(
-        default="headers",
-        description="Where annotate writes: headers sd-…, or an object dedup in the JSON value.",
-    )
-    partition_by: Literal["auto", "same", "key", "cluster"] = Field(
-        default="auto",
-        description="Partition of output_topic: the event's own number (same), by its key, or by "
-        "its cluster. auto: same if the topics have as many partitions, else key.",
-    )
-    on_poison: Literal["dead_letter", "pass", "stop"] = Field(
-        default="pass",
-        description="What is done with a bad event: sent to dead_letter_topic (the default if one "
-        "is given), passed on undecided, or the worker stops.",
-    )
-    max_event_bytes: Size = Field(default=1 << 20, ge=1, description="A larger event is a bad one.")
-    poison_share: float = Field(
-        default=0.5,
-        gt=0,
-        le=1,
-        description="If more than this share of the last poison_least events is bad, the settings "
-        "must be wrong and the worker stops; 1 for never.",
-    )
-    poison_least: int = Field(
-        default=1_000, ge=1, le=1_000_000, description="Events that poison_share is judged by."
-    )
-    summary_every_s: SecondsOrOff = Field(
-        default=60.0,
-        description="How often a growing cluster is told of; off: only when it closes.",
-    )
-    idle_s: SecondsOrOff = Field(
-        default=3600.0, description="A cluster that had no event for so long is closed."
-    )
-    max_age_s: SecondsOrOff = Field(
-        default=86_400.0,
-        description="A cluster is closed so long after its first event, however busy.",
-    )
-    max_future_s: SecondsOrZero = Field(
-        default=600.0, description="A time further ahead of the clock is taken as that far ahead."
-    )
-    quiet_after_s: SecondsOrOff = Field(
-        default=60.0,
-        description="A partition with no event for so long no longer holds stream time back.",
-    )
-    retention_s: SecondsOrZero = Field(
-        default=86_400.0,
-        description="How long a closed cluster's count is kept, for late redeliveries.",
-    )
-    lease_s: Seconds = Field(
-        default=30.0, description="A summary not known to be stored within this time is sent again."
-    )
-    samples: int = Field(
-        default=3,
-        ge=0,
-        le=MAX_SAMPLES,
-        description="Later events kept a cluster, shown in summaries.",
-    )
-    max_value_bytes: Size = Field(
-        default=4096, ge=0, description="Bytes kept of a first event and of each sample."
-    )
+
+def _default_on_poison(given: dict[str, Any]) -> OnPoison:
+    return "dead_letter" if given.get("dead_letter_topic") else "pass"
+
+
+class PipelineConfig(Section):
+    """Topics to read, what counts as near, and where the output goes."""
+
+    name: str = "main"
+    """Name of the pipeline in logs, metrics and its consumer group."""
+    topics: Annotated[Words, Field(min_length=1)]
+    """Topics to read."""
+    recipe: str = "logs"
+    """What counts as near: the name of a shipped recipe, or a TOML file."""
+    namespace: str = ""
+    """Part of the index that holds its clusters; the recipe's name if empty. Pipelines with the
+    same namespace share clusters."""
+    group_id: Annotated[str, Field(max_length=249)] = ""
+    """Consumer group; kafka.group_id-NAME if empty."""
+    format: Literal["auto", "text", "json"] = "auto"
+    """Format of the events; auto: decided for each event."""
+    text_field: str = ""
+    """JSON field that holds the text."""
+    time_field: str = ""
+    """JSON field that holds the time; if empty, the record's timestamp counts."""
+    time_format: str = ""
+    """How times are written, in time_field or in the text: iso, syslog, epoch, or a format of
+    strptime."""
+    group_fields: Words = ()
+    """JSON fields that must be equal for events to be compared."""
+    group_regex: str = ""
+    """Named groups (RE2) that must be equal for events to be compared, as in
+    '(?P<app>[a-z]+):'."""
+    emit: Literal["annotate", "drop", "merge"] = "merge"
+    """merge: the first event of each cluster at once, its duplicates as summaries. drop: first
+    events only. annotate: every event, with its decision."""
+    output_topic: str
+    """Topic to write events to."""
+    summary_topic: str = Field(default_factory=_default_summary_topic)
+    """Topic to write summaries to. If this key is not given, it is output_topic with merge, and
+    with drop and annotate there are no summaries. Give "" for none."""
+    dead_letter_topic: str = ""
+    """Topic to write invalid events to, unchanged, with the reason in headers."""
+    annotate_into: Literal["headers", "json"] = "headers"
+    """Where annotate writes decisions: into headers sd-…, or into an object dedup in the JSON
+    value."""
+    partition_by: Literal["auto", "same", "key", "cluster"] = "auto"
+    """Partition of output_topic: the number of the event's own partition (same), by the event's
+    key, or by its cluster. auto: same if the topics have equally many partitions, else key."""
+    on_poison: OnPoison = Field(default_factory=_default_on_poison)
+    """What happens to an invalid event: it is written to dead_letter_topic (the default if that is
+    given), it is passed on without a decision, or the worker stops."""
+    max_event_bytes: Annotated[Size, Field(ge=1)] = 1 << 20
+    """A larger event is invalid."""
+    poison_share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """If more than this share of the last poison_least events is invalid, the settings must be
+    wrong and the worker stops; 1: it never stops."""
+    poison_least: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
+    """Number of events over which poison_share is measured."""
+    summary_every_s: SecondsOrOff = 60.0
+    """Time between summaries of a growing cluster; off: one summary, when it closes."""
+    idle_s: SecondsOrOff = 3600.0
+    """A cluster that receives no event for this long is closed."""
+    max_age_s: SecondsOrOff = 86_400.0
+    """A cluster is closed this long after its first event, even if events still arrive."""
+    max_future_s: SecondsOrZero = 600.0
+    """An event's time is taken as at most this far ahead of the clock."""
+    quiet_after_s: SecondsOrOff = 60.0
+    """A partition that receives no event for this long no longer holds back the stream's time."""
+    retention_s: SecondsOrZero = 86_400.0
+    """How long the count of a closed cluster is kept, for events delivered again late."""
+    lease_s: Seconds = 30.0
+    """A summary that is not confirmed as stored within this time is sent again."""
+    samples: Annotated[int, Field(ge=0, le=MAX_SAMPLES)] = 3
+    """Later events of a cluster that are kept and shown in its summaries."""
+    max_value_bytes: Annotated[Size, Field(ge=0)] = 4096
+    """Bytes kept of a cluster's first event and of each sample."""
 
     _recipe: Recipe = PrivateAttr()
 
@@ -177,18 +145,8 @@ class Pipeline(Section):
         return topic
 
     @model_validator(mode="after")
-    def _check(self) -> Pipeline:
+    def _check(self) -> PipelineConfig:
         self._recipe = self._loaded()
-        if not self.output_topic:
-            raise wrong("is empty", "name a topic", "output_topic")
-        derived: dict[str, object] = {}
-        if "summary_topic" not in self.model_fields_set and self.emit == "merge":
-            derived["summary_topic"] = self.output_topic
-        if "on_poison" not in self.model_fields_set and self.dead_letter_topic:
-            derived["on_poison"] = "dead_letter"
-        if not self.namespace:
-            derived["namespace"] = self._recipe.name
-        self.__dict__.update(derived)
         for key, problem, remedy in self._contradictions():
             raise wrong(problem, remedy, key)
         return self
@@ -203,9 +161,10 @@ class Pipeline(Section):
         return recipe
 
     def _contradictions(self) -> Iterator[tuple[str, str, str]]:
-        """(key, problem, remedy) of all that types alone cannot tell."""
-        for name in self.output_topics:
-            key = next(key for key in _TOPIC_KEYS if getattr(self, key) == name)
+        """Yield (key, problem, remedy) of what types alone do not check."""
+        if not self.output_topic:
+            yield "output_topic", "is empty", "name a topic"
+        for name, key in self.output_topics.items():
             if name in self.topics:
                 problem = f"is {name!r}, which is read from: each event would come back for ever"
                 yield key, problem, "write to another topic"
@@ -226,27 +185,30 @@ class Pipeline(Section):
         if self.annotate_into == "json" and self.emit != "annotate":
             yield "annotate_into", f"is json, but emit is {self.emit}", "leave it out"
         try:
-            check_namespace(self.namespace)
+            check_namespace(self.namespace or self._recipe.name)
         except ValueError as error:
             yield "namespace", f"is refused: {error}", "give another name"
         try:
             Decoder(self.reading(), Partition("", 0), takes_fields=False)
         except InputError as error:
             known = (key for text, key in _OPTION_OF.items() if str(error).startswith(text))
-            yield next(known, ""), str(error), "mend it"
+            yield next(known, ""), str(error), "correct it"
 
     @property
-    def output_topics(self) -> tuple[str, ...]:
-        """All topics that are written to, each once."""
-        topics = (getattr(self, key) for key in _TOPIC_KEYS)
-        return tuple(dict.fromkeys(topic for topic in topics if topic))
+    def output_topics(self) -> dict[str, str]:
+        """The topics to write to, each with the key that names it."""
+        topics: dict[str, str] = {}
+        for key in ("output_topic", "summary_topic", "dead_letter_topic"):
+            if topic := getattr(self, key):
+                topics.setdefault(topic, key)
+        return topics
 
     def load_recipe(self) -> Recipe:
-        """What counts as near."""
+        """Return the recipe."""
         return self._recipe
 
     def reading(self) -> Reading:
-        """How events are read."""
+        """Return how events are decoded."""
         return Reading(
             format="jsonl" if self.format == "json" else self.format,
             text_field=self.text_field,
@@ -257,7 +219,7 @@ class Pipeline(Section):
         )
 
     def windows(self) -> Windows:
-        """When clusters close."""
+        """Return when clusters close."""
         return Windows(
             idle_us=microseconds(self.idle_s),
             max_age_us=microseconds(self.max_age_s),
@@ -266,10 +228,10 @@ class Pipeline(Section):
         )
 
     def summaries(self) -> Summaries:
-        """When clusters are told of."""
-        told = bool(self.summary_topic) and self.summary_every_s != FOREVER
+        """Return when summaries are emitted, and what they contain."""
+        periodic = bool(self.summary_topic) and self.summary_every_s != FOREVER
         return Summaries(
-            every_us=microseconds(self.summary_every_s) if told else None,
+            every_us=microseconds(self.summary_every_s) if periodic else None,
             samples=self.samples,
             max_value_bytes=self.max_value_bytes,
             lease_us=microseconds(self.lease_s),

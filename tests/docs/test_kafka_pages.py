@@ -22,7 +22,7 @@ from docs.commands import commands, options
 from stream_dedup import metrics
 from stream_dedup.cli.main import cli
 from stream_dedup.config import load
-from stream_dedup.config.load import settings
+from stream_dedup.config.model import settings
 from tests.examples.sessions import beside
 from tests.services.kafka import KafkaBroker
 from tests.services.redis import RedisServer

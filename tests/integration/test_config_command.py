@@ -18,10 +18,9 @@ import pytest
 from docs.blocks import ROOT
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.config import check as config_check
-from stream_dedup.config import load
+from stream_dedup.config import checks, load
+from stream_dedup.config.checks import Finding
 from stream_dedup.config.document import template
-from stream_dedup.config.findings import Finding
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.redis.server import Server
 from stream_dedup.index.redis.store import LIMITS, RedisIndex
@@ -66,7 +65,7 @@ def check(settings: dict[str, object], *, within_s: float = 10.0, **more: object
     loaded = load(settings=flags(**settings, **more)[1::2])
 
     async def all_of_it() -> list[Finding]:
-        return [found async for found in config_check.check(loaded.config, within_s)]
+        return [found async for found in checks.check(loaded.config, within_s)]
 
     return Checked(asyncio.run(all_of_it()))
 
@@ -205,7 +204,7 @@ def test_it_makes_no_topics(make_kafka: Callable[..., KafkaBroker], durable: Red
     found = check(settings)
     assert [("error", f"topic {name}") for name in "abcd"] == found.amiss
     (told,) = found.of("topic d")
-    assert "is not there; create it, mend dead_letter_topic, or let the user see" in told[1]
+    assert "is not there; create it, correct dead_letter_topic, or let the user see" in told[1]
     assert broker.topics() == []
 
 

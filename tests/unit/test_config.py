@@ -20,9 +20,17 @@ from pydantic import SecretStr, ValidationError
 
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
-from stream_dedup.config import Config, Index, Kafka, Loaded, Pipeline, Worker, load
+from stream_dedup.config import (
+    Config,
+    IndexConfig,
+    KafkaConfig,
+    Loaded,
+    PipelineConfig,
+    WorkerConfig,
+    load,
+)
 from stream_dedup.config.document import HIDDEN, effective, effective_toml, keys, template
-from stream_dedup.config.load import settings as all_settings
+from stream_dedup.config.model import settings as all_settings
 from stream_dedup.engine.engine import NEAR_CACHE_SIZE
 from stream_dedup.errors import BrokerRefused, ConfigError
 from stream_dedup.features.recipe import load_recipe
@@ -31,11 +39,6 @@ from stream_dedup.index.redis.mirror import MIRROR_SIZE
 from stream_dedup.index.redis.server import Patience
 from stream_dedup.index.redis.store import LIMITS
 from stream_dedup.io.decoder import Reading
-from stream_dedup.kafka.options import (
-    client_options,
-    consumer_options,
-    producer_options,
-)
 from stream_dedup.units import duration_text, read_duration_us, read_size, size_text
 from stream_dedup.worker.policy import Flow
 from tests.services.certificates import make_certificates
@@ -68,8 +71,8 @@ def refused(file: Path, text: str = "", *settings: str, pipeline: str = PIPELINE
     return caught.value
 
 
-def of(**values: Any) -> Pipeline:
-    return Pipeline(**{"topics": ["in"], "output_topic": "out", **values})
+def of(**values: Any) -> PipelineConfig:
+    return PipelineConfig(**{"topics": ["in"], "output_topic": "out", **values})
 
 
 # ------------------------------------------------------------ who wins
@@ -130,8 +133,10 @@ def test_pipelines_as_json_replace_those_of_the_file(
 ) -> None:
     made = [{"name": "x", "topics": ["a"], "output_topic": "b"}]
     monkeypatch.setenv("STREAM_DEDUP__PIPELINES", json.dumps(made))
-    found = loaded(file, "", "pipelines.x.samples=7")
+    below = f"{PIPELINE}emit = 'drop'\n{SECOND}"
+    found = loaded(file, "", "pipelines.x.samples=7", pipeline=below)
     (pipeline,) = found.config.pipelines
+    assert pipeline.emit == "merge"
     assert (pipeline.name, pipeline.topics, pipeline.samples) == ("x", ("a",), 7)
 
 
@@ -203,15 +208,15 @@ def test_sizes_and_durations_are_written_as_they_are_read(number: int) -> None:
 
 
 def test_the_defaults_are_those_of_the_parts() -> None:
-    index = Index()
+    index = IndexConfig()
     assert index.limits() == LIMITS
     assert (Patience().timeout_s, Patience().within_s) == (index.timeout_s, index.within_s)
     assert index.near_cache_size == NEAR_CACHE_SIZE
     assert index.mirror_size == MIRROR_SIZE
-    worker, flow = Worker(), Flow()
+    worker, flow = WorkerConfig(), Flow()
     assert all(
         getattr(flow, name) == getattr(worker, name)
-        for name in Worker.model_fields.keys() & Flow.__dataclass_fields__.keys()
+        for name in WorkerConfig.model_fields.keys() & Flow.__dataclass_fields__.keys()
     )
     assert of().windows() == Windows()
     assert of().summaries() == Summaries()
@@ -251,7 +256,7 @@ def test_what_is_left_out_follows_from_the_rest(
     (pipeline,) = Config(pipelines=(of(**values),)).pipelines
     assert (summaries, on_poison) == (pipeline.summary_topic, pipeline.on_poison)
     assert (pipeline.namespace, pipeline.group_id) == ("logs", "stream-dedup-main")
-    assert Kafka(group_id="audit").transactional_id_prefix == "audit"
+    assert KafkaConfig(group_id="audit").transactional_id_prefix == "audit"
     assert bool(summaries) == (pipeline.summaries().every_us is not None)
 
 
@@ -367,13 +372,13 @@ def test_a_variable_that_means_nothing_is_refused(
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("kafka.group_id", "--set: a setting is no key and value; write --set KEY=VALUE"),
-        ("=x", "is no key and value"),
-        ("kafka..x=1", "--set: kafka..x is no key and value"),
+        ("kafka.group_id", "--set: a setting is not a key and a value; write --set KEY=VALUE"),
+        ("=x", "is not a key and a value"),
+        ("kafka..x=1", "--set: kafka..x is not a key and a value"),
         ("kafka.client_id=\udcff", "--set: kafka.client_id: is not UTF-8"),
         ("pipelines.nobody.topics=a", "--set: pipelines.nobody.topics: no pipeline is named"),
         ("kafka=x", "kafka: "),
-        ("kafka.group_id.x=1", "kafka.group_id: is no"),
+        ("kafka.group_id.x=1", "kafka.group_id: is not a table"),
     ],
 )
 def test_a_flag_that_means_nothing_is_refused(file: Path, setting: str, message: str) -> None:
@@ -399,7 +404,7 @@ def test_a_file_that_is_none_is_refused(file: Path, content: bytes | None, messa
 
 
 def test_sections_are_frozen() -> None:
-    for part in (Kafka(), Config(pipelines=(of(),))):
+    for part in (KafkaConfig(), Config(pipelines=(of(),))):
         with pytest.raises(ValidationError):
             setattr(part, next(iter(type(part).model_fields)), "x")
 
@@ -491,7 +496,7 @@ def test_a_secret_is_shown_nowhere(tmp_path_factory: pytest.TempPathFactory, sec
     assert [text for text in shown if secret in text] == []
     assert [getattr(config, section).secret(name) for section, name in SECRETS] == [secret] * 5
     assert parse(config.index.redis_url).password == secret
-    assert client_options(config.kafka)["sasl_plain_password"] == secret
+    assert config.kafka.client_options()["sasl_plain_password"] == secret
 
 
 @pytest.mark.parametrize(
@@ -518,7 +523,7 @@ def test_an_error_repeats_no_secret(file: Path, text: str) -> None:
 
 def test_a_section_made_directly_repeats_no_secret() -> None:
     with pytest.raises(ValidationError) as caught:
-        Kafka(sasl_password=SecretStr(SECRET))
+        KafkaConfig(sasl_password=SecretStr(SECRET))
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
@@ -527,7 +532,7 @@ def test_a_password_is_put_into_the_url(tmp_path: Path, password: str) -> None:
     file = tmp_path / "password"
     file.write_text(password + "\n", "utf-8")
     for url in ("redis://me@h:1/2", "redis+sentinel://me@a,b/name", "unix://me@/run/redis.sock"):
-        index = Index(url=SecretStr(url), password_file=str(file))
+        index = IndexConfig(url=SecretStr(url), password_file=str(file))
         address = parse(index.redis_url)
         assert (address.username, address.password) == ("me", password)
         assert address[:5] == parse(url)[:5]
@@ -558,7 +563,7 @@ def test_an_empty_secret_is_none(file: Path, monkeypatch: pytest.MonkeyPatch) ->
     (file.parent / "password").write_text(SECRET)
     found = loaded(file, "[index]\npassword_file = 'password'").config.index
     assert found.secret("password") == SECRET
-    assert Index().redis_url == "redis://127.0.0.1:6379"
+    assert IndexConfig().redis_url == "redis://127.0.0.1:6379"
 
 
 # ------------------------------------------------------------ what people see
@@ -567,7 +572,7 @@ def test_an_empty_secret_is_none(file: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_template_can_be_used_as_it_is(file: Path) -> None:
     file.write_text(template())
     found = load(str(file))
-    made = Pipeline(topics=("logs",), output_topic="logs-deduplicated")
+    made = PipelineConfig(topics=("logs",), output_topic="logs-deduplicated")
     assert Config(pipelines=(made,)) == found.config
     assert set(found.origins) == {"pipelines.0.topics", "pipelines.0.output_topic"}
 
@@ -603,33 +608,33 @@ def test_what_is_shown_is_the_configuration(file: Path) -> None:
 
 
 def test_the_driver_takes_the_options() -> None:
-    kafka = Kafka(group_instance_id="a", compression="zstd", request_timeout_s=1.5)
-    options = consumer_options(kafka)
+    kafka = KafkaConfig(group_instance_id="a", compression="zstd", request_timeout_s=1.5)
+    options = kafka.consumer_options()
     assert (
         options["request_timeout_ms"], options["session_timeout_ms"], options["isolation_level"]
     ) == (1500, 45_000, "read_committed")  # fmt: skip
 
     async def make() -> None:
         await AIOKafkaConsumer(group_id="g", **options).stop()
-        await AIOKafkaProducer(**producer_options(kafka)).stop()
+        await AIOKafkaProducer(**kafka.producer_options()).stop()
 
     asyncio.run(make())
-    assert consumer_options(Kafka())["group_instance_id"] is None
-    assert producer_options(Kafka())["compression_type"] == "lz4"
-    assert producer_options(Kafka(compression="none"))["compression_type"] is None
+    assert KafkaConfig().consumer_options()["group_instance_id"] is None
+    assert KafkaConfig().producer_options()["compression_type"] == "lz4"
+    assert KafkaConfig(compression="none").producer_options()["compression_type"] is None
 
 
 def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     files = make_certificates(tmp_path / "tls")
     protocol: Any = {"security_protocol": "SSL"}
-    good = Kafka(
+    good = KafkaConfig(
         **protocol,
         ssl_ca_file=str(files.ca_file),
         ssl_cert_file=str(files.cert_file),
         ssl_key_file=str(files.key_file),
         ssl_check_hostname=False,
     )
-    context = client_options(good)["ssl_context"]
+    context = good.client_options()["ssl_context"]
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, False)
     junk = tmp_path / "junk"
     junk.write_text("nothing")
@@ -640,4 +645,4 @@ def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     }
     for name, wrong in cases.items():
         with pytest.raises(BrokerRefused, match=f"kafka.{name}: "):
-            client_options(Kafka(**protocol, **wrong))
+            KafkaConfig(**protocol, **wrong).client_options()

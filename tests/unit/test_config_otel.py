@@ -17,12 +17,11 @@ from opentelemetry.sdk import environment_variables
 
 from docs.blocks import ROOT, blocks
 from stream_dedup.assembly import make_telemetry
-from stream_dedup.config import load
-from stream_dedup.config.check_otel import check_otel
+from stream_dedup.config import Loaded, OtelConfig, load
+from stream_dedup.config.checks import Finding, check_otel
 from stream_dedup.config.document import HIDDEN, effective
-from stream_dedup.config.findings import Finding
-from stream_dedup.config.load import Loaded
-from stream_dedup.config.otel import INTERVAL_MS, SDK_DISABLED, VARIABLES, Otel, read_headers
+from stream_dedup.config.sections import read_headers
+from stream_dedup.config.sources import OTEL_DISABLED, OTEL_INTERVAL_MS, OTEL_VARIABLES
 from stream_dedup.errors import ConfigError
 from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
 from tests.services.otlp import METRICS, TRACES, OtlpReceiver
@@ -43,7 +42,7 @@ def loaded(**settings: object) -> Loaded:
     return load(settings=[f"{key}={value}" for key, value in given.items()])
 
 
-def otel(**settings: object) -> Otel:
+def otel(**settings: object) -> OtelConfig:
     return loaded(**settings).config.otel
 
 
@@ -86,13 +85,13 @@ def test_each_can_be_left_out() -> None:
         ({"endpoint": "http://"}, "otel.endpoint: is not the URL of a collector"),
         ({"endpoint": "http://h:0"}, "otel.endpoint: is not the URL of a collector"),
         ({"endpoint": "http://h/a b"}, "otel.endpoint: is not the URL of a collector"),
-        ({"endpoint": "http://[::1"}, "otel.endpoint: is no URL"),
-        ({"endpoint": "http://h:99999"}, "otel.endpoint: is no URL"),
+        ({"endpoint": "http://[::1"}, "otel.endpoint: is not a URL"),
+        ({"endpoint": "http://h:99999"}, "otel.endpoint: is not a URL"),
         ({"endpoint": f"http://u:{SECRET}@h"}, "otel.endpoint: holds a user or a password"),
         ({"endpoint": "http://h?a=b"}, "otel.endpoint: has something behind a ? or #"),
         ({"traces_endpoint": "h"}, "otel.traces_endpoint: is not the URL of a collector"),
         ({"metrics_endpoint": "h"}, "otel.metrics_endpoint: is not the URL of a collector"),
-        ({"protocol": "grpc"}, "otel.protocol: is 'grpc', which is not spoken"),
+        ({"protocol": "grpc"}, "otel.protocol: is 'grpc', which is not supported"),
         ({"headers": SECRET}, "otel.headers: number 1 has no name and value"),
         ({"headers": f"a=b,a b={SECRET}"}, "otel.headers: number 2 has no name and value"),
         (
@@ -101,7 +100,7 @@ def test_each_can_be_left_out() -> None:
         ),
         ({"sample_ratio": 1.5}, "otel.sample_ratio: is '1.5'"),
         ({"sample_ratio": "nan"}, "otel.sample_ratio: is 'nan'"),
-        ({"timeout_s": "off"}, "otel.timeout_s: is off, or without end"),
+        ({"timeout_s": "off"}, "otel.timeout_s: is off, or infinite"),
         ({"metrics_every_s": 0}, "otel.metrics_every_s: is not above 0"),
     ],
 )
@@ -197,7 +196,7 @@ def test_the_page_shows_settings_and_variables_that_are_such(tmp_path: Path) -> 
         file.write_text(f'{block.text}\n[[pipelines]]\ntopics = ["a"]\noutput_topic = "b"\n')
         assert load(str(file)).config.otel.enabled
     named = set(re.findall(r"`(OTEL_[A-Z_]+)`", page.read_text("utf-8")))
-    assert {*VARIABLES, SDK_DISABLED, INTERVAL_MS} <= named
+    assert {*OTEL_VARIABLES, OTEL_DISABLED, OTEL_INTERVAL_MS} <= named
     standards = {
         value for name, value in vars(environment_variables).items() if name.startswith("OTEL_")
     }

@@ -118,11 +118,10 @@ def _config(file: str | None, settings: tuple[str, ...], topic: str) -> Config:
 
 async def _produce(config: Config, lines: Lines, options: dict[str, Any]) -> int:
     with worker_extra():
-        from stream_dedup.kafka.options import producer_options  # noqa: PLC0415 -- as above
         from stream_dedup.kafka.producer import KafkaProducer  # noqa: PLC0415 -- an extra
     logging.getLogger().addHandler(logging.NullHandler())  # the error that ends it says it all
     await _look_at(config, options["topic"])
-    sink = KafkaProducer(options=producer_options(config.kafka), group_id="")
+    sink = KafkaProducer(options=config.kafka.producer_options(), group_id="")
     feed = Feed(
         sink,
         options["topic"],
@@ -146,9 +145,8 @@ async def _produce(config: Config, lines: Lines, options: dict[str, Any]) -> int
 async def _look_at(config: Config, topic: str) -> None:
     """Say at once what a producer would wait for in vain."""
     from stream_dedup.kafka.admin import connected  # noqa: PLC0415 -- an extra
-    from stream_dedup.kafka.options import client_options  # noqa: PLC0415 -- as above
 
-    async with connected(client_options(config.kafka), LOOK_S) as admin:
+    async with connected(config.kafka.client_options(), LOOK_S) as admin:
         found = (await admin.topics([topic])).get(topic)
     if found is None:
         raise BrokerRefused(

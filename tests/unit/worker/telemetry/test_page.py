@@ -17,10 +17,7 @@ from pydantic import SecretStr
 
 from stream_dedup.assembly import about
 from stream_dedup.clock import US_PER_S, ManualClock
-from stream_dedup.config import Config
-from stream_dedup.config.kafka import Kafka
-from stream_dedup.config.pipeline import Pipeline
-from stream_dedup.config.sections import Index, Worker
+from stream_dedup.config import Config, IndexConfig, KafkaConfig, PipelineConfig, WorkerConfig
 from stream_dedup.metrics import FIXED, METRICS, Counter, start_at_zero
 from stream_dedup.worker.about import About, AboutPipeline
 from stream_dedup.worker.telemetry.health import START, Health
@@ -323,16 +320,16 @@ def test_any_text_can_be_shown(reason: str) -> None:
 def test_no_secret_is_shown() -> None:
     secret = "hunter2-s3cret"  # noqa: S105 -- looked for in all that is shown
     config = Config(
-        kafka=Kafka(
+        kafka=KafkaConfig(
             bootstrap_servers=("k:9093",),
             security_protocol="SASL_PLAINTEXT",
             sasl_mechanism="SCRAM-SHA-256",
             sasl_username="me",
             sasl_password=SecretStr(secret),
         ),
-        index=Index(url=SecretStr(f"redis://me:{secret}@r:6379/2")),
-        worker=Worker(),
-        pipelines=(Pipeline(topics=("in",), output_topic="out"),),
+        index=IndexConfig(url=SecretStr(f"redis://me:{secret}@r:6379/2")),
+        worker=WorkerConfig(),
+        pipelines=(PipelineConfig(topics=("in",), output_topic="out"),),
     )
     shown = Shown(about(config, "native"))
     shown.health.not_ready("main: index", f"redis://me:{secret}@r:6379: password={secret} refused")

@@ -1,4 +1,4 @@
-"""What all sections share: kinds of values as they are written, and secrets out of files."""
+"""What all sections share: durations, sizes, lists, and secrets that are read from files."""
 
 from __future__ import annotations
 
@@ -24,26 +24,29 @@ from stream_dedup.clustering.windows import FOREVER_US
 from stream_dedup.units import OFF, read_duration_us, read_size
 
 MAX_SECRET_BYTES = 1 << 16
-"""A password's file is small; a larger one is another file."""
+"""A file with a password is small; a larger one must be some other file."""
 
 FOREVER = math.inf
-"""What ``off`` is in seconds."""
+"""``off``, in seconds."""
+
+DURATION_REMEDY = "write a duration such as 250ms, 60s or 1h"
+SIZE_REMEDY = "write a size such as 65536, 64KiB or 1MiB"
 
 
 def wrong(problem: str, remedy: str, key: str = "") -> PydanticCustomError:
-    """An error of a validator.
+    """Return a validator's error.
 
     Args:
-        problem: what is wrong with the value; repeats no secret.
-        remedy: what to do about it.
-        key: the setting meant, if it is one below what is validated.
+        problem: what is wrong with the value; contains no secret.
+        remedy: how to correct it.
+        key: the setting, if it is one inside of what is validated.
     """
     context = {"problem": problem, "remedy": remedy, "key": key}
     return PydanticCustomError("wrong", "{problem}; {remedy}", context)
 
 
 def _seconds(value: object) -> object:
-    """Seconds: a number of them, or a duration with a unit."""
+    """Read a number of seconds, or a text such as 250ms or off."""
     if isinstance(value, str):
         text = value.strip()
         if text in OFF:
@@ -51,9 +54,9 @@ def _seconds(value: object) -> object:
         try:
             return float(text) if _is_number(text) else read_duration_us(text) / US_PER_S
         except ValueError:
-            raise wrong(f"is {value!r}", "write a duration such as 250ms, 60s or 1h") from None
+            raise wrong(f"is {value!r}", DURATION_REMEDY) from None
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise wrong("is no duration", "write a duration such as 250ms, 60s or 1h")
+        raise wrong("is not a duration", DURATION_REMEDY)
     return float(value)
 
 
@@ -61,7 +64,7 @@ def _is_number(text: str) -> bool:
     return text.replace(".", "", 1).isdecimal() and text.isascii()
 
 
-def _least(value: float) -> float:
+def _positive(value: float) -> float:
     if value * US_PER_S < 1:
         raise wrong("is not above 0", "give a duration of a microsecond or more")
     return value
@@ -75,7 +78,7 @@ def _not_negative(value: float) -> float:
 
 def _finite(value: float) -> float:
     if value > FOREVER_US / US_PER_S:
-        raise wrong("is off, or without end", "give a duration such as 250ms, 60s or 1h")
+        raise wrong("is off, or infinite", "give a duration such as 250ms, 60s or 1h")
     return value
 
 
@@ -84,14 +87,14 @@ def _size(value: object) -> object:
         try:
             return read_size(value.strip())
         except ValueError:
-            raise wrong(f"is {value!r}", "write a size such as 65536, 64KiB or 1MiB") from None
+            raise wrong(f"is {value!r}", SIZE_REMEDY) from None
     if isinstance(value, bool):
-        raise wrong("is no size", "write a size such as 65536, 64KiB or 1MiB")
+        raise wrong("is not a size", SIZE_REMEDY)
     return value
 
 
 def _words(value: object) -> object:
-    """A list, written as one or with commas."""
+    """Read a list: a TOML list, or values with commas between them."""
     if not isinstance(value, str):
         return value
     if value.strip().startswith("["):
@@ -103,7 +106,7 @@ def _words(value: object) -> object:
 
 
 Seconds = Annotated[
-    float, BeforeValidator(_seconds), AfterValidator(_finite), AfterValidator(_least)
+    float, BeforeValidator(_seconds), AfterValidator(_finite), AfterValidator(_positive)
 ]
 """A duration above 0."""
 
@@ -112,8 +115,8 @@ SecondsOrZero = Annotated[
 ]
 """A duration, or 0 for none."""
 
-SecondsOrOff = Annotated[float, BeforeValidator(_seconds), AfterValidator(_least)]
-"""A duration above 0; infinite when off."""
+SecondsOrOff = Annotated[float, BeforeValidator(_seconds), AfterValidator(_positive)]
+"""A duration above 0; infinite if off."""
 
 Size = Annotated[int, BeforeValidator(_size)]
 """Bytes."""
@@ -122,35 +125,33 @@ Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
 """Several values."""
 
 
-def _given(value: object) -> object:
-    """An environment gives what it has not as an empty text."""
-    return None if value == "" else value
-
-
-Secret = Annotated[SecretStr | None, BeforeValidator(_given)]
-"""A secret, or none."""
+Secret = Annotated[SecretStr | None, BeforeValidator(lambda value: None if value == "" else value)]
+"""A secret, or none; an empty environment variable gives none."""
 
 
 def microseconds(seconds: float) -> int:
-    """A duration in the unit of all below; what is longer than any stream is `FOREVER_US`."""
+    """Convert a duration; an infinite one becomes `FOREVER_US`."""
     length_us = seconds * US_PER_S
     return FOREVER_US if length_us >= FOREVER_US else round(length_us)
 
 
 class Section(BaseModel):
-    """A table of the file: frozen, without keys nobody knows, and silent about secrets.
+    """A table of the file. It is frozen, refuses unknown keys, and prints no secrets.
 
-    A secret ``x`` has a key ``x_file`` beside it that names a file; its first line is the secret.
+    The docstring of a field is the setting's description in the template and in the reference.
+    A secret ``x`` has a key ``x_file`` beside it: the first line of that file is the secret.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
+    )
 
     SECRETS: ClassVar[tuple[str, ...]] = ()
 
     _secrets: dict[str, SecretStr] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
-    def _take_secrets(self) -> Section:
+    def _read_secrets(self) -> Section:
         for name in self.SECRETS:
             given: SecretStr | None = getattr(self, name)
             file: str = getattr(self, f"{name}_file")
@@ -163,7 +164,7 @@ class Section(BaseModel):
         return self
 
     def secret(self, name: str) -> str | None:
-        """A secret, wherever it was given; None if it was not."""
+        """Return a secret, from its key or from its file; None if neither gives it."""
         found = self._secrets.get(name)
         return None if found is None else found.get_secret_value()
 
@@ -173,15 +174,15 @@ def _read_secret(file: str, key: str) -> SecretStr:
     try:
         with Path(file).open("rb") as opened:
             data = opened.read(MAX_SECRET_BYTES + 1)
-        lines = data.decode("utf-8").splitlines()
+        first = next(iter(data.decode("utf-8").splitlines()), "")
     except OSError as error:
         problem = f"names {file!r}, which cannot be read ({error.strerror})"
         raise wrong(problem, "check path and permissions", key) from None
     except ValueError as error:  # not UTF-8, or a NUL in the path
-        kind = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else "is no path"
+        kind = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else "is not a path"
         raise wrong(f"names {file!r}, which {kind}", remedy, key) from None
     if len(data) > MAX_SECRET_BYTES:
         raise wrong(f"names {file!r}, which is larger than 64 KiB", remedy, key)
-    if not lines or not lines[0]:
+    if not first:
         raise wrong(f"names {file!r}, whose first line is empty", remedy, key)
-    return SecretStr(lines[0])
+    return SecretStr(first)
