@@ -25,7 +25,7 @@ from stream_dedup.emit.annotate import PASSED, annotated_text
 from stream_dedup.emit.drop import kept, kept_text
 from stream_dedup.emit.merge import summary_text, time_text
 from stream_dedup.emit.shape import decision_object, event_json, summary_json
-from stream_dedup.engine.hashing import NOTHING
+from stream_dedup.engine.segment import NO_TOKENS
 from stream_dedup.errors import InputError
 from stream_dedup.io.decoder import Decoder, Events, Reading, cut
 from stream_dedup.io.files import InputFile
@@ -162,7 +162,7 @@ class Pipe:
         if self.timeless == counts.events:
             self._note("no event told a time as --time-format or --time-field says; all were "
                        "taken as of one time")  # fmt: skip
-        reasons = {why: n for why, n in counts.passed.items() if why != NOTHING.reason}
+        reasons = {why: n for why, n in counts.passed.items() if why != NO_TOKENS.reason}
         if sum(reasons.values()) == counts.events:
             self._note(f"every event was passed through, undecided: {', '.join(reasons)}")
 

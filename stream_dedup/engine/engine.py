@@ -1,20 +1,22 @@
-"""The engine: from batches of events to decisions and summaries, over any index.
+"""The batch loop: from batches of events to decisions, counts and summaries, over any index.
 
-One batch's way (see `index.base`)
-----------------------------------
-1. `hash` makes the exact hashes of all its events; any thread may do it ahead.
-2. `process` cuts it into stretches (see `stretch`). A stretch that was recorded before takes its
-   decisions from the partition's journal, or, where that no longer holds them, from the index as
-   it stands; it counts nothing. Any other is resolved and recorded.
-3. The caller sends what was decided, commits, and says with the next batch what is committed.
+One batch's way (see `index.base` for the index's part)
+-------------------------------------------------------
+1. `hash` computes the exact hashes of all its events; any thread may do it ahead of time.
+2. `process` cuts the batch into segments (see `segment`). Events above the partition's high water
+   are decided and committed to the index, a segment at a time. Those at or below it were committed
+   before: their decisions come from the partition's journal, or, where that no longer holds them,
+   from what the index holds now; they are not counted again.
+3. The caller sends the output, commits its offsets, and names them with the next batch.
 
-The engine itself keeps nothing that cannot be lost: what it knows of clusters is in the near cache,
-what it knows of partitions it learns again by claiming them.
+The engine keeps nothing that must not be lost: clusters are in the index, the near cache holds
+copies, and what is known of a partition comes back when it is claimed again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,21 +25,14 @@ import msgspec
 from stream_dedup.clock import Clock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.engine.hashing import (
-    NOTHING,
-    REPLAYED,
-    Decider,
-    HashedBatch,
-    Offload,
-    Owned,
-    inline,
-)
-from stream_dedup.engine.segment import Stretch, stretch_end
+from stream_dedup.engine.hashing import HashedBatch, Hasher, Offload, inline
+from stream_dedup.engine.near_cache import NearCache
+from stream_dedup.engine.segment import NO_TOKENS, REPLAYED, Segment, SegmentContext
 from stream_dedup.errors import IndexReset, PartitionUnclaimed, ProtocolError
 from stream_dedup.features.fields import UNDECODABLE
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.index.base import Commit, Index, Ownership
+from stream_dedup.index.base import Index, Ownership
 from stream_dedup.model import Batch, Decision, Partition, Summary
 
 NEAR_CACHE_SIZE = 200_000
@@ -56,11 +51,11 @@ class Counts:
         new: events that opened a cluster.
         duplicates: events that joined one.
         passed: events that were not fingerprinted, by reason.
-        clamped: events whose time lay too far in the future and was cut back.
-        asked: events that the near cache did not know.
-        redelivered: events that came again and were decided as before; not among `events`.
-        replayed: events counted before whose decision nobody holds any more, decided from the
-            index as it stands; not among `events`.
+        clamped: events whose time was too far in the future and was set back.
+        asked: events that the near cache did not know, so that the index was asked.
+        redelivered: events delivered again and decided as before; not among `events`.
+        replayed: events counted before whose decision is no longer known, decided by what the
+            index holds now; not among `events`.
     """
 
     events: int = 0
@@ -78,20 +73,48 @@ class Counts:
         return self.duplicates / self.events if self.events else 0.0
 
 
+@dataclass(slots=True)
+class OwnedPartition:
+    """A partition that this engine has claimed.
+
+    Attributes:
+        fence: to be named in every commit.
+        high_water: its largest recorded offset.
+        journal: decisions of events that may be delivered again.
+        segment_boundaries: offsets at which a segment has to end.
+        in_doubt: the largest offset that may have been recorded without an answer.
+    """
+
+    fence: int
+    high_water: int
+    journal: dict[int, Decision]
+    segment_boundaries: tuple[int, ...]
+    in_doubt: int = -1
+
+    def segment_end(self, offsets: Sequence[int], start: int) -> int:
+        """Return the row at which a segment that begins at the row `start` has to end.
+
+        All or none of a segment was recorded before, all or none of it is in doubt, and it does
+        not cross a segment boundary.
+        """
+        last_offsets = (self.high_water, self.in_doubt, *self.segment_boundaries)
+        ends = [
+            bisect_right(offsets, last, start) for last in last_offsets if last >= offsets[start]
+        ]
+        return min(ends, default=len(offsets))
+
+
 class Engine:
     """Decides batches of events against an index.
 
     Args:
         recipe: what counts as near.
-        index: where clusters live; made with the same recipe and windows.
+        index: where clusters are kept; made with the same recipe and windows.
         windows: when clusters are live.
-        summaries: how many values are kept, and how much of them; the rest is the index's concern.
-        clock: what tells arrival times.
+        summaries: how many values are kept of a cluster, and how much of each.
+        clock: gives arrival times.
         near_cache_size: exact hashes kept in process; 0 for none.
-        offload: runs what takes the processor for long elsewhere, say in a thread.
-
-    Attributes:
-        resets: how often the index was found to have lost its data.
+        offload: runs what takes the processor for long, say in a thread.
     """
 
     def __init__(
@@ -109,216 +132,190 @@ class Engine:
         self.index = index
         self.counts = Counts()
         self.clock = clock
-        self.resets = 0
         self._windows = windows
-        self._decider = Decider(recipe, index, windows, summaries, near_cache_size, offload)
+        self._hasher = Hasher(recipe, offload)
+        self._cache = NearCache(windows, near_cache_size, summaries.samples)
+        self._context = SegmentContext(index, self._hasher, self._cache, windows, summaries)
+        self._owned: dict[Partition, OwnedPartition] = {}
+        self._index_resets = index.resets
         self._patterns = Patterns(recipe)
         self._pattern_of: dict[int, str] = {}
-        self._owned: dict[Partition, Owned] = {}
-        self._index_resets = index.resets
 
     @property
     def takes_fields(self) -> bool:
         """Whether the recipe looks at fields of decoded JSON events."""
-        return self._decider.fingerprinter.takes_fields
+        return self._hasher.takes_fields
 
     @property
     def near_cache_entries(self) -> int:
         """Exact hashes in the near cache."""
-        return len(self._decider.near)
+        return len(self._cache)
 
     # ------------------------------------------------------------ partitions
 
     async def claim_partition(
         self, partition: Partition, end_offset: int | None = None
     ) -> Ownership:
-        """Claim a partition; who held it before is refused from now on.
+        """Claim a partition; its former owner is refused from now on.
 
-        `process` does it for one that is not owned.
+        `process` claims a partition that is not owned.
 
         Args:
             partition: the partition.
             end_offset: its end (exclusive) where known; see `Index.claim_partition`.
         """
-        ownership = await self.index.claim_partition(partition, end_offset, self.clock.now_us())
-        self._owned[partition] = Owned.of(ownership)
-        return ownership
+        claimed = await self.index.claim_partition(partition, end_offset, self.clock.now_us())
+        self._owned[partition] = OwnedPartition(
+            claimed.fence, claimed.high_water, dict(claimed.journal), claimed.segment_boundaries
+        )
+        return claimed
 
     def drop_ownership(self, partition: Partition) -> None:
-        """Somebody else is to have the partition; nothing is told to the index."""
+        """Drop local ownership of a partition; the index is not told."""
         self._owned.pop(partition, None)
 
     async def release_partition(self, partition: Partition) -> None:
-        """A partition was read to its end: it no longer holds stream time back."""
+        """Release a partition that was read to its end: it no longer holds stream time back."""
         self._owned.pop(partition, None)
         await self.index.release_partition(partition)
 
     # ------------------------------------------------------------ batches
 
     def hash(self, batch: Batch) -> HashedBatch:
-        """What can be made of a batch without the index; for `process`, by any thread."""
-        return self._decider.hash(batch)
+        """Compute what `process` needs of a batch and no index is asked for. Safe in any thread."""
+        return self._hasher.hash(batch)
 
     async def process(
         self, batch: Batch | HashedBatch, committed: int | None = None
     ) -> list[Decision]:
-        """Decide a batch, count it, and return a decision an event, in order.
+        """Decide a batch, count it, and return a decision for each event, in order.
 
-        One batch of a partition at a time: the next waits for the one before. Those of several
-        partitions may be on their way at once, as if several workers shared the index. An index
-        that lost its data is begun anew where it was found lost: what is decided and counted from
-        there no longer knows what was before.
+        Give one batch of a partition at a time. Batches of several partitions may be processed at
+        the same time, as if several workers shared the index. If the index has lost its data,
+        processing goes on from there against the empty index.
 
         Args:
-            batch: the events, hashed or not. They may have come before.
-            committed: the next offset to be read after a crash, as far as is known. Decisions from
-                there on are kept for whoever reads them again. Without, nothing will come again.
+            batch: the events, hashed or not. They may have been processed before.
+            committed: the next offset to be read after a crash, as far as known. Decisions from
+                there on are kept for whoever reads those events again. None: nothing will be read
+                again.
 
         Raises:
-            StaleFence: another has claimed the partition. Nothing of the batch may be sent; what is
-                not counted yet the other will count.
-            IndexUnavailable: the index is away. Give the same batch again.
+            StaleFence: another worker has claimed the partition. Send nothing of the batch; the
+                other worker counts what is not counted yet.
+            IndexUnavailable: the index is away. Call again with the same batch.
         """
         hashed = batch if isinstance(batch, HashedBatch) else self.hash(batch)
         batch = hashed.batch
         now_us = self.clock.now_us()
-        times = self._clamped(batch, now_us)
-        decisions = [NOTHING] * len(batch.values)
+        times_us = self._clamped_times(batch, now_us)
+        decisions = [NO_TOKENS] * len(batch.values)
         start = 0
         while start < len(decisions):
-            self._notice_reset()
+            if self.index.resets != self._index_resets:  # another call may have noticed the loss
+                self._forget_all()
             owned = self._owned.get(batch.partition)
             try:
                 if owned is None:
                     await self.claim_partition(batch.partition)
                     continue
-                end, nears = stretch_end(hashed, times, start, owned, self._decider)
-                stretch = Stretch(self._decider, hashed, times, decisions, now_us, nears)
-                if batch.offsets[start] <= owned.high_water:
-                    await self._repeat(stretch, start, end, owned)
+                end = owned.segment_end(batch.offsets, start)
+                segment = Segment(self._context, hashed, times_us, decisions, now_us, start, end)
+                if segment.first_offset <= owned.high_water:
+                    await self._replay(segment, owned)
                 else:
-                    await self._decide(stretch, start, end, owned, committed)
-                    owned.high_water = batch.offsets[end - 1]
+                    await self._decide(segment, owned, committed)
             except IndexReset:
                 self._forget_all()
                 continue
             except PartitionUnclaimed:
                 self.drop_ownership(batch.partition)
                 continue
-            except ProtocolError:
+            except ProtocolError:  # StaleFence is one
                 self.drop_ownership(batch.partition)
                 raise
             except BaseException:
-                if owned is not None:  # the same batch will come again
+                if owned is not None:  # the caller gives the same batch again
                     owned.journal.update(zip(batch.offsets[:start], decisions[:start], strict=True))
                 raise
-            start = end
+            start = segment.end
             if owned.journal and start == len(decisions):
-                last = batch.offsets[-1]
-                owned.journal = {o: told for o, told in owned.journal.items() if o > last}
+                last = segment.last_offset
+                owned.journal = {o: kept for o, kept in owned.journal.items() if o > last}
         return decisions
 
-    def _clamped(self, batch: Batch, now_us: int) -> Sequence[int]:
-        times = batch.times_us
-        if times is None:
+    def _clamped_times(self, batch: Batch, now_us: int) -> Sequence[int]:
+        times_us = batch.times_us
+        if times_us is None:
             return [now_us] * len(batch.values)
-        latest = now_us + self._windows.max_future_us
-        if times and max(times) > latest:
-            self.counts.clamped += sum(time > latest for time in times)
-            return [min(time, latest) for time in times]
-        return times
+        latest_us = now_us + self._windows.max_future_us
+        if times_us and max(times_us) > latest_us:
+            self.counts.clamped += sum(time_us > latest_us for time_us in times_us)
+            return [min(time_us, latest_us) for time_us in times_us]
+        return times_us
 
-    async def _repeat(self, stretch: Stretch, start: int, end: int, owned: Owned) -> None:
-        """Events at or below the high water: decided as before, where that is known."""
-        left, _ = stretch.settle_passed(start, end, owned.journal)
-        await stretch.repeat(left)
-        replayed = sum(stretch.decisions[index].reason == REPLAYED for index in left)
+    async def _replay(self, segment: Segment, owned: OwnedPartition) -> None:
+        """Decide events at or below the high water as before, where that is known."""
+        rows = segment.decide_without_index(owned.journal)
+        await segment.replay(rows)
+        replayed = sum(segment.decisions[row].reason == REPLAYED for row in rows)
         self.counts.replayed += replayed
-        self.counts.redelivered += end - start - replayed
+        self.counts.redelivered += len(segment) - replayed
 
-    async def _decide(
-        self, stretch: Stretch, start: int, end: int, owned: Owned, committed: int | None
-    ) -> None:
-        todo, told = stretch.settle_passed(start, end, owned.journal)
-        undecided = todo
-        in_doubt = stretch.hashed.batch.offsets[start] <= owned.in_doubt
+    async def _decide(self, segment: Segment, owned: OwnedPartition, committed: int | None) -> None:
+        """Decide events above the high water and commit them to the index."""
+        segment.limit_to_one_commit()
+        in_doubt = segment.first_offset <= owned.in_doubt
+        rows = undecided = segment.decide_without_index(owned.journal)
         try:
             while True:
-                await stretch.decide(undecided, in_doubt=in_doubt)
-                closed = await self._record(stretch, start, end, owned, committed)
+                await segment.decide(undecided, in_doubt=in_doubt)
+                commit = segment.commit(owned.fence, committed)
+                closed = await self.index.record(commit, segment.now_us)
                 if not closed:
                     break
-                self._forget(closed)
-                undecided = stretch.undo(todo, closed)
+                self._cache.forget(closed)
+                undecided = segment.undo(rows, closed)
         except BaseException:
-            # Tried again, its events are asked for again: a cluster's first must be its first.
-            self._forget(known.cluster for known in stretch.deltas)
-            owned.in_doubt = max(owned.in_doubt, stretch.hashed.batch.offsets[end - 1])
+            # On a retry the index is asked again: the representative must be new then, too.
+            self._cache.forget(cluster.cluster_id for cluster in segment.deltas)
+            owned.in_doubt = max(owned.in_doubt, segment.last_offset)
             raise
-        self._count(stretch, start, end, told)
+        owned.high_water = segment.last_offset
+        self._count(segment)
 
-    async def _record(
-        self, stretch: Stretch, start: int, end: int, owned: Owned, committed: int | None
-    ) -> frozenset[int]:
-        batch = stretch.hashed.batch
-        last = batch.offsets[end - 1]
-        committed = last + 1 if committed is None else committed
-        record = Commit(
-            partition=batch.partition,
-            fence=owned.fence,
-            first_offset=batch.offsets[start],
-            last_offset=last,
-            committed=committed,
-            last_us=max(stretch.times[start:end]),
-            deltas=list(stretch.deltas.values()),
-            offsets=batch.offsets[start:end],
-            decisions=stretch.decisions[start:end],
-        )
-        return await self.index.record(record, stretch.now_us)
-
-    def _notice_reset(self) -> None:
-        """Another call, or another engine over this index, may have found it lost."""
-        if self.index.resets != self._index_resets:
-            self._forget_all()
+    def _count(self, segment: Segment) -> None:
+        counts, counted = self.counts, len(segment) - segment.redelivered
+        for reason, count in segment.passed.items():
+            counts.passed[reason] = counts.passed.get(reason, 0) + count
+        counts.events += counted
+        counts.new += segment.opened
+        counts.duplicates += counted - segment.opened - sum(segment.passed.values())
+        counts.asked += segment.asked
+        counts.redelivered += segment.redelivered
 
     def _forget_all(self) -> None:
         self._index_resets = self.index.resets
-        self.resets += 1
-        self._decider.near.clear()
+        self._cache.clear()
         self._owned.clear()
-
-    def _forget(self, clusters: Iterable[int]) -> None:
-        for cluster in clusters:
-            self._decider.near.forget(cluster)
-
-    def _count(self, stretch: Stretch, start: int, end: int, told: int) -> None:
-        counts = self.counts
-        for reason, count in stretch.passed.items():
-            counts.passed[reason] = counts.passed.get(reason, 0) + count
-        counted = end - start - told
-        counts.redelivered += told
-        counts.events += counted
-        counts.asked += stretch.asked
-        counts.new += stretch.opened
-        counts.duplicates += counted - stretch.opened - sum(stretch.passed.values())
 
     # ------------------------------------------------------------ summaries
 
     async def claim_summaries(self, limit: int = CLAIM_BATCH) -> list[Summary]:
-        """Take summaries that are due, without patterns; `confirm` them once they are sent."""
+        """Claim due summaries, without patterns; call `confirm_summaries` once they are sent."""
         return await self.index.claim(limit, self.clock.now_us())
 
     async def confirm_summaries(self, summaries: Sequence[Summary]) -> None:
-        """The summaries were sent."""
+        """Confirm that summaries were sent."""
         names = [(summary.cluster, summary.revision) for summary in summaries]
         await self.index.confirm(names, self.clock.now_us())
-        for summary in summaries:
-            if summary.final:
-                self._decider.near.forget(summary.cluster)
-                self._pattern_of.pop(summary.cluster, None)
+        finals = [summary.cluster for summary in summaries if summary.final]
+        self._cache.forget(finals)
+        for cluster in finals:
+            self._pattern_of.pop(cluster, None)
 
     async def patterns(self, clusters: Sequence[int]) -> dict[int, str]:
-        """The patterns of clusters, those that are gone left out."""
+        """Return the patterns of clusters; those that are gone are left out."""
         known = self._pattern_of
         if len(known) > NEAR_CACHE_SIZE:
             known.clear()
@@ -333,7 +330,7 @@ class Engine:
         return {cluster: known[cluster] for cluster in clusters if cluster in known}
 
     def pattern(self, representative: bytes) -> str:
-        """The pattern of a cluster, from its representative's value."""
+        """Return the pattern of a cluster, made from its representative's value."""
         document = None
         if self.takes_fields:
             try:

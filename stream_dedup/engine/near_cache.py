@@ -1,57 +1,91 @@
-"""The near cache: what the index decided once for an exact hash, kept in process.
+"""The near cache: clusters that the index decided lately, kept in process by exact hash.
 
-In a storm of equal lines nearly every event ends here, so a look-up is one dictionary access.
+In a log storm nearly every event is decided here, so a look-up is one dictionary access.
 
-Two generations bound it: look-ups go to the recent one, then to the older one, from which a find
-moves up. When the recent one is full it becomes the older, and what was in the older and not
-asked for since is forgotten. That is nearly "least recently used", with no work on a hit.
+Two generations bound the cache. A look-up tries the recent one, then the older one, from which a
+hit moves to the recent one. When the recent generation is full it becomes the older one, and the
+entries of the former older one that were not used meanwhile are dropped. This is close to "least
+recently used" and costs nothing on a hit.
 
-What is cached holds only as long as the cluster is live for certain: `live` tells, and `forget`
-ends it when the index reports the cluster closed.
+An entry is valid only while its cluster is certainly live: see `NearCache.is_live` and
+`NearCache.forget`.
 """
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
 from stream_dedup.clustering.windows import Windows
+from stream_dedup.columnar import dictionary_encode, rows_of
 from stream_dedup.index.base import Resolution
 from stream_dedup.model import Decision
 
-DEAD_US = -(1 << 62)
-"""Before every event time."""
+CLOSED_US = -(1 << 62)
+"""Before every event time: `CachedCluster.live_until_us` of a forgotten cluster."""
 
 Key = int | tuple[str, int]
 """An exact hash, with its group if it has one."""
 
 
-class Known:
-    """A cluster as far as this process knows it.
+class CachedCluster:
+    """What this process knows about a cluster.
 
     Attributes:
-        cluster: its id.
+        cluster_id: its id.
         opened_us: event time at which it was opened.
-        last_us: event time at which it was last seen; whoever sees it later raises it.
-        live_until_us: it is live until then for certain, and longer where it was seen since.
-        samples: how many more samples this process adds to it.
+        last_us: event time at which it was last seen.
+        live_until_us: it is certainly live until then, and longer if it was seen since.
+        samples_wanted: how many more samples this process adds to it.
     """
 
-    __slots__ = ("cluster", "last_us", "live_until_us", "opened_us", "samples")
+    __slots__ = ("cluster_id", "last_us", "live_until_us", "opened_us", "samples_wanted")
 
-    def __init__(self, cluster: int, opened_us: int, last_us: int, samples: int) -> None:
-        self.cluster = cluster
+    def __init__(self, cluster_id: int, opened_us: int, last_us: int, samples_wanted: int) -> None:
+        self.cluster_id = cluster_id
         self.opened_us = opened_us
         self.last_us = last_us
-        self.live_until_us = DEAD_US
-        self.samples = samples
+        self.live_until_us = CLOSED_US
+        self.samples_wanted = samples_wanted
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether the cache no longer vouches for it."""
+        return self.live_until_us == CLOSED_US
+
+    def seen(self, last_us: int) -> None:
+        """Note that events joined it, the latest at `last_us`."""
+        self.last_us = max(self.last_us, last_us)
+
+    def take_sample(self) -> bool:
+        """Return whether a sample is wanted; if so, one less is wanted from now on."""
+        if not self.samples_wanted:
+            return False
+        self.samples_wanted -= 1
+        return True
 
 
-class Near:
-    """An exact hash's cluster, and the decision for its further events."""
+class CachedDecision:
+    """The cluster of an exact hash, and the decision for further events with that hash."""
 
-    __slots__ = ("decision", "known")
+    __slots__ = ("cluster", "decision")
 
-    def __init__(self, known: Known, decision: Decision) -> None:
-        self.known = known
+    def __init__(self, cluster: CachedCluster, decision: Decision) -> None:
+        self.cluster = cluster
         self.decision = decision
+
+
+class Lookup(NamedTuple):
+    """The result of a look-up, dictionary-encoded (see `columnar`).
+
+    Attributes:
+        entries: the different entries found; None stands for all keys not found.
+        codes: for each key, where its entry is in `entries`.
+    """
+
+    entries: list[CachedDecision | None]
+    codes: array[int]
 
 
 class NearCache:
@@ -59,7 +93,7 @@ class NearCache:
 
     Args:
         windows: when clusters are live.
-        size: exact hashes kept, at the least; up to twice as many are. 0 keeps none.
+        size: exact hashes kept in a generation; 0 keeps none.
         samples: samples that this process adds to a cluster.
     """
 
@@ -67,79 +101,92 @@ class NearCache:
         self._windows = windows
         self._size = size
         self._samples = samples
-        self.recent: dict[Key, Near] = {}
-        self.older: dict[Key, Near] = {}
-        self._clusters: dict[int, Known] = {}
+        self._recent: dict[Key, CachedDecision] = {}
+        self._older: dict[Key, CachedDecision] = {}
+        self._clusters: dict[int, CachedCluster] = {}
 
     def __len__(self) -> int:
-        return len(self.recent) + len(self.older)
+        return len(self._recent) + len(self._older)
 
-    def find(self, key: Key) -> Near | None:
-        """A look-up in both generations; what the older one holds moves up."""
-        near = self.recent.get(key)
-        if near is None and self.older:
-            near = self.older.pop(key, None)
-            if near is not None:
-                self._put(key, near)
-        return near
+    def look_up(self, keys: Sequence[Key]) -> Lookup:
+        """Look up the keys of many events."""
+        column = list(map(self._recent.get, keys))
+        lookup = Lookup(*dictionary_encode(column))
+        if not self._older or None not in lookup.entries:
+            return lookup
+        missing = rows_of(lookup.codes, [entry is None for entry in lookup.entries])
+        older = [self._promote(keys[row]) for row in missing]
+        if not any(older):
+            return lookup
+        for row, entry in zip(missing, older, strict=True):
+            column[row] = entry
+        return Lookup(*dictionary_encode(column))
 
-    def learn(self, key: Key, answer: Resolution, decision: Decision) -> Near:
-        """Keep what the index answered, unless it may be another's to be told first.
+    def _promote(self, key: Key) -> CachedDecision | None:
+        """Move an entry of the older generation to the recent one."""
+        entry = self._older.pop(key, None)
+        if entry is None:
+            return self._recent.get(key)  # there since an equal key before this one
+        self._put(key, entry)
+        return entry
 
-        Of a cluster whose representative is not recorded nothing is kept, but by who opened it: the
-        representative may come again, to somebody else, and is to be found new.
+    def store(self, key: Key, resolution: Resolution, decision: Decision) -> CachedDecision:
+        """Keep what the index answered, and return it.
+
+        A cluster whose representative is not recorded yet is kept only by the process that opened
+        it. Otherwise the representative, delivered again to another process, could be decided
+        there as a duplicate of itself.
         """
-        cluster, _, new, opened_us, last_us, recorded = answer
-        known = self._clusters.get(cluster)
+        cluster_id, _, new, opened_us, last_us, recorded = resolution
+        cluster = self._clusters.get(cluster_id)
         if not (new or recorded):
-            known = known or Known(cluster, opened_us, last_us, self._samples)
-            known.live_until_us = max(
-                known.live_until_us, self._windows.expires_us(opened_us, last_us)
-            )
-            return Near(known, decision)
-        if known is None:
-            known = self._clusters[cluster] = Known(cluster, opened_us, last_us, self._samples)
-        known.opened_us = opened_us
-        known.last_us = max(known.last_us, last_us)
-        known.live_until_us = self._windows.expires_us(opened_us, known.last_us)
-        near = Near(known, decision)
-        self._put(key, near)
-        return near
+            cluster = cluster or CachedCluster(cluster_id, opened_us, last_us, self._samples)
+            until_us = self._windows.expires_us(opened_us, last_us)
+            cluster.live_until_us = max(cluster.live_until_us, until_us)
+            return CachedDecision(cluster, decision)
+        if cluster is None:
+            cluster = CachedCluster(cluster_id, opened_us, last_us, self._samples)
+            self._clusters[cluster_id] = cluster
+        cluster.opened_us = opened_us
+        cluster.seen(last_us)
+        cluster.live_until_us = self._windows.expires_us(opened_us, cluster.last_us)
+        entry = CachedDecision(cluster, decision)
+        self._put(key, entry)
+        return entry
 
-    def live(self, known: Known, time_us: int) -> bool:
-        """Whether a cluster takes an event of that time, for certain."""
-        if time_us <= known.live_until_us:
+    def is_live(self, cluster: CachedCluster, time_us: int) -> bool:
+        """Return whether a cluster certainly takes an event of that time."""
+        if time_us <= cluster.live_until_us:
             return True
-        if known.live_until_us == DEAD_US:
+        if cluster.forgotten:
             return False
-        # It may have been seen since that was worked out.
-        until_us = self._windows.expires_us(known.opened_us, known.last_us)
-        known.live_until_us = max(known.live_until_us, until_us)
-        return time_us <= known.live_until_us
+        # The cluster may have been seen since `live_until_us` was computed.
+        until_us = self._windows.expires_us(cluster.opened_us, cluster.last_us)
+        cluster.live_until_us = max(cluster.live_until_us, until_us)
+        return time_us <= cluster.live_until_us
 
-    def forget(self, cluster: int) -> None:
-        """The cluster is closed: its exact hashes are to be asked for again."""
-        known = self._clusters.pop(cluster, None)
-        if known is not None:
-            known.live_until_us = DEAD_US
+    def forget(self, cluster_ids: Iterable[int]) -> None:
+        """Stop vouching for clusters, say because they closed: the index is asked again."""
+        for cluster_id in cluster_ids:
+            cluster = self._clusters.pop(cluster_id, None)
+            if cluster is not None:
+                cluster.live_until_us = CLOSED_US
 
     def clear(self) -> None:
-        """The index has lost its clusters: forget them all."""
-        for cluster in list(self._clusters):
-            self.forget(cluster)
-        self.recent.clear()
-        self.older.clear()
+        """Forget everything: the index lost its data."""
+        self.forget(list(self._clusters))
+        self._recent.clear()
+        self._older.clear()
 
-    def _put(self, key: Key, near: Near) -> None:
+    def _put(self, key: Key, entry: CachedDecision) -> None:
         if not self._size:
             self._clusters.clear()
             return
-        if len(self.recent) >= self._size:
-            self.older = self.recent
-            self.recent = {}
-            kept = (*(other.known for other in self.older.values()), near.known)
-            # What is dead must not stand in for a cluster that was opened again.
+        if len(self._recent) >= self._size:
+            self._older, self._recent = self._recent, {}
+            kept = (*(other.cluster for other in self._older.values()), entry.cluster)
+            # A forgotten cluster must not hide one that was opened again under the same id.
             self._clusters = {
-                known.cluster: known for known in kept if known.live_until_us != DEAD_US
+                cluster.cluster_id: cluster for cluster in kept if not cluster.forgotten
             }
-        self.recent[key] = near
+        self._recent[key] = entry

@@ -1,340 +1,398 @@
-"""A stretch: a part of a batch that is decided, counted and recorded at once.
+"""A segment: the part of a batch that is decided and committed to the index at once.
 
-`stretch_end` says where it ends. Its events are recorded by the near cache as far as that knows,
-all others by one question to the index; an event like one that is asked for waits for its answer.
-What it adds to clusters is counted on the way, once a cluster, and recorded by the engine.
+How a segment is decided
+------------------------
+1. `limit_to_one_commit` looks its events up in the near cache and shortens it if need be.
+2. `decide_without_index` decides what the journal holds, and passes events that have no text.
+3. `_join_cached` lets events join the clusters that the near cache knows; in a log storm nearly
+   all. Everything here is done once for each different cache entry, not for each event.
+4. `_select_queries` picks one of equal events to query; the others wait for its answer.
+5. `_resolve` fingerprints the selected events and asks the index.
+6. `_apply` counts each answer and stores it in the near cache. Then step 3 for those that waited.
+
+Meanwhile `deltas` collects what the segment adds to each cluster; `commit` is what the engine then
+records. Where the index answers that clusters have closed, `undo` takes their events back, and
+they are decided again.
 """
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import or_
 from typing import TypeVar
 
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import Windows
 from stream_dedup.columnar import dictionary_encode, group_min_max, rows_of, take
-from stream_dedup.engine.hashing import NOTHING, REPLAYED, Decider, HashedBatch, Owned
-from stream_dedup.engine.near_cache import DEAD_US, Key, Known, Near
+from stream_dedup.engine.hashing import HashedBatch, Hasher
+from stream_dedup.engine.near_cache import CachedCluster, CachedDecision, Key, Lookup, NearCache
 from stream_dedup.index.base import (
     DELTA_BYTES,
     MAX_DELTAS,
     ClusterDelta,
+    Commit,
+    Index,
     Query,
     Resolution,
 )
 from stream_dedup.model import Decision, Kind, Position
 
+NO_TOKENS = Decision(Kind.PASSED, reason="nothing to fingerprint")
+"""The decision for an event without tokens: an empty line, or delimiters only."""
+
+REPLAYED = "replayed"
+"""Reason of a decision that is made, but not counted, for an event that was counted before."""
+
+NEW, DUPLICATE = Kind.NEW, Kind.DUPLICATE  # an attribute of an enumeration costs as much as a call
+
 T = TypeVar("T")
 
-NEW, DUPLICATE = Kind.NEW, Kind.DUPLICATE  # looked up in an enumeration they cost as much as a call
+
+@dataclass(frozen=True, slots=True)
+class SegmentContext:
+    """What all segments of an engine share."""
+
+    index: Index
+    hasher: Hasher
+    cache: NearCache
+    windows: Windows
+    summaries: Summaries
 
 
-def stretch_end(
-    hashed: HashedBatch, times: Sequence[int], start: int, owned: Owned, decider: Decider
-) -> tuple[int, list[Near | None]]:
-    """Where the stretch ends that begins at the index `start` of a batch.
-
-    All of it was recorded before, or none of it; the same for what may have been; it does not go
-    beyond a cut; and what it adds to clusters is little enough that counting it makes nobody wait
-    (see `MAX_DELTAS`).
-
-    Returns:
-        Its end, and what the near cache knows of its events; nothing where all were recorded.
-    """
-    offsets, keys, values = hashed.batch.offsets, hashed.keys, hashed.batch.values
-    end = len(offsets)
-    if offsets[start] <= owned.high_water:
-        return bisect_right(offsets, owned.high_water, start), []
-    for cut in owned.cuts:
-        if cut >= offsets[start]:
-            end = bisect_right(offsets, cut, start)
-            break
-    if offsets[start] <= owned.in_doubt:
-        end = min(end, bisect_right(offsets, owned.in_doubt, start))
-    nears = list(map(decider.near.recent.get, keys[start:end]))
-    latest_us = max(times[start:end])
-    # At most a delta for each cluster that is live for all of it, and one for each other event;
-    # and values of those and of clusters that take samples.
-    different, places = dictionary_encode(nears)
-    news = [near is None or near.known.live_until_us < latest_us for near in different]
-    keeps = [near is None or near.known.samples > 0 for near in different]
-    most_bytes, room = decider.kept_bytes, MAX_DELTAS * DELTA_BYTES
-    needed = (len(different) + len(rows_of(places, news))) * DELTA_BYTES
-    for row in rows_of(places, list(map(or_, news, keeps))):
-        needed += min(most_bytes, len(values[start + row]))
-    if needed <= room:
-        return end, nears
-    # Each is looked at, as many may be alike. A new cluster's second event counts as another delta:
-    # with it the cluster is due to be told of.
-    live = decider.windows.live
-    seen: dict[Key, tuple[int, int, int, Known | None]] = {}
-    for row, (key, near, time_us) in enumerate(
-        zip(keys[start:end], nears, times[start:end], strict=True)
-    ):
-        if key in seen:
-            before, opened_us, last_us, known = seen[key]
-        else:
-            before, opened_us, last_us, known = 0, time_us, time_us, None
-            if near and near.known.live_until_us != DEAD_US:
-                known = near.known
-                opened_us, last_us = known.opened_us, known.last_us
-        if not live(opened_us, last_us, time_us):  # it opens another
-            before, opened_us, last_us, known = 0, time_us, time_us, None
-        seen[key] = before + 1, opened_us, max(last_us, time_us), known
-        if before < (1 if known else 2):
-            room -= DELTA_BYTES
-        if before < (known.samples if known else 1 + decider.samples):
-            room -= min(most_bytes, len(values[start + row]))
-        if room < 0:
-            end = start + max(1, row)
-            break
-    return end, nears[: end - start]
+@lru_cache(maxsize=256)
+def _passed(reason: str) -> Decision:
+    return Decision(Kind.PASSED, reason=reason)
 
 
 @dataclass(slots=True)
-class Stretch:
-    """A part of a batch on its way.
+class Segment:
+    """Some consecutive events of a batch on their way. Events are named by their row in the batch.
 
     Attributes:
-        decider: what it is decided by.
+        context: what decides.
         hashed: the batch.
-        times: the event times of the batch.
-        decisions: those of the batch, filled in here for this part of it.
+        times_us: its event times.
+        decisions: its decisions; the segment fills in its own.
         now_us: the clock.
-        nears: what the near cache knew of its events when its end was looked for.
-        deltas: what it adds to clusters, by what the near cache knows of each. Kept here: what is
-            forgotten meanwhile still counts, and other batches are on their way.
+        start: the segment's first row.
+        end: the row after its last.
+        deltas: what it adds to each cluster. Kept here and not in the cache: clusters that are
+            forgotten meanwhile still count.
         opened: events that opened a cluster.
         passed: events that were passed, by reason.
         asked: events that the index was asked about.
+        redelivered: events whose decisions the journal held.
     """
 
-    decider: Decider
+    context: SegmentContext
     hashed: HashedBatch
-    times: Sequence[int]
+    times_us: Sequence[int]
     decisions: list[Decision]
     now_us: int
-    nears: list[Near | None]
-    deltas: dict[Known, ClusterDelta] = field(default_factory=dict)
+    start: int
+    end: int
+    deltas: dict[CachedCluster, ClusterDelta] = field(default_factory=dict)
     opened: int = 0
-    passed: dict[str, int] = field(default_factory=dict)
+    passed: Counter[str] = field(default_factory=Counter)
     asked: int = 0
+    redelivered: int = 0
+    _lookup: Lookup = field(default=Lookup([], array("H")))
 
-    def settle_passed(
-        self, start: int, end: int, journal: Mapping[int, Decision]
-    ) -> tuple[Sequence[int], int]:
-        """Decide what needs no index.
+    def __len__(self) -> int:
+        return self.end - self.start
 
-        Returns:
-            The indexes of the events that are left, and how many the journal told.
+    @property
+    def first_offset(self) -> int:
+        """The offset of its first event."""
+        return self.hashed.batch.offsets[self.start]
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of its last event."""
+        return self.hashed.batch.offsets[self.end - 1]
+
+    # ------------------------------------------------------------ how long it is
+
+    def limit_to_one_commit(self) -> None:
+        """Look its events up in the near cache, and end it where a commit would be too large."""
+        keys = self.hashed.keys
+        self._lookup = self.context.cache.look_up(keys[self.start : self.end])
+        if not self._fits():
+            self.end = self.start + self._rows_that_fit()
+            self._lookup = self.context.cache.look_up(keys[self.start : self.end])
+
+    def _fits(self) -> bool:
+        """Return whether it certainly fits into a commit (see `MAX_DELTAS`).
+
+        An upper bound: a delta for each different entry and for each event that may open another
+        cluster; and the values of those events and of clusters that take samples.
         """
+        values, max_bytes = self.hashed.batch.values, self.context.summaries.max_value_bytes
+        entries, codes = self._lookup
+        latest_us = max(self.times_us[self.start : self.end])
+        may_open = [entry is None or entry.cluster.live_until_us < latest_us for entry in entries]
+        sampled = [entry is None or entry.cluster.samples_wanted > 0 for entry in entries]
+        weight = (len(entries) + len(rows_of(codes, may_open))) * DELTA_BYTES
+        for row in rows_of(codes, list(map(or_, may_open, sampled))):
+            weight += min(max_bytes, len(values[self.start + row]))
+        return weight <= MAX_DELTAS * DELTA_BYTES
+
+    def _rows_that_fit(self) -> int:
+        """Return how many events fit into a commit, at least one, looking at each.
+
+        Many may be alike. The second event of a new cluster counts as another delta, because the
+        cluster then needs a place in the queue of summaries.
+        """
+        values, max_bytes = self.hashed.batch.values, self.context.summaries.max_value_bytes
+        entries, codes = self._lookup
+        is_live = self.context.windows.live
+        room = MAX_DELTAS * DELTA_BYTES
+        # key → events so far of its latest cluster, when that was opened and last seen, and what
+        # the cache knows of it
+        seen: dict[Key, tuple[int, int, int, CachedCluster | None]] = {}
+        for row in range(len(self)):
+            key, time_us = self.hashed.keys[self.start + row], self.times_us[self.start + row]
+            if key in seen:
+                before, opened_us, last_us, cached = seen[key]
+            else:
+                before, opened_us, last_us, cached = 0, time_us, time_us, None
+                entry = entries[codes[row]]
+                if entry and not entry.cluster.forgotten:
+                    cached = entry.cluster
+                    opened_us, last_us = cached.opened_us, cached.last_us
+            if not is_live(opened_us, last_us, time_us):  # this event opens another cluster
+                before, opened_us, last_us, cached = 0, time_us, time_us, None
+            seen[key] = before + 1, opened_us, max(last_us, time_us), cached
+            if before < (1 if cached else 2):
+                room -= DELTA_BYTES
+            if before < (cached.samples_wanted if cached else 1 + self.context.summaries.samples):
+                room -= min(max_bytes, len(values[self.start + row]))
+            if room < 0:
+                return max(1, row)
+        return len(self)
+
+    # ------------------------------------------------------------ deciding
+
+    def decide_without_index(self, journal: Mapping[int, Decision]) -> Sequence[int]:
+        """Decide events of the journal and those to be passed; return the rows of all others."""
         passed, offsets = self.hashed.batch.passed, self.hashed.batch.offsets
         if not journal and not passed:
-            return range(start, end), 0
-        left, told = [], 0
-        for index in range(start, end):
-            decision = journal.get(offsets[index])
+            return range(self.start, self.end)
+        rows = []
+        for row in range(self.start, self.end):
+            decision = journal.get(offsets[row])
             if decision is not None:
-                self.decisions[index] = decision
-                told += 1
-            elif index in passed:
-                self._pass(index, self.decider.passes(passed[index]))
+                self.decisions[row] = decision
+                self.redelivered += 1
+            elif row in passed:
+                self._pass(row, _passed(passed[row]))
             else:
-                left.append(index)
-        return left, told
+                rows.append(row)
+        return rows
 
-    def _pass(self, index: int, decision: Decision) -> None:
-        self.decisions[index] = decision
-        self.passed[decision.reason] = self.passed.get(decision.reason, 0) + 1
+    def _pass(self, row: int, decision: Decision) -> None:
+        self.decisions[row] = decision
+        self.passed[decision.reason] += 1
 
-    async def decide(self, todo: Sequence[int], *, in_doubt: bool = False) -> None:
-        """Decide events, and delta them.
+    async def decide(self, rows: Sequence[int], *, in_doubt: bool = False) -> None:
+        """Decide events and count them.
 
         Args:
-            todo: their indexes.
-            in_doubt: they may have been decided before: the index is asked about all, as it alone
-                knows which of them opened a cluster.
+            rows: the events.
+            in_doubt: they may have been committed before. Then the index is asked about all of
+                them, because it alone knows which of them opened a cluster.
         """
-        nears = self.nears
-        if not isinstance(todo, range):  # not the whole of it
-            nears = list(map(self.decider.near.recent.get, _chosen(self.hashed.keys, todo)))
-        while todo:
-            unknown = todo if in_doubt else self._settle(todo, nears)
+        lookup = self._lookup
+        if len(rows) < len(self):
+            lookup = self.context.cache.look_up(_selected(self.hashed.keys, rows))
+        while rows:
+            unknown = rows if in_doubt else self._join_cached(rows, lookup)
             in_doubt = False
-            asked, waiting = self._gather(unknown)
-            learnt = {
-                index: self._learn(index, query, answer)
-                for index, (query, answer) in (await self._ask(asked)).items()
+            queried, waiting = self._select_queries(unknown)
+            answered = {
+                row: self._apply(row, query, resolution)
+                for row, (query, resolution) in (await self._resolve(queried)).items()
             }
-            # An event that waited takes the answer it waited for, not a later one to its like.
-            todo, nears = list(waiting), [learnt[first] for first in waiting.values()]
+            # An event takes the answer that it waited for, not a later one to an equal event.
+            rows = list(waiting)
+            entries: list[CachedDecision | None] = [answered[first] for first in waiting.values()]
+            lookup = Lookup(*dictionary_encode(entries))
 
-    async def repeat(self, todo: Sequence[int]) -> None:
-        """Decide events that were counted before, from the index as it stands."""
-        asked, waiting = self._gather(todo)
-        answers = await self._ask(asked)
-        for index, (query, answer) in answers.items():
-            kind = Kind.NEW if answer.new else Kind.DUPLICATE
-            self.decisions[index] = Decision(
-                kind, answer.cluster, answer.distance, query.fingerprint, REPLAYED
+    async def replay(self, rows: Sequence[int]) -> None:
+        """Decide events that were counted before, by what the index holds now; count nothing."""
+        queried, waiting = self._select_queries(rows)
+        for row, (query, resolution) in (await self._resolve(queried)).items():
+            kind = NEW if resolution.new else DUPLICATE
+            self.decisions[row] = Decision(
+                kind, resolution.cluster, resolution.distance, query.fingerprint, REPLAYED
             )
-        for index, first in waiting.items():
-            self.decisions[index] = self.decisions[first]._replace(kind=Kind.DUPLICATE)
+        for row, first in waiting.items():
+            self.decisions[row] = self.decisions[first]._replace(kind=DUPLICATE)
 
-    def _settle(self, todo: Sequence[int], nears: list[Near | None]) -> Sequence[int]:
-        """Decide what is known of; the indexes of the others.
-
-        In a storm this is all there is to do, so an event costs no more than its place in a few
-        columns: what is counted is counted once a `Near`. Those of a cluster that may have closed
-        between two of its events, or that still takes samples, are looked at one by one.
-        """
-        different, places = self._different(todo, nears)
-        live = self.decider.near.live
-        spanned = group_min_max(places, _chosen(self.times, todo), len(different))
+    def _join_cached(self, rows: Sequence[int], lookup: Lookup) -> Sequence[int]:
+        """Let events join the clusters that the cache knows; return the rows of the others."""
+        entries, codes = lookup
+        is_live = self.context.cache.is_live
+        spans = group_min_max(codes, _selected(self.times_us, rows), len(entries))
+        # Event by event only for clusters that may have closed between two events, and for those
+        # that still want samples.
         singly = {
-            near.known
-            for near, (_, _, last_us) in zip(different, spanned, strict=True)
-            if near
-            and (
-                near.known.samples
-                or (last_us > near.known.live_until_us and not live(near.known, last_us))
-            )
+            entry.cluster
+            for entry, (_, _, last_us) in zip(entries, spans, strict=True)
+            if entry and (entry.cluster.samples_wanted or not is_live(entry.cluster, last_us))
         }
-        left = []
-        for near, (count, first_us, last_us) in zip(different, spanned, strict=True):
-            if near is None or near.known in singly:
-                left.append(True)
+        remaining = []
+        for entry, span in zip(entries, spans, strict=True):
+            if entry is None or entry.cluster in singly:
+                remaining.append(True)
             else:
-                left.append(False)
-                self._count(near.known, count, first_us, last_us)
-        decided = take([near.decision if near else NOTHING for near in different], places)
-        if isinstance(todo, range):
-            self.decisions[todo.start : todo.stop] = decided
+                remaining.append(False)
+                self._count(entry.cluster, *span)
+        joined = take([entry.decision if entry else NO_TOKENS for entry in entries], codes)
+        if isinstance(rows, range):
+            self.decisions[rows.start : rows.stop] = joined
         else:
-            for index, decision in zip(todo, decided, strict=True):
-                self.decisions[index] = decision
+            for row, decision in zip(rows, joined, strict=True):
+                self.decisions[row] = decision
         unknown = []
-        for row in rows_of(places, left):
-            near = different[places[row]]
-            if near is None or not self._join(todo[row], near):
-                unknown.append(todo[row])
+        for number in rows_of(codes, remaining):
+            entry, row = entries[codes[number]], rows[number]
+            if entry is None or not self._join(row, entry.cluster):
+                unknown.append(row)
         return unknown
 
-    def _different(
-        self, todo: Sequence[int], nears: list[Near | None]
-    ) -> tuple[list[Near | None], array[int]]:
-        """What is known of events, taken apart; those not known are looked for once more."""
-        different, places = dictionary_encode(nears)
-        cache = self.decider.near
-        if None not in different or not cache.older:
-            return different, places
-        for row in rows_of(places, [near is None for near in different]):
-            nears[row] = cache.find(self.hashed.keys[todo[row]])
-        return dictionary_encode(nears)
+    def _join(self, row: int, cluster: CachedCluster) -> bool:
+        """Count one event, if its cluster is certainly live; return whether it is."""
+        time_us = self.times_us[row]
+        if not self.context.cache.is_live(cluster, time_us):
+            return False
+        delta = self._count(cluster, 1, time_us, time_us)
+        if cluster.take_sample():
+            delta.samples.append(self.hashed.batch.values[row])
+        return True
 
-    def _count(self, known: Known, count: int, first_us: int, last_us: int) -> ClusterDelta:
-        delta = self.deltas.get(known)
+    def _count(
+        self, cluster: CachedCluster, count: int, first_us: int, last_us: int
+    ) -> ClusterDelta:
+        delta = self.deltas.get(cluster)
         if delta is None:
-            delta = self.deltas[known] = ClusterDelta(known.cluster, count, first_us, last_us)
+            delta = ClusterDelta(cluster.cluster_id, count, first_us, last_us)
+            self.deltas[cluster] = delta
         else:
             delta.count += count
             delta.first_us = min(delta.first_us, first_us)
             delta.last_us = max(delta.last_us, last_us)
-        known.last_us = max(known.last_us, last_us)
+        cluster.seen(last_us)
         return delta
 
-    def _join(self, index: int, near: Near) -> bool:
-        """Have one event join a cluster, if that is live yet; whether it was."""
-        known, time_us = near.known, self.times[index]
-        if not self.decider.near.live(known, time_us):
-            return False
-        delta = self._count(known, 1, time_us, time_us)
-        if known.samples:
-            known.samples -= 1
-            delta.samples.append(self.hashed.batch.values[index])
-        return True
-
-    def _gather(self, todo: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
-        """Who is to be asked about; those without a token are decided as they stand.
+    def _select_queries(self, rows: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
+        """Select the events to query; pass those without tokens.
 
         Returns:
-            The events to ask the index about, each with the latest time it asks for; and those
-            that wait, each for the answer to an equal event before it.
+            The rows to query, each with the latest time it asks for; and the rows that wait, each
+            with the row of the equal event whose answer it takes.
         """
-        keys, exact, times = self.hashed.keys, self.hashed.exact, self.times
-        nothing, live = self.decider.exact_of_nothing, self.decider.windows.live
-        asked: dict[int, int] = {}
-        asking: dict[Key, int] = {}  # key → the event that asks
+        keys, exact, times_us = self.hashed.keys, self.hashed.exact, self.times_us
+        empty, is_live = self.context.hasher.empty_exact, self.context.windows.live
+        queried: dict[int, int] = {}
+        latest: dict[Key, int] = {}  # key → the last row queried for it
         waiting: dict[int, int] = {}
-        for index in todo:
-            if exact[index] == nothing:
-                self._pass(index, NOTHING)
+        for row in rows:
+            if exact[row] == empty:
+                self._pass(row, NO_TOKENS)
                 continue
-            key, time_us = keys[index], times[index]
-            first = asking.get(key)
-            if first is not None and live(times[first], asked[first], time_us):
-                asked[first] = max(asked[first], time_us)
-                waiting[index] = first
+            key, time_us = keys[row], times_us[row]
+            first = latest.get(key)
+            if first is not None and is_live(times_us[first], queried[first], time_us):
+                queried[first] = max(queried[first], time_us)
+                waiting[row] = first
             else:
-                asking[key] = index
-                asked[index] = time_us
-        return asked, waiting
+                latest[key] = row
+                queried[row] = time_us
+        return queried, waiting
 
-    async def _ask(self, asked: dict[int, int]) -> dict[int, tuple[Query, Resolution]]:
-        """What the index answers to each event asked about."""
-        if not asked:
+    async def _resolve(self, queried: dict[int, int]) -> dict[int, tuple[Query, Resolution]]:
+        """Ask the index about events; return query and answer by row."""
+        if not queried:
             return {}
-        decider, hashed, batch = self.decider, self.hashed, self.hashed.batch
-        indexes = list(asked)
-        self.asked += len(indexes)
-        numbers = await decider.fingerprints(hashed, indexes)
+        context, hashed, batch = self.context, self.hashed, self.hashed.batch
+        rows = list(queried)
+        self.asked += len(rows)
+        numbers = await context.hasher.fingerprints(hashed, rows)
         source, partition = batch.partition
         queries = [
             Query(
-                group=batch.groups[index] if batch.groups else "",
-                exact=hashed.exact[index],
-                fingerprint=numbers.fingerprint(row),
-                sketch=numbers.sketches[row],
-                near=numbers.words[row] >= decider.searched_from,
-                first_us=self.times[index],
-                last_us=asked[index],
-                position=Position(source, partition, batch.offsets[index]),
+                group=batch.groups[row] if batch.groups else "",
+                exact=hashed.exact[row],
+                fingerprint=numbers.fingerprint(number),
+                sketch=numbers.sketches[number],
+                near=numbers.words[number] >= context.hasher.min_search_words,
+                first_us=self.times_us[row],
+                last_us=queried[row],
+                position=Position(source, partition, batch.offsets[row]),
             )
-            for row, index in enumerate(indexes)
+            for number, row in enumerate(rows)
         ]
-        answers = await decider.index.resolve(queries, self.now_us)
-        return dict(zip(indexes, zip(queries, answers, strict=True), strict=True))
+        answers = await context.index.resolve(queries, self.now_us)
+        return dict(zip(rows, zip(queries, answers, strict=True), strict=True))
 
-    def _learn(self, index: int, query: Query, answer: Resolution) -> Near:
-        fingerprint = query.fingerprint
-        duplicate = Decision(DUPLICATE, answer.cluster, answer.distance, fingerprint)
-        near = self.decider.near.learn(self.hashed.keys[index], answer, duplicate)
-        value = self.hashed.batch.values[index]
-        known = near.known
-        delta = self._count(known, 1, query.first_us, query.first_us)
-        if answer.new:
+    def _apply(self, row: int, query: Query, resolution: Resolution) -> CachedDecision:
+        """Decide and count an event by the index's answer, and cache that for equal events."""
+        cluster_id, fingerprint = resolution.cluster, query.fingerprint
+        duplicate = Decision(DUPLICATE, cluster_id, resolution.distance, fingerprint)
+        entry = self.context.cache.store(self.hashed.keys[row], resolution, duplicate)
+        value = self.hashed.batch.values[row]
+        delta = self._count(entry.cluster, 1, query.first_us, query.first_us)
+        if resolution.new:
             delta.representative = value
             self.opened += 1
-            self.decisions[index] = Decision(NEW, answer.cluster, 0, fingerprint)
+            self.decisions[row] = Decision(NEW, cluster_id, 0, fingerprint)
         else:
-            self.decisions[index] = duplicate
-            if known.samples:
-                known.samples -= 1
+            self.decisions[row] = duplicate
+            if entry.cluster.take_sample():
                 delta.samples.append(value)
-        return near
+        return entry
 
-    def undo(self, todo: Sequence[int], closed: frozenset[int]) -> list[int]:
-        """Take back what was decided, of `todo`, for clusters that are closed; those indexes."""
-        self.deltas = {k: delta for k, delta in self.deltas.items() if k.cluster not in closed}
-        undone = [index for index in todo if self.decisions[index].cluster in closed]
-        self.opened -= sum(self.decisions[index].kind is Kind.NEW for index in undone)
+    # ------------------------------------------------------------ committing
+
+    def commit(self, fence: int, committed: int | None) -> Commit:
+        """Make what is recorded in the index.
+
+        Args:
+            fence: of the partition.
+            committed: the next offset to be read after a crash; None: the one after the segment.
+        """
+        batch, rows = self.hashed.batch, slice(self.start, self.end)
+        return Commit(
+            partition=batch.partition,
+            fence=fence,
+            first_offset=self.first_offset,
+            last_offset=self.last_offset,
+            committed=self.last_offset + 1 if committed is None else committed,
+            last_us=max(self.times_us[rows]),
+            deltas=list(self.deltas.values()),
+            offsets=batch.offsets[rows],
+            decisions=self.decisions[rows],
+        )
+
+    def undo(self, rows: Sequence[int], closed: frozenset[int]) -> list[int]:
+        """Take back what was decided for closed clusters; return those of `rows` concerned."""
+        self.deltas = {
+            cluster: delta
+            for cluster, delta in self.deltas.items()
+            if cluster.cluster_id not in closed
+        }
+        undone = [row for row in rows if self.decisions[row].cluster in closed]
+        self.opened -= sum(self.decisions[row].kind is NEW for row in undone)
         return undone
 
 
-def _chosen(column: Sequence[T], indexes: Sequence[int]) -> Sequence[T]:
-    """The rows of a column at these indexes."""
-    if isinstance(indexes, range):
-        return column[indexes.start : indexes.stop]
-    return [column[index] for index in indexes]
+def _selected(column: Sequence[T], rows: Sequence[int]) -> Sequence[T]:
+    """Return the given rows of a column."""
+    if isinstance(rows, range):
+        return column[rows.start : rows.stop]
+    return [column[row] for row in rows]

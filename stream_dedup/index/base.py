@@ -211,16 +211,16 @@ class Ownership(NamedTuple):
         journal: decisions of offsets at or below the high water that may come again.
         reset: whether the high water lay beyond the partition's end and was taken back: the
             topic was truncated or made anew.
-        cuts: offsets above the high water at which a batch has to end. An index in shards may have
-            been left with some of them further on; what those recorded is in the journal and
-            counts no second time.
+        segment_boundaries: offsets above the high water at which a commit has to end. Some shards
+            of an index may have recorded more than others; what they recorded is in the journal
+            and is not counted again.
     """
 
     fence: int
     high_water: int
     journal: Mapping[int, Decision]
     reset: bool = False
-    cuts: tuple[int, ...] = ()
+    segment_boundaries: tuple[int, ...] = ()
 
 
 class IndexSize(NamedTuple):
@@ -318,7 +318,7 @@ class Index(Protocol):
             StaleFence: another worker claimed the partition; nothing was written, send nothing.
             PartitionUnclaimed: nobody has claimed the partition, or its state ran out (a time to
                 live, an eviction): claim it again and go on. Nothing was written.
-            ProtocolError: the batch straddles the high water, or a cut.
+            ProtocolError: the batch crosses the high water or a segment boundary.
 
         Called again with the same record: sees its offsets at or below the high water, writes
         nothing and returns an empty set.

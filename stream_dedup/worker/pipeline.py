@@ -35,7 +35,8 @@ from contextlib import suppress
 from functools import partial
 
 from stream_dedup.clock import monotonic_s
-from stream_dedup.engine.hashing import NOTHING, HashedBatch
+from stream_dedup.engine.hashing import HashedBatch
+from stream_dedup.engine.segment import NO_TOKENS
 from stream_dedup.errors import BrokerUnavailable
 from stream_dedup.io.base import Records
 from stream_dedup.io.record_decoder import POISON, REASONS
@@ -123,7 +124,7 @@ class Pipeline:
         return {
             "events_total": topics,
             "event_bytes_total": topics,
-            "passed_total": (*REASONS, NOTHING.reason),
+            "passed_total": (*REASONS, NO_TOKENS.reason),
             "dead_letters_total": (*POISON, TOO_LARGE_TO_WRITE),
         }
 

@@ -192,7 +192,7 @@ def test_an_index_that_lost_its_data_is_begun_anew(redis_server: RedisServer) ->
             decisions = await engine.process(second)
             await index.finish(START_US)
             told = await engine.claim_summaries()
-            return engine.resets, len(decisions), sum(summary.count for summary in told)
+            return index.resets, len(decisions), sum(summary.count for summary in told)
 
     passed = sum(not line.strip() for line in LINES[BATCH : 2 * BATCH])
     assert asyncio.run(through()) == (1, BATCH, BATCH - passed)

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from stream_dedup import assembly
@@ -58,8 +59,8 @@ async def work(step: str, times: int, settings: tuple[str, ...]) -> None:
         pipeline = await assembly.make_pipeline(
             config, config.pipelines[0], metrics, health, server, done
         )
-        decider = pipeline.context.engine._decider
-        decider.index = Wrapped(decider.index, done)
+        engine = pipeline.context.engine
+        engine._context = replace(engine._context, index=Wrapped(engine.index, done))
         await pipeline.run()
 
 

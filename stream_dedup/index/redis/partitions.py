@@ -2,7 +2,8 @@
 
 A partition has a fence, a high water and a journal in each shard. They are claimed in the first
 shard, which chooses the fence, then in the others. A crash between two shards leaves their high
-waters apart; the lowest is the partition's, the others are cuts (see `base.Ownership`).
+waters apart; the lowest is the partition's, the others are segment boundaries (see
+`base.Ownership`).
 
 A record names the incarnation of its shard as it was when the partition was claimed, so a loss of
 data is noticed by each partition, whoever else has noticed it before. A server that came back
@@ -97,8 +98,8 @@ class Partitions:
             for packed in answer[4:]:
                 decisions = codec.unpack_journal(packed).items()
                 journal.update(item for item in decisions if item[0] >= committed)
-        cuts = tuple(sorted({mark for mark in marks if mark > min(marks)}))
-        return Ownership(fence, min(marks), journal, reset, cuts)
+        boundaries = tuple(sorted({mark for mark in marks if mark > min(marks)}))
+        return Ownership(fence, min(marks), journal, reset, boundaries)
 
     async def _claim(
         self, shard: Shard, partition: Partition, fence: bytes, least: int, end: bytes, token: str

@@ -16,7 +16,7 @@ clusters; the rest goes in `sweep` calls before it returns.
 Shards: groups are take over them by hash, and a cluster's id ends with its shard's number. A
 partition has a fence, high water and journal in each; a record goes to all of them, each all or
 nothing, and what one already has it ignores. A crash between two shards leaves their high waters
-apart: `claim_partition` names the places (`Ownership.cuts`).
+apart: `claim_partition` names the offsets (`Ownership.segment_boundaries`).
 
 Retention: every key has a TTL of at least twice the longest time a cluster can be open, begun anew
 when a partition is recorded, a cluster opened, closed or told of, or counted after half of it. What

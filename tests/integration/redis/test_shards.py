@@ -150,7 +150,7 @@ async def test_a_batch_that_reached_some_shards_is_counted_once(
     async with opened(redis_server.url, shards=3) as index:
         worker = Worker(index)
         owned = await worker.own()
-        assert (owned.high_water, owned.cuts) == (half[-1].offset, (torn[-1].offset,))
+        assert (owned.high_water, owned.segment_boundaries) == (half[-1].offset, (torn[-1].offset,))
         # What the reached shards decided may be sent again as it was.
         decided = {
             event.offset: answer.cluster
@@ -165,7 +165,7 @@ async def test_a_batch_that_reached_some_shards_is_counted_once(
             again = await worker.feed(batch)
             for event, answer in zip(batch, again, strict=True):
                 assert decided.get(event.offset, answer.cluster) == answer.cluster
-        assert (await worker.own()).cuts == ()
+        assert (await worker.own()).segment_boundaries == ()
         told = counts(await worker.end())
     assert len(EVENTS) == told.total()
     assert sorted(expected().values()) == sorted(told.values())
@@ -180,7 +180,7 @@ async def test_a_batch_that_straddles_a_cut_is_refused(redis_server: RedisServer
         answers = await worker.resolve(BATCHES[0])
         await record_on(index, 1, worker.record_of(BATCHES[0], answers), worker.now_us)
         owned = await worker.own()
-        assert (owned.high_water, owned.cuts) == (-1, (BATCHES[0][-1].offset,))
+        assert (owned.high_water, owned.segment_boundaries) == (-1, (BATCHES[0][-1].offset,))
         with pytest.raises(ProtocolError, match="straddle"):
             await worker.feed(EVENTS[:90])
 
@@ -195,7 +195,7 @@ async def test_shards_torn_apart_twice_are_made_whole(redis_server: RedisServer)
             answers = await worker.resolve(batch)
             await record_on(index, number, worker.record_of(batch, answers), worker.now_us)
         owned = await worker.own()
-        assert (owned.high_water, owned.cuts) == (-1, (59, 119))
+        assert (owned.high_water, owned.segment_boundaries) == (-1, (59, 119))
         for batch in BATCHES:
             await worker.feed(batch)
         told = counts(await worker.end())
@@ -221,7 +221,7 @@ async def test_a_fence_that_shards_do_not_agree_on_heals(redis_server: RedisServ
             for n in range(3)
         ]
         assert [b"%d" % owned.fence] * 3 == fences
-        done = {BATCHES[0][-1].offset, *owned.cuts}
+        done = {BATCHES[0][-1].offset, *owned.segment_boundaries}
         assert done <= {BATCHES[0][-1].offset, BATCHES[1][-1].offset}
         for batch in BATCHES[1:]:
             await worker.feed(batch)
@@ -243,7 +243,7 @@ async def test_one_shard_that_lost_its_data_is_begun_anew(redis_server: RedisSer
         with pytest.raises(IndexReset, match="has lost its data"):
             await worker.own()
         owned = await worker.own()
-        assert (owned.high_water, owned.cuts) == (-1, (BATCHES[2][-1].offset,))
+        assert (owned.high_water, owned.segment_boundaries) == (-1, (BATCHES[2][-1].offset,))
         for batch in BATCHES:
             await worker.feed(batch)
         told = counts(await worker.end())

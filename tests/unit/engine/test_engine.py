@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from stream_dedup.clock import ManualClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
+from stream_dedup.columnar import take
 from stream_dedup.deduplicator import Deduplicator, run
-from stream_dedup.engine.engine import Engine
-from stream_dedup.engine.hashing import NOTHING, REPLAYED, Decider, HashedBatch, Owned, inline
-from stream_dedup.engine.near_cache import NearCache
-from stream_dedup.engine.segment import stretch_end
+from stream_dedup.engine.engine import Engine, OwnedPartition
+from stream_dedup.engine.hashing import HashedBatch
+from stream_dedup.engine.near_cache import CachedCluster
+from stream_dedup.engine.segment import NO_TOKENS, REPLAYED, Segment
 from stream_dedup.errors import IndexUnavailable, PartitionUnclaimed, RecipeError, StaleFence
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.base import (
@@ -64,6 +65,20 @@ def word(number: int) -> str:
     return "".join(chr(97 + int(digit)) for digit in f"{number:06d}")
 
 
+def use_near_cache(dedup: Deduplicator, size: int) -> None:
+    """Give a deduplicator a smaller near cache."""
+    engine = dedup.engine
+    context = engine._context
+    dedup.engine = Engine(
+        engine.recipe,
+        engine.index,
+        windows=context.windows,
+        summaries=context.summaries,
+        clock=engine.clock,
+        near_cache_size=size,
+    )
+
+
 def collected(dedup: Deduplicator) -> list[Summary]:
     return list(dedup.close())
 
@@ -99,7 +114,7 @@ def test_final_counts_and_passed_events_add_up_to_the_events_whatever_the_stream
         summaries=Summaries(every_us=every_s and every_s * S),
         limits=Limits(max_clusters=max_clusters),
     )
-    dedup.engine._decider.near = NearCache(windows, near_size, 3)
+    use_near_cache(dedup, near_size)
     summaries: list[Summary] = []
     opened: Counter[int | None] = Counter()
     events = 0
@@ -339,9 +354,8 @@ def test_clusters_closed_meanwhile_are_forgotten_and_resolved_again() -> None:
 def test_a_cluster_whose_cache_entry_moved_between_generations_is_still_forgotten(
     near_size: int,
 ) -> None:
-    windows = Windows()
     dedup = Deduplicator(limits=Limits(max_clusters=1), clock=ManualClock(NOW_US))
-    dedup.engine._decider.near = NearCache(windows, near_size, 3)
+    use_near_cache(dedup, near_size)
     for _ in range(5):
         for text in ("disk 1 full", "out of memory", "user logged in"):
             dedup.process([text, text])
@@ -514,7 +528,7 @@ def test_events_that_no_journal_holds_are_replayed_and_add_to_no_count() -> None
     assert [decision.reason for decision in decisions] == [
         REPLAYED,
         REPLAYED,
-        NOTHING.reason,
+        NO_TOKENS.reason,
         REPLAYED,
         REPLAYED,
     ]
@@ -614,14 +628,9 @@ def test_a_record_whose_answer_was_lost_is_made_again_in_the_same_bounds(
     assert len(values) == sum(summary.count for summary in run(engine.claim_summaries()))
 
 
-def test_what_may_have_been_recorded_is_recorded_by_itself() -> None:
-    recipe = load_recipe("logs")
-    decider = Decider(recipe, MemoryIndex(recipe), Windows(), Summaries(), 1_000, inline)
-    keys, times = list(range(30)), [0] * 30
-    hashed = HashedBatch(Batch(HERE, range(100, 130), [b""] * 30), [], keys, keys)
-    owned = Owned(1, -1, {}, (125,), in_doubt=109)
-    ends = [stretch_end(hashed, times, start, owned, decider)[0] for start in (0, 10, 26)]
-    assert ends == [10, 26, 30]
+def test_segments_end_at_the_last_offset_in_doubt_and_at_boundaries() -> None:
+    owned = OwnedPartition(1, -1, {}, (125,), in_doubt=109)
+    assert [owned.segment_end(range(100, 130), start) for start in (0, 10, 26)] == [10, 26, 30]
 
 
 def test_what_is_in_doubt_stays_so_when_less_of_it_fails_again() -> None:
@@ -693,10 +702,10 @@ def test_what_another_found_lost_is_forgotten_before_the_next_batch() -> None:
     run(engine.process(Batch(HERE, range(1), [b"disk 1 full"])))
     vars(index).update(vars(MemoryIndex(load_recipe("logs"))), resets=1)  # as a reset leaves it
     decisions = run(engine.process(Batch(HERE, range(1, 2), [b"disk 2 full"])))
-    assert ([decision.kind for decision in decisions], engine.resets) == ([Kind.NEW], 1)
+    assert [decision.kind for decision in decisions] == [Kind.NEW]
 
 
-of = partial(example, step=1, high_water=-1, cuts=[])
+of = partial(example, step=1, high_water=-1, boundaries=[])
 
 
 @of(keys=list(range(801)), bare_below=801, sizes=[0], samples=0)
@@ -716,33 +725,34 @@ of = partial(example, step=1, high_water=-1, cuts=[])
     samples=st.integers(0, 3),
     step=st.integers(1, 3),
     high_water=st.integers(-1, 1_000),
-    cuts=st.lists(st.integers(0, 2_700), max_size=3).map(sorted),
+    boundaries=st.lists(st.integers(0, 2_700), max_size=3).map(sorted),
 )
-def test_stretches_end_at_the_high_water_at_cuts_and_before_too_much_is_to_be_counted(
+def test_segments_end_at_offsets_given_and_before_a_commit_is_too_large(
     keys: list[int],
     bare_below: int,
     sizes: list[int],
     samples: int,
     step: int,
     high_water: int,
-    cuts: list[int],
+    boundaries: list[int],
 ) -> None:
     recipe, summaries = load_recipe("logs"), Summaries(samples=samples)
-    decider = Decider(recipe, MemoryIndex(recipe), Windows(), summaries, 1_000, inline)
-    near = decider.near
+    engine = engine_over(MemoryIndex(recipe), ManualClock(0), samples=samples)
     for key in range(bare_below):
-        known = near.learn(key, Resolution(key, 0, new=True, opened_us=0, last_us=0), NOTHING).known
-        known.samples = min(samples, key % 2)
+        known(engine, key).samples_wanted = min(samples, key % 2)
     offsets = range(0, len(keys) * step, step)
     values = [b"x" * sizes[row % len(sizes)] for row in range(len(keys))]
     batch = Batch(HERE, offsets, values)
-    owned, times = Owned(1, high_water, {}, tuple(cuts)), [0] * len(keys)
+    owned = OwnedPartition(1, high_water, {}, tuple(boundaries))
     start, ends = 0, []
     while start < len(keys):
-        end, nears = stretch_end(HashedBatch(batch, [], keys, keys), times, start, owned, decider)
-        assert start < end
+        segment = segment_of(engine, batch, keys, start, owned.segment_end(offsets, start))
         if offsets[start] > high_water:
-            assert [near.recent.get(key) for key in keys[start:end]] == nears
+            segment.limit_to_one_commit()
+            cached = take(*segment._lookup)
+            assert cached == list(map(engine._cache._recent.get, keys[start : segment.end]))
+        end = segment.end
+        assert start < end
         kept = dict.fromkeys(keys[start:end], 1 + samples)
         kept.update((key, min(samples, key % 2)) for key in kept if key < bare_below)
         again = {key for key, count in Counter(keys[start:end]).items() if count > 1}
@@ -753,25 +763,34 @@ def test_stretches_end_at_the_high_water_at_cuts_and_before_too_much_is_to_be_co
                 weight += min(len(value), summaries.max_value_bytes)
         fits = weight <= MAX_DELTAS * DELTA_BYTES
         assert fits or offsets[end - 1] <= high_water or end == start + 1
-        for mark in (high_water, *(cut for cut in cuts if cut > high_water)):
-            assert not offsets[start] <= mark < offsets[end - 1]
+        for last in (high_water, *(offset for offset in boundaries if offset > high_water)):
+            assert not offsets[start] <= last < offsets[end - 1]
         start = end
         ends.append(end)
-    assert len(keys) == ends[-1]
+    assert ends[-1] == len(keys)
 
 
-def test_a_batch_of_many_tallies_and_few_values_is_one_stretch() -> None:
-    recipe = load_recipe("logs")
-    decider = Decider(recipe, MemoryIndex(recipe), Windows(), Summaries(), 1_000, inline)
+def test_a_batch_of_many_deltas_and_few_values_is_one_segment() -> None:
+    engine = engine_over(MemoryIndex(load_recipe("logs")), ManualClock(0))
     for key in range(350):
-        answer = Resolution(key, 0, new=True, opened_us=0, last_us=0)
-        decider.near.learn(key, answer, NOTHING).known.samples = 0
+        known(engine, key).samples_wanted = 0
     keys = [*range(350), *range(1_000, 1_200), *range(350)]
     batch = Batch(HERE, range(len(keys)), [b"x" * 150] * len(keys))
-    owned = Owned(1, -1, {}, ())
-    end, nears = stretch_end(HashedBatch(batch, [], keys, keys), [0] * len(keys), 0, owned, decider)
-    assert (len(keys), len(keys)) == (end, len(nears))
-    assert nears.count(None) == 200
+    segment = segment_of(engine, batch, keys, 0, len(keys))
+    segment.limit_to_one_commit()
+    assert segment.end == len(keys)
+
+
+def known(engine: Engine, key: int) -> CachedCluster:
+    """Have an engine's near cache know a cluster, under a key of the same number."""
+    resolution = Resolution(key, 0, new=True, opened_us=0, last_us=0)
+    return engine._cache.store(key, resolution, NO_TOKENS).cluster
+
+
+def segment_of(engine: Engine, batch: Batch, keys: list[int], start: int, end: int) -> Segment:
+    """A segment of a batch with hashes that are given."""
+    hashed, times_us = HashedBatch(batch, [], keys, keys), [0] * len(keys)
+    return Segment(engine._context, hashed, times_us, [NO_TOKENS] * len(keys), 0, start, end)
 
 
 def test_passed_events_of_a_batch_keep_their_place() -> None:
@@ -824,7 +843,7 @@ def test_memory_is_bounded_by_the_cap_on_clusters_however_many_there_are() -> No
     clock = ManualClock(NOW_US)
     cap = 1000
     dedup = Deduplicator(clock=clock, limits=Limits(max_clusters=cap))
-    dedup.engine._decider.near = NearCache(Windows(), 2000, 3)
+    use_near_cache(dedup, 2000)
     generator = random.Random(7)
     told: list[Summary] = []
     events = 50_000
@@ -848,8 +867,8 @@ def test_memory_is_bounded_by_the_cap_on_clusters_however_many_there_are() -> No
     assert len(index._finder._by_exact) <= 2 * cap
     assert len(index._tombstones) <= cap
     assert max(len(index._expiry), len(index._recency), len(index._due)) <= 4 * cap + 2000
-    assert len(dedup.engine._decider.near) <= 2 * 2000
-    assert len(dedup.engine._decider.near._clusters) <= 2 * 2000
+    assert dedup.engine.near_cache_entries <= 2 * 2000
+    assert len(dedup.engine._cache._clusters) <= 2 * 2000
     assert len(dedup.engine._pattern_of) <= cap
     assert size.table_bytes < 2_000_000
     told += dedup.close()
@@ -897,7 +916,7 @@ def test_hostile_times_neither_loop_nor_cost_the_square_of_the_batch(
 
 def test_a_batch_larger_than_the_near_cache_comes_to_an_end() -> None:
     dedup = Deduplicator()
-    dedup.engine._decider.near = NearCache(Windows(), 1, 3)
+    use_near_cache(dedup, 1)
     values = [f"{word(n % 40)} {word(n % 40 + 50)} failed" for n in range(2000)]
     decisions = dedup.process(values)
     assert sum(d.kind is Kind.NEW for d in decisions) <= 40
@@ -906,7 +925,7 @@ def test_a_batch_larger_than_the_near_cache_comes_to_an_end() -> None:
 
 def test_what_the_older_generation_of_the_near_cache_knows_is_not_asked_for_again() -> None:
     dedup = Deduplicator()
-    dedup.engine._decider.near = NearCache(Windows(), 2, 3)
+    use_near_cache(dedup, 2)
     dedup.process(["alpha one", "beta two", "gamma three"])
     kinds = [d.kind for d in dedup.process(["beta two", "gamma three", "delta four", "alpha one"])]
     assert kinds == [Kind.DUPLICATE, Kind.DUPLICATE, Kind.NEW, Kind.DUPLICATE]
@@ -1022,7 +1041,7 @@ def test_one_hostile_line_takes_neither_its_square_in_time_nor_much_memory(
     dedup.close()
 
     assert time.perf_counter() - started < 5  # a tenth of it, on a quiet machine
-    assert sum(map(len, dedup.engine._decider.fingerprinter._preparer._salts)) < 1_000_000
+    assert sum(map(len, dedup.engine._hasher._fingerprinter._preparer._salts)) < 1_000_000
 
 
 def test_bytes_that_are_not_utf8_in_json_are_passed_and_lose_nothing_else() -> None:

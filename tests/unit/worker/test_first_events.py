@@ -95,10 +95,10 @@ async def first_query(rig: Rig) -> Any:
         asked.extend(queries)
         return await resolve(queries, now_us)
 
-    pipeline = rig.pipeline()
-    engine = pipeline.context.engine
     other.resolve = resolved  # type: ignore[method-assign]
-    engine._decider.index = engine.index = other
+    kept, rig.index = rig.index, other
+    pipeline = rig.pipeline()
+    rig.index, engine = kept, pipeline.context.engine
     records = [record for record in rig.broker.read("in") if record.key == b"0"]
     batch = pipeline.context.decoder.decode(FIRST, Records.of(records), 0)
     await engine.process(batch)
