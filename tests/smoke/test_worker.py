@@ -11,6 +11,8 @@ from tests.smoke.conftest import Services
 
 LINES = real_lines(2_000)
 
+pytestmark = pytest.mark.timeout(1_800)  # stand-ins for images are made by whoever comes first
+
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
 def test_each_event_is_annotated_once_and_counts_add_up(services: Services, guarantee: str) -> None:
