@@ -66,7 +66,7 @@ esac"""
         "failed to start daemon: iptables failed: Permission denied\n (exit status 4)",
     ],
 )
-def test_where_the_kernel_lets_nobody_run_an_engine_its_words_are_the_reason(
+def test_an_engine_the_kernel_refuses_is_skipped_with_its_reason(
     programs: Path, words: str
 ) -> None:
     with pytest.raises(pytest.skip.Exception, match="no Docker engine can run here") as skipped:
@@ -79,7 +79,7 @@ def test_whatever_else_ends_an_engine_is_a_failure(programs: Path) -> None:
         engine_that_says(programs, "failed to start daemon: no space left on device")
 
 
-def test_what_an_engine_was_refused_before_it_ended_for_another_reason_is_no_excuse(
+def test_an_earlier_refusal_does_not_excuse_another_failure(
     programs: Path,
 ) -> None:
     words = 'level=warning msg="permission denied"\nfailed to start daemon: no such disk'
@@ -94,7 +94,7 @@ def test_what_an_engine_was_refused_before_it_ended_for_another_reason_is_no_exc
         ("run", "runc create failed: mkdir /sys/fs/cgroup/cpuset/docker/0a: read-only file system"),
     ],
 )
-def test_where_an_engine_runs_but_may_make_no_container_its_words_are_the_reason(
+def test_a_refused_container_is_skipped_with_its_reason(
     programs: Path, failing: str, words: str
 ) -> None:
     with pytest.raises(pytest.skip.Exception, match="no Docker engine can run here") as skipped:
