@@ -26,7 +26,7 @@ help:
 	@echo "make chaos     break workers, Kafka and Redis CYCLES times (SEED=, GUARANTEE=both); check all"
 	@echo "make quality   measure grouping quality beside the peers (DATA=folder of labelled logs)"
 	@echo "make docs      write the generated parts of docs/ again"
-	@echo "make screenshots   take the pictures in docs/images of real runs anew (installs Chromium and pngquant)"
+	@echo "make screenshots   take the pictures in docs/images of real runs again (installs Chromium and pngquant)"
 	@echo "make site      build the documentation site into build/site, and fail on any warning"
 	@echo "make man       write the manual pages alone, docs/man"
 	@echo "make dist      build the sdist and this platform's wheel into dist, and check both"
@@ -159,7 +159,7 @@ dist: build/tools/.ready
 	@$(TOOLS)/pyproject-build --outdir dist . > build/dist.log 2>&1 || { cat build/dist.log; exit 1; }
 	@$(TOOLS)/twine --no-color check --strict dist/stream_dedup-*
 
-# The version is read by setuptools alone, so it is written into the copy that the SBOM is told of.
+# Only setuptools reads the version, so it is written into the copy that the SBOM is made from.
 sbom: dist
 	@echo "== sbom: dist/sbom.cdx.json"
 	@$(PYTHON) -m venv --clear --without-pip build/sbom

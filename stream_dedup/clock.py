@@ -1,7 +1,7 @@
 """Time as an argument: the only module that reads the clock.
 
 Times are whole microseconds since 1970-01-01 UTC, named ``…_us``; durations end in ``_s`` or
-``_us``. Event time comes from the events; a `Clock` tells arrival times and leases.
+``_us``. Event time comes from the events; a `Clock` gives arrival times and leases.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def monotonic_s() -> float:
 
 
 class Clock(Protocol):
-    """What tells the time."""
+    """A source of the current time."""
 
     def now_us(self) -> int:
         """Wall-clock time in microseconds since 1970-01-01 UTC."""
@@ -34,7 +34,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move; for tests and replays."""
+    """A clock that moves only when it is set; for tests and replays."""
 
     def __init__(self, start_us: int = 0) -> None:
         self._now_us = start_us

@@ -33,7 +33,7 @@ CALL_S = 120.0
 
 _PACKAGE = "docker.io"
 _DATA, _RUN = CACHE / "docker", CACHE / "docker-run"
-# What is said where there is no root, or where root itself has no rights to networks, mounts or
+# The messages without root, or where root itself has no rights to networks, mounts or
 # cgroups.
 _REFUSED = re.compile(
     r"operation not permitted|permission denied|root privileges|devices cgroup isn't mounted"
@@ -263,7 +263,7 @@ def _fail_or_skip(what: str, said: str, reason: str | None = None) -> NoReturn:
     Args:
         what: has failed.
         said: all that was said.
-        reason: the part of it that tells why, if not all does.
+        reason: the part of it that gives the cause; all of it by default.
     """
     reason = said if reason is None else reason
     if _REFUSED.search(reason):

@@ -1,7 +1,7 @@
 """The images that deploy/ names, pulled, or stand-ins of Debian's packages; and wheels for ours.
 
-A stand-in has a name of its own (``stream-dedup-tests/…``), so that nobody takes it for the image
-it stands for: whoever uses it gives the name as a variable of ``deploy/.env``.
+A stand-in has a name of its own (``stream-dedup-tests/…``), so that nobody takes it for the real
+image; its user gives the name as a variable of ``deploy/.env``.
 """
 
 from __future__ import annotations
@@ -183,11 +183,11 @@ def _find_wheels(docker: Docker, image: str) -> Path:
 
 def _requirements() -> Iterator[str]:
     """What `pip` installs for the image, and to build it."""
-    told = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
-    yield from told["build-system"]["requires"]
-    yield from told["project"]["dependencies"]
+    document = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
+    yield from document["build-system"]["requires"]
+    yield from document["project"]["dependencies"]
     for extra in settings()["EXTRAS"].split(","):
-        yield from _extra(told["project"], extra)
+        yield from _extra(document["project"], extra)
 
 
 def _extra(project: Mapping[str, Any], name: str) -> Iterator[str]:

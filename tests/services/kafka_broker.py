@@ -117,7 +117,7 @@ class KafkaBroker(Daemon, Kafka, Authorizing):
 
     @property
     def link(self) -> Proxy:
-        """What stands before the port of the first kind of security."""
+        """The listener name of the first kind of security."""
         if not self.links:
             raise ServiceError("the broker was made without proxied=")
         return self.links[self._kinds[0]]

@@ -95,7 +95,7 @@ class Kafka(ABC):
         self.end_offsets(name)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, and return once nobody is told of it any more."""
+        """Delete a topic, and return once no broker lists it any more."""
         admin = self.admin()
         _result(admin.delete_topics([name], request_timeout=CALL_S)[name])
         wait_until(lambda: name not in self.topics(), what=f"topic {name} goes")
@@ -255,7 +255,7 @@ class Kafka(ABC):
     def _settle(self, topic: str) -> None:
         """Return once no transaction is open, or after a moment, as some stay open on purpose.
 
-        A producer is told of its commit before the partitions are, which makes it seen.
+        A producer gets the answer to its commit before the partitions do, and only they make it visible.
         """
         end = time.monotonic() + _SETTLE_S
         while time.monotonic() < end:
@@ -277,7 +277,7 @@ class Kafka(ABC):
         found = _once_led(
             lambda: admin.list_offsets(asked, isolation_level=isolation, request_timeout=CALL_S)
         )
-        return dict(sorted((where.partition, told.offset) for where, told in found.items()))
+        return dict(sorted((where.partition, found_at.offset) for where, found_at in found.items()))
 
 
 def _led_partitions(admin: AdminClient, topic: str) -> list[int]:

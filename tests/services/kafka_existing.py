@@ -82,7 +82,7 @@ class DockerKafka(Kafka, AbstractContextManager["DockerKafka"]):
         return self
 
     def _start(self, stack: ExitStack) -> None:
-        # A broker tells clients where to come before Docker would choose the port. Docker binds it
+        # The broker's advertised address is needed before Docker would choose the port. Docker binds it
         # for itself, so it cannot stay reserved.
         reservation = PortReservation()
         reservation.release()

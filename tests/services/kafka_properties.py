@@ -67,7 +67,7 @@ def all_listeners(
     Args:
         kinds: What clients must do to be let in.
         port: The first listener's; the others follow it.
-        advertised: For each kind, the port on 127.0.0.1 where clients are told to come.
+        advertised: For each kind, the port on 127.0.0.1 that clients connect to.
         users: Names and passwords of clients.
         operator_password: The password of `OPERATOR`.
         certificates: The broker's own, if a kind is encrypted.

@@ -212,7 +212,7 @@ class Group(ABC):
 
 def spawn(command: Sequence[str], *, directory: Path, log: Path) -> subprocess.Popen[bytes]:
     """Start a process that ends with this one. Its output is appended to `log`."""
-    # Where there is no setpriv, which is Linux's, a killed test run leaves its servers behind.
+    # Without setpriv, which only Linux has, a killed test run leaves its servers behind.
     setpriv = shutil.which("setpriv")
     wrapped = [setpriv, "--pdeathsig", "KILL", "--", *command] if setpriv else command
     with log.open("ab") as output:

@@ -82,7 +82,7 @@ class Prometheus(Daemon):
         """What an expression is now, as an instant vector or a scalar.
 
         Raises:
-            ServiceError: it is no PromQL, or cannot be evaluated.
+            ServiceError: it is not PromQL, or cannot be evaluated.
         """
         data = self.get("query", query=expression)
         if data["resultType"] == "scalar":

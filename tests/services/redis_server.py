@@ -29,7 +29,7 @@ def find_redis() -> Path:
     if named is not None:
         if not os.access(named, os.X_OK):
             pytest.fail(f"{BINARY_VARIABLE} names {named}, which cannot run; correct or unset it")
-        # Not resolved: redis-server may be a link, and tells what to be from the name it is run by.
+        # Not resolved: redis-server may be a link, and its name decides what it runs as.
         return Path(named).absolute()
     remedy = f"these tests need a real server, or the binary that {BINARY_VARIABLE} names"
     return find_program("redis-server", "redis-server", remedy)

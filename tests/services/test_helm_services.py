@@ -1,4 +1,4 @@
-"""Who lacks a tool is told which, and what to do."""
+"""A missing tool is named, with what to do about it."""
 
 from __future__ import annotations
 

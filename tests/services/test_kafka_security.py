@@ -93,9 +93,9 @@ def _shown(config: dict[str, str], cert_file: Path, key_file: Path) -> dict[str,
 
 
 def _refusal(config: dict[str, str]) -> str:
-    """What a client tells that does not learn of the broker, or nothing if it does."""
+    """The error of a client that does not find the broker; empty if it does."""
     errors: list[Any] = []
-    # Of an administrator's client, librdkafka does not tell the errors.
+    # librdkafka does not report the errors of an admin client.
     client = Producer({**config, "log_level": 0, "error_cb": errors.append})
     for _attempt in range(50):
         try:

@@ -165,7 +165,7 @@ def test_sentinels_promote_the_replica_of_a_dead_master(redis_sentinel: RedisSen
     assert redis_sentinel.master_port() != old_port
     assert redis_sentinel.master().command("GET", "services:a") == b"1"
     redis_sentinel.revive()
-    # On a slow machine the sentinels may have changed their minds again: who follows is not told.
+    # On a slow machine the sentinels may have failed over again: the replica is not fixed.
     port = redis_sentinel.master_port()
     (replica,) = (server for server in redis_sentinel.servers if server.port != port)
     assert replica.info("replication")["master_port"] == str(port)

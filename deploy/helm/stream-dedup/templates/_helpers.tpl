@@ -13,7 +13,7 @@ The name of all objects. 52 characters: a StatefulSet's pods and revisions add u
 {{- default $whole .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* What tells this release's pods from all others; never changes. */}}
+{{/* The labels that select this release's pods; they never change. */}}
 {{- define "stream-dedup.selector" -}}
 app.kubernetes.io/name: {{ include "stream-dedup.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -108,7 +108,7 @@ is TOML too. A null is a key not given.
 {{- default $made .pipeline.group_id -}}
 {{- end -}}
 
-{{/* All that a schema cannot tell; fails with every problem and its remedy. */}}
+{{/* All checks that a schema cannot express; fails with every problem and its remedy. */}}
 {{- define "stream-dedup.check" -}}
 {{- $problems := list -}}
 {{- $config := .Values.config -}}
