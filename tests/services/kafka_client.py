@@ -255,7 +255,7 @@ class Kafka(ABC):
     def _settle(self, topic: str) -> None:
         """Return once no transaction is open, or after a moment, as some stay open on purpose.
 
-        A producer gets the answer to its commit before the partitions do, and only they make it visible.
+        A producer's commit is answered before the partitions know of it, which make it visible.
         """
         end = time.monotonic() + _SETTLE_S
         while time.monotonic() < end:

@@ -82,8 +82,8 @@ class DockerKafka(Kafka, AbstractContextManager["DockerKafka"]):
         return self
 
     def _start(self, stack: ExitStack) -> None:
-        # The broker's advertised address is needed before Docker would choose the port. Docker binds it
-        # for itself, so it cannot stay reserved.
+        # The broker's advertised address is needed before Docker would choose the port. Docker
+        # binds it for itself, so it cannot stay reserved.
         reservation = PortReservation()
         reservation.release()
         container = DockerContainer(self._image).with_bind_ports(_PORT, reservation.port)
