@@ -38,7 +38,7 @@ from stream_dedup.kafka.consumer import KafkaConsumer
 from stream_dedup.kafka.producer import MAX_BATCH_BYTES
 from stream_dedup.metrics import NoMetrics
 from stream_dedup.model import Partition
-from stream_dedup.worker.output import Shaper
+from stream_dedup.worker.output import OutputBuilder
 from stream_dedup.worker.policy import Emission, Flow
 from stream_dedup.worker.telemetry.health import Health
 
@@ -202,7 +202,7 @@ async def stages(redis_url: str, events: int) -> dict[str, float]:
     engine = Engine(recipe, index, windows=windows, summaries=summaries, clock=SystemClock())
     decoder = RecordDecoder(Reading(), takes_fields=engine.takes_fields)
     counts = {"t": PARTITIONS, "o": PARTITIONS}
-    shaper = Shaper(Emission(output_topic="o", emit="annotate"), "n", 64, counts)
+    output = OutputBuilder(Emission(output_topic="o", emit="annotate"), "n", 64, counts)
     flow = Flow()
     for start in range(0, events // PARTITIONS, flow.max_batch_events):
         for number in range(PARTITIONS):
@@ -213,8 +213,8 @@ async def stages(redis_url: str, events: int) -> dict[str, float]:
             began = time.process_time()
             decisions = await engine.process(hashed, committed=some.offsets[0])
             spent["decide, count, journal"] += time.process_time() - began
-            shaped = lap("shape", shaper.shape, some, batch, decisions)
-            lap("pack for Kafka", _pack, shaped.outgoing[0].records)
+            built = lap("shape", output.batch, some, batch, decisions)
+            lap("pack for Kafka", _pack, built.outgoing[0].records)
     if server:
         await server.aclose()
     return {name: seconds / events * 1e6 for name, seconds in spent.items()}

@@ -22,9 +22,10 @@ from stream_dedup.io.record_decoder import RecordDecoder
 from stream_dedup.kafka.consumer import KafkaConsumer
 from stream_dedup.kafka.producer import KafkaProducer
 from stream_dedup.metrics import Metrics
+from stream_dedup.retries import with_retries
 from stream_dedup.worker.about import About, AboutPipeline
-from stream_dedup.worker.app import Stop, each_second, run_pipelines
-from stream_dedup.worker.context import FIRST_PAUSE_S, MOST_PAUSE_S, Context, log, no_step
+from stream_dedup.worker.app import StopRequest, run_every_second, run_pipelines
+from stream_dedup.worker.context import Context, log, no_step
 from stream_dedup.worker.http import HttpServer, Pages
 from stream_dedup.worker.pipeline import Pipeline
 from stream_dedup.worker.policy import Emission, Flow, Plan, Tolerance
@@ -72,7 +73,7 @@ async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: St
     telemetry = make_telemetry(config, metrics.snapshot)
     kernel = "native" if native_module() else "reference"
     metrics.set("info", 1, version=__version__, kernel=kernel)
-    health, stop = Health(metrics), Stop()
+    health, stop = Health(metrics), StopRequest()
     recent = RecentMetrics(metrics.snapshot, monotonic_s)
     page = StatusPage(about(config, kernel), health, recent, SystemClock())
     http = HttpServer(
@@ -84,12 +85,12 @@ async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: St
     async def show() -> None:
         await _show(line, pipelines, health)
 
-    seconds = asyncio.create_task(each_second(health.beat, tick, recent.update, show))
+    seconds = asyncio.create_task(run_every_second(health.beat, tick, recent.update, show))
     try:
         with stop.on_signals():
             async with contextlib.AsyncExitStack() as stack:
                 making = asyncio.create_task(_make(config, metrics, health, stack, telemetry))
-                asked = asyncio.create_task(stop.asked())
+                asked = asyncio.create_task(stop.wait())
                 await asyncio.wait({making, asked}, return_when=asyncio.FIRST_COMPLETED)
                 asked.cancel()
                 if not making.done():
@@ -306,31 +307,31 @@ async def _index(
         )
     from stream_dedup.index.redis.store import RedisIndex  # noqa: PLC0415 -- an extra
 
-    pause_s, name = FIRST_PAUSE_S, f"{section.name}: index"
-    while True:
-        try:
-            index = await RedisIndex.open(
-                server,
-                recipe,
-                namespace=namespace,
-                windows=windows,
-                summaries=summaries,
-                limits=limits,
-                shards=config.index.shards,
-                mirror_size=config.index.mirror_size,
-            )
-        except IndexUnavailable as error:
-            health.not_ready(name, str(error))
-            log.warning("pipeline %s: %s; trying again", section.name, error)
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, MOST_PAUSE_S)
-        else:
-            health.ready(name)
-            index.report(
-                partial(metrics.observe, "redis_seconds", pipeline=section.name),
-                partial(metrics.add, "index_rollbacks_total", pipeline=section.name),
-            )
-            return index
+    name = f"{section.name}: index"
+
+    async def connect() -> RedisIndex:
+        return await RedisIndex.open(
+            server,
+            recipe,
+            namespace=namespace,
+            windows=windows,
+            summaries=summaries,
+            limits=limits,
+            shards=config.index.shards,
+            mirror_size=config.index.mirror_size,
+        )
+
+    def report(error: Exception) -> None:
+        health.not_ready(name, str(error))
+        log.warning("pipeline %s: %s; trying again", section.name, error)
+
+    index = await with_retries(connect, lambda error: isinstance(error, IndexUnavailable), report)
+    health.ready(name)
+    index.report(
+        partial(metrics.observe, "redis_seconds", pipeline=section.name),
+        partial(metrics.add, "index_rollbacks_total", pipeline=section.name),
+    )
+    return index
 
 
 async def _show(line: StatusLine, pipelines: list[Pipeline], health: Health) -> None:

@@ -17,7 +17,7 @@ import faust
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.contrib.faust import FaustDedup
-from stream_dedup.emit.shape import summary_json
+from stream_dedup.emit.summaries import summary_json
 from stream_dedup.model import Summary
 
 NAMESPACE = os.environ.get("NAMESPACE", "faust-example")

@@ -21,10 +21,15 @@ import click
 from stream_dedup.cli.show import write_whole
 from stream_dedup.clock import SystemClock
 from stream_dedup.deduplicator import Deduplicator
-from stream_dedup.emit.annotate import PASSED, annotated_text
-from stream_dedup.emit.drop import kept, kept_text
-from stream_dedup.emit.merge import summary_text, time_text
-from stream_dedup.emit.shape import decision_object, event_json, summary_json
+from stream_dedup.emit.events import (
+    PASSED,
+    annotated_text,
+    decision_object,
+    event_json,
+    kept,
+    kept_text,
+)
+from stream_dedup.emit.summaries import summary_json, summary_text, time_text
 from stream_dedup.engine.segment import NO_TOKENS
 from stream_dedup.errors import InputError
 from stream_dedup.io.decoder import Decoder, Events, Reading, cut

@@ -1,1 +1,1 @@
-"""Emit: what leaves, as bytes. Pure functions."""
+"""Output as bytes: events with their decisions, and summaries of clusters. Pure functions."""

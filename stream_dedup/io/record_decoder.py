@@ -1,9 +1,9 @@
-"""From Kafka's records to events: what is decided on, and what is not worth deciding on.
+"""Decodes Kafka records into batches of events, and says which events are passed unread.
 
-Whatever a record holds, it becomes an event. A *tombstone* (no value) and a compressed value pass
-as they are. What is not what was promised (not JSON, no such field, too large) is *poison*: it
-passes with the reason, and its pipeline says what becomes of it. Nothing here depends on other
-events, so a record that is delivered again becomes the same event.
+Every record becomes an event. A *tombstone* (no value) and a compressed value pass. An *invalid*
+event is not what the settings promise (not JSON, without the text's field, too large): it passes
+with the reason, and the pipeline's settings say what becomes of it. An event depends on no other,
+so a record that is delivered again becomes the same event.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ TOMBSTONE = "tombstone"
 COMPRESSED = "compressed"
 TOO_LARGE = "too large"
 
-POISON = frozenset({NOT_JSON, NO_OBJECT, NO_TEXT, TOO_LARGE})
-"""Reasons that speak of what came, or of wrong settings."""
+INVALID = frozenset({NOT_JSON, NO_OBJECT, NO_TEXT, TOO_LARGE})
+"""Reasons for an invalid event."""
 
-REASONS = POISON | {TOMBSTONE, COMPRESSED}
-"""All reasons for which an event is passed without a look at its text."""
+REASONS = INVALID | {TOMBSTONE, COMPRESSED}
+"""All reasons for which an event is passed without reading its text."""
 
 MAX_EVENT_BYTES = 1 << 20
 
 _MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"\xff\x06\x00\x00sNaPpY", b"BZh")
-"""What gzip, Zstandard, LZ4, framed Snappy and bzip2 begin with."""
+"""The first bytes of gzip, Zstandard, LZ4, framed Snappy and bzip2."""
 
 _SUSPICIOUS = frozenset((None, *(magic[:1] for magic in _MAGIC)))
-"""What a value begins with that may have to be passed."""
+"""First bytes of values that may have to be passed."""
 
 
 class RecordDecoder:
-    """Makes batches of records.
+    """Decodes records into batches of events.
 
     Args:
-        reading: how values are read; `auto` takes for JSON what begins with a brace.
-        takes_fields: whether the recipe looks at fields of JSON events.
-        max_event_bytes: longer values are poison.
+        reading: how values are read; `auto` reads those that begin with a brace as JSON.
+        takes_fields: whether the recipe uses fields of JSON events.
+        max_event_bytes: longer values are invalid.
 
     Raises:
         InputError: an option is wrong.
@@ -54,7 +54,7 @@ class RecordDecoder:
         self._max_event_bytes = max_event_bytes
 
     def decode(self, partition: Partition, records: Records, now_us: int) -> Batch:
-        """The events of records of one partition."""
+        """Decode the records of one partition."""
         values: list[Any] = list(records.values)
         passed: dict[int, str] = {}
         seen = column_stats(values)
@@ -68,10 +68,10 @@ class RecordDecoder:
                 elif len(value) > self._max_event_bytes:
                     passed[index] = TOO_LARGE
         times = multiplied(records.timestamps, US_PER_MS)
-        if min(times) < 0:  # the broker keeps none
+        if min(times) < 0:  # the record has no timestamp
             times = [now_us if time < 0 else time for time in times]
         batch = Batch(partition, records.offsets, values, times, passed=passed)
         self._decoder.fill(batch, now_us, seen.begins)
-        if passed:  # nothing is to be kept of them
+        if passed:  # nothing of them is kept
             batch.values = [b"" if i in passed else value for i, value in enumerate(batch.values)]
         return batch

@@ -1,8 +1,8 @@
-"""Runs the pipelines of a worker until a signal, the end of the input, or an error.
+"""The worker's life: it runs pipelines until a signal, the end of the input, or an error.
 
-The first SIGTERM or SIGINT lets every pipeline finish what is on its way and the worker end well;
-a second ends it at once, which is safe too. One pipeline that cannot go on ends them all: an
-orchestrator starts the worker anew, and sees why not.
+The first SIGTERM or SIGINT lets every pipeline finish its batches in progress; a second one ends
+the process at once, which is safe too. A pipeline that cannot go on ends the worker: an
+orchestrator restarts it and sees the reason.
 """
 
 from __future__ import annotations
@@ -21,63 +21,58 @@ log = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-SIGNALLED = 128
-"""What a shell adds to a signal's number."""
+SIGNAL_EXIT_CODE = 128
+"""A shell adds this to the number of the signal that ended a process."""
 
 
-class Stop:
-    """Whether the worker is to end. The first signal asks; the second does not."""
+class StopRequest:
+    """Whether the worker should stop. A signal requests it; a second signal ends the process."""
 
     def __init__(self) -> None:
-        self._asked = asyncio.Event()
+        self._requested = asyncio.Event()
 
     @contextlib.contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Listen to signals."""
+        """Handle SIGTERM and SIGINT."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
-            loop.add_signal_handler(number, self._signalled, number)
+            loop.add_signal_handler(number, self._on_signal, number)
         try:
             yield
         finally:
             for number in SIGNALS:
                 loop.remove_signal_handler(number)
 
-    def _signalled(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         name = signal.Signals(number).name
-        if self._asked.is_set():
+        if self._requested.is_set():
             log.warning("%s again: ending at once", name)
             logging.shutdown()
-            os._exit(SIGNALLED + number)
+            os._exit(SIGNAL_EXIT_CODE + number)
         log.info("%s: finishing what is on its way; once more to end at once", name)
-        self._asked.set()
+        self._requested.set()
 
-    def ask(self) -> None:
-        """Ask the worker to end."""
-        self._asked.set()
-
-    async def asked(self) -> None:
-        """Wait until it is to end."""
-        await self._asked.wait()
+    async def wait(self) -> None:
+        """Wait until the worker should stop."""
+        await self._requested.wait()
 
 
 async def run_pipelines(
-    pipelines: Sequence[Pipeline], health: Health, stop: Stop, *, once: bool
+    pipelines: Sequence[Pipeline], health: Health, stop: StopRequest, *, once: bool
 ) -> None:
-    """Run pipelines side by side until all have ended, or one cannot go on.
+    """Run pipelines concurrently until all have ended, or the first one fails.
 
     Raises:
-        StreamDedupError: why the first of them ended.
+        StreamDedupError: the reason why the first of them ended.
     """
     running = [asyncio.create_task(pipeline.run(once=once)) for pipeline in pipelines]
-    asked = asyncio.create_task(stop.asked())
+    ended = asyncio.create_task(_all_or_first_error(running))
+    stopping = asyncio.create_task(stop.wait())
     health.ready(START)
     try:
-        await asyncio.wait(
-            [asyncio.create_task(_all(running)), asked], return_when=asyncio.FIRST_COMPLETED
-        )
+        await asyncio.wait([ended, stopping], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        asked.cancel()
+        stopping.cancel()
         for pipeline in pipelines:
             pipeline.stop()
         done = await asyncio.gather(*running, return_exceptions=True)
@@ -86,17 +81,16 @@ async def run_pipelines(
             raise error
 
 
-async def _all(running: Sequence[asyncio.Task[None]]) -> None:
-    """Wait for all, or for the first that fails."""
+async def _all_or_first_error(running: Sequence[asyncio.Task[None]]) -> None:
     await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
 
 
-async def each_second(*tasks: Callable[[], Awaitable[None] | None]) -> None:
-    """Do some things each second, for ever. What fails is logged, and done again."""
+async def run_every_second(*works: Callable[[], Awaitable[None] | None]) -> None:
+    """Call functions every second, without end; errors are logged."""
     while True:
-        for task in tasks:
+        for work in works:
             try:
-                waiting = task()
+                waiting = work()
                 if waiting is not None:
                     await waiting
             except Exception:

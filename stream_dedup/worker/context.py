@@ -1,13 +1,12 @@
-"""What a pipeline's parts share: its plan and its connections, and how they try again."""
+"""What the parts of a pipeline share: its settings, its connections, and how it retries."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from stream_dedup.clock import monotonic_s
 from stream_dedup.engine.engine import Engine
@@ -21,45 +20,34 @@ from stream_dedup.errors import (
 from stream_dedup.io.base import EventSink, EventSource
 from stream_dedup.io.record_decoder import RecordDecoder
 from stream_dedup.metrics import Metrics
+from stream_dedup.retries import with_retries
 from stream_dedup.worker.policy import Plan
+from stream_dedup.worker.telemetry.health import Health
 from stream_dedup.worker.telemetry.tracing import NO_TRACE, NO_TRACES, BatchTrace, Stages, Traces
 
 log = logging.getLogger(__name__)
 
-FIRST_PAUSE_S, MOST_PAUSE_S = 0.1, 5.0
-"""Pauses between tries, doubled from one to the next."""
-
 T = TypeVar("T")
 
 
-class Reports(Protocol):
-    """Where it is told whether the worker is ready; see `worker.health`."""
-
-    def not_ready(self, name: str, reason: str) -> None:
-        """Something is amiss."""
-
-    def ready(self, name: str) -> None:
-        """It is well again."""
-
-
 def no_step(name: str) -> None:
-    """Nobody wants to know the steps."""
+    """Ignore a step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A pipeline's plan and connections.
+    """A pipeline's settings and connections.
 
     Attributes:
-        plan: what it is.
-        source: where events come from.
-        sink: where output goes.
-        engine: decides.
+        plan: its settings.
+        source: events are read from it.
+        sink: output is written to it.
+        engine: decides the events.
         decoder: makes events of records.
         metrics: takes the numbers.
-        health: is told what is amiss.
-        step: called with the name of each step that was done, so that tests can stop there:
-            recorded, sent, committed; claimed, told, confirmed.
+        health: collects reasons why the worker is not ready.
+        step: called with the name of each step done, so that tests can end the worker there:
+            recorded, sent, committed; claimed, emitted, confirmed.
         traces: takes traces.
     """
 
@@ -69,25 +57,25 @@ class Context:
     engine: Engine
     decoder: RecordDecoder
     metrics: Metrics
-    health: Reports
+    health: Health
     step: Callable[[str], None] = no_step
     traces: Traces = NO_TRACES
 
-    def ready(self, name: str) -> None:
-        """A part is well."""
-        self.health.ready(f"{self.plan.name}: {name}")
+    def ready(self, part: str) -> None:
+        """Report that a part of the pipeline works."""
+        self.health.ready(f"{self.plan.name}: {part}")
 
-    def not_ready(self, name: str, reason: str) -> None:
-        """A part is amiss."""
-        self.health.not_ready(f"{self.plan.name}: {name}", reason)
+    def not_ready(self, part: str, reason: str) -> None:
+        """Report that a part of the pipeline does not work, and why."""
+        self.health.not_ready(f"{self.plan.name}: {part}", reason)
 
     def warn(self, text: str) -> None:
-        """Log what is amiss in this pipeline."""
+        """Log a warning about this pipeline."""
         log.warning("pipeline %s: %s", self.plan.name, text)
 
     @contextmanager
     def timed(self, stage: str, trace: Stages = NO_TRACE) -> Iterator[None]:
-        """Observe how long a stage takes, and tell a trace of it."""
+        """Measure how long a stage takes, for the metrics and a trace."""
         failed: BaseException | None = None
         started_s = monotonic_s()
         try:
@@ -102,38 +90,33 @@ class Context:
             trace.stage(stage, started_s, ended_s, failed)
 
     async def with_retries(
-        self,
-        part: str,
-        what: Callable[[], Awaitable[T]],
-        wanted: Callable[[], bool] = lambda: True,
-        trace: BatchTrace = NO_TRACE,
+        self, part: str, work: Callable[[], Awaitable[T]], trace: BatchTrace = NO_TRACE
     ) -> T:
-        """Do something until broker and index let it be done.
+        """Call `work` until the broker and the index answer; the worker is not ready meanwhile.
 
         Args:
-            part: whose readiness it says something of.
-            what: what to do.
-            wanted: whether it is still to be done.
-            trace: is told what fails and is tried again.
+            part: the part of the pipeline whose readiness this shows.
+            work: makes the call.
+            trace: gets the failures.
 
         Raises:
-            ProducerFenced, GroupLost: it is somebody else's to do now.
-            BrokerRefused, IndexRefused, StaleFence: trying again does not help.
+            ProducerFenced, GroupLost: another worker has the partition now.
+            BrokerRefused, IndexRefused, StaleFence: a retry would not help.
         """
-        pause_s = FIRST_PAUSE_S
-        while True:
-            try:
-                answer = await what()
-            except (BrokerUnavailable, IndexUnavailable, IndexReset) as error:
-                if isinstance(error, ProducerFenced | GroupLost) or not wanted():
-                    raise
-                if isinstance(error, IndexUnavailable):
-                    self.metrics.add("index_retries_total", pipeline=self.plan.name)
-                self.not_ready(part, str(error))
-                self.warn(f"{error}; trying again")
-                trace.failed(error)
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, MOST_PAUSE_S)
-            else:
-                self.ready(part)
-                return answer
+
+        def report(error: Exception) -> None:
+            if isinstance(error, IndexUnavailable):
+                self.metrics.add("index_retries_total", pipeline=self.plan.name)
+            self.not_ready(part, str(error))
+            self.warn(f"{error}; trying again")
+            trace.failed(error)
+
+        answer = await with_retries(work, _retryable, report)
+        self.ready(part)
+        return answer
+
+
+def _retryable(error: BaseException) -> bool:
+    return isinstance(error, BrokerUnavailable | IndexUnavailable | IndexReset) and not isinstance(
+        error, ProducerFenced | GroupLost
+    )

@@ -1,190 +1,33 @@
-"""Shaping: from a batch and what was decided of it to the records that leave.
+"""Output of a pipeline: the records to write for a batch and its decisions, and for summaries.
 
-The same events and decisions always give the same bytes, in the same partitions, so what is sent
-again after a crash is what was sent before.
+The same events and decisions always give the same bytes in the same partitions, so what is sent
+again after a crash equals the first copy.
+
+An *invalid event* is not what the settings promise: not JSON, without the text's field, too large.
+It goes to the dead-letter topic, passes, or stops the pipeline, as the settings say.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import compress
 
-from stream_dedup.emit.records import (
+from stream_dedup.emit.events import (
     DecisionHeaders,
     dead_letter_headers,
     json_with_decision,
-    summary_record,
+    kept,
 )
+from stream_dedup.emit.summaries import summary_record
 from stream_dedup.errors import TooManyInvalidEvents
 from stream_dedup.io.base import Outgoing, Record, Records
-from stream_dedup.io.record_decoder import POISON
-from stream_dedup.model import Batch, Decision, Kind, Partition, Position, Summary
-from stream_dedup.worker.policy import Emission
+from stream_dedup.io.record_decoder import INVALID
+from stream_dedup.model import Batch, Decision, Partition, Position, Summary
+from stream_dedup.worker.policy import Emission, Tolerance
 
 TOO_LARGE_TO_WRITE = "too large for the topic"
-
-
-class Shaped:
-    """What leaves of a batch.
-
-    Args:
-        outgoing: the records.
-        came: the events among them, as they came.
-        dead: dead letters, by reason.
-    """
-
-    def __init__(
-        self,
-        outgoing: list[Outgoing],
-        came: Records,
-        dead: Mapping[str, int],
-    ) -> None:
-        self.outgoing = outgoing
-        self.dead = dict(dead)
-        self._came = came
-
-    @property
-    def events(self) -> int:
-        """How many events leave."""
-        return len(self._came)
-
-    def came_as(self, record: Record) -> Record:
-        """The event that leaves as this record, which is one of the events."""
-        return self._came[self._came.offsets.index(record.offset)]
-
-
-class Shaper:
-    """Shapes what leaves a pipeline.
-
-    Args:
-        emission: what leaves, and where to.
-        namespace: named in summaries.
-        width: bits of a fingerprint.
-        counts: how many partitions each topic has, of input and output.
-    """
-
-    def __init__(
-        self, emission: Emission, namespace: str, width: int, counts: Mapping[str, int]
-    ) -> None:
-        self._emission = emission
-        self._namespace = namespace
-        self._width = width
-        self._counts = counts
-        self._headers = DecisionHeaders(width)
-
-    def shape(self, records: Records, batch: Batch, decisions: Sequence[Decision]) -> Shaped:
-        """The records that leave, and where to.
-
-        Raises:
-            TooManyInvalidEvents: poison stops the pipeline, and there is some.
-        """
-        emission = self._emission
-        poison = [i for i, why in batch.passed.items() if why in POISON] if batch.passed else []
-        chosen = records
-        decided = decisions
-        dead: list[Record] = []
-        reasons: dict[str, int] = {}
-        if poison and emission.on_poison == "stop":
-            raise TooManyInvalidEvents(self._stopped(batch, records, min(poison)))
-        lost = set(poison) if emission.on_poison == "dead_letter" else set()
-        for index in sorted(lost):
-            why = batch.passed[index]
-            reasons[why] = reasons.get(why, 0) + 1
-            dead.append(self._dead(records[index], batch.partition, why, _MEANING[why]))
-        if lost or emission.emit != "annotate":
-            duplicate = Kind.DUPLICATE if emission.emit != "annotate" else None
-            leaves = [d.kind is not duplicate for d in decisions]
-            for index in lost:
-                leaves[index] = False
-            chosen, decided = records.chosen(leaves), list(compress(decisions, leaves))
-        leaving = self._annotated(chosen, decided) if emission.emit != "drop" else chosen
-        outgoing = self._placed(batch.partition, leaving, decided) if leaving else []
-        if dead:
-            outgoing.append(self._letters(batch.partition, dead))
-        return Shaped(outgoing, chosen, reasons)
-
-    def _annotated(self, records: Records, decisions: Sequence[Decision]) -> Records:
-        """Events with what was decided of them."""
-        came, told = records.headers, self._headers.of_all(decisions)
-        values, headers = records.values, told
-        if self._emission.into_json:
-            values, headers = list(values), list(came)
-            for row, value in enumerate(values):
-                written = value and json_with_decision(value, decisions[row], self._width)
-                if written:
-                    values[row] = written
-                else:  # no JSON object: its headers tell
-                    headers[row] = [*came[row], *told[row]]
-        elif any(came):
-            headers = [[*own, *more] for own, more in zip(came, told, strict=True)]
-        return Records(records.offsets, records.timestamps, records.keys, values, headers)
-
-    def _placed(
-        self, source: Partition, records: Records, decisions: Sequence[Decision]
-    ) -> list[Outgoing]:
-        """Where each goes; by its key alone if the partition is left open."""
-        topic, by = self._emission.output_topic, self._emission.partition_by
-        count = self._counts[topic]
-        if by == "same" or (by == "auto" and count == self._counts.get(source.source)):
-            return [Outgoing(topic, source.number % count, records)]
-        places: dict[int | None, list[int]] = {}
-        for row, (key, decision) in enumerate(zip(records.keys, decisions, strict=True)):
-            place: int | None = None
-            if by == "cluster" and decision.cluster is not None:
-                place = decision.cluster % count
-            elif key is None:
-                place = source.number % count
-            places.setdefault(place, []).append(row)
-        return [Outgoing(topic, place, records.rows(rows)) for place, rows in places.items()]
-
-    def _letters(self, source: Partition, dead: list[Record]) -> Outgoing:
-        topic = self._emission.dead_letter_topic
-        return Outgoing(topic, source.number % self._counts[topic], Records.of(dead))
-
-    def _dead(self, record: Record, source: Partition, why: str, message: str) -> Record:
-        position = Position(source.source, source.number, record.offset)
-        headers = dead_letter_headers(list(record.headers), position, why, message)
-        return record._replace(headers=headers)
-
-    def too_large(
-        self, topic: str, record: Record, shaped: Shaped, source: Partition
-    ) -> Outgoing | None:
-        """What leaves in the place of a record too large for its topic.
-
-        Raises:
-            TooManyInvalidEvents: nothing can, and poison is not to pass.
-        """
-        emission = self._emission
-        size = len(record.value or b"")
-        if topic == emission.dead_letter_topic:
-            headers = [*record.headers, ("sd-truncated", b"%d" % size)]
-            return self._letters(source, [record._replace(value=None, headers=headers)])
-        event = shaped.came_as(record)
-        if not emission.dead_letter_topic:
-            raise TooManyInvalidEvents(
-                f"{source.source}-{source.number} offset {event.offset}: with what was decided of "
-                f"it the record of {size} bytes is too large for {topic}; raise its "
-                "max.message.bytes, or give the pipeline a dead_letter_topic"
-            )
-        message = f"{size} bytes and their headers are more than {topic} takes"
-        return self._letters(source, [self._dead(event, source, TOO_LARGE_TO_WRITE, message)])
-
-    def summaries(self, summaries: Sequence[Summary]) -> list[Outgoing]:
-        """Summaries as records, keyed by their clusters."""
-        made = []
-        for summary in summaries:
-            key, value, timestamp_ms = summary_record(summary, self._namespace)
-            made.append(Record(-1, timestamp_ms, key, value, [("sd-type", b"summary")]))
-        return [Outgoing(self._emission.summary_topic, None, Records.of(made))]
-
-    def _stopped(self, batch: Batch, records: Records, index: int) -> str:
-        source, number = batch.partition
-        why = batch.passed[index]
-        return (
-            f"{source}-{number} offset {records.offsets[index]}: {why} ({_MEANING[why]}), and "
-            "on_poison is stop"
-        )
-
 
 _MEANING = {
     "not JSON": "the value could not be read as JSON",
@@ -192,3 +35,219 @@ _MEANING = {
     "field missing": "no field holds the text; set text_field",
     "too large": "the value is larger than max_event_bytes",
 }
+"""What a reason for an invalid event means; for error messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOutput:
+    """What leaves for a batch.
+
+    Attributes:
+        outgoing: the records.
+        events: the events among them, as they were read.
+        dead_letters: the number of dead letters by reason.
+    """
+
+    outgoing: list[Outgoing]
+    events: Records
+    dead_letters: Mapping[str, int]
+
+    def event_of(self, record: Record) -> Record:
+        """The event, as it was read, that leaves as this record."""
+        return self.events[self.events.offsets.index(record.offset)]
+
+
+class OutputBuilder:
+    """Builds the records that leave a pipeline.
+
+    Args:
+        emission: what leaves, and for which topics.
+        namespace: the namespace that summaries name.
+        width: bits of a fingerprint.
+        partition_counts: the number of partitions of topics that are known already.
+    """
+
+    def __init__(
+        self,
+        emission: Emission,
+        namespace: str,
+        width: int,
+        partition_counts: Mapping[str, int] | None = None,
+    ) -> None:
+        self._emission = emission
+        self._namespace = namespace
+        self._width = width
+        self._counts = dict(partition_counts or {})
+        self._headers = DecisionHeaders(width)
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that output goes to."""
+        emission = self._emission
+        topics = {emission.output_topic, emission.summary_topic, emission.dead_letter_topic}
+        return sorted(topics - {""})
+
+    def set_partition_count(self, topic: str, count: int) -> None:
+        """Set the number of partitions of a topic; needed of every input and output topic."""
+        self._counts[topic] = count
+
+    # ------------------------------------------------------------ events
+
+    def batch(self, records: Records, batch: Batch, decisions: Sequence[Decision]) -> BatchOutput:
+        """The records that leave for a batch.
+
+        Raises:
+            TooManyInvalidEvents: an event is invalid, and on_poison is stop.
+        """
+        emission = self._emission
+        invalid: list[int] = []
+        if batch.passed and emission.on_poison != "pass":
+            invalid = sorted(index for index, why in batch.passed.items() if why in INVALID)
+        if invalid and emission.on_poison == "stop":
+            raise TooManyInvalidEvents(self._stopped(batch, invalid[0]))
+        events, decided = records, decisions
+        if invalid or emission.emit != "annotate":
+            leaves = [True] * len(decisions) if emission.emit == "annotate" else kept(decisions)
+            for index in invalid:
+                leaves[index] = False
+            events, decided = records.chosen(leaves), list(compress(decisions, leaves))
+        outgoing: list[Outgoing] = []
+        if events:
+            leaving = events if emission.emit == "drop" else self._annotated(events, decided)
+            outgoing = self._partitioned(batch.partition, leaving, decided)
+        if invalid:
+            reasons = [batch.passed[index] for index in invalid]
+            letters = [
+                _dead_letter(records[index], batch.partition, why, _MEANING[why])
+                for index, why in zip(invalid, reasons, strict=True)
+            ]
+            outgoing.append(self._dead_letters(batch.partition, letters))
+            return BatchOutput(outgoing, events, Counter(reasons))
+        return BatchOutput(outgoing, events, {})
+
+    def _annotated(self, records: Records, decisions: Sequence[Decision]) -> Records:
+        """Events with their decisions, in headers or in their JSON values."""
+        values, added, own = records.values, self._headers.of_all(decisions), records.headers
+        headers = added
+        if self._emission.into_json:
+            values, headers = list(values), list(own)
+            for row, value in enumerate(values):
+                written = value and json_with_decision(value, decisions[row], self._width)
+                if written:
+                    values[row] = written
+                else:  # not a JSON object: the decision goes into its headers
+                    headers[row] = [*own[row], *added[row]]
+        elif any(own):
+            headers = [[*first, *more] for first, more in zip(own, added, strict=True)]
+        return Records(records.offsets, records.timestamps, records.keys, values, headers)
+
+    def _partitioned(
+        self, source: Partition, records: Records, decisions: Sequence[Decision]
+    ) -> list[Outgoing]:
+        """Events by output partition; None stands for the partition that a record's key selects."""
+        topic, by = self._emission.output_topic, self._emission.partition_by
+        count = self._counts[topic]
+        if by == "same" or (by == "auto" and count == self._counts.get(source.source)):
+            return [Outgoing(topic, source.number % count, records)]
+        rows_of: dict[int | None, list[int]] = {}
+        for row, (key, decision) in enumerate(zip(records.keys, decisions, strict=True)):
+            number: int | None = None
+            if by == "cluster" and decision.cluster is not None:
+                number = decision.cluster % count
+            elif key is None:
+                number = source.number % count
+            rows_of.setdefault(number, []).append(row)
+        return [Outgoing(topic, number, records.rows(rows)) for number, rows in rows_of.items()]
+
+    # ------------------------------------------------------------ dead letters
+
+    def _dead_letters(self, source: Partition, letters: list[Record]) -> Outgoing:
+        topic = self._emission.dead_letter_topic
+        return Outgoing(topic, source.number % self._counts[topic], Records.of(letters))
+
+    def too_large(
+        self, topic: str, record: Record, output: BatchOutput, source: Partition
+    ) -> Outgoing:
+        """The record to write in place of one that is too large for its topic: a dead letter.
+
+        A dead letter that is too large leaves without its value.
+
+        Raises:
+            TooManyInvalidEvents: there is no dead-letter topic.
+        """
+        emission = self._emission
+        size = len(record.value or b"")
+        if topic == emission.dead_letter_topic:
+            headers = [*record.headers, ("sd-truncated", b"%d" % size)]
+            return self._dead_letters(source, [record._replace(value=None, headers=headers)])
+        event = output.event_of(record)
+        if not emission.dead_letter_topic:
+            raise TooManyInvalidEvents(
+                f"{source.source}-{source.number} offset {event.offset}: with its decision the "
+                f"record of {size} bytes is too large for {topic}; raise its max.message.bytes, or "
+                "give the pipeline a dead_letter_topic"
+            )
+        message = f"{size} bytes and their headers are more than {topic} takes"
+        return self._dead_letters(
+            source, [_dead_letter(event, source, TOO_LARGE_TO_WRITE, message)]
+        )
+
+    def _stopped(self, batch: Batch, index: int) -> str:
+        source, number = batch.partition
+        why = batch.passed[index]
+        return (
+            f"{source}-{number} offset {batch.offsets[index]}: {why} ({_MEANING[why]}), and "
+            "on_poison is stop"
+        )
+
+    # ------------------------------------------------------------ summaries
+
+    def summaries(self, summaries: Sequence[Summary]) -> list[Outgoing]:
+        """Summaries as records, keyed by their clusters."""
+        records = []
+        for summary in summaries:
+            key, value, timestamp_ms = summary_record(summary, self._namespace)
+            records.append(Record(-1, timestamp_ms, key, value, [("sd-type", b"summary")]))
+        return [Outgoing(self._emission.summary_topic, None, Records.of(records))]
+
+
+def _dead_letter(record: Record, source: Partition, why: str, message: str) -> Record:
+    position = Position(source.source, source.number, record.offset)
+    headers = dead_letter_headers(list(record.headers), position, why, message)
+    return record._replace(headers=headers)
+
+
+class InvalidEventMonitor:
+    """Stops a pipeline when so many events are invalid that its settings must be wrong.
+
+    Args:
+        pipeline: its name.
+        tolerance: the share of invalid events that is accepted.
+    """
+
+    def __init__(self, pipeline: str, tolerance: Tolerance) -> None:
+        self._pipeline = pipeline
+        self._tolerance = tolerance
+        self._events = self._invalid = 0
+        self._last_reason = ""
+
+    def count(self, batch: Batch) -> None:
+        """Count the events of a batch.
+
+        Raises:
+            TooManyInvalidEvents: the share of invalid events is too large.
+        """
+        self._events += len(batch.values)
+        for why in batch.passed.values():
+            if why in INVALID:
+                self._invalid += 1
+                self._last_reason = why
+        if self._events < self._tolerance.least:
+            return
+        if self._invalid > self._tolerance.share * self._events:
+            raise TooManyInvalidEvents(
+                f"pipeline {self._pipeline}: {self._invalid:,} of the last {self._events:,} events "
+                f"are bad (the last one: {self._last_reason}), more than poison_share allows; "
+                "are format and text_field right for these topics?"
+            )
+        self._events = self._invalid = 0

@@ -1,37 +1,60 @@
-"""A lane: one partition as a worker reads it, from its assignment to its loss. Pure state.
+"""One assigned partition: the state of its events, and the tasks that decide and deliver them.
 
 Theory of operation
 -------------------
-Events wait in `queue`, are taken in batches, and each batch is decided, delivered and committed, in
-order. ::
+Records that were read wait in a queue. They are taken in batches, and each batch is decided,
+delivered and committed, in order. The partitions of a pipeline do this concurrently: while one
+waits for the index, another is decided.
 
-    opening ──► open ──► closing ──► gone
-       │          └───────────────────▲
-       └──────────────────────────────┘
+The states of a partition::
 
-opening   it is being claimed; nothing is read.
-open      events come in and leave.
-closing   it is to be somebody else's: what was decided is delivered, nothing else is taken.
-gone      nothing of it may be sent or stored any more.
+    state    events   batches      next state
+             queued   go on
+    opening  no       no           open: earlier owners are fenced, the offset to read on is known
+                                   gone: revoked, or another worker has claimed it
+    open     yes      yes          closing: revoked, or the worker stops
+                                   gone: a batch could not be decided or delivered
+    closing  no       if decided   gone: those are delivered and committed, or drain_s is over
+    gone     no       no           (if it failed and is still assigned, a new state: opening)
 
-Offsets only grow: committed ≤ delivered ≤ next. Whatever lies at or beyond `committed` will be read
-again by whoever comes after; the index knows what was counted of it.
+Offsets only grow: committed ≤ delivered ≤ next to take. Events at or after `committed` are read
+again by the next owner; the index knows which of them were counted.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from itertools import accumulate
+from typing import NamedTuple
 
+from stream_dedup.clock import US_PER_MS, US_PER_S
 from stream_dedup.columnar import column_stats
-from stream_dedup.io.base import PartitionProducer, Records
-from stream_dedup.model import Partition
+from stream_dedup.engine.hashing import HashedBatch
+from stream_dedup.index.base import Ownership
+from stream_dedup.io.base import Outgoing, PartitionProducer, Record, Records
+from stream_dedup.model import Decision, Partition
+from stream_dedup.worker.context import Context
+from stream_dedup.worker.output import (
+    TOO_LARGE_TO_WRITE,
+    BatchOutput,
+    InvalidEventMonitor,
+    OutputBuilder,
+)
 from stream_dedup.worker.policy import Flow
+from stream_dedup.worker.telemetry.tracing import BatchTrace
+
+COMMITTED_TRIES, COMMITTED_PAUSE_S = 5, 0.1
+"""A broker may show the offsets of a transaction only some milliseconds after it is committed."""
 
 
 class State(StrEnum):
-    """Where a lane stands."""
+    """The state of a partition; see the theory of operation."""
 
     OPENING = "opening"
     OPEN = "open"
@@ -39,20 +62,19 @@ class State(StrEnum):
     GONE = "gone"
 
 
-class Lane:
-    """One partition's events on their way.
+class PartitionState:
+    """The queue and the offsets of one partition, from its assignment to its loss. Does no I/O.
 
     Args:
         partition: the partition.
-        flow: how much may be on its way.
+        flow: how much may be in progress.
 
     Attributes:
         state: see the theory of operation.
-        partition_producer: takes what comes of it.
-        committed: the next offset the group has stored, as far as is known.
-        delivered: the next offset of which all before is delivered.
-        ahead: batches taken and not delivered yet.
-        end: the end offset when it was opened.
+        committed: the next offset that the group has stored, as far as is known.
+        delivered: the next offset after the events that were delivered.
+        in_flight: batches taken and not delivered yet.
+        end: the end offset when the partition was opened.
         events: events that wait to be taken.
         events_delivered: events delivered.
     """
@@ -60,90 +82,367 @@ class Lane:
     def __init__(self, partition: Partition, flow: Flow) -> None:
         self.partition = partition
         self.state = State.OPENING
-        self.partition_producer: PartitionProducer | None = None
         self.committed = 0
         self.delivered = 0
-        self.ahead = 0
+        self.in_flight = 0
         self.end = 0
         self.events = 0
         self.events_delivered = 0
         self._flow = flow
         self._queue: deque[Records] = deque()
-        self._taken = 0  # events of its first that were taken
-        self._since_s = 0.0
+        self._taken = 0  # events of the queue's first that were taken
+        self._oldest_s = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.partition.source}-{self.partition.number}"
 
     def open(self, start: int, end: int) -> None:
-        """It is claimed: its events may come, from an offset on."""
+        """Let events in, from the offset `start` on."""
         self.state = State.OPEN
         self.committed = self.delivered = start
         self.end = end
 
+    def begin_closing(self) -> None:
+        """Take no further batches, and forget the events that wait: they will be read again."""
+        if self.state is State.OPEN:
+            self.state = State.CLOSING
+        self._clear()
+
+    def close(self) -> None:
+        """Forget everything: nothing may leave any more."""
+        self.state = State.GONE
+        self.in_flight = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._queue.clear()
+        self.events = 0
+
+    @property
     def gone(self) -> bool:
-        """Whether nothing of it may leave any more."""
+        """Whether nothing of the partition may leave any more."""
         return self.state is State.GONE
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of it is on its way."""
-        return not self._queue and not self.ahead
+        """Whether no event waits or is in progress."""
+        return not self._queue and not self.in_flight
 
     @property
     def has_room(self) -> bool:
-        """Whether more of its events should be read."""
+        """Whether more events should be read: fewer than two batches wait."""
         return self.state is State.OPEN and self.events < 2 * self._flow.max_batch_events
 
     def add(self, records: Records, now_s: float) -> None:
-        """Events were read."""
+        """Queue events that were read."""
         if self.state is not State.OPEN:
             return
         if not self._queue:
-            self._since_s = now_s
+            self._oldest_s = now_s
         self._queue.append(records)
         self.events += len(records)
 
     def ready_in_s(self, now_s: float) -> float | None:
-        """How long until a batch should be taken: 0 for now, None for not at all."""
+        """Seconds until a batch should be taken; 0 for now, None for not until something changes.
+
+        A full batch is ready at once. A smaller one waits for more events, and for the batches
+        before it to be delivered.
+        """
         if self.state is not State.OPEN or not self._queue:
             return None
-        if self.ahead >= self._flow.ahead_batches:
+        if self.in_flight >= self._flow.ahead_batches:
             return None
-        if self.events >= self._flow.max_batch_events or not self.ahead:
-            # Alone on its way it need not wait longer than it takes others to arrive.
-            wait_s = 0.0 if self.events >= self._flow.max_batch_events else self._flow.batch_wait_s
-            return max(0.0, self._since_s + wait_s - now_s)
-        return None
+        if self.events >= self._flow.max_batch_events:
+            return 0.0
+        if self.in_flight:
+            return None
+        return max(0.0, self._oldest_s + self._flow.batch_wait_s - now_s)
 
     def take(self, now_s: float) -> tuple[Records, int]:
-        """The next batch's events, at least one, within the bounds of Flow; and their bytes."""
-        taken = Records.of([])
-        most_bytes, size = self._flow.max_batch_bytes, 0
-        while self._queue and len(taken) < self._flow.max_batch_events and size < most_bytes:
+        """Take the next batch: its events, at least one, and the bytes of their values.
+
+        A batch ends with the event that reaches `max_batch_bytes`.
+        """
+        batch = Records.of([])
+        max_bytes, size = self._flow.max_batch_bytes, 0
+        while self._queue and len(batch) < self._flow.max_batch_events and size < max_bytes:
             records, start = self._queue[0], self._taken
-            end = min(start + self._flow.max_batch_events - len(taken), len(records))
+            end = min(start + self._flow.max_batch_events - len(batch), len(records))
             values = records.values[start:end]
             more = column_stats(values).size
-            if size + more >= most_bytes:
+            if size + more >= max_bytes:
                 sizes = accumulate((len(value or b"") for value in values), initial=0)
-                count, more = next((c, s) for c, s in enumerate(sizes) if size + s >= most_bytes)
+                count, more = next((c, s) for c, s in enumerate(sizes) if size + s >= max_bytes)
                 end = start + count
             size += more
-            taken.extend(records.part(start, end))
+            batch.extend(records.part(start, end))
             self._taken = end
             if end == len(records):
                 self._queue.popleft()
                 self._taken = 0
-        self.events -= len(taken)
-        self.ahead += 1
-        self._since_s = now_s
-        return taken, size
+        self.events -= len(batch)
+        self.in_flight += 1
+        self._oldest_s = now_s
+        return batch, size
 
-    def deliver(self, next_offset: int, events: int) -> None:
-        """All before an offset is delivered."""
+    def mark_delivered(self, next_offset: int, events: int) -> None:
+        """Note that all events before an offset are delivered."""
         self.delivered = next_offset
         self.events_delivered += events
 
-    def drop(self) -> None:
-        """Forget what waits: it will be read again."""
-        self._queue.clear()
-        self._taken = 0
-        self.events = 0
+    def mark_committed(self, next_offset: int) -> None:
+        """Note that an offset is stored."""
+        self.committed = max(self.committed, next_offset)
+
+
+class HashedRecords(NamedTuple):
+    """A batch to be decided.
+
+    Attributes:
+        records: the events as they were read.
+        hashed: the events as the engine takes them.
+        size: bytes of their values.
+        trace: the batch's trace.
+    """
+
+    records: Records
+    hashed: HashedBatch
+    size: int
+    trace: BatchTrace
+
+
+class _DecidedRecords(NamedTuple):
+    records: Records
+    size: int
+    output: BatchOutput
+    trace: BatchTrace
+
+
+@dataclass(frozen=True, slots=True)
+class Wakeups:
+    """What the stages that serve all partitions of a pipeline wait for.
+
+    Attributes:
+        poll: set when a partition may have room for events.
+        prepare: set when a batch may be ready to be taken.
+    """
+
+    poll: asyncio.Event = field(default_factory=asyncio.Event)
+    prepare: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class PartitionProcessor:
+    """Opens a partition, then decides and delivers its batches, in order.
+
+    Args:
+        state: the partition's state.
+        context: the pipeline's settings and connections.
+        output: builds the records that leave.
+        invalid_events: counts invalid events.
+        wakeups: set when events may be read, or a batch be taken.
+        commit: stores the offsets of delivered batches; called after each batch where the pipeline
+            has no timer for it.
+    """
+
+    def __init__(
+        self,
+        state: PartitionState,
+        context: Context,
+        output: OutputBuilder,
+        invalid_events: InvalidEventMonitor,
+        wakeups: Wakeups,
+        commit: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.state = state
+        self._context = context
+        self._output = output
+        self._invalid_events = invalid_events
+        self._wakeups = wakeups
+        self._commit = commit
+        self._producer: PartitionProducer | None = None
+        self._hashed: asyncio.Queue[HashedRecords] = asyncio.Queue()
+        self._decided: asyncio.Queue[_DecidedRecords] = asyncio.Queue()
+        self._stages: list[asyncio.Task[None]] = []
+        self._progress = asyncio.Event()
+
+    async def run(self, delay_s: float = 0.0) -> None:
+        """Open the partition after a delay, then decide and deliver its batches until one fails.
+
+        Raises:
+            StaleFence, BrokerUnavailable: the partition must be opened again, if it is still ours.
+            StreamDedupError: the pipeline cannot go on.
+        """
+        await asyncio.sleep(delay_s)
+        await self._open()
+        self._stages = [asyncio.create_task(stage) for stage in (self._decide(), self._deliver())]
+        for stage in self._stages:
+            stage.add_done_callback(_retrieve_error)
+        await asyncio.wait(self._stages, return_when=asyncio.FIRST_EXCEPTION)
+        for stage in self._stages:
+            if stage.done():
+                stage.result()
+
+    def submit(self, batch: HashedRecords) -> None:
+        """Have a batch decided and delivered after those before it; a gone partition drops it."""
+        if not self.state.gone:
+            self._hashed.put_nowait(batch)
+
+    async def drained(self) -> None:
+        """Wait until no batch is in progress."""
+        while self.state.in_flight:
+            self._progress.clear()
+            await self._progress.wait()
+
+    async def close(self) -> None:
+        """Stop at once: nothing of the partition leaves from now on."""
+        context, partition = self._context, self.state.partition
+        self.state.close()
+        for stage in self._stages:
+            stage.cancel()
+        context.engine.drop_ownership(partition)
+        context.ready(str(self.state))
+        context.metrics.remove(
+            "lag_events",
+            pipeline=context.plan.name,
+            topic=partition.source,
+            partition=partition.number,
+        )
+        self._signal_progress()
+        if self._producer is not None:
+            await self._producer.close()
+
+    def _batch_done(self) -> None:
+        if not self.state.gone:
+            self.state.in_flight -= 1
+        self._signal_progress()
+
+    def _signal_progress(self) -> None:
+        self._progress.set()
+        self._wakeups.prepare.set()
+
+    # ------------------------------------------------------------ opening
+
+    async def _open(self) -> None:
+        """Claim the partition, then read on where its group stopped.
+
+        1. Open the producer: no earlier owner can store output of the partition from now on.
+        2. Claim the fence: no earlier owner can count its events any more. Nothing was committed
+           since step 1.
+        3. Read the committed offset, which is final now, and continue from there.
+        """
+        context, partition, name = self._context, self.state.partition, str(self.state)
+        source, sink, engine = context.source, context.sink, context.engine
+        count = await context.with_retries(name, partial(sink.partitions, partition.source))
+        self._output.set_partition_count(partition.source, count)
+        self._producer = await context.with_retries(name, partial(sink.open, partition))
+        end = await context.with_retries(name, partial(source.end, partition))
+        owned = await context.with_retries(name, partial(engine.claim_partition, partition, end))
+        if owned.reset:
+            context.metrics.add("topics_reset_total", pipeline=context.plan.name)
+            context.warn(
+                f"{name} ends at {end}, before events that were counted: the topic was made anew "
+                "or truncated, and is counted from its beginning"
+            )
+        start = await context.with_retries(name, partial(self._start_offset, owned))
+        source.seek(partition, start)
+        if self.state.state is State.OPENING:
+            self.state.open(start, end)
+            self._wakeups.poll.set()
+
+    async def _start_offset(self, owned: Ownership) -> int:
+        """The offset to read on from.
+
+        While the journal holds decisions at or after the committed offset, their transaction may
+        have been committed and not be visible yet: then the offset is read again.
+        """
+        source, partition = self._context.source, self.state.partition
+        committed = await source.committed(partition)
+        for _ in range(COMMITTED_TRIES):
+            if not any(offset >= (committed or 0) for offset in owned.journal):
+                break
+            await asyncio.sleep(COMMITTED_PAUSE_S)
+            committed = await source.committed(partition)
+        return await source.begin(partition) if committed is None else committed
+
+    # ------------------------------------------------------------ stage 3
+
+    async def _decide(self) -> None:
+        """Stage 3: decide each batch and build its output."""
+        context, state = self._context, self.state
+        while True:
+            records, hashed, size, trace = await self._hashed.get()
+            if state.state is not State.OPEN:
+                self._batch_done()  # closing: the next owner decides it
+                continue
+            with context.timed("decide", trace):
+                decisions = await context.with_retries(
+                    "index", partial(self._decisions, hashed), trace
+                )
+            if decisions is None or state.gone:
+                return
+            context.step("recorded")
+            trace.decided(decisions)
+            with context.timed("shape", trace):
+                output = self._output.batch(records, hashed.batch, decisions)
+            self._invalid_events.count(hashed.batch)
+            self._decided.put_nowait(_DecidedRecords(records, size, output, trace))
+
+    async def _decisions(self, hashed: HashedBatch) -> list[Decision] | None:
+        """The decisions of a batch; None if the partition is gone."""
+        if self.state.gone:
+            return None
+        return await self._context.engine.process(hashed, committed=self.state.committed)
+
+    # ------------------------------------------------------------ stage 4
+
+    async def _deliver(self) -> None:
+        """Stage 4: send the output of each batch; in a transaction, commit its offset too."""
+        context, state, producer = self._context, self.state, self._producer
+        assert producer is not None, "the partition is open"
+        while True:
+            batch = await self._decided.get()
+            next_offset = batch.records.offsets[-1] + 1
+            too_large = partial(self._too_large, batch.output)
+            with context.timed("deliver", batch.trace):
+                committed = await producer.deliver(batch.output.outgoing, next_offset, too_large)
+            context.step("sent")
+            state.mark_delivered(next_offset, len(batch.records))
+            batch.trace.delivered(next_offset, committed=committed)
+            if committed:
+                state.mark_committed(next_offset)
+                context.metrics.add("commits_total", pipeline=context.plan.name)
+                context.step("committed")
+            self._count(batch)
+            if not context.plan.flow.commit_every_s:
+                await self._commit()
+            self._batch_done()
+
+    def _too_large(self, output: BatchOutput, topic: str, record: Record) -> Outgoing:
+        plan = self._context.plan
+        instead = self._output.too_large(topic, record, output, self.state.partition)
+        if topic != plan.emission.dead_letter_topic:
+            self._context.metrics.add(
+                "dead_letters_total", pipeline=plan.name, reason=TOO_LARGE_TO_WRITE
+            )
+        return instead
+
+    def _count(self, batch: _DecidedRecords) -> None:
+        metrics, name = self._context.metrics, self._context.plan.name
+        records, output, topic = batch.records, batch.output, self.state.partition.source
+        if output.events:
+            metrics.add("outputs_total", len(output.events), pipeline=name, kind="event")
+        for reason, count in output.dead_letters.items():
+            metrics.add("outputs_total", count, pipeline=name, kind="dead_letter")
+            metrics.add("dead_letters_total", count, pipeline=name, reason=reason)
+        metrics.add("events_total", len(records), pipeline=name, topic=topic)
+        metrics.add("event_bytes_total", batch.size, pipeline=name, topic=topic)
+        written_ms = records.timestamps[0]
+        if written_ms >= 0:
+            delay_us = self._context.engine.clock.now_us() - written_ms * US_PER_MS
+            metrics.observe("delivery_delay_seconds", max(0, delay_us) / US_PER_S, pipeline=name)
+
+
+def _retrieve_error(task: asyncio.Task[None]) -> None:
+    """Keep asyncio from reporting the error of a stage that failed while it was cancelled."""
+    with suppress(asyncio.CancelledError):
+        task.exception()

@@ -1,35 +1,38 @@
-"""A pipeline: one group's events from topics, through the engine, to topics.
+"""One pipeline: reads a group's topics, deduplicates the events, and writes the output.
 
 Theory of operation
 -------------------
-Five stages work side by side, each on another batch, in order for each partition::
+Five stages run concurrently, each on a different batch. The batches of one partition stay in
+order::
 
-    poll ──► prepare ──► decide ──► deliver ──► commit
-    events   decode and  engine     output      of offsets, on a timer; with
-    to       hash, in a  and        topics      exactly-once delivery the
-    lanes    thread      index                  transaction does it
-                         └─ a lane by itself ─┘
+    1 poll ───► 2 prepare ──► 3 decide ──► 4 deliver ──► 5 commit
+    read        decode and    ask the      send the      store offsets, on a timer;
+    records     hash in a     engine and   output        exactly-once delivery does it
+                thread        the index                  in the transaction of stage 4
 
-One batch, step by step. Whatever step a worker dies after, the next to read the events does what is
-still to be done, once:
+Stages 1, 2 and 5 serve all partitions and are in this module; stages 3 and 4 run for each assigned
+partition (`partition.PartitionProcessor`). A slow stage slows those before it: a partition is
+polled while fewer than two batches of its events wait, and at most `ahead_batches` of its batches
+are in progress. The group's heartbeats go on meanwhile.
 
-1. resolve    the index opens clusters or finds them. Nothing is counted; asked again it answers
-              alike.
-2. record     counts, journal and high water, all or nothing. Read again, the journal decides and
-              nothing is counted.
-3. send       the same decisions make the same bytes. Sent again they are there twice at least once,
-              or, in a transaction that was not committed, never seen.
-4. commit     the events are not read again.
+A worker may die at any point. For each batch, the next worker that reads the same events completes
+exactly what is missing:
 
-Summaries go their own way (see `telling`). What holds a stage up holds up the one before: a lane
-asks for events while fewer than two batches of them wait in it, and is given what was fetched of
-its partition; `ahead_batches` at most are on their way. Heartbeats go on meanwhile.
+1. resolve    The index opens or finds the clusters of the events. Nothing is counted yet, and the
+              same question gets the same answer.
+2. record     Counts, journal and high-water mark change together or not at all. Events that are
+              read again get their decisions from the journal and are not counted again.
+3. send       The same decisions make the same bytes. Sent again, at-least-once delivery shows them
+              twice; with exactly-once delivery the first copy was never visible.
+4. commit     The events are not read again.
+
+Summaries are sent beside this; see `summaries`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -39,196 +42,98 @@ from stream_dedup.engine.hashing import HashedBatch
 from stream_dedup.engine.segment import NO_TOKENS
 from stream_dedup.errors import BrokerUnavailable
 from stream_dedup.io.base import Records
-from stream_dedup.io.record_decoder import POISON, REASONS
-from stream_dedup.metrics import Counter, start_at_zero
+from stream_dedup.io.record_decoder import INVALID, REASONS
+from stream_dedup.metrics import start_at_zero
 from stream_dedup.model import Partition
-from stream_dedup.worker.assignment import Lanes
+from stream_dedup.worker.assignment import Assignment
 from stream_dedup.worker.context import Context
-from stream_dedup.worker.output import TOO_LARGE_TO_WRITE
-from stream_dedup.worker.partition import Lane
-from stream_dedup.worker.processor import Prepared
-from stream_dedup.worker.summaries import Telling
+from stream_dedup.worker.output import TOO_LARGE_TO_WRITE, OutputBuilder
+from stream_dedup.worker.partition import HashedRecords
+from stream_dedup.worker.summaries import SummaryEmitter
 from stream_dedup.worker.telemetry.reporter import Measuring, Standing
 
 POLL_S = 0.1
-"""How long a poll waits for events: so late a partition that got room is asked for at most."""
+"""How long a poll waits for events. A partition that gets room is polled at most so much later."""
 
 POLL_BATCHES = 4
-"""Batches of events that a poll gives at most: about what the driver has fetched of a partition. It
-fetches more only when all was taken, and that is to go on meanwhile. More at once made late events
-several times as late."""
+"""Batches of events that one poll returns at most: about what the driver fetches of a partition
+ahead. The driver fetches more only when all of that is taken; larger polls delayed late events
+several times as much."""
 
-END_S = 0.02
-"""How often it is looked whether all is delivered that is to be read `once`."""
+AT_END_CHECK_S = 0.02
+"""With `once`, how often to check whether all is delivered."""
 
-COMMIT_S = 1.0
-"""How often it is looked for what a failed commit left, where each batch is committed at once."""
+COMMIT_RETRY_S = 1.0
+"""How often to retry failed commits where each batch is committed at once."""
 
 
 class Pipeline:
-    """Runs one pipeline; make it within an event loop.
+    """Runs one pipeline. Create it in a running event loop.
 
     Args:
-        context: its plan and connections.
+        context: its settings and connections.
     """
 
     def __init__(self, context: Context) -> None:
+        plan, engine = context.plan, context.engine
         self.context = context
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._lanes = Lanes(context, self._failure)
-        self._telling = Telling(context, self._lanes)
-        self._measuring = Measuring(context, self._lanes)
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"kernel-{context.plan.name}")
+        self._output = OutputBuilder(plan.emission, plan.namespace, engine.recipe.fingerprint.width)
+        self._assignment = Assignment(context, self._output, self._failure)
+        self._summaries = SummaryEmitter(context, self._output)
+        self._reporter = Measuring(context, self._assignment)
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"kernel-{plan.name}")
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """Finish what is on its way, and end."""
+        """Finish the batches in progress, and end."""
         self._stopping.set()
 
     async def standing(self) -> Standing:
-        """Where it stands."""
-        return await self._measuring.standing()
+        """The pipeline's current figures."""
+        return await self._reporter.standing()
 
-    async def run(self, *, once: bool = False) -> None:
-        """Run until `stop`, or with `once` until the ends that the partitions had at first.
-
-        Raises:
-            BrokerRefused, IndexRefused, RecipeMismatch, TooManyInvalidEvents: it cannot go on.
-        """
-        context, lanes = self.context, self._lanes
-        start_at_zero(context.metrics, context.plan.name, self._known())
-        context.not_ready("assignment", "no partition is assigned yet")
-        tasks: list[asyncio.Task[None]] = []
-        try:
-            for start in (context.sink.start, lanes.look_at_topics):
-                if not await self._started(start):
-                    return
-            if not await self._started(partial(context.source.start, lanes)):
-                return
-            work = [self._poll(), self._prepare(), self._commit()]
-            work += [self._telling.run(), self._measuring.run(), self._until(once=once)]
-            tasks = [asyncio.create_task(stage) for stage in work]
-            done, _ = await asyncio.wait(
-                [*tasks, self._failure], return_when=asyncio.FIRST_COMPLETED
-            )
-            for task in done:
-                task.result()
-            await lanes.stop()
-            await self._tell_the_last()
-        finally:
-            await self._end(tasks)
-
-    def _known(self) -> dict[Counter, Iterable[str]]:
-        """The topics and reasons that counters will show."""
-        topics = self.context.source.topics
-        return {
-            "events_total": topics,
-            "event_bytes_total": topics,
-            "passed_total": (*REASONS, NO_TOKENS.reason),
-            "dead_letters_total": (*POISON, TOO_LARGE_TO_WRITE),
-        }
-
-    async def _started(self, start: Callable[[], Awaitable[None]]) -> bool:
-        """Whether a connection was made; no, if it is to stop meanwhile."""
-        trying = asyncio.create_task(self.context.with_retries("kafka", start))
-        stopping = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait({trying, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if trying.done():
-            trying.result()
-            return True
-        trying.cancel()
-        return False
-
-    async def _tell_the_last(self) -> None:
-        """Tell what is due, within the time there is to stop; the rest another will tell."""
-        context = self.context
-        engine = context.engine
-        try:
-            async with asyncio.timeout(context.plan.flow.drain_s):
-                if context.plan.finish:
-                    now_us = engine.clock.now_us()
-                    await context.with_retries("index", partial(engine.index.finish, now_us))
-                await context.with_retries("index", self._telling.tell)
-        except TimeoutError:
-            context.warn("the last summaries were not told in time")
-
-    async def _until(self, *, once: bool) -> None:
-        """Wait for the end."""
-        if once:
-            await self._lanes.assigned_once.wait()
-        while not self._stopping.is_set():
-            if once and await self._lanes.all_at_their_ends():
-                return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(END_S if once else None):
-                    await self._stopping.wait()
-
-    async def _end(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        context = self.context
-        context.not_ready("assignment", "it is stopping")
-        pending = set(tasks)
-        while pending:  # a driver may swallow a cancellation: then once more
-            for task in pending:
-                task.cancel()
-            _, pending = await asyncio.wait(pending, timeout=1)
-        for task in tasks:
-            if not task.cancelled():
-                task.exception()  # what ended the pipeline was raised; the others' follow from it
-        await self._lanes.close()
-        for close in (context.source.stop, context.sink.stop):
-            try:
-                async with asyncio.timeout(context.plan.flow.drain_s):
-                    await close()
-            except (BrokerUnavailable, TimeoutError, OSError) as error:
-                context.warn(f"a connection did not close: {error!r}")
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        if not self._failure.done():
-            self._failure.cancel()
-
-    # ------------------------------------------------------------ stages
+    # ------------------------------------------------------------ the five stages
 
     async def _poll(self) -> None:
-        """Stage 1: events into their lanes."""
-        loop, lanes = asyncio.get_running_loop(), self._lanes
+        """Stage 1: read records into the queues of their partitions."""
+        loop, assignment = asyncio.get_running_loop(), self._assignment
+        room = assignment.wakeups.poll
         while True:
-            lanes.room.clear()
-            wanted = [lane.partition for lane in lanes if lane.has_room]
+            room.clear()
+            wanted = [state.partition for state in assignment if state.has_room]
             trace = self.context.traces.poll()
             with self.context.timed("poll", trace):
-                found = await self._polled(wanted)
+                found = await self._read(wanted)
                 trace.brought(found)
             for partition, records in found.items():
-                lane = lanes.get(partition)
-                if lane is not None:
-                    lane.add(records, loop.time())
+                state = assignment.get(partition)
+                if state is not None:
+                    state.add(records, loop.time())
             if found:
-                lanes.changed.set()
+                assignment.wakeups.prepare.set()
             elif not wanted:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(POLL_S):
-                        await lanes.room.wait()
+                        await room.wait()
 
-    async def _polled(self, wanted: list[Partition]) -> Mapping[Partition, Records]:
+    async def _read(self, wanted: list[Partition]) -> Mapping[Partition, Records]:
         limit = POLL_BATCHES * self.context.plan.flow.max_batch_events
-        return await self.context.with_retries(
-            "kafka", partial(self.context.source.poll, wanted, limit, POLL_S)
-        )
+        poll = partial(self.context.source.poll, wanted, limit, POLL_S)
+        return await self.context.with_retries("kafka", poll)
 
     async def _prepare(self) -> None:
-        """Stage 2: batches of a lane, decoded and hashed in a thread."""
-        loop = asyncio.get_running_loop()
+        """Stage 2: take a batch of a partition; decode and hash it in a thread."""
+        loop, assignment = asyncio.get_running_loop(), self._assignment
         while True:
-            lane = await self._next_lane()
-            records, size = lane.take(loop.time())
-            self._lanes.room.set()
-            trace = self.context.traces.batch(lane.partition, records, size)
+            processor = await assignment.next_ready()
+            partition = processor.state.partition
+            records, size = processor.state.take(loop.time())
+            assignment.wakeups.poll.set()
+            trace = self.context.traces.batch(partition, records, size)
             with self.context.timed("hash", trace):
-                hashed = await loop.run_in_executor(
-                    self._threads, self._hash, lane.partition, records
-                )
-            if not self._lanes.put(lane, Prepared(records, hashed, size, trace)):
-                await self._lanes.left(lane)
+                hashed = await loop.run_in_executor(self._threads, self._hash, partition, records)
+            processor.submit(HashedRecords(records, hashed, size, trace))
 
     def _hash(self, partition: Partition, records: Records) -> HashedBatch:
         engine, metrics = self.context.engine, self.context.metrics
@@ -239,26 +144,123 @@ class Pipeline:
         metrics.observe("kernel_seconds", seconds, pipeline=self.context.plan.name)
         return hashed
 
-    async def _next_lane(self) -> Lane:
-        """The lane of which a batch is to be taken; in turns."""
-        loop, lanes = asyncio.get_running_loop(), self._lanes
-        while True:
-            lanes.changed.clear()
-            now_s = loop.time()
-            soonest: float | None = None
-            for lane in lanes:
-                in_s = lane.ready_in_s(now_s)
-                if in_s is not None and in_s <= 0:
-                    lanes.to_the_end(lane)
-                    return lane
-                if in_s is not None:
-                    soonest = in_s if soonest is None else min(soonest, in_s)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(soonest):
-                    await lanes.changed.wait()
+    # Stages 3 and 4 run once per partition: PartitionProcessor decides and delivers the batch.
 
     async def _commit(self) -> None:
-        """Stage 5: offsets, where they are not committed with the output."""
+        """Stage 5: store offsets periodically, where they are not stored with the output."""
         while True:
-            await asyncio.sleep(self.context.plan.flow.commit_every_s or COMMIT_S)
-            await self._lanes.commit()
+            await asyncio.sleep(self.context.plan.flow.commit_every_s or COMMIT_RETRY_S)
+            await self._assignment.commit()
+
+    # ------------------------------------------------------------ start and end
+
+    async def run(self, *, once: bool = False) -> None:
+        """Run until `stop`; with `once`, until the end offsets that the partitions had at first.
+
+        Raises:
+            BrokerRefused, IndexRefused, RecipeMismatch, TooManyInvalidEvents: it cannot go on.
+        """
+        context, assignment = self.context, self._assignment
+        self._start_counters()
+        context.not_ready("assignment", "no partition is assigned yet")
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            for start in (
+                context.sink.start,
+                self._load_topics,
+                partial(context.source.start, assignment),
+            ):
+                if not await self._started(start):
+                    return
+            stages = [self._poll(), self._prepare(), self._commit()]
+            beside = [self._summaries.run(), self._reporter.run(), self._wait_for_end(once=once)]
+            tasks = [asyncio.create_task(each) for each in (*stages, *beside)]
+            done, _ = await asyncio.wait(
+                [*tasks, self._failure], return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                task.result()
+            await assignment.drain()
+            await self._emit_last_summaries()
+        finally:
+            await self._end(tasks)
+
+    def _start_counters(self) -> None:
+        """Start the counters whose topics and reasons are known at zero."""
+        topics = self.context.source.topics
+        start_at_zero(
+            self.context.metrics,
+            self.context.plan.name,
+            {
+                "events_total": topics,
+                "event_bytes_total": topics,
+                "passed_total": (*REASONS, NO_TOKENS.reason),
+                "dead_letters_total": (*INVALID, TOO_LARGE_TO_WRITE),
+            },
+        )
+
+    async def _load_topics(self) -> None:
+        """Learn how many partitions the output topics have.
+
+        Raises:
+            BrokerRefused: a topic does not exist.
+        """
+        for topic in self._output.topics:
+            self._output.set_partition_count(topic, await self.context.sink.partitions(topic))
+
+    async def _started(self, start: Callable[[], Awaitable[None]]) -> bool:
+        """Call `start`, with retries; False if the pipeline is to stop meanwhile."""
+        starting = asyncio.create_task(self.context.with_retries("kafka", start))
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if starting.done():
+            starting.result()
+            return True
+        starting.cancel()
+        return False
+
+    async def _wait_for_end(self, *, once: bool) -> None:
+        if once:
+            await self._assignment.assigned_once.wait()
+        while not self._stopping.is_set():
+            if once and await self._assignment.all_at_end():
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(AT_END_CHECK_S if once else None):
+                    await self._stopping.wait()
+
+    async def _emit_last_summaries(self) -> None:
+        """Emit due summaries within `drain_s`; another worker emits the others."""
+        context = self.context
+        engine = context.engine
+        try:
+            async with asyncio.timeout(context.plan.flow.drain_s):
+                if context.plan.finish:
+                    now_us = engine.clock.now_us()
+                    await context.with_retries("index", partial(engine.index.finish, now_us))
+                await context.with_retries("index", self._summaries.emit_due)
+        except TimeoutError:
+            context.warn("the last summaries were not sent in time")
+
+    async def _end(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        context = self.context
+        context.not_ready("assignment", "it is stopping")
+        pending = set(tasks)
+        while pending:  # a driver may swallow a cancellation: then cancel again
+            for task in pending:
+                task.cancel()
+            _, pending = await asyncio.wait(pending, timeout=1)
+        for task in tasks:
+            if not task.cancelled():
+                task.exception()  # retrieved: `run` has raised the first error already
+        await self._assignment.close()
+        for close in (context.source.stop, context.sink.stop):
+            try:
+                async with asyncio.timeout(context.plan.flow.drain_s):
+                    await close()
+            except (BrokerUnavailable, TimeoutError, OSError) as error:
+                context.warn(f"a connection did not close: {error!r}")
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if not self._failure.done():
+            self._failure.cancel()

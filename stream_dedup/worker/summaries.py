@@ -1,11 +1,11 @@
-"""Telling: summaries that are due are claimed, sent, and confirmed.
+"""Summaries that are due: claimed from the index, sent, and confirmed.
 
-Several workers may share an index: each claims what nobody else has leased. If one dies after it
-claimed, the lease runs out and another sends the same summary, under the same revision; if it dies
-after it sent, the same is sent once more. Whoever reads takes the last word on a (cluster,
-revision), which a topic compacted by key keeps anyway.
+Several workers may share an index. Each claims summaries that no other worker has leased. If a
+worker dies after the claim, the lease runs out, and another worker sends the same summary under the
+same revision. If it dies after sending, the summary is sent twice: readers keep the last record of
+each (cluster, revision), as a topic compacted by key does.
 
-Without a topic for summaries they are recorded unsent, so that closed clusters leave the index.
+Without a summary topic, summaries are confirmed unsent, so that closed clusters leave the index.
 """
 
 from __future__ import annotations
@@ -21,37 +21,38 @@ from stream_dedup.errors import (
 )
 from stream_dedup.io.base import Record
 from stream_dedup.model import Summary
-from stream_dedup.worker.assignment import Lanes
 from stream_dedup.worker.context import Context
+from stream_dedup.worker.output import OutputBuilder
 
-CLAIMED = 500
+MAX_CLAIMED = 500
 """Summaries sent at once; each may hold some kilobytes."""
 
 
-class Telling:
-    """Tells what is due.
+class SummaryEmitter:
+    """Emits the summaries that are due.
 
     Args:
-        context: what the pipeline's parts share.
-        lanes: whose shaper shapes summaries too.
+        context: the pipeline's settings and connections.
+        output: builds the records.
     """
 
-    def __init__(self, context: Context, lanes: Lanes) -> None:
+    def __init__(self, context: Context, output: OutputBuilder) -> None:
         self._context = context
-        self._lanes = lanes
-        self._one_at_a_time = asyncio.Lock()
+        self._output = output
+        self._lock = asyncio.Lock()
 
     async def run(self) -> None:
-        """Tell, for ever; what is away is tried again.
+        """Emit due summaries periodically, without end; errors of connections are retried.
 
-        Where no events come, nothing else asks for the index: so this says whether it is there.
+        Where no events come, nothing else calls the index, so this also reports whether the index
+        can be reached.
         """
         context = self._context
         while True:
             try:
                 await context.engine.index.expire(context.engine.clock.now_us())
                 context.ready("index")
-                await self.tell()
+                await self.emit_due()
             except IndexUnavailable as error:
                 context.metrics.add("index_retries_total", pipeline=context.plan.name)
                 context.not_ready("index", str(error))
@@ -60,30 +61,28 @@ class Telling:
                 context.warn(f"summaries wait: {error}")
             await asyncio.sleep(context.plan.flow.tell_every_s)
 
-    async def tell(self) -> None:
-        """Tell all that is due by now."""
-        async with self._one_at_a_time:
-            while summaries := await self._context.engine.claim_summaries(CLAIMED):
-                await self._tell(summaries)
+    async def emit_due(self) -> None:
+        """Emit all summaries that are due now."""
+        async with self._lock:
+            while summaries := await self._context.engine.claim_summaries(MAX_CLAIMED):
+                await self._emit(summaries)
 
-    async def _tell(self, summaries: list[Summary]) -> None:
+    async def _emit(self, summaries: list[Summary]) -> None:
         context = self._context
         context.step("claimed")
         with context.timed("tell", context.traces.tell(len(summaries))):
             if context.plan.emission.summary_topic:
                 await self._send(summaries)
-            context.step("told")
+            context.step("emitted")
             await context.engine.confirm_summaries(summaries)
         context.step("confirmed")
 
     async def _send(self, summaries: list[Summary]) -> None:
         context = self._context
         pattern_of = context.engine.pattern
-        told = [
-            replace(summary, pattern=pattern_of(summary.representative)) for summary in summaries
-        ]
-        await context.sink.send(self._lanes.shaper.summaries(told), _too_large)
-        context.metrics.add("outputs_total", len(told), pipeline=context.plan.name, kind="summary")
+        named = [replace(each, pattern=pattern_of(each.representative)) for each in summaries]
+        await context.sink.send(self._output.summaries(named), _too_large)
+        context.metrics.add("outputs_total", len(named), pipeline=context.plan.name, kind="summary")
 
 
 def _too_large(topic: str, record: Record) -> None:

@@ -1,7 +1,7 @@
 """A worker that kills itself: ``crashing_worker.py STEP N --set KEY=VALUE …``.
 
 It dies after the step of that name was done for the Nth time: resolved, recorded, sent, committed;
-claimed, told, confirmed.
+claimed, emitted, confirmed.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ CASES: tuple[Case, ...] = tuple(
     for guarantee in GUARANTEES
     for step, at in (
         *(("resolved", 1), ("resolved", 5), ("recorded", 1), ("recorded", 4), ("sent", 3)),
-        *(("committed", 1), ("claimed", 1), ("told", 1), ("confirmed", 1)),
+        *(("committed", 1), ("claimed", 1), ("emitted", 1), ("confirmed", 1)),
     )
 )
 

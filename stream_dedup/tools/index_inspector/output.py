@@ -14,7 +14,7 @@ from rich.text import Text
 
 from stream_dedup.cli.show import console, shown, write_whole
 from stream_dedup.clock import US_PER_S
-from stream_dedup.emit.shape import iso_time
+from stream_dedup.emit.summaries import iso_time
 from stream_dedup.errors import IndexRefused
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from stream_dedup.engine.engine import Counts
 from stream_dedup.errors import BrokerUnavailable, IndexReset, IndexUnavailable
 from stream_dedup.index.base import IndexSize
-from stream_dedup.worker.assignment import Lanes
+from stream_dedup.worker.assignment import Assignment
 from stream_dedup.worker.context import Context
-from stream_dedup.worker.partition import Lane, State
+from stream_dedup.worker.partition import PartitionState, State
 
 
 class Standing(NamedTuple):
@@ -39,12 +39,12 @@ class Measuring:
 
     Args:
         context: what the pipeline's parts share.
-        lanes: its partitions.
+        assignment: its partitions.
     """
 
-    def __init__(self, context: Context, lanes: Lanes) -> None:
+    def __init__(self, context: Context, assignment: Assignment) -> None:
         self._context = context
-        self._lanes = lanes
+        self._assignment = assignment
         self._told = Counts()
         self._size: IndexSize | None = None
         self._resets = 0
@@ -62,20 +62,21 @@ class Measuring:
 
     async def standing(self) -> Standing:
         """Where it stands now."""
-        lanes = list(self._lanes)
+        states = list(self._assignment)
         lag = sum(behind for _, behind in await self._behind())
-        backlog = sum(lane.events for lane in lanes)
-        partitions = sum(lane.state is State.OPEN for lane in lanes)
+        backlog = sum(state.events for state in states)
+        partitions = sum(state.state is State.OPEN for state in states)
         counts = self._context.engine.counts
-        batches = sum(lane.ahead for lane in lanes)
-        delivered = self._lanes.delivered + sum(lane.events_delivered for lane in lanes)
+        batches = sum(state.in_flight for state in states)
+        delivered = self._assignment.events_delivered
         return Standing(partitions, lag, backlog, batches, delivered, counts)
 
-    async def _behind(self) -> list[tuple[Lane, int]]:
-        lanes = list(self._lanes)
-        ends = await self._context.source.ends([lane.partition for lane in lanes])
+    async def _behind(self) -> list[tuple[PartitionState, int]]:
+        states = list(self._assignment)
+        ends = await self._context.source.ends([state.partition for state in states])
         return [
-            (lane, max(0, ends.get(lane.partition, lane.end) - lane.delivered)) for lane in lanes
+            (state, max(0, ends.get(state.partition, state.end) - state.delivered))
+            for state in states
         ]
 
     def _decisions(self) -> None:
@@ -101,14 +102,14 @@ class Measuring:
 
     async def _lag(self) -> None:
         metrics, name = self._context.metrics, self._context.plan.name
-        for lane, behind in await self._behind():
-            if not lane.gone():
-                topic, number = lane.partition
+        for state, behind in await self._behind():
+            if not state.gone:
+                topic, number = state.partition
                 metrics.set("lag_events", behind, pipeline=name, topic=topic, partition=number)
-        lanes = list(self._lanes)
-        metrics.set("backlog_events", sum(lane.events for lane in lanes), pipeline=name)
-        open_lanes = sum(lane.state is State.OPEN for lane in lanes)
-        metrics.set("assigned_partitions", open_lanes, pipeline=name)
+        states = list(self._assignment)
+        metrics.set("backlog_events", sum(state.events for state in states), pipeline=name)
+        open_states = sum(state.state is State.OPEN for state in states)
+        metrics.set("assigned_partitions", open_states, pipeline=name)
 
     async def _index(self) -> None:
         metrics, name = self._context.metrics, self._context.plan.name

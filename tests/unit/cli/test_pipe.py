@@ -16,7 +16,7 @@ from stream_dedup.cli.pipe import Output, Pipe
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.deduplicator import Deduplicator
-from stream_dedup.emit.annotate import PASSED
+from stream_dedup.emit.events import PASSED
 from stream_dedup.index.base import Limits
 from stream_dedup.io import files
 from stream_dedup.io.decoder import Reading

@@ -12,8 +12,8 @@ from stream_dedup.io.base import Record, Records
 from stream_dedup.io.decoder import NOT_JSON, Format, Reading
 from stream_dedup.io.record_decoder import (
     COMPRESSED,
+    INVALID,
     MAX_EVENT_BYTES,
-    POISON,
     TOMBSTONE,
     TOO_LARGE,
     RecordDecoder,
@@ -44,7 +44,7 @@ def decoded(form: Format, *values: bytes | None) -> Batch:
 def test_compressed_values_are_left_alone_and_are_no_poison(form: Format, packer: str) -> None:
     batch = decoded(form, EVENT, PACKED[packer](EVENT), EVENT)
     assert batch.passed == {1: COMPRESSED}
-    assert COMPRESSED not in POISON
+    assert COMPRESSED not in INVALID
     assert batch.values[1] == b""
     assert batch.values[0] == batch.values[2] != b""
 
@@ -52,7 +52,7 @@ def test_compressed_values_are_left_alone_and_are_no_poison(form: Format, packer
 @pytest.mark.parametrize("form", FORMATS)
 def test_tombstones_are_no_poison_either(form: Format) -> None:
     assert decoded(form, None, EVENT).passed == {0: TOMBSTONE}
-    assert TOMBSTONE not in POISON
+    assert TOMBSTONE not in INVALID
 
 
 @pytest.mark.parametrize("form", FORMATS)

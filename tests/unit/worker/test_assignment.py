@@ -1,18 +1,24 @@
-"""Assignments that come while a worker stops."""
+"""Partitions assigned while the worker stops."""
 
 from __future__ import annotations
 
+import asyncio
+
 from stream_dedup.model import Partition
-from tests.unit.worker.test_pipeline import Rig, run
+from stream_dedup.worker.assignment import Assignment
+from stream_dedup.worker.output import OutputBuilder
+from tests.unit.worker.test_pipeline import ANNOTATE, Rig, run
 
 
-def test_a_worker_that_stops_takes_nothing_from_whoever_comes_after_it() -> None:
+def test_a_stopping_worker_opens_no_partition() -> None:
     rig = Rig()
 
     async def assigned_late() -> None:
-        lanes = rig.pipeline()._lanes
-        await lanes.stop()
-        await lanes.assigned([Partition("in", 0)])
-        assert list(lanes) == []
+        context = rig.pipeline().context
+        failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        assignment = Assignment(context, OutputBuilder(ANNOTATE, "logs", 64), failure)
+        await assignment.drain()
+        await assignment.assigned([Partition("in", 0)])
+        assert list(assignment) == []
 
     run(assigned_late())

@@ -1,4 +1,4 @@
-"""A pipeline over a broker and an index in memory: what it promises, with faults at every step."""
+"""A pipeline over a broker and an index in memory, with faults at every step."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Died(Exception):  # noqa: N818 -- the worker did
 
 
 class Rig:
-    """A broker and an index, and workers over them."""
+    """A broker, an index, and workers that use them."""
 
     def __init__(
         self, *, transactional: bool = False, partitions: int = 3, outputs: int | None = None
@@ -112,10 +112,10 @@ class Rig:
         )
 
     async def runs(self, emission: Emission = ANNOTATE, **options: Any) -> None:
-        """A worker reads to the end."""
+        """Run a worker that reads to the end."""
         await self.pipeline(emission, **options).run(once=True)
 
-    def told(self) -> dict[str, dict[int, dict[str, Any]]]:
+    def summaries_sent(self) -> dict[str, dict[int, dict[str, Any]]]:
         """Summaries by cluster and revision; a revision sent twice is the same twice."""
         found: dict[str, dict[int, dict[str, Any]]] = {}
         for record in self.broker.read("summaries"):
@@ -125,8 +125,10 @@ class Rig:
         return found
 
     def counted(self) -> int:
-        """Events that summaries tell of."""
-        return sum(s["new_count"] for known in self.told().values() for s in known.values())
+        """Events that summaries count."""
+        return sum(
+            s["new_count"] for known in self.summaries_sent().values() for s in known.values()
+        )
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -154,7 +156,7 @@ def rig(request: pytest.FixtureRequest) -> Rig:
 # ---------------------------------------------------------------- what leaves
 
 
-def test_annotated_events_leave_as_they_came_in_order_with_what_was_decided(rig: Rig) -> None:
+def test_annotated_events_leave_unchanged_in_order_with_decisions(rig: Rig) -> None:
     rig.write(LINES)
     run(rig.runs())
     for number in range(3):
@@ -174,15 +176,15 @@ def test_merged_events_and_summaries_account_for_every_event(rig: Rig) -> None:
     run(rig.runs(Emission("merge", "out", summary_topic="summaries"), finish=True))
     kinds = decisions(rig.broker.read("out"))
     assert kinds["duplicate"] == 0
-    assert len(rig.told()) == kinds["new"]
+    assert len(rig.summaries_sent()) == kinds["new"]
     assert len(LINES) == rig.counted() + kinds["passed"]
-    assert all(known[max(known)]["final"] for known in rig.told().values())
+    assert all(known[max(known)]["final"] for known in rig.summaries_sent().values())
     assert {record.key for record in rig.broker.read("summaries")} == {
-        cluster.encode() for cluster in rig.told()
+        cluster.encode() for cluster in rig.summaries_sent()
     }
 
 
-def test_dropped_duplicates_do_not_leave_and_the_rest_is_untouched(rig: Rig) -> None:
+def test_drop_removes_duplicates_and_leaves_the_rest_unchanged(rig: Rig) -> None:
     rig.write(LINES)
     run(rig.runs(Emission("drop", "out")))
     came = {(*record[1:4], *record.headers) for record in rig.broker.read("in")}
@@ -192,7 +194,7 @@ def test_dropped_duplicates_do_not_leave_and_the_rest_is_untouched(rig: Rig) -> 
 
 
 @pytest.mark.parametrize("by", ["auto", "same", "key", "cluster"])
-def test_output_goes_where_the_setting_says(by: Any) -> None:
+def test_partition_by_selects_the_output_partition(by: Any) -> None:
     rig = Rig(outputs=2)
     rig.write(LINES)
     run(rig.runs(Emission("annotate", "out", partition_by=by)))
@@ -211,7 +213,7 @@ def test_output_goes_where_the_setting_says(by: Any) -> None:
     )
 
 
-def test_decisions_stand_in_the_json_where_that_is_asked_for() -> None:
+def test_decisions_go_into_the_json_value_where_configured() -> None:
     rig = Rig()
     lines = [b'{"message": "disk 1 is full", "n": 1.50}', b'{"message":"disk 2 is full"}', b"text"]
     rig.write(lines)
@@ -219,9 +221,9 @@ def test_decisions_stand_in_the_json_where_that_is_asked_for() -> None:
     run(rig.runs(emission, reading=Reading(format="auto")))
     first, second, third = (rig.broker.logs[Partition("out", n)][0] for n in range(3))
     assert (first.value or b"").startswith(b'{"message": "disk 1 is full", "n": 1.50,"dedup":{')
-    told = [msgspec.json.decode(record.value or b"")["dedup"] for record in (first, second)]
-    assert {each["decision"] for each in told} == {"new", "duplicate"}
-    assert told[0]["cluster"] == told[1]["cluster"]
+    objects = [msgspec.json.decode(record.value or b"")["dedup"] for record in (first, second)]
+    assert {each["decision"] for each in objects} == {"new", "duplicate"}
+    assert objects[0]["cluster"] == objects[1]["cluster"]
     assert (third.value, third.headers[1][0]) == (b"text", "sd-decision")
 
 
@@ -243,7 +245,7 @@ def all_is_well(rig: Rig) -> None:
         assert len(came) == len(rig.broker.read("out"))
     once = [Record(0, 0, None, None, next(iter(copies))[2:]) for copies in left.values()]
     kinds = decisions(once)
-    assert len(clusters(once)) == kinds["new"] == len(rig.told())
+    assert len(clusters(once)) == kinds["new"] == len(rig.summaries_sent())
     assert len(came) == rig.counted() + kinds["passed"]
 
 
@@ -260,26 +262,28 @@ class Killer:
 
 
 @pytest.mark.parametrize("at", [1, 2])
-@pytest.mark.parametrize("step", ["recorded", "sent", "committed", "claimed", "told", "confirmed"])
-def test_a_worker_killed_after_any_step_leaves_nothing_lost_and_nothing_counted_twice(
+@pytest.mark.parametrize(
+    "step", ["recorded", "sent", "committed", "claimed", "emitted", "confirmed"]
+)
+def test_a_worker_killed_after_any_step_loses_and_doubles_nothing(
     rig: Rig, step: str, at: int
 ) -> None:
-    async def killed_and_started_anew() -> None:
+    async def killed_and_restarted() -> None:
         rig.write(LINES)
         with pytest.raises(Died):
-            await rig.runs(WATCHED, step=Killer(step, at), finish=step in "claimed told confirmed")
+            await rig.runs(
+                WATCHED, step=Killer(step, at), finish=step in "claimed emitted confirmed"
+            )
         rig.write(LINES[:100], len(LINES))
         await asyncio.sleep(0.06)  # the leases run out
         await rig.runs(WATCHED, finish=True)
 
-    run(killed_and_started_anew())
+    run(killed_and_restarted())
     all_is_well(rig)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_broker_and_an_index_that_fail_at_random_lose_and_double_nothing(
-    rig: Rig, seed: int
-) -> None:
+def test_random_failures_lose_and_double_nothing(rig: Rig, seed: int) -> None:
     rng = random.Random(seed)
 
     def fails(_step: str) -> None:
@@ -357,7 +361,7 @@ def test_workers_that_come_and_go_lose_and_double_nothing(rig: Rig, seed: int) -
     all_is_well(rig)
 
 
-# ---------------------------------------------------------------- poison
+# ---------------------------------------------------------------- invalid events
 
 JSON = Reading(format="jsonl")
 BAD = [b'{"message":"fine"}', b"no json", b"[1]", b'{"other":1}', b'{"message":"' + b"x" * 200_000]
@@ -365,7 +369,7 @@ LONG = b'{"message": "%s"}' % (b"disk " * 60)
 REASONS = ["", "not JSON", "not a JSON object", "field missing", "too large"]
 
 
-def test_poison_goes_to_the_dead_letters_untouched_with_the_reason_and_its_place(rig: Rig) -> None:
+def test_invalid_events_become_dead_letters_with_reason_and_place(rig: Rig) -> None:
     rig.write(BAD)
     run(rig.runs(reading=JSON))
     assert [BAD[0]] == [record.value for record in rig.broker.read("out")]
@@ -380,7 +384,7 @@ def test_poison_goes_to_the_dead_letters_untouched_with_the_reason_and_its_place
     assert rig.metrics.value("dead_letters_total") == 4
 
 
-def test_poison_passes_where_that_is_the_setting() -> None:
+def test_invalid_events_pass_where_configured() -> None:
     rig = Rig()
     rig.write(BAD)
     run(rig.runs(Emission("annotate", "out", on_poison="pass"), reading=JSON))
@@ -388,7 +392,7 @@ def test_poison_passes_where_that_is_the_setting() -> None:
     assert dict(zip(BAD, REASONS, strict=True)) == left
 
 
-def test_poison_stops_where_that_is_the_setting_and_nothing_of_it_is_committed() -> None:
+def test_an_invalid_event_stops_the_pipeline_where_configured() -> None:
     rig = Rig(partitions=1)
     rig.write(BAD)
     with pytest.raises(TooManyInvalidEvents, match="in-0 offset 1: not JSON"):
@@ -396,14 +400,14 @@ def test_poison_stops_where_that_is_the_setting_and_nothing_of_it_is_committed()
     assert rig.broker.committed(GROUP) == {}
 
 
-def test_more_poison_than_is_borne_stops_the_pipeline() -> None:
+def test_too_many_invalid_events_stop_the_pipeline() -> None:
     rig = Rig()
     rig.write([b"no json"] * 300)
     with pytest.raises(TooManyInvalidEvents, match=r"not JSON.*text_field right"):
         run(rig.runs(reading=JSON, tolerance=Tolerance(0.5, 50)))
 
 
-def test_a_record_too_large_for_the_output_goes_to_the_dead_letters(rig: Rig) -> None:
+def test_a_record_too_large_for_the_output_becomes_a_dead_letter(rig: Rig) -> None:
     rig.broker.max_bytes = 1_000
     rig.write([b"short line", b"long " * 300, b"short other line"])
     run(rig.runs())
@@ -415,7 +419,7 @@ def test_a_record_too_large_for_the_output_goes_to_the_dead_letters(rig: Rig) ->
 
 
 @pytest.mark.parametrize("before", [[], [b'{"message": "disk full"}']])
-def test_poison_too_large_for_the_dead_letters_leaves_its_headers(before: list[bytes]) -> None:
+def test_a_dead_letter_that_is_too_large_leaves_without_its_value(before: list[bytes]) -> None:
     rig = Rig(partitions=1)
     rig.broker.max_bytes = 1_000
     rig.write([*before, b"no json " * 200])
@@ -430,7 +434,7 @@ def test_poison_too_large_for_the_dead_letters_leaves_its_headers(before: list[b
     ) == (None, b"1600", b"not JSON")
 
 
-def test_of_records_alike_the_one_that_is_too_large_goes_to_the_dead_letters() -> None:
+def test_of_similar_records_only_the_too_large_is_a_dead_letter() -> None:
     rig = Rig()
     rig.broker.max_bytes = 900
     small, large = b'{"message":"disk full"}', b'{"message":"disk full %s"}' % (b"x" * 850)
@@ -442,7 +446,7 @@ def test_of_records_alike_the_one_that_is_too_large_goes_to_the_dead_letters() -
     assert len(rig.broker.read("out")) == 2
 
 
-def test_tombstones_and_compressed_values_pass_as_they_are() -> None:
+def test_tombstones_and_compressed_values_pass_unchanged() -> None:
     rig = Rig()
     values = [None, gzip.compress(b"disk full"), b"disk full"]
     for number, value in enumerate(values):
@@ -457,13 +461,13 @@ def test_tombstones_and_compressed_values_pass_as_they_are() -> None:
 # ---------------------------------------------------------------- going on
 
 
-def test_a_topic_that_is_not_there_is_named() -> None:
+def test_a_missing_topic_is_named() -> None:
     rig = Rig()
     with pytest.raises(BrokerRefused, match="no such topic: nowhere"):
         run(rig.runs(Emission("annotate", "nowhere")))
 
 
-def test_a_slow_sink_holds_reading_back() -> None:
+def test_a_slow_sink_limits_reading() -> None:
     rig = Rig(partitions=1)
     rig.write(LINES * 9)
 
@@ -497,7 +501,7 @@ def test_a_slow_sink_holds_reading_back() -> None:
     assert 9 * len(LINES) == len(rig.broker.read("out"))
 
 
-def test_what_can_be_known_ahead_is_counted_from_nothing_on() -> None:
+def test_counters_with_known_labels_start_at_zero() -> None:
     rig, values = Rig(), {}
     by_data = ("events_total", "event_bytes_total", "dead_letters_total", "passed_total")
 
@@ -524,7 +528,7 @@ def test_what_can_be_known_ahead_is_counted_from_nothing_on() -> None:
     }
 
 
-def test_the_numbers_add_up(rig: Rig) -> None:
+def test_the_metrics_add_up(rig: Rig) -> None:
     rig.write(LINES)
 
     async def measured() -> None:

@@ -123,7 +123,7 @@ def test_each_batch_of_a_pipeline_is_a_trace_with_its_stages(
         if not transactional:
             assert ended_ns <= times(children[-1])[0]
     assert len(LINES) == decided.total()
-    assert decided[Kind.NEW] == len(rig.told())
+    assert decided[Kind.NEW] == len(rig.summaries_sent())
     assert set(offsets) == {"0", "1", "2"}
     for seen in offsets.values():
         assert list(range(len(seen))) == sorted(seen)
@@ -131,7 +131,7 @@ def test_each_batch_of_a_pipeline_is_a_trace_with_its_stages(
     assert 0 not in brought
     assert len(LINES) == sum(brought)
     told_of = [attributes(span)["messaging.batch.message_count"] for span in spans.all("tell")]
-    assert sum(told_of) == sum(map(len, rig.told().values()))
+    assert sum(told_of) == sum(map(len, rig.summaries_sent().values()))
     names = {span.name for span in spans.all()} - {"process in"}
     assert set(FIXED["stage"]) - ({"commit"} if transactional else set()) == names
     assert {span.status.status_code for span in spans.all()} == {StatusCode.UNSET}

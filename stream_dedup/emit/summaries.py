@@ -1,0 +1,107 @@
+"""Summaries of clusters as output: as JSON, as a Kafka record, and as text.
+
+In text a summary reads::
+
+    … repeated 412× until 10:32:11 [5d41402abc4b2a76] Connection from <ipv4> refused
+
+It counts the events that no earlier line has shown or counted, so the events shown and the repeats
+add up to the events read. A final summary with nothing to add is not printed.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, tzinfo
+
+import msgspec
+
+from stream_dedup.clock import US_PER_MS, US_PER_S
+from stream_dedup.model import Summary
+
+
+def summary_json(summary: Summary, namespace: str) -> bytes:
+    """A summary as one JSON line."""
+    fields = {
+        "type": "summary",
+        "namespace": namespace,
+        "cluster": summary.cluster_hex,
+        "revision": summary.revision,
+        "final": summary.final,
+        "closing": summary.closing and summary.closing.value,
+        "count": summary.count,
+        "new_count": summary.new_count,
+        "first_time": iso_time(summary.first_time_us),
+        "last_time": iso_time(summary.last_time_us),
+        "pattern": summary.pattern,
+        "representative": summary.representative.decode("utf-8", "backslashreplace"),
+        "samples": [s.decode("utf-8", "backslashreplace") for s in summary.samples],
+        "group": msgspec.Raw(summary.group.encode() if summary.group else b"{}"),
+        "position": {
+            "source": summary.position.source.encode("utf-8", "replace").decode(),
+            "partition": summary.position.partition,
+            "offset": summary.position.offset,
+        },
+    }
+    return msgspec.json.encode(fields) + b"\n"
+
+
+def summary_record(summary: Summary, namespace: str) -> tuple[bytes, bytes, int]:
+    """A summary's key, value, and time in milliseconds.
+
+    The key is the cluster's id, so a compacted topic keeps each cluster's latest revision.
+    """
+    return (
+        summary.cluster_hex.encode(),
+        summary_json(summary, namespace).rstrip(b"\n"),
+        summary.last_time_us // US_PER_MS,
+    )
+
+
+def repeats(summary: Summary) -> int:
+    """Events that were neither shown nor counted before; a cluster's first event was shown."""
+    return summary.new_count - (summary.count == summary.new_count)
+
+
+def summary_text(summary: Summary, until: str) -> bytes:
+    """A summary as a line of text; empty when there is nothing to add.
+
+    Args:
+        summary: the summary, with its pattern.
+        until: when, or where, the cluster was last seen.
+    """
+    count = repeats(summary)
+    if count <= 0:
+        return b""
+    line = f"… repeated {count}× until {until} [{summary.cluster_hex}] {summary.pattern}\n"
+    return line.encode("utf-8", "backslashreplace")
+
+
+def time_text(time_us: int, since_us: int, zone: tzinfo | None = UTC) -> str:
+    """A time of day, with the date if it differs from that of `since_us`.
+
+    >>> time_text(1_700_000_000_000_000, 1_699_999_000_000_000)
+    '22:13:20'
+    >>> time_text(1_700_000_000_000_000, 1_600_000_000_000_000)
+    '2023-11-14 22:13:20'
+
+    Args:
+        time_us: the time to show.
+        since_us: the time it follows.
+        zone: the zone to show it in; None for the machine's.
+    """
+    moment = datetime.fromtimestamp(time_us // US_PER_S, UTC).astimezone(zone)
+    since = datetime.fromtimestamp(since_us // US_PER_S, UTC).astimezone(zone)
+    same_day = moment.date() == since.date()
+    return moment.strftime("%H:%M:%S" if same_day else "%Y-%m-%d %H:%M:%S")
+
+
+def iso_time(time_us: int) -> str:
+    """A time as ISO 8601 in UTC, with as many decimals as it needs.
+
+    >>> iso_time(1_700_000_000_250_000)
+    '2023-11-14T22:13:20.250Z'
+    """
+    seconds, micros = divmod(time_us, US_PER_S)
+    moment = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    if not micros:
+        return moment + "Z"
+    return moment + (f".{micros // 1000:03d}Z" if micros % 1000 == 0 else f".{micros:06d}Z")

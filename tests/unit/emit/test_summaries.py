@@ -1,0 +1,61 @@
+"""Summaries as output: JSON and text."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup.emit.summaries import iso_time, repeats, summary_json, summary_text, time_text
+from stream_dedup.model import Closing, Position, Summary
+
+
+def summary(**changes: Any) -> Summary:
+    given: dict[str, Any] = {
+        "cluster": 0xAB, "revision": 1, "closing": None, "count": 4, "new_count": 4,
+        "first_time_us": 1_700_000_000_000_000, "last_time_us": 1_700_000_000_250_000,
+        "position": Position("app.log", 0, 7), "representative": b"a 10.0.0.7 \xff",
+        "samples": (b"a 10.0.0.8",), "group": '{"app":"api"}', "pattern": "a <ipv4>",
+    }  # fmt: skip
+    return Summary(**{**given, **changes})
+
+
+def test_summary_json_has_the_documented_fields() -> None:
+    assert msgspec.json.decode(
+        summary_json(summary(revision=2, closing=Closing.ENDED, new_count=3), "logs")
+    ) == {
+        "type": "summary", "namespace": "logs", "cluster": "00000000000000ab", "revision": 2,
+        "final": True, "closing": "ended", "count": 4, "new_count": 3,
+        "first_time": "2023-11-14T22:13:20Z", "last_time": "2023-11-14T22:13:20.250Z",
+        "pattern": "a <ipv4>", "representative": "a 10.0.0.7 \\xff", "samples": ["a 10.0.0.8"],
+        "group": {"app": "api"},
+        "position": {"source": "app.log", "partition": 0, "offset": 7},
+    }  # fmt: skip
+    odd = summary(group="", position=Position("\udcff", 0, 1))
+    assert msgspec.json.decode(summary_json(odd, "logs"))["group"] == {}
+
+
+def test_summary_text_counts_only_events_not_reported_before() -> None:
+    text = "… repeated 3× until 10:32:11 [00000000000000ab] a <ipv4>\n"
+    assert summary_text(summary(), "10:32:11") == text.encode()
+    later = summary(revision=2, count=9, new_count=5)
+    assert repeats(later) == 5
+    assert summary_text(summary(count=1, new_count=1), "10:32:11") == b""
+    assert summary_text(summary(revision=2, new_count=0), "10:32:11") == b""
+
+
+def test_times_show_the_date_when_it_differs() -> None:
+    at = round(datetime(2026, 11, 21, 0, 30, tzinfo=UTC).timestamp()) * 10**6
+    assert time_text(at, at - 10**6) == "00:30:00"
+    assert time_text(at, at - 3600 * 10**6) == "2026-11-21 00:30:00"
+    assert time_text(at, at - 3600 * 10**6, timezone(timedelta(hours=1))) == "01:30:00"
+
+
+@given(st.datetimes(datetime(1, 1, 2), timezones=st.just(UTC)))  # noqa: DTZ001
+def test_iso_times_parse_back_to_the_same_moment(moment: datetime) -> None:
+    us = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    year, _, rest = iso_time(us).partition("-")
+    assert datetime.fromisoformat(f"{year:>04}-{rest}") == moment
