@@ -33,7 +33,7 @@ from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.io.base import Record, Records
 from stream_dedup.io.decoder import Reading
 from stream_dedup.io.record_decoder import RecordDecoder
-from stream_dedup.kafka._fastpath.batches import make_batch
+from stream_dedup.kafka._fastpath.batches import NativeBatch
 from stream_dedup.kafka.consumer import KafkaConsumer
 from stream_dedup.kafka.producer import MAX_BATCH_BYTES
 from stream_dedup.metrics import NoMetrics
@@ -222,7 +222,7 @@ async def stages(redis_url: str, events: int) -> dict[str, float]:
 
 def _pack(records: Records) -> None:
     while records:
-        batch = make_batch(MAX_BATCH_BYTES, 0, transactional=False)
+        batch = NativeBatch(MAX_BATCH_BYTES, 0, transactional=False)
         records = records.part(batch.fill(records), len(records))
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EXTRA = frozenset(
     {"aiokafka", "hiredis", "prometheus_client", "pydantic", "pydantic_settings", "redis"}
-    | {"aiohttp", "structlog"}
+    | {"aiohttp", "structlog", "tenacity"}
 )
 """What the extra ``worker`` brings."""
 

@@ -121,7 +121,7 @@ async def _check_pipeline(
         prefix = f"{config.kafka.transactional_id_prefix}-{pipeline.name}"
         subject = f"transactional ids {prefix}*"
         try:
-            await admin.begin_transactions(f"{prefix}-{CHECK_SUFFIX}")
+            await admin.try_transactions(f"{prefix}-{CHECK_SUFFIX}")
             yield _ok(subject, "may be used")
         except BrokerRefused as denied:
             yield _error(subject, f"{denied} (Write on transactional ids that begin so)")

@@ -1,74 +1,52 @@
-"""What Kafka says of itself: topics, their settings, groups, and what we may do with them.
+"""What brokers know: topics and their settings, groups, and what we are permitted to do with them.
 
-Nothing is made or changed, with one exception that is told of at `KafkaAdmin.begin_transactions`.
+`KafkaAdmin` creates and changes nothing, with one exception: `KafkaAdmin.try_transactions`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from aiokafka import errors
-from aiokafka.client import AIOKafkaClient
-from aiokafka.conn import collect_hosts, create_conn
-from aiokafka.protocol.admin import DescribeConfigsRequest
-from aiokafka.protocol.api import Request
-from aiokafka.protocol.commit import OffsetFetchRequest
-from aiokafka.protocol.coordination import FindCoordinatorRequest
-from aiokafka.protocol.transaction import InitProducerIdRequest
+from aiokafka import AIOKafkaProducer, errors
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from stream_dedup.errors import BrokerRefused, BrokerUnavailable, StreamDedupError
-from stream_dedup.kafka._fastpath.requests import GroupsRequest, MetadataRequest
+from stream_dedup.errors import BrokerUnavailable
+from stream_dedup.kafka._fastpath import self_check
+from stream_dedup.kafka.errors import check, fail, translated
 
-TOPIC_RESOURCE = 2
+T = TypeVar("T")
 
-GROUP, TRANSACTION = 0, 1
-"""Kinds of coordinators."""
+COORDINATOR_PAUSE_S = 0.2
+"""Pause before a group's coordinator is asked again: on the first request of a cluster's life it
+creates the topic of its state, which takes a broker some tenths of a second."""
+
+TRY_TRANSACTION_TIMEOUT_MS = 10_000
+"""Timeout of transactions under the id that `try_transactions` opens. None is begun, so any value
+does that brokers accept (their maximum is 15 minutes by default)."""
 
 _OPERATIONS = {
     2: "all", 3: "read", 4: "write", 5: "create", 6: "delete", 7: "alter", 8: "describe",
     10: "describe_configs", 11: "alter_configs", 12: "idempotent_write",
 }  # fmt: skip
-"""Bits of the protocol's sets of permitted operations."""
+"""Bits of the protocol's sets of permitted operations (KIP-430)."""
 
 _UNKNOWN = -(1 << 31)
-"""That set where a broker does not tell."""
-
-_REFUSALS = (
-    errors.AuthenticationFailedError,
-    errors.AuthenticationMethodNotSupported,
-    errors.ClusterAuthorizationFailedError,
-    errors.GroupAuthorizationFailedError,
-    errors.IllegalSaslStateError,
-    errors.IncompatibleBrokerVersion,
-    errors.InvalidGroupIdError,
-    errors.InvalidSessionTimeoutError,
-    errors.InvalidTopicError,
-    errors.InvalidTransactionTimeout,
-    errors.KafkaConfigurationError,
-    errors.PolicyViolationError,
-    errors.SaslAuthenticationFailed,
-    errors.TopicAuthorizationFailedError,
-    errors.TransactionalIdAuthorizationFailed,
-    errors.UnsupportedCodecError,
-    errors.UnsupportedSaslMechanismError,
-    errors.UnsupportedVersionError,
-)
-
-_PAUSE_S = 0.2
+"""The value of such a set if the broker does not report it."""
 
 
 class Topic(NamedTuple):
-    """A topic, as far as we may see it.
+    """A topic, as far as we are allowed to see it.
 
     Attributes:
         name: its name.
         partitions: how many it has.
-        leaderless: partitions that have no leader now.
-        allowed: what we may do with it; None where the broker does not tell.
+        leaderless: how many of them have no leader at present.
+        allowed: the operations we are permitted; None if unknown.
     """
 
     name: str
@@ -81,9 +59,9 @@ class Group(NamedTuple):
     """A consumer group.
 
     Attributes:
-        state: as the broker calls it, as in "Stable"; "Dead" for one that never was.
+        state: as the broker calls it, as in "Stable"; "Dead" if it does not exist.
         members: how many it has.
-        allowed: as for `Topic`.
+        allowed: as in `Topic`.
     """
 
     state: str
@@ -94,201 +72,156 @@ class Group(NamedTuple):
 class KafkaAdmin:
     """Asks brokers. Make one with `connected`.
 
-    Every method raises `BrokerUnavailable` if no answer is had, and `BrokerRefused` if we may not
-    know it.
+    Every method raises `BrokerUnavailable` if it gets no answer, and `BrokerRefused` if we are not
+    permitted to know. Permissions are known on the fast path only: aiokafka's own client does not
+    ask for them.
     """
 
-    def __init__(self, client: AIOKafkaClient, within_s: float) -> None:
+    def __init__(
+        self, client: AIOKafkaAdminClient, options: Mapping[str, Any], timeout_s: float
+    ) -> None:
         self._client = client
-        self._within_s = within_s
+        self._options = options
+        self._timeout_s = timeout_s
 
     async def topics(self, names: Sequence[str]) -> dict[str, Topic]:
-        """Those of some topics that there are and that we may see."""
+        """Return those of some topics that exist and that we are allowed to see."""
         if not names:
             return {}
-        answer = await self._ask(MetadataRequest(names), f"topics {', '.join(names)}")
-        found = {}
-        for topic in answer.to_object()["topics"]:
-            code = topic["error_code"]
-            if code in {errors.UnknownTopicOrPartitionError.errno, errors.InvalidTopicError.errno}:
-                continue
-            if code == errors.TopicAuthorizationFailedError.errno:
-                found[topic["topic"]] = Topic(topic["topic"], 0, 0, frozenset())
-                continue
-            partitions = topic["partitions"]
-            found[topic["topic"]] = Topic(
-                topic["topic"],
-                len(partitions),
-                sum(partition["leader"] < 0 for partition in partitions),
-                _allowed(topic["allowed"]),
-            )
-        return found
+        with translated(f"topics {', '.join(names)}"):
+            if self_check.usable("client"):
+                from stream_dedup.kafka._fastpath import client  # noqa: PLC0415 -- after the check
+
+                found = await client.describe_topics(self._client, names)
+            else:
+                # All of them: to ask for one by name would create it, where brokers do so.
+                found = await self._client.describe_topics()
+        return {
+            topic["topic"]: _topic(topic)
+            for topic in found
+            if topic["topic"] in names
+            and topic["error_code"]
+            not in {errors.UnknownTopicOrPartitionError.errno, errors.InvalidTopicError.errno}
+        }
 
     async def settings(self, topic: str) -> Mapping[str, str]:
-        """A topic's settings, defaults included."""
-        request = DescribeConfigsRequest([(TOPIC_RESOURCE, topic, None)])
-        answer = await self._ask(request, f"settings of topic {topic}")
-        ((code, message, _, _, entries),) = answer.resources
-        _check(code, f"settings of topic {topic}", message)
+        """Return a topic's settings, including those at their default."""
+        what = f"settings of topic {topic}"
+        with translated(what):
+            (response,) = await self._client.describe_configs(
+                [ConfigResource(ConfigResourceType.TOPIC, topic)]
+            )
+        ((code, message, _, _, entries),) = response.resources
+        check(code, what, message)
         return {entry[0]: entry[1] for entry in entries}
 
     async def group(self, name: str) -> Group:
-        """A consumer group."""
+        """Return a consumer group."""
+        return await self._retried(self._group, name)
+
+    async def _group(self, name: str) -> Group:
         what = f"group {name}"
-        answer = await self._coordinated(GROUP, name, GroupsRequest(name), what)
-        (group,) = answer.to_object()["groups"]
-        return Group(group["state"], len(group["members"]), _allowed(group["allowed"]))
+        with translated(what):
+            node = await self._coordinator(name)
+            if self_check.usable("client"):
+                from stream_dedup.kafka._fastpath import client  # noqa: PLC0415 -- after the check
+
+                response = await client.describe_group(self._client, name, node)
+            else:
+                (response,) = await self._client.describe_consumer_groups([name], node)
+        (group,) = response.to_object()["groups"]
+        check(group["error_code"], what)
+        allowed = _allowed(group.get("allowed", _UNKNOWN))
+        return Group(group["state"], len(group["members"]), allowed)
 
     async def committed(self, group: str) -> dict[tuple[str, int], int]:
-        """What a group has committed: (topic, partition) → next offset."""
-        what = f"offsets of group {group}"
-        answer = await self._coordinated(GROUP, group, OffsetFetchRequest(group, None), what)
-        return {
-            (topic, partition): offset
-            for topic, partitions in answer.topics
-            for partition, offset, _, code in partitions
-            if code == 0 and offset >= 0
-        }
+        """Return the offsets that a group has committed: (topic, partition) → next offset."""
+        return await self._retried(self._committed, group)
 
-    async def begin_transactions(self, identity: str) -> None:
-        """Try whether a transactional id may be used.
+    async def _committed(self, group: str) -> dict[tuple[str, int], int]:
+        with translated(f"offsets of group {group}"):
+            node = await self._coordinator(group)
+            found = await self._client.list_consumer_group_offsets(group, node)
+        return {tuple(place): each.offset for place, each in found.items() if each.offset >= 0}
 
-        It is: whoever uses it now is shut out, and the broker remembers it for a week (see
-        ``transactional.id.expiration.ms``). So name one that is nobody's.
-        """
-        request = InitProducerIdRequest(identity, 10_000)
-        await self._coordinated(TRANSACTION, identity, request, f"transactional id {identity}")
-
-    async def _coordinated(self, kind: int, name: str, request: Request[Any], what: str) -> Any:  # noqa: ANN401 -- the driver's
-        """The answer of the broker that looks after a group or a transactional id.
-
-        Coordinators move, and the first to ask has the topic made in which they keep their state:
-        what passes is tried again.
-        """
-        until = asyncio.get_running_loop().time() + self._within_s
-        while True:
-            try:
-                found = await self._ask(FindCoordinatorRequest(name, kind), what)
-                _check(found.error_code, what)
-                answer = await self._ask(request, what, found.coordinator_id)
-                groups = getattr(answer, "groups", None)  # of one group each
-                _check(groups[0][0] if groups else answer.error_code, what)
-            except BrokerUnavailable:
-                if asyncio.get_running_loop().time() > until:
-                    raise
-                await asyncio.sleep(_PAUSE_S)
-            else:
-                return answer
-
-    async def _ask(self, request: Request[Any], what: str, node: int | None = None) -> Any:  # noqa: ANN401 -- the driver's
-        if node is None:
-            node = self._client.get_random_node()
+    async def _coordinator(self, group: str) -> int:
         try:
-            return await self._client.send(node, request)
-        except NotImplementedError as error:
-            raise BrokerRefused(
-                f"{what}: the broker is too old to be asked ({error}); Kafka 2.3 is the oldest "
-                "that serves"
-            ) from error
+            node: int = await self._client.find_coordinator(group)
+        except errors.GroupAuthorizationFailedError as error:
+            raise type(error) from error  # without the group's name, which the message has already
+        return node
+
+    async def _retried(self, ask: Callable[[str], Awaitable[T]], group: str) -> T:
+        """Ask a group's coordinator, again while it is moved or created."""
+        async for attempt in AsyncRetrying(
+            retry=retry_if_exception_type(BrokerUnavailable),
+            wait=wait_fixed(COORDINATOR_PAUSE_S),
+            stop=stop_after_delay(self._timeout_s),
+            reraise=True,
+        ):
+            with attempt:
+                found = await ask(group)
+        return found
+
+    async def try_transactions(self, transactional_id: str) -> None:
+        """Open a transactional id, to see whether we are permitted to use it.
+
+        This fences whoever uses the id, and the broker remembers it for a week (its setting
+        ``transactional.id.expiration.ms``). So give an id that nobody uses.
+        """
+        producer = AIOKafkaProducer(
+            **self._options,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=TRY_TRANSACTION_TIMEOUT_MS,
+        )
+        what = f"transactional id {transactional_id}"
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await producer.start()
+        except errors.TransactionalIdAuthorizationFailed as error:
+            fail(what, type(error)())  # without the id, which the message has already
         except (errors.KafkaError, OSError) as error:
-            raise ours(error, what) from error
+            fail(what, error)
+        finally:
+            await producer.stop()
 
 
 @asynccontextmanager
 async def connected(
-    options: Mapping[str, Any], within_s: float = 10.0
+    options: Mapping[str, Any], timeout_s: float = 10.0
 ) -> AsyncIterator[KafkaAdmin]:
-    """Brokers, connected to.
+    """Connect to brokers.
 
     Args:
-        options: as `kafka_options.client_options` makes them.
-        within_s: how long an answer may take.
+        options: as `kafka.options.client_options` makes them.
+        timeout_s: how long to wait for each answer.
 
     Raises:
         BrokerUnavailable: none can be reached.
-        BrokerRefused: they do not let us in, or we do not trust them.
+        BrokerRefused: they do not accept us, or we do not trust them.
     """
-    options = {**options, "request_timeout_ms": max(1, round(within_s * 1000))}
-    await _try_hosts(options)
-    client = AIOKafkaClient(**options)
+    options = {**options, "request_timeout_ms": max(1, round(timeout_s * 1000))}
+    if self_check.usable("client"):
+        from stream_dedup.kafka._fastpath.client import try_hosts  # noqa: PLC0415 -- after the check
+
+        await try_hosts(options)
+    client = AIOKafkaAdminClient(**options)
     try:
-        try:
-            await client.bootstrap()
-        except (errors.KafkaError, OSError) as error:
-            raise ours(error, "Kafka") from error
-        yield KafkaAdmin(client, within_s)
+        with translated("Kafka"):
+            await client.start()
+        yield KafkaAdmin(client, options, timeout_s)
     finally:
         await client.close()
 
 
-async def _try_hosts(options: Mapping[str, Any]) -> None:
-    """Connect to one host after the other; the driver's own attempt does not say why it fails."""
-    told: list[StreamDedupError] = []
-    more = {
-        name: value
-        for name, value in options.items()
-        if name not in {"bootstrap_servers", "request_timeout_ms"}
-    }
-    timeout_ms = options["request_timeout_ms"]
-    for host, port, _ in collect_hosts(options["bootstrap_servers"]):
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                connection = await create_conn(host, port, request_timeout_ms=timeout_ms, **more)
-        except (errors.KafkaError, OSError) as error:  # the second: timeouts and TLS too
-            failed = ours(error, f"{host}:{port}")
-            failed.__cause__ = error
-            told.append(failed)
-        else:
-            await connection.close()
-            return
-    refused = [error for error in told if isinstance(error, BrokerRefused)]
-    first, *others = refused or told
-    if others:
-        first.add_note("\n".join(map(str, others)))
-    raise first
-
-
-def ours(error: BaseException, what: str) -> StreamDedupError:
-    """The driver's error as ours, with the remedy where there is one.
-
-    Args:
-        error: what the driver raised.
-        what: what was asked for, or where.
-    """
-    said = str(error) or type(error).__name__
-    root = next((each for each in _chain(error) if isinstance(each, _REFUSALS)), None)
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return BrokerRefused(f"{what}: {said}; check kafka.ssl_ca_file and the host's name")
-    if isinstance(error, ssl.SSLError):
-        return BrokerRefused(
-            f"{what}: {said}; check that security_protocol is the listener's, and the certificates"
-        )
-    if root is None:
-        hint = ""
-        if isinstance(error, errors.KafkaConnectionError | ConnectionError | TimeoutError):
-            hint = "; check host and port, and that security_protocol is the listener's"
-        return BrokerUnavailable(f"{what}: {said}{hint}")
-    said = str(root)
-    if isinstance(root, errors.SaslAuthenticationFailed | errors.AuthenticationFailedError):
-        remedy = "check sasl_username, sasl_password and sasl_mechanism"
-        return BrokerRefused(f"{what}: {said}; {remedy}")
-    if isinstance(root, errors.UnsupportedSaslMechanismError):
-        return BrokerRefused(f"{what}: {said}; set kafka.sasl_mechanism to one of the broker's")
-    if "Authorization" in type(root).__name__:
-        return BrokerRefused(f"{what}: {said}; give the user the permission")
-    return BrokerRefused(f"{what}: {said}")
-
-
-def _chain(error: BaseException | None) -> Iterable[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__
-
-
-def _check(code: int, what: str, message: str | None = None) -> None:
-    if code:
-        kind = errors.for_code(code)
-        raise ours(kind(message) if message else kind(), what)
+def _topic(found: Mapping[str, Any]) -> Topic:
+    """Make a `Topic` of one in a response."""
+    if found["error_code"] == errors.TopicAuthorizationFailedError.errno:
+        return Topic(found["topic"], 0, 0, frozenset())
+    partitions = found["partitions"]
+    leaderless = sum(partition["leader"] < 0 for partition in partitions)
+    allowed = _allowed(found.get("allowed", _UNKNOWN))
+    return Topic(found["topic"], len(partitions), leaderless, allowed)
 
 
 def _allowed(bits: int) -> frozenset[str] | None:

@@ -1,36 +1,37 @@
-"""Topics of Kafka, read: the port `Source` over aiokafka.
+"""The port `EventSource` over aiokafka's consumer.
 
-aiokafka fetches ahead, within `max_partition_fetch_bytes` a partition, and keeps the membership of
-the group alive beside. Events are taken with `getmany` from the partitions that have room alone, so
-a slow sink leaves the others going.
+aiokafka fetches ahead, up to `max_partition_fetch_bytes` for each partition, and sends heartbeats
+to the group in the background. `getmany` asks only for partitions that have room, so a slow output
+of one partition does not hold up the others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
 
 from stream_dedup.errors import BrokerRefused, BrokerUnavailable, GroupLost
 from stream_dedup.io.base import RebalanceListener, Records
-from stream_dedup.kafka._fastpath.fetching import PIECE_RECORDS, columns, fetch_in_pieces
-from stream_dedup.kafka.errors import LOST, NOT_STARTED, asking, fail, lose
+from stream_dedup.kafka._fastpath import self_check
+from stream_dedup.kafka.errors import LOST, NOT_STARTED, fail, fail_lost, translated
 from stream_dedup.model import Partition
 
 log = logging.getLogger(__name__)
 
 
 class KafkaConsumer:
-    """Topics, read as a member of a group.
+    """A member of a group that reads topics.
 
     Args:
-        topics: their names.
+        topics: the topics' names.
         group_id: the group.
-        options: keyword arguments of the consumer: addresses, security, times.
-        start: where a group without offsets begins: "earliest", "latest", or "fail".
+        options: keyword arguments of the driver's consumer, as `options.consumer_options` makes
+            them.
+        start: where a group without committed offsets begins: "earliest", "latest", or "fail".
     """
 
     def __init__(
@@ -42,15 +43,20 @@ class KafkaConsumer:
         reset = "none" if start == "fail" else start
         self._options = {**options, "auto_offset_reset": reset}
         self._consumer: AIOKafkaConsumer | None = None
+        # On the fast path the driver returns pieces of many records, else single records.
+        self._columns: Callable[[Sequence[Any]], Records] = Records.of
+        self._piece_records = 1
         self._polled_s = 0.0
-        self._next: dict[Partition, int] = {}  # where each is read on
-        self._found: dict[Partition, Records] = {}  # what the poll has taken so far
-        self._apart = False  # whether partitions are asked for one by one
-        self._max_idle_s = options.get("max_poll_interval_ms", 300_000) / 3_000
+        self._next: dict[Partition, int] = {}  # next offset to read
+        self._found: dict[Partition, Records] = {}  # what the current poll has taken so far
+        self._separately = False  # whether partitions are polled one by one, after a failure
+        # Three polls fit into the interval after which the group expels a silent member, so one
+        # that is late does no harm.
+        self._max_idle_s = options.get("max_poll_interval_ms", 300_000) / 1_000 / 3
 
     @property
     def consumer(self) -> AIOKafkaConsumer:
-        """The driver's consumer, once started."""
+        """The driver's consumer; call `start` first."""
         assert self._consumer is not None, "start it first"
         return self._consumer
 
@@ -60,7 +66,12 @@ class KafkaConsumer:
         )
         try:
             await consumer.start()
-            fetch_in_pieces(consumer)
+            if self_check.usable("fetching"):
+                from stream_dedup.kafka._fastpath import fetching  # noqa: PLC0415 -- after the check
+
+                fetching.fetch_in_pieces(consumer)
+                self._columns = fetching.columns
+                self._piece_records = fetching.PIECE_RECORDS
             await self._check_topics(consumer)
             consumer.subscribe(self.topics, listener=_Rebalance(listener))
         except NOT_STARTED as error:
@@ -89,51 +100,52 @@ class KafkaConsumer:
         self._polled_s = asyncio.get_running_loop().time()
         left = limit
         while left > 0:
-            pieces = max(1, left // PIECE_RECORDS)
+            pieces = max(1, left // self._piece_records)
             try:
-                given = await self._take(wanted, pieces, 0 if self._found else wait_s)
+                taken = await self._take(wanted, pieces, 0 if self._found else wait_s)
             except BrokerUnavailable:
                 if self._found:
-                    break  # it fails again when it is asked again
+                    break  # return what was read; the next poll raises the error
                 raise
             left = limit - sum(map(len, self._found.values()))
-            if given < pieces:
+            if taken < pieces:
                 break
         found, self._found = self._found, {}
         return found
 
     async def _take(self, wanted: Sequence[Partition], pieces: int, wait_s: float) -> int:
-        """Take what the driver has of partitions; how many pieces that were.
+        """Take fetched records of partitions; return how many pieces those were.
 
-        Where it fails over one of them, it forgets what it has taken of others just before. So they
-        go back, and each is asked for alone until all is well: who is spoilt holds nobody up.
+        If the driver fails over one partition, it loses records of others that it has taken just
+        before. So all partitions are rewound, and then polled separately until none fails: a
+        corrupt partition does not hold up the others.
         """
-        if not self._apart:
+        if not self._separately:
             try:
-                return await self._ask(wanted, pieces, wait_s)
+                return await self._get(wanted, pieces, wait_s)
             except BrokerUnavailable:
-                self._apart = True
-                self._go_back(wanted)
+                self._separately = True
+                self._rewind(wanted)
                 raise
-        given = 0
+        taken = 0
         failed = None
         for partition in wanted:
             share = max(1, pieces // len(wanted))
             try:
-                given += await self._ask([partition], share, wait_s / len(wanted))
+                taken += await self._get([partition], share, wait_s / len(wanted))
             except BrokerUnavailable as error:
                 failed = error
-        self._apart = failed is not None
+        self._separately = failed is not None
         if failed is not None:
-            if not given:
+            if not taken:
                 raise failed
             log.warning("%s; other partitions are read on", failed)
-        return given
+        return taken
 
-    async def _ask(self, partitions: Sequence[Partition], pieces: int, wait_s: float) -> int:
+    async def _get(self, partitions: Sequence[Partition], pieces: int, wait_s: float) -> int:
         places = [TopicPartition(*partition) for partition in partitions]
         try:
-            handed_out: Mapping[TopicPartition, Sequence[Any]] = await self.consumer.getmany(
+            fetched: Mapping[TopicPartition, Sequence[Any]] = await self.consumer.getmany(
                 *places, timeout_ms=int(wait_s * 1000), max_records=pieces
             )
         except errors.NoOffsetForPartitionError as error:
@@ -142,16 +154,17 @@ class KafkaConsumer:
             ) from error
         except (errors.KafkaError, errors.ConsumerStoppedError) as error:
             fail(f"group {self._group_id} cannot be read", error)
-        for place, some in handed_out.items():
-            partition, records = Partition(*place), columns(some)
+        for place, some in fetched.items():
+            partition, records = Partition(*place), self._columns(some)
             self._next[partition] = records.offsets[-1] + 1
             if partition in self._found:
                 self._found[partition].extend(records)
             else:
                 self._found[partition] = records
-        return sum(map(len, handed_out.values()))
+        return sum(map(len, fetched.values()))
 
-    def _go_back(self, partitions: Sequence[Partition]) -> None:
+    def _rewind(self, partitions: Sequence[Partition]) -> None:
+        """Seek back to what was not returned yet."""
         assigned = self.consumer.assignment()
         for partition in partitions:
             place = TopicPartition(*partition)
@@ -159,7 +172,7 @@ class KafkaConsumer:
                 self.consumer.seek(place, self._next[partition])
 
     async def _keep_alive(self) -> None:
-        """Ask for nothing at times, so that the group does not take the worker for dead."""
+        """Poll no partition from time to time, so that the group does not expel the worker."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._polled_s < self._max_idle_s:
             return
@@ -167,15 +180,14 @@ class KafkaConsumer:
         assigned = self.consumer.assignment()
         self.consumer.pause(*assigned)
         try:
-            await self._ask((), 1, 0)
+            await self._get((), 1, 0)
         finally:
             self.consumer.resume(*(assigned & self.consumer.assignment()))
 
     async def committed(self, partition: Partition) -> int | None:
-        async with asking(f"offset of {partition} in group {self._group_id}"):
+        with translated(f"offset of {partition} in group {self._group_id}"):
             offset: int | None = await self.consumer.committed(TopicPartition(*partition))
-            return offset
-        return None
+        return offset
 
     async def begin(self, partition: Partition) -> int:
         place = TopicPartition(*partition)
@@ -184,20 +196,18 @@ class KafkaConsumer:
                 f"group {self._group_id} has stored no offset for {partition.source}-"
                 f"{partition.number}, and kafka.start is fail; give earliest or latest"
             )
-        async with asking(f"first offset of {partition}"):
-            ask = (
-                self.consumer.end_offsets
-                if self._start == "latest"
-                else self.consumer.beginning_offsets
-            )
-            return int((await ask([place]))[place])
-        return 0
+        with translated(f"first offset of {partition}"):
+            if self._start == "latest":
+                offsets = await self.consumer.end_offsets([place])
+            else:
+                offsets = await self.consumer.beginning_offsets([place])
+        return int(offsets[place])
 
     async def end(self, partition: Partition) -> int:
         place = TopicPartition(*partition)
-        async with asking(f"end of {partition}"):
-            return int((await self.consumer.end_offsets([place]))[place])
-        return 0
+        with translated(f"end of {partition}"):
+            offsets = await self.consumer.end_offsets([place])
+        return int(offsets[place])
 
     async def ends(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         if self._consumer is None:  # not connected yet
@@ -206,7 +216,7 @@ class KafkaConsumer:
         assigned = self.consumer.assignment()
         for partition in partitions:
             place = TopicPartition(*partition)
-            # What stands behind an open transaction cannot be read yet.
+            # Records after the start of an open transaction cannot be read yet.
             mark = self.consumer.last_stable_offset(place) if place in assigned else None
             if mark is None or mark < 0:
                 mark = self.consumer.highwater(place) if place in assigned else None
@@ -215,16 +225,16 @@ class KafkaConsumer:
         return found
 
     async def position(self, partition: Partition) -> int:
-        async with asking(f"position in {partition}"):
-            return int(await self.consumer.position(TopicPartition(*partition)))
-        return 0
+        with translated(f"position in {partition}"):
+            position = await self.consumer.position(TopicPartition(*partition))
+        return int(position)
 
     def seek(self, partition: Partition, offset: int) -> None:
         place = TopicPartition(*partition)
         if place not in self.consumer.assignment():
             raise GroupLost(f"{partition} is not assigned any more")
         self._next[partition] = offset
-        self._found.pop(partition, None)  # a poll that waits took it from elsewhere
+        self._found.pop(partition, None)  # a poll that is waiting read from another offset
         self.consumer.seek(place, offset)
 
     async def commit(self, offsets: Mapping[Partition, int]) -> None:
@@ -234,7 +244,7 @@ class KafkaConsumer:
                 {TopicPartition(*partition): offset for partition, offset in offsets.items()}
             )
         except LOST as error:
-            lose(what, error)
+            fail_lost(what, error)
         except errors.KafkaError as error:
             fail(what, error)
 
@@ -245,7 +255,7 @@ class KafkaConsumer:
 
 
 class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Tells our listener what the driver's is told."""
+    """The driver's listener; it calls ours."""
 
     def __init__(self, listener: RebalanceListener) -> None:
         self._listener = listener

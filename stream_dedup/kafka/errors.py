@@ -1,21 +1,31 @@
-"""How the driver's errors become ours."""
+"""Translation of aiokafka's errors into ours.
+
+Errors that a retry cannot cure become `BrokerRefused`, with the remedy in the message where one is
+known; all others become `BrokerUnavailable`. The driver's error is the ``__cause__``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import ssl
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 from aiokafka import errors
 
-from stream_dedup.errors import GroupLost, ProducerFenced
-from stream_dedup.kafka.admin import ours
+from stream_dedup.errors import (
+    BrokerRefused,
+    BrokerUnavailable,
+    GroupLost,
+    ProducerFenced,
+    StreamDedupError,
+)
 
 FENCED = (errors.ProducerFenced, errors.InvalidProducerEpoch, errors.TransactionCoordinatorFenced)
-"""Another producer has the transactional id."""
+"""Another producer uses the transactional id."""
 
 NOT_STARTED = (errors.KafkaError, OSError, AssertionError)
-"""A client does not start; the last: a broker that is just starting itself named none to it."""
+"""A client could not start. AssertionError: a broker that is starting itself named no brokers."""
 
 LOST = (
     errors.CommitFailedError,
@@ -24,30 +34,100 @@ LOST = (
     errors.RebalanceInProgressError,
     errors.IllegalStateError,
 )
-"""The group has dealt its partitions anew, or is about to."""
+"""The group has reassigned its partitions, or is about to."""
+
+_REFUSALS = (
+    errors.AuthenticationFailedError,
+    errors.AuthenticationMethodNotSupported,
+    errors.ClusterAuthorizationFailedError,
+    errors.GroupAuthorizationFailedError,
+    errors.IllegalSaslStateError,
+    errors.IncompatibleBrokerVersion,
+    errors.InvalidGroupIdError,
+    errors.InvalidSessionTimeoutError,
+    errors.InvalidTopicError,
+    errors.InvalidTransactionTimeout,
+    errors.KafkaConfigurationError,
+    errors.PolicyViolationError,
+    errors.SaslAuthenticationFailed,
+    errors.TopicAuthorizationFailedError,
+    errors.TransactionalIdAuthorizationFailed,
+    errors.UnsupportedCodecError,
+    errors.UnsupportedSaslMechanismError,
+    errors.UnsupportedVersionError,
+)
 
 
 def fail(what: str, error: BaseException) -> NoReturn:
-    """Raise our error for the driver's.
+    """Raise our error for one of the driver's.
 
     Args:
-        what: what was tried.
-        error: what the driver raised.
+        what: what failed; begins the message.
+        error: the driver's error.
     """
     if isinstance(error, FENCED):
         raise ProducerFenced(f"{what}: {type(error).__name__}: {error}") from error
-    raise ours(error, what) from error
+    raise translate(error, what) from error
 
 
-def lose(what: str, error: BaseException) -> NoReturn:
-    """Raise our error for one of `LOST`."""
+def fail_lost(what: str, error: BaseException) -> NoReturn:
+    """Raise `GroupLost` for one of `LOST`."""
     raise GroupLost(f"{what}: {type(error).__name__}: {error}") from error
 
 
-@asynccontextmanager
-async def asking(what: str) -> AsyncIterator[None]:
-    """Ask the broker something; what the driver raises becomes ours."""
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Raise our errors for those that the driver raises in the block."""
     try:
         yield
+    except NotImplementedError as error:
+        raise BrokerRefused(
+            f"{what}: the broker is too old to be asked ({error}); Kafka 2.3 is the oldest "
+            "that serves"
+        ) from error
     except (errors.KafkaError, OSError) as error:
         fail(what, error)
+
+
+def check(code: int, what: str, message: str | None = None) -> None:
+    """Raise our error for an error code in a response; 0 is no error."""
+    if code:
+        kind = errors.for_code(code)
+        raise translate(kind(message) if message else kind(), what)
+
+
+def translate(error: BaseException, what: str) -> StreamDedupError:
+    """Return our error for one of the driver's, with the remedy where one is known.
+
+    Args:
+        error: the driver's error.
+        what: what failed, or where; begins the message.
+    """
+    said = str(error) or type(error).__name__
+    root = next((each for each in _chain(error) if isinstance(each, _REFUSALS)), None)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return BrokerRefused(f"{what}: {said}; check kafka.ssl_ca_file and the host's name")
+    if isinstance(error, ssl.SSLError):
+        return BrokerRefused(
+            f"{what}: {said}; check that security_protocol is the listener's, and the certificates"
+        )
+    if root is None:
+        hint = ""
+        if isinstance(error, errors.KafkaConnectionError | ConnectionError | TimeoutError):
+            hint = "; check host and port, and that security_protocol is the listener's"
+        return BrokerUnavailable(f"{what}: {said}{hint}")
+    said = str(root)
+    if isinstance(root, errors.SaslAuthenticationFailed | errors.AuthenticationFailedError):
+        remedy = "check sasl_username, sasl_password and sasl_mechanism"
+        return BrokerRefused(f"{what}: {said}; {remedy}")
+    if isinstance(root, errors.UnsupportedSaslMechanismError):
+        return BrokerRefused(f"{what}: {said}; set kafka.sasl_mechanism to one of the broker's")
+    if "Authorization" in type(root).__name__:
+        return BrokerRefused(f"{what}: {said}; give the user the permission")
+    return BrokerRefused(f"{what}: {said}")
+
+
+def _chain(error: BaseException | None) -> Iterable[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__

@@ -1,20 +1,20 @@
-"""Fetched records, handed out by aiokafka in pieces, as columns.
+"""Fetched records as columns, a piece of a batch at a time.
 
-aiokafka hands its records out one by one, through an object, a generator and a copy each, which
-costs five times what it takes to make columns of the bytes that the broker sent. There is no public
-way to those. So the consumer's store of what was fetched is replaced by one that hears them from
-the driver's client, and puts batches in the place of the driver's that give their records in
-pieces, taken apart natively. Checksums, compression, transactions, positions and the reaction to a
-rebalance stay the driver's. Where the native extensions were not built, for batches of Kafka's old
-formats, and should the driver come to name its parts otherwise, it hands out single records as
-before; `columns` takes both.
+aiokafka returns records one by one, each through an object, a generator and a copy; that takes five
+times as long as unpacking the broker's bytes into columns natively. There is no public way to those
+bytes. So `fetch_in_pieces` puts two objects into a consumer's fetcher:
+
+- `_Client` in place of its client: it notes the bytes of each answer to a fetch;
+- `_Fetched` in place of its store of fetched partitions: it replaces the driver's iterator over
+  batches by `_Batches`, whose batches yield pieces: up to `PIECE_RECORDS` records as columns.
+
+Checksums, decompression, aborted transactions, positions and the reaction to a rebalance remain the
+driver's. Batches of Kafka's old formats are returned record by record; `columns` accepts both.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -25,44 +25,37 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CorruptRecordException
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.record.default_records import _DefaultRecordBatchPy
+from aiokafka.record.memory_records import MemoryRecords
 
 from stream_dedup.io.base import Records
-
-try:
-    from aiokafka.protocol.fetch import FetchRequest
-    from aiokafka.record.default_records import _DefaultRecordBatchPy as _DriversBatch
-    from aiokafka.record.memory_records import MemoryRecords
-
-    from stream_dedup.kafka._fastpath import _batches
-except ImportError:
-    _NATIVE, _DriversBatch = False, object  # `fingerprint.kernel` warns where nothing was built
-else:
-    _NATIVE = not os.environ.get("STREAM_DEDUP_PURE_PYTHON")
+from stream_dedup.kafka._fastpath import _batches
 
 PIECE_RECORDS = 500
-"""Records of a piece, at most: a poll is bounded by pieces."""
+"""Largest number of records in a piece. The driver limits a poll in pieces, so a poll may exceed
+its limit of events by almost one piece for each partition."""
 
 LENGTH = Struct(">8xi")
-"""How many bytes follow, behind a batch's first offset."""
+"""Number of bytes that follow, after a batch's first offset."""
 
 FORMAT_AT = 16
-"""Where a batch says of which format it is."""
+"""Offset of a batch's format number in its bytes."""
 
 
 def fetch_in_pieces(consumer: AIOKafkaConsumer) -> None:
-    """Have a consumer hand out pieces of batches; before anything is fetched."""
-    with contextlib.suppress(AttributeError):
-        fetcher = consumer._fetcher
-        if _NATIVE and not fetcher._records:
-            fetched = _Fetched()
-            fetcher._client = _Client(fetcher._client, fetched)
-            fetcher._records = fetched
+    """Make a started consumer return pieces; call it before anything is fetched."""
+    fetcher = consumer._fetcher
+    if not fetcher._records:
+        fetched = _Fetched()
+        fetcher._client = _Client(fetcher._client, fetched)
+        fetcher._records = fetched
 
 
-def columns(handed_out: Sequence[Any]) -> Records:
-    """What a poll gave of a partition: pieces, and single records."""
+def columns(fetched: Sequence[Any]) -> Records:
+    """Concatenate what a poll returned for a partition: pieces and single records."""
     records = Records.of([])
-    for kind, some in groupby(handed_out, type):
+    for kind, some in groupby(fetched, type):
         if kind is _Piece:
             for piece in some:
                 records.extend(piece.records)
@@ -72,7 +65,7 @@ def columns(handed_out: Sequence[Any]) -> Records:
 
 
 class _Client:
-    """The driver's client; what brokers answer to fetches is heard on the way."""
+    """The driver's client; it notes the bytes in the answers to fetches."""
 
     def __init__(self, client: Any, fetched: _Fetched) -> None:
         self._client = client
@@ -84,7 +77,7 @@ class _Client:
     async def send(self, node: int, request: Any) -> Any:
         answer = await self._client.send(node, request)
         if isinstance(request, FetchRequest):
-            # The driver stores at once what it wants of it; the rest is not to be kept.
+            # The driver stores the partitions that it wants at once; forget the others after that.
             self._fetched.answered = answered = {
                 TopicPartition(topic, number): records
                 for topic, partitions in answer.topics
@@ -95,10 +88,10 @@ class _Client:
 
 
 class _Fetched(OrderedDict[TopicPartition, Any]):
-    """What was fetched, by partition.
+    """The driver's store of fetched partitions: partition → `FetchResult`, or an error.
 
     Attributes:
-        answered: the bytes of the answer that is being stored, by partition.
+        answered: partition → the bytes in the answer that is being stored.
     """
 
     def __init__(self) -> None:
@@ -106,19 +99,18 @@ class _Fetched(OrderedDict[TopicPartition, Any]):
         self.answered: dict[TopicPartition, bytes | None] = {}
 
     def __setitem__(self, place: TopicPartition, result: Any) -> None:
-        fetched: Any = getattr(result, "_partition_records", None)  # an error has none
-        batches = getattr(fetched, "_records", None)
-        handed_out = getattr(type(fetched), "_consumer_record", None)
+        records: Any = getattr(result, "_partition_records", None)  # an error has none
         raw = self.answered.pop(place, None)
-        if raw is not None and batches is not None and handed_out is not None:
-            itself = weakref.proxy(fetched)  # else it would hold itself, and all those bytes
-            fetched._records = _Batches(raw, itself)
-            fetched._consumer_record = _HandedOut(partial(handed_out, itself))
+        if raw is not None and records is not None:
+            itself = weakref.proxy(records)  # a cycle would keep all those bytes in memory
+            made_of = type(records)._consumer_record
+            records._records = _Batches(raw, itself)
+            records._consumer_record = _PieceOrRecord(partial(made_of, itself))
         super().__setitem__(place, result)
 
 
-class _HandedOut:
-    """Makes what is handed out of what a batch gives: the driver's way, but pieces as they are."""
+class _PieceOrRecord:
+    """In place of the driver's method that makes a consumer's record: it returns pieces as is."""
 
     def __init__(self, made_of: Callable[[TopicPartition, Any], Any]) -> None:
         self._made_of = made_of
@@ -128,10 +120,10 @@ class _HandedOut:
 
 
 class _Piece:
-    """Records of a batch that follow each other.
+    """Consecutive records of a batch.
 
     Attributes:
-        offset: the last one's: the driver reads on after it.
+        offset: that of the last one: the driver reads on after it.
         records: the records.
     """
 
@@ -143,20 +135,20 @@ class _Piece:
 
 
 class _Batches:
-    """A partition's batches, in place of the driver's `MemoryRecords`.
+    """The batches of a fetched partition, in place of the driver's `MemoryRecords`.
 
     Args:
-        raw: as the broker sent them; it may have cut the last one short.
-        fetched: knows from which offset on records are wanted.
+        raw: the bytes that the broker sent; the last batch may be cut short.
+        fetched: the driver's `PartitionRecords`, which know the next wanted offset.
     """
 
     def __init__(self, raw: bytes, fetched: Any) -> None:
         self._raw = memoryview(raw)
         self._at = self._end = 0
         self._fetched = fetched
-        self._look()
+        self._find_end()
 
-    def _look(self) -> None:
+    def _find_end(self) -> None:
         """Find where the next batch ends."""
         if self._at + LENGTH.size > len(self._raw):
             self._end = len(self._raw) + 1
@@ -173,14 +165,14 @@ class _Batches:
         if len(raw) < (_Batch.HEADER_STRUCT.size if latest else FORMAT_AT + 1):
             raise CorruptRecordException(f"a batch of {len(raw)} bytes")
         self._at = self._end
-        self._look()
+        self._find_end()
         if latest:
             return _Batch(raw, self._fetched)
         return MemoryRecords(bytes(raw)).next_batch()
 
 
-class _Batch(_DriversBatch):  # type: ignore[misc]  # it is not meant to have subclasses
-    """A batch that gives its records in pieces; all else is the driver's."""
+class _Batch(_DefaultRecordBatchPy):  # type: ignore[misc]  # it is not meant to have subclasses
+    """The driver's batch, which yields pieces instead of records."""
 
     def __init__(self, raw: memoryview, fetched: Any) -> None:
         super().__init__(raw)
@@ -196,7 +188,7 @@ class _Batch(_DriversBatch):  # type: ignore[misc]  # it is not meant to have su
             self.max_timestamp if self.timestamp_type else None,
         )
         try:
-            # It may begin before what is wanted; the driver goes on behind each piece.
+            # A batch may begin before the wanted offset, which the driver raises after each piece.
             while taken := unpacker.take(PIECE_RECORDS, self._fetched.next_fetch_offset):
                 yield _Piece(Records(*taken))
         except ValueError as error:

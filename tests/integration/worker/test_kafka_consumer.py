@@ -1,4 +1,4 @@
-"""The source over a real broker: records are those of the topic, however they are handed out."""
+"""The consumer over a real broker, by the fast path and by the driver's public interface."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from aiokafka import ConsumerRecord
 
 from stream_dedup.errors import BrokerUnavailable
 from stream_dedup.io.base import Record, Records
-from stream_dedup.kafka import consumer as kafka_source
-from stream_dedup.kafka._fastpath.fetching import PIECE_RECORDS, _Piece, columns
+from stream_dedup.kafka._fastpath import self_check
+from stream_dedup.kafka._fastpath.fetching import PIECE_RECORDS, _Piece
 from stream_dedup.kafka.consumer import KafkaConsumer
 from stream_dedup.model import Partition
 from tests.services.kafka import Kafka, KafkaBroker
@@ -36,10 +36,34 @@ class Assigned:
         self.partitions.set_result(partitions)
 
 
-async def read(source: KafkaConsumer, start: int) -> tuple[list[Record], int]:
-    """All records of the only partition from an offset on, and the most that one poll gave."""
+@pytest.fixture(params=["fast path", "public interface"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How the driver is used."""
+    if request.param != "fast path":
+        monkeypatch.setattr(self_check, "usable", lambda _part: False)
+    return str(request.param)
+
+
+async def read(
+    source: KafkaConsumer, start: int, kinds: set[type] | None = None
+) -> tuple[list[Record], int]:
+    """All records of the only partition from an offset on, and the most that one poll gave.
+
+    Args:
+        source: to be started.
+        start: the offset.
+        kinds: takes the types of what the driver returns.
+    """
     assigned = Assigned()
     await source.start(assigned)
+    columns = source._columns
+
+    def seen(fetched: Sequence[object]) -> Records:
+        if kinds is not None:
+            kinds.update(map(type, fetched))
+        return columns(fetched)
+
+    source._columns = seen
     try:
         (place,) = await assigned.partitions
         source.seek(place, start)
@@ -55,9 +79,8 @@ async def read(source: KafkaConsumer, start: int) -> tuple[list[Record], int]:
 
 
 @pytest.mark.parametrize("start", [0, 777])
-@pytest.mark.parametrize("driver", ["as it is", "with other names"])
-def test_records_are_read_from_where_they_are_wanted_a_limited_number_a_poll(
-    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, driver: str, start: int
+def test_a_limited_number_of_records_is_read_in_each_poll(
+    kafka: Kafka, path: str, start: int
 ) -> None:
     topic = kafka.fresh_topic()
     values = [b"event %d" % n if n % 7 else None for n in range(EVENTS)]
@@ -68,25 +91,18 @@ def test_records_are_read_from_where_they_are_wanted_a_limited_number_a_poll(
     source = KafkaConsumer(
         [topic], group_id=topic, options={"bootstrap_servers": kafka.bootstrap}, start="earliest"
     )
-    if driver != "as it is":
-        monkeypatch.setattr(kafka_source, "fetch_in_pieces", lambda _consumer: None)
     kinds = set[type]()
-
-    def seen(handed_out: Sequence[object]) -> Records:
-        kinds.update(map(type, handed_out))
-        return columns(handed_out)
-
-    monkeypatch.setattr(kafka_source, "columns", seen)
-    rows, most = asyncio.run(read(source, start))
-    assert [
+    rows, most = asyncio.run(read(source, start, kinds))
+    assert [row._replace(headers=tuple(row.headers)) for row in rows] == [
         Record(n, times[n], keys[n], values[n], tuple(headers[n] or ()))
         for n in range(start, EVENTS)
-    ] == [row._replace(headers=tuple(row.headers)) for row in rows]
+    ]
     assert most < (EVENTS - start) / 2, "no poll gives all there is"
-    assert kinds == {_Piece if driver == "as it is" else ConsumerRecord}
+    assert kinds == {_Piece if path == "fast path" else ConsumerRecord}
 
 
-def test_a_burst_behind_a_trickle_is_read_a_limited_number_a_poll(kafka: Kafka) -> None:
+@pytest.mark.usefixtures("path")
+def test_a_burst_after_small_batches_is_read_in_limited_polls(kafka: Kafka) -> None:
     topic = kafka.fresh_topic()
     trickle = 50
     for number in range(trickle):  # a batch each
@@ -102,7 +118,7 @@ def test_a_burst_behind_a_trickle_is_read_a_limited_number_a_poll(kafka: Kafka) 
 
 
 async def read_twice(source: KafkaConsumer, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """The offsets that polls give; within the first its partition is taken up again."""
+    """The offsets that polls give; during the first one the consumer seeks to the start."""
     assigned = Assigned()
     await source.start(assigned)
     try:
@@ -110,12 +126,12 @@ async def read_twice(source: KafkaConsumer, monkeypatch: pytest.MonkeyPatch) -> 
         source.seek(place, 0)
         getmany, calls = source.consumer.getmany, count()
 
-        async def taken_up(*places: object, **limits: object) -> object:
+        async def seeking(*places: object, **limits: object) -> object:
             if next(calls) == 1:
                 source.seek(place, 0)
             return await getmany(*places, **limits)
 
-        monkeypatch.setattr(source.consumer, "getmany", taken_up)
+        monkeypatch.setattr(source.consumer, "getmany", seeking)
         polls: list[list[int]] = []
         while not polls or polls[-1][-1] < EVENTS - 1:
             found = await source.poll([place], LIMIT, 1.0)
@@ -125,7 +141,7 @@ async def read_twice(source: KafkaConsumer, monkeypatch: pytest.MonkeyPatch) -> 
         await source.stop()
 
 
-def test_what_was_taken_before_a_partition_is_taken_up_again_is_forgotten(
+def test_a_seek_during_a_poll_discards_what_it_has_read(
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = kafka.fresh_topic()
@@ -140,26 +156,26 @@ def test_what_was_taken_before_a_partition_is_taken_up_again_is_forgotten(
 
 
 async def read_both(
-    source: KafkaConsumer, spoilt: Partition, sound: Partition, mend: Callable[[], None]
+    source: KafkaConsumer, corrupt: Partition, sound: Partition, repair: Callable[[], None]
 ) -> tuple[dict[Partition, list[int]], int]:
-    """The offsets that polls give, the spoilt partition mended once the other is read."""
+    """The offsets that polls give; the corrupt partition is repaired once the other is read."""
     assigned = Assigned()
     await source.start(assigned)
     failed = 0
     try:
         for place in await assigned.partitions:
             source.seek(place, 0)
-        offsets: dict[Partition, list[int]] = {spoilt: [], sound: []}
+        offsets: dict[Partition, list[int]] = {corrupt: [], sound: []}
         for _ in range(1_000):
             try:
-                found = await source.poll([sound, spoilt], 4 * EVENTS, 0.1)
+                found = await source.poll([sound, corrupt], 4 * EVENTS, 0.1)
             except BrokerUnavailable:
                 failed += 1
                 continue
             for place, records in found.items():
                 offsets[place] += records.offsets
             if len(offsets[sound]) == EVENTS and failed:
-                mend()
+                repair()
             if all(len(some) == EVENTS for some in offsets.values()):
                 break
         return offsets, failed
@@ -167,7 +183,8 @@ async def read_both(
         await source.stop()
 
 
-def test_a_batch_that_was_spoilt_costs_other_partitions_nothing() -> None:
+@pytest.mark.usefixtures("path")
+def test_a_corrupt_batch_does_not_hold_up_other_partitions() -> None:
     with KafkaBroker() as broker:
         topic = broker.fresh_topic(2)
         for number in range(2):
@@ -184,7 +201,7 @@ def test_a_batch_that_was_spoilt_costs_other_partitions_nothing() -> None:
             [topic], group_id=topic, options={"bootstrap_servers": broker.bootstrap},
             start="earliest",
         )  # fmt: skip
-        sound, spoilt = Partition(topic, 0), Partition(topic, 1)
-        offsets, failed = asyncio.run(read_both(source, spoilt, sound, lambda: put(whole)))
+        sound, corrupt = Partition(topic, 0), Partition(topic, 1)
+        offsets, failed = asyncio.run(read_both(source, corrupt, sound, lambda: put(whole)))
     assert failed
-    assert {sound: list(range(EVENTS)), spoilt: list(range(EVENTS))} == offsets
+    assert offsets == {sound: list(range(EVENTS)), corrupt: list(range(EVENTS))}

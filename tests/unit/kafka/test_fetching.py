@@ -1,4 +1,4 @@
-"""Records handed out in pieces are those that the driver hands out one by one."""
+"""Pieces hold the same records as the driver returns one by one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stream_dedup.io.base import Records
-from stream_dedup.kafka._fastpath import fetching as kafka_fetched
+from stream_dedup.kafka._fastpath import fetching
 from stream_dedup.kafka._fastpath.fetching import (
     _Client,
     _Fetched,
@@ -102,7 +102,7 @@ def rows_of(records: Records) -> list[tuple[Any, ...]]:
 
 
 @given(batches, st.integers(0, 40), st.integers(1, 4), st.integers(0, 60))
-def test_pieces_hold_what_the_driver_hands_out_one_by_one(
+def test_pieces_hold_what_the_driver_returns_one_by_one(
     given_batches: list[tuple[list[Any], str]], wanted: int, piece: int, cut: int
 ) -> None:
     raw, first = b"", 0
@@ -112,53 +112,53 @@ def test_pieces_hold_what_the_driver_hands_out_one_by_one(
     raw = raw[: len(raw) - cut]
     one_by_one, pieces = Fetched(raw, wanted), in_pieces(raw, wanted)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kafka_fetched, "PIECE_RECORDS", piece)
-        singles, handed_out = list(one_by_one), list(pieces)
+        patch.setattr(fetching, "PIECE_RECORDS", piece)
+        singles, returned = list(one_by_one), list(pieces)
     if given_batches[0][1] != "legacy":
-        assert all(type(each) is _Piece and 1 <= len(each.records) <= piece for each in handed_out)
-    assert all(last.offset < then.offset for last, then in pairwise(handed_out))
+        assert all(type(each) is _Piece and 1 <= len(each.records) <= piece for each in returned)
+    assert all(last.offset < then.offset for last, then in pairwise(returned))
     assert pieces.next_offset == one_by_one.next_offset
-    assert bool(singles) == bool(handed_out)
+    assert bool(singles) == bool(returned)
     if singles:
-        assert rows_of(columns(singles)) == rows_of(columns(handed_out))
+        assert rows_of(columns(returned)) == rows_of(columns(singles))
 
 
-def test_single_records_of_an_old_format_may_stand_among_pieces() -> None:
+def test_records_of_an_old_format_mix_with_pieces() -> None:
     some: list[Any] = [(5, None, b"old", []), (6, None, b"old", [])]
     raw = packed("legacy", 0, some) + packed("plain", 2, some) + packed("legacy", 4, some)
-    handed_out = list(in_pieces(raw, 1))
-    assert [type(each) is _Piece for each in handed_out] == [False, True, False, False]
-    assert columns(handed_out).offsets == [1, 2, 3, 4, 5]
+    returned = list(in_pieces(raw, 1))
+    assert [type(each) is _Piece for each in returned] == [False, True, False, False]
+    assert columns(returned).offsets == [1, 2, 3, 4, 5]
 
 
-def test_a_piece_moves_the_position_behind_its_last_record_and_no_further() -> None:
+def test_a_piece_moves_the_position_after_its_last_record() -> None:
     fetched = in_pieces(packed("plain", 100, [(0, None, b"v", [])] * 1_200), 150)
     found = iter(fetched)
     seen = [(next(found).records.offsets[0], fetched.next_offset) for _ in range(3)]
     assert seen == [(150, 650), (650, 1_150), (1_150, 1_300)]
 
 
-def test_what_is_not_above_the_record_before_it_is_left_out() -> None:
+def test_records_whose_offset_does_not_rise_are_skipped() -> None:
     raw = bytearray(packed("plain", 0, [(0, None, b"v", [])] * 6))
     size = raw[HEAD_BYTES] // 2 + 1  # of each record, with its length
     for number, delta in enumerate([0, 5, 3, 4, 9, 1]):
         raw[HEAD_BYTES + number * size + 3] = 2 * delta
     hostile = signed(raw)
     singles = columns(list(Fetched(hostile, 0)))
-    assert [0, 5, 9] == singles.offsets == columns(list(in_pieces(hostile, 0))).offsets
+    assert columns(list(in_pieces(hostile, 0))).offsets == singles.offsets == [0, 5, 9]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kafka_fetched, "PIECE_RECORDS", 1)
+        patch.setattr(fetching, "PIECE_RECORDS", 1)
         assert columns(list(in_pieces(hostile, 0))).offsets == [0, 5, 9]
 
 
-def test_a_header_whose_name_is_no_text_is_read_as_java_reads_it() -> None:
+def test_an_invalid_header_name_is_read_as_in_java() -> None:
     raw = bytearray(packed("plain", 0, [(0, None, b"v", [("name", b"x")])]))
     raw[raw.index(b"name") + 1] = 0xFF
     (row,) = columns(list(in_pieces(signed(raw), 0)))
     assert row.headers == [("n\ufffdme", b"x")]
 
 
-def test_what_was_fetched_goes_with_the_last_who_holds_it() -> None:
+def test_fetched_bytes_are_freed_with_their_last_user() -> None:
     fetched = in_pieces(packed("plain", 0, [(0, None, b"value", [])] * 3), 0)
     records = fetched._partition_records
     held = [weakref.ref(records), weakref.ref(records._records)]
@@ -171,7 +171,7 @@ def test_what_was_fetched_goes_with_the_last_who_holds_it() -> None:
         gc.enable()
 
 
-def test_a_broken_batch_is_refused_as_ever() -> None:
+def test_a_corrupt_batch_is_refused() -> None:
     raw = bytearray(packed("plain", 0, [(0, None, b"value", [])]))
     raw[-3] ^= 1
     with pytest.raises(errors.CorruptRecordException):
@@ -195,7 +195,7 @@ def has_long_attributes(raw: bytes | bytearray) -> bool:
 
 @example([(0, None, None, [("", b"")])], [(5, 128)])
 @given(rows, st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=3))
-def test_of_hostile_batches_the_same_is_read_or_they_are_refused(
+def test_hostile_batches_are_read_alike_or_refused(
     some: list[Any], spoilt: list[tuple[int, int]]
 ) -> None:
     raw = bytearray(packed("plain", 0, some))
@@ -211,7 +211,7 @@ def test_of_hostile_batches_the_same_is_read_or_they_are_refused(
     except (errors.CorruptRecordException, UnicodeDecodeError, SystemError):
         return
     # The driver takes a record's attributes for a number of any length, and may read on elsewhere.
-    assert rows_of(columns(expected)) == rows_of(columns(found)) or has_long_attributes(raw)
+    assert rows_of(columns(found)) == rows_of(columns(expected)) or has_long_attributes(raw)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_of_hostile_batches_the_same_is_read_or_they_are_refused(
         (bytes(8) + (20).to_bytes(4, "big") + bytes(4) + b"\2" + bytes(15), "32 bytes"),
     ],
 )
-def test_what_is_no_batch_is_refused(raw: bytes, reason: str) -> None:
+def test_bytes_that_are_no_batch_are_refused(raw: bytes, reason: str) -> None:
     with pytest.raises(errors.CorruptRecordException, match=reason):
         list(in_pieces(raw, 0))
 
@@ -246,7 +246,7 @@ class Brokers:
         return Answer()
 
 
-def test_the_latest_answer_to_a_fetch_is_heard() -> None:
+def test_the_answer_to_a_fetch_is_noted() -> None:
     fetched = _Fetched()
     client = _Client(Brokers(), fetched)
 
@@ -262,7 +262,7 @@ def test_the_latest_answer_to_a_fetch_is_heard() -> None:
     assert client.name == "theirs"
 
 
-def test_what_was_not_heard_is_left_as_it_is() -> None:
+def test_a_result_without_noted_bytes_is_left_alone() -> None:
     raw = packed("plain", 0, [(0, None, b"value", [])])
     fetched = Fetched(raw, 0)
     _Fetched()[PLACE] = fetched
@@ -270,7 +270,7 @@ def test_what_was_not_heard_is_left_as_it_is() -> None:
     assert rows_of(columns(list(fetched))) == [(0, 0, None, b"value", ())]
 
 
-def test_an_error_is_kept_as_it_is() -> None:
+def test_an_error_is_stored_unchanged() -> None:
     fetched, error = _Fetched(), object()
     fetched[PLACE] = error
     assert fetched[PLACE] is error
@@ -285,7 +285,7 @@ def emptied(first: int, last: int) -> bytes:
     return signed(raw)
 
 
-def test_a_batch_that_compaction_left_empty_is_passed() -> None:
+def test_a_batch_emptied_by_compaction_is_skipped() -> None:
     alone, more = emptied(0, 4), emptied(0, 4) + packed("plain", 5, [(7, None, b"v", [])])
     for kind in (Fetched, in_pieces):
         fetched = kind(alone, 0)
@@ -296,7 +296,7 @@ def test_a_batch_that_compaction_left_empty_is_passed() -> None:
         assert fetched.next_offset == 6
 
 
-def test_what_is_stored_is_forgotten() -> None:
+def test_noted_bytes_are_dropped_once_stored() -> None:
     store, raw = _Fetched(), packed("plain", 0, [(0, None, b"v", [])])
     store.answered = {PLACE: raw}
     store[PLACE] = Fetched(raw, 0)
@@ -304,7 +304,7 @@ def test_what_is_stored_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", None])
-def test_an_error_that_came_with_an_answer_is_kept_as_it_is(raw: bytes | None) -> None:
+def test_an_error_in_an_answer_is_stored_unchanged(raw: bytes | None) -> None:
     fetched, error = _Fetched(), object()
     fetched.answered = {PLACE: raw}
     fetched[PLACE] = error
@@ -316,7 +316,7 @@ def consumer_of(records: Any) -> Any:
     return SimpleNamespace(_fetcher=SimpleNamespace(_records=records, _client=object()))
 
 
-def test_a_consumer_is_made_to_hand_out_pieces() -> None:
+def test_a_consumer_is_made_to_return_pieces() -> None:
     consumer = consumer_of({})
     client = consumer._fetcher._client
     fetch_in_pieces(consumer)
@@ -326,22 +326,16 @@ def test_a_consumer_is_made_to_hand_out_pieces() -> None:
     assert consumer._fetcher._records is consumer._fetcher._client._fetched
 
 
-@pytest.mark.parametrize(
-    ("records", "native"), [({PLACE: object()}, True), ({}, False)], ids=["fetched", "pure"]
-)
-def test_a_consumer_is_left_alone(
-    records: Any, native: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kafka_fetched, "_NATIVE", native)
+def test_a_consumer_that_has_fetched_already_is_left_alone() -> None:
+    records = {PLACE: object()}
     consumer = consumer_of(records)
     client = consumer._fetcher._client
     fetch_in_pieces(consumer)
-    assert records is consumer._fetcher._records
-    assert client is consumer._fetcher._client
-    fetch_in_pieces(object())  # the driver names its parts otherwise
+    assert consumer._fetcher._records is records
+    assert consumer._fetcher._client is client
 
 
-def test_where_the_broker_s_clock_goes_for_all_its_time_is_handed_out() -> None:
+def test_the_brokers_timestamp_replaces_the_records() -> None:
     some: list[Any] = [(5, None, b"v", []), (6, None, b"w", [])]
-    handed_out = list(in_pieces(packed("appended", 0, some), 0))
-    assert columns(handed_out).timestamps == [APPENDED_MS] * 2
+    returned = list(in_pieces(packed("appended", 0, some), 0))
+    assert columns(returned).timestamps == [APPENDED_MS] * 2
