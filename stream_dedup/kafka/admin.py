@@ -193,7 +193,7 @@ async def connected(
     """Connect to brokers.
 
     Args:
-        options: as `kafka.options.client_options` makes them.
+        options: as `KafkaConfig.client_options` makes them.
         timeout_s: how long to wait for each answer.
 
     Raises:

@@ -29,8 +29,7 @@ class KafkaConsumer:
     Args:
         topics: the topics' names.
         group_id: the group.
-        options: keyword arguments of the driver's consumer, as `options.consumer_options` makes
-            them.
+        options: keyword arguments of the driver's consumer, see `KafkaConfig`.
         start: where a group without committed offsets begins: "earliest", "latest", or "fail".
     """
 

@@ -115,8 +115,7 @@ class KafkaProducer:
     """Writes to topics.
 
     Args:
-        options: keyword arguments of the driver's producers, as `options.producer_options` makes
-            them.
+        options: keyword arguments of the driver's producers, see `KafkaConfig`.
         group_id: the group whose offsets are committed in transactions.
         transactional_prefix: begins the transactional ids; "" for at-least-once delivery.
     """
