@@ -23,7 +23,6 @@ from stream_dedup.kafka.consumer import KafkaConsumer
 from stream_dedup.kafka.producer import KafkaProducer
 from stream_dedup.metrics import Metrics
 from stream_dedup.retries import with_retries
-from stream_dedup.worker.about import About, AboutPipeline
 from stream_dedup.worker.app import StopRequest, run_every_second, run_pipelines
 from stream_dedup.worker.context import Context, log, no_step
 from stream_dedup.worker.http import HttpServer, Pages
@@ -75,7 +74,7 @@ async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: St
     metrics.set("info", 1, version=__version__, kernel=kernel)
     health, stop = Health(metrics), StopRequest()
     recent = RecentMetrics(metrics.snapshot, monotonic_s)
-    page = StatusPage(about(config, kernel), health, recent, SystemClock())
+    page = StatusPage(config, health, recent, SystemClock(), kernel=kernel, version=__version__)
     http = HttpServer(
         config.http.host, config.http.port, Pages(health, metrics.exposition, page.html)
     )
@@ -103,39 +102,6 @@ async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: St
         await asyncio.to_thread(http.stop)
         if telemetry is not None:
             await asyncio.to_thread(telemetry.stop)
-
-
-def about(config: Config, kernel: str) -> About:
-    """What the status page tells of a configuration.
-
-    Args:
-        config: the whole of it; its secrets stay where they are.
-        kernel: what hashes.
-    """
-    return About(
-        version=__version__,
-        kernel=kernel,
-        since_us=SystemClock().now_us(),
-        brokers=config.kafka.bootstrap_servers,
-        index=str(config.index.address) if _shared(config) else "memory",
-        guarantee=config.worker.guarantee,
-        pipelines=[_about(section) for section in config.pipelines],
-    )
-
-
-def _about(section: PipelineConfig) -> AboutPipeline:
-    recipe = section.load_recipe()
-    return AboutPipeline(
-        name=section.name,
-        group=section.group_id,
-        topics=section.topics,
-        recipe=f"{recipe.name} ({recipe.digest})",
-        namespace=section.namespace,
-        emit=section.emit,
-        output_topic=section.output_topic,
-        summary_topic=section.summary_topic,
-        dead_letter_topic=section.dead_letter_topic,
-    )
 
 
 async def _make(

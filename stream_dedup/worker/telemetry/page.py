@@ -16,7 +16,7 @@ from importlib import resources
 from xml.etree.ElementTree import Element
 
 from stream_dedup.clock import US_PER_S, Clock
-from stream_dedup.worker.about import About
+from stream_dedup.config import Config
 from stream_dedup.worker.telemetry import figures
 from stream_dedup.worker.telemetry.health import Health, Unready
 from stream_dedup.worker.telemetry.markup import (
@@ -52,14 +52,27 @@ class StatusPage:
     """Makes the page. Any thread may ask for it.
 
     Args:
-        about: what the worker is.
+        config: the worker's configuration; no secrets are shown.
         health: whether it does its work.
         recent: what it measured.
-        clock: the time that is shown.
+        clock: the time that is shown; the worker started when the page was made.
+        kernel: native or reference.
+        version: the program's.
     """
 
-    def __init__(self, about: About, health: Health, recent: RecentMetrics, clock: Clock) -> None:
-        self._about = about
+    def __init__(
+        self,
+        config: Config,
+        health: Health,
+        recent: RecentMetrics,
+        clock: Clock,
+        *,
+        kernel: str,
+        version: str,
+    ) -> None:
+        self._config = config
+        self._version = f"{version}, {kernel} kernel"
+        self._since_us = clock.now_us()
         self._health = health
         self._recent = recent
         self._clock = clock
@@ -70,7 +83,7 @@ class StatusPage:
         Args:
             refresh: whether it asks for itself again.
         """
-        reasons, pipelines = self._health.reasons(), self._about.pipelines
+        reasons, pipelines = self._health.reasons(), self._config.pipelines
         head = make(
             "head",
             make("meta", charset="utf-8"),
@@ -81,9 +94,9 @@ class StatusPage:
         )
         now, lately = self._recent.now(), self._recent.growth()
         main = make("main", *self._why_not(reasons), self._worker(lately))
-        for about in pipelines[:MAX_ROWS]:
-            rates = self._recent.rates("events_total", pipeline=about.name)
-            main.append(section(about, now, lately, rates))
+        for pipeline in pipelines[:MAX_ROWS]:
+            rates = self._recent.rates("events_total", pipeline=pipeline.name)
+            main.append(section(pipeline, now, lately, rates))
         main.extend(notes(more(len(pipelines) - MAX_ROWS, "pipelines")))
         body = make("body", _header(ready=not reasons), main, _footer(refresh=refresh))
         return f"<!doctype html>\n{as_html(make('html', head, body, lang='en'))}\n".encode()
@@ -107,8 +120,9 @@ class StatusPage:
 
     def _worker(self, lately: Growth) -> Element:
         """What it is; and of what time its rates are."""
-        about, now_us = self._about, self._clock.now_us()
-        lasted = figures.lasting((now_us - about.since_us) / US_PER_S)
+        config, now_us = self._config, self._clock.now_us()
+        lasted = figures.lasting((now_us - self._since_us) / US_PER_S)
+        index = str(config.index.address) if config.index.kind == "redis" else "memory"
         told = "no rates yet"
         if lately.seconds:
             told = f"rates of the last {lately.seconds:.0f} s"
@@ -118,11 +132,11 @@ class StatusPage:
             "section",
             make("h2", "Worker"),
             facts(
-                ("Version", f"{shown(about.version)}, {shown(about.kernel)} kernel"),
-                ("Up since", f"{figures.moment(about.since_us)} ({lasted})"),
-                ("Kafka", names(about.brokers)),
-                ("Index", shown(about.index)),
-                ("Guarantee", shown(about.guarantee).replace("_", " ")),
+                ("Version", shown(self._version)),
+                ("Up since", f"{figures.moment(self._since_us)} ({lasted})"),
+                ("Kafka", names(config.kafka.bootstrap_servers)),
+                ("Index", shown(index)),
+                ("Guarantee", shown(config.worker.guarantee).replace("_", " ")),
                 ("Shown", f"{figures.moment(now_us)}; {told}"),
             ),
         )

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
+from stream_dedup.config import PipelineConfig
 from stream_dedup.metrics import FIXED, Counter, Gauge, Histogram
-from stream_dedup.worker.about import AboutPipeline
 from stream_dedup.worker.telemetry import figures
 from stream_dedup.worker.telemetry.markup import (
     MAX_ROWS,
@@ -41,28 +41,28 @@ _COUNTS: tuple[tuple[Counter, str], ...] = (
 
 
 def section(
-    about: AboutPipeline, now: Snapshot, lately: Growth, events_a_second: Sequence[float]
+    pipeline: PipelineConfig, now: Snapshot, lately: Growth, events_a_second: Sequence[float]
 ) -> Element:
     """The section of a pipeline.
 
     Args:
-        about: what it was told to do.
+        pipeline: its configuration.
         now: all metrics.
         lately: how much they grew.
         events_a_second: in each of the last seconds.
     """
-    name = about.name
+    name, recipe = pipeline.name, pipeline.load_recipe()
     return make(
         "section",
         make("h2", f"Pipeline {shown(name)}"),
         _tiles(name, now, lately, events_a_second),
         facts(
-            ("Reads", f"{names(about.topics)}, as group {shown(about.group)}"),
-            ("Emits", f"{shown(about.emit)}, to {shown(about.output_topic)}"),
-            ("Summaries", _to(about.summary_topic)),
-            ("Dead letters", _to(about.dead_letter_topic)),
-            ("Recipe", shown(about.recipe)),
-            ("Namespace", shown(about.namespace)),
+            ("Reads", f"{names(pipeline.topics)}, as group {shown(pipeline.group_id)}"),
+            ("Emits", f"{shown(pipeline.emit)}, to {shown(pipeline.output_topic)}"),
+            ("Summaries", _to(pipeline.summary_topic)),
+            ("Dead letters", _to(pipeline.dead_letter_topic)),
+            ("Recipe", shown(f"{recipe.name} ({recipe.digest})")),
+            ("Namespace", shown(pipeline.namespace)),
         ),
         make(
             "div",

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from stream_dedup.clock import SystemClock, monotonic_s
+from stream_dedup.config import Config, PipelineConfig
 from stream_dedup.errors import ConfigError
 from stream_dedup.worker import http as served
-from stream_dedup.worker.about import About
 from stream_dedup.worker.http import (
     MAX_CONNECTIONS,
     MAX_REQUEST_BYTES,
@@ -41,9 +41,11 @@ class Worker:
         self.health = Health(self.metrics, now_s=lambda: time.monotonic() + self.skipped_s)
         self.host = host
         self.port = free_port(host)
-        about = About("1.0", "native", 0, ("k:9092",), "memory", "at_least_once", ())
+        config = Config(pipelines=(PipelineConfig(topics=("in",), output_topic="out"),))
         recent = RecentMetrics(self.metrics.snapshot, monotonic_s)
-        self.page = StatusPage(about, self.health, recent, SystemClock())
+        self.page = StatusPage(
+            config, self.health, recent, SystemClock(), kernel="native", version="1"
+        )
         self.pages = Pages(self.health, self._exposition, self._html)
         self.server = HttpServer(host, self.port, self.pages)
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from stream_dedup.assembly import about
 from stream_dedup.clock import US_PER_S, ManualClock
 from stream_dedup.config import Config, IndexConfig, KafkaConfig, PipelineConfig, WorkerConfig
 from stream_dedup.metrics import FIXED, METRICS, Counter, start_at_zero
-from stream_dedup.worker.about import About, AboutPipeline
 from stream_dedup.worker.telemetry.health import START, Health
 from stream_dedup.worker.telemetry.markup import MAX_ROWS, MAX_TEXT_CHARS
 from stream_dedup.worker.telemetry.page import POLICY, StatusPage
@@ -32,32 +30,32 @@ HOSTILE = (
 )
 ALERTS = Path(__file__).parents[4] / "deploy" / "prometheus" / "alerts.yaml"
 STARTED_US = 1_700_000_000 * US_PER_S
-MAIN = AboutPipeline(
-    name="main",
-    group="stream-dedup-main",
-    topics=("app-logs", "audit"),
-    recipe="logs (e4bab17433e60216)",
-    namespace="app",
-    emit="merge",
-    output_topic="merged",
-    summary_topic="counts",
-    dead_letter_topic="",
+MAIN = PipelineConfig(
+    topics=("app-logs", "audit"), namespace="app", output_topic="merged", summary_topic="counts"
 )
-ABOUT = About("1.2.3", "native", STARTED_US, ("k1:9092", "k2:9092"), "redis://r:6379",
-              "exactly_once", (MAIN,))  # fmt: skip
+CONFIG = Config(
+    kafka=KafkaConfig(bootstrap_servers=("k1:9092", "k2:9092")),
+    index=IndexConfig(url=SecretStr("redis://r:6379")),
+    worker=WorkerConfig(guarantee="exactly_once"),
+    pipelines=(MAIN,),
+)
 
 
 class Shown:
     """A worker's page, and what it shows."""
 
-    def __init__(self, told: About = ABOUT) -> None:
+    def __init__(
+        self, config: Config = CONFIG, version: str = "1.2.3", kernel: str = "native"
+    ) -> None:
         self.metrics = PrometheusMetrics()
         self.now_s = 50.0
         self.clock = ManualClock(STARTED_US)
         self.health = Health(self.metrics, now_s=lambda: self.now_s)
         self.health.ready(START)
         self.recent = RecentMetrics(self.metrics.snapshot, lambda: self.now_s)
-        self.page = StatusPage(told, self.health, self.recent, self.clock)
+        self.page = StatusPage(
+            config, self.health, self.recent, self.clock, kernel=kernel, version=version
+        )
 
     def pass_by(self, seconds: float) -> None:
         """Time goes by, and a reading is taken."""
@@ -287,9 +285,18 @@ def test_who_cannot_see_it_can_hear_it(shown: Shown) -> None:
 
 
 def test_whatever_comes_from_outside_is_shown_and_not_obeyed() -> None:
-    texts = {name: HOSTILE for name in AboutPipeline.__slots__ if name != "topics"}
-    pipeline = AboutPipeline(topics=(HOSTILE, HOSTILE), **texts)
-    shown = Shown(About(HOSTILE, HOSTILE, 0, (HOSTILE,), HOSTILE, HOSTILE, (pipeline,)))
+    keys = [name for name, value in MAIN if isinstance(value, str)]
+    pipeline = MAIN.model_copy(update=dict.fromkeys(keys, HOSTILE) | {"topics": (HOSTILE, HOSTILE)})
+    pipeline._recipe = msgspec.structs.replace(MAIN.load_recipe(), name=HOSTILE)
+    config = CONFIG.model_copy(
+        update={
+            "kafka": CONFIG.kafka.model_copy(update={"bootstrap_servers": (HOSTILE,)}),
+            "index": CONFIG.index.model_copy(update={"url": SecretStr(f"unix:///{HOSTILE}")}),
+            "worker": CONFIG.worker.model_copy(update={"guarantee": HOSTILE}),
+            "pipelines": (pipeline,),
+        }
+    )
+    shown = Shown(config, HOSTILE, HOSTILE)
     elements = shown.read().elements
     shown.health.not_ready(HOSTILE, HOSTILE)
     name = HOSTILE
@@ -331,7 +338,7 @@ def test_no_secret_is_shown() -> None:
         worker=WorkerConfig(),
         pipelines=(PipelineConfig(topics=("in",), output_topic="out"),),
     )
-    shown = Shown(about(config, "native"))
+    shown = Shown(config)
     shown.health.not_ready("main: index", f"redis://me:{secret}@r:6379: password={secret} refused")
     html = shown.page.html().decode()
     assert secret not in html
@@ -347,8 +354,11 @@ def test_no_secret_is_shown() -> None:
 
 def test_of_long_lists_it_shows_some_and_says_how_many_more_there_are() -> None:
     topics = tuple(f"topic-{number}" for number in range(300))
-    many = [replace(MAIN, name=f"p{number}", topics=topics) for number in range(50)]
-    shown = Shown(replace(ABOUT, brokers=topics, pipelines=many))
+    many = [
+        MAIN.model_copy(update={"name": f"p{number}", "topics": topics}) for number in range(50)
+    ]
+    kafka = CONFIG.kafka.model_copy(update={"bootstrap_servers": topics})
+    shown = Shown(CONFIG.model_copy(update={"kafka": kafka, "pipelines": many}))
     for number in range(40):
         shown.metrics.add("dead_letters_total", 1, pipeline="p0", reason=f"reason {number}")
         shown.health.not_ready(f"part {number}", "amiss")
