@@ -32,7 +32,7 @@ from stream_dedup.worker.telemetry.health import Health
 from stream_dedup.worker.telemetry.logs import configure
 from stream_dedup.worker.telemetry.page import StatusPage
 from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
-from stream_dedup.worker.telemetry.snapshots import RecentMetrics, Snapshot
+from stream_dedup.worker.telemetry.snapshots import RecentMetrics
 from stream_dedup.worker.telemetry.status import Status, StatusLine
 from stream_dedup.worker.telemetry.tracing import NO_TRACES, Traces
 
@@ -69,7 +69,7 @@ def run_worker(config: Config, *, once: bool = False) -> None:
 
 async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: StatusLine) -> None:
     metrics = PrometheusMetrics()
-    telemetry = make_telemetry(config, metrics.snapshot)
+    telemetry = make_telemetry(config, metrics)
     kernel = "native" if native_module() else "reference"
     metrics.set("info", 1, version=__version__, kernel=kernel)
     health, stop = Health(metrics), StopRequest()
@@ -112,6 +112,8 @@ async def _make(
     telemetry: Telemetry | None,
 ) -> list[Pipeline]:
     server = await stack.enter_async_context(_server(config)) if _shared(config) else None
+    if telemetry is not None:
+        metrics = telemetry.metrics
     made = []
     for section in config.pipelines:
         traces: Traces = NO_TRACES
@@ -121,7 +123,7 @@ async def _make(
     return made
 
 
-def make_telemetry(config: Config, numbers: Callable[[], Snapshot]) -> Telemetry | None:
+def make_telemetry(config: Config, metrics: PrometheusMetrics) -> Telemetry | None:
     """What sends traces and metrics to a collector; None where nothing is sent.
 
     Raises:
@@ -147,7 +149,7 @@ def make_telemetry(config: Config, numbers: Callable[[], Snapshot]) -> Telemetry
         config.kafka.group_instance_id,
     )
     try:
-        return Telemetry(exporting, numbers)
+        return Telemetry(exporting, metrics)
     except (ValueError, RuntimeError) as error:
         text = f"a variable of OpenTelemetry's cannot be used ({error})"
         problem = ConfigProblem("environment", "", text, "mend it, or leave it out")

@@ -23,7 +23,13 @@ from stream_dedup.metrics import Metrics
 from stream_dedup.retries import with_retries
 from stream_dedup.worker.policy import Plan
 from stream_dedup.worker.telemetry.health import Health
-from stream_dedup.worker.telemetry.tracing import NO_TRACE, NO_TRACES, BatchTrace, Stages, Traces
+from stream_dedup.worker.telemetry.tracing import (
+    NO_TRACE,
+    NO_TRACES,
+    BatchTrace,
+    StageTrace,
+    Traces,
+)
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +80,7 @@ class Context:
         log.warning("pipeline %s: %s", self.plan.name, text)
 
     @contextmanager
-    def timed(self, stage: str, trace: Stages = NO_TRACE) -> Iterator[None]:
+    def timed(self, stage: str, trace: StageTrace = NO_TRACE) -> Iterator[None]:
         """Measure how long a stage takes, for the metrics and a trace."""
         failed: BaseException | None = None
         started_s = monotonic_s()

@@ -70,7 +70,7 @@ class SummaryEmitter:
     async def _emit(self, summaries: list[Summary]) -> None:
         context = self._context
         context.step("claimed")
-        with context.timed("tell", context.traces.tell(len(summaries))):
+        with context.timed("tell", context.traces.summaries(len(summaries))):
             if context.plan.emission.summary_topic:
                 await self._send(summaries)
             context.step("emitted")

@@ -213,7 +213,7 @@ def test_a_variable_that_the_sdk_refuses_is_a_wrong_configuration(
     monkeypatch.setenv(variable, value)
     config = loaded(enabled=True, metrics_every_s="off").config
     with pytest.raises(ConfigError, match="environment: a variable of OpenTelemetry's cannot be"):
-        make_telemetry(config, PrometheusMetrics().snapshot)
+        make_telemetry(config, PrometheusMetrics())
 
 
 # ------------------------------------------------------------ the check

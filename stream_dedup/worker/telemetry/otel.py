@@ -1,12 +1,33 @@
 """OpenTelemetry: traces and metrics to a collector, by OTLP over HTTP.
 
-A collector that is away, slow or broken costs the worker nothing but some warnings: what is to be
-sent waits in a bounded queue, threads of their own send it, and what does not fit is dropped. At
-the end what is left is sent, for `FLUSH_S` at most; threads that still wait end with the process.
+A collector that is away, slow or broken costs the worker nothing but some warnings: spans wait in
+the SDK's bounded queue, its threads send them, and what does not fit is dropped. At the end the
+worker sends what is left, for `FLUSH_S` at most; threads that still wait end with the process.
 
-What the standard's environment variables say is done by its SDK, where it is not given here:
-resource attributes, compression, certificates, the sampler, the queue's bounds. Its packages are an
-extra, which `worker.otel*`, `config.check_otel` and `connectors.otlp` alone import.
+**Metrics** have the values of ``/metrics``, bounded alike: observable instruments read the counters
+and gauges there at each export, and histograms are recorded twice. Of a name, ``stream_dedup_`` is
+``stream_dedup.``, ``_total`` is left out, and a unit at the end becomes the unit; Prometheus makes
+our name of that again.
+
+**Traces.** A trace is a batch::
+
+    process app-logs          the batch: partition, offsets, events, decisions by kind
+    ├── hash
+    ├── decide                an event `exception` on the batch for each try that failed
+    ├── shape
+    ├── deliver
+    └── commit                later, with others'; not with exactly-once, where deliver commits
+
+A poll that brought events and the sending of summaries are traces of one span: they serve many
+batches, or none. The sampler decides at the first span, so a batch that is not kept costs no more
+than that. The spans of its stages are made when the batch ends, with the times taken before: a
+batch that still waits for a stage when its partition goes to another worker leaves no trace.
+Names are the semantic conventions' for messaging (OpenTelemetry semantic conventions 1.44, in
+development), and ``stream_dedup.…`` for the rest.
+
+The SDK itself reads the standard's environment variables for what is not given here: resource
+attributes, compression, certificates, the sampler, the queue's bounds. Its packages are an extra,
+which only this module, `config.check_otel` and `io.otlp` import.
 """
 
 from __future__ import annotations
@@ -15,27 +36,64 @@ import logging
 import os
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple, Protocol
 
+from opentelemetry.context import Context
+from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.sdk.environment_variables import OTEL_TRACES_SAMPLER
+from opentelemetry.sdk.metrics import MeterProvider, ObservableCounter, ObservableGauge
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 
 from stream_dedup._version import __version__
-from stream_dedup.clock import monotonic_s
+from stream_dedup.clock import US_PER_S, Clock, SystemClock, monotonic_s
+from stream_dedup.io.base import Records
 from stream_dedup.io.otlp import metric_exporter, span_exporter
-from stream_dedup.worker.telemetry.otel_metrics import SCOPE, Readings
-from stream_dedup.worker.telemetry.otel_traces import OtelTraces
-from stream_dedup.worker.telemetry.snapshots import Snapshot
-from stream_dedup.worker.telemetry.tracing import NO_TRACES, Traces
+from stream_dedup.metrics import (
+    COUNTERS,
+    GAUGES,
+    HISTOGRAMS,
+    METRICS,
+    Counter,
+    Gauge,
+    Histogram,
+    Label,
+    Metrics,
+)
+from stream_dedup.model import Decision, Kind, Partition
+from stream_dedup.worker.telemetry.log_fields import clean_text
+from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
+from stream_dedup.worker.telemetry.tracing import (
+    NO_TRACE,
+    NO_TRACES,
+    BatchTrace,
+    PollTrace,
+    StageTrace,
+    Traces,
+)
 
 log = logging.getLogger(__name__)
 
+SCOPE = "stream_dedup"
+
 FLUSH_S = 3.0
-"""How long the end waits for what is left to be sent: shorter than any orchestrator's patience."""
+"""How long the end waits until what is left is sent: less than any orchestrator's grace period."""
+
+MAX_SERIES = 1_000_000
+"""Series of one metric: the bounds of `metrics` apply, not the SDK's limit of 2,000."""
+
+MAX_UNCOMMITTED = 100
+"""Traced batches kept until their commit; of more, the last."""
+
+MAX_ERROR_CHARS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +101,13 @@ class Exporting:
     """What is exported, and where to.
 
     Attributes:
-        traces_url: takes traces; "": nothing does.
-        metrics_url: takes metrics; "": nothing does.
+        traces_url: takes traces; "" for no traces.
+        metrics_url: takes metrics; "" for no metrics.
         headers: sent with each request; secrets.
         sample_ratio: the share of traces that is kept.
         metrics_every_s: how often metrics are sent.
-        timeout_s: how long one export may take, tries again included.
-        instance: tells this worker from others; "": a name that no other has.
+        timeout_s: the limit for one export, retries included.
+        instance: the worker's unique name; "" for a generated one.
     """
 
     traces_url: str
@@ -61,113 +119,85 @@ class Exporting:
     instance: str = ""
 
 
+class _Stopping(Protocol):
+    """The SDK's providers and exporters."""
+
+    def shutdown(self) -> None: ...
+
+
 class Telemetry:
-    """Exports a worker's traces and metrics, from now to `stop`.
+    """Exports a worker's traces and metrics, until `stop`.
 
     Args:
         exporting: what, and where to.
-        numbers: reads all metrics.
+        metrics: the worker's metrics.
+
+    Attributes:
+        metrics: to be used by the worker instead: it records histograms for the collector too.
 
     Raises:
         ValueError, RuntimeError: a variable of OpenTelemetry's cannot be used.
     """
 
-    def __init__(self, exporting: Exporting, numbers: Callable[[], Snapshot]) -> None:
+    def __init__(self, exporting: Exporting, metrics: PrometheusMetrics) -> None:
+        self.metrics: Metrics = metrics
+        self._tracers: TracerProvider | None = None
+        self._parts: list[tuple[_Stopping, _Stopping]] = []
         resource = make_resource(exporting.instance)
-        self._traces = _Traces(exporting, resource) if exporting.traces_url else None
-        self._metrics = (
-            _Metrics(exporting, Readings(numbers, resource)) if exporting.metrics_url else None
-        )
+        to = exporting.headers, exporting.timeout_s
+        if exporting.traces_url:
+            spans = span_exporter(exporting.traces_url, *to)
+            ratio = ParentBased(TraceIdRatioBased(exporting.sample_ratio))
+            self._tracers = TracerProvider(
+                resource=resource,
+                sampler=None if os.environ.get(OTEL_TRACES_SAMPLER) else ratio,
+                shutdown_on_exit=False,
+            )
+            self._tracers.add_span_processor(BatchSpanProcessor(spans))
+            self._parts.append((self._tracers, spans))
+        if exporting.metrics_url:
+            exporter = metric_exporter(exporting.metrics_url, *to)
+            reader = PeriodicExportingMetricReader(
+                exporter,
+                export_interval_millis=1_000 * exporting.metrics_every_s,
+                cardinality_limits=dict.fromkeys((ObservableCounter, ObservableGauge), MAX_SERIES),
+            )
+            meters = MeterProvider([reader], resource, shutdown_on_exit=False)
+            self.metrics = OtelMetrics(metrics, meters)
+            self._parts.append((meters, exporter))
 
     def traces(self, pipeline: str, group: str, client_id: str) -> Traces:
-        """What takes a pipeline's traces; see `OtelTraces`."""
-        if self._traces is None:
+        """The traces of a pipeline; see `OtelTraces`."""
+        if self._tracers is None:
             return NO_TRACES
-        tracer = self._traces.provider.get_tracer(SCOPE, __version__)
+        tracer = self._tracers.get_tracer(SCOPE, __version__)
         return OtelTraces(tracer, pipeline, group, client_id)
 
     def stop(self) -> None:
-        """Send what is left, within `FLUSH_S`. To be called once, when nothing is traced any more.
+        """Send what is left, within `FLUSH_S`. Call it once, when nothing is traced any more.
 
-        What is not sent by then is lost, and nothing is said any more: the process ends.
+        What is not sent by then is lost, and no more is logged: the process ends.
         """
-        parts = [part for part in (self._traces, self._metrics) if part is not None]
-        flushing = [threading.Thread(target=part.flush, daemon=True) for part in parts]
+        flushing = [threading.Thread(target=p.shutdown, daemon=True) for p, _ in self._parts]
         until_s = monotonic_s() + FLUSH_S
         for thread in flushing:
             thread.start()
         for thread in flushing:
             thread.join(max(0.0, until_s - monotonic_s()))
-        late = [part for part, its in zip(parts, flushing, strict=True) if its.is_alive()]
-        if late:
+        late = [thread.is_alive() for thread in flushing]
+        if any(late):
             log.warning("not all telemetry was sent within %g s; the rest is lost", FLUSH_S)
             logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-        for part in late:
-            part.give_up()
-
-
-class _Traces:
-    """Sends spans, in batches, from a thread of the SDK's."""
-
-    def __init__(self, exporting: Exporting, resource: Resource) -> None:
-        ratio = ParentBased(TraceIdRatioBased(exporting.sample_ratio))
-        self.provider = TracerProvider(
-            resource=resource,
-            sampler=None if os.environ.get(OTEL_TRACES_SAMPLER) else ratio,
-            shutdown_on_exit=False,
-        )
-        self._exporter = span_exporter(exporting.traces_url, exporting.headers, exporting.timeout_s)
-        self.provider.add_span_processor(BatchSpanProcessor(self._exporter))
-
-    def flush(self) -> None:
-        """Send what is left, and end."""
-        self.provider.shutdown()
-
-    def give_up(self) -> None:
-        """What waits to try again does not."""
-        self._exporter.shutdown()  # type: ignore[no-untyped-call]
-
-
-class _Metrics:
-    """Sends all metrics, each so many seconds, from a thread."""
-
-    def __init__(self, exporting: Exporting, readings: Readings) -> None:
-        self._every_s = exporting.metrics_every_s
-        self._readings = readings
-        self._exporter = metric_exporter(
-            exporting.metrics_url, exporting.headers, exporting.timeout_s
-        )
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="otel-metrics", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._ending.wait(self._every_s):
-            self._export()
-        self._export()
-
-    def _export(self) -> None:
-        try:
-            self._exporter.export(self._readings.read())  # a failure it logs itself
-        except Exception:
-            log.exception("metrics could not be exported")
-
-    def flush(self) -> None:
-        """Send the last numbers, and end."""
-        self._ending.set()
-        self._thread.join()
-        self._exporter.shutdown()
-
-    def give_up(self) -> None:
-        """What waits to try again does not."""
-        self._exporter.shutdown()
+        for (_, exporter), is_late in zip(self._parts, late, strict=True):
+            if is_late:
+                exporter.shutdown()  # ends its retries
 
 
 def make_resource(instance: str) -> Resource:
-    """Who we are. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES add to it, and win.
+    """The worker's resource. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES add to it, and win.
 
     Args:
-        instance: tells this worker from others; "": made up.
+        instance: the worker's unique name; "" for a generated one.
     """
     ours = {
         "service.name": "stream-dedup",
@@ -175,3 +205,300 @@ def make_resource(instance: str) -> Resource:
         "service.instance.id": instance or str(uuid.uuid4()),
     }
     return Resource.create({**ours, **OTELResourceDetector().detect().attributes})
+
+
+# ------------------------------------------------------------ metrics
+
+
+class Named(NamedTuple):
+    """A metric's name and unit in OpenTelemetry."""
+
+    name: str
+    unit: str
+
+
+def named(metric: str) -> Named:
+    """A metric's name and unit.
+
+    >>> named("events_total")
+    Named(name='stream_dedup.events', unit='')
+    >>> named("event_bytes_total")
+    Named(name='stream_dedup.event', unit='By')
+    """
+    name = metric.removesuffix("_total")
+    rest, _, last = name.rpartition("_")
+    unit = {"seconds": "s", "bytes": "By"}.get(last, "")
+    return Named(f"{SCOPE}.{rest if unit else name}", unit)
+
+
+class OtelMetrics:
+    """A worker's metrics, which a collector gets too; see `metrics.Metrics`.
+
+    Args:
+        metrics: keeps them, and bounds their labels.
+        meters: makes the instruments.
+    """
+
+    def __init__(self, metrics: PrometheusMetrics, meters: MeterProvider) -> None:
+        self._metrics = metrics
+        meter = meters.get_meter(SCOPE, __version__)
+        for counter in COUNTERS:
+            name, unit = named(counter)
+            read = partial(_observations, metrics.values, counter)
+            meter.create_observable_counter(name, [read], unit, METRICS[counter].help)
+        for gauge in GAUGES:
+            name, unit = named(gauge)
+            read = partial(_observations, metrics.values, gauge)
+            meter.create_observable_gauge(name, [read], unit, METRICS[gauge].help)
+        self._histograms = {
+            histogram: meter.create_histogram(
+                *named(histogram), of.help, explicit_bucket_boundaries_advisory=of.bounds_s
+            )
+            for histogram, of in HISTOGRAMS.items()
+        }
+
+    def add(self, name: Counter, value: float = 1, **labels: Label) -> None:
+        self._metrics.add(name, value, **labels)
+
+    def set(self, name: Gauge, value: float, **labels: Label) -> None:
+        self._metrics.set(name, value, **labels)
+
+    def observe(self, name: Histogram, seconds: float, **labels: Label) -> None:
+        self._metrics.observe(name, seconds, **labels)
+        self._histograms[name].record(seconds, labels)
+
+    def remove(self, name: Counter | Gauge | Histogram, **labels: Label) -> None:
+        self._metrics.remove(name, **labels)
+
+
+def _observations(
+    values: Callable[[Counter | Gauge], Mapping[tuple[str, ...], float]],
+    name: Counter | Gauge,
+    _: CallbackOptions,
+) -> Iterable[Observation]:
+    labels = METRICS[name].labels
+    for key, value in values(name).items():
+        yield Observation(value, dict(zip(labels, key, strict=True)))
+
+
+# ------------------------------------------------------------ traces
+
+_OPERATIONS = {
+    "process": (SpanKind.CONSUMER, "process"),
+    "poll": (SpanKind.CLIENT, "receive"),
+    "deliver": (SpanKind.CLIENT, "send"),
+    "tell": (SpanKind.CLIENT, "send"),
+    "commit": (SpanKind.CLIENT, "settle"),
+}
+"""The kind of span and the type of operation that the conventions give to what talks to Kafka."""
+
+_NS_PER_US = 1_000
+
+Attributes = dict[str, str | int]
+
+
+class _Stage(NamedTuple):
+    name: str
+    started_s: float
+    ended_s: float
+    error: BaseException | None
+
+
+class _Times(NamedTuple):
+    """Turns times of the monotonic clock into a span's, by an offset that is fixed per trace."""
+
+    offset_us: int
+
+    def ns(self, at_s: float) -> int:
+        """Nanoseconds since 1970."""
+        return (self.offset_us + round(at_s * US_PER_S)) * _NS_PER_US
+
+
+class OtelTraces:
+    """The traces of one pipeline; see `tracing.Traces`.
+
+    Args:
+        tracer: makes spans.
+        pipeline: its name.
+        group: its consumer group.
+        client_id: the Kafka client's name.
+        clock: for the beginnings of traces.
+    """
+
+    def __init__(
+        self, tracer: Tracer, pipeline: str, group: str, client_id: str, clock: Clock | None = None
+    ) -> None:
+        self._tracer = tracer
+        self._clock = clock or SystemClock()
+        self._common: Attributes = {
+            "messaging.system": "kafka",
+            "messaging.consumer.group.name": group,
+            "messaging.client.id": client_id,
+            "stream_dedup.pipeline": pipeline,
+        }
+        self._uncommitted: deque[_Batch] = deque(maxlen=MAX_UNCOMMITTED)
+
+    def poll(self) -> PollTrace:
+        return _Single(self)
+
+    def batch(self, partition: Partition, records: Records, size: int) -> BatchTrace:
+        topic, number = partition
+        attributes: Attributes = {
+            "messaging.destination.name": topic,
+            "messaging.destination.partition.id": str(number),
+            "messaging.batch.message_count": len(records),
+            "stream_dedup.offset.first": records.offsets[0],
+            "stream_dedup.offset.last": records.offsets[-1],
+            "stream_dedup.batch.bytes": size,
+        }
+        times = self.times()
+        span = self.begin(f"process {topic}", "process", attributes, times.ns(monotonic_s()))
+        return _Batch(self, span, partition, times) if span.is_recording() else NO_TRACE
+
+    def commit(self, offsets: Mapping[Partition, int]) -> StageTrace:
+        covered = [
+            batch
+            for batch in self._uncommitted
+            if batch.next_offset <= offsets.get(batch.partition, -1)
+        ]
+        for batch in covered:
+            self._uncommitted.remove(batch)
+        return _Commit(covered) if covered else NO_TRACE
+
+    def summaries(self, count: int) -> StageTrace:
+        return _Single(self, count)
+
+    def uncommitted(self, batch: _Batch) -> None:
+        """Keep a batch until its commit."""
+        self._uncommitted.append(batch)
+
+    def times(self) -> _Times:
+        """The times of a trace that begins now."""
+        return _Times(self._clock.now_us() - round(monotonic_s() * US_PER_S))
+
+    def begin(
+        self,
+        name: str,
+        operation: str,
+        attributes: Attributes,
+        begun_ns: int,
+        parent: Context | None = None,
+    ) -> Span:
+        """Begin a span; without a parent, a trace."""
+        kind = SpanKind.INTERNAL
+        attributes = self._common | attributes
+        if operation in _OPERATIONS:
+            kind, attributes["messaging.operation.type"] = _OPERATIONS[operation]
+            attributes["messaging.operation.name"] = operation
+        return self._tracer.start_span(
+            name,
+            context=Context() if parent is None else parent,
+            kind=kind,
+            attributes=attributes,
+            start_time=begun_ns,
+        )
+
+    def add(
+        self, stage: _Stage, times: _Times, attributes: Attributes, parent: Context | None = None
+    ) -> None:
+        """Add the span of a stage that is over."""
+        name, started_s, ended_s, error = stage
+        span = self.begin(name, name, attributes, times.ns(started_s), parent)
+        ended_ns = times.ns(ended_s)
+        if error is not None:
+            _add_exception(span, error, ended_ns)
+            _set_failed(span, error)
+        span.end(ended_ns)
+
+
+class _Batch:
+    """A batch that is traced; see `tracing.BatchTrace`."""
+
+    def __init__(self, traces: OtelTraces, span: Span, partition: Partition, times: _Times) -> None:
+        self.partition = partition
+        self.next_offset = 0
+        self._traces = traces
+        self._span = span
+        self._context = set_span_in_context(span, Context())
+        self._times = times
+        self._stages: list[_Stage] = []
+
+    def stage(
+        self, name: str, started_s: float, ended_s: float, error: BaseException | None
+    ) -> None:
+        self._stages.append(_Stage(name, started_s, ended_s, error))
+        if error is not None:
+            _set_failed(self._span, error)
+            self._end(ended_s)
+
+    def failed(self, error: Exception) -> None:
+        _add_exception(self._span, error, self._times.ns(monotonic_s()))
+
+    def decided(self, decisions: Sequence[Decision]) -> None:
+        kinds = [decision.kind for decision in decisions]
+        for kind in Kind:
+            self._span.set_attribute(f"stream_dedup.decisions.{kind.value}", kinds.count(kind))
+
+    def delivered(self, next_offset: int, *, committed: bool) -> None:
+        self._end(monotonic_s())
+        if not committed:
+            self.next_offset = next_offset
+            self._traces.uncommitted(self)
+
+    def committed(self, stage: _Stage) -> None:
+        """Add the commit that stored its offset, or should have."""
+        self._traces.add(stage, self._times, {}, self._context)
+
+    def _end(self, ended_s: float) -> None:
+        for stage in self._stages:
+            self._traces.add(stage, self._times, {}, self._context)
+        self._span.end(self._times.ns(ended_s))
+
+
+class _Commit:
+    """A commit that covers batches which are traced."""
+
+    def __init__(self, batches: Sequence[_Batch]) -> None:
+        self._batches = batches
+
+    def stage(
+        self, name: str, started_s: float, ended_s: float, error: BaseException | None
+    ) -> None:
+        for batch in self._batches:
+            batch.committed(_Stage(name, started_s, ended_s, error))
+
+
+class _Single:
+    """A poll, or the sending of summaries: a trace of one span, unless it had no messages."""
+
+    def __init__(self, traces: OtelTraces, messages: int = 0) -> None:
+        self._traces = traces
+        self._messages = messages
+
+    def brought(self, found: Mapping[Partition, Records]) -> None:
+        self._messages = sum(map(len, found.values()))
+
+    def stage(
+        self, name: str, started_s: float, ended_s: float, error: BaseException | None
+    ) -> None:
+        if self._messages:
+            stage = _Stage(name, started_s, ended_s, error)
+            attributes: Attributes = {"messaging.batch.message_count": self._messages}
+            self._traces.add(stage, self._traces.times(), attributes)
+
+
+def _text(error: BaseException) -> str:
+    """An error's message: secrets hidden, not too long."""
+    return clean_text(str(error))[:MAX_ERROR_CHARS]
+
+
+def _set_failed(span: Span, error: BaseException) -> None:
+    name = type(error).__name__
+    span.set_attribute("error.type", name)
+    span.set_status(Status(StatusCode.ERROR, _text(error) or name))
+
+
+def _add_exception(span: Span, error: BaseException, at_ns: int) -> None:
+    # Not `record_exception`: its message and stack trace would hold secrets.
+    attributes = {"exception.type": type(error).__name__, "exception.message": _text(error)}
+    span.add_event("exception", attributes, at_ns)

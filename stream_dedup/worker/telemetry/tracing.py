@@ -1,7 +1,7 @@
-"""Traces: what is told of a batch's way, stage by stage; the port, and what takes it to nowhere.
+"""The port for traces of batches, and an adapter that drops them.
 
-A batch is told of when it is taken, after each stage, and when it is delivered: a few calls for
-thousands of events. A stage is told of afterwards, with its times, so that nothing stands open.
+A batch is reported when it is taken, after each stage and when it is delivered: a few calls for
+thousands of events. A stage is reported when it is over, with its times, so nothing stays open.
 """
 
 from __future__ import annotations
@@ -13,55 +13,55 @@ from stream_dedup.io.base import Records
 from stream_dedup.model import Decision, Partition
 
 
-class Stages(Protocol):
-    """Is told of stages."""
+class StageTrace(Protocol):
+    """Takes stages."""
 
     def stage(
         self, name: str, started_s: float, ended_s: float, error: BaseException | None
     ) -> None:
-        """A stage is over.
+        """Report a stage that is over.
 
         Args:
             name: as in `metrics.FIXED`.
             started_s: on the clock of `clock.monotonic_s`, as is `ended_s`.
-            ended_s: when it was over.
+            ended_s: the stage's end.
             error: what ended it, if it failed. A batch goes no further then.
         """
 
 
-class Poll(Stages, Protocol):
+class PollTrace(StageTrace, Protocol):
     """One poll, which may bring events of many partitions."""
 
     def brought(self, found: Mapping[Partition, Records]) -> None:
-        """What it brought; one that brings nothing is not told of."""
+        """Report what it brought; a poll that brings nothing leaves no trace."""
 
 
-class BatchTrace(Stages, Protocol):
+class BatchTrace(StageTrace, Protocol):
     """One batch on its way."""
 
     def failed(self, error: Exception) -> None:
-        """Something failed, and is tried again."""
+        """Report an error after which the worker retries."""
 
     def decided(self, decisions: Sequence[Decision]) -> None:
-        """What was decided of its events."""
+        """Report the decisions of its events."""
 
     def delivered(self, next_offset: int, *, committed: bool) -> None:
-        """It was delivered.
+        """Report that it was delivered.
 
         Args:
-            next_offset: behind its last event.
-            committed: whether its offset is stored too; if not, a commit will tell.
+            next_offset: the offset after its last event.
+            committed: whether its offset is stored too; if not, a later `Traces.commit` covers it.
         """
 
 
 class Traces(Protocol):
-    """What takes traces of a pipeline. Calls come from one thread, and do no I/O."""
+    """Takes traces of a pipeline. Calls come from one thread and do no I/O."""
 
-    def poll(self) -> Poll:
-        """Events are asked for."""
+    def poll(self) -> PollTrace:
+        """Begin a poll."""
 
     def batch(self, partition: Partition, records: Records, size: int) -> BatchTrace:
-        """A batch was taken.
+        """Begin a batch.
 
         Args:
             partition: where its events come from.
@@ -69,15 +69,15 @@ class Traces(Protocol):
             size: bytes of their values.
         """
 
-    def commit(self, offsets: Mapping[Partition, int]) -> Stages:
-        """Offsets are stored of batches that were delivered."""
+    def commit(self, offsets: Mapping[Partition, int]) -> StageTrace:
+        """Begin a commit of offsets; it is a stage of each delivered batch that it covers."""
 
-    def tell(self, summaries: int) -> Stages:
-        """So many summaries are sent and confirmed."""
+    def summaries(self, count: int) -> StageTrace:
+        """Begin the sending and confirming of summaries."""
 
 
 class NoTrace:
-    """Is told, and forgets."""
+    """Drops what it gets."""
 
     def stage(
         self, name: str, started_s: float, ended_s: float, error: BaseException | None
@@ -92,25 +92,18 @@ NO_TRACE = NoTrace()
 
 
 class NoTraces:
-    """Takes traces to nowhere."""
+    """Drops all traces."""
 
     def poll(self) -> NoTrace:
-        """See `Traces`."""
         return NO_TRACE
 
-    def batch(self, partition: Partition, records: Records, size: int) -> NoTrace:
-        """See `Traces`."""
-        del partition, records, size
+    def batch(self, partition: Partition, records: Records, size: int) -> NoTrace:  # noqa: ARG002 -- the port's
         return NO_TRACE
 
-    def commit(self, offsets: Mapping[Partition, int]) -> NoTrace:
-        """See `Traces`."""
-        del offsets
+    def commit(self, offsets: Mapping[Partition, int]) -> NoTrace:  # noqa: ARG002 -- the port's
         return NO_TRACE
 
-    def tell(self, summaries: int) -> NoTrace:
-        """See `Traces`."""
-        del summaries
+    def summaries(self, count: int) -> NoTrace:  # noqa: ARG002 -- the port's
         return NO_TRACE
 
 

@@ -78,7 +78,7 @@ def test_traces_and_metrics_arrive_with_who_sent_them_and_our_headers(
     headers = {"x-tenant": "a,b", "authorization": SECRET}
     settings = exporting(receiver.url, headers=headers, instance="worker-0")
     assert SECRET not in repr(settings)
-    telemetry = Telemetry(settings, metrics.snapshot)
+    telemetry = Telemetry(settings, metrics)
     trace(telemetry.traces("p", "group", "client"))
     telemetry.stop()
     assert sorted(span.name for span in receiver.spans()) == ["hash", "process logs"]
@@ -96,7 +96,7 @@ def test_traces_and_metrics_arrive_with_who_sent_them_and_our_headers(
 
 def test_metrics_come_again_and_again(receiver: OtlpReceiver) -> None:
     metrics = PrometheusMetrics()
-    telemetry = Telemetry(exporting(receiver.url, metrics_every_s=0.05), metrics.snapshot)
+    telemetry = Telemetry(exporting(receiver.url, metrics_every_s=0.05), metrics)
     wait_for(lambda: len(receiver.requests(METRICS)) > 2)
     metrics.add("commits_total", 3, pipeline="p")
     wait_for(lambda: receiver.points().get(("stream_dedup.commits", ("p",))))
@@ -104,7 +104,7 @@ def test_metrics_come_again_and_again(receiver: OtlpReceiver) -> None:
 
 
 def test_a_share_of_the_traces_is_kept(receiver: OtlpReceiver) -> None:
-    telemetry = Telemetry(exporting(receiver.url, sample_ratio=0.25), PrometheusMetrics().snapshot)
+    telemetry = Telemetry(exporting(receiver.url, sample_ratio=0.25), PrometheusMetrics())
     trace(telemetry.traces("p", "group", "client"), 1_000)
     telemetry.stop()
     kept = len(receiver.spans("process"))
@@ -116,19 +116,19 @@ def test_the_standards_sampler_wins(
     receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
-    telemetry = Telemetry(exporting(receiver.url), PrometheusMetrics().snapshot)
+    telemetry = Telemetry(exporting(receiver.url), PrometheusMetrics())
     traces = telemetry.traces("p", "group", "client")
     assert traces.batch(PARTITION, RECORDS, 1) is NO_TRACE
     telemetry.stop()
 
 
 def test_one_of_the_two_may_be_sent_alone(receiver: OtlpReceiver) -> None:
-    numbers = PrometheusMetrics().snapshot
-    only_metrics = Telemetry(Exporting("", receiver.url + METRICS), numbers)
+    metrics = PrometheusMetrics()
+    only_metrics = Telemetry(Exporting("", receiver.url + METRICS), metrics)
     assert only_metrics.traces("p", "group", "client") is NO_TRACES
     only_metrics.stop()
     assert {request.path for request in receiver.requests()} == {METRICS}
-    only_traces = Telemetry(Exporting(receiver.url + TRACES, ""), numbers)
+    only_traces = Telemetry(Exporting(receiver.url + TRACES, ""), metrics)
     trace(only_traces.traces("p", "group", "client"))
     only_traces.stop()
     assert len(receiver.requests(METRICS)) == 1
@@ -147,7 +147,7 @@ def test_what_is_sent_can_be_compressed(
     receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
-    telemetry = Telemetry(exporting(receiver.url), PrometheusMetrics().snapshot)
+    telemetry = Telemetry(exporting(receiver.url), PrometheusMetrics())
     trace(telemetry.traces("p", "group", "client"))
     telemetry.stop()
     assert {each.headers["content-encoding"] for each in receiver.requests()} == {"gzip"}
@@ -161,11 +161,11 @@ def test_a_receiver_is_trusted_by_the_authorities_of_the_environment(
         monkeypatch.delenv(name, raising=False)
     certificates = make_certificates(tmp_path / "certificates")
     with OtlpReceiver(certificates=certificates) as secure:
-        Telemetry(exporting(secure.url, timeout_s=0.5), PrometheusMetrics().snapshot).stop()
+        Telemetry(exporting(secure.url, timeout_s=0.5), PrometheusMetrics()).stop()
         assert secure.requests() == []
         assert "metrics batch" in caplog.text
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", str(certificates.ca_file))
-        Telemetry(exporting(secure.url), PrometheusMetrics().snapshot).stop()
+        Telemetry(exporting(secure.url), PrometheusMetrics()).stop()
         assert {request.path for request in secure.requests()} == {METRICS}
 
 
@@ -180,7 +180,7 @@ def test_a_receiver_that_refuses_is_warned_of_and_holds_nothing_up(
 ) -> None:
     receiver.status = status
     settings = exporting(receiver.url, headers={"authorization": SECRET}, metrics_every_s=0.1)
-    telemetry = Telemetry(settings, PrometheusMetrics().snapshot)
+    telemetry = Telemetry(settings, PrometheusMetrics())
     trace(telemetry.traces("p", "group", "client"))
     wait_for(lambda: any("metrics batch" in record.getMessage() for record in caplog.records))
     assert stopped_within(telemetry) < FLUSH_S + SLACK_S
@@ -191,7 +191,7 @@ def test_a_receiver_that_refuses_is_warned_of_and_holds_nothing_up(
 def test_a_receiver_that_comes_back_gets_the_numbers_as_they_stand(receiver: OtlpReceiver) -> None:
     metrics = PrometheusMetrics()
     receiver.status = 500
-    telemetry = Telemetry(exporting(receiver.url, metrics_every_s=0.05), metrics.snapshot)
+    telemetry = Telemetry(exporting(receiver.url, metrics_every_s=0.05), metrics)
     for _ in range(3):
         metrics.add("commits_total", pipeline="p")
         sent = len(receiver.requests(METRICS))
@@ -206,7 +206,7 @@ def test_a_receiver_that_never_answers_holds_nothing_up(
     receiver: OtlpReceiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.hang.clear()
-    telemetry = Telemetry(exporting(receiver.url, timeout_s=30.0), PrometheusMetrics().snapshot)
+    telemetry = Telemetry(exporting(receiver.url, timeout_s=30.0), PrometheusMetrics())
     traces = telemetry.traces("p", "group", "client")
     started_s = monotonic_s()
     trace(traces, 5_000)  # more than the queue holds
@@ -219,7 +219,7 @@ def test_a_receiver_that_never_answers_holds_nothing_up(
 def test_a_receiver_that_is_away_holds_nothing_up(caplog: pytest.LogCaptureFixture) -> None:
     with OtlpReceiver() as gone:
         url = gone.url
-    telemetry = Telemetry(exporting(url, metrics_every_s=0.1), PrometheusMetrics().snapshot)
+    telemetry = Telemetry(exporting(url, metrics_every_s=0.1), PrometheusMetrics())
     trace(telemetry.traces("p", "group", "client"), 1_000)
     wait_for(lambda: "Connection refused" in caplog.text)
     assert stopped_within(telemetry) < FLUSH_S + SLACK_S
@@ -229,7 +229,7 @@ def test_headers_that_the_sdk_cannot_read_are_not_logged(
     receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", f"{SECRET} without a name")
-    Telemetry(exporting(receiver.url), PrometheusMetrics().snapshot).stop()
+    Telemetry(exporting(receiver.url), PrometheusMetrics()).stop()
     assert SECRET not in caplog.text
 
 
