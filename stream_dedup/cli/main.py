@@ -120,6 +120,8 @@ def main() -> None:
         sys.exit(EXIT_FAILED)
     # A terminal of another encoding gets escapes, not an error.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    if "_STREAM_DEDUP_COMPLETE" in os.environ:  # a shell asks: our classes serve it, not click's
+        importlib.import_module("stream_dedup.cli.completion")
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Abort:
