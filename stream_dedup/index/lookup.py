@@ -1,8 +1,8 @@
-"""What leads to the open clusters of the memory index: exact hashes and permuted tables.
+"""How the memory index finds its open clusters: by exact hash, and by permuted tables.
 
-Each open cluster has a *place*: a slot, the exact hashes that lead to it and its entries in the
-tables. To the tables a slot is a small number, so that a search which meets many clusters need not
-touch an object for each: whether they are live is read off a list.
+Each open cluster has a *slot*: an owner number, the exact hashes that lead to it, and its entries
+in the tables. The tables know only owner numbers, so a search that meets many clusters reads from
+a list whether they are live and touches no object for those that are not.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from stream_dedup.tables.store import Found, make_tables
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class Slot:
     """How one open cluster is found.
 
     Attributes:
-        slot: its owner number in the tables.
+        owner: its owner number in the tables.
         cluster: its id.
         group: only events of this group find it.
         fingerprint: of its representative.
         sketch: of its representative.
         opened_us: event time at which it was opened.
-        exacts: what leads to it by equality, with the group; its representative's first.
+        exacts: the (group, exact hash) keys that lead to it; its representative's first.
         entries: its entries in the tables.
     """
 
-    slot: int
+    owner: int
     cluster: int
     group: str
     fingerprint: int
@@ -43,7 +43,7 @@ class Place:
     entries: list[int] = field(default_factory=list)
 
 
-class Finder:
+class Lookup:
     """Finds open clusters.
 
     Args:
@@ -51,7 +51,7 @@ class Finder:
         limits: for how many clusters the tables are laid out, and how far a search goes.
 
     Attributes:
-        truncated: searches that met more than the limits let them look at.
+        truncated: searches that met more than the limits allow.
     """
 
     def __init__(self, recipe: Recipe, limits: Limits) -> None:
@@ -62,17 +62,17 @@ class Finder:
         self._jaccard = fastest_jaccard()
         plan = choose(recipe.fingerprint.width, recipe.match.k, limits.max_clusters, MEMORY)
         self._tables = make_tables(plan.layout)
-        self._by_exact: dict[tuple[str, int], tuple[Place, int]] = {}  # → (place, distance)
-        self._places: list[Place | None] = []  # by slot
-        self._until_us: list[int] = []  # by slot: the last event time for which it is live
-        self._free_slots: list[int] = []
+        self._by_exact: dict[tuple[str, int], tuple[Slot, int]] = {}  # → (slot, distance)
+        self._slots: list[Slot | None] = []  # by owner
+        self._live_until_us: list[int] = []  # by owner: the last event time for which it is live
+        self._free_owners: list[int] = []
         self._groups: dict[str, int] = {"": 0}
         self._group_uses: dict[str, int] = {}
         self._free_groups: list[int] = []
 
     @property
     def fingerprints(self) -> int:
-        """Entries of clusters, each counted once, however many tables hold it."""
+        """Fingerprints in the tables, each counted once, however many tables hold it."""
         return len(self._tables)
 
     @property
@@ -80,112 +80,110 @@ class Finder:
         """Bytes that the tables take."""
         return self._tables.nbytes()
 
-    # ------------------------------------------------------------ finding
+    # ------------------------------------------------------------ searching
 
-    def takes(self, place: Place, time_us: int) -> bool:
-        """Whether the cluster is live for an event of that time."""
-        return self._until_us[place.slot] >= time_us
+    def is_live(self, slot: Slot, time_us: int) -> bool:
+        """Return whether the cluster takes an event of that time."""
+        return self._live_until_us[slot.owner] >= time_us
 
-    def named(self, query: Query) -> tuple[Place, int] | None:
-        """The cluster that an exact hash leads to, live or not, and the distance then measured."""
+    def by_exact_hash(self, query: Query) -> tuple[Slot, int] | None:
+        """Return the cluster that the exact hash leads to, live or not, and its distance."""
         return self._by_exact.get((query.group, query.exact))
 
-    def near(self, query: Query) -> tuple[Place, int] | None:
-        """The live cluster that a query belongs to by its fingerprint, and its distance."""
+    def by_fingerprint(self, query: Query) -> tuple[Slot, int] | None:
+        """Return the best live cluster within k bits, and its distance."""
         group = self._groups.get(query.group)
         if group is None:
             return None
         found = self._tables.query(query.fingerprint, group, self._limits.max_candidates)
-        # Many may have passed their window and wait for stream time: they cost a comparison each.
-        until_us, first_us = self._until_us, query.first_us
-        slots = {slot for slot in found.owners if until_us[slot] >= first_us}
-        crowded = len(slots) > self._limits.max_verified
-        if crowded:
-            slots = self._nearest(found, slots)
-        self.truncated += found.truncated or crowded
-        admitted: dict[Candidate, Place] = {}
-        for slot in slots:
-            place = self._places[slot]
-            assert place is not None
-            distance = (place.fingerprint ^ query.fingerprint).bit_count()
-            similarity = (
-                self._jaccard(place.sketch, query.sketch) if self._linkage.verifies else 0.0
-            )
+        # Many may have passed their window and wait for stream time: each costs a comparison.
+        live_until_us, first_us = self._live_until_us, query.first_us
+        owners = {owner for owner in found.owners if live_until_us[owner] >= first_us}
+        too_many = len(owners) > self._limits.max_verified
+        if too_many:
+            owners = self._nearest(found, owners)
+        self.truncated += found.truncated or too_many
+        admitted: dict[Candidate, Slot] = {}
+        for owner in owners:
+            slot = self._slots[owner]
+            assert slot is not None
+            distance = (slot.fingerprint ^ query.fingerprint).bit_count()
+            similarity = self._jaccard(slot.sketch, query.sketch) if self._linkage.verifies else 0.0
             if self._linkage.admits(similarity, distance):
-                admitted[Candidate(similarity, distance, place.opened_us, place.cluster)] = place
+                admitted[Candidate(similarity, distance, slot.opened_us, slot.cluster)] = slot
         best = self._linkage.best(admitted)
         return None if best is None else (admitted[best], best.distance)
 
-    def _nearest(self, found: Found, slots: set[int]) -> set[int]:
-        """Of too many clusters those with the nearest fingerprints, the oldest first."""
+    def _nearest(self, found: Found, owners: set[int]) -> set[int]:
+        """Return as many as may be verified: the nearest fingerprints, then the oldest."""
         ranked: dict[int, tuple[int, int, int]] = {}
-        for slot, distance in zip(found.owners, found.distances, strict=True):
-            place = self._places[slot]
-            if slot in slots and place is not None:
-                rank = (distance, place.opened_us, place.cluster)
-                ranked[slot] = min(rank, ranked.get(slot, rank))
+        for owner, distance in zip(found.owners, found.distances, strict=True):
+            slot = self._slots[owner]
+            if owner in owners and slot is not None:
+                rank = (distance, slot.opened_us, slot.cluster)
+                ranked[owner] = min(rank, ranked.get(owner, rank))
         return set(heapq.nsmallest(self._limits.max_verified, ranked, key=ranked.__getitem__))
 
-    # ------------------------------------------------------------ being found
+    # ------------------------------------------------------------ changing
 
-    def add(self, cluster: int, query: Query, until_us: int) -> Place:
-        """Have a cluster be found: it was opened by this query.
+    def add(self, cluster: int, query: Query, live_until_us: int) -> Slot:
+        """Add a cluster that this query opens.
 
         Args:
             cluster: its id.
             query: of its representative.
-            until_us: the last event time for which it is live.
+            live_until_us: the last event time for which it is live.
         """
-        if self._free_slots:
-            slot = self._free_slots.pop()
+        if self._free_owners:
+            owner = self._free_owners.pop()
         else:
-            slot = len(self._places)
-            self._places.append(None)
-            self._until_us.append(0)
-        place = Place(slot, cluster, query.group, query.fingerprint, query.sketch, query.first_us)
-        self._places[slot] = place
-        self._until_us[slot] = until_us
+            owner = len(self._slots)
+            self._slots.append(None)
+            self._live_until_us.append(0)
+        slot = Slot(owner, cluster, query.group, query.fingerprint, query.sketch, query.first_us)
+        self._slots[owner] = slot
+        self._live_until_us[owner] = live_until_us
         self._use_group(query.group)
-        self._name(query, place, 0)
+        self._add_exact(query, slot, 0)
         if query.near:
-            self._insert(query, place)
-        return place
+            self._add_fingerprint(query, slot)
+        return slot
 
-    def add_alias(self, query: Query, place: Place, distance: int) -> None:
-        """Have a query's exact hash and fingerprint lead to a cluster too, while it takes more."""
-        if len(place.exacts) > self._aliases:
+    def add_alias(self, query: Query, slot: Slot, distance: int) -> None:
+        """Let a query's exact hash and fingerprint lead to a cluster, up to the cap on aliases."""
+        if len(slot.exacts) > self._aliases:
             return
-        self._name(query, place, distance)
-        # Without verification an alias's fingerprint could lead to nothing the
-        # representative's own does not.
+        self._add_exact(query, slot, distance)
+        # Without verification an alias's fingerprint leads to nothing that the representative's
+        # own does not lead to.
         if self._linkage.verifies and distance:
-            self._insert(query, place)
+            self._add_fingerprint(query, slot)
 
-    def extend(self, place: Place, until_us: int) -> None:
-        """A cluster is live for longer."""
-        self._until_us[place.slot] = until_us
+    def extend(self, slot: Slot, live_until_us: int) -> None:
+        """Keep a cluster live for longer."""
+        self._live_until_us[slot.owner] = live_until_us
 
-    def remove(self, place: Place) -> None:
-        """Take a cluster out of all that leads to it."""
-        for entry in place.entries:
+    def remove(self, slot: Slot) -> None:
+        """Remove a cluster and everything that leads to it."""
+        for entry in slot.entries:
             self._tables.delete(entry)
-        for key in place.exacts:
-            known = self._by_exact.get(key)
-            if known is not None and known[0].cluster == place.cluster:
+        for key in slot.exacts:
+            found = self._by_exact.get(key)
+            if found is not None and found[0].cluster == slot.cluster:
                 del self._by_exact[key]
-        self._places[place.slot] = None
-        self._free_slots.append(place.slot)
-        self._leave_group(place.group)
+        self._slots[slot.owner] = None
+        self._free_owners.append(slot.owner)
+        self._leave_group(slot.group)
 
-    def _name(self, query: Query, place: Place, distance: int) -> None:
-        """Make the query's exact hash the cluster's, if need be instead of one that expired."""
+    def _add_exact(self, query: Query, slot: Slot, distance: int) -> None:
+        """Let the exact hash lead to the cluster, and no longer to one that has expired."""
         key = (query.group, query.exact)
-        self._by_exact[key] = (place, distance)
-        place.exacts.append(key)
+        self._by_exact[key] = (slot, distance)
+        slot.exacts.append(key)
 
-    def _insert(self, query: Query, place: Place) -> None:
+    def _add_fingerprint(self, query: Query, slot: Slot) -> None:
         group = self._groups[query.group]
-        place.entries.append(self._tables.insert(query.fingerprint, group, place.slot))
+        slot.entries.append(self._tables.insert(query.fingerprint, group, slot.owner))
 
     # ------------------------------------------------------------ groups
 

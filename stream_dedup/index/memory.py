@@ -2,8 +2,8 @@
 
 Theory of operation
 -------------------
-A cluster is *open* (it has a place in the `Finder`, takes events), then *closed* (nothing leads to
-it, its final summary waits), then gone (a tombstone keeps its revision and count for a while)::
+A cluster is *open* (it has a slot in the `Lookup` and takes events), then *closed* (nothing leads
+to it, its final summary waits), then gone (a tombstone keeps its revision and count for a while)::
 
     resolve opens ──► open ──record──► open ──expired, evicted, ended──► closed ──confirm──► gone
                        │                                                                     │
@@ -11,17 +11,18 @@ it, its final summary waits), then gone (a tombstone keeps its revision and coun
                        ▲                                                                     │
                        └─────────── its representative is delivered again ◄──────────────────┘
 
-Room: `record` closes the least recently seen above `max_clusters`, so the index holds at most
-that many open clusters and those of the batch at hand. Closed ones wait for `claim` and `confirm`;
-while too many wait (`base.max_waiting`), `resolve` opens no others.
+Size: `record` closes the least recently seen clusters above `max_clusters`, so the index holds at
+most that many open clusters and those of the commit at hand. Closed ones wait for `claim` and
+`confirm`; while too many wait (`base.max_waiting`), `resolve` opens no others.
 
-Memory: some 500 bytes a cluster and 100 to 300 a fingerprint, beside the values kept.
+Memory: some 500 bytes a cluster and 100 to 300 a fingerprint, besides the values kept.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -42,31 +43,102 @@ from stream_dedup.index.base import (
     max_waiting,
     too_many_wait,
 )
-from stream_dedup.index.lazy_heap import LazyHeap
-from stream_dedup.index.lookup import Finder, Place
+from stream_dedup.index.lookup import Lookup, Slot
 from stream_dedup.model import Closing, Decision, Partition, Position, Summary
+
+_ID_BITS = 64
+_FIRST_COMPACTION = 1024
+
+
+class LazyHeap:
+    """A queue of 64-bit ids by time, least first, ties by id. Times only move later.
+
+    A cluster's expiry moves with every event, and moving its entry each time would cost more than
+    all the rest. So an entry keeps the time it was pushed with, a lower bound. When it reaches the
+    top, its current time is looked up; if that is later, the entry goes back down.
+
+    Args:
+        time_of: returns an id's current time, never earlier than before; None if the id is gone.
+    """
+
+    def __init__(self, time_of: Callable[[int], int | None]) -> None:
+        self._time_of = time_of
+        # Time and id in one integer: a third of a tuple's memory, and compared as fast.
+        self._heap: list[int] = []
+        self._compact_at = _FIRST_COMPACTION
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def push(self, time_us: int, identity: int) -> None:
+        """Add an id that is not in the queue."""
+        heapq.heappush(self._heap, time_us << _ID_BITS | identity)
+        if len(self._heap) >= self._compact_at:
+            self._compact()
+
+    def _compact(self) -> None:
+        """Drop the entries of ids that are gone."""
+        ids = {entry & (1 << _ID_BITS) - 1 for entry in self._heap}
+        times = ((self._time_of(identity), identity) for identity in ids)
+        self._heap = [time << _ID_BITS | identity for time, identity in times if time is not None]
+        heapq.heapify(self._heap)
+        self._compact_at = max(_FIRST_COMPACTION, 2 * len(self._heap))
+
+    def least(self) -> tuple[int, int] | None:
+        """Return (time, id) of the least without removing it."""
+        while self._heap:
+            entry = self._heap[0]
+            identity = entry & (1 << _ID_BITS) - 1
+            current = self._time_of(identity)
+            if current is None:
+                heapq.heappop(self._heap)
+            elif current > entry >> _ID_BITS:
+                heapq.heapreplace(self._heap, current << _ID_BITS | identity)
+            else:
+                return current, identity
+        return None
+
+    def pop_until(self, time_us: int, limit: int) -> Iterator[int]:
+        """Remove and yield ids whose time is at or before `time_us`, at most `limit`."""
+        for _ in range(limit):
+            least = self.least()
+            if least is None or least[0] > time_us:
+                return
+            heapq.heappop(self._heap)
+            yield least[1]
 
 
 @dataclass(slots=True, eq=False)
 class _Cluster:
     """One cluster's state.
 
-    `last_us` is what the window goes by: it takes in what `resolve` asked for; `first_us` and
-    `latest_us` are the times of what was recorded. `told` is the count at the last confirmed
-    summary, `base` the count it was opened with (from a tombstone), `due` whether it stands in
-    the queue of summaries. While it is closed its `place` is the last one.
+    Attributes:
+        identity: its id.
+        position: of its representative.
+        slot: how it is found; of a closed one, how it was.
+        last_us: when it was last seen, by what was resolved or recorded; its window goes by this.
+        first_us: earliest event time recorded.
+        latest_us: latest event time recorded.
+        count: events recorded.
+        initial_count: the count it was opened with, from a tombstone.
+        reported: the count in its last confirmed summary.
+        reported_us: stream time of that.
+        revision: of its last summary.
+        due: whether it is in the queue of due summaries.
+        snapshot: its claimed summary.
+        recorded: whether its representative was recorded.
     """
 
     identity: int
     position: Position
-    place: Place
+    slot: Slot
     last_us: int
     first_us: int
     latest_us: int
     count: int = 0
-    base: int = 0
-    told: int = 0
-    told_us: int = 0
+    initial_count: int = 0
+    reported: int = 0
+    reported_us: int = 0
     revision: int = 0
     representative: bytes = b""
     samples: tuple[bytes, ...] = ()
@@ -77,9 +149,7 @@ class _Cluster:
 
 
 @dataclass(slots=True)
-class _Ownership:
-    """What is known of a partition."""
-
+class _PartitionState:
     fence: int = 0
     high_water: int = -1
     committed: int = 0
@@ -93,12 +163,12 @@ class MemoryIndex:
 
     Args:
         recipe: what counts as near.
-        namespace: what ids are made of, with positions; the recipe's name without.
+        namespace: makes cluster ids, with positions; the recipe's name by default.
         windows: when clusters close.
-        summaries: how often they are told of.
+        summaries: how often summaries are due.
         limits: how much it holds.
-        cap_waiting: refuse to open clusters when too many closed ones wait to be told of; without,
-            whoever calls it has to see to that.
+        cap_waiting: refuse to open clusters while too many closed ones wait for their final
+            summary; if not, the caller has to claim them in time.
     """
 
     def __init__(
@@ -114,18 +184,18 @@ class MemoryIndex:
         check_width(recipe)
         self.recipe = recipe
         self._cap_waiting = cap_waiting
-        self.resets = self.mirrored = 0  # nothing of it is elsewhere
+        self.resets = self.mirrored = 0  # nothing of it is remote
         self._namespace = namespace or recipe.name
         self._windows = windows or Windows()
         self._summaries = summaries or Summaries()
         self._limits = limits or Limits()
-        self._finder = Finder(recipe, self._limits)
+        self._lookup = Lookup(recipe, self._limits)
         self._clusters: dict[int, _Cluster] = {}
-        self._open = 0
-        self._partitions: dict[Partition, _Ownership] = {}
+        self._open_count = 0
+        self._partitions: dict[Partition, _PartitionState] = {}
         self._time = StreamTime(self._windows)
         self._expiry = LazyHeap(self._expires_us)
-        self._recency: LazyHeap | None = None  # kept from when the first had to go
+        self._recency: LazyHeap | None = None  # made when the first has to be evicted
         self._due = LazyHeap(self._due_us)
         self._finals: dict[int, None] = {}
         self._leases: dict[int, int] = {}  # claimed cluster → when its lease ends (clock)
@@ -139,7 +209,7 @@ class MemoryIndex:
         self, partition: Partition, end_offset: int | None, now_us: int
     ) -> Ownership:
         del now_us
-        state = self._partitions.setdefault(partition, _Ownership())
+        state = self._partitions.setdefault(partition, _PartitionState())
         state.fence += 1
         reset = end_offset is not None and state.high_water >= end_offset
         if reset:
@@ -161,116 +231,119 @@ class MemoryIndex:
         if (
             own is not None
             and own.closing is None
-            and self._finder.takes(own.place, query.first_us)
-            and own.place.fingerprint == query.fingerprint
+            and self._lookup.is_live(own.slot, query.first_us)
+            and own.slot.fingerprint == query.fingerprint
         ):
-            return self._join(query, own, 0)  # it has opened it before; others may be as near
-        found = self._finder.named(query)
-        if found is None or not self._finder.takes(found[0], query.first_us):
-            found = self._finder.near(query) if query.near else None
+            return self._join(query, own, 0)  # opened for it before; others may be as near
+        found = self._lookup.by_exact_hash(query)
+        if found is None or not self._lookup.is_live(found[0], query.first_us):
+            found = self._lookup.by_fingerprint(query) if query.near else None
             if found is not None:
-                self._finder.add_alias(query, *found)
+                self._lookup.add_alias(query, *found)
         if found is None:
             return self._open_cluster(identity, query, now_us)
-        place, distance = found
-        return self._join(query, self._clusters[place.cluster], distance)
+        slot, distance = found
+        return self._join(query, self._clusters[slot.cluster], distance)
 
     def _see(self, cluster: _Cluster, last_us: int) -> None:
-        """An open cluster was seen."""
+        """Note that an open cluster was seen."""
         if last_us > cluster.last_us:
             cluster.last_us = last_us
-            self._finder.extend(cluster.place, self._live_until_us(cluster))
+            self._lookup.extend(cluster.slot, self._live_until_us(cluster))
 
     def _live_until_us(self, cluster: _Cluster) -> int:
-        return self._windows.expires_us(cluster.place.opened_us, cluster.last_us)
+        return self._windows.expires_us(cluster.slot.opened_us, cluster.last_us)
 
     def _join(self, query: Query, cluster: _Cluster, distance: int) -> Resolution:
         self._see(cluster, query.last_us)
         new = cluster.position == query.position
-        identity, opened_us, last_us = cluster.identity, cluster.place.opened_us, cluster.last_us
+        identity, opened_us, last_us = cluster.identity, cluster.slot.opened_us, cluster.last_us
         return Resolution(identity, distance, new, opened_us, last_us, cluster.recorded)
 
     def _open_cluster(self, identity: int, query: Query, now_us: int) -> Resolution:
-        standing = self._clusters.get(identity)
-        if standing is not None:
-            # It was opened under this position: its window has passed, its final summary waits, or
-            # the text is another's (the topic was made anew, the file rewritten).
-            self._reopen(standing, query)
-            return self._join(query, standing, 0)
-        waiting = len(self._clusters) - self._open
+        former = self._clusters.get(identity)
+        if former is not None:
+            # Opened under this position before: its window has passed, its final summary waits, or
+            # the text is another one (the topic was created again, the file rewritten).
+            self._reopen(former, query)
+            return self._join(query, former, 0)
+        waiting = len(self._clusters) - self._open_count
         if self._cap_waiting and waiting > max_waiting(self._limits.max_clusters):
             raise IndexFull(too_many_wait(waiting))
         cluster = _Cluster(
-            identity, query.position, self._placed(identity, query), query.last_us,
-            query.first_us, query.first_us, told_us=query.first_us,
+            identity, query.position, self._add_slot(identity, query), query.last_us,
+            query.first_us, query.first_us, reported_us=query.first_us,
         )  # fmt: skip
         self._restore(cluster, now_us)
         self._clusters[identity] = cluster
-        self._enlist(cluster)
+        self._queue_closing(cluster)
         return Resolution(identity, 0, True, query.first_us, cluster.last_us)
 
-    def _placed(self, identity: int, query: Query) -> Place:
+    def _add_slot(self, identity: int, query: Query) -> Slot:
         until_us = self._windows.expires_us(query.first_us, query.last_us)
-        return self._finder.add(identity, query, until_us)
+        return self._lookup.add(identity, query, until_us)
 
-    def _enlist(self, cluster: _Cluster) -> None:
-        """Put an opened cluster into the queues."""
-        self._open += 1
+    def _queue_closing(self, cluster: _Cluster) -> None:
+        """Put an opened cluster into the queues by which it closes."""
+        self._open_count += 1
         self._expiry.push(self._live_until_us(cluster), cluster.identity)
         if self._recency is not None:
             self._recency.push(cluster.last_us, cluster.identity)
 
     def _reopen(self, cluster: _Cluster, query: Query) -> None:
-        """Open a cluster again: closed first if it is open, with revisions and counts going on."""
+        """Open a cluster again; its revisions and counts go on."""
         if cluster.closing is None:
-            self._delist(cluster)
+            self._remove_slot(cluster)
         cluster.closing, cluster.recorded = None, False
-        # What is kept of another text goes, unless a summary that tells of it is on its way.
-        if cluster.place.fingerprint != query.fingerprint and cluster.snapshot is None:
+        # Another text's values are dropped, unless a claimed summary holds them.
+        if cluster.slot.fingerprint != query.fingerprint and cluster.snapshot is None:
             cluster.representative, cluster.samples = b"", ()
-        cluster.place = self._placed(cluster.identity, query)
+        cluster.slot = self._add_slot(cluster.identity, query)
         cluster.last_us = query.last_us
         self._finals.pop(cluster.identity, None)
-        self._enlist(cluster)
+        self._queue_closing(cluster)
 
     def _restore(self, cluster: _Cluster, now_us: int) -> None:
-        """Go on from the tombstone, where the representative was delivered again late."""
-        # It stays until it is replaced: if nobody records, the cluster closes without a word.
+        """Continue from the tombstone of a representative that is delivered again late."""
+        # The tombstone stays until it is replaced: if nothing is recorded, the cluster closes
+        # silently.
         tombstone = self._tombstones.get(cluster.identity)
         if tombstone is not None and tombstone[2] >= now_us:
             cluster.revision, cluster.count, _ = tombstone
-            cluster.told = cluster.base = cluster.count
+            cluster.reported = cluster.initial_count = cluster.count
 
     # ------------------------------------------------------------ counting
 
-    async def record(self, record: Commit, now_us: int) -> frozenset[int]:
-        state = self._partitions.get(record.partition)
+    async def record(self, commit: Commit, now_us: int) -> frozenset[int]:
+        state = self._partitions.get(commit.partition)
         if state is None:
-            raise PartitionUnclaimed(f"{record.partition}: nobody has claimed it")
-        if record.fence != state.fence:
+            raise PartitionUnclaimed(f"{commit.partition}: nobody has claimed it")
+        if commit.fence != state.fence:
             raise StaleFence(
-                f"{record.partition}: fence {record.fence} is not the latest, which is "
+                f"{commit.partition}: fence {commit.fence} is not the latest, which is "
                 f"{state.fence}"
             )
-        if record.last_offset <= state.high_water:
+        if commit.last_offset <= state.high_water:
             return frozenset()
-        if record.first_offset <= state.high_water:
+        if commit.first_offset <= state.high_water:
             raise ProtocolError(
-                f"{record.partition}: offsets {record.first_offset} to {record.last_offset} "
+                f"{commit.partition}: offsets {commit.first_offset} to {commit.last_offset} "
                 f"straddle the high water {state.high_water}"
             )
-        closed = frozenset(t.cluster for t in record.deltas if not self._is_open(t.cluster))
-        self._time.record(record.partition, record.last_us, now_us)
+        closed = frozenset(
+            delta.cluster for delta in commit.deltas if not self._is_open(delta.cluster)
+        )
+        self._time.record(commit.partition, commit.last_us, now_us)
         if closed:
             return closed
-        for delta in record.deltas:
+        for delta in commit.deltas:
             self._count(delta)
-        state.high_water = record.last_offset
-        if state.committed < record.committed:
-            state.committed = record.committed
-            for offset in [offset for offset in state.journal if offset < record.committed]:
+        state.high_water = commit.last_offset
+        if state.committed < commit.committed:
+            state.committed = commit.committed
+            for offset in [offset for offset in state.journal if offset < commit.committed]:
                 del state.journal[offset]
-        state.journal.update(zip(*record.uncommitted(), strict=True))
+        state.journal.update(zip(*commit.uncommitted(), strict=True))
         self._advance(now_us)
         self._evict()
         return closed
@@ -293,12 +366,16 @@ class MemoryIndex:
         room = self._summaries.samples - len(cluster.samples)
         if room > 0 and delta.samples:
             cluster.samples += tuple(sample[:limit] for sample in delta.samples[:room])
-        # The first event leaves by itself: a summary has news from the second on.
-        if not cluster.due and cluster.count > max(1, cluster.told):
-            due_us = self._summaries.due_us(cluster.told_us)
+        self._queue_summary(cluster)
+
+    def _queue_summary(self, cluster: _Cluster) -> None:
+        """Queue the next summary of an open cluster, if there is news and it is not queued yet."""
+        # The first event is sent by itself: there is news from the second on.
+        if not cluster.due and cluster.count > max(1, cluster.reported):
+            due_us = self._summaries.due_us(cluster.reported_us)
             if due_us is not None:
                 cluster.due = True
-                self._due.push(due_us, delta.cluster)
+                self._due.push(due_us, cluster.identity)
 
     # ------------------------------------------------------------ closing
 
@@ -316,16 +393,16 @@ class MemoryIndex:
             return
         for identity in self._expiry.pop_until(stream_us - 1, self._limits.sweep):
             cluster = self._clusters[identity]
-            self._expired += cluster.count > cluster.base
+            self._expired += cluster.count > cluster.initial_count
             self._close(identity, Closing.EXPIRED)
 
     def _evict(self) -> None:
-        if self._open > self._limits.max_clusters and self._recency is None:
+        if self._open_count > self._limits.max_clusters and self._recency is None:
             self._recency = LazyHeap(self._seen_us)
             for cluster in self._clusters.values():
                 if cluster.closing is None:
                     self._recency.push(cluster.last_us, cluster.identity)
-        while self._recency is not None and self._open > self._limits.max_clusters:
+        while self._recency is not None and self._open_count > self._limits.max_clusters:
             least = self._recency.least()
             if least is None:  # pragma: no cover -- every open cluster is in the heap
                 return
@@ -334,17 +411,17 @@ class MemoryIndex:
 
     def _close(self, identity: int, reason: Closing) -> None:
         cluster = self._clusters[identity]
-        self._delist(cluster)
-        if cluster.count == cluster.base:
-            del self._clusters[identity]  # nobody recorded anything
+        self._remove_slot(cluster)
+        if cluster.count == cluster.initial_count:
+            del self._clusters[identity]  # nothing was recorded
             return
         cluster.closing = reason
         self._finals[identity] = None
 
-    def _delist(self, cluster: _Cluster) -> None:
-        """An open cluster is to be found no more; the queues forget it by themselves."""
-        self._finder.remove(cluster.place)
-        self._open -= 1
+    def _remove_slot(self, cluster: _Cluster) -> None:
+        """Let nothing lead to an open cluster any more; the queues drop it by themselves."""
+        self._lookup.remove(cluster.slot)
+        self._open_count -= 1
 
     # ------------------------------------------------------------ summaries
 
@@ -363,7 +440,7 @@ class MemoryIndex:
             for identity in self._due.pop_until(stream_us, len(self._due)):
                 cluster = self._clusters[identity]
                 if cluster.closing is not None:
-                    cluster.due = False  # its final summary tells
+                    cluster.due = False  # its final summary waits
                 elif identity not in leases:
                     leases[identity] = until_us
                     taken.append(identity)
@@ -381,13 +458,13 @@ class MemoryIndex:
                 revision=cluster.revision,
                 closing=cluster.closing,
                 count=cluster.count,
-                new_count=cluster.count - cluster.told,
+                new_count=cluster.count - cluster.reported,
                 first_time_us=cluster.first_us,
                 last_time_us=cluster.latest_us,
                 position=cluster.position,
                 representative=cluster.representative,
                 samples=cluster.samples,
-                group=cluster.place.group,
+                group=cluster.slot.group,
             )
         return cluster.snapshot
 
@@ -399,34 +476,30 @@ class MemoryIndex:
             if cluster.snapshot.revision != revision:
                 continue
             del self._leases[identity]
-            self._settle(identity, cluster, cluster.snapshot, now_us)
+            self._confirm(identity, cluster, cluster.snapshot, now_us)
 
-    def _settle(self, identity: int, cluster: _Cluster, sent: Summary, now_us: int) -> None:
+    def _confirm(self, identity: int, cluster: _Cluster, sent: Summary, now_us: int) -> None:
         cluster.snapshot = None
-        cluster.told = sent.count
-        cluster.told_us = max(cluster.told_us, self._time.value_us or 0)
+        cluster.reported = sent.count
+        cluster.reported_us = max(cluster.reported_us, self._time.value_us or 0)
         cluster.due = False
         if cluster.closing is None:
-            if cluster.count > cluster.told:
-                due_us = self._summaries.due_us(cluster.told_us)
-                if due_us is not None:
-                    cluster.due = True
-                    self._due.push(due_us, identity)
+            self._queue_summary(cluster)
         elif sent.final and sent.count == cluster.count:
             del self._clusters[identity]
             self._finals.pop(identity, None)
-            self._bury(identity, cluster, now_us)
-        else:  # it closed, or went on and closed again, while this one was on its way
+            self._leave_tombstone(identity, cluster, now_us)
+        else:  # closed, or opened and closed again, while this summary was claimed
             self._finals[identity] = None
 
-    def _bury(self, identity: int, cluster: _Cluster, now_us: int) -> None:
+    def _leave_tombstone(self, identity: int, cluster: _Cluster, now_us: int) -> None:
         until = now_us + self._summaries.retention_us
         self._tombstones[identity] = (cluster.revision, cluster.count, until)
         self._tombstones.move_to_end(identity)
         while len(self._tombstones) > self._limits.max_clusters:
             self._tombstones.popitem(last=False)
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ reading
 
     async def representatives(self, clusters: Sequence[int]) -> list[bytes | None]:
         found = (self._clusters.get(identity) for identity in clusters)
@@ -434,16 +507,16 @@ class MemoryIndex:
 
     async def size(self) -> IndexSize:
         return IndexSize(
-            clusters=self._open,
-            fingerprints=self._finder.fingerprints,
-            waiting=len(self._clusters) - self._open,
+            clusters=self._open_count,
+            fingerprints=self._lookup.fingerprints,
+            waiting=len(self._clusters) - self._open_count,
             evicted=self._evicted,
             expired=self._expired,
-            truncated=self._finder.truncated,
-            table_bytes=self._finder.nbytes,
+            truncated=self._lookup.truncated,
+            table_bytes=self._lookup.nbytes,
         )
 
-    # ------------------------------------------------------------ what the queues ask
+    # ------------------------------------------------------------ current times for the queues
 
     def _expires_us(self, identity: int) -> int | None:
         cluster = self._clusters.get(identity)
@@ -459,4 +532,4 @@ class MemoryIndex:
         cluster = self._clusters.get(identity)
         if cluster is None or not cluster.due:
             return None
-        return cluster.told_us + (self._summaries.every_us or 0)
+        return cluster.reported_us + (self._summaries.every_us or 0)

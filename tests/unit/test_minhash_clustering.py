@@ -230,8 +230,8 @@ class Searched(MemoryIndex):
         super().__init__(recipe, windows=WIDE, limits=Limits(max_clusters=50_000))
         self.queries: list[Query] = []
         self.searches = 0
-        self._near = self._finder.near
-        self._finder.near = self._noted  # type: ignore[method-assign]
+        self._search = self._lookup.by_fingerprint
+        self._lookup.by_fingerprint = self._noted  # type: ignore[method-assign]
 
     async def resolve(self, queries: Sequence[Query], now_us: int) -> list[Resolution]:
         self.queries += queries
@@ -239,7 +239,7 @@ class Searched(MemoryIndex):
 
     def _noted(self, query: Query) -> Any:
         self.searches += 1
-        return self._near(query)
+        return self._search(query)
 
 
 def engine_over(index: MemoryIndex, near_cache_size: int = 0) -> Engine:

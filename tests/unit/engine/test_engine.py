@@ -862,9 +862,9 @@ def test_memory_is_bounded_by_the_cap_on_clusters_however_many_there_are() -> No
     assert size.waiting == 0
     assert size.fingerprints <= 2 * cap
     index: Any = dedup.engine.index
-    assert len(index._finder._places) <= 2 * cap + 1000
+    assert len(index._lookup._slots) <= 2 * cap + 1000
     assert len(index._clusters) == cap
-    assert len(index._finder._by_exact) <= 2 * cap
+    assert len(index._lookup._by_exact) <= 2 * cap
     assert len(index._tombstones) <= cap
     assert max(len(index._expiry), len(index._recency), len(index._due)) <= 4 * cap + 2000
     assert dedup.engine.near_cache_entries <= 2 * 2000

@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.index.lazy_heap import LazyHeap
+from stream_dedup.index.memory import LazyHeap
 
 
 @given(st.lists(st.tuples(st.integers(-(2**60), 2**60), st.integers(0, 2**64 - 1)), max_size=50))
@@ -20,7 +20,7 @@ def test_ids_come_out_by_time_then_id(pairs: list[tuple[int, int]]) -> None:
 
 
 @given(st.data())
-def test_true_times_count_however_they_have_moved(data: st.DataObject) -> None:
+def test_ids_are_sorted_by_their_current_times(data: st.DataObject) -> None:
     times: dict[int, int] = {}
     heap = LazyHeap(times.get)
     for identity in range(data.draw(st.integers(1, 20))):
@@ -34,11 +34,11 @@ def test_true_times_count_however_they_have_moved(data: st.DataObject) -> None:
             times[identity] += move
     bound = data.draw(st.integers(0, 80))
     expected = sorted((time, i) for i, time in times.items() if time <= bound)
-    assert (min((time, i) for i, time in times.items()) if times else None) == heap.least()
-    assert [i for _, i in expected] == list(heap.pop_until(bound, 100))
+    assert heap.least() == (min((time, i) for i, time in times.items()) if times else None)
+    assert list(heap.pop_until(bound, 100)) == [i for _, i in expected]
 
 
-def test_no_more_than_the_limit_are_taken_and_the_rest_stays() -> None:
+def test_at_most_the_limit_is_taken_and_the_rest_stays() -> None:
     times = dict.fromkeys(range(5), 7)
     heap = LazyHeap(times.get)
     for identity in times:
@@ -54,7 +54,7 @@ def test_an_empty_heap_has_no_least() -> None:
     assert LazyHeap(times.get).least() is None
 
 
-def test_entries_of_ids_that_are_gone_take_bounded_memory() -> None:
+def test_entries_of_deleted_ids_take_bounded_memory() -> None:
     times: dict[int, int] = {}
     heap = LazyHeap(times.get)
     most = 0
@@ -69,10 +69,10 @@ def test_entries_of_ids_that_are_gone_take_bounded_memory() -> None:
     assert most <= 1024 + 1
 
 
-def test_a_heap_of_living_ids_loses_none_when_it_compacts() -> None:
+def test_compaction_loses_no_id() -> None:
     times = {identity: random.Random(identity).randrange(10**6) for identity in range(5000)}
     heap = LazyHeap(times.get)
     for identity, time_us in times.items():
         heap.push(time_us, identity)
     assert len(heap) == 5000
-    assert sorted(times, key=lambda i: (times[i], i)) == list(heap.pop_until(10**6, 5000))
+    assert list(heap.pop_until(10**6, 5000)) == sorted(times, key=lambda i: (times[i], i))
