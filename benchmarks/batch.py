@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import simhash_cpp
-from stream_dedup.offline.kernel import kernel
+from stream_dedup.offline import kernel
 
 COMMAND = Path(sys.executable).with_name("stream-dedup")
 MILLION = 1_000_000
@@ -75,7 +75,7 @@ def write_fingerprints(path: Path, count: int, k: int, seed: int) -> None:
             part = numbers[start : start + MILLION]
             ends = array("Q", range(1, len(part) + 1))
             words = memoryview(part).cast("B")
-            file.write(kernel().rows(words, ends, 64, hexadecimal=False, json=False))
+            file.write(kernel.rows(words, ends, 64, hexadecimal=False, json=False))
 
 
 def measure(commands: dict[str, Sequence[str | Path]], runs: int) -> dict[str, Measured]:

@@ -31,7 +31,7 @@ from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.redis.server import Server
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.io.base import Record, Records
-from stream_dedup.io.decoder import Reading
+from stream_dedup.io.decoder import DecoderOptions
 from stream_dedup.io.record_decoder import RecordDecoder
 from stream_dedup.kafka._fastpath.batches import NativeBatch
 from stream_dedup.kafka.consumer import KafkaConsumer
@@ -200,7 +200,7 @@ async def stages(redis_url: str, events: int) -> dict[str, float]:
         else MemoryIndex(recipe, windows=windows, summaries=summaries)
     )
     engine = Engine(recipe, index, windows=windows, summaries=summaries, clock=SystemClock())
-    decoder = RecordDecoder(Reading(), takes_fields=engine.takes_fields)
+    decoder = RecordDecoder(DecoderOptions(), takes_fields=engine.takes_fields)
     counts = {"t": PARTITIONS, "o": PARTITIONS}
     output = OutputBuilder(Emission(output_topic="o", emit="annotate"), "n", 64, counts)
     flow = Flow()

@@ -12,6 +12,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from stream_dedup.cli.common import Failed, console
 from stream_dedup.cli.completion import complete_file
 from stream_dedup.cli.config_options import (
     config_option,
@@ -19,7 +20,6 @@ from stream_dedup.cli.config_options import (
     set_config_option,
     worker_extra,
 )
-from stream_dedup.cli.show import Failed, console
 
 if TYPE_CHECKING:
     from stream_dedup.config import Config

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stream_dedup.cli.common import Failed
 from stream_dedup.cli.completion import complete_file
-from stream_dedup.cli.show import Failed
 
 if TYPE_CHECKING:
     from stream_dedup.config import Loaded

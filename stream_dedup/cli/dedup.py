@@ -1,21 +1,24 @@
-"""``stream-dedup dedup``: near-duplicates out of files and pipes."""
+"""``stream-dedup dedup``: removes near-duplicates from files and pipes."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from stream_dedup.cli.common import (
+    DurationOption,
+    bytes_of_files,
+    reading_progress,
+    recipe_of,
+    recipe_option,
+    set_option,
+)
 from stream_dedup.cli.completion import complete_file
-from stream_dedup.cli.options import Duration, recipe_of, recipe_option, set_option
 from stream_dedup.cli.pipe import POLL_S, Output, Pipe
 from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.summaries import Summaries
@@ -23,12 +26,12 @@ from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.errors import InputError
 from stream_dedup.index.base import Limits
-from stream_dedup.io.decoder import Decoder, Reading
+from stream_dedup.io.decoder import Decoder, DecoderOptions
 from stream_dedup.io.files import expand, is_live
 from stream_dedup.model import Partition
 
 MAX_FUTURE_US = 24 * 3600 * US_PER_S
-"""Times without a zone are taken as UTC and may be of another, up to 14 hours ahead."""
+"""A time without a zone is read as UTC, but its zone may be up to 14 hours ahead of it."""
 
 
 @click.command()
@@ -40,7 +43,7 @@ MAX_FUTURE_US = 24 * 3600 * US_PER_S
     default="merge",
     show_default=True,
     help="merge writes first lines at once and repeats as counts; drop leaves duplicates out; "
-    "annotate writes every event with what was decided.",
+    "annotate writes every event with its decision.",
 )
 @recipe_option
 @set_option
@@ -49,78 +52,79 @@ MAX_FUTURE_US = 24 * 3600 * US_PER_S
     type=click.Choice(["auto", "text", "jsonl"]),
     default="auto",
     show_default=True,
-    help="auto looks at each input's first line.",
+    help="auto decides by each input's first line.",
 )
 @click.option(
     "--output-format",
     type=click.Choice(["text", "jsonl"]),
-    help="As the input is, if not given.",
+    help="By default the format of the input.",
 )
-@click.option("--text-field", default="", metavar="PATH", help="JSON field that holds the text.")
-@click.option("--time-field", default="", metavar="PATH", help="JSON field that holds the time.")
+@click.option("--text-field", default="", metavar="PATH", help="JSON field with the text.")
+@click.option("--time-field", default="", metavar="PATH", help="JSON field with the time.")
 @click.option(
     "--time-format",
     default="",
     metavar="FORMAT",
-    help="How times are written: iso, syslog, epoch, or as for strptime, as in "
-    "'%d/%b/%Y:%H:%M:%S %z'. Without it, and without --time-field, time is when a line arrives.",
+    help="How times are written: iso, syslog, epoch, or a format as for strptime, such as "
+    "'%d/%b/%Y:%H:%M:%S %z'. Without it and without --time-field, the time is that of arrival.",
 )
 @click.option(
     "--group-field",
     "group_fields",
     multiple=True,
     metavar="PATH",
-    help="JSON field that must be equal for events to be compared. Repeatable.",
+    help="JSON field: only events with equal values are compared. Repeatable.",
 )
 @click.option(
     "--group-regex",
     default="",
     metavar="RE2",
-    help="Named groups that must be equal for lines to be compared, as in '(?P<app>[a-z]+):'.",
+    help="Only lines with equal named groups are compared, as in '(?P<app>[a-z]+):'.",
 )
 @click.option(
     "--start-regex",
     default="",
     metavar="RE2",
-    help="An event's first line matches it; other lines (a stack trace) belong to the one before.",
+    help="Matches the first line of an event; other lines (a stack trace) belong to the event "
+    "before.",
 )
 @click.option(
     "--summary-every",
-    type=Duration(off=None),
+    type=DurationOption(off=None),
     default="60s",
     show_default=True,
-    help="How often the count of a growing cluster is written; off: only at its end.",
+    help="How often the count of a growing cluster is written; off: only when it closes.",
 )
 @click.option(
     "--idle",
-    type=Duration(off=FOREVER_US),
+    type=DurationOption(off=FOREVER_US),
     default="1h",
     show_default=True,
-    help="A cluster that had no event for so long is closed; later lines like it start anew.",
+    help="A cluster without an event for this long is closed; a similar line then opens a new one.",
 )
 @click.option(
     "--max-age",
-    type=Duration(off=FOREVER_US),
+    type=DurationOption(off=FOREVER_US),
     default="24h",
     show_default=True,
-    help="A cluster is closed so long after its first event, however busy it is.",
+    help="A cluster is closed this long after its first event, even if it is still growing.",
 )
 @click.option(
     "--max-clusters",
     type=click.IntRange(1),
     default=100_000,
     show_default=True,
-    help="Above it the least recently seen cluster is closed. Each takes 2 to 3 kB.",
+    help="With more clusters, the least recently seen is closed. Each takes 2 to 3 kB.",
 )
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="Read N lines at most.")
-@click.option("--stats", is_flag=True, help="Print what was found, on standard error.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress bar.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Read at most N lines.")
+@click.option("--stats", is_flag=True, help="Print statistics on standard error.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress bar.")
 @click.pass_context
 def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
-    """Take near-duplicates out of files, pipes, or standard input.
+    """Remove near-duplicates from files, pipes, or standard input.
 
-    Reads text or JSON lines from FILEs (plain, gzip or Zstandard; patterns such as 'logs/*.gz'
-    too) or, without FILE or for "-", from standard input as it comes. Writes to standard output.
+    Reads text or JSON lines from FILEs (plain, gzip or Zstandard; also patterns such as
+    'logs/*.gz'), or from standard input, live, without FILE or for "-". Writes to standard output.
 
     \b
     stream-dedup dedup app.log
@@ -129,7 +133,7 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
     stream-dedup dedup --emit annotate --output-format jsonl app.log
     stream-dedup dedup --time-field ts --group-field service events.jsonl
     """
-    reading = Reading(
+    reading = DecoderOptions(
         format=options["input_format"],
         text_field=options["text_field"],
         time_field=options["time_field"],
@@ -139,7 +143,7 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
         start_pattern=options["start_regex"],
     )
     try:
-        Decoder(reading, Partition("", 0), takes_fields=False)  # its options are checked here
+        Decoder(reading, Partition("", 0), takes_fields=False)  # checks the options
     except InputError as error:
         raise click.UsageError(str(error)) from error
     if reading.group_fields and reading.group_pattern:
@@ -160,33 +164,20 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
             idle_us=options["idle"],
             max_age_us=options["max_age"],
             max_future_us=MAX_FUTURE_US,
-            # While a pipe is silent time goes on; while a file waits for a slow reader it does not.
+            # Time passes while a pipe is silent, but not while a file waits for a slow reader.
             quiet_after_us=round(POLL_S * US_PER_S) if is_live(paths) else FOREVER_US,
         ),
         summaries=Summaries(every_us=every_us, samples=3 if wants_samples else 0),
         limits=Limits(max_clusters=options["max_clusters"]),
     )
-    with _progress(paths, quiet=options["quiet"]) as advance:
+    total = bytes_of_files(paths)
+    shown = not options["quiet"] and sys.stderr.isatty() and not sys.stdout.isatty()
+    with reading_progress(total, shown=shown and total is not None) as advance:
         pipe = Pipe(deduplicator, reading, output, sys.stdout.buffer, advance)
         signal = pipe.run(paths)
     if output.stats:
         _print_stats(pipe, deduplicator)
     ctx.exit(128 + signal if signal else int(pipe.failed))
-
-
-@contextmanager
-def _progress(paths: list[str], *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A bar over the bytes of files, where a person looks on and the output goes elsewhere."""
-    # Not pathlib's: its is_file raises where a name is too long.
-    sizes = [os.path.getsize(path) for path in paths if os.path.isfile(path)]  # noqa: PTH113, PTH202
-    shown = sys.stderr.isatty() and not sys.stdout.isatty() and len(sizes) == len(paths)
-    if quiet or not shown:
-        yield lambda _: None
-        return
-    columns = (TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("reading", total=sum(sizes))
-        yield lambda size: progress.advance(task, size)
 
 
 def _print_stats(pipe: Pipe, deduplicator: Deduplicator) -> None:

@@ -1,17 +1,266 @@
-"""``stream-dedup explain``: why two lines would merge, or would not."""
+"""``stream-dedup fingerprint``, ``compare`` and ``explain``: what a recipe computes for texts."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from typing import Any
+
 import click
+import msgspec
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from stream_dedup.cli.options import recipe_of, recipe_option, set_option
-from stream_dedup.cli.show import console, hexadecimal, shown
-from stream_dedup.clustering.comparison import Comparison, Inspector
-from stream_dedup.features.recipe import Recipe
+from stream_dedup.cli.common import (
+    console,
+    hexadecimal,
+    recipe_of,
+    recipe_option,
+    set_option,
+    shown,
+    write_whole,
+)
+from stream_dedup.clustering.comparison import Comparison, Inspector, Look
+from stream_dedup.errors import InputError
+from stream_dedup.features.recipe import Fingerprint
+from stream_dedup.fingerprint.hashing import MASK64
 from stream_dedup.fingerprint.reference import Feature
+from stream_dedup.io.files import MAX_LINE_BYTES
+
+JAVA_INT_BITS = 32
+"""Fingerprints of this width by Java's hash are shown as Java's ints."""
+
+
+def _bytes_of(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")
+
+
+def _name(feature: Feature) -> str:
+    return "<*>" if feature.variable else shown(feature.text)
+
+
+def _weights(look: Look) -> list[str]:
+    """Return the weight of each feature; ``again`` for a repeat that does not count."""
+    counted = {id(feature) for feature in look.counted}
+    return [str(f.weight) if id(f) in counted else "again" for f in look.taken.features]
+
+
+def _plain_table(*columns: str, indent: int = 0) -> Table:
+    return Table(*columns, box=None, padding=(0, 2, 0, indent))
+
+
+# ---------------------------------------------------------------- fingerprint
+
+
+@click.command()
+@click.argument("lines", nargs=-1, metavar="[LINE]...")
+@recipe_option
+@set_option
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON object for each line.")
+def fingerprint(
+    lines: tuple[str, ...], recipe: str, settings: tuple[str, ...], as_json: bool
+) -> None:
+    """Show what a recipe computes for lines: masks, tokens, features, weights and bits.
+
+    Takes the LINEs given, or those of standard input.
+
+    \b
+    stream-dedup fingerprint "Failed password for root from 10.0.0.7 port 4422 ssh2"
+    head -3 app.log | stream-dedup fingerprint --json
+    """
+    inspector = Inspector(recipe_of(recipe, settings))
+    for line in map(_bytes_of, lines) if lines else _standard_input():
+        look = inspector.look(line)
+        if as_json:
+            text = msgspec.json.encode(_fingerprint_object(look, inspector)) + b"\n"
+            write_whole(sys.stdout.buffer, text)
+        else:
+            _print_fingerprint(look, inspector)
+
+
+def _standard_input() -> Iterator[bytes]:
+    if sys.stdin is None:
+        raise InputError("standard input: is closed; give LINEs, or something to read")
+    while line := sys.stdin.buffer.readline(MAX_LINE_BYTES):
+        yield line.rstrip(b"\n")
+
+
+def _print_fingerprint(look: Look, inspector: Inspector) -> None:
+    settings = inspector.recipe.fingerprint
+    digits = f"{look.fingerprint:0{settings.width}b}"
+    out = console()
+    for name, value in (
+        ("text", shown(look.text, 400)),
+        ("pattern", look.pattern),
+        ("exact hash", f"{look.exact:016x}"),
+        ("fingerprint", hexadecimal(look.fingerprint, settings.width)),
+        ("bits", " ".join(digits[at : at + 8] for at in range(0, settings.width, 8))),
+        *((("key", f"{look.key:016x}"),) if settings.kind == "minhash" else ()),
+        ("words", f"{look.words} of {len(look.taken.features)} features"),
+    ):
+        out.print(Text(f"{name:11}  {value}"), soft_wrap=True)
+    table = _plain_table("feature", "weight", "hash", "stands for", indent=2)
+    for feature, weight in zip(look.taken.features, _weights(look), strict=True):
+        stands_for = f"{inspector.named(feature)}  {shown(feature.text)}"
+        table.add_row(
+            Text(_name(feature)),
+            weight,
+            f"{feature.bits & MASK64:016x}",
+            Text(stands_for if feature.variable else ""),
+        )
+    out.print(table)
+    out.print()
+
+
+def _fingerprint_object(look: Look, inspector: Inspector) -> dict[str, object]:
+    settings = inspector.recipe.fingerprint
+    counted = {id(feature) for feature in look.counted}
+    return {
+        "text": _text(look.text),
+        "pattern": look.pattern,
+        "exact": f"{look.exact:016x}",
+        "fingerprint": hexadecimal(look.fingerprint, settings.width),
+        **({"key": f"{look.key:016x}"} if settings.kind == "minhash" else {}),
+        "words": look.words,
+        "features": [
+            {
+                "text": "<*>" if f.variable else _text(f.text),
+                "placeholder": f.variable,
+                "stands_for": _text(f.text) if f.variable else None,
+                "weight": f.weight,
+                "counted": id(f) in counted,
+                "hash": f"{f.bits & MASK64:016x}",
+            }
+            for f in look.taken.features
+        ],
+    }
+
+
+# ---------------------------------------------------------------- compare
+
+
+@click.command()
+@click.argument("first")
+@click.argument("second")
+@recipe_option
+@set_option
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text",
+              show_default=True, help="json is one object; long numbers are strings.")  # fmt: skip
+def compare(first: str, second: str, recipe: str, settings: tuple[str, ...], form: str) -> None:
+    """Compare two texts' fingerprints, number by number.
+
+    Prints the hash of every feature of both texts, their fingerprints in decimal and binary, and
+    the number of bits in which they differ. Use it to check against the output of another system:
+    the recipes java32, md5-128, minhash-n, window-cyclic and letters5 reproduce five of them.
+    Fingerprints of 32 bits by Java's hash are printed as Java prints an int. To see whether two
+    lines would merge, use explain.
+
+    \b
+    stream-dedup compare --recipe java32 "this is string1" "this is string2"
+    stream-dedup compare --recipe letters5 banana cabana --format json
+    """
+    inspector = Inspector(recipe_of(recipe, settings))
+    found = inspector.compare(_bytes_of(first), _bytes_of(second))
+    if form == "json":
+        write_whole(sys.stdout.buffer, msgspec.json.encode(_comparison_object(found)) + b"\n")
+        return
+    out = console()
+    for line in _comparison_lines(found):
+        out.print(Text(line), soft_wrap=True)
+
+
+def _decimal(value: int, settings: Fingerprint) -> str:
+    """A hash or fingerprint in decimal; signed where it is a Java int."""
+    if _is_java_int(settings) and value >> (JAVA_INT_BITS - 1):
+        value -= 1 << JAVA_INT_BITS
+    return str(value)
+
+
+def _binary(value: int, settings: Fingerprint) -> str:
+    """The same in binary: all digits, or those of Java's ``Integer.toBinaryString``."""
+    return f"{value:b}" if _is_java_int(settings) else f"{value:0{settings.width}b}"
+
+
+def _is_java_int(settings: Fingerprint) -> bool:
+    return (settings.hash, settings.width) == ("java", JAVA_INT_BITS)
+
+
+def _voting_bits(feature: Feature, settings: Fingerprint) -> int:
+    return feature.bits & (1 << settings.width) - 1
+
+
+def _comparison_lines(found: Comparison) -> list[str]:
+    settings = found.recipe.fingerprint
+    lines: list[str] = []
+    for name, look in (("first", found.left), ("second", found.right)):
+        lines.append(f"{name:11}  {shown(look.text, 400)}")
+        lines += _feature_lines(look, settings)
+        lines.append(f"fingerprint  {_decimal(look.fingerprint, settings)}")
+        lines += [f"binary       {_binary(look.fingerprint, settings)}", ""]
+    note = "; least hashes are equal or tell nothing" if settings.kind == "minhash" else ""
+    lines.append(f"distance     {found.distance} of {settings.width} bits{note}")
+    return lines
+
+
+def _feature_lines(look: Look, settings: Fingerprint) -> list[str]:
+    """One line for each feature: its name, its weight, and the bits of its hash that vote."""
+    if not look.taken.features:
+        return []
+    rows = [("feature", "weight", "hash")]
+    for feature, weight in zip(look.taken.features, _weights(look), strict=True):
+        rows.append((_name(feature), weight, _binary(_voting_bits(feature, settings), settings)))
+    room = max(cell_len(row[0]) for row in rows)
+    width = max(len(row[2]) for row in rows[1:])
+    return [
+        f"  {name}{' ' * (room - cell_len(name))}  {weight:>6}  {value:>{width}}"
+        for name, weight, value in rows
+    ]
+
+
+def _comparison_object(found: Comparison) -> dict[str, Any]:
+    recipe = found.recipe
+    return {
+        "recipe": recipe.name,
+        "digest": recipe.digest,
+        "width": recipe.fingerprint.width,
+        "texts": [_text_object(look, recipe.fingerprint) for look in (found.left, found.right)],
+        "distance": found.distance,
+    }
+
+
+def _text_object(look: Look, settings: Fingerprint) -> dict[str, Any]:
+    counted = {id(feature) for feature in look.counted}
+    return {
+        "text": _text(look.text),
+        "features": [
+            {
+                "text": "<*>" if f.variable else _text(f.text),
+                "placeholder": f.variable,
+                "weight": f.weight,
+                "counted": id(f) in counted,
+                "hash": _numerals(_voting_bits(f, settings), settings),
+            }
+            for f in look.taken.features
+        ],
+        "fingerprint": _numerals(look.fingerprint, settings),
+    }
+
+
+def _numerals(value: int, settings: Fingerprint) -> dict[str, str]:
+    return {
+        "decimal": _decimal(value, settings),
+        "binary": _binary(value, settings),
+        "hex": hexadecimal(value, settings.width),
+    }
+
+
+# ---------------------------------------------------------------- explain
 
 
 @click.command()
@@ -20,37 +269,37 @@ from stream_dedup.fingerprint.reference import Feature
 @recipe_option
 @set_option
 def explain(first: str, second: str, recipe: str, settings: tuple[str, ...]) -> None:
-    """Say why two lines would merge, or would not.
+    """Explain why two lines would merge, or would not.
 
-    Shows both patterns, the features they share and do not, each bit of the fingerprints that
-    differs with the votes on it, the distance against k and the likeness against its threshold.
-    Under minhash, instead, how likely lines that share so much are to have the same least hashes.
-    Exits with 0 when they merge, with 3 when they do not.
+    Shows both patterns, the features that they share and those that they do not, each bit in which
+    the fingerprints differ with the votes on it, the distance compared with k, and the Jaccard
+    similarity compared with its threshold. Under minhash it shows instead how likely it is that
+    lines which share so much have the same least hashes.
+
+    Exits with 0 if the lines would merge, with 3 if not.
 
     \b
     stream-dedup explain "disk sda1 is 91% full" "disk sdb7 is 64% full"
     stream-dedup explain --set match.k=3 "user bob logged in" "user eve logged out"
     """
-    chosen = recipe_of(recipe, settings)
-    found = Inspector(chosen).compare(
-        first.encode("utf-8", "surrogateescape"), second.encode("utf-8", "surrogateescape")
-    )
+    inspector = Inspector(recipe_of(recipe, settings))
+    found = inspector.compare(_bytes_of(first), _bytes_of(second))
     out = console()
     out.print(Text(found.verdict()))
     out.print()
     _print_patterns(out, found)
     _print_features(out, found)
     _print_bits(out, found)
-    _print_measures(out, found, chosen)
+    _print_measures(out, found)
     click.get_current_context().exit(0 if found.merge else 3)
 
 
 def _print_patterns(out: Console, found: Comparison) -> None:
-    table = Table("", "pattern", "exact hash", "fingerprint", box=None, padding=(0, 2, 0, 0))
+    table = _plain_table("", "pattern", "exact hash", "fingerprint")
     width = found.recipe.fingerprint.width
     for name, look in (("first", found.left), ("second", found.right)):
-        fingerprint = hexadecimal(look.fingerprint, width)
-        table.add_row(name, Text(look.pattern), f"{look.exact:016x}", fingerprint)
+        value = hexadecimal(look.fingerprint, width)
+        table.add_row(name, Text(look.pattern), f"{look.exact:016x}", value)
     out.print(table)
 
 
@@ -58,8 +307,8 @@ def _print_features(out: Console, found: Comparison) -> None:
     shared, left, right = found.features()
     out.print()
     for name, features in (("shared", shared), ("first only", left), ("second only", right)):
-        line = f"{name + ' (' + str(len(features)) + ')':17}{_listed(features)}"
-        out.print(Text(line), soft_wrap=True)
+        listed = "  ".join(_name(f) + (f"×{f.weight}" if f.weight != 1 else "") for f in features)
+        out.print(Text(f"{name + ' (' + str(len(features)) + ')':17}{listed}"), soft_wrap=True)
 
 
 def _print_bits(out: Console, found: Comparison) -> None:
@@ -67,8 +316,7 @@ def _print_bits(out: Console, found: Comparison) -> None:
     if not bits:
         return
     out.print()
-    table = Table("bit", "first", "second", "shared", "the first only", "the second only",
-                  box=None, padding=(0, 2, 0, 0))  # fmt: skip
+    table = _plain_table("bit", "first", "second", "shared", "the first only", "the second only")
     for bit in bits:
         table.add_row(
             str(bit.number),
@@ -84,25 +332,17 @@ def _print_bits(out: Console, found: Comparison) -> None:
     out.print(Text(note, style="dim"))
 
 
-def _print_measures(out: Console, found: Comparison, recipe: Recipe) -> None:
-    match = recipe.match
+def _print_measures(out: Console, found: Comparison) -> None:
+    settings, match = found.recipe.fingerprint, found.recipe.match
     out.print()
     if found.chance is not None:
-        least = recipe.fingerprint.least
-        out.print(Text(f"least hashes     the same with chance {found.chance:.3f}, n = {least}"))
+        chance, least = found.chance, settings.least
+        out.print(Text(f"least hashes     the same with chance {chance:.3f}, n = {least}"))
         out.print(Text(f"Jaccard          {found.jaccard:.3f}, not verified by this recipe"))
         return
-    out.print(Text(f"distance         {found.distance} of {recipe.fingerprint.width} bits, "
-                   f"k = {match.k}"))  # fmt: skip
+    out.print(Text(f"distance         {found.distance} of {settings.width} bits, k = {match.k}"))
     threshold = f"threshold {match.jaccard}" if match.jaccard else "not verified by this recipe"
     out.print(Text(f"Jaccard          {found.jaccard:.3f}, {threshold}"))
-
-
-def _listed(features: list[Feature]) -> str:
-    return "  ".join(
-        ("<*>" if f.variable else shown(f.text)) + (f"×{f.weight}" if f.weight != 1 else "")
-        for f in features
-    )
 
 
 def _votes(votes: list[tuple[bytes, int]]) -> str:

@@ -26,21 +26,21 @@ class _ReaderGone(Exception):  # noqa: N818 -- named for what it says
 
 
 COMMANDS = {
-    "compare": "stream_dedup.cli.compare:compare",
+    "compare": "stream_dedup.cli.explain:compare",
     "completion": "stream_dedup.cli.completion:completion",
     "config": "stream_dedup.cli.config:config",
     "dedup": "stream_dedup.cli.dedup:dedup",
     "explain": "stream_dedup.cli.explain:explain",
-    "find-all": "stream_dedup.cli.find_all:find_all",
-    "find-clusters": "stream_dedup.cli.find_clusters:find_clusters",
-    "fingerprint": "stream_dedup.cli.fingerprint:fingerprint",
+    "find-all": "stream_dedup.cli.find:find_all",
+    "find-clusters": "stream_dedup.cli.find:find_clusters",
+    "fingerprint": "stream_dedup.cli.explain:fingerprint",
     "health": "stream_dedup.cli.health:health",
     "index": "stream_dedup.tools.index_inspector.command:index",
     "plan": "stream_dedup.cli.plan:plan",
     "produce": "stream_dedup.tools.load_generator.command:produce",
     "recipes": "stream_dedup.cli.recipes:recipes",
     "run": "stream_dedup.cli.run:run",
-    "vocabulary": "stream_dedup.cli.vocabulary:vocabulary",
+    "vocabulary": "stream_dedup.cli.recipes:vocabulary",
 }
 """Where each command is defined. A command's module is imported when the command is used."""
 

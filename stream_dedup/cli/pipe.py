@@ -1,4 +1,4 @@
-"""The pipe: inputs to decisions to output, batch by batch, until the end or an interrupt."""
+"""The loop of ``stream-dedup dedup``: reads inputs, decides, and writes the output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import BinaryIO, Literal
 
 import click
 
-from stream_dedup.cli.show import write_whole
+from stream_dedup.cli.common import write_whole
 from stream_dedup.clock import SystemClock
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.emit.events import (
@@ -32,7 +32,7 @@ from stream_dedup.emit.events import (
 from stream_dedup.emit.summaries import summary_json, summary_text, time_text
 from stream_dedup.engine.segment import NO_TOKENS
 from stream_dedup.errors import InputError
-from stream_dedup.io.decoder import Decoder, Events, Reading, cut
+from stream_dedup.io.decoder import Decoder, DecoderOptions, Events, split_by_time
 from stream_dedup.io.files import InputFile
 from stream_dedup.model import Decision, Kind, Partition, Summary
 
@@ -40,23 +40,22 @@ LARGEST = 10
 """Clusters listed in the statistics."""
 
 POLL_S = 0.5
-"""While a live input is silent, so often it is looked whether a summary is due; also how long
-an event of several lines waits for its next line."""
-
+"""How often due summaries are collected while a live input is silent; also how long an event of
+several lines waits for its next line."""
 
 PIECE = Decision(Kind.PASSED, reason="piece of a line too long")
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What leaves, and how.
+    """What is written, and how.
 
     Attributes:
-        emit: every event, new ones, or new ones and counts.
-        format: text or JSON lines; None: as each input is.
-        stats: whether statistics are gathered.
-        limit: lines read at most; None for all.
-        step_us: of event time, between two looks at what is due.
+        emit: every event, new events, or new events and counts.
+        format: text or JSON lines; None for the format of each input.
+        stats: whether to collect statistics.
+        limit: maximum number of lines to read; None for all.
+        step_us: event time between two checks for due summaries.
     """
 
     emit: Literal["annotate", "drop", "merge"]
@@ -67,7 +66,7 @@ class Output:
 
 
 class Interrupt:
-    """A signal's arrival, as a flag and as something to wait for beside an input."""
+    """The first signal that arrives, as a flag and as a file descriptor to wait for."""
 
     def __init__(self) -> None:
         self.signal = 0
@@ -77,12 +76,12 @@ class Interrupt:
 
     @property
     def fd(self) -> int:
-        """Readable once a signal has come."""
+        """Readable once a signal has arrived."""
         return self._ours.fileno()
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Take SIGINT, SIGTERM and SIGHUP as a wish to end; a second one ends at once."""
+        """Note SIGINT, SIGTERM and SIGHUP; a second one ends the process at once."""
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         before = [signal.signal(number, self._note) for number in numbers]
         wakeup = signal.set_wakeup_fd(self._theirs.fileno(), warn_on_full_buffer=False)
@@ -102,12 +101,19 @@ class Interrupt:
 
 
 class Pipe:
-    """One run over inputs."""
+    """One run over all inputs.
+
+    Attributes:
+        lines: lines read.
+        failed: whether an input could not be read.
+        timeless: events without a time, though times were asked for.
+        largest: (count, -cluster, summary) of the largest clusters, as a heap.
+    """
 
     def __init__(
         self,
         dedup: Deduplicator,
-        reading: Reading,
+        reading: DecoderOptions,
         output: Output,
         out: BinaryIO,
         progress: Callable[[int], None],
@@ -126,41 +132,39 @@ class Pipe:
         self._json = output.format == "jsonl"
         self._names: Counter[str] = Counter()
         self._polled_s = 0.0
-        # Where a cluster was last seen, for inputs that tell no time.
+        # The line where a cluster was last seen, for inputs without times.
         self._last_seen: dict[int | None, str | int] = {}
         self._live = False
 
     def run(self, paths: Sequence[str]) -> int:
-        """Read all inputs and write what leaves.
+        """Read all inputs and write the output.
 
         Returns:
-            The number of the signal that ended it early, or 0.
+            The number of the signal that ended the run early, or 0.
 
         Raises:
             OSError: the output cannot be written.
         """
-        # Decisions and counters live long and hold no cycles: look for garbage less often.
+        # Decisions and counters live long and have no cycles: collect garbage less often.
         gc.set_threshold(50_000, 20, 100)
         several = len(paths) > 1
         with self._interrupt.watch():
             for path in paths:
-                if self._interrupt.signal or self._enough():
+                if self._interrupt.signal or self._limit_reached():
                     break
                 try:
                     source = InputFile(path)
                 except InputError as error:
                     self._report(error)
                     continue
-                try:
+                with source:
                     self._read(source, path, several=several)
-                finally:
-                    source.close()
             self._finish()
-        self._judge()
+        self._warn_of_options()
         return self._interrupt.signal
 
-    def _judge(self) -> None:
-        """Tell of options that cannot have been meant so."""
+    def _warn_of_options(self) -> None:
+        """Warn of options that had no effect or decided nothing."""
         counts = self._dedup.counts
         if not counts.events:
             return
@@ -181,7 +185,7 @@ class Pipe:
         decoder = Decoder(self._reading, partition, takes_fields=takes_fields)
         size = 0
         try:
-            while not self._interrupt.signal and not self._enough():
+            while not self._interrupt.signal and not self._limit_reached():
                 if not source.wait(self._interrupt.fd, POLL_S):
                     if not self._interrupt.signal:
                         self._idle(decoder, prefix)
@@ -195,13 +199,13 @@ class Pipe:
                         lines.values = lines.values[:left]
                         lines.pieces = set()
                 events = decoder.decode(lines, self._clock.now_us())
-                for part in cut(events, self._output.step_us):
+                for part in split_by_time(events, self._output.step_us):
                     self._handle(part, decoder, prefix)
-                    self._tell()
+                    self._write_due()
                 self._progress(lines.size - size)
                 size = lines.size
             rest = source.rest() if self._interrupt.signal else None
-            # Of a file it is where a piece ended by chance; of a pipe, all that came.
+            # A file was interrupted in the middle of a line; a pipe has nothing more to give.
             if rest is not None and (source.live or rest.goes_on):
                 self._handle(decoder.decode(rest, self._clock.now_us()), decoder, prefix)
         except InputError as error:
@@ -213,12 +217,12 @@ class Pipe:
             self._note(f"{source.name} is text; options that name a JSON field do nothing there")
 
     def _idle(self, decoder: Decoder, prefix: str) -> None:
-        """A live input is silent: what waits for more need wait no longer."""
+        """Handle a pause of a live input: decide the event that waits for more lines."""
         if decoder.holds:
             self._handle(decoder.flush(self._clock.now_us()), decoder, prefix)
-        self._tell()
+        self._write_due()
 
-    def _enough(self) -> bool:
+    def _limit_reached(self) -> bool:
         return self._output.limit is not None and self.lines >= self._output.limit
 
     # ------------------------------------------------------------ writing
@@ -239,7 +243,7 @@ class Pipe:
         if events.piece:
             text += self._piece(events)
         if self._by_time:
-            if self._last_seen:  # by an input before, that told no time
+            if self._last_seen:  # set by an earlier input without times
                 for decision in decisions:
                     self._last_seen.pop(decision.cluster, None)
         elif self._output.emit == "merge" and not self._json:
@@ -267,7 +271,7 @@ class Pipe:
         )
 
     def _piece(self, events: Events) -> bytes:
-        """A piece of a line too long to be taken: passed on, its line end still to come."""
+        """Format a piece of a line that is too long, without its line end."""
         if self._json:
             passed = decision_object(PIECE, None, self._dedup.recipe.fingerprint.width)
             return event_json(events.piece_number, events.piece, None, passed)
@@ -286,8 +290,7 @@ class Pipe:
     def _by_time(self) -> bool:
         return self._reading.event_times or self._live
 
-    def _tell(self) -> None:
-        """Write the summaries that are due."""
+    def _write_due(self) -> None:
         now_s = time.monotonic()
         if self._live and now_s - self._polled_s < POLL_S:
             return
@@ -295,8 +298,7 @@ class Pipe:
         self._write_summaries(self._dedup.due(patterns=False))
 
     def _finish(self) -> None:
-        """Write the final summaries."""
-        self._tell()
+        self._write_due()
         if self._output.emit == "merge" or self._output.stats:
             self._write_summaries(self._dedup.close(patterns=False))
 

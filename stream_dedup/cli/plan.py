@@ -1,15 +1,15 @@
-"""``stream-dedup plan``: how many tables a width, a k and a capacity take."""
+"""``stream-dedup plan``: the tables for a width, a k and a capacity, and their cost."""
 
 from __future__ import annotations
 
 import click
 from rich.table import Table
 
-from stream_dedup.cli.show import console
-from stream_dedup.tables.planner import MEMORY, REDIS, CostModel, Plan, choose, plans
+from stream_dedup.cli.common import console
+from stream_dedup.tables.planner import MEMORY, REDIS, CostModel, TablePlan, choose, plans
 
 SHOWN = 4
-"""Layouts shown to either side of the chosen one."""
+"""Layouts shown on each side of the chosen one."""
 
 
 @click.command()
@@ -18,16 +18,16 @@ SHOWN = 4
 @click.option("--width", type=click.Choice(["32", "64", "128"]), default="64", show_default=True,
               help="Bits of a fingerprint.")  # fmt: skip
 @click.option("--capacity", type=click.IntRange(1), default=100_000, show_default=True,
-              metavar="N", help="Fingerprints to be held.")  # fmt: skip
+              metavar="N", help="Fingerprints to store.")  # fmt: skip
 @click.option("--budget", type=click.IntRange(1), default=1200, show_default=True, metavar="BYTES",
-              help="Most bytes that a fingerprint may take.")  # fmt: skip
+              help="Limit on the bytes that a fingerprint takes.")  # fmt: skip
 def plan(k: int, width: str, capacity: int, budget: int) -> None:
     """Plan tables: blocks, tables, prefix bits, candidates, time and memory.
 
-    Shows the layouts around the one that would be chosen (marked *), for the index in memory and
-    for one in Redis. Times are estimates for one core. Candidates are for random fingerprints in
-    memory, and for those of log lines, which are more alike, in Redis.
-    A minhash recipe uses no tables: its fingerprints are looked up as they are.
+    Shows the layout that would be chosen (marked *) and its neighbours, for the index in memory and
+    for the index in Redis. Times are estimates for one core. Candidates are estimated for random
+    fingerprints in memory, and for log lines, which are more similar to each other, in Redis. A
+    minhash recipe uses no tables: it looks up fingerprints by equality.
 
     \b
     stream-dedup plan --k 3 --capacity 1000000
@@ -45,7 +45,7 @@ def plan(k: int, width: str, capacity: int, budget: int) -> None:
         out.print()
 
 
-def _table(found: list[Plan], chosen: Plan, capacity: int, model: CostModel) -> Table:
+def _table(found: list[TablePlan], chosen: TablePlan, capacity: int, model: CostModel) -> Table:
     table = Table(
         "", "blocks", "tables", "prefix bits", "candidates", "query", "insert", "bytes each",
         "memory", title=f"{model.name}: {capacity:,} fingerprints of {chosen.layout.width} bits, "

@@ -1,7 +1,11 @@
-"""``stream-dedup recipes``: list, show and check recipes."""
+"""``stream-dedup recipes`` and ``vocabulary``: recipes, and the weights that they read."""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -10,16 +14,30 @@ import tomli_w
 from rich.table import Table
 from rich.text import Text
 
-from stream_dedup.cli.completion import complete_recipe
-from stream_dedup.cli.options import recipe_of, set_option
-from stream_dedup.cli.show import console
+from stream_dedup.cli.common import (
+    bytes_of_files,
+    console,
+    reading_progress,
+    recipe_of,
+    recipe_option,
+    set_option,
+)
+from stream_dedup.cli.completion import complete_file, complete_recipe
+from stream_dedup.errors import InputError
 from stream_dedup.features.extractors import KERNEL_EXTRACTORS, load_extractor
 from stream_dedup.features.recipe import Recipe, load_recipe, shipped
+from stream_dedup.features.vocabulary import Counts, Origin, table
+from stream_dedup.io.decoder import Decoder, DecoderOptions
+from stream_dedup.io.files import InputFile, expand, whole_file
+from stream_dedup.model import Batch, Partition
+
+MAX_FEATURES = 900_000
+"""A table of weights has at most a million lines."""
 
 
 @click.group()
 def recipes() -> None:
-    """List, show and check recipes: everything that decides what counts as near."""
+    """List, show and check recipes. A recipe decides what counts as near."""
 
 
 @recipes.command("list")
@@ -35,9 +53,9 @@ def list_recipes() -> None:
 @recipes.command()
 @click.argument("recipe", metavar="NAME|FILE", shell_complete=complete_recipe)
 @set_option
-@click.option("--all", "everything", is_flag=True, help="Defaults too.")
+@click.option("--all", "everything", is_flag=True, help="Show the defaults too.")
 def show(recipe: str, settings: tuple[str, ...], everything: bool) -> None:
-    """Show a recipe as TOML: what differs from the defaults, or everything."""
+    """Show a recipe as TOML: the settings that differ from the defaults, or all of them."""
     chosen = recipe_of(recipe, settings)
     click.echo(f"# digest {chosen.digest}")
     click.echo(to_toml(chosen, everything=everything), nl=False)
@@ -48,7 +66,7 @@ def show(recipe: str, settings: tuple[str, ...], everything: bool) -> None:
     "files", nargs=-1, required=True, metavar="NAME|FILE...", shell_complete=complete_recipe
 )
 def check(files: tuple[str, ...]) -> None:
-    """Check recipes; the first that is wrong is named, with its key, value and remedy."""
+    """Check recipes. Stops at the first error and prints its key, its value and a remedy."""
     for name in files:
         recipe = load_recipe(name)
         if recipe.features.extractor not in KERNEL_EXTRACTORS:
@@ -57,15 +75,176 @@ def check(files: tuple[str, ...]) -> None:
 
 
 def to_toml(recipe: Recipe, *, everything: bool = False) -> str:
-    """A recipe as a TOML document that gives the same recipe when it is read."""
+    """Write a recipe as a TOML document, which gives the same recipe when it is read."""
     document = _whole(recipe) if everything else msgspec.to_builtins(recipe)
     return tomli_w.dumps(document)
 
 
 def _whole(value: Any) -> Any:  # noqa: ANN401 -- any part of a recipe
-    """The recipe's parts as dictionaries, defaults included."""
+    """Return the recipe's parts as dictionaries, with the defaults."""
     if isinstance(value, msgspec.Struct):
         return {name: _whole(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, tuple):
         return [_whole(part) for part in value]
     return value
+
+
+# ---------------------------------------------------------------- vocabularies
+
+
+@click.group()
+def vocabulary() -> None:
+    """Learn weights from a corpus, once. Recipes read them from the file."""
+
+
+@vocabulary.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_file)
+@click.option("-o", "--output", required=True, metavar="FILE", shell_complete=complete_file,
+              help="The table to write.")  # fmt: skip
+@recipe_option
+@set_option
+@click.option(
+    "--weights",
+    "formula",
+    type=click.Choice(["idf", "smooth"]),
+    default="idf",
+    show_default=True,
+    help="Formula from document frequency to weight; smooth gives common features more weight.",
+)
+@click.option(
+    "--min-count",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    metavar="N",
+    help="Leave out features that occur in fewer documents.",
+)
+@click.option(
+    "--max-words",
+    type=click.IntRange(1, MAX_FEATURES),
+    default=100_000,
+    show_default=True,
+    metavar="N",
+    help="Keep the N most frequent features.",
+)
+@click.option(
+    "--input-format",
+    type=click.Choice(["auto", "text", "jsonl"]),
+    default="auto",
+    show_default=True,
+    help="auto decides by each input's first line.",
+)
+@click.option("--text-field", default="", metavar="PATH", help="JSON field that holds the text.")
+@click.option(
+    "--start-regex",
+    default="",
+    metavar="RE2",
+    help="Matches the first line of a document; other lines belong to the document before.",
+)
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Overwrite an existing table. Recipes that use it get another digest.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress bar and no summary line.")
+def build(files: tuple[str, ...], output: str, **options: Any) -> None:  # noqa: ANN401
+    """Count the documents that contain each feature, and write a table of weights.
+
+    Each line of the FILEs, or each JSON event, is a document. FILEs may be plain, gzip or
+    Zstandard, or patterns such as 'logs/*.gz'; "-" is standard input. The recipe decides what the
+    features are: words, n-grams, letters, syllables. Weights are from 1 to 1000; the rarer a
+    feature, the higher its weight.
+
+    To use the table, name it in the recipe as features.weights.file, and set
+    features.weights.default = 1000 for features that it does not have. The table does not change
+    afterwards: if weights changed, the same text would get another fingerprint.
+
+    \b
+    stream-dedup vocabulary build --recipe words -o vocab.tsv 'archive/*.txt'
+    stream-dedup vocabulary build -r words --set features.extractor=syllables -o pairs.tsv a.jsonl
+    """
+    chosen = recipe_of(options["recipe"], options["settings"])
+    reading = DecoderOptions(
+        format=options["input_format"],
+        text_field=options["text_field"],
+        start_pattern=options["start_regex"],
+    )
+    try:
+        Decoder(reading, Partition("", 0), takes_fields=False)  # checks the options
+    except InputError as error:
+        raise click.UsageError(str(error)) from error
+    place = _checked_output(output, force=options["force"])
+    counts = Counts(chosen)
+    paths = list(expand(files))
+    passed: Counter[str] = Counter()
+    shown = not options["quiet"] and sys.stderr.isatty()
+    with reading_progress(bytes_of_files(paths), shown=shown) as advance:
+        for path in paths:
+            _count(counts, path, reading, passed, advance)
+    for reason, number in sorted(passed.items()):
+        click.echo(f"stream-dedup: left out, {reason}: {number:,}", err=True)
+    if not counts.documents:
+        raise InputError("no document has a feature: the inputs are empty, or none is as expected")
+    found = counts.frequent(options["min_count"], options["max_words"])
+    if not found:
+        raise InputError(f"no feature stands in {options['min_count']} documents; give --min-count")
+    origin = Origin(chosen, options["formula"], options["min_count"])
+    with whole_file(place) as file:
+        file.writelines(line.encode() for line in table(counts, found, origin))
+    if not options["quiet"]:
+        click.echo(f"{output}: {len(found):,} features of {counts.documents:,} documents", err=True)
+
+
+def _checked_output(output: str, *, force: bool) -> str:
+    """Return the path of the table; check that the table can be written, before hours of counting.
+
+    Raises:
+        click.BadParameter: it cannot be written, or must not be.
+    """
+    place = os.path.realpath(output)
+    problem = ""
+    if not os.path.isdir(os.path.dirname(place)):  # noqa: PTH112, PTH120 -- pathlib's may raise
+        problem = "lies in no folder that is there; make it first"
+    elif os.path.lexists(place) and not os.path.isfile(place):  # noqa: PTH113 -- as above
+        problem = "is no file; give a file's name"
+    elif os.path.lexists(place) and not force:
+        problem = "is there already; give another name, or --force"
+    elif not os.access(os.path.dirname(place), os.W_OK):  # noqa: PTH120 -- as above
+        problem = "cannot be written; check the folder's permissions"
+    if problem:
+        raise click.BadParameter(f"{output!r} {problem}", param_hint="'--output'")
+    return place
+
+
+def _count(
+    counts: Counts,
+    path: str,
+    reading: DecoderOptions,
+    passed: Counter[str],
+    advance: Callable[[int], None],
+) -> None:
+    """Count the documents of one input, and the lines that are not documents by reason.
+
+    Raises:
+        InputError: it cannot be read to its end.
+    """
+    decoder = Decoder(reading, Partition(path, 0), takes_fields=counts.takes_fields)
+    size = 0
+    with InputFile(path) as source:
+        while (lines := source.read()) is not None:
+            _add(counts, decoder.decode(lines, 0).batch, passed)
+            advance(lines.size - size)
+            size = lines.size
+        _add(counts, decoder.flush(0).batch, passed)
+
+
+def _add(counts: Counts, batch: Batch, passed: Counter[str]) -> None:
+    documents = batch.documents or [None] * len(batch.values)
+    passed.update(batch.passed.values())
+    for index, (value, document) in enumerate(zip(batch.values, documents, strict=True)):
+        if index in batch.passed:
+            continue
+        try:
+            counts.add(value, document)
+        except Exception as error:  # noqa: BLE001 -- foreign code: one event must not stop the command
+            passed[f"extractor failed with {type(error).__name__}"] += 1

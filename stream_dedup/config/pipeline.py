@@ -25,7 +25,7 @@ from stream_dedup.errors import InputError, RecipeError
 from stream_dedup.features.recipe import Recipe, load_recipe
 from stream_dedup.index.base import check_width
 from stream_dedup.index.redis.keys import check_namespace
-from stream_dedup.io.decoder import Decoder, Reading
+from stream_dedup.io.decoder import Decoder, DecoderOptions
 from stream_dedup.model import Partition
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}")
@@ -207,9 +207,9 @@ class PipelineConfig(Section):
         """Return the recipe."""
         return self._recipe
 
-    def reading(self) -> Reading:
+    def reading(self) -> DecoderOptions:
         """Return how events are decoded."""
-        return Reading(
+        return DecoderOptions(
             format="jsonl" if self.format == "json" else self.format,
             text_field=self.text_field,
             time_field=self.time_field,

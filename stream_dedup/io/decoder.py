@@ -1,7 +1,7 @@
-"""From lines to events: text or JSON, lines that belong together, event times, groups.
+"""Decoding lines to events: text or JSON, events of several lines, event times, groups.
 
-Whatever a line holds, it becomes an event: one that is not what was promised is passed through,
-with the reason. Bytes are kept as they came, beside what was decoded of them.
+Every line becomes an event. An event that cannot be decoded as asked is marked as passed, with the
+reason. The original bytes are kept beside the decoded values.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from stream_dedup.io.timestamps import TimeFormat, field_time
 from stream_dedup.model import Batch, Partition
 
 TEXT_FIELDS = ("message", "msg", "MESSAGE", "log", "text", "body", "event", "line")
-"""Where the text of a JSON event is looked for, if neither recipe nor option says."""
+"""Fields of a JSON event that may hold its text, if neither recipe nor option names one."""
 
 MAX_EVENT_LINES = 1_000
-"""Lines of one event; a file in which no line starts a new one is not one event."""
+"""Maximum lines of one event, in case no line matches the pattern of a first line."""
 
 MAX_EVENT_BYTES = 1 << 20
-"""Bytes of one event of several lines."""
+"""Maximum bytes of one event of several lines."""
 
 TOO_LONG = "line too long"
 NOT_JSON = "not JSON"
@@ -42,17 +42,17 @@ Format = Literal["auto", "text", "jsonl"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How lines are read.
+class DecoderOptions:
+    """How to decode lines.
 
     Attributes:
-        format: text, JSON lines, or told by each input's first line.
-        text_field: path of the JSON field that holds the text.
-        time_field: path of the JSON field that holds the event's time.
+        format: text, JSON lines, or decided by each input's first line.
+        text_field: path of the JSON field with the text.
+        time_field: path of the JSON field with the event's time.
         time_format: how times are written, in that field or in the text.
-        group_fields: paths of JSON fields that must be equal for events to be compared.
-        group_pattern: RE2 pattern whose named groups must be equal, for text.
-        start_pattern: RE2 pattern of an event's first line; lines that do not match go on in
+        group_fields: paths of JSON fields; only events with equal values are compared.
+        group_pattern: RE2 pattern, for text; only events with equal named groups are compared.
+        start_pattern: RE2 pattern of an event's first line; lines that do not match belong to
             the event before them.
     """
 
@@ -66,12 +66,12 @@ class Reading:
 
     @property
     def takes_json(self) -> bool:
-        """Whether something is read from a JSON field."""
+        """Whether an option names a JSON field."""
         return bool(self.text_field or self.time_field or self.group_fields)
 
     @property
     def event_times(self) -> bool:
-        """Whether events tell their time."""
+        """Whether times are read from the events."""
         return bool(self.time_field or self.time_format)
 
 
@@ -80,16 +80,16 @@ class Events:
     """Events decoded together.
 
     Attributes:
-        batch: what is decided on.
-        raws: the events' bytes as they came.
+        batch: the events for the engine.
+        raws: the events' original bytes.
         numbers: number of each event's first line.
-        documents: decoded JSON objects; None for what is not one.
-        lines: lines read for them.
-        piece: bytes that follow the events: the beginning, or a middle piece, of a line too long
-            to be taken; written on as they are, it is counted with its last piece.
+        documents: the decoded JSON objects; None for an event that is not one.
+        lines: lines read for these events.
+        piece: a piece of a line that is too long (its beginning or middle), which follows the
+            events. It is written as it is; the line is counted with its last piece.
         piece_number: number of the line that `piece` belongs to.
-        goes_on: whether the first event, or without events `piece`, goes on in a line whose
-            beginning was an earlier `piece`.
+        goes_on: whether the first event, or without events `piece`, continues a line that began
+            with an earlier `piece`.
     """
 
     batch: Batch
@@ -104,18 +104,18 @@ class Events:
 
 @dataclass(slots=True)
 class _Held:
-    """Lines of an event whose end has not come yet."""
+    """Lines of an event whose end has not been read yet."""
 
     lines: list[bytes] = field(default_factory=list)
     number: int = 0
     size: int = 0
 
 
-def cut(events: Events, step_us: int) -> Iterator[Events]:
-    """`events` in parts, a new one wherever time comes into another step.
+def split_by_time(events: Events, step_us: int) -> Iterator[Events]:
+    """Split `events` wherever their time enters the next step of `step_us`.
 
-    Decided one after the other, clusters close and are told of in their place among the events,
-    though many were read at once. Without event times there is one part.
+    When the parts are decided one after the other, clusters close and their summaries are written
+    at the right place among the events. Without event times there is one part.
     """
     times = events.batch.times_us
     count = len(events.raws)
@@ -156,38 +156,40 @@ def cut(events: Events, step_us: int) -> Iterator[Events]:
 
 
 _BEFORE_JSON = frozenset((b"{", *(bytes([byte]) for byte in b" \t\n\r\x0b\x0c")))
-"""What a line begins with that may be a JSON object."""
+"""First bytes of lines that may be a JSON object."""
 
 
 class Decoder:
-    """Makes events of one input's lines.
+    """Makes events from the lines of one input.
 
     Args:
-        reading: how.
-        partition: what positions name the input.
-        takes_fields: whether the recipe looks at fields of JSON events.
+        options: how to decode.
+        partition: names the input in positions.
+        takes_fields: whether the recipe reads fields of JSON events.
 
     Raises:
         InputError: an option is wrong.
     """
 
-    def __init__(self, reading: Reading, partition: Partition, *, takes_fields: bool) -> None:
-        self._reading = reading
+    def __init__(
+        self, options: DecoderOptions, partition: Partition, *, takes_fields: bool
+    ) -> None:
+        self._options = options
         self._partition = partition
         self._takes_fields = takes_fields
-        self._json = {"text": False, "jsonl": True}.get(reading.format)
-        self._time_format = TimeFormat(reading.time_format) if reading.time_format else None
+        self._json = {"text": False, "jsonl": True}.get(options.format)
+        self._time_format = TimeFormat(options.time_format) if options.time_format else None
         try:
-            self._time_path = parse_path(reading.time_field) if reading.time_field else None
-            self._text_path = parse_path(reading.text_field) if reading.text_field else None
-            self._group_paths = [(path, parse_path(path)) for path in reading.group_fields]
+            self._time_path = parse_path(options.time_field) if options.time_field else None
+            self._text_path = parse_path(options.text_field) if options.text_field else None
+            self._group_paths = [(path, parse_path(path)) for path in options.group_fields]
         except ValueError as error:
             raise InputError(f"JSON field {error}") from error
-        self._group_pattern = _compiled(reading.group_pattern, "group pattern")
-        self._start = _compiled(reading.start_pattern, "start pattern")
+        self._group_pattern = _compiled(options.group_pattern, "group pattern")
+        self._start = _compiled(options.start_pattern, "start pattern")
         if self._group_pattern is not None and not self._group_pattern.groupindex:
             raise InputError(
-                f"group pattern {reading.group_pattern!r} has no named group; "
+                f"group pattern {options.group_pattern!r} has no named group; "
                 "write one as (?P<service>[a-z]+)"
             )
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder().decode
@@ -195,7 +197,7 @@ class Decoder:
         self._held = _Held()
         self._last_us: int | None = None
         self.timeless = 0
-        """Events so far that told no time, though times were asked for."""
+        """Events so far without a time, though times were asked for."""
 
     @property
     def json(self) -> bool:
@@ -204,11 +206,11 @@ class Decoder:
 
     @property
     def holds(self) -> bool:
-        """Whether lines wait for the rest of their event."""
+        """Whether an event is held back for more lines."""
         return bool(self._held.lines)
 
     def decode(self, lines: Lines, now_us: int) -> Events:
-        """The events in `lines`; the last may be held back until its end is seen."""
+        """Decode lines to events. The last event may be held back until its end is known."""
         values = lines.values
         piece = values.pop() if lines.pieces else b""
         numbers: Sequence[int] = range(lines.first, lines.first + len(values))
@@ -228,30 +230,30 @@ class Decoder:
         return events
 
     def fill(self, batch: Batch, now_us: int, begins: AbstractSet[bytes | None]) -> None:
-        """Decode events of which each stands by itself, as messages do.
+        """Decode a batch in which each value is one event, as messages are.
 
-        Replaces the batch's values by their texts, its times where events tell theirs, and adds
-        groups, documents, and reasons of what is passed.
+        Replaces the batch's values by their texts, and its times where events have their own; adds
+        groups, documents, and the reasons of passed events.
 
         Args:
             batch: the events.
             now_us: the clock.
-            begins: the first bytes that values have; of more than those it does no harm.
+            begins: the first bytes of all values; extra entries do no harm.
         """
         raws = batch.values
         documents: list[dict[str, Any] | None] = [None] * len(raws)
         if self._json or (self._json is None and not _BEFORE_JSON.isdisjoint(begins)):
             batch.values = self._texts(raws, documents, batch.passed)
-        if self._reading.event_times and batch.times_us is not None:
+        if self._options.event_times and batch.times_us is not None:
             batch.times_us = [
-                own if (told := self._time(raw, document, now_us)) is None else told
+                own if (found := self._time(raw, document, now_us)) is None else found
                 for own, raw, document in zip(batch.times_us, raws, documents, strict=True)
             ]
         batch.groups = self._groups_of(raws, documents)
         batch.documents = documents if self._takes_fields else None
 
     def flush(self, now_us: int) -> Events:
-        """The event that is held back: its input has ended, or paused."""
+        """Return the event that is held back, as its input has ended or paused."""
         held, self._held = self._held, _Held()
         if not held.lines:
             return self._events([], [], set(), now_us)
@@ -260,7 +262,7 @@ class Decoder:
     def _joined(
         self, values: list[bytes], numbers: Sequence[int], *, flush: bool
     ) -> tuple[list[bytes], list[int]]:
-        """Lines that belong together as one, the last of them held back unless `flush`."""
+        """Join lines to events; the last event is held back unless `flush`."""
         assert self._start is not None
         starts = self._start.search
         held = self._held
@@ -314,7 +316,7 @@ class Decoder:
         self, raws: list[bytes], documents: list[dict[str, Any] | None], passed: dict[int, str]
     ) -> list[bytes]:
         texts = list(raws)
-        guessed = self._json is None  # then what is not JSON is text
+        guessed = self._json is None  # then values that are not JSON are text
         for index, raw in enumerate(raws):
             if index in passed or not raw.strip():
                 continue
@@ -353,12 +355,12 @@ class Decoder:
     def _times(
         self, raws: list[bytes], documents: list[dict[str, Any] | None], now_us: int
     ) -> list[int] | None:
-        if not self._reading.event_times:
+        if not self._options.event_times:
             return None
         found = [
             self._time(raw, document, now_us) for raw, document in zip(raws, documents, strict=True)
         ]
-        # A line without a time is as old as the one before it; before the first, as that one.
+        # A line without a time gets that of the line before; before the first time, the first.
         self.timeless += found.count(None)
         last = self._last_us
         if last is None:
@@ -425,7 +427,7 @@ class Decoder:
 
 
 def _first(document: dict[str, Any], steps: tuple[str, ...]) -> object:
-    """The value at a path as it is, numbers as numbers."""
+    """Return the value at a path without converting it."""
     node: object = document
     for step in steps:
         if isinstance(node, list) and step.isdecimal() and len(step) < 10:

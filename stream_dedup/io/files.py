@@ -1,8 +1,8 @@
-"""Files and pipes: bytes in, lines in batches out.
+"""Reading lines from files and pipes, in batches; and writing a file completely or not at all.
 
-A regular file is read in large pieces; a pipe gives what it has, so that lines leave as they come.
-Gzip and Zstandard files are told by their first bytes, not by their names. Memory is bounded by
-the piece size and the longest line taken: what is longer comes in pieces.
+A regular file is read in large pieces; from a pipe comes what is available, so lines are processed
+as they arrive. Gzip and Zstandard files are recognised by their first bytes, not by their names.
+Memory is bounded by the piece size and the longest line: longer lines are returned in pieces.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ import os
 import select
 import stat
 import sys
+import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from errno import EBADF
 from io import FileIO
-from typing import BinaryIO, cast
+from pathlib import Path
+from typing import BinaryIO, Self, cast
 
 from stream_dedup.errors import InputError
 
@@ -28,10 +31,10 @@ else:
     from backports import zstd
 
 PIECE_BYTES = 512 * 1024
-"""Read at once: a few thousand lines."""
+"""Bytes read at once: a few thousand lines."""
 
 MAX_LINE_BYTES = 8 << 20
-"""A longer line is passed on in pieces, undecided."""
+"""A longer line is returned in pieces."""
 
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -45,11 +48,11 @@ class Lines:
     Attributes:
         values: the lines' bytes, without line ends.
         first: number of the first line, from 1.
-        pieces: indexes of values that are not whole lines: all but the last piece of a line that
-            is too long; the next value goes on in the same line.
+        pieces: indexes of values that are pieces of a line that is too long, except its last
+            piece; the next value continues the same line.
         tails: indexes of values that are the last piece of such a line.
-        goes_on: whether the first value goes on in a line whose beginning was given before.
-        size: bytes read from the input so far, compressed as they are there.
+        goes_on: whether the first value continues a line that an earlier call began.
+        size: bytes read from the input so far, before decompression.
     """
 
     values: list[bytes]
@@ -61,7 +64,7 @@ class Lines:
 
 
 class InputFile:
-    """One input, read line by line.
+    """One input, read line by line; a context manager that closes it.
 
     Args:
         path: a file's path; ``-`` for standard input.
@@ -86,7 +89,7 @@ class InputFile:
                 self._raw.close()
             raise self._failed("opened", error) from error
         self._keep_open = path == "-"
-        self._left: list[bytes] = []  # what was read of a line whose end has not come
+        self._left: list[bytes] = []  # the beginning of a line whose end has not been read
         self._left_bytes = 0
         self._next = 1
         self._long = False
@@ -94,16 +97,22 @@ class InputFile:
         self._ended = False
         self._error: Exception | None = None
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     @property
     def live(self) -> bool:
-        """Whether lines may come while one waits: a pipe or terminal, not a file."""
+        """Whether more lines may arrive: for a pipe or terminal, not for a file."""
         return not self._regular
 
     def wait(self, wakeup_fd: int, timeout_s: float | None) -> bool:
-        """Wait until the input has something, `wakeup_fd` has, or time is up.
+        """Wait until the input or `wakeup_fd` is readable, or time is up.
 
         Returns:
-            Whether the input has something (or has ended).
+            Whether the input is readable (or has ended).
         """
         if not self.live:
             return True
@@ -111,19 +120,19 @@ class InputFile:
         return self._raw.fileno() in ready
 
     def read(self) -> Lines | None:
-        """The lines that are there; None at the end. Blocks while there is nothing to read.
+        """Return the next lines; None at the end. Blocks while there is nothing to read.
 
-        A live input may give no line yet, only the beginning of one.
+        There may be no line, where a live input has only the beginning of one.
 
         Raises:
-            InputError: the input cannot be read on; all that could be read was given before.
+            InputError: the input cannot be read further. All that could be read was returned.
         """
         while not self._ended:
             piece = self._read_piece()
             at_end = not piece
             if not self._begun:
                 self._begun = bool(piece)
-                piece = self._first(piece)  # none may be left of a byte order mark alone
+                piece = self._first(piece)  # may be empty: a byte order mark alone
             if at_end or (not piece and self._error is not None):
                 self._ended = True
                 rest = self.rest()
@@ -145,14 +154,14 @@ class InputFile:
             if lines:
                 return self._lines(lines, whole=True)
             if self.live:
-                return Lines([], self._next)  # to read on would be to wait
+                return Lines([], self._next)  # another read would block
         if self._error is not None:
             error, self._error = self._error, None
             raise self._failed("read", error) from error
         return None
 
     def rest(self) -> Lines | None:
-        """What was read of a line whose end has not come, if anything was."""
+        """Return the beginning of a line whose end has not been read, if there is one."""
         if not self._left and not self._long:
             return None
         return self._lines([self._take_left()], whole=True)
@@ -164,7 +173,7 @@ class InputFile:
             self._raw.close()
 
     def _first(self, piece: bytes) -> bytes:
-        """The input's first bytes without a byte order mark, if they are text at all."""
+        """Return the first bytes of the input without a byte order mark; nothing if compressed."""
         if self.live and piece.startswith((_GZIP, _ZSTD)):
             self._error = InputError(
                 "it is compressed; unpack it first, as in: zcat FILE | stream-dedup dedup"
@@ -179,13 +188,13 @@ class InputFile:
         return left
 
     def _read_piece(self) -> bytes:
-        """The next bytes; none at the end, or once the input cannot be read on."""
+        """Return the next bytes; nothing at the end, or once the input cannot be read further."""
         parts: list[bytes] = []
         room = PIECE_BYTES
         try:
             if self._file is self._raw:
                 return os.read(self._raw.fileno(), room)
-            # One decompressed read after the other: what was read before an error is kept.
+            # Small reads: what was decompressed before an error is kept.
             while room and (part := self._file.read1(room)):  # type: ignore[attr-defined]
                 parts.append(part)
                 room -= len(part)
@@ -230,24 +239,69 @@ def _standard_input() -> FileIO:
 
 
 def is_live(paths: Sequence[str]) -> bool:
-    """Whether lines may come of one of them while one waits: whether one is no regular file."""
+    """Return whether more lines may arrive from one of the paths: one is not a regular file."""
     for path in paths:
         try:
             status = os.fstat(_standard_input().fileno()) if path == "-" else os.stat(path)  # noqa: PTH116
         except OSError:
-            continue  # to be reported when it is opened
+            continue  # reported when it is opened
         if not stat.S_ISREG(status.st_mode):
             return True
     return False
 
 
 def expand(paths: Sequence[str]) -> Iterator[str]:
-    """The paths, with patterns that the shell left (``'logs/*.gz'``) replaced by what they match.
+    """Yield the paths, with patterns (``'logs/*.gz'``) replaced by the files that they match.
 
-    A pattern that matches nothing stays, to be reported as a file that is not there.
+    A pattern that matches nothing is kept, and is reported later as a missing file.
     """
     for path in paths:
         if path != "-" and not os.path.lexists(path) and glob.has_magic(path):
             yield from sorted(glob.glob(path, recursive=True)) or [path]  # noqa: PTH207 -- "**" and "~" as the shell has them
         else:
             yield path
+
+
+@contextmanager
+def whole_file(path: str) -> Iterator[BinaryIO]:
+    """Open a file for writing that appears under its name only when it is complete.
+
+    If the block raises, nothing is left behind. A device or a named pipe is written directly, and
+    ``-`` is standard output.
+
+    Raises:
+        InputError: it cannot be created or written.
+    """
+    if path == "-":
+        yield sys.stdout.buffer
+        return
+    target = Path(os.path.realpath(path))
+    try:
+        if target.exists() and not target.is_file():
+            with target.open("wb") as file:
+                yield file
+            return
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
+        with tempfile.NamedTemporaryFile(
+            dir=target.parent, prefix=f".{target.name[:64]}.", suffix=".part", delete=False
+        ) as file:
+            try:
+                yield cast(BinaryIO, file)
+                file.flush()
+                os.fchmod(file.fileno(), mode)
+                os.fsync(file.fileno())
+                Path(file.name).replace(target)
+            except BaseException:
+                Path(file.name).unlink()
+                raise
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _umask() -> int:
+    """Return the file mode creation mask, which can be read only by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -13,7 +13,7 @@ from typing import Any
 from stream_dedup.clock import US_PER_MS
 from stream_dedup.columnar import column_stats, multiplied
 from stream_dedup.io.base import Records
-from stream_dedup.io.decoder import NO_OBJECT, NO_TEXT, NOT_JSON, Decoder, Reading
+from stream_dedup.io.decoder import NO_OBJECT, NO_TEXT, NOT_JSON, Decoder, DecoderOptions
 from stream_dedup.model import Batch, Partition
 
 TOMBSTONE = "tombstone"
@@ -48,7 +48,7 @@ class RecordDecoder:
     """
 
     def __init__(
-        self, reading: Reading, *, takes_fields: bool, max_event_bytes: int = MAX_EVENT_BYTES
+        self, reading: DecoderOptions, *, takes_fields: bool, max_event_bytes: int = MAX_EVENT_BYTES
     ) -> None:
         self._decoder = Decoder(reading, Partition("", 0), takes_fields=takes_fields)
         self._max_event_bytes = max_event_bytes

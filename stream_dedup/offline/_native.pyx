@@ -1,18 +1,17 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 # cython: freethreading_compatible=False
-"""Matching whole files of fingerprints, in native memory; `reference` says the same in Python.
+"""The native kernel for whole files of fingerprints.
 
-See `kernel` for what each function and class promises, `pairs` for how they are put together.
+`reference` documents each function and class; `pairs` explains the algorithm.
 
-Fingerprints stand side by side as *words* of 64 or 128 bits in native byte order. A part of a
-table is permuted while it is filled (a few shifts a fingerprint), then sorted by its prefix alone:
-a stable radix sort of ceil(p / 11) passes, two for a prefix of 16 bits. What shares a prefix then
-stands together, and each is compared with those behind it: one exclusive or, one bit count.
-A permutation changes no distance, so nothing is turned back but the pairs that are found.
+A part of a table is permuted while it is filled (a few shifts a fingerprint), then sorted by its
+prefix: a stable radix sort of ceil(p / 11) passes, two for a prefix of 16 bits. Words with equal
+prefixes are then neighbours, and each is compared with those after it: one exclusive or, one bit
+count. A permutation changes no distance, so only the pairs found are permuted back.
 
 The comparison is compiled three times, for processors that count bits in vectors of eight words
-(AVX-512 VPOPCNTDQ), one by one (POPCNT) or not at all; the processor is asked when the module is
-loaded. Without a hit, which is nearly always so, a block of 32 words costs no branch.
+(AVX-512 VPOPCNTDQ), one word at a time (POPCNT) or not at all; the choice is made when the module
+is loaded. A block of 32 words without a hit, by far the most frequent case, costs no branch.
 """
 
 from array import array
@@ -83,7 +82,7 @@ cdef extern from *:
     static void choose_near(void) {}
     #endif
     """
-    # Of 128 bits. Cython knows none so wide, and must take it for another type than uint64_t.
+    # 128 bits. Cython has no such type, and it must differ from uint64_t for the fused type.
     ctypedef signed long long wide_t
     size_t near64(const uint64_t*, size_t, uint64_t, int, uint32_t*) noexcept nogil
     size_t near128(const wide_t*, size_t, wide_t, int, uint32_t*) noexcept nogil
@@ -109,7 +108,7 @@ cdef char* _HEX = b"0123456789abcdef"
 
 
 def parse(const uint8_t[::1] text not None, bint hexadecimal, int width):
-    """Whole lines as words; stops at the first line that is none and tells its index."""
+    """See `reference.parse`."""
     if width <= 64:
         return _parse[uint64_t](text, hexadecimal, width, 0)
     return _parse[wide_t](text, hexadecimal, width, 0)
@@ -162,7 +161,7 @@ cdef inline bint at_line_end(const uint8_t** at, const uint8_t* end) noexcept no
 cdef inline bint read_decimal(
     const uint8_t** at, const uint8_t* end, word_t* to, word_t most
 ) noexcept nogil:
-    """One line's number; False where it is none, or larger than `most`."""
+    """Read one line's number; False if there is none, or it is larger than `most`."""
     cdef word_t number = 0
     cdef word_t safe = (most - 9) // 10
     cdef uint8_t digit
@@ -184,7 +183,7 @@ cdef inline bint read_decimal(
 cdef inline bint read_hexadecimal(
     const uint8_t** at, const uint8_t* end, word_t* to, word_t most
 ) noexcept nogil:
-    """The same for hexadecimal digits, with or without 0x before them."""
+    """Read one line's hexadecimal number, with or without 0x."""
     cdef word_t number = 0
     cdef uint8_t digit
     cdef const uint8_t* start
@@ -211,7 +210,7 @@ def rows(
     const uint8_t[::1] words not None, const uint64_t[::1] ends, int width, bint hexadecimal,
     bint json
 ):
-    """Words as lines of text: pairs with their distance, or rows that end where `ends` says."""
+    """See `reference.rows`."""
     if width <= 64:
         return _rows[uint64_t](words, ends, width, hexadecimal, json, 0)
     return _rows[wide_t](words, ends, width, hexadecimal, json, 0)
@@ -266,7 +265,7 @@ cdef _rows(
 
 
 cdef inline char* put(char* to, word_t number, int digits, bint quoted) noexcept nogil:
-    """A number's digits, decimal where `digits` is 0; returns where they end."""
+    """Write a number's digits, decimal where `digits` is 0; return where they end."""
     cdef char decimal[40]
     cdef char* start = decimal + 40
     cdef int digit
@@ -304,7 +303,7 @@ cdef inline uint32_t apart(word_t a, word_t b) noexcept nogil:
 
 
 def sort_distinct(uint8_t[::1] words not None, int width):
-    """Sort in place, ascending, equal ones once; returns how many are left."""
+    """See `reference.sort_distinct`."""
     if words.shape[0] == 0:
         return 0
     if width <= 64:
@@ -340,9 +339,9 @@ cdef _sort_distinct(uint8_t[::1] view, word_t zero):
 cdef word_t* radix_sort(
     word_t* words, word_t* scratch, size_t count, size_t* counts, int shift, int bits, int passes
 ) noexcept nogil:
-    """Stable, by digits of `bits` bits from `shift` on; returns which of the two is sorted.
+    """Sort stably by digits of `bits` bits, from `shift` on; return which array holds the result.
 
-    `counts` holds, for each pass, how often each digit comes, at 2^DIGIT_BITS times the pass.
+    `counts` holds how often each digit occurs, 2^DIGIT_BITS entries a pass.
     """
     cdef word_t* source = words
     cdef word_t* target = scratch
@@ -369,7 +368,7 @@ cdef word_t* radix_sort(
 
 
 def count_up_to(const uint8_t[::1] words not None, bound, int width):
-    """How many of the sorted words are not above `bound`."""
+    """See `reference.count_up_to`."""
     cdef size_t low = 0, high, middle
     cdef uint64_t bound_low = bound & 0xFFFFFFFFFFFFFFFF, bound_high = bound >> 64
     cdef wide_t wide_bound = <wide_t>bound_high
@@ -402,7 +401,7 @@ def count_up_to(const uint8_t[::1] words not None, bound, int width):
 # ---------------------------------------------------------------- parts of tables
 
 
-# Blocks that stay neighbours move together.
+# Consecutive blocks that stay neighbours, which move together.
 cdef struct Piece:
     wide_t mask
     int down, up
@@ -431,7 +430,7 @@ cdef wide_t wide_of(number):
 
 
 cdef class Part:
-    """A contiguous range of one table; see `kernel.Part` for the methods."""
+    """See `reference.Part`."""
 
     cdef void* words
     cdef void* scratch
@@ -488,7 +487,6 @@ cdef class Part:
         return self.count
 
     def add(self, const uint8_t[::1] words not None):
-        """Take in those words whose prefix lies in the range."""
         cdef size_t count = words.shape[0] // self.size
         if count == 0:
             return
@@ -496,13 +494,13 @@ cdef class Part:
             self.grow(self.count + count)
         if self.size == 8:
             with nogil:
-                self.take_in[uint64_t](<const uint64_t*>&words[0], count)
+                self.append[uint64_t](<const uint64_t*>&words[0], count)
         else:
             with nogil:
-                self.take_in[wide_t](<const wide_t*>&words[0], count)
+                self.append[wide_t](<const wide_t*>&words[0], count)
 
     cdef grow(self, size_t wanted):
-        """Room for so many; exactly, at first, as a part is often filled at once."""
+        """Make room; exactly as much as wanted at first, as a part is often filled in one call."""
         cdef size_t room = max(wanted, self.room + self.room // 4)
         cdef void* larger = realloc(self.words, room * self.size)
         if larger == NULL:
@@ -510,7 +508,7 @@ cdef class Part:
         self.words = larger
         self.room = room
 
-    cdef void take_in(self, const word_t* given, size_t count) noexcept nogil:
+    cdef void append(self, const word_t* given, size_t count) noexcept nogil:
         cdef word_t* to = <word_t*>self.words + self.count
         cdef word_t word
         cdef size_t at, ones = (<size_t>1 << self.digit_bits) - 1, prefix
@@ -531,7 +529,6 @@ cdef class Part:
         self.count = to - <word_t*>self.words
 
     def sort(self):
-        """Bring equal prefixes together; nothing can be added any more."""
         if self.count == 0:
             self.done = True
             return
@@ -555,7 +552,6 @@ cdef class Part:
             self.words, self.scratch = self.scratch, self.words
 
     def step(self, size_t max_pairs, uint64_t max_compared):
-        """Compare on, until that many pairs are found, that many are compared, or all are."""
         cdef size_t found
         cdef void* pairs = malloc((max_pairs + CHUNK) * 2 * self.size)
         if pairs == NULL:
@@ -579,7 +575,7 @@ cdef class Part:
         cdef int rest = self.width - self.prefix_bits
         cdef uint32_t near[CHUNK]
         while found < max_pairs and self.compared < last:
-            if self.right >= self.end:  # all behind `left` were compared with it
+            if self.right >= self.end:  # all words after `left` were compared with it
                 self.left += 1
                 self.right = self.left + 1
                 if self.left >= self.end:  # and it was the last of its run
@@ -601,15 +597,15 @@ cdef class Part:
             else:
                 hits = near128(words + self.right, chunk, words[self.left], self.k, near)
             for hit in range(hits):
-                found += self.tell[word_t](
+                found += self.write_pair[word_t](
                     words[self.left], words[self.right + near[hit]], pairs + 2 * found
                 )
             self.compared += chunk
             self.right += chunk
         return found
 
-    cdef inline bint tell(self, word_t first, word_t second, word_t* to) noexcept nogil:
-        """Write a pair down, unless an earlier table shows it too."""
+    cdef inline bint write_pair(self, word_t first, word_t second, word_t* to) noexcept nogil:
+        """Write a pair; False if an earlier table finds it too."""
         cdef word_t apart
         cdef int table
         to[0] = moved_back[word_t](first, self.pieces, self.piece_count)
@@ -622,7 +618,7 @@ cdef class Part:
 
 
 def histogram(const uint8_t[::1] words not None, layout, int table):
-    """How many words have each beginning of a table's prefix, of 16 bits at most."""
+    """See `reference.histogram`."""
     counts = array("Q", bytes(8 << min(layout.prefix_bits[table], 16)))
     cdef Part part = Part(layout, table, 0, 0)
     cdef uint64_t[::1] view = counts
@@ -647,10 +643,10 @@ cdef void count_tops(Part part, const word_t* words, size_t count, uint64_t* to)
 
 
 cdef class Components:
-    """What is connected by pairs; see `kernel.Components` for the methods.
+    """See `reference.Components`.
 
-    An open hash table from words to numbers (at most half full), and the trees of
-    union-find over the numbers: with halved paths, a find takes a step or two.
+    An open hash table from words to numbers, at most half full, and union-find trees over the
+    numbers; with path halving a find takes one or two steps.
     """
 
     cdef wide_t* wide
@@ -705,7 +701,7 @@ cdef class Components:
                 self.slots[self.slot_of[wide_t](self.wide[number], self.wide)] = number
 
     cdef inline size_t slot_of(self, word_t word, const word_t* known) noexcept nogil:
-        """Where the word's number stands, or would stand."""
+        """Return the slot that holds the word's number, or a free one."""
         cdef uint64_t mixed = <uint64_t>word
         cdef size_t slot
         if word_t is wide_t:
@@ -742,7 +738,6 @@ cdef class Components:
             self.resize(room)
 
     def numbers(self, const uint8_t[::1] words not None):
-        """The number of each word, new ones added."""
         cdef size_t count = words.shape[0] // self.size, at
         cdef size_t piece, done = 0
         made = array("I", bytes(4 * count))
@@ -759,7 +754,6 @@ cdef class Components:
         return made
 
     def join(self, const uint8_t[::1] pairs not None):
-        """Connect the two words of each pair."""
         cdef size_t count = pairs.shape[0] // (2 * self.size), at, done = 0, piece
         cdef uint32_t first, second
         while done < count:
@@ -781,7 +775,6 @@ cdef class Components:
             done += piece
 
     def words(self):
-        """All words, in the order of their numbers."""
         made = bytearray(<size_t>self.count * self.size)
         cdef uint8_t[::1] view = made
         if self.count:
@@ -793,7 +786,6 @@ cdef class Components:
         return made
 
     def grouped(self, const uint32_t[::1] numbers not None):
-        """The positions in `numbers` by cluster, clusters of one left out; and where each ends."""
         cdef size_t count = numbers.shape[0], at, clusters = 0, kept = 0, total = 0
         cdef uint32_t* cluster_of = <uint32_t*>malloc((<size_t>self.count + 1) * sizeof(uint32_t))
         cdef uint64_t* starts = <uint64_t*>calloc(<size_t>self.count + 1, sizeof(uint64_t))
@@ -840,7 +832,7 @@ cdef class Components:
 
 
 def taken(const uint8_t[::1] words not None, const uint64_t[::1] positions not None, int width):
-    """The words at these positions."""
+    """See `reference.taken`."""
     cdef size_t size = 8 if width <= 64 else 16, at
     made = bytearray(positions.shape[0] * size)
     cdef uint8_t[::1] view = made

@@ -3,16 +3,16 @@
 Problem: among N fingerprints find all pairs within k bits, each once, in little memory.
 
 Idea: as in `tables.permutation`, two fingerprints within k bits share the prefix of at least one
-table. So one table after the other is permuted and sorted by its prefix; in each run of equal
-prefixes every two are compared. A pair is told only by the first table whose prefix it shares:
-the bits in which the two differ say which that is, so nothing need be remembered, and no table
-knows of another.
+table. So the tables are permuted and sorted by their prefixes, one after the other, and in each run
+of equal prefixes every two are compared. A pair is reported only by the first table whose prefix it
+shares. The bits in which the two differ say which table that is, so no pair has to be remembered
+and tables are independent of each other.
 
-One word serves threads, shards and memory alike: a *range*, the fingerprints of one table whose
-prefixes lie between two bounds. Runs never cross ranges. A table is cut by counting how many
-fingerprints each beginning of a prefix has (16 bits at most): into equal shards for machines, then
-into ranges that fit the memory and feed the threads. Each range is filled by a pass over all
-fingerprints, which may lie in a file.
+Threads, shards and the memory limit all use the same unit, a *range*: the fingerprints of one table
+whose prefixes lie between two bounds. Runs never cross ranges. A table is divided by counting its
+fingerprints by the first bits of the prefix (16 at most): into equal shards for machines, then into
+ranges that fit the memory and keep the threads busy. Each range is filled in one pass over all
+fingerprints, which may be in a file.
 
 Worked bits, W = 8, k = 1, m = 2, the fingerprints 1011 0010, 1011 0110 and 0011 0010::
 
@@ -21,11 +21,11 @@ Worked bits, W = 8, k = 1, m = 2, the fingerprints 1011 0010, 1011 0110 and 0011
     a table's two shards: prefixes 0000 to 0111, and 1000 to 1111
 
 Memory: N words (8 bytes, 16 beyond 64 bits), and for each thread two words a fingerprint of its
-range. A run that alone is larger than that is held all the same. Time: a few nanoseconds a
+range. A single run that is larger than the limit is held nevertheless. Time: a few nanoseconds a
 fingerprint and table, and less than one a comparison.
 
-Source: Manku, Jain, Das Sarma (WWW 2007), section 4, the batch version; there each fingerprint of
-a small batch is looked up in the large table, here the table is joined with itself.
+Deviation: Manku, Jain and Das Sarma (WWW 2007, section 4) look up each fingerprint of a small batch
+in a large table; here the table is joined with itself.
 """
 
 from __future__ import annotations
@@ -40,22 +40,29 @@ from itertools import accumulate, combinations, islice, product
 from threading import Event
 from typing import NamedTuple
 
-from stream_dedup.offline.kernel import Part, kernel
-from stream_dedup.offline.planning import layout_for
-from stream_dedup.offline.spill import MIN_MEMORY_BYTES, Sorter, Words
-from stream_dedup.offline.words import Bytes, packed, unpacked, word_bytes
+from stream_dedup.offline import kernel
+from stream_dedup.offline.reference import Bytes, Part, packed, unpacked, word_bytes
+from stream_dedup.offline.sorting import MIN_MEMORY_BYTES, SortedWords, Sorter
 from stream_dedup.tables.permutation import Layout
+from stream_dedup.tables.planner import offline_layout
 
 MEMORY_BYTES = 1 << 30
-"""What is taken if nothing is said."""
+"""Default limit on memory."""
 
 STEP_PAIRS = 1 << 16
-"""Pairs found before they are handed on."""
+"""Pairs of one batch, about."""
 
 STEP_COMPARED = 1 << 26
-"""Comparisons before it is looked whether to go on: some 50 ms."""
+"""Comparisons between two checks of whether to stop: some 50 ms."""
 
 _BATCH = 1 << 16
+
+Progress = Callable[[int, int], None]
+"""Called with the ranges that are done, and their total."""
+
+
+def no_progress(_done: int, _total: int) -> None:
+    """Report no progress."""
 
 
 class Pair(NamedTuple):
@@ -74,13 +81,13 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """With what, and of what, pairs are searched.
+    """Resources for a search, and the share of the work to do.
 
     Attributes:
-        threads: compare at the same time.
-        memory_bytes: about as much is held.
-        shard: the share of every table that is searched, from 1.
-        shards: how many such shares there are.
+        threads: number of threads that compare.
+        memory_bytes: approximate limit on memory.
+        shard: the share of every table to search, from 1.
+        shards: number of shares.
     """
 
     threads: int = 1
@@ -96,19 +103,15 @@ class Effort:
 
 
 class Range(NamedTuple):
-    """A part of a table: beginnings of prefixes from `low` to before `high`."""
+    """A part of a table, by the first bits of the prefix: from `low` to before `high`."""
 
     table: int
     low: int
     high: int
 
 
-def _ignore(_done: int, _all: int) -> None:
-    """Tell nobody of progress."""
-
-
-def ranges_of(words: Words, layout: Layout, effort: Effort) -> list[Range]:
-    """The ranges that are searched, in order."""
+def ranges_of(words: SortedWords, layout: Layout, effort: Effort) -> list[Range]:
+    """Return the ranges to search, in order."""
     free = max(effort.memory_bytes, MIN_MEMORY_BYTES) - words.memory_bytes
     most = max(1, free // effort.threads // 2 // word_bytes(layout.width))
     if effort.threads > 1:
@@ -120,8 +123,8 @@ def ranges_of(words: Words, layout: Layout, effort: Effort) -> list[Range]:
             continue
         counts = _histogram(words, layout, table)
         up_to = array("Q", accumulate(counts))
-        low = _cut(up_to, effort.shard - 1, effort.shards)
-        end = _cut(up_to, effort.shard, effort.shards)
+        low = _shard_end(up_to, effort.shard - 1, effort.shards)
+        end = _shard_end(up_to, effort.shard, effort.shards)
         while low < end:
             before = up_to[low - 1] if low else 0
             high = min(max(low + 1, bisect_right(up_to, before + most)), end)
@@ -130,8 +133,8 @@ def ranges_of(words: Words, layout: Layout, effort: Effort) -> list[Range]:
     return ranges
 
 
-def _cut(up_to: Sequence[int], shard: int, shards: int) -> int:
-    """Where a shard ends: behind the beginnings that hold its share of all."""
+def _shard_end(up_to: Sequence[int], shard: int, shards: int) -> int:
+    """Return where a shard ends: after the prefixes that hold its share of all words."""
     if shard == 0:
         return 0
     if shard == shards:
@@ -139,28 +142,26 @@ def _cut(up_to: Sequence[int], shard: int, shards: int) -> int:
     return bisect_left(up_to, up_to[-1] * shard / shards) + 1
 
 
-def _histogram(words: Words, layout: Layout, table: int) -> array[int]:
-    native = kernel()
+def _histogram(words: SortedWords, layout: Layout, table: int) -> array[int]:
     total: array[int] | None = None
     for piece in words.pieces():
-        counts = native.histogram(piece, layout, table)
+        counts = kernel.histogram(piece, layout, table)
         total = counts if total is None else array("Q", map(int.__add__, total, counts))
     assert total is not None
     return total
 
 
 class _Search:
-    """Fills and compares ranges; `stop` ends it within some 50 ms."""
+    """Fills and compares ranges. Once `stop` is set, calls return within some 50 ms."""
 
-    def __init__(self, words: Words, layout: Layout) -> None:
+    def __init__(self, words: SortedWords, layout: Layout) -> None:
         self.stop = Event()
         self._words = words
         self._layout = layout
-        self._part = kernel().Part
 
     def begin(self, wanted: Range) -> tuple[Part, bytes]:
-        """A range, and the first pairs in it."""
-        part = self._part(self._layout, *wanted)
+        """Fill a range; return it with its first pairs."""
+        part = kernel.Part(self._layout, *wanted)
         for piece in self._words.pieces():
             if self.stop.is_set():
                 return part, b""
@@ -169,7 +170,7 @@ class _Search:
         return part, self.go_on(part)
 
     def go_on(self, part: Part) -> bytes:
-        """The next pairs of a range; none where it has no more."""
+        """Return the next pairs of a range; nothing at its end."""
         found = b""
         while not (found or part.done or self.stop.is_set()):
             found = part.step(STEP_PAIRS, STEP_COMPARED)
@@ -177,21 +178,15 @@ class _Search:
 
 
 def pair_words(
-    words: Words,
+    words: SortedWords,
     layout: Layout,
     effort: Effort,
-    progress: Callable[[int, int], None] = _ignore,
+    progress: Progress = no_progress,
 ) -> Iterator[bytes]:
-    """All pairs within k bits, as words two by two, in batches.
+    """Yield all pairs within k bits of one shard, as words two by two, in batches.
 
-    The order is that of tables, prefixes, first and second word, whatever the threads and the
-    memory; other shards have other pairs.
-
-    Args:
-        words: what is searched; stays open until the end.
-        layout: the tables.
-        effort: with what, and of what.
-        progress: is told how many ranges are done, of how many.
+    They are ordered by table, prefix, first and second word, whatever the threads and the memory.
+    `words` must stay open until the end.
     """
     ranges = ranges_of(words, layout, effort)
     search = _Search(words, layout)
@@ -202,7 +197,7 @@ def pair_words(
             while found:
                 yield found
                 found = search.go_on(part)
-            del part  # before the next is made
+            del part  # free its memory before the next is made
         progress(len(ranges), len(ranges))
         return
     waiting = iter(ranges)
@@ -227,7 +222,7 @@ def pair_words(
 
 
 class LinePairs:
-    """Pairs of lines instead of fingerprints; holds a dictionary of all, some 150 bytes a line."""
+    """Pairs of lines instead of fingerprints. Takes some 150 bytes of memory a line."""
 
     def __init__(self, width: int) -> None:
         self._width = width
@@ -235,17 +230,17 @@ class LinePairs:
         self._count = 0
 
     def add(self, words: Bytes) -> None:
-        """Take in the words of the next lines."""
+        """Add the words of the next lines."""
         for number in unpacked(words, self._width):
             self._count += 1
             self._lines.setdefault(number, []).append(self._count)
 
     def pairs(self, found: Iterable[bytes], *, equal: bool) -> Iterator[tuple[int, int, int]]:
-        """(line, later line, distance) of all pairs.
+        """Yield (line, later line, distance) of all pairs.
 
         Args:
-            found: pairs of words, as of `pair_words`.
-            equal: whether lines of equal fingerprints are paired too; they come first.
+            found: pairs of words, from `pair_words`.
+            equal: whether to yield pairs of lines with equal fingerprints too; they come first.
         """
         if equal:
             for lines in self._lines.values():
@@ -259,11 +254,11 @@ class LinePairs:
                     yield min(first, second), max(first, second), distance
 
 
-def sorted_words(fingerprints: Iterable[int], width: int, memory_bytes: int) -> Words:
-    """Whole numbers as words, sorted and distinct.
+def sorted_words(fingerprints: Iterable[int], width: int, memory_bytes: int) -> SortedWords:
+    """Sort integers as words and remove repeats.
 
     Raises:
-        ValueError: one is no fingerprint of that width.
+        ValueError: a number is not a fingerprint of that width.
     """
     sorter = Sorter(width, memory_bytes)
     numbers = iter(fingerprints)
@@ -284,27 +279,27 @@ def find_pairs(
     blocks: int | None = None,
     effort: Effort | None = None,
 ) -> Iterator[Pair]:
-    """All pairs of distinct fingerprints within k bits, each once, in a fixed order.
+    """Find all pairs of distinct fingerprints within k bits, each once, in a fixed order.
 
     >>> list(find_pairs([8, 9, 255, 9], k=1))
     [Pair(first=8, second=9, distance=1)]
 
     Args:
-        fingerprints: whole numbers, in any order; repeats count once.
-        k: the largest distance that is found.
+        fingerprints: integers in any order; repeats count once.
+        k: the largest distance to find.
         width: bits of a fingerprint, at most 128.
-        blocks: into which fingerprints are cut; the planner's choice where not given.
+        blocks: blocks that fingerprints are cut into; by default the planner chooses.
         effort: threads, memory, and shards.
 
     Raises:
-        ValueError: a number is no fingerprint, or width, k and blocks do not go together.
+        ValueError: a number is not a fingerprint, or width, k and blocks do not fit together.
     """
     effort = effort or Effort()
     if not 1 <= width <= 128:
         raise ValueError(f"fingerprints have 1 to 128 bits, not {width}")
-    layout_for(width, k, 1, blocks)  # what is wrong is told before anything is read
+    offline_layout(width, k, 1, blocks)  # checks the arguments before anything is read
     with sorted_words(fingerprints, width, effort.memory_bytes) as words:
-        layout = layout_for(width, k, words.count, blocks)
+        layout = offline_layout(width, k, words.count, blocks)
         for found in pair_words(words, layout, effort):
             numbers = unpacked(found, width)
             for first, second in zip(numbers[::2], numbers[1::2], strict=True):

@@ -1,7 +1,7 @@
-"""Fingerprints out of files and pipes: decimal, hexadecimal or binary, checked, in bounded memory.
+"""Reading fingerprints from files and pipes, in bounded memory.
 
-Text holds one number a line. Binary holds words in the machine's byte order: eight bytes each, or
-sixteen where fingerprints have more than 64 bits.
+Text has one decimal or hexadecimal number a line. Binary input has words in the machine's byte
+order: eight bytes each, or sixteen where fingerprints have more than 64 bits.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import BinaryIO, Literal
 
 from stream_dedup.errors import InputError
 from stream_dedup.features.patterns import readable
-from stream_dedup.offline.kernel import kernel
-from stream_dedup.offline.words import Bytes, unpacked, word_bytes
+from stream_dedup.offline import kernel
+from stream_dedup.offline.reference import Bytes, unpacked, word_bytes
 
 Format = Literal["decimal", "hex", "binary"]
 
 PIECE_BYTES = 1 << 20
-"""Read at once."""
+"""Bytes read at once."""
 
 MAX_LINE_BYTES = 4096
-"""A longer line holds no fingerprint."""
+"""A longer line is an error."""
 
 
 class BadFingerprintError(InputError):
-    """The input holds something that is no fingerprint, or none at all."""
+    """The input has something that is not a fingerprint, or no fingerprint at all."""
 
 
 def read_words(path: str, form: Format, width: int) -> Iterator[Bytes]:
-    """All fingerprints of an input as words, in pieces.
+    """Read all fingerprints of an input as words, in pieces.
 
     Args:
         path: a file's path; ``-`` for standard input.
@@ -38,7 +38,7 @@ def read_words(path: str, form: Format, width: int) -> Iterator[Bytes]:
 
     Raises:
         InputError: the input cannot be read.
-        BadFingerprintError: it holds something that is no fingerprint, or none at all.
+        BadFingerprintError: something in it is not a fingerprint, or it is empty.
     """
     name = "standard input" if path == "-" else path
     try:
@@ -65,23 +65,22 @@ def _opened(path: str) -> BinaryIO:
 
 
 def _text(file: BinaryIO, name: str, form: Format, width: int) -> Iterator[Bytes]:
-    native = kernel()
     left = b""
-    line = 1  # the number of the first line that is left
+    line = 1  # number of the first line in `left`
     while piece := file.read(PIECE_BYTES):
         text = left + piece
         end = text.rfind(b"\n") + 1
         left = text[end:]
         if len(left) > MAX_LINE_BYTES:
-            end = len(text)  # no number is so long: let it be told which line that is
-        words, bad = native.parse(memoryview(text)[:end], form == "hex", width)
+            end = len(text)  # too long for a number: let `parse` find the line
+        words, bad = kernel.parse(memoryview(text)[:end], form == "hex", width)
         if bad >= 0:
             raise _no_number(name, line + bad, text.split(b"\n", bad + 1)[bad], form, width)
         if len(left) > MAX_LINE_BYTES:
             raise _no_number(name, line + text.count(b"\n"), left, form, width)
         line += text.count(b"\n", 0, end)
         yield words
-    words, bad = native.parse(left, form == "hex", width)
+    words, bad = kernel.parse(left, form == "hex", width)
     if bad >= 0:
         raise _no_number(name, line + bad, left, form, width)
     yield words

@@ -1,26 +1,73 @@
-"""Matching whole files of fingerprints, in plain Python; `_native` says the same, much faster.
+"""Fingerprints as words, and the kernel that matches whole files of them in plain Python.
 
-See `kernel` for what each function and class promises. A line of text is a number if
-`[0-9]+` (or `(0x)?[0-9a-f]+`, in either case) is all that is left without the blanks around it.
+Fingerprints are stored side by side as *words*: unsigned integers in native byte order, of 64 bits
+each, or of 128 where fingerprints have more than 64.
+
+Everything from `parse` on is also in the native module `_native`, many times as fast; property
+tests compare the two.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from stream_dedup.offline.words import TOP_BITS, Bytes, packed, unpacked, word_bytes
 from stream_dedup.tables.permutation import Layout
+
+Bytes = bytes | bytearray | memoryview
+"""Words or text, as arguments."""
+
+TOP_BITS = 16
+"""A table is divided by the first bits of its prefix: this many, or all where it has fewer."""
 
 _BLANKS = b" \t\r"
 _DECIMAL = re.compile(rb"[0-9]+")
 _HEXADECIMAL = re.compile(rb"(?:0[xX])?([0-9a-fA-F]+)")
 
 
+def word_bytes(width: int) -> int:
+    """Return the bytes of a word.
+
+    >>> word_bytes(32), word_bytes(64), word_bytes(128)
+    (8, 8, 16)
+    """
+    return 8 if width <= 64 else 16
+
+
+def packed(numbers: Iterable[int], width: int) -> bytearray:
+    """Pack integers as words.
+
+    Raises:
+        OverflowError: a number is negative or has more bits than a word.
+    """
+    size = word_bytes(width)
+    if size == 8:
+        return bytearray(array("Q", numbers))
+    return bytearray().join(number.to_bytes(size, sys.byteorder) for number in numbers)
+
+
+def unpacked(words: Bytes, width: int) -> list[int]:
+    """Unpack words as integers."""
+    view = memoryview(words).cast("B")
+    if word_bytes(width) == 8:
+        return view.cast("Q").tolist()
+    return [
+        int.from_bytes(view[start : start + 16], sys.byteorder) for start in range(0, len(view), 16)
+    ]
+
+
 def parse(text: Bytes, hexadecimal: bool, width: int) -> tuple[bytearray, int]:
-    """Lines of decimal or hexadecimal numbers as words; see `Kernel.parse`."""
+    """Read lines of numbers, each `[0-9]+` or `(0x)?[0-9a-f]+` in either case, as words.
+
+    Blanks around a number are ignored.
+
+    Returns:
+        The words before the first line that is not a number of `width` bits, and the index of that
+        line; -1 where all lines are numbers.
+    """
     numbers: list[int] = []
     lines = bytes(text).split(b"\n")
     if not lines[-1]:
@@ -39,7 +86,15 @@ def parse(text: Bytes, hexadecimal: bool, width: int) -> tuple[bytearray, int]:
 
 
 def rows(words: Bytes, ends: array[int] | None, width: int, hexadecimal: bool, json: bool) -> bytes:
-    """Words as lines of text; see `Kernel.rows`."""
+    """Write words as lines of text.
+
+    Args:
+        words: the numbers to write.
+        ends: where each row ends; None for rows of two, which get their distance in TSV.
+        width: bits of a fingerprint.
+        hexadecimal: write hexadecimal numbers, with leading zeros and, in JSON, in quotes.
+        json: write rows as JSON arrays; otherwise separated by tabs.
+    """
     numbers = unpacked(words, width)
     texts = [f"{n:0{width // 4}x}" if hexadecimal else str(n) for n in numbers]
     if json and hexadecimal:
@@ -59,19 +114,23 @@ def rows(words: Bytes, ends: array[int] | None, width: int, hexadecimal: bool, j
 
 
 def sort_distinct(words: bytearray, width: int) -> int:
-    """Sort in place, ascending, equal ones once; returns how many are left."""
+    """Sort in place, ascending, and keep each word once.
+
+    Returns:
+        The number of words kept. The bytes after them are undefined.
+    """
     numbers = sorted(set(unpacked(words, width)))
     words[: len(numbers) * word_bytes(width)] = packed(numbers, width)
     return len(numbers)
 
 
 def count_up_to(words: Bytes, bound: int, width: int) -> int:
-    """How many of the sorted words are not above `bound`."""
+    """Count the words that are not above `bound`, in sorted words."""
     return sum(number <= bound for number in unpacked(words, width))
 
 
 def histogram(words: Bytes, layout: Layout, table: int) -> array[int]:
-    """How many words have each beginning of a table's prefix; see `Kernel.histogram`."""
+    """Count the words by the first `TOP_BITS` bits of their prefix in a table."""
     bits = min(layout.prefix_bits[table], TOP_BITS)
     counts = array("Q", bytes(8 << bits))
     for number in unpacked(words, layout.width):
@@ -80,13 +139,24 @@ def histogram(words: Bytes, layout: Layout, table: int) -> array[int]:
 
 
 def taken(words: Bytes, positions: array[int], width: int) -> bytearray:
-    """The words at these positions."""
+    """Return the words at these positions."""
     numbers = unpacked(words, width)
     return packed([numbers[position] for position in positions], width)
 
 
 class Part:
-    """A contiguous range of one table; see `kernel.Part` for the methods."""
+    """A contiguous range of one table: filled, then sorted, then compared step by step.
+
+    Args:
+        layout: the tables.
+        table: which of them.
+        low: the first `TOP_BITS` bits of a prefix where the range begins.
+        high: the same where it ends; not part of it.
+
+    Attributes:
+        done: whether all words have been compared.
+        compared: comparisons made so far.
+    """
 
     def __init__(self, layout: Layout, table: int, low: int, high: int) -> None:
         self._layout = layout
@@ -101,7 +171,11 @@ class Part:
         return len(self._numbers)
 
     def add(self, words: Bytes) -> None:
-        """Take in those words whose prefix lies in the range."""
+        """Add those words whose prefix lies in the range.
+
+        All words, over all calls, must be ascending and distinct: then the first word of a pair is
+        the smaller, and the order of pairs is fixed.
+        """
         width, prefix_bits = self._layout.width, self._layout.prefix_bits[self._table]
         below_top = prefix_bits - min(prefix_bits, TOP_BITS)
         for number in unpacked(words, width):
@@ -110,12 +184,17 @@ class Part:
                 self._numbers.append((prefix, number))
 
     def sort(self) -> None:
-        """Bring equal prefixes together; nothing can be added any more."""
+        """Sort by prefix. Nothing can be added after this."""
         self._numbers.sort()
         self.done = not self._numbers
 
     def step(self, max_pairs: int, max_compared: int) -> bytes:
-        """Compare on; see `kernel.Part.step`."""
+        """Compare until about that many pairs are found or compared, or all are.
+
+        Returns:
+            Pairs of words within k bits, by prefix, then by first and second word. A pair that an
+            earlier table also finds is left out, so each pair is returned once over all tables.
+        """
         found: list[int] = []
         last = self.compared + max_compared
         while len(found) < 2 * max_pairs and self.compared < last:
@@ -127,7 +206,7 @@ class Part:
         return bytes(packed(found, self._layout.width))
 
     def _compare(self) -> Iterator[tuple[int, ...]]:
-        """After each comparison the pair, or nothing where it is none or was shown before."""
+        """Yield each pair compared; an empty one if it is not near or another table reports it."""
         earlier = self._layout.masks[: self._table]
         for _, run in groupby(self._numbers, key=lambda entry: entry[0]):
             numbers = [number for _, number in run]
@@ -136,12 +215,11 @@ class Part:
                     self.compared += 1
                     apart = first ^ second
                     near = apart.bit_count() <= self._layout.k
-                    shown = near and all(apart & mask for mask in earlier)
-                    yield (first, second) if shown else ()
+                    yield (first, second) if near and all(apart & m for m in earlier) else ()
 
 
 class Components:
-    """What is connected by pairs; see `kernel.Components` for the methods."""
+    """Words and their connected components. Words are numbered in the order in which they come."""
 
     def __init__(self, width: int) -> None:
         self._width = width
@@ -152,7 +230,7 @@ class Components:
         return len(self._parents)
 
     def numbers(self, words: Bytes) -> array[int]:
-        """The number of each word; those not known get one."""
+        """Return the number of each word; unknown words are added."""
         return array("I", map(self._number, unpacked(words, self._width)))
 
     def join(self, pairs: Bytes) -> None:
@@ -163,11 +241,17 @@ class Components:
             self._parents[roots[1]] = roots[0]
 
     def words(self) -> bytearray:
-        """All words, in the order of their numbers."""
+        """Return all words in the order of their numbers."""
         return packed(self._numbers, self._width)
 
     def grouped(self, numbers: array[int]) -> tuple[array[int], array[int]]:
-        """Put a sequence of numbers into clusters; see `kernel.Components.grouped`."""
+        """Group a sequence of numbers, as returned by `numbers`, into clusters.
+
+        Returns:
+            The positions in the sequence, cluster by cluster in the order of their first
+            positions, ascending in each; and where each cluster ends. Clusters of one position
+            are left out.
+        """
         clusters: dict[int, list[int]] = {}
         for position, number in enumerate(numbers):
             clusters.setdefault(self._root(number), []).append(position)

@@ -1,19 +1,25 @@
-"""The planner: how many blocks for a width, a k and a capacity, and what it costs.
+"""The planner: chooses the number of blocks for a width, a k and a capacity.
 
-Cost of one check-and-insert against N stored fingerprints, with T tables of p prefix bits::
+Estimated cost of one query and insert against N stored fingerprints, with T tables of p prefix
+bits::
 
     time   = T x (look-up + insert) + sum over tables of N x share(p) x candidate
     memory = N x (fixed + T x a table)
 
-`share(p)` says how many of the others have the same p bits: 2^-p of random fingerprints. Those of
-texts with words in common agree in more than every other bit, so they meet more often::
+`share(p)` is the share of stored fingerprints with the same p bits: 2^-p of random ones. Texts with
+words in common have fingerprints that agree in more than half of the bits, so they share prefixes
+more often::
 
     share(p) = (1 - alike) x 2^-p + alike x agree^p
 
-The constants of the memory index were measured on one core at 10^6 random fingerprints (`make
-bench` prints them again); those of Redis are the server's time inside a batch script, the bytes of
-sliced sorted sets, and the likeness of log lines. The planner takes the layout with the least time
-among those within a budget of memory, and of near-equals the one with fewer tables.
+The constants of the memory index were measured on one core with 10^6 random fingerprints (`make
+bench` prints them again). Those of Redis are the server's time inside a batch script, the bytes of
+sliced sorted sets, and the similarity of log lines. Whole files (`offline`) are sorted: a table
+costs each fingerprint its share of permuting and sorting, and half a comparison a candidate, as
+each pair is compared once.
+
+The planner takes the fastest layout within a memory budget; among layouts of nearly the same speed,
+the one with the fewest tables.
 """
 
 from __future__ import annotations
@@ -27,18 +33,18 @@ from stream_dedup.tables.permutation import MAX_TABLES, Layout
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """What one kind of index costs.
+    """The costs of one kind of index.
 
     Attributes:
-        name: as people know it.
+        name: shown to people.
         lookup_us: microseconds to look up one table.
         insert_us: microseconds to insert into one table.
         candidate_us: microseconds to compare one candidate.
-        fixed_bytes: bytes a fingerprint, beside the tables.
-        table_bytes: bytes a fingerprint and table; at 64 bits.
+        fixed_bytes: bytes a fingerprint, outside the tables.
+        table_bytes: bytes a fingerprint and table, at 64 bits.
         width_bytes: share of the fingerprint's own bytes that every table repeats, 0 or 1.
-        alike: share of stored fingerprints that are like the one looked for.
-        agree: share of bits in which such two agree.
+        alike: share of stored fingerprints of texts similar to the query's.
+        agree: share of bits in which two such fingerprints agree.
     """
 
     name: str
@@ -53,26 +59,30 @@ class CostModel:
 
 
 MEMORY = CostModel("memory", 0.12, 0.13, 0.1, 32, 16, 0)
-"""Chained hash tables in native memory (`_native`), arrays three quarters full on average."""
+"""Chained hash tables in native memory (`_native`); arrays are three quarters full on average."""
 
 REDIS = CostModel("redis", 2.3, 3.0, 0.27, 0, 23, 1, alike=0.12, agree=0.685)
 """Sliced sorted sets read inside a script: 93 bytes a fingerprint at four tables, 64 bits.
 
-How alike: a search among 959 patterns of sixteen real logs met 4.3 % of them in 7 tables and 1.4 %
-in 28 (k = 6); among 20,000 replayed lines, 4.9 and 1.1 %. Random ones would be 1.2 and 0.04 %.
+Similarity: a query among 959 patterns of sixteen real logs had 4.3 % of them as candidates in 7
+tables and 1.4 % in 28 (k = 6); among 20,000 replayed lines, 4.9 % and 1.1 %. With random
+fingerprints it would be 1.2 % and 0.04 %.
 """
+
+OFFLINE = CostModel("offline", 0.0, 0.03, 0.0003, 16, 0, 0)
+"""Sorted arrays, one table at a time; measured on one core among 10^6 fingerprints."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A layout and what it is expected to cost.
+class TablePlan:
+    """A layout and its estimated cost.
 
     Attributes:
         layout: the blocks and tables.
         candidates: entries compared a query, over all tables.
-        query_us: expected time of a query, in microseconds.
-        insert_us: expected time of an insert.
-        bytes_each: expected memory a fingerprint, in bytes.
+        query_us: time of a query, in microseconds.
+        insert_us: time of an insert.
+        bytes_each: memory a fingerprint.
     """
 
     layout: Layout
@@ -82,14 +92,14 @@ class Plan:
     bytes_each: float
 
 
-def evaluate(layout: Layout, capacity: int, model: CostModel) -> Plan:
-    """What a layout costs at `capacity` stored fingerprints."""
+def evaluate(layout: Layout, capacity: int, model: CostModel) -> TablePlan:
+    """Estimate the cost of a layout with `capacity` stored fingerprints."""
     shares = (
         (1 - model.alike) / 2**bits + model.alike * model.agree**bits for bits in layout.prefix_bits
     )
     candidates = capacity * sum(shares)
     table_bytes = model.table_bytes + model.width_bytes * (layout.width / 8 - 8)
-    return Plan(
+    return TablePlan(
         layout,
         candidates,
         layout.tables * model.lookup_us + candidates * model.candidate_us,
@@ -98,8 +108,8 @@ def evaluate(layout: Layout, capacity: int, model: CostModel) -> Plan:
     )
 
 
-def plans(width: int, k: int, capacity: int, model: CostModel) -> Iterator[Plan]:
-    """Every layout worth a look: from k + 1 blocks on, while the tables stay few enough."""
+def plans(width: int, k: int, capacity: int, model: CostModel) -> Iterator[TablePlan]:
+    """Yield every useful layout: from k + 1 blocks on, while there are not too many tables."""
     for blocks in range(k + 1, width + 1):
         if comb(blocks, k) > min(MAX_TABLES, 500):
             return
@@ -108,15 +118,14 @@ def plans(width: int, k: int, capacity: int, model: CostModel) -> Iterator[Plan]
 
 def choose(
     width: int, k: int, capacity: int, model: CostModel = MEMORY, budget_bytes: float = 1200
-) -> Plan:
-    """The layout for a capacity.
+) -> TablePlan:
+    """Choose the layout for a capacity.
 
-    Args:
-        width: bits of a fingerprint.
-        k: the largest distance to be found.
-        capacity: stored fingerprints to plan for.
-        model: what kind of index.
-        budget_bytes: memory a fingerprint that the layout should keep to, if any does.
+    Where every layout exceeds `budget_bytes` (memory a fingerprint), the one with the fewest blocks
+    is chosen.
+
+    Raises:
+        ValueError: every layout for this k has too many tables.
 
     >>> choose(64, 3, 1_000_000).layout.blocks
     5
@@ -130,3 +139,23 @@ def choose(
     fastest = min(plan.query_us + plan.insert_us for plan in within)
     near = [plan for plan in within if plan.query_us + plan.insert_us <= 1.1 * fastest]
     return min(near, key=lambda plan: plan.layout.tables)
+
+
+def offline_layout(width: int, k: int, count: int, blocks: int | None = None) -> Layout:
+    """Choose the layout for matching a whole file of fingerprints, unless `blocks` is given.
+
+    >>> offline_layout(64, 3, 1_000_000).blocks
+    4
+
+    Raises:
+        ValueError: not 0 <= k < blocks <= width, or there would be too many tables.
+    """
+    if not 0 <= k < width:
+        raise ValueError(f"distance {k} is not from 0 to {width - 1}, the width less one")
+    if blocks is None:
+        return choose(width, k, max(count, 1), OFFLINE).layout
+    if blocks > width:
+        raise ValueError(f"{blocks} blocks are more than the width has bits, {width}")
+    if blocks <= k:
+        raise ValueError(f"{blocks} blocks are not more than the distance, {k}")
+    return Layout(width, k, blocks)

@@ -38,7 +38,7 @@ from stream_dedup.index.redis.address import parse
 from stream_dedup.index.redis.mirror import MIRROR_SIZE
 from stream_dedup.index.redis.server import Patience
 from stream_dedup.index.redis.store import LIMITS
-from stream_dedup.io.decoder import Reading
+from stream_dedup.io.decoder import DecoderOptions
 from stream_dedup.units import duration_text, read_duration_us, read_size, size_text
 from stream_dedup.worker.policy import Flow
 from tests.services.certificates import make_certificates
@@ -235,7 +235,7 @@ def test_a_pipeline_gives_the_objects_of_the_domain() -> None:
     )
     assert pipeline.windows().idle_us == FOREVER_US
     assert pipeline.summaries().every_us is None
-    assert pipeline.reading() == Reading("jsonl", "m", "t", "epoch", ("a", "b"))
+    assert pipeline.reading() == DecoderOptions("jsonl", "m", "t", "epoch", ("a", "b"))
     assert load_recipe("text") == pipeline.load_recipe()
 
 

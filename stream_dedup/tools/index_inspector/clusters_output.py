@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stream_dedup.cli.show import console, shown
+from stream_dedup.cli.common import console, shown
 from stream_dedup.features.fields import UNDECODABLE
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.prepare import Preparer

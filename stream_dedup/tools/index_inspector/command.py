@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stream_dedup.cli.common import Failed, redis_options, shown
 from stream_dedup.cli.completion import complete_recipe
-from stream_dedup.cli.options import redis_options
-from stream_dedup.cli.show import Failed, shown
 from stream_dedup.clock import US_PER_S, SystemClock
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.tools.index_inspector import output

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from stream_dedup.cli.show import console, shown, write_whole
+from stream_dedup.cli.common import console, shown, write_whole
 from stream_dedup.clock import US_PER_S
 from stream_dedup.emit.summaries import iso_time
 from stream_dedup.errors import IndexRefused

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from stream_dedup.cli.show import Failed
+from stream_dedup.cli.common import Failed
 from stream_dedup.errors import IndexRefused, RecipeError, RecipeMismatch, StreamDedupError
 from stream_dedup.features.recipe import Recipe, load_recipe, shipped
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from stream_dedup.cli.show import console, shown
+from stream_dedup.cli.common import console, shown
 from stream_dedup.tools.index_inspector.output import (
     Row,
     print_rows,

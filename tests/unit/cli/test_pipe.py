@@ -19,7 +19,7 @@ from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.emit.events import PASSED
 from stream_dedup.index.base import Limits
 from stream_dedup.io import files
-from stream_dedup.io.decoder import Reading
+from stream_dedup.io.decoder import DecoderOptions
 from tests.integration.command import REPEATED
 from tests.strategies import texts
 
@@ -53,7 +53,7 @@ lines_read = _lines.map(
     lambda lines: [line for line in lines if not line.startswith(("…".encode(), b"\x1f\x8b", b"("))]
 )
 readings = st.builds(
-    Reading,
+    DecoderOptions,
     format=st.sampled_from(["auto", "auto", "text", "jsonl"]),
     time_format=st.sampled_from(["", "", "iso"]),
     group_pattern=st.sampled_from(["", "(?P<word>^[a-z]+)"]),
@@ -68,7 +68,7 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 def piped(
     folder: Path,
     lines: Sequence[bytes],
-    reading: Reading,
+    reading: DecoderOptions,
     *,
     emit: Emit,
     form: Literal["text", "jsonl"] | None,
@@ -111,7 +111,7 @@ def test_merged_text_tells_of_every_line(
     pieces: Callable[[int], None],
     tmp_path: Path,
     lines: list[bytes],
-    reading: Reading,
+    reading: DecoderOptions,
     size: int,
     max_clusters: int,
 ) -> None:
@@ -133,7 +133,7 @@ def test_final_counts_and_passed_events_of_merged_json_add_up(
     pieces: Callable[[int], None],
     tmp_path: Path,
     lines: list[bytes],
-    reading: Reading,
+    reading: DecoderOptions,
     size: int,
     max_clusters: int,
 ) -> None:
@@ -157,7 +157,11 @@ def test_final_counts_and_passed_events_of_merged_json_add_up(
 
 @given(lines_read, readings, st.integers(1, 60))
 def test_annotated_json_is_one_object_a_line_in_order(
-    pieces: Callable[[int], None], tmp_path: Path, lines: list[bytes], reading: Reading, size: int
+    pieces: Callable[[int], None],
+    tmp_path: Path,
+    lines: list[bytes],
+    reading: DecoderOptions,
+    size: int,
 ) -> None:
     pieces(size)
     _, dedup, out = piped(tmp_path, lines, reading, emit="annotate", form="jsonl")
@@ -183,7 +187,11 @@ def test_annotated_json_is_one_object_a_line_in_order(
 
 @given(lines_read, readings, st.integers(1, 60))
 def test_what_drop_leaves_is_what_annotate_calls_new_or_passed(
-    pieces: Callable[[int], None], tmp_path: Path, lines: list[bytes], reading: Reading, size: int
+    pieces: Callable[[int], None],
+    tmp_path: Path,
+    lines: list[bytes],
+    reading: DecoderOptions,
+    size: int,
 ) -> None:
     pieces(size)
     _, _, dropped = piped(tmp_path, lines, reading, emit="drop", form="text")
@@ -198,7 +206,7 @@ def test_decisions_do_not_hang_on_the_pieces(
     pieces: Callable[[int], None],
     tmp_path: Path,
     lines: list[bytes],
-    reading: Reading,
+    reading: DecoderOptions,
     size: int,
     other: int,
 ) -> None:
@@ -230,13 +238,17 @@ def test_a_line_too_long_leaves_in_pieces_that_join_to_it(
         patch.setitem(defaults, "max_line_bytes", 10)
         long = bytes(range(97, 97 + 26)) * 2
         lines = [b"a word", long[:length] + b" \xff", b"one word", long, b"last word"]
-        _, dedup, text = piped(tmp_path, lines, Reading(format="text"), emit=emit, form="text")
+        _, dedup, text = piped(
+            tmp_path, lines, DecoderOptions(format="text"), emit=emit, form="text"
+        )
         shown = [line.split(b"\t", 3)[-1] for line in output_lines(text)]
         assert [line for line in lines if line in shown] == shown
         assert long in shown
         assert len(lines) == dedup.counts.events
         assert text.count(PASSED) == (emit == "annotate") * sum(dedup.counts.passed.values())
-        _, _, out = piped(tmp_path, lines, Reading(format="text"), emit="annotate", form="jsonl")
+        _, _, out = piped(
+            tmp_path, lines, DecoderOptions(format="text"), emit="annotate", form="jsonl"
+        )
     numbered: dict[tuple[bool, int], str] = {}
     second = False
     for found in map(msgspec.json.decode, output_lines(out)):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dedup.errors import InputError
-from stream_dedup.io.decoder import MAX_EVENT_LINES, Decoder, Events, Reading
+from stream_dedup.io.decoder import MAX_EVENT_LINES, Decoder, DecoderOptions, Events
 from stream_dedup.io.files import Lines
 from stream_dedup.model import Partition
 from tests.strategies import texts
@@ -21,7 +21,7 @@ lines_of_text = st.lists(texts.map(lambda text: text.replace(b"\n", b" ")), max_
 
 
 def decoder(**reading: object) -> Decoder:
-    return Decoder(Reading(**reading), PARTITION, takes_fields=False)  # type: ignore[arg-type]
+    return Decoder(DecoderOptions(**reading), PARTITION, takes_fields=False)  # type: ignore[arg-type]
 
 
 def decode(coder: Decoder, batches: Sequence[Sequence[bytes]]) -> list[Events]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from stream_dedup.io.base import Record, Records
-from stream_dedup.io.decoder import NOT_JSON, Format, Reading
+from stream_dedup.io.decoder import NOT_JSON, DecoderOptions, Format
 from stream_dedup.io.record_decoder import (
     COMPRESSED,
     INVALID,
@@ -34,7 +34,7 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 
 
 def decoded(form: Format, *values: bytes | None) -> Batch:
-    decoder = RecordDecoder(Reading(format=form), takes_fields=False)
+    decoder = RecordDecoder(DecoderOptions(format=form), takes_fields=False)
     records = [Record(offset, 1, None, value) for offset, value in enumerate(values)]
     return decoder.decode(Partition("t", 0), Records.of(records), 0)
 

@@ -1,8 +1,9 @@
-"""The native kernel says what the reference says, of any words, any text and any layout."""
+"""The native kernel returns what the reference returns, for any words, text and layout."""
 
 from __future__ import annotations
 
 import random
+import subprocess
 import sys
 from array import array
 
@@ -12,8 +13,7 @@ from hypothesis import strategies as st
 
 from stream_dedup.offline import _native as native
 from stream_dedup.offline import reference
-from stream_dedup.offline.kernel import kernel
-from stream_dedup.offline.words import packed, unpacked, word_bytes
+from stream_dedup.offline.reference import packed, unpacked, word_bytes
 from stream_dedup.tables.permutation import Layout
 
 LAYOUTS = [
@@ -197,17 +197,17 @@ def test_components_are_the_same_when_their_tables_have_grown(width: int) -> Non
     assert seen[0] == seen[1]
 
 
-def test_the_native_kernel_serves_unless_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kernel() is native
-
-    monkeypatch.setenv("STREAM_DEDUP_PURE_PYTHON", "1")
-
-    assert kernel() is reference
-
-
-def test_the_reference_serves_where_the_native_kernel_was_not_built(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "stream_dedup.offline._native", None)
-
-    assert kernel() is reference
+@pytest.mark.parametrize(
+    ("setup", "kernel"),
+    [
+        ("os.environ.pop('STREAM_DEDUP_PURE_PYTHON', None)", "_native"),
+        ("os.environ['STREAM_DEDUP_PURE_PYTHON'] = '1'", "reference"),
+        ("sys.modules['stream_dedup.offline._native'] = None", "reference"),
+    ],
+)
+def test_the_reference_replaces_a_missing_native_kernel(setup: str, kernel: str) -> None:
+    code = (
+        f"import os, sys; {setup}; from stream_dedup.offline import kernel; print(kernel.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"stream_dedup.offline.{kernel}"

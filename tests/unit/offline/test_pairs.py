@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dedup.offline.pairs import Effort, Pair, find_pairs, ranges_of, sorted_words
-from stream_dedup.offline.planning import layout_for
-from stream_dedup.offline.spill import PIECE_BYTES, Sorter
-from stream_dedup.offline.words import packed
+from stream_dedup.offline.reference import packed
+from stream_dedup.offline.sorting import PIECE_BYTES, Sorter
+from stream_dedup.tables.planner import offline_layout
 
 
 def brute_force(fingerprints: list[int], k: int) -> list[Pair]:
@@ -82,7 +82,7 @@ def test_the_shards_together_find_all_and_nothing_twice(shards: int) -> None:
 
 def test_shards_get_equal_parts_however_the_fingerprints_lie() -> None:
     fingerprints = [n * n for n in range(20_000)]  # all below 2^29
-    layout = layout_for(64, 3, len(fingerprints), 4)
+    layout = offline_layout(64, 3, len(fingerprints), 4)
     with sorted_words(fingerprints, 64, 1 << 30) as words:
         ends = []
         for shard in (1, 2, 3):
@@ -107,7 +107,7 @@ def test_what_exceeds_the_memory_is_spilled_and_found_all_the_same() -> None:
     with sorted_words(fingerprints, 64, effort.memory_bytes) as words:
         assert words.spilled
         assert len(set(fingerprints)) == words.count
-        ranges = ranges_of(words, layout_for(64, 3, words.count, 5), effort)
+        ranges = ranges_of(words, offline_layout(64, 3, words.count, 5), effort)
         assert len(ranges) > 10
 
     assert list(find_pairs(fingerprints, 3, blocks=5, effort=effort)) == in_memory
@@ -151,10 +151,10 @@ def test_a_consumer_that_stops_early_stops_the_threads() -> None:
 
 
 def test_planning_takes_more_blocks_for_more_fingerprints() -> None:
-    few, many = layout_for(64, 3, 1_000), layout_for(64, 3, 100_000_000)
+    few, many = offline_layout(64, 3, 1_000), offline_layout(64, 3, 100_000_000)
 
     assert few.blocks < many.blocks
-    assert layout_for(64, 6, 10, 9).blocks == 9
+    assert offline_layout(64, 6, 10, 9).blocks == 9
 
 
 @pytest.mark.parametrize(

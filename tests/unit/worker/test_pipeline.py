@@ -27,7 +27,7 @@ from stream_dedup.errors import (
 from stream_dedup.index.base import Index
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.io.base import Record
-from stream_dedup.io.decoder import Reading
+from stream_dedup.io.decoder import DecoderOptions
 from stream_dedup.io.memory import MemoryBroker
 from stream_dedup.io.record_decoder import RecordDecoder
 from stream_dedup.metrics import MemoryMetrics
@@ -89,7 +89,7 @@ class Rig:
         *,
         step: Callable[[str], None] = lambda _step: None,
         flow: Flow = QUICK,
-        reading: Reading | None = None,
+        reading: DecoderOptions | None = None,
         tolerance: Tolerance | None = None,
         finish: bool = False,
     ) -> Pipeline:
@@ -97,7 +97,7 @@ class Rig:
             self.recipe, self.index, windows=self.windows, summaries=self.summaries,
             clock=SystemClock(),
         )  # fmt: skip
-        reading = reading or Reading(format="text")
+        reading = reading or DecoderOptions(format="text")
         return Pipeline(
             Context(
                 plan=Plan("main", "logs", emission, flow, tolerance or Tolerance(), finish=finish),
@@ -218,7 +218,7 @@ def test_decisions_go_into_the_json_value_where_configured() -> None:
     lines = [b'{"message": "disk 1 is full", "n": 1.50}', b'{"message":"disk 2 is full"}', b"text"]
     rig.write(lines)
     emission = Emission("annotate", "out", into_json=True)
-    run(rig.runs(emission, reading=Reading(format="auto")))
+    run(rig.runs(emission, reading=DecoderOptions(format="auto")))
     first, second, third = (rig.broker.logs[Partition("out", n)][0] for n in range(3))
     assert (first.value or b"").startswith(b'{"message": "disk 1 is full", "n": 1.50,"dedup":{')
     objects = [msgspec.json.decode(record.value or b"")["dedup"] for record in (first, second)]
@@ -363,7 +363,7 @@ def test_workers_that_come_and_go_lose_and_double_nothing(rig: Rig, seed: int) -
 
 # ---------------------------------------------------------------- invalid events
 
-JSON = Reading(format="jsonl")
+JSON = DecoderOptions(format="jsonl")
 BAD = [b'{"message":"fine"}', b"no json", b"[1]", b'{"other":1}', b'{"message":"' + b"x" * 200_000]
 LONG = b'{"message": "%s"}' % (b"disk " * 60)
 REASONS = ["", "not JSON", "not a JSON object", "field missing", "too large"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.cli.options import Duration, recipe_of
+from stream_dedup.cli.common import DurationOption, recipe_of
 from stream_dedup.clustering.windows import FOREVER_US
 from stream_dedup.errors import RecipeError
 
@@ -27,17 +27,17 @@ from stream_dedup.errors import RecipeError
     ],
 )
 def test_a_duration_is_read(text: str, us: int | None) -> None:
-    assert Duration(off=None).convert(text, None, None) == us
+    assert DurationOption(off=None).convert(text, None, None) == us
 
 
 def test_off_means_what_the_option_says() -> None:
-    assert Duration(off=FOREVER_US).convert("off", None, None) == FOREVER_US
+    assert DurationOption(off=FOREVER_US).convert("off", None, None) == FOREVER_US
 
 
 @given(st.text() | st.from_regex(r"[0-9.]{1,9}(ms|s|m|h|d|w)?", fullmatch=True))
 def test_any_text_is_a_duration_above_nothing_or_refused(text: str) -> None:
     try:
-        found = Duration(off=None).convert(text, None, None)
+        found = DurationOption(off=None).convert(text, None, None)
     except click.BadParameter as error:
         assert "write 90s, 5m, 1h, 2d or off" in error.message  # noqa: PT017 -- or it is taken
     else:

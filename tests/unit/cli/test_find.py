@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from stream_dedup.cli import find_options
-from stream_dedup.cli.find_options import progress_bar
+from stream_dedup.cli import find
+from stream_dedup.cli.find import progress_bar
 
 
 def test_progress_is_a_line_at_times_where_there_is_no_terminal(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for every_s, quiet in ((0.0, False), (1000.0, False), (0.0, True)):
-        monkeypatch.setattr(find_options, "LINE_EVERY_S", every_s)
+        monkeypatch.setattr(find, "LINE_EVERY_S", every_s)
         with progress_bar(quiet=quiet) as progress:
             progress(3, 28)
 

@@ -1,12 +1,12 @@
-"""Fingerprints sorted and distinct, in memory, or in a file where they are too many for it.
+"""Sorting fingerprints and removing repeats, in memory or in a temporary file.
 
-Words come in any order and as often as they like. They are gathered in a buffer of a third of the
-memory allowed; a full one is sorted, and what is equal is dropped. If it is still more than half
-full it leaves as a *sorted run*, to a temporary file without a name. In the end the runs are
-merged into one file: of each run a piece is at hand; all words up to the least of the pieces'
-last ones are taken out together, sorted and written, and the pieces filled up again.
+Words are collected in a buffer of a third of the memory allowed. A full buffer is sorted and its
+repeats are removed; if it is still more than half full, it is written to a temporary file without a
+name, as a *sorted run*. At the end the runs are merged into one file: a piece of each run is held;
+all words up to the smallest of the pieces' last words are taken out together, sorted and written,
+and the pieces are refilled.
 
-Memory: the buffer, as much again while it is sorted, and the pieces. Disk: twice the runs at most.
+Memory: the buffer, as much again while it is sorted, and the pieces. Disk: at most twice the runs.
 """
 
 from __future__ import annotations
@@ -18,27 +18,25 @@ from contextlib import ExitStack
 from typing import BinaryIO, Self, cast
 
 from stream_dedup.errors import InputError
-from stream_dedup.offline.kernel import Kernel, kernel
-from stream_dedup.offline.words import Bytes, unpacked, word_bytes
+from stream_dedup.offline import kernel
+from stream_dedup.offline.reference import Bytes, unpacked, word_bytes
 
 MIN_MEMORY_BYTES = 1 << 20
-"""Less is taken for so much: below it the bookkeeping would outweigh the words."""
+"""The least memory used, whatever is allowed."""
 
 PIECE_BYTES = 1 << 20
-"""Of a file, read at once."""
+"""Bytes of a file read at once."""
 
 
-class Words:
+class SortedWords:
     """Fingerprints as words, ascending and distinct; a context manager.
 
     Attributes:
-        width: bits of a fingerprint.
-        count: how many there are.
-        memory_bytes: what they hold of the memory.
+        count: number of words.
+        memory_bytes: memory they take; 0 where they are in a file.
     """
 
     def __init__(self, width: int, held: Bytes, file: BinaryIO | None = None) -> None:
-        self.width = width
         self._held = held
         self._file = file
         self._bytes = os.fstat(file.fileno()).st_size if file else len(held)
@@ -49,7 +47,8 @@ class Words:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        if self._file is not None:
+            self._file.close()
 
     @property
     def spilled(self) -> bool:
@@ -57,39 +56,33 @@ class Words:
         return self._file is not None
 
     def pieces(self) -> Iterator[Bytes]:
-        """All of them, in order, in pieces; may be called by several threads at once."""
+        """Yield all words in order, in pieces. Several threads may call it at the same time."""
         if self._file is None:
             yield self._held
             return
         for start in range(0, self._bytes, PIECE_BYTES):
             yield os.pread(self._file.fileno(), PIECE_BYTES, start)
 
-    def close(self) -> None:
-        """Give the file back; the words are gone."""
-        if self._file is not None:
-            self._file.close()
-
 
 class Sorter:
-    """Takes words in any order and gives them back sorted and distinct.
+    """Takes words in any order and returns them sorted and distinct.
 
     Args:
         width: bits of a fingerprint.
-        memory_bytes: about as much memory is held; more leaves for a temporary file in `TMPDIR`.
+        memory_bytes: approximate limit; words beyond it go to a temporary file in `TMPDIR`.
     """
 
     def __init__(self, width: int, memory_bytes: int) -> None:
         self._width = width
-        self._kernel: Kernel = kernel()
         self._size = word_bytes(width)
         self._most = max(memory_bytes, MIN_MEMORY_BYTES) // 3 // self._size * self._size
         self._buffer = bytearray()
-        self._runs: list[tuple[int, int]] = []  # where each begins and ends in the file
+        self._runs: list[tuple[int, int]] = []  # start and end of each in the file
         self._stack = ExitStack()
         self._file: BinaryIO | None = None
 
     def add(self, words: Bytes) -> None:
-        """Take words in.
+        """Add words.
 
         Raises:
             InputError: the temporary file cannot be written.
@@ -104,15 +97,15 @@ class Sorter:
                 if len(self._buffer) > self._most // 2:
                     self._spill()
 
-    def finish(self) -> Words:
-        """All words taken in; nothing can be added any more.
+    def finish(self) -> SortedWords:
+        """Return all words added. Nothing can be added after this.
 
         Raises:
             InputError: the temporary file cannot be written.
         """
         self._compact()
         if self._file is None:
-            return Words(self._width, self._buffer)
+            return SortedWords(self._width, self._buffer)
         self._spill()
         with self._stack:
             merged = self._temporary()
@@ -123,10 +116,10 @@ class Sorter:
             except BaseException:
                 merged.close()
                 raise
-            return Words(self._width, b"", merged)
+            return SortedWords(self._width, b"", merged)
 
     def _compact(self) -> None:
-        del self._buffer[self._kernel.sort_distinct(self._buffer, self._width) * self._size :]
+        del self._buffer[kernel.sort_distinct(self._buffer, self._width) * self._size :]
 
     def _spill(self) -> None:
         if self._file is None:
@@ -158,11 +151,11 @@ class Sorter:
             out = bytearray()
             left = []
             for held, start, end in runs:
-                cut = self._kernel.count_up_to(held, bound, self._width) * self._size
-                out += held[:cut]
-                left.append((held[cut:], start, end))
+                upto = kernel.count_up_to(held, bound, self._width) * self._size
+                out += held[:upto]
+                left.append((held[upto:], start, end))
             runs = left
-            yield out[: self._kernel.sort_distinct(out, self._width) * self._size]
+            yield out[: kernel.sort_distinct(out, self._width) * self._size]
 
     @staticmethod
     def _temporary() -> BinaryIO:

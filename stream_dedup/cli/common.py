@@ -1,0 +1,231 @@
+"""Options and output that several commands share."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO, TypeVar
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from stream_dedup.cli.completion import complete_recipe
+from stream_dedup.clustering.windows import FOREVER_US
+from stream_dedup.features.patterns import readable
+from stream_dedup.features.recipe import Recipe, load_recipe, replace
+from stream_dedup.units import OFF, read_duration_us
+
+T = TypeVar("T")
+
+MAX_SHOWN = 60
+"""Characters shown of a feature."""
+
+
+class Failed(click.ClickException):
+    """A service that a command needs is unavailable or refuses it."""
+
+    exit_code = 2
+
+    def show(self, file: Any = None) -> None:  # noqa: ANN401 -- as click has it
+        click.echo(f"stream-dedup: {self.message}", file=file, err=file is None)
+
+
+# ---------------------------------------------------------------- options
+
+
+# Generic since click 8.4, which Faust does not accept.
+class DurationOption(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A duration such as ``90s``, ``5m`` or ``1h``, in microseconds; `off` stands for ``off``."""
+
+    name = "duration"
+
+    def __init__(self, off: int | None) -> None:
+        self._off = off
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 -- as click passes it
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> int | None:
+        if not isinstance(value, str):
+            number: int | None = value
+            return number
+        if value in OFF:
+            return self._off
+        try:
+            length_us = read_duration_us(value)
+        except ValueError:
+            length_us = 0.0
+        if length_us < 1:
+            self.fail(f"{value!r} is no duration; write 90s, 5m, 1h, 2d or off", param, ctx)
+        return FOREVER_US if length_us >= FOREVER_US else round(length_us)
+
+
+recipe_option = click.option(
+    "-r",
+    "--recipe",
+    default="logs",
+    show_default=True,
+    metavar="NAME|FILE",
+    shell_complete=complete_recipe,
+    help="Decides what counts as near: a shipped recipe or a TOML file (see: stream-dedup "
+    "recipes).",
+)
+
+set_option = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a setting of the recipe, as in match.k=4 or text.masks=['ipv4']. Repeatable.",
+)
+
+
+def recipe_of(name: str, settings: tuple[str, ...]) -> Recipe:
+    """Load the recipe that the options name.
+
+    Raises:
+        RecipeError: there is no such recipe, or it is not valid.
+        click.BadParameter: a setting is not of the form ``key=value``.
+    """
+    recipe = load_recipe(name)
+    changes: dict[str, Any] = {}
+    for setting in settings:
+        if any("\ud800" <= character <= "\udfff" for character in setting):
+            raise click.BadParameter(f"{setting!r} is not UTF-8", param_hint="'--set'")
+        key, equals, value = setting.partition("=")
+        if not equals or not re.fullmatch(r"[a-z_]+(\.[a-z_]+)*", key.strip()):
+            raise click.BadParameter(
+                f"{setting!r} is not KEY=VALUE, as in match.k=4", param_hint="'--set'"
+            )
+        try:
+            parsed = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            parsed = value.strip()  # a bare word
+        changes[key.strip().replace(".", "__")] = parsed
+    return replace(recipe, **changes) if changes else recipe
+
+
+_FILE = click.Path(exists=True, dir_okay=False)
+
+_REDIS_OPTIONS = (
+    click.option(
+        "--redis",
+        envvar="STREAM_DEDUP_REDIS",
+        default="redis://127.0.0.1:6379",
+        show_default=True,
+        metavar="URL",
+        help="Redis server; if not given, the environment variable STREAM_DEDUP_REDIS: redis://, "
+        "rediss://, unix://, redis+cluster:// or redis+sentinel:// with hosts (see: stream-dedup "
+        "index --help).",
+    ),
+    click.option("--ca-file", type=_FILE, metavar="FILE",
+                 help="Certificates of authorities, PEM, for rediss://; by default the system's."),
+    click.option("--cert-file", type=_FILE, metavar="FILE",
+                 help="The client's certificate, PEM, if the server asks for one."),
+    click.option("--key-file", type=_FILE, metavar="FILE", help="The key of --cert-file, PEM."),
+    click.option("--no-check-hostname", is_flag=True,
+                 help="Accept a certificate that names another host."),
+    click.option("--password-file", type=_FILE, metavar="FILE",
+                 help="File whose first line is the password, which keeps it out of process "
+                 "lists."),
+    click.option("--timeout", type=click.FloatRange(0.1), default=10.0, show_default=True,
+                 metavar="SECONDS", help="How long a failing call is retried."),
+    click.option("--format", type=click.Choice(["table", "json"]), default="table",
+                 show_default=True, help="json is one object."),
+)  # fmt: skip
+
+_REDIS_NAMES = (
+    "redis", "namespace", "ca_file", "cert_file", "key_file", "no_check_hostname",
+    "password_file", "timeout", "format",
+)  # fmt: skip
+
+
+def redis_options(*, namespace: bool = True) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Add the options of commands over Redis, passed as one argument, ``options``.
+
+    Args:
+        namespace: whether a namespace has to be given.
+    """
+    named = click.option(
+        "-n",
+        "--namespace",
+        required=namespace,
+        default=None if namespace else "",
+        metavar="NAME",
+        help="The namespace (see: stream-dedup index stats)."
+        if namespace
+        else "The namespace; without it, all are listed.",
+    )
+
+    def decorate(function: Callable[..., T]) -> Callable[..., T]:
+        @functools.wraps(function)
+        def gathered(**arguments: Any) -> T:  # noqa: ANN401 -- as click passes them
+            own = {name: arguments.pop(name) for name in _REDIS_NAMES}
+            return function(options=own, **arguments)
+
+        for option in reversed((named, *_REDIS_OPTIONS)):
+            gathered = option(gathered)
+        return gathered
+
+    return decorate
+
+
+# ---------------------------------------------------------------- output
+
+
+def console() -> Console:
+    """Standard output for tables: as wide as the terminal, or wide enough for files and pipes."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+
+
+def write_whole(out: BinaryIO, data: bytes) -> None:
+    """Write all of `data`, and flush.
+
+    Under PYTHONUNBUFFERED standard output is the raw file, whose `write` may write a part only:
+    when a signal arrives, or the disk is full.
+    """
+    view = memoryview(data)
+    while view:
+        view = view[out.write(view) :]
+    out.flush()
+
+
+def shown(text: bytes, limit: int = MAX_SHOWN) -> str:
+    """Return bytes as one short printable text."""
+    return readable(text, limit)
+
+
+def hexadecimal(fingerprint: int, width: int) -> str:
+    """Return a fingerprint in hexadecimal, with leading zeros."""
+    return f"{fingerprint:0{-(-width // 4)}x}"
+
+
+def bytes_of_files(paths: Sequence[str]) -> int | None:
+    """Return the size of all files together; None if one of the paths is not a regular file."""
+    # Not pathlib's: its is_file raises where a name is too long.
+    sizes = [os.path.getsize(path) for path in paths if os.path.isfile(path)]  # noqa: PTH113, PTH202
+    return sum(sizes) if len(sizes) == len(paths) else None
+
+
+@contextmanager
+def reading_progress(total: int | None, *, shown: bool) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar over the bytes read, on standard error.
+
+    Yields:
+        A function to call with the bytes just read.
+    """
+    if not shown:
+        yield lambda _: None
+        return
+    columns = (TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("reading", total=total)
+        yield lambda size: progress.advance(task, size)
