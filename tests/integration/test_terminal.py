@@ -30,13 +30,16 @@ def on_terminal(
         The exit code; what came on the terminal; on the pipes of output and error.
     """
     ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm"}
+    for name in ("COLUMNS", "LINES"):  # they would win over the terminal's size
+        environment.pop(name, None)
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen(
         [COMMAND, *args],
         stdin=subprocess.DEVNULL,
         stdout=theirs if out else subprocess.PIPE,
         stderr=theirs if err else subprocess.PIPE,
-        env={**os.environ, "TERM": "xterm"},
+        env=environment,
         start_new_session=True,
     )
     os.close(theirs)
