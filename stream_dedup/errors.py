@@ -2,25 +2,25 @@
 
 ::
 
-    StreamDedupError            everything this package raises on purpose
-    ├── RecipeError             a recipe is wrong: names file, key, value and remedy
-    ├── ConfigError             the configuration is wrong: names place, key and remedy
-    ├── InputError              a file cannot be read, or an option does not fit it
-    ├── ProtocolError           an index was called out of turn: a bug in the caller
-    │   ├── StaleFence          another worker owns the partition now: drop the batch, unsent
-    │   └── PartitionUnclaimed  nobody owns the partition: claim it again and go on
-    ├── IndexUnavailable        the index cannot be reached, or refuses for now: try again
-    │   └── IndexFull           its memory is full, or too much waits to be told of
-    ├── IndexReset              the index lost its data: claim again and go on
-    ├── IndexRefused            the index will not serve as it is set up: names the remedy
-    ├── RecipeMismatch          the namespace belongs to another recipe
-    ├── BrokerUnavailable       a broker cannot be reached, or refuses for now: try again
-    │   ├── ProducerFenced        another worker writes for the partition now
-    │   └── GroupLost           the group has given the partitions to another worker
-    ├── BrokerRefused           the broker will not serve as it is set up: names the remedy
-    └── TooManyInvalidEvents           so many events are bad that the settings must be wrong
+    StreamDedupError             every error that this package raises on purpose
+    ├── RecipeError              a recipe is wrong; names file, key, value and remedy
+    ├── ConfigError              the configuration is wrong; names place, key and remedy
+    ├── InputError               a file cannot be read, or an option does not fit it
+    ├── ProtocolError            the methods of an index were called in a wrong order: a bug
+    │   ├── StaleFence           another worker owns the partition now; drop the batch unsent
+    │   └── PartitionUnclaimed   nobody owns the partition; claim it again and go on
+    ├── IndexUnavailable         the index cannot be reached or refuses for now; retry
+    │   └── IndexFull            its memory is full, or too many final summaries wait
+    ├── IndexReset               the index lost its data; claim again and go on
+    ├── IndexRefused             the index refuses for good; names the remedy
+    ├── RecipeMismatch           the namespace belongs to another recipe
+    ├── BrokerUnavailable        a broker cannot be reached or refuses for now; retry
+    │   ├── ProducerFenced       another worker writes for the partition now
+    │   └── GroupLost            the group assigned the partitions to another worker
+    ├── BrokerRefused            the broker refuses for good; names the remedy
+    └── TooManyInvalidEvents     so many events are invalid that the settings must be wrong
 
-Errors of a driver or the system arrive as one of these, with the original as ``__cause__``.
+Adapters turn errors of drivers and of the system into these, with the original as `__cause__`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 
 class StreamDedupError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of every error that this package raises on purpose."""
 
 
 class RecipeError(StreamDedupError):
@@ -37,7 +37,7 @@ class RecipeError(StreamDedupError):
 
     Attributes:
         file: where the recipe came from.
-        key: dotted path of the setting, empty when the whole file is meant.
+        key: dotted path of the setting; empty for the file as a whole.
     """
 
     def __init__(self, file: str, key: str, problem: str, remedy: str) -> None:
@@ -48,11 +48,11 @@ class RecipeError(StreamDedupError):
 
 
 class ConfigProblem(NamedTuple):
-    """Something wrong with the configuration; it repeats no secrets.
+    """One problem of the configuration. It holds no secrets.
 
     Attributes:
-        place: the file, environment variable or flag that says so.
-        key: dotted path of the setting, empty when the whole place is meant.
+        place: the file, environment variable or flag that gave the value.
+        key: dotted path of the setting; empty for the place as a whole.
         problem: what is wrong.
         remedy: what to do about it.
     """
@@ -72,7 +72,7 @@ class ConfigError(StreamDedupError):
     """The configuration is wrong.
 
     Attributes:
-        problems: all that is wrong with it, at least one.
+        problems: every problem found, at least one.
     """
 
     def __init__(self, *problems: ConfigProblem) -> None:
@@ -85,46 +85,46 @@ class InputError(StreamDedupError):
 
 
 class ProtocolError(StreamDedupError):
-    """An index was called out of turn."""
+    """The methods of an index were called in a wrong order."""
 
 
-class StaleFence(ProtocolError):  # noqa: N818 -- named for what it says, as the port's docs do
-    """Another worker has claimed the partition since; nothing was written."""
+class StaleFence(ProtocolError):  # noqa: N818 -- a name from the index protocol
+    """Another worker has claimed the partition meanwhile; nothing was written."""
 
 
 class PartitionUnclaimed(ProtocolError):  # noqa: N818 -- as above
-    """Nobody owns the partition: it was never claimed, or its state has run out; claim it."""
+    """Nobody owns the partition: it was never claimed, or its state expired. Claim it again."""
 
 
 class IndexUnavailable(StreamDedupError):  # noqa: N818 -- as above
     """The index cannot be reached, or refuses for now.
 
-    Whether the call had its effect is not known; making it again is safe, as every method of the
-    port says what that does.
+    The call may have taken effect. Repeat it: each method of the port says what a repeat does.
     """
 
 
 class IndexFull(IndexUnavailable):
-    """The index is full; the message says of what.
+    """The index is full; the message names the cause.
 
-    Its memory: it takes nothing until clusters expire or it is given more. Or too many closed
-    clusters wait for their final summary: it opens no others until those are claimed and confirmed.
+    Its memory is used up: it accepts nothing until clusters expire or it gets more memory. Or too
+    many closed clusters wait for their final summaries: it opens no clusters until those are
+    claimed and confirmed.
     """
 
 
 class IndexReset(StreamDedupError):  # noqa: N818 -- as above
     """The index came back without its data, or its namespace was deleted.
 
-    It is ready again, empty: forget what was learnt from it, claim the partitions again and go on.
+    It is empty and ready: drop what is cached from it, claim the partitions again and go on.
     """
 
 
 class IndexRefused(StreamDedupError):  # noqa: N818 -- as above
-    """The index will not serve as it is set up: credentials, permissions, version or address."""
+    """The index refuses for good: credentials, permissions, version or address are wrong."""
 
 
 class RecipeMismatch(StreamDedupError):  # noqa: N818 -- as above
-    """A namespace is stamped with the digest of another recipe."""
+    """A namespace carries the digest of another recipe."""
 
     def __init__(self, namespace: str, theirs: str, ours: str) -> None:
         self.namespace = namespace
@@ -137,10 +137,7 @@ class RecipeMismatch(StreamDedupError):  # noqa: N818 -- as above
 
 
 class BrokerUnavailable(StreamDedupError):  # noqa: N818 -- as above
-    """A broker cannot be reached, or refuses for now.
-
-    Whether what was sent was stored is not known.
-    """
+    """A broker cannot be reached, or refuses for now. Records sent before may have been stored."""
 
 
 class ProducerFenced(BrokerUnavailable):
@@ -148,12 +145,12 @@ class ProducerFenced(BrokerUnavailable):
 
 
 class GroupLost(BrokerUnavailable):
-    """The group has given the partitions to another worker; the offsets were not stored."""
+    """The group assigned the partitions to another worker; the offsets were not committed."""
 
 
 class BrokerRefused(StreamDedupError):  # noqa: N818 -- as above
-    """The broker will not serve as it is set up: credentials, permissions, topics or addresses."""
+    """The broker refuses for good: credentials, permissions, topics or addresses are wrong."""
 
 
 class TooManyInvalidEvents(StreamDedupError):  # noqa: N818 -- as above
-    """So large a share of the events is bad that the settings must be wrong."""
+    """The share of invalid events is so large that the settings must be wrong."""
