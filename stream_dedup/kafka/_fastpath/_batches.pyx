@@ -1,23 +1,23 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 # cython: freethreading_compatible=False
-"""Records packed as Kafka stores them, a whole batch in one call, and taken apart again.
+"""Packs and unpacks the records of a Kafka batch, all of them in one call.
 
-aiokafka does the same record by record; `batches.ReferenceBatch` packs by it. A batch of format 2
-is a head of 61 bytes, which aiokafka writes and reads, and its records, which are dealt with here:
+aiokafka does the same record by record; property tests compare the two. A batch of format 2 is a
+head of 61 bytes, which aiokafka writes and reads, followed by its records:
 
-    length of what follows      varint
+    length of the rest          varint
     attributes                  one byte, 0
     timestamp - the first's     varint
-    place in the batch          varint
+    position in the batch       varint
     key, value                  length as a varint (-1: none) and the bytes
     number of headers           varint
-    each header's name, value   likewise
+    each header's name, value   as key and value
 
-A varint is a whole number in zig-zag order (0, -1, 1, -2, …), seven bits a byte, the lowest first;
-all but the last byte have their highest bit set. So 300 is 600 in zig-zag order: d8 04.
+A varint is an integer in zig-zag order (0, -1, 1, -2, …), seven bits a byte, the lowest first; the
+highest bit is set in all bytes but the last. So 300 is 600 in zig-zag order: d8 04.
 
-What is packed is gone through twice. First everything is looked at that could be of a wrong type or
-too long, and its length is added up; then it is written, where nothing can fail any more.
+Each record is packed in two passes. The first checks every type and length and adds up the size;
+the second writes, and cannot fail.
 """
 
 cimport cython
@@ -37,7 +37,7 @@ cdef extern from "Python.h":
     PyObject* PySequence_Fast_GET_ITEM(object, Py_ssize_t)  # borrowed
 
 FORMAT = 2
-"""Kafka's format of batches since 0.11: the one that has headers and transactions."""
+"""The format of batches since Kafka 0.11, with headers and transactions."""
 
 cdef enum:
     HEAD_BYTES = 61
@@ -91,7 +91,7 @@ cdef inline Py_ssize_t field_bytes(object field, str what) except -1:
 
 
 cdef Py_ssize_t headers_bytes(object headers) except -1:
-    """Bytes that the headers take, their number included; checks each of them."""
+    """Check headers, and return the bytes that they take, including their number."""
     cdef Py_ssize_t i, size, count = PySequence_Fast_GET_SIZE(headers)
     cdef Py_ssize_t total = varint_bytes(count)
     cdef object header, name
@@ -117,7 +117,7 @@ cdef uint8_t* put_headers(uint8_t* at, object headers) noexcept:
     at = put_varint(at, count)
     for i in range(count):
         header = <object>PySequence_Fast_GET_ITEM(headers, i)
-        # The name keeps its encoded form since it was looked at: this cannot fail.
+        # The name keeps its encoded form since the first pass: this cannot fail.
         name = PyUnicode_AsUTF8AndSize((<tuple>header)[0], &size)
         at = put_bytes(at, name, size)
         at = put_field(at, (<tuple>header)[1])
@@ -142,7 +142,7 @@ cdef inline const uint8_t* get_varint(
 
 
 cdef inline Py_ssize_t get_size(const uint8_t** at, const uint8_t* end) except -2:
-    """The length of a field that follows; -1 for none."""
+    """Read the length of a field; -1 for none."""
     cdef int64_t size
     at[0] = get_varint(at[0], end, &size)
     if size < -1 or size > end - at[0]:
@@ -173,7 +173,7 @@ cdef inline object get_headers(const uint8_t** at, const uint8_t* end):
         if size < 0:
             raise ValueError("a header has no name")
         at[0] += size
-        # As Java's clients read it: a name that is no text must not keep anybody from reading on.
+        # As in Java's client: a name that is not UTF-8 must not stop the consumer.
         name = PyUnicode_DecodeUTF8(<const char*>at[0] - size, size, b"replace")
         headers.append((name, get_field(at, end)))
     return headers
@@ -187,7 +187,7 @@ cdef uint64_t SPREAD = 0x9E3779B97F4A7C15
 
 cdef struct Packed:
     PyObject* headers  # held by their column; NULL for none
-    Py_ssize_t at  # where they stand in the batch
+    Py_ssize_t at  # their position in the packed bytes
     Py_ssize_t size
 
 
@@ -198,25 +198,25 @@ def pack(
     list all_headers not None,
     Py_ssize_t limit,
 ):
-    """Pack records until the batch is full; the first is taken however large it is.
+    """Pack records until the batch is full; the first one is always taken.
 
     Args:
-        timestamps: of the records, in milliseconds.
-        keys: bytes, or None.
-        values: bytes, or None.
-        all_headers: of each a sequence of tuples (name, value). Headers that are the same object
-            are taken to say the same.
-        limit: the whole batch, with its head, stays below so many bytes.
+        timestamps: the records' timestamps in milliseconds.
+        keys: bytes or None for each record.
+        values: bytes or None for each record.
+        all_headers: a sequence of tuples (name, value) for each record. Sequences that are the same
+            object must have equal content throughout the call.
+        limit: bytes that the whole batch, with its head, stays below.
 
     Returns:
-        The batch, whose head is still to be written; how many records it took; the first one's
-        timestamp, and the latest.
+        The batch with an empty head; the number of records that it took; the timestamp of the
+        first; the latest timestamp.
 
     Raises:
-        TypeError: a record has what none can have.
+        TypeError: a field has a wrong type.
         ValueError: the columns are not of equal length.
-        UnicodeEncodeError: a header's name is no valid text.
-        OverflowError: a record is longer, or a timestamp larger, than Kafka's format takes.
+        UnicodeEncodeError: a header's name cannot be encoded.
+        OverflowError: a record is longer, or a timestamp larger, than Kafka's format allows.
     """
     cdef object key, value, moment, headers
     cdef Py_ssize_t count = len(timestamps)
@@ -237,7 +237,7 @@ def pack(
             f"{len(all_headers)} headers"
         )
     while taken < count:
-        with cython.boundscheck(True):  # headers may be anything that is gone through, so much may run
+        with cython.boundscheck(True):  # iterating over headers may run any code
             key, value = keys[taken], values[taken]
             moment, headers = timestamps[taken], all_headers[taken]
         if not isinstance(moment, int):
@@ -262,7 +262,7 @@ def pack(
         if taken and needed >= limit:
             break
         if needed > room:
-            # Records are much alike: what is written tells how much room the rest will need.
+            # Records are of similar size: reserve what the rest needs at the present average.
             wanted = <double>(needed - HEAD_BYTES) / (taken + 1) * count
             room = max(needed, <Py_ssize_t>min(wanted * 1.125 + HEAD_BYTES, <double>limit))
             PyByteArray_Resize(batch, room)
@@ -286,14 +286,14 @@ def pack(
 
 
 cdef class Unpacker:
-    """Takes the records of a batch apart, in order, some at a time.
+    """Unpacks the records of a batch in order, a number of them at a time.
 
     Args:
-        records: what follows the batch's head, not compressed.
-        count: how many there are, as its head says.
-        base_offset: what their offsets are counted from.
-        base_ms: what their timestamps are counted from.
-        appended_ms: the timestamp of all of them, where the broker has set it; else None.
+        records: the bytes after the batch's head, decompressed.
+        count: the number of records, from the head.
+        base_offset: the offset that theirs are relative to.
+        base_ms: the timestamp that theirs are relative to.
+        appended_ms: the timestamp of all records, if the broker has set it; else None.
     """
 
     cdef const uint8_t[::1] records
@@ -319,18 +319,19 @@ cdef class Unpacker:
         self.appended_ms = appended_ms
 
     def take(self, Py_ssize_t most, int64_t wanted):
-        """The next records, column by column.
+        """Unpack the next records into columns.
 
         Args:
-            most: of them, at the most.
-            wanted: an offset; those below it are left out, and those not above one before them.
+            most: the largest number of records to return.
+            wanted: records below this offset are skipped, as are those whose offset is not above
+                that of the record before.
 
         Returns:
-            Offsets, timestamps, keys, values and headers: lists of equal length. None where there
-            are no more.
+            Offsets, timestamps, keys, values and headers: lists of equal length. None if there are
+            no more records.
 
         Raises:
-            ValueError: these are no records.
+            ValueError: the bytes are malformed.
         """
         cdef list offsets = [], timestamps = [], keys = [], values = [], headers = []
         cdef const uint8_t* start = &self.records[0] if self.records.shape[0] else NULL
@@ -341,7 +342,7 @@ cdef class Unpacker:
         cdef Py_ssize_t taken = 0
         cdef object key, value, its_headers
         cdef int64_t moment, moment_before = 0
-        cdef object timestamp = None  # many records have that of the one before: one number for all
+        cdef object timestamp = None  # consecutive equal timestamps share one object
         while self.left > 0 and taken < most:
             at = get_varint(at, end, &size)
             if size < 1 or size > end - at:

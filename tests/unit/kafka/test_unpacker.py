@@ -1,4 +1,4 @@
-"""Records taken apart from bytes: what is none is refused, and nothing else is read."""
+"""Unpacking records: malformed bytes are refused, and nothing beyond them is read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stream_dedup.kafka._fastpath._batches import Unpacker
 
 
 def varint(number: int) -> bytes:
-    """As Kafka writes a number of 64 bits."""
+    """A number of 64 bits as Kafka writes it."""
     left, found = (number << 1 ^ number >> 63) & (1 << 64) - 1, bytearray()
     while left > 0x7F:
         found.append(left & 0x7F | 0x80)
@@ -19,7 +19,7 @@ def varint(number: int) -> bytes:
 
 
 def record(*parts: int | bytes) -> bytes:
-    """A record: its attributes, time, place, key, value, number of headers, and these."""
+    """A record: attributes, timestamp, position, key, value, number of headers, and headers."""
     body = b"".join(part if isinstance(part, bytes) else varint(part) for part in parts)
     return varint(len(body)) + body
 
@@ -48,8 +48,8 @@ WHOLE = record(b"\0", 5, 0, NONE, NONE, 0)
         (record(b"\0", b"\xff" * 10 + b"\1", 0, NONE, NONE, 0), "more than ten bytes"),
     ],
 )
-def test_a_record_that_is_none_is_refused(raw: bytes, reason: str) -> None:
-    # Among others: what it might take for its own is theirs.
+def test_a_malformed_record_is_refused(raw: bytes, reason: str) -> None:
+    # Other records follow, which a broken length could reach into.
     with pytest.raises(ValueError, match=reason):
         Unpacker(memoryview(raw + WHOLE * 3)[: len(raw)], 2, 0, 0).take(1, 0)
     with pytest.raises(ValueError, match=r".+"):
@@ -57,13 +57,13 @@ def test_a_record_that_is_none_is_refused(raw: bytes, reason: str) -> None:
 
 
 @pytest.mark.parametrize("number", [-(2**63), -(2**62) - 1, -1, 0, 2**62, 2**63 - 1])
-def test_numbers_have_up_to_ten_bytes(number: int) -> None:
+def test_the_largest_numbers_take_ten_bytes(number: int) -> None:
     raw = record(b"\0", number, 0, b"\0", NONE, 0)
     assert Unpacker(raw, 1, 0, 0).take(1, 0) == ([0], [number], [b""], [None], [()])
 
 
 @pytest.mark.parametrize("wanted", [0, 1, 2, 9])
-def test_records_are_as_many_as_the_head_says(wanted: int) -> None:
+def test_the_number_of_records_must_match_the_head(wanted: int) -> None:
     raw = b"".join(record(b"\0", 0, place, NONE, NONE, 0) for place in range(2))
     for count in (-1, 0, 1):
         with pytest.raises(ValueError, match="bytes follow the last record"):
@@ -76,7 +76,7 @@ def test_records_are_as_many_as_the_head_says(wanted: int) -> None:
     assert unpacker.take(9, wanted) is None
 
 
-def test_a_number_ends_where_the_bytes_do() -> None:
+def test_a_number_must_end_before_the_bytes_do() -> None:
     beyond = memoryview(WHOLE + WHOLE)
     for end in range(1, len(WHOLE)):
         with pytest.raises(ValueError, match=r"are left"):
@@ -85,14 +85,14 @@ def test_a_number_ends_where_the_bytes_do() -> None:
         Unpacker(beyond[:0], 2, 0, 0).take(1, 0)
 
 
-def test_a_record_that_is_not_wanted_is_one_too() -> None:
-    raw = record(b"\0", 0)  # it has no place, and what follows would do for one
+def test_a_skipped_record_is_checked_too() -> None:
+    raw = record(b"\0", 0)  # without a position; the next byte would be a valid one
     with pytest.raises(ValueError, match="goes beyond its record"):
         Unpacker(raw + WHOLE * 3, 4, 0, 0).take(1, 99)
 
 
 @given(st.binary(max_size=80), st.integers(-(2**31), 2**31 - 1))
-def test_any_bytes_are_records_or_no_records(records: bytes, count: int) -> None:
+def test_any_bytes_are_unpacked_or_refused(records: bytes, count: int) -> None:
     unpacker = Unpacker(records, count, 0, 0)
     try:
         taken = unpacker.take(100, 0)
