@@ -1,8 +1,8 @@
-"""A Faust app that lets the first of each kind through and tells counts of the rest.
+"""A Faust app that sends on the first event of each kind, and counts of the others.
 
     faust -A app worker --without-web -l info
 
-With its web server on, one worker a machine has Faust's port, 6066, and others end at once.
+Without --without-web only one worker of a machine can use Faust's port 6066; others end at once.
 
 Settings come from the environment: BROKER, REDIS (empty: this process's memory), INPUT, OUTPUT,
 COUNTS (topics), RECIPE, NAMESPACE.
@@ -40,7 +40,7 @@ dedup = FaustDedup(
     recipe=os.environ.get("RECIPE", "logs"),
     index=os.environ.get("REDIS", "redis://localhost") or None,
     namespace=NAMESPACE,
-    # Short, for a trial: counts each second, and soon after the last event.
+    # Short times, for a trial: counts every second, and soon after the last event.
     windows=Windows(quiet_after_us=5_000_000),
     summaries=Summaries(every_us=1_000_000, lease_us=5_000_000),
 )
@@ -48,7 +48,7 @@ dedup = FaustDedup(
 
 @app.agent(messages)
 async def merge(stream: faust.StreamT[bytes]) -> None:
-    """Send on what is new, with its cluster and its place in the headers."""
+    """Send on new events, with their cluster and their place in headers."""
     async for batch in dedup.batches(stream):
         for event, decision in batch:
             if decision.kind != "duplicate":
@@ -73,4 +73,4 @@ async def send_count(summary: Summary) -> None:
     await sent
 
 
-dedup.tell(send_count)
+dedup.emit_summaries(send_count)

@@ -1,7 +1,7 @@
-"""Near-duplicates inside a Faust app.
+"""Deduplication inside a Faust app.
 
-A `FaustDedup` decides the events of a stream in batches, as a worker of ``stream-dedup run`` does,
-and leaves it to the app what becomes of them::
+`FaustDedup` decides the events of a stream in batches, as the worker ``stream-dedup run`` does; the
+app chooses what to do with them::
 
     app = faust.App("spam", broker="kafka://localhost")
     messages = app.topic("messages", value_serializer="raw")
@@ -15,18 +15,19 @@ and leaves it to the app what becomes of them::
 
 Theory of operation
 -------------------
-A position is Kafka's: topic, partition, offset. Faust stores offsets every few seconds, and after a
-crash or a rebalance hands out again what was not stored. The index holds what was decided of it, so
-it is decided as before and counted once; decisions below the offset that Faust has stored, as its
-monitor tells, are dropped. A partition that is revoked is given up; who reads on claims it with a
-higher fence, and what this worker still held of it is left out of its batches.
+Faust commits offsets every few seconds. After a crash or a rebalance it delivers the events after
+the committed offset again. The journal of the index holds their decisions, so they are decided as
+before and counted once. Decisions below the committed offset, as Faust's monitor shows it, are
+dropped from the journal. When a partition is revoked, this worker drops its ownership; the next
+worker claims it with a higher fence, and events that this one still holds are left out of its
+batches.
 
-Faust acknowledges a batch when the loop asks for the next, *also when the loop's body failed*. So
-what the body must not lose it has to send before it may fail. Sends are flushed before offsets are
-stored.
+Faust acknowledges a batch when the loop asks for the next one, *even if the loop's body failed*. So
+the body must send what must not be lost before anything else can fail. Faust flushes sends before
+it commits offsets.
 
-While Redis is away a batch waits: the app consumes nothing then, and stays a member of its group as
-long as Faust's own limits let it.
+While Redis is away, a batch waits and the app consumes nothing. It stays a member of its group as
+long as Faust's own limits allow.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from stream_dedup.clock import US_PER_S, SystemClock
 from stream_dedup.clustering.summaries import Summaries
@@ -46,27 +48,27 @@ from stream_dedup.features.recipe import Recipe, load_recipe
 from stream_dedup.index.base import Index
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.model import Batch, Decision, Partition, Summary
+from stream_dedup.retries import with_retries
 
 if TYPE_CHECKING:
     from stream_dedup.index.redis.server import Server
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 MAX_BATCH = 1_000
-"""Events decided together at most."""
+"""Events of a batch at most."""
 
 WITHIN_S = 0.1
-"""How long a batch waits to be filled."""
+"""How long a batch waits for more events."""
 
-FIRST_PAUSE_S, MOST_PAUSE_S = 0.1, 5.0
-"""Between two tries while the index is away."""
-
-CLAIM_BATCH = 200
+MAX_CLAIMED = 200
 """Summaries claimed at once."""
 
 
 class Decided(NamedTuple):
-    """An event of Faust's and what was decided of it.
+    """A Faust event and its decision.
 
     Attributes:
         event: Faust's event; `event.value` is the value as the topic decodes it.
@@ -78,7 +80,7 @@ class Decided(NamedTuple):
 
 
 def raw_value(event: Any) -> bytes | None:  # noqa: ANN401 -- Faust's event
-    """The event's value as it stands in Kafka."""
+    """The event's value as it is in Kafka."""
     value = event.message.value
     return value if value is None or isinstance(value, bytes) else str(value).encode()
 
@@ -87,19 +89,20 @@ class FaustDedup:
     """Decides the events of a Faust app.
 
     Args:
-        app: the app; its signals tell of partitions and of its end.
+        app: the app; its signals report revoked partitions and its end.
         recipe: what counts as near: a recipe, its name, or a TOML file.
-        index: where clusters live: a Redis URL, shared by all workers of the app; or None for this
-            process's memory, which is right for a single worker and forgets with it.
-        namespace: in Redis; the recipe's name without.
+        index: where clusters are kept: a Redis URL, shared by all workers of the app; or None for
+            the memory of this process, which suits a single worker and is lost when it ends.
+        namespace: the namespace in Redis; the recipe's name by default.
         windows: when clusters close.
-        summaries: how often they are told of, and how many samples are kept.
-        text: what of an event is compared; the raw value without. None passes it.
+        summaries: when summaries are due, and how many samples a cluster keeps.
+        text: returns the part of an event that is compared, or None to pass the event; by default
+            the raw value.
     """
 
     def __init__(
         self,
-        app: Any,  # noqa: ANN401 -- a Faust app, which has no types of its own to speak of
+        app: Any,  # noqa: ANN401 -- a Faust app, which is not typed
         *,
         recipe: Recipe | str | os.PathLike[str] = "logs",
         index: str | None = None,
@@ -118,21 +121,20 @@ class FaustDedup:
         self._engine: Engine | None = None
         self._server: Server | None = None
         self._opening = asyncio.Lock()
-        self._firsts: dict[Partition, int] = {}
-        # Faust keeps weak references to what it tells.
-        self._listeners = (self._revoked, self._closed)
+        self._first_offsets: dict[Partition, int] = {}
+        self._handlers = (self._revoked, self._closed)  # Faust keeps only weak references
         app.on_partitions_revoked.connect(self._revoked)
         app.on_before_shutdown.connect(self._closed)
 
     async def engine(self) -> Engine:
-        """The engine, made at its first use.
+        """The engine; the first call creates it and waits until the index can be reached.
 
         Raises:
-            IndexRefused, RecipeMismatch: Redis will not serve, or the namespace is another's.
+            IndexRefused, RecipeMismatch: Redis refuses, or the namespace has another recipe.
         """
         async with self._opening:
             if self._engine is None:
-                index = await self._with_retries(self._open)
+                index = await _with_retries(self._open_index)
                 self._engine = Engine(
                     self.recipe,
                     index,
@@ -143,7 +145,7 @@ class FaustDedup:
                 )
             return self._engine
 
-    async def _open(self) -> Index:
+    async def _open_index(self) -> Index:
         if self._url is None:
             return MemoryIndex(self.recipe, windows=self._windows, summaries=self._summaries)
         from stream_dedup.index.redis.server import Server  # noqa: PLC0415 -- an extra
@@ -167,15 +169,15 @@ class FaustDedup:
         max_events: int = MAX_BATCH,
         within_s: float = WITHIN_S,
     ) -> AsyncIterator[list[Decided]]:
-        """The events of a stream in batches, each with what was decided of it.
+        """The events of a stream in batches, each event with its decision.
 
-        Those of one partition stand in order. Left out are events of partitions that another
-        worker has claimed meanwhile: it will see them.
+        The events of one partition are in order. Events of a partition that another worker has
+        claimed are left out: that worker gets them.
 
         Args:
-            stream: the agent's.
-            max_events: of a batch, at most.
-            within_s: how long a batch waits to be filled.
+            stream: the agent's stream.
+            max_events: events of a batch at most.
+            within_s: how long a batch waits for more events.
         """
         async for events in stream.take_events(max_events, within_s):
             yield [each for part in _by_partition(events) for each in await self._decide(*part)]
@@ -186,9 +188,7 @@ class FaustDedup:
         hashed = await asyncio.to_thread(engine.hash, batch)
         committed = self._committed(partition, events[0].message.offset)
         try:
-            decisions = await self._with_retries(
-                lambda: engine.process(hashed, committed=committed)
-            )
+            decisions = await _with_retries(lambda: engine.process(hashed, committed=committed))
         except StaleFence as error:
             log.info("%s: left to the worker that has claimed it: %s", partition, error)
             return []
@@ -205,60 +205,53 @@ class FaustDedup:
         )
 
     def _committed(self, partition: Partition, offset: int) -> int:
-        """The next offset that Faust has stored, at the least."""
-        first = self._firsts.setdefault(partition, offset)
+        """A lower bound of the offset that Faust has committed."""
+        first = self._first_offsets.setdefault(partition, offset)
         known = self._app.monitor.tp_committed_offsets.get(partition)
         return first if known is None else max(first, min(known, offset))
 
-    async def _with_retries(self, work: Callable[[], Any]) -> Any:  # noqa: ANN401 -- what it gives
-        """Do something as soon as the index lets it be done."""
-        pause_s = FIRST_PAUSE_S
-        while True:
-            try:
-                return await work()
-            except IndexUnavailable as error:
-                log.warning("%s; trying again", error)
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, MOST_PAUSE_S)
-
     # ------------------------------------------------------------ summaries
 
-    def tell(self, send: Callable[[Summary], Any], every_s: float = 1.0) -> None:
-        """Have summaries told as they fall due. Call it where the app's agents are defined.
+    def emit_summaries(self, send: Callable[[Summary], Any], every_s: float = 1.0) -> None:
+        """Send summaries when they are due. Call this where the app's agents are defined.
 
         Args:
-            send: an asynchronous function that sends one; it returns once Kafka has stored it.
-            every_s: how often they are looked for.
+            send: an asynchronous function that sends one and returns once Kafka has stored it.
+            every_s: how often to check for due summaries.
         """
 
         @self._app.timer(interval=every_s)  # type: ignore[untyped-decorator]
-        async def tell_summaries() -> None:
+        async def emit_summaries() -> None:
             if self._engine is not None:
-                await self.tell_due(send)
+                await self.emit_due_summaries(send)
 
-    async def tell_due(self, send: Callable[[Summary], Any]) -> int:
-        """Tell the summaries that are due now; how many they were."""
-        engine, told = await self.engine(), 0
+    async def emit_due_summaries(self, send: Callable[[Summary], Any]) -> int:
+        """Send the summaries that are due now, and return their number.
+
+        While the index is away the rest waits for the next call.
+        """
+        engine, sent = await self.engine(), 0
         while True:
             try:
                 await engine.index.expire(engine.clock.now_us())
-                due = await engine.claim_summaries(CLAIM_BATCH)
+                due = await engine.claim_summaries(MAX_CLAIMED)
                 for summary in due:
-                    await send(summary)
+                    pattern = engine.pattern(summary.representative)
+                    await send(replace(summary, pattern=pattern))
                 await engine.confirm_summaries(due)
             except IndexUnavailable as error:
                 log.warning("summaries have to wait: %s", error)
-                return told
-            told += len(due)
-            if len(due) < CLAIM_BATCH:
-                return told
+                return sent
+            sent += len(due)
+            if len(due) < MAX_CLAIMED:
+                return sent
 
     # ------------------------------------------------------------ the app's signals
 
     async def _revoked(self, _app: Any, revoked: Iterable[Any], **_: Any) -> None:  # noqa: ANN401
         for topic, number in revoked:
             partition = Partition(topic, number)
-            self._firsts.pop(partition, None)
+            self._first_offsets.pop(partition, None)
             if self._engine is not None:
                 self._engine.drop_ownership(partition)
 
@@ -267,8 +260,17 @@ class FaustDedup:
             await self._server.aclose()
 
 
+async def _with_retries(work: Callable[[], Awaitable[T]]) -> T:
+    """Call `work` until the index can be reached."""
+
+    def report(error: Exception) -> None:
+        log.warning("%s; trying again", error)
+
+    return await with_retries(work, lambda error: isinstance(error, IndexUnavailable), report)
+
+
 def _by_partition(events: Sequence[Any]) -> list[tuple[Partition, list[Any]]]:
-    """Events by partition, in order; an offset that comes again is left out."""
+    """Events by partition, in order, without offsets that are repeated."""
     parts: dict[Partition, list[Any]] = {}
     for event in events:
         message = event.message
