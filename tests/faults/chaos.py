@@ -1,7 +1,7 @@
 """Chaos: ``python -m tests.faults.chaos --cycles 200 --seed 1 --guarantee both``.
 
-Workers read a topic while one thing after the other breaks. When it is over an oracle, which knows
-the records in Kafka alone, says whether every promise was kept.
+Workers read a topic while one fault after another is injected. At the end an oracle, which sees
+only the records in Kafka, checks every promise.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tests.faults.chaos",
         description="Break workers, Kafka and Redis, one after the other, while events stream "
-        "through; then check by the records in Kafka alone that nothing was lost, doubled or "
-        "changed. Ends with 1 if a promise was not kept.",
+        "through; then check, from the records in Kafka alone, that nothing was lost, doubled or "
+        "changed. Exits with 1 if a promise was broken.",
         epilog="faults: " + ", ".join(FAULTS),
     )
     parser.add_argument(
         "--cycles", type=int, default=22, help="faults a guarantee, some 5 s each (default 22)"
     )
-    parser.add_argument("--seed", default="", help="chooses faults and events; else by chance")
+    parser.add_argument("--seed", default="", help="chooses faults and events (default: random)")
     parser.add_argument(
         "--guarantee",
         choices=["both", *GUARANTEES],
         default="both",
-        help="which delivery is tried (default both, one after the other)",
+        help="which guarantee to test (default both, one after the other)",
     )
     parser.add_argument(
         "--rate", type=float, default=RATE, help=f"events a second (default {RATE})"
@@ -43,7 +43,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Play, print the report, and return the exit code."""
+    """Run the rounds, print the report, and return the exit code."""
     given = options().parse_args(arguments)
     seed = given.seed or secrets.token_hex(3)
     chosen = [each for each in GUARANTEES if given.guarantee in ("both", each)]

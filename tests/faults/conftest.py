@@ -1,4 +1,4 @@
-"""Servers that the tests of faults share, and break: each test leaves them whole and running."""
+"""Servers that the fault tests share and break; each test leaves them running."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A worker that kills itself: ``crashing_worker.py STEP N --set KEY=VALUE …``.
 
-It dies after the step of that name was done for the Nth time: resolved, recorded, sent, committed;
-claimed, emitted, confirmed.
+It dies after the Nth time that this step was done: resolved, recorded, sent, committed; claimed,
+emitted, confirmed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
 
 
 class Wrapped:
-    """An index that says when it has resolved something."""
+    """An index that reports the step "resolved"."""
 
     def __init__(self, index: Any, step: Callable[[str], None]) -> None:
         self._index = index
@@ -39,7 +39,7 @@ class Wrapped:
 
 
 def killer(step: str, times: int) -> Callable[[str], None]:
-    """What ends this process when a step was done for so many times."""
+    """A function that kills this process when a step was done so many times."""
     seen = 0
 
     def done(name: str) -> None:

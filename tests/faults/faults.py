@@ -1,4 +1,4 @@
-"""The faults: each is done to the site or its workers, and mended again, when its turn comes."""
+"""The faults. Each one breaks servers, links or workers, and repairs them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tests.services.processes import ServiceError
 LEAST, MOST = 2, 4
 """Workers at a time."""
 
-TAKEN_S = 40.0
-"""A group has lost a silent member by then, and has settled again."""
+TAKEN_S = 120.0
+"""The longest time until a group has dropped a silent member and is stable again."""
 
 
 class Crew:
-    """The workers of a stage, and what is done to them.
+    """The workers of a stage.
 
     Args:
-        stage: where they work.
-        rng: makes the choices.
+        stage: their topics and settings.
+        rng: makes random choices.
 
     Attributes:
-        workers: those there are.
-        deaths: what was found amiss with them.
+        workers: the workers that should run.
+        deaths: workers that ended when they should not.
     """
 
     def __init__(self, stage: Stage, rng: random.Random) -> None:
@@ -46,7 +46,7 @@ class Crew:
         return worker
 
     def leave(self, worker: Worker) -> None:
-        """One ends in good order, and is not replaced."""
+        """End a worker in an orderly way, and do not replace it."""
         self.workers.remove(worker)
         self.stop(worker)
 
@@ -64,22 +64,22 @@ class Crew:
     def one(self) -> Worker:
         return self.rng.choice(self.workers)
 
-    def look_after(self) -> None:
-        """Nobody may end by himself; who did is started anew, and told of."""
+    def check_workers(self) -> None:
+        """Report and restart workers that ended by themselves."""
         for worker in self.workers:
             if worker.wanted and worker.code is not None:
                 self._died(worker, f"ended by itself with code {worker.code}")
                 self.restart(worker)
 
     def _died(self, worker: Worker, how: str) -> None:
-        self.deaths.append(f"{worker.name} {how}; its last words:\n{worker.last_words()}")
+        self.deaths.append(f"{worker.name} {how}; its last lines:\n{worker.last_lines()}")
 
 
 Fault = Callable[[Crew], None]
 
 
 def kill_worker(crew: Crew) -> None:
-    """SIGKILL, and started anew a little later."""
+    """Kill a worker (SIGKILL); restart it a little later."""
     worker = crew.one()
     worker.kill()
     time.sleep(crew.rng.choice((0, 0, 1, SESSION_S + 1)))
@@ -87,21 +87,21 @@ def kill_worker(crew: Crew) -> None:
 
 
 def restart_worker(crew: Crew) -> None:
-    """SIGTERM, and started anew at once."""
+    """Stop a worker (SIGTERM); restart it at once."""
     worker = crew.one()
     crew.stop(worker)
     crew.restart(worker)
 
 
 def worker_joins(crew: Crew) -> None:
-    """Another worker; if there are many, one has to go first."""
+    """Start another worker; with the most workers already, one leaves first."""
     if len(crew.workers) >= MOST:
         crew.leave(crew.one())
     crew.join()
 
 
 def worker_leaves(crew: Crew) -> None:
-    """SIGTERM, and nobody in its place; if there are few, another has come before."""
+    """Stop a worker (SIGTERM) without a replacement; with the fewest workers, one joins first."""
     if len(crew.workers) <= LEAST:
         crew.join()
         time.sleep(2)
@@ -109,19 +109,19 @@ def worker_leaves(crew: Crew) -> None:
 
 
 def zombie_worker(crew: Crew) -> None:
-    """Silent until its partitions are taken from it, then back, and believing they are its own."""
+    """Pause a worker until its partitions are reassigned, then let it go on as if it owned them."""
     where = crew.stage.site.broker.bootstrap, crew.stage.group
     worker = crew.one()
-    end_s = time.monotonic() + 10
+    end_s = time.monotonic() + 30
     while not members(*where)[worker.name] and time.monotonic() < end_s:
-        time.sleep(0.2)  # it has nothing that could be taken yet
+        time.sleep(0.2)  # it has no partitions yet
     worker.signal(signal.SIGSTOP)
     try:
         end_s = time.monotonic() + TAKEN_S
         while time.monotonic() < end_s:
             held = members(*where)
             if worker.name not in held and held.total():
-                time.sleep(crew.rng.uniform(0.5, 2))  # others read on
+                time.sleep(crew.rng.uniform(0.5, 2))  # the others go on meanwhile
                 return
             time.sleep(0.2)
         raise ServiceError(f"the group did not give up {worker.name} within {TAKEN_S:g} s")
@@ -130,7 +130,7 @@ def zombie_worker(crew: Crew) -> None:
 
 
 def pause_broker(crew: Crew) -> None:
-    """SIGSTOP: connections stay, nothing answers."""
+    """Pause the broker (SIGSTOP): connections stay open without answers."""
     broker = crew.stage.site.broker
     broker.pause()
     time.sleep(crew.rng.choice((0.5, 2, 4, SESSION_S + 2)))
@@ -138,7 +138,7 @@ def pause_broker(crew: Crew) -> None:
 
 
 def restart_broker(crew: Crew) -> None:
-    """Ended in good order, or killed; then started with what it has on disk."""
+    """Stop or kill the broker, then start it with its data."""
     broker = crew.stage.site.broker
     if crew.rng.random() < 0.5:
         broker.stop()
@@ -156,7 +156,7 @@ def restart_broker(crew: Crew) -> None:
 
 
 def cut_broker(crew: Crew) -> None:
-    """All connections of workers to the broker are cut, and refused for a while."""
+    """Cut all connections of workers to the broker, and refuse new ones for a while."""
     link = crew.stage.site.link
     link.disable()
     time.sleep(crew.rng.choice((0, 1, 3)))
@@ -164,7 +164,7 @@ def cut_broker(crew: Crew) -> None:
 
 
 def slow_sink(crew: Crew) -> None:
-    """What workers send gets to the broker late, and little at a time."""
+    """Slow down and delay what workers send to the broker."""
     link = crew.stage.site.link
     link.add_toxic("latency", "upstream", latency=crew.rng.choice((200, 700)), jitter=100)
     link.add_toxic("bandwidth", "upstream", rate=crew.rng.choice((15, 40)))
@@ -173,7 +173,7 @@ def slow_sink(crew: Crew) -> None:
 
 
 def restart_redis(crew: Crew) -> None:
-    """Killed, or ended in good order; then started with what it has on disk."""
+    """Kill or stop Redis, then start it with its data."""
     redis = crew.stage.site.redis
     if crew.rng.random() < 0.7:
         redis.kill()
@@ -184,7 +184,7 @@ def restart_redis(crew: Crew) -> None:
 
 
 def cut_redis(crew: Crew) -> None:
-    """Connections to Redis are cut; or stay, but answers do not come any more."""
+    """Cut the connections to Redis, or hold its answers back."""
     link = crew.stage.site.redis_link
     if crew.rng.random() < 0.5:
         link.disable()
@@ -193,7 +193,7 @@ def cut_redis(crew: Crew) -> None:
     else:
         link.add_toxic("timeout", "downstream", timeout=0)
         time.sleep(crew.rng.uniform(0.2, 2))
-        # What was held back is not let through later: the connections end.
+        # Held-back answers must not arrive later, so the connections are cut.
         link.remove_toxics()
         link.disable()
         link.enable()

@@ -1,4 +1,4 @@
-"""What faults happen to: a broker, a Redis and links that may break, and workers over them."""
+"""What the fault tests break: a broker, a Redis, links to both, and workers."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ GUARANTEES: tuple[Guarantee, ...] = ("at_least_once", "exactly_once")
 
 SESSION_S = 6.0
 IDLE_S, QUIET_S, LEASE_S, EVERY_S, MAX_AGE_S = 4.0, 3.0, 3.0, 1.0, 20.0
-STOP_S = 60.0
-"""A worker that was asked to end has so long, whatever is away meanwhile."""
+STOP_S = 120.0
+"""The longest time until a worker has ended after SIGTERM, whatever is away meanwhile."""
 
 START = "--- start"
-"""Begins the line in a worker's log that tells of its start."""
+"""The beginning of the line that the harness writes into a worker's log at its start."""
 
 COMMAND = Path(sys.executable).with_name("stream-dedup")
 
 
 class Site:
-    """A broker, a Redis that keeps all it was told, and links to both; a context manager.
+    """A broker, a Redis that syncs every write, and links to both; a context manager.
 
     Attributes:
-        broker: comes through `link`.
-        link: what workers reach the broker through.
-        redis: comes through `redis_link`.
-        redis_link: what workers reach Redis through.
+        broker: the broker.
+        link: the proxy between workers and the broker.
+        redis: the Redis.
+        redis_link: the proxy between workers and Redis.
     """
 
     broker: KafkaBroker
@@ -77,13 +77,13 @@ class Site:
 
 
 class Stage:
-    """Topics, a group and a namespace of their own at a site, for one guarantee.
+    """Fresh topics, a group and a namespace at a site, for one guarantee.
 
     Args:
         site: the servers.
-        guarantee: what is promised.
+        guarantee: the guarantee of delivery.
         folder: takes the workers' logs.
-        settings: more of the configuration.
+        settings: further settings of the workers.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Stage:
         return f"{self.name}-main"
 
     def settings(self, client_id: str) -> list[str]:
-        """The configuration of a worker, as options of the command."""
+        """The configuration of a worker as command-line options."""
         one = "pipelines.0."
         values: dict[str, object] = {
             "kafka.bootstrap_servers": self.site.broker.bootstrap,
@@ -145,15 +145,15 @@ class Stage:
         return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
 
     def worker(self, name: str, program: list[str] | None = None) -> Worker:
-        """A worker, started."""
+        """Start a worker."""
         command = [*(program or [str(COMMAND), "run"]), *self.settings(name)]
         return Worker(name, command, self.folder / f"{name}.log")
 
     def read_to_the_end(self, *, seconds: float) -> None:
-        """Return once all input is committed.
+        """Wait until all input is committed.
 
         Raises:
-            ServiceError: it is not in time.
+            ServiceError: it takes too long.
         """
         kafka = self.site.broker
         ends = {(self.input, part): end for part, end in kafka.end_offsets(self.input).items()}
@@ -169,19 +169,19 @@ class Stage:
             raise ServiceError(f"{error}: {kafka.committed(self.group)} of {ends}") from error
 
     def judged(self, *, tries: int = 4) -> Verdict:
-        """What the oracle says once the final summaries have come."""
+        """The oracle's verdict once the final summaries have been sent."""
         time.sleep(IDLE_S + QUIET_S)
         for left in reversed(range(tries)):
-            self._summaries_settle()
+            self._wait_for_summaries()
             verdict = self.verdict()
-            if verdict.settled or not left:
+            if verdict.conclusive or not left:
                 return verdict
             time.sleep(LEASE_S)
         raise AssertionError("unreachable")
 
-    def _summaries_settle(self) -> None:
+    def _wait_for_summaries(self) -> None:
         kafka, topic = self.site.broker, self.topics["summaries"]
-        end_s = time.monotonic() + 60
+        end_s = time.monotonic() + 180
         before = kafka.end_offsets(topic)
         while time.monotonic() < end_s:
             time.sleep(EVERY_S + 2)
@@ -191,7 +191,7 @@ class Stage:
             before = now
 
     def verdict(self) -> Verdict:
-        """What the oracle says now."""
+        """The oracle's verdict now."""
         kafka, once = self.site.broker, self.guarantee == "exactly_once"
         inputs, outputs, summaries, dead = (
             kafka.consume(topic, read_committed=once or use == "input", timeout_s=120)
@@ -210,11 +210,11 @@ class Worker:
     Args:
         name: its client id.
         command: what it runs.
-        log: takes what it says.
+        log: takes its output.
 
     Attributes:
         starts: how often it was started.
-        wanted: whether it is to run: if it does not, it ended by itself.
+        wanted: whether it should run; if it does not, it ended by itself.
     """
 
     def __init__(self, name: str, command: list[str], log: Path) -> None:
@@ -235,7 +235,7 @@ class Worker:
 
     @property
     def code(self) -> int | None:
-        """How it ended; None while it runs."""
+        """Its exit code; None while it runs."""
         return None if self._process is None else self._process.poll()
 
     def signal(self, number: signal.Signals) -> None:
@@ -243,16 +243,16 @@ class Worker:
             self._process.send_signal(number)
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """End it like a crash."""
         self.wanted = False
         self.signal(signal.SIGKILL)
-        self.wait(10)
+        self.wait(60)
 
     def stop(self) -> int | None:
-        """End it as its operator would.
+        """End it like an operator.
 
         Returns:
-            Its exit code; None if it did not end, and was killed.
+            Its exit code; None if it did not end and was killed.
         """
         self.wanted = False
         self.signal(signal.SIGTERM)
@@ -262,7 +262,7 @@ class Worker:
         return code
 
     def wait(self, seconds: float) -> int | None:
-        """How it ended; None if it runs on."""
+        """Its exit code; None if it still runs."""
         assert self._process is not None
         try:
             return self._process.wait(seconds)
@@ -271,9 +271,9 @@ class Worker:
 
     @property
     def silent(self) -> bool:
-        """Whether it has said nothing since its start, as before it listens to signals."""
-        return self.last_words(1).startswith(START)
+        """Whether it has written nothing since its start; it may not handle signals yet."""
+        return self.last_lines(1).startswith(START)
 
-    def last_words(self, lines: int = 12) -> str:
+    def last_lines(self, lines: int = 12) -> str:
         text = self.log.read_text(errors="replace").splitlines()
         return "\n".join(text[-lines:])

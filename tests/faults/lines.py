@@ -1,4 +1,4 @@
-"""What faults are tried with: real log lines whose variables change, and a producer of them."""
+"""The events of the fault tests: real log lines with changing variables, and their producer."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tests.services.kafka import Kafka
 
 LOGS = Path(__file__).parents[2] / "examples" / "logs"
 MAX_EVENT_BYTES = 8_000
-"""Events are bad from here on; to be set in the worker too."""
+"""Longer events are invalid; the worker gets the same setting."""
 
 PARTITIONS = 4
-POISON = 0.02
+INVALID_SHARE = 0.02
 _NUMBER = re.compile(rb"\d+")
 
 
 @cache
 def templates() -> tuple[bytes, ...]:
-    """Some real lines of every kind there is."""
+    """Some real lines of every log."""
     found: list[bytes] = []
     for file in sorted(LOGS.glob("*.log.gz")):
         found += gzip.decompress(file.read_bytes()).splitlines()[:60]
@@ -33,19 +33,19 @@ def templates() -> tuple[bytes, ...]:
 
 
 def line(rng: random.Random, number: int) -> bytes | None:
-    """A line as others in its variables, or something bad, empty or without a value."""
+    """A line with new variables, or an invalid, an empty or a missing value."""
     chance = rng.random()
-    if chance < POISON / 2:
+    if chance < INVALID_SHARE / 2:
         return b'{"level": %d}' % number  # no field of it holds a text
-    if chance < POISON:
+    if chance < INVALID_SHARE:
         return b"too large " * (MAX_EVENT_BYTES // 10 + 1)
-    if chance < POISON + 0.02:
+    if chance < INVALID_SHARE + 0.02:
         return rng.choice((None, b"", b"  "))
-    if chance < POISON + 0.06:
+    if chance < INVALID_SHARE + 0.06:
         words = (b"%08x" % rng.getrandbits(32) for _ in range(3))
         return b"rare " + b" ".join(word.translate(_LETTERS) for word in words)
     known = templates()
-    # Some kinds come all the time, some now and then: their clusters close in between.
+    # Some kinds come often; others come seldom, so that their clusters close in between.
     place = min(int(rng.expovariate(1 / 30)), len(known) - 1)
     return _NUMBER.sub(lambda _number: b"%d" % rng.randrange(1_000_000), known[place])
 
@@ -54,13 +54,13 @@ _LETTERS = bytes.maketrans(b"0123456789", b"ghijklmnop")
 
 
 class Producing(threading.Thread):
-    """Writes lines at a rate until it is stopped; each once, whatever becomes of the broker.
+    """Writes lines at a rate until it is stopped, each once, even when the broker fails.
 
     Args:
         kafka: the broker.
         topic: its topic, of `PARTITIONS` partitions.
-        rate: lines a second.
-        seed: makes the lines.
+        rate: lines per second.
+        seed: chooses the lines.
     """
 
     def __init__(self, kafka: Kafka, topic: str, *, rate: float, seed: str) -> None:
@@ -74,7 +74,7 @@ class Producing(threading.Thread):
         self.failed: list[str] = []
 
     def run(self) -> None:
-        # Idempotent: sent again after a broker's crash they are not there twice.
+        # Idempotent: a record that is sent again after a crash of the broker is stored once.
         producer = self._kafka.producer(
             enable_idempotence=True, linger_ms=5, message_timeout_ms=0, request_timeout_ms=5_000
         )
@@ -98,11 +98,11 @@ class Producing(threading.Thread):
                 )
                 self.written += 1
             producer.poll(0)
-        left = producer.flush(60)
+        left = producer.flush(180)
         if left:
             self.failed.append(f"{left} records were not stored")
 
     def stop(self) -> None:
-        """Write no more; returns once all is stored."""
+        """Stop writing; return once all records are stored."""
         self._stopping.set()
-        self.join(90)
+        self.join(240)

@@ -1,6 +1,6 @@
-"""Who is in a consumer group, asked in a process of its own.
+"""The members of a consumer group, queried in a separate process.
 
-While a broker is away librdkafka can crash over the question
+librdkafka can crash in this query while a broker is away
 (https://github.com/confluentinc/librdkafka/issues/4605); then only that process ends.
 """
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def members(bootstrap: str, group: str) -> Counter[str]:
-    """How many partitions each member has, by the name it gives itself; empty if nobody tells."""
+    """The number of partitions of each member, by client id; empty if the query fails."""
     try:
         asked = subprocess.run(
             [sys.executable, "-m", __name__, bootstrap, group],
@@ -31,7 +31,7 @@ def members(bootstrap: str, group: str) -> Counter[str]:
 
 
 def main(bootstrap: str, group: str) -> None:
-    """Ask, and print the answer."""
+    """Query the group, and print the answer."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     answer = admin.describe_consumer_groups([group], request_timeout=ANSWER_S)[group].result()
     print(  # noqa: T201 -- what the process is for

@@ -1,8 +1,8 @@
-"""The oracle: judges by the records in Kafka alone whether a worker kept its promises.
+"""The oracle: checks a worker's promises from the records in Kafka alone.
 
-It shares no code with stream_dedup: what it knows is what the documents say of records, their
-headers and summaries. Every input's key is an id that no other input has, every event leaves
-(annotate), bad ones as dead letters, and a cluster's final summary must have had time to come.
+It shares no code with stream_dedup; it knows only what the documentation says of records, headers
+and summaries. It needs unique ids as keys of the input, `emit = "annotate"`, a dead-letter topic,
+and time for the final summaries.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import msgspec
 from tests.services.kafka_records import Record
 
 SHOWN = 5
-"""Violations of one kind that are told."""
+"""Violations of one kind that are listed."""
 
-MAY_MEND = {"counts", "cluster counts", "not final", "not told"}
-"""What may be so only because summaries are still to come."""
+PROVISIONAL = {"counts", "cluster counts", "not final", "no summary"}
+"""Violations that may disappear with summaries that are still to be sent."""
 
 DECISIONS = {b"new", b"duplicate", b"passed"}
 DEAD = ("sd-error", "sd-error-message", "sd-topic", "sd-partition", "sd-offset")
 
 
 class Place(NamedTuple):
-    """Where an input stands."""
+    """The place of an input."""
 
     topic: str
     partition: int
@@ -36,12 +36,12 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found.
+    """The result of a check.
 
     Attributes:
-        violations: promises that were not kept, and by which records; a few of each kind.
-        broken: how many there are of each kind.
-        figures: what was counted.
+        violations: broken promises with their records; a few of each kind.
+        broken: the number of violations of each kind.
+        figures: counts of records.
     """
 
     violations: list[str] = field(default_factory=list)
@@ -54,12 +54,12 @@ class Verdict:
         return not self.broken
 
     @property
-    def settled(self) -> bool:
-        """Whether waiting will not make it better."""
-        return self.good or not self.broken.keys() <= MAY_MEND
+    def conclusive(self) -> bool:
+        """Whether waiting longer cannot change the result."""
+        return self.good or not self.broken.keys() <= PROVISIONAL
 
     def found(self, kind: str, text: str) -> None:
-        """A promise was not kept."""
+        """Note a violation."""
         self.broken[kind] += 1
         if self.broken[kind] <= SHOWN:
             self.violations.append(f"{kind}: {text}")
@@ -72,7 +72,7 @@ class Verdict:
 
 
 class Copy(NamedTuple):
-    """A record as its readers see it."""
+    """A record as a reader sees it."""
 
     key: bytes | None
     value: bytes | None
@@ -89,17 +89,17 @@ def judge(
     exactly_once: bool,
     index_was_reset: bool = False,
 ) -> Verdict:
-    """Hold what left against what came.
+    """Compare output with input.
 
     Args:
-        inputs: all that was written to the topics of input.
-        outputs: the output topic, in order of partitions and offsets; committed records only where
-            they are to be there exactly once.
-        summaries: the topic of summaries.
-        dead: the topic of dead letters, as `outputs`.
+        inputs: all records of the input topics.
+        outputs: the output topic, ordered by partition and offset; with exactly-once delivery only
+            committed records.
+        summaries: the summary topic.
+        dead: the dead-letter topic, like `outputs`.
         exactly_once: whether copies are a violation.
-        index_was_reset: whether the index lost its data meanwhile: clusters begin anew then, and
-            counts do not add up.
+        index_was_reset: whether the index lost its data: then clusters start again, and counts do
+            not add up.
     """
     verdict = Verdict()
     came = _by_id(inputs, verdict)
@@ -115,9 +115,9 @@ def judge(
         else:
             _compare_letter(record, letters[key], verdict)
     members, news, joined, passed = _decided(came, copies, verdict, strict=not index_was_reset)
-    told = _told(summaries, verdict)
+    revisions = _revisions(summaries, verdict)
     if not index_was_reset:
-        counted = _counts(told, members, news, joined, verdict)
+        counted = _counts(revisions, members, news, joined, verdict)
         if counted + passed + len(letters) != len(came):
             verdict.found(
                 "counts",
@@ -132,8 +132,8 @@ def judge(
         "dead letters re-sent": len(dead) - len(letters),
         "passed": passed,
         "clusters": len(members),
-        "summaries": sum(map(len, told.values())),
-        "summaries re-sent": len(summaries) - sum(map(len, told.values())),
+        "summaries": sum(map(len, revisions.values())),
+        "summaries re-sent": len(summaries) - sum(map(len, revisions.values())),
     }
     return verdict
 
@@ -143,7 +143,7 @@ def _by_id(inputs: Iterable[Record], verdict: Verdict) -> dict[bytes, Record]:
     for record in inputs:
         key = record.key or b""
         if not key or key in came:
-            verdict.found("the test itself", f"{_place(record)} has no id, or another's: {key!r}")
+            verdict.found("the test itself", f"{_place(record)} has no unique id: {key!r}")
         came[key] = record
     return came
 
@@ -156,14 +156,14 @@ def _first_copies(
     *,
     once: bool,
 ) -> dict[bytes, Record]:
-    """The first copy of each; the others are like it, and the first ones are in order."""
+    """The first copy of each; all copies must be equal, and the first ones in order."""
     first: dict[bytes, Record] = {}
     reached: dict[tuple[Place, int], int] = {}
     for record in left:
         key = record.key or b""
         source = came.get(key)
         if source is None:
-            verdict.found("from nowhere", f"{what} {_place(record)}, key {key!r}, is of no input")
+            verdict.found("from nowhere", f"{what} {_place(record)}, key {key!r}, has no input")
             continue
         known = first.get(key)
         if known is not None:
@@ -183,7 +183,7 @@ def _first_copies(
 
 
 def _compare(came: Record, left: Record, verdict: Verdict) -> None:
-    """An annotated event is as it came, in its partition, and has its decision's headers."""
+    """Check that an annotated event is unchanged, in its partition, with added headers only."""
     if (came.value, came.timestamp_ms) != (left.value, left.timestamp_ms):
         verdict.found("changed", f"{_place(came)}: {_copy(came)} became {_copy(left)}")
     if came.partition != left.partition:
@@ -195,7 +195,7 @@ def _compare(came: Record, left: Record, verdict: Verdict) -> None:
 
 
 def _compare_letter(came: Record, left: Record, verdict: Verdict) -> None:
-    """A dead letter is as it came, and says where from."""
+    """Check that a dead letter is unchanged and names its place."""
     own = len(came.headers)
     said = dict(left.headers[own:])
     place = [came.topic.encode(), b"%d" % came.partition, b"%d" % came.offset]
@@ -205,13 +205,15 @@ def _compare_letter(came: Record, left: Record, verdict: Verdict) -> None:
         or tuple(said) != DEAD
         or [said[name] for name in DEAD[2:]] != place
     ):
-        verdict.found("changed", f"{_place(came)}: {_copy(came)} became the letter {_copy(left)}")
+        verdict.found(
+            "changed", f"{_place(came)}: {_copy(came)} became the dead letter {_copy(left)}"
+        )
 
 
 def _decided(
     came: Mapping[bytes, Record], copies: Mapping[bytes, Record], verdict: Verdict, *, strict: bool
 ) -> tuple[Counter[str], dict[str, Place], dict[Place, str], int]:
-    """Members of each cluster, its first event, each event's cluster, and how many passed."""
+    """Members of each cluster, its first event, each event's cluster, and the number passed."""
     members: Counter[str] = Counter()
     news: dict[str, Place] = {}
     joined: dict[Place, str] = {}
@@ -228,7 +230,7 @@ def _decided(
             continue
         cluster = (said.get("sd-cluster") or b"").decode()
         if strict and "sd-reason" in said:
-            verdict.found("decision", f"{_place(record)} was decided anew: {said['sd-reason']!r}")
+            verdict.found("decision", f"{_place(record)} was decided again: {said['sd-reason']!r}")
         members[cluster] += 1
         joined[_place(came[key])] = cluster
         if decision == b"new":
@@ -238,10 +240,12 @@ def _decided(
     return members, news, joined, passed
 
 
-def _told(summaries: Iterable[Record], verdict: Verdict) -> dict[str, dict[int, Mapping[str, Any]]]:
-    """Summaries by cluster and revision; told again they are the same, byte for byte."""
+def _revisions(
+    summaries: Iterable[Record], verdict: Verdict
+) -> dict[str, dict[int, Mapping[str, Any]]]:
+    """Summaries by cluster and revision; copies must be equal byte for byte."""
     seen: dict[tuple[str, int], Copy] = {}
-    told: dict[str, dict[int, Mapping[str, Any]]] = {}
+    revisions: dict[str, dict[int, Mapping[str, Any]]] = {}
     for record in summaries:
         summary = msgspec.json.decode(record.value or b"{}", type=dict[str, Any])
         cluster, revision = summary["cluster"], summary["revision"]
@@ -252,24 +256,24 @@ def _told(summaries: Iterable[Record], verdict: Verdict) -> dict[str, dict[int, 
             )
         if record.key != cluster.encode():
             verdict.found("summaries", f"{cluster} has the key {record.key!r}")
-        told.setdefault(cluster, {}).setdefault(revision, summary)
-    return told
+        revisions.setdefault(cluster, {}).setdefault(revision, summary)
+    return revisions
 
 
 def _counts(
-    told: Mapping[str, Mapping[int, Mapping[str, Any]]],
+    revisions: Mapping[str, Mapping[int, Mapping[str, Any]]],
     members: Mapping[str, int],
     news: Mapping[str, Place],
     joined: Mapping[Place, str],
     verdict: Verdict,
 ) -> int:
-    """Events that summaries tell of; for each cluster as many as belong to it.
+    """The events that summaries count; for each cluster as many as it has members.
 
-    A cluster has a first event, unless that joined another: a worker opened the cluster for it and
-    died before it counted it, and the cluster had closed when it came again.
+    A cluster has a new event, unless that joined another cluster: a worker opened the cluster and
+    died before it counted the event, and the cluster had closed when the event was read again.
     """
     counted = 0
-    for cluster, known in told.items():
+    for cluster, known in revisions.items():
         total = sum(summary["new_count"] for summary in known.values())
         last = known[max(known)]
         counted += total
@@ -281,7 +285,7 @@ def _counts(
             verdict.found(
                 "cluster counts",
                 f"cluster {cluster} has {members.get(cluster, 0)} events; its summaries say "
-                f"{last['count']}, and tell of {total}, in {len(known)} revisions",
+                f"{last['count']}, add up to {total}, in {len(known)} revisions",
             )
         first = last["position"]
         place = Place(first["source"], first["partition"], first["offset"])
@@ -291,8 +295,10 @@ def _counts(
             verdict.found(
                 "no new", f"cluster {cluster} has {members.get(cluster)} events, none first"
             )
-    for cluster in members.keys() - told.keys():
-        verdict.found("not told", f"cluster {cluster} of {members[cluster]} events has no summary")
+    for cluster in members.keys() - revisions.keys():
+        verdict.found(
+            "no summary", f"cluster {cluster} of {members[cluster]} events has no summary"
+        )
     return counted
 
 

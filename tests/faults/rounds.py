@@ -1,4 +1,4 @@
-"""A round of chaos: a producer, workers, faults in an order that a seed gives, and a verdict."""
+"""A round of chaos: a producer, workers, faults in an order given by a seed, and a verdict."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from tests.services.processes import ServiceError
 RATE = 150
 """Events a second."""
 
-SETTLED_S = 120.0
-"""The last worker has read all there is by then."""
+READ_ALL_S = 300.0
+"""The longest time until the last worker has read all events."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What a round came to.
+    """The result of a round.
 
     Attributes:
-        guarantee: what was promised.
-        seed: makes the same faults again, though not at the same moments.
-        faults: how often each kind was done.
+        guarantee: the guarantee of delivery.
+        seed: repeats the same faults, though not at the same moments.
+        faults: the number of faults of each kind.
         starts: how often a worker was started.
         seconds: how long it took.
-        verdict: what the oracle says.
-        amiss: what else was wrong.
+        verdict: the oracle's verdict.
+        problems: other problems.
         folder: the workers' logs.
     """
 
@@ -45,11 +45,11 @@ class Report:
     starts: int = 0
     seconds: float = 0.0
     verdict: Verdict = field(default_factory=Verdict)
-    amiss: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
 
     @property
     def good(self) -> bool:
-        return self.verdict.good and not self.amiss
+        return self.verdict.good and not self.problems
 
     def __str__(self) -> str:
         head = (
@@ -63,14 +63,14 @@ class Report:
                 *(f"  {count:9,} × {kind}" for kind, count in sorted(self.faults.items())),
                 *numbers,
                 f"  {self.verdict}",
-                *(f"  AMISS: {text}" for text in self.amiss),
+                *(f"  PROBLEM: {text}" for text in self.problems),
                 *([] if self.good else [f"  seed {self.seed}; logs in {self.folder}"]),
             ]
         )
 
 
 def orders(kinds: Sequence[str], rng: random.Random) -> Iterator[str]:
-    """Kinds for ever, by chance, none twice before all have been."""
+    """Kinds in random order without end; none comes twice before all have come."""
     while True:
         yield from rng.sample(kinds, len(kinds))
 
@@ -86,17 +86,17 @@ def play(
     pause_s: float = 2.0,
     say: Callable[[str], None] = lambda _text: None,
 ) -> Report:
-    """Play a round.
+    """Run a round.
 
     Args:
-        site: the servers; whole again afterwards.
-        guarantee: what is promised.
-        cycles: faults, one after the other.
+        site: the servers; they run again afterwards.
+        guarantee: the guarantee of delivery.
+        cycles: the number of faults, one after the other.
         seed: chooses them.
-        kinds: what may happen.
+        kinds: kinds of faults.
         rate: events a second.
-        pause_s: most time between two faults.
-        say: is told what happens.
+        pause_s: the longest time between two faults.
+        say: prints progress.
     """
     rng = random.Random(f"{seed} {guarantee}")
     report = Report(guarantee, seed, Path(tempfile.mkdtemp(prefix=f"chaos-{guarantee}-{seed}-")))
@@ -115,34 +115,34 @@ def play(
             try:
                 FAULTS[kind](crew)
             except ServiceError as error:
-                report.amiss.append(f"{kind}: {error}")
+                report.problems.append(f"{kind}: {error}")
                 break
             time.sleep(rng.uniform(0.1, pause_s))
-            crew.look_after()
+            crew.check_workers()
         producing.stop()
-        report.amiss += [f"the producer: {text}" for text in producing.failed]
+        report.problems += [f"the producer: {text}" for text in producing.failed]
         say(f"{time.monotonic() - started_s:6.0f} s  {guarantee}: reading to the end")
         _end(stage, crew, report)
     finally:
         producing.stop()
         for worker in crew.workers:
             worker.kill()
-    report.amiss += crew.deaths
+    report.problems += crew.deaths
     report.starts = crew.starts
     report.seconds = time.monotonic() - started_s
     return report
 
 
 def _end(stage: Stage, crew: Crew, report: Report) -> None:
-    """One worker is left to read to the end; then the oracle is asked."""
+    """Let one worker read to the end, then ask the oracle."""
     for worker in crew.workers[1:]:
         crew.leave(worker)
     try:
-        stage.read_to_the_end(seconds=SETTLED_S)
+        stage.read_to_the_end(seconds=READ_ALL_S)
     except ServiceError as error:
-        report.amiss.append(str(error))
-    crew.look_after()
+        report.problems.append(str(error))
+    crew.check_workers()
     report.verdict = stage.judged()
-    crew.look_after()
+    crew.check_workers()
     for worker in list(crew.workers):
         crew.leave(worker)

@@ -1,4 +1,4 @@
-"""The oracle itself: records as they should be are good, and each way to doctor them is seen."""
+"""The oracle accepts correct records and detects each kind of manipulation."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def letter(came: Record, offset: int) -> Record:
 
 def summary(revision: int, count: int, new_count: int, *, final: bool, **more: Any) -> Record:
     position = {"source": "in", "partition": 0, "offset": 0}
-    told = {"cluster": CLUSTER, "revision": revision, "final": final, "position": position}
-    value = msgspec.json.encode({**told, "count": count, "new_count": new_count, **more})
+    fields = {"cluster": CLUSTER, "revision": revision, "final": final, "position": position}
+    value = msgspec.json.encode({**fields, "count": count, "new_count": new_count, **more})
     return Record("sum", 0, revision, CLUSTER.encode(), value, (), 0)
 
 
 @dataclass
 class Case:
-    """Five events: a first one, two like it, one that passed, and a bad one."""
+    """Five events: a new one, two duplicates, one that passed, and an invalid one."""
 
     inputs: list[Record] = field(default_factory=lambda: [event(n) for n in range(5)])
     outputs: list[Record] = field(default_factory=list)
@@ -68,14 +68,14 @@ class Case:
 
 
 @pytest.mark.parametrize("once", [False, True])
-def test_records_as_they_should_be_are_good(once: bool) -> None:
+def test_correct_records_are_accepted(once: bool) -> None:
     verdict = Case(once=once).judged()
     assert verdict.good, str(verdict)
     assert verdict.figures["inputs"] == 5
     assert str(verdict) == "all promises were kept"
 
 
-def test_copies_are_good_at_least_once_and_counted() -> None:
+def test_copies_are_accepted_and_counted_at_least_once() -> None:
     case = Case()
     case.outputs += [replace(case.outputs[1], offset=4), replace(case.outputs[2], offset=5)]
     case.dead.append(replace(case.dead[0], offset=1))
@@ -142,7 +142,7 @@ def no_decision(case: Case) -> None:
     case.outputs[1] = headers(case.outputs[1], "sd-decision", b"maybe")
 
 
-def decided_anew(case: Case) -> None:
+def decided_again(case: Case) -> None:
     copy = case.outputs[1]
     case.outputs[1] = replace(copy, headers=(*copy.headers, ("sd-reason", b"replayed")))
 
@@ -183,7 +183,7 @@ def revision_missing(case: Case) -> None:
     case.summaries = [summary(2, 3, 3, final=True)]
 
 
-def not_told(case: Case) -> None:
+def no_summary(case: Case) -> None:
     case.summaries.clear()
 
 
@@ -200,7 +200,7 @@ def id_twice(case: Case) -> None:
     case.inputs.append(replace(case.inputs[0], offset=5))
 
 
-DOCTORED: list[tuple[Callable[[Case], None], str]] = [
+MANIPULATED: list[tuple[Callable[[Case], None], str]] = [
     (missing, "lost"),
     (letter_missing, "lost"),
     (both_ways, "left both ways"),
@@ -213,7 +213,7 @@ DOCTORED: list[tuple[Callable[[Case], None], str]] = [
     (other_partition, "changed"),
     (letter_of_another_place, "changed"),
     (no_decision, "decision"),
-    (decided_anew, "decision"),
+    (decided_again, "decision"),
     (out_of_order, "order"),
     (from_nowhere, "from nowhere"),
     (new_twice, "new twice"),
@@ -224,7 +224,7 @@ DOCTORED: list[tuple[Callable[[Case], None], str]] = [
     (counted_short, "cluster counts"),
     (not_final, "not final"),
     (revision_missing, "revisions"),
-    (not_told, "not told"),
+    (no_summary, "no summary"),
     (other_representative, "representative"),
     (another_key, "summaries"),
     (id_twice, "the test itself"),
@@ -232,27 +232,29 @@ DOCTORED: list[tuple[Callable[[Case], None], str]] = [
 
 
 @pytest.mark.parametrize(
-    ("doctor", "kind"), DOCTORED, ids=[f"{doctor.__name__}: {kind}" for doctor, kind in DOCTORED]
+    ("change", "kind"),
+    MANIPULATED,
+    ids=[f"{change.__name__}: {kind}" for change, kind in MANIPULATED],
 )
-def test_doctored_records_are_found_out(doctor: Callable[[Case], None], kind: str) -> None:
+def test_manipulated_records_are_detected(change: Callable[[Case], None], kind: str) -> None:
     case = Case()
-    doctor(case)
+    change(case)
     verdict = case.judged()
     assert not verdict.good
     assert verdict.broken[kind], str(verdict)
     assert kind in str(verdict)
 
 
-def test_only_summaries_that_are_still_to_come_are_worth_waiting_for() -> None:
+def test_a_verdict_is_conclusive_unless_summaries_may_follow() -> None:
     case = Case()
-    assert case.judged().settled
+    assert case.judged().conclusive
     case.summaries.pop()
-    assert not case.judged().settled
+    assert not case.judged().conclusive
     del case.outputs[2]
-    assert case.judged().settled
+    assert case.judged().conclusive
 
 
-def test_an_index_that_was_reset_excuses_counts_and_decisions_but_nothing_that_is_lost() -> None:
+def test_a_reset_index_excuses_wrong_counts_but_no_lost_event() -> None:
     case = Case()
     case.outputs[1] = headers(case.outputs[1], "sd-decision", b"new")
     case.summaries.pop()
