@@ -23,7 +23,7 @@ from stream_dedup.assembly import _server, make_pipeline, tune
 from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.config import load
+from stream_dedup.config import PipelineConfig, WorkerConfig, load
 from stream_dedup.engine.engine import Engine
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.base import Index
@@ -39,7 +39,6 @@ from stream_dedup.kafka.producer import MAX_BATCH_BYTES
 from stream_dedup.metrics import NoMetrics
 from stream_dedup.model import Partition
 from stream_dedup.worker.output import OutputBuilder
-from stream_dedup.worker.policy import Emission, Flow
 from stream_dedup.worker.telemetry.health import Health
 
 PARTITIONS = 4
@@ -156,7 +155,7 @@ async def take(bootstrap: str, topic: str, group: str) -> Cost:
         left += await source.end(partition)
         source.seek(partition, 0)
     while events < left:
-        found = await source.poll(partitions, 4 * Flow().max_batch_events, 0.1)
+        found = await source.poll(partitions, 4 * WorkerConfig().max_batch_events, 0.1)
         events += sum(map(len, found.values()))
     cost = Cost(events, time.perf_counter() - started, time.process_time() - cpu)
     await source.stop()
@@ -202,11 +201,12 @@ async def stages(redis_url: str, events: int) -> dict[str, float]:
     engine = Engine(recipe, index, windows=windows, summaries=summaries, clock=SystemClock())
     decoder = RecordDecoder(DecoderOptions(), takes_fields=engine.takes_fields)
     counts = {"t": PARTITIONS, "o": PARTITIONS}
-    output = OutputBuilder(Emission(output_topic="o", emit="annotate"), "n", 64, counts)
-    flow = Flow()
-    for start in range(0, events // PARTITIONS, flow.max_batch_events):
+    config = PipelineConfig(topics=("t",), output_topic="o", emit="annotate", namespace="n")
+    output = OutputBuilder(config, 64, counts)
+    max_events = WorkerConfig().max_batch_events
+    for start in range(0, events // PARTITIONS, max_events):
         for number in range(PARTITIONS):
-            rows = records[number::PARTITIONS][start : start + flow.max_batch_events]
+            rows = records[number::PARTITIONS][start : start + max_events]
             some = Records.of(rows)
             batch = lap("decode", decoder.decode, Partition("t", number), some, began_ms * 1000)
             hashed = lap("exact hashes", engine.hash, batch)

@@ -27,7 +27,6 @@ from stream_dedup.worker.app import StopRequest, run_every_second, run_pipelines
 from stream_dedup.worker.context import Context, log, no_step
 from stream_dedup.worker.http import HttpServer, Pages
 from stream_dedup.worker.pipeline import Pipeline
-from stream_dedup.worker.policy import Emission, Flow, Plan, Tolerance
 from stream_dedup.worker.telemetry.health import Health
 from stream_dedup.worker.telemetry.logs import configure
 from stream_dedup.worker.telemetry.page import StatusPage
@@ -201,7 +200,6 @@ async def make_pipeline(
         IndexRefused, RecipeMismatch: the index will not serve.
     """
     recipe, windows, summaries = section.load_recipe(), section.windows(), section.summaries()
-    namespace = section.namespace or recipe.name
     index = await _index(config, section, server, metrics, health)
     engine = Engine(
         recipe,
@@ -212,28 +210,8 @@ async def make_pipeline(
         near_cache_size=config.index.near_cache_size,
         offload=asyncio.to_thread,
     )
-    worker, kafka = config.worker, config.kafka
-    exactly = worker.guarantee == "exactly_once"
+    kafka, exactly = config.kafka, config.worker.guarantee == "exactly_once"
     prefix = f"{kafka.transactional_id_prefix}-{section.name}" if exactly else ""
-    emission = Emission(
-        section.emit,
-        section.output_topic,
-        section.summary_topic,
-        section.dead_letter_topic,
-        section.annotate_into == "json",
-        section.partition_by,
-        section.on_poison,
-    )
-    flow = Flow(
-        worker.max_batch_events,
-        worker.max_batch_bytes,
-        worker.batch_wait_s,
-        worker.ahead_batches,
-        worker.commit_every_s,
-        worker.drain_s,
-    )
-    tolerance = Tolerance(section.poison_share, section.poison_least)
-    plan = Plan(section.name, namespace, emission, flow, tolerance, finish=server is None)
     source = KafkaConsumer(
         section.topics,
         group_id=section.group_id,
@@ -250,7 +228,8 @@ async def make_pipeline(
     )
     return Pipeline(
         Context(
-            plan=plan,
+            config=section,
+            worker=config.worker,
             source=source,
             sink=sink,
             engine=engine,
@@ -259,6 +238,7 @@ async def make_pipeline(
             health=health,
             step=step,
             traces=traces,
+            finish=server is None,
         )
     )
 

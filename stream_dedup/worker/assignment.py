@@ -55,7 +55,7 @@ class Assignment:
         self._context = context
         self._output = output
         self._failure = failure
-        self._invalid_events = InvalidEventMonitor(context.plan.name, context.plan.tolerance)
+        self._invalid_events = InvalidEventMonitor(context.config)
         self._processors: dict[Partition, PartitionProcessor] = {}
         self._tasks: dict[PartitionProcessor, asyncio.Task[None]] = {}
         self._closed_delivered = 0  # events delivered by processors that are closed
@@ -98,7 +98,7 @@ class Assignment:
 
     async def assigned(self, partitions: Sequence[Partition]) -> None:
         """Open partitions; see `io.base.RebalanceListener`."""
-        name = self._context.plan.name
+        name = self._context.config.name
         log.info("pipeline %s: %d partitions are assigned", name, len(partitions))
         self._context.metrics.add("rebalances_total", pipeline=name)
         if not self._stopping:  # a worker that stops must not fence the next owner
@@ -111,7 +111,7 @@ class Assignment:
         """Deliver and commit decided batches, and close; see `io.base.RebalanceListener`."""
         found = [each for each in map(self._processors.get, partitions) if each is not None]
         if found:
-            log.info("pipeline %s: %d are revoked", self._context.plan.name, len(found))
+            log.info("pipeline %s: %d are revoked", self._context.config.name, len(found))
             await self._drain(found)
             for processor in found:
                 await self._close(processor)
@@ -129,7 +129,7 @@ class Assignment:
 
     def _start(self, partition: Partition, delay_s: float = 0.0) -> None:
         processor = self._processors[partition] = PartitionProcessor(
-            PartitionState(partition, self._context.plan.flow),
+            PartitionState(partition, self._context.worker),
             self._context,
             self._output,
             self._invalid_events,
@@ -156,7 +156,7 @@ class Assignment:
         reopen = state.state is not State.CLOSING and not self._stopping
         self._context.metrics.add(
             "partition_restarts_total",
-            pipeline=self._context.plan.name,
+            pipeline=self._context.config.name,
             reason=type(error).__name__,
         )
         self._context.warn(f"{error}; {state} is taken up again")
@@ -168,7 +168,7 @@ class Assignment:
     async def _drain(self, processors: Sequence[PartitionProcessor]) -> None:
         for processor in processors:
             processor.state.begin_closing()
-        drain_s = self._context.plan.flow.drain_s
+        drain_s = self._context.worker.drain_s
         try:
             async with asyncio.timeout(drain_s):
                 for processor in processors:
@@ -208,7 +208,7 @@ class Assignment:
             offsets = {state.partition: state.delivered for state in behind}
             if not offsets:
                 return
-            context, name = self._context, self._context.plan.name
+            context, name = self._context, self._context.config.name
             try:
                 with context.timed("commit", context.traces.commit(offsets)):
                     await context.source.commit(offsets)

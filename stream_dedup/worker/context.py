@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from stream_dedup.clock import monotonic_s
+from stream_dedup.config import PipelineConfig, WorkerConfig
 from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import (
     BrokerUnavailable,
@@ -21,7 +22,6 @@ from stream_dedup.io.base import EventSink, EventSource
 from stream_dedup.io.record_decoder import RecordDecoder
 from stream_dedup.metrics import Metrics
 from stream_dedup.retries import with_retries
-from stream_dedup.worker.policy import Plan
 from stream_dedup.worker.telemetry.health import Health
 from stream_dedup.worker.telemetry.tracing import (
     NO_TRACE,
@@ -45,7 +45,8 @@ class Context:
     """A pipeline's settings and connections.
 
     Attributes:
-        plan: its settings.
+        config: the settings of the pipeline.
+        worker: the settings that all pipelines share.
         source: events are read from it.
         sink: output is written to it.
         engine: decides the events.
@@ -55,9 +56,13 @@ class Context:
         step: called with the name of each step done, so that tests can end the worker there:
             recorded, sent, committed; claimed, emitted, confirmed.
         traces: takes traces.
+        finish: emit the final summary of every cluster on a stop, because the index ends with the
+            worker.
+        summaries_every_s: time between looks for summaries that are due.
     """
 
-    plan: Plan
+    config: PipelineConfig
+    worker: WorkerConfig
     source: EventSource
     sink: EventSink
     engine: Engine
@@ -66,18 +71,20 @@ class Context:
     health: Health
     step: Callable[[str], None] = no_step
     traces: Traces = NO_TRACES
+    finish: bool = False
+    summaries_every_s: float = 1.0
 
     def ready(self, part: str) -> None:
         """Report that a part of the pipeline works."""
-        self.health.ready(f"{self.plan.name}: {part}")
+        self.health.ready(f"{self.config.name}: {part}")
 
     def not_ready(self, part: str, reason: str) -> None:
         """Report that a part of the pipeline does not work, and why."""
-        self.health.not_ready(f"{self.plan.name}: {part}", reason)
+        self.health.not_ready(f"{self.config.name}: {part}", reason)
 
     def warn(self, text: str) -> None:
         """Log a warning about this pipeline."""
-        log.warning("pipeline %s: %s", self.plan.name, text)
+        log.warning("pipeline %s: %s", self.config.name, text)
 
     @contextmanager
     def timed(self, stage: str, trace: StageTrace = NO_TRACE) -> Iterator[None]:
@@ -92,7 +99,7 @@ class Context:
         finally:
             ended_s = monotonic_s()
             seconds = ended_s - started_s
-            self.metrics.observe("stage_seconds", seconds, pipeline=self.plan.name, stage=stage)
+            self.metrics.observe("stage_seconds", seconds, pipeline=self.config.name, stage=stage)
             trace.stage(stage, started_s, ended_s, failed)
 
     async def with_retries(
@@ -112,7 +119,7 @@ class Context:
 
         def report(error: Exception) -> None:
             if isinstance(error, IndexUnavailable):
-                self.metrics.add("index_retries_total", pipeline=self.plan.name)
+                self.metrics.add("index_retries_total", pipeline=self.config.name)
             self.not_ready(part, str(error))
             self.warn(f"{error}; trying again")
             trace.failed(error)

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
+from stream_dedup.config import PipelineConfig
 from stream_dedup.emit.events import (
     DecisionHeaders,
     dead_letter_headers,
@@ -25,7 +26,6 @@ from stream_dedup.errors import TooManyInvalidEvents
 from stream_dedup.io.base import Outgoing, Record, Records
 from stream_dedup.io.record_decoder import INVALID
 from stream_dedup.model import Batch, Decision, Partition, Position, Summary
-from stream_dedup.worker.policy import Emission, Tolerance
 
 TOO_LARGE_TO_WRITE = "too large for the topic"
 
@@ -61,21 +61,18 @@ class OutputBuilder:
     """Builds the records that leave a pipeline.
 
     Args:
-        emission: what leaves, and for which topics.
-        namespace: the namespace that summaries name.
+        config: what leaves, and for which topics.
         width: bits of a fingerprint.
         partition_counts: the number of partitions of topics that are known already.
     """
 
     def __init__(
         self,
-        emission: Emission,
-        namespace: str,
+        config: PipelineConfig,
         width: int,
         partition_counts: Mapping[str, int] | None = None,
     ) -> None:
-        self._emission = emission
-        self._namespace = namespace
+        self._config = config
         self._width = width
         self._counts = dict(partition_counts or {})
         self._headers = DecisionHeaders(width)
@@ -83,9 +80,7 @@ class OutputBuilder:
     @property
     def topics(self) -> list[str]:
         """The topics that output goes to."""
-        emission = self._emission
-        topics = {emission.output_topic, emission.summary_topic, emission.dead_letter_topic}
-        return sorted(topics - {""})
+        return sorted(self._config.output_topics)
 
     def set_partition_count(self, topic: str, count: int) -> None:
         """Set the number of partitions of a topic; needed of every input and output topic."""
@@ -99,21 +94,21 @@ class OutputBuilder:
         Raises:
             TooManyInvalidEvents: an event is invalid, and on_poison is stop.
         """
-        emission = self._emission
+        config = self._config
         invalid: list[int] = []
-        if batch.passed and emission.on_poison != "pass":
+        if batch.passed and config.on_poison != "pass":
             invalid = sorted(index for index, why in batch.passed.items() if why in INVALID)
-        if invalid and emission.on_poison == "stop":
+        if invalid and config.on_poison == "stop":
             raise TooManyInvalidEvents(self._stopped(batch, invalid[0]))
         events, decided = records, decisions
-        if invalid or emission.emit != "annotate":
-            leaves = [True] * len(decisions) if emission.emit == "annotate" else kept(decisions)
+        if invalid or config.emit != "annotate":
+            leaves = [True] * len(decisions) if config.emit == "annotate" else kept(decisions)
             for index in invalid:
                 leaves[index] = False
             events, decided = records.chosen(leaves), list(compress(decisions, leaves))
         outgoing: list[Outgoing] = []
         if events:
-            leaving = events if emission.emit == "drop" else self._annotated(events, decided)
+            leaving = events if config.emit == "drop" else self._annotated(events, decided)
             outgoing = self._partitioned(batch.partition, leaving, decided)
         if invalid:
             reasons = [batch.passed[index] for index in invalid]
@@ -129,7 +124,7 @@ class OutputBuilder:
         """Events with their decisions, in headers or in their JSON values."""
         values, added, own = records.values, self._headers.of_all(decisions), records.headers
         headers = added
-        if self._emission.into_json:
+        if self._config.annotate_into == "json":
             values, headers = list(values), list(own)
             for row, value in enumerate(values):
                 written = value and json_with_decision(value, decisions[row], self._width)
@@ -145,7 +140,7 @@ class OutputBuilder:
         self, source: Partition, records: Records, decisions: Sequence[Decision]
     ) -> list[Outgoing]:
         """Events by output partition; None stands for the partition that a record's key selects."""
-        topic, by = self._emission.output_topic, self._emission.partition_by
+        topic, by = self._config.output_topic, self._config.partition_by
         count = self._counts[topic]
         if by == "same" or (by == "auto" and count == self._counts.get(source.source)):
             return [Outgoing(topic, source.number % count, records)]
@@ -162,7 +157,7 @@ class OutputBuilder:
     # ------------------------------------------------------------ dead letters
 
     def _dead_letters(self, source: Partition, letters: list[Record]) -> Outgoing:
-        topic = self._emission.dead_letter_topic
+        topic = self._config.dead_letter_topic
         return Outgoing(topic, source.number % self._counts[topic], Records.of(letters))
 
     def too_large(
@@ -175,13 +170,13 @@ class OutputBuilder:
         Raises:
             TooManyInvalidEvents: there is no dead-letter topic.
         """
-        emission = self._emission
+        config = self._config
         size = len(record.value or b"")
-        if topic == emission.dead_letter_topic:
+        if topic == config.dead_letter_topic:
             headers = [*record.headers, ("sd-truncated", b"%d" % size)]
             return self._dead_letters(source, [record._replace(value=None, headers=headers)])
         event = output.event_of(record)
-        if not emission.dead_letter_topic:
+        if not config.dead_letter_topic:
             raise TooManyInvalidEvents(
                 f"{source.source}-{source.number} offset {event.offset}: with its decision the "
                 f"record of {size} bytes is too large for {topic}; raise its max.message.bytes, or "
@@ -206,9 +201,9 @@ class OutputBuilder:
         """Summaries as records, keyed by their clusters."""
         records = []
         for summary in summaries:
-            key, value, timestamp_ms = summary_record(summary, self._namespace)
+            key, value, timestamp_ms = summary_record(summary, self._config.namespace)
             records.append(Record(-1, timestamp_ms, key, value, [("sd-type", b"summary")]))
-        return [Outgoing(self._emission.summary_topic, None, Records.of(records))]
+        return [Outgoing(self._config.summary_topic, None, Records.of(records))]
 
 
 def _dead_letter(record: Record, source: Partition, why: str, message: str) -> Record:
@@ -221,13 +216,11 @@ class InvalidEventMonitor:
     """Stops a pipeline when so many events are invalid that its settings must be wrong.
 
     Args:
-        pipeline: its name.
-        tolerance: the share of invalid events that is accepted.
+        config: its settings: the share of invalid events that is accepted.
     """
 
-    def __init__(self, pipeline: str, tolerance: Tolerance) -> None:
-        self._pipeline = pipeline
-        self._tolerance = tolerance
+    def __init__(self, config: PipelineConfig) -> None:
+        self._config = config
         self._events = self._invalid = 0
         self._last_reason = ""
 
@@ -242,12 +235,12 @@ class InvalidEventMonitor:
             if why in INVALID:
                 self._invalid += 1
                 self._last_reason = why
-        if self._events < self._tolerance.least:
+        if self._events < self._config.poison_least:
             return
-        if self._invalid > self._tolerance.share * self._events:
+        if self._invalid > self._config.poison_share * self._events:
             raise TooManyInvalidEvents(
-                f"pipeline {self._pipeline}: {self._invalid:,} of the last {self._events:,} events "
-                f"are bad (the last one: {self._last_reason}), more than poison_share allows; "
-                "are format and text_field right for these topics?"
+                f"pipeline {self._config.name}: {self._invalid:,} of the last {self._events:,} "
+                f"events are bad (the last one: {self._last_reason}), more than poison_share "
+                "allows; are format and text_field right for these topics?"
             )
         self._events = self._invalid = 0

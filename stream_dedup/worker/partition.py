@@ -35,6 +35,7 @@ from typing import NamedTuple
 
 from stream_dedup.clock import US_PER_MS, US_PER_S
 from stream_dedup.columnar import column_stats
+from stream_dedup.config import WorkerConfig
 from stream_dedup.engine.hashing import HashedBatch
 from stream_dedup.index.base import Ownership
 from stream_dedup.io.base import Outgoing, PartitionProducer, Record, Records
@@ -46,7 +47,6 @@ from stream_dedup.worker.output import (
     InvalidEventMonitor,
     OutputBuilder,
 )
-from stream_dedup.worker.policy import Flow
 from stream_dedup.worker.telemetry.tracing import BatchTrace
 
 COMMITTED_TRIES, COMMITTED_PAUSE_S = 5, 0.1
@@ -67,7 +67,7 @@ class PartitionState:
 
     Args:
         partition: the partition.
-        flow: how much may be in progress.
+        config: how much may be in progress.
 
     Attributes:
         state: see the theory of operation.
@@ -79,7 +79,7 @@ class PartitionState:
         events_delivered: events delivered.
     """
 
-    def __init__(self, partition: Partition, flow: Flow) -> None:
+    def __init__(self, partition: Partition, config: WorkerConfig) -> None:
         self.partition = partition
         self.state = State.OPENING
         self.committed = 0
@@ -88,7 +88,7 @@ class PartitionState:
         self.end = 0
         self.events = 0
         self.events_delivered = 0
-        self._flow = flow
+        self._config = config
         self._queue: deque[Records] = deque()
         self._taken = 0  # events of the queue's first that were taken
         self._oldest_s = 0.0
@@ -131,7 +131,7 @@ class PartitionState:
     @property
     def has_room(self) -> bool:
         """Whether more events should be read: fewer than two batches wait."""
-        return self.state is State.OPEN and self.events < 2 * self._flow.max_batch_events
+        return self.state is State.OPEN and self.events < 2 * self._config.max_batch_events
 
     def add(self, records: Records, now_s: float) -> None:
         """Queue events that were read."""
@@ -150,13 +150,13 @@ class PartitionState:
         """
         if self.state is not State.OPEN or not self._queue:
             return None
-        if self.in_flight >= self._flow.ahead_batches:
+        if self.in_flight >= self._config.ahead_batches:
             return None
-        if self.events >= self._flow.max_batch_events:
+        if self.events >= self._config.max_batch_events:
             return 0.0
         if self.in_flight:
             return None
-        return max(0.0, self._oldest_s + self._flow.batch_wait_s - now_s)
+        return max(0.0, self._oldest_s + self._config.batch_wait_s - now_s)
 
     def take(self, now_s: float) -> tuple[Records, int]:
         """Take the next batch: its events, at least one, and the bytes of their values.
@@ -164,10 +164,10 @@ class PartitionState:
         A batch ends with the event that reaches `max_batch_bytes`.
         """
         batch = Records.of([])
-        max_bytes, size = self._flow.max_batch_bytes, 0
-        while self._queue and len(batch) < self._flow.max_batch_events and size < max_bytes:
+        max_bytes, size = self._config.max_batch_bytes, 0
+        while self._queue and len(batch) < self._config.max_batch_events and size < max_bytes:
             records, start = self._queue[0], self._taken
-            end = min(start + self._flow.max_batch_events - len(batch), len(records))
+            end = min(start + self._config.max_batch_events - len(batch), len(records))
             values = records.values[start:end]
             more = column_stats(values).size
             if size + more >= max_bytes:
@@ -303,7 +303,7 @@ class PartitionProcessor:
         context.ready(str(self.state))
         context.metrics.remove(
             "lag_events",
-            pipeline=context.plan.name,
+            pipeline=context.config.name,
             topic=partition.source,
             partition=partition.number,
         )
@@ -338,7 +338,7 @@ class PartitionProcessor:
         end = await context.with_retries(name, partial(source.end, partition))
         owned = await context.with_retries(name, partial(engine.claim_partition, partition, end))
         if owned.reset:
-            context.metrics.add("topics_reset_total", pipeline=context.plan.name)
+            context.metrics.add("topics_reset_total", pipeline=context.config.name)
             context.warn(
                 f"{name} ends at {end}, before events that were counted: the topic was made anew "
                 "or truncated, and is counted from its beginning"
@@ -410,24 +410,24 @@ class PartitionProcessor:
             batch.trace.delivered(next_offset, committed=committed)
             if committed:
                 state.mark_committed(next_offset)
-                context.metrics.add("commits_total", pipeline=context.plan.name)
+                context.metrics.add("commits_total", pipeline=context.config.name)
                 context.step("committed")
             self._count(batch)
-            if not context.plan.flow.commit_every_s:
+            if not context.worker.commit_every_s:
                 await self._commit()
             self._batch_done()
 
     def _too_large(self, output: BatchOutput, topic: str, record: Record) -> Outgoing:
-        plan = self._context.plan
+        config = self._context.config
         instead = self._output.too_large(topic, record, output, self.state.partition)
-        if topic != plan.emission.dead_letter_topic:
+        if topic != config.dead_letter_topic:
             self._context.metrics.add(
-                "dead_letters_total", pipeline=plan.name, reason=TOO_LARGE_TO_WRITE
+                "dead_letters_total", pipeline=config.name, reason=TOO_LARGE_TO_WRITE
             )
         return instead
 
     def _count(self, batch: _DecidedRecords) -> None:
-        metrics, name = self._context.metrics, self._context.plan.name
+        metrics, name = self._context.metrics, self._context.config.name
         records, output, topic = batch.records, batch.output, self.state.partition.source
         if output.events:
             metrics.add("outputs_total", len(output.events), pipeline=name, kind="event")

@@ -75,14 +75,14 @@ class Pipeline:
     """
 
     def __init__(self, context: Context) -> None:
-        plan, engine = context.plan, context.engine
+        config, engine = context.config, context.engine
         self.context = context
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._output = OutputBuilder(plan.emission, plan.namespace, engine.recipe.fingerprint.width)
+        self._output = OutputBuilder(config, engine.recipe.fingerprint.width)
         self._assignment = Assignment(context, self._output, self._failure)
         self._summaries = SummaryEmitter(context, self._output)
         self._reporter = Measuring(context, self._assignment)
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"kernel-{plan.name}")
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"kernel-{config.name}")
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
@@ -118,7 +118,7 @@ class Pipeline:
                         await room.wait()
 
     async def _read(self, wanted: list[Partition]) -> Mapping[Partition, Records]:
-        limit = POLL_BATCHES * self.context.plan.flow.max_batch_events
+        limit = POLL_BATCHES * self.context.worker.max_batch_events
         poll = partial(self.context.source.poll, wanted, limit, POLL_S)
         return await self.context.with_retries("kafka", poll)
 
@@ -141,7 +141,7 @@ class Pipeline:
         started_s = monotonic_s()
         hashed = engine.hash(batch)
         seconds = monotonic_s() - started_s
-        metrics.observe("kernel_seconds", seconds, pipeline=self.context.plan.name)
+        metrics.observe("kernel_seconds", seconds, pipeline=self.context.config.name)
         return hashed
 
     # Stages 3 and 4 run once per partition: PartitionProcessor decides and delivers the batch.
@@ -149,7 +149,7 @@ class Pipeline:
     async def _commit(self) -> None:
         """Stage 5: store offsets periodically, where they are not stored with the output."""
         while True:
-            await asyncio.sleep(self.context.plan.flow.commit_every_s or COMMIT_RETRY_S)
+            await asyncio.sleep(self.context.worker.commit_every_s or COMMIT_RETRY_S)
             await self._assignment.commit()
 
     # ------------------------------------------------------------ start and end
@@ -190,7 +190,7 @@ class Pipeline:
         topics = self.context.source.topics
         start_at_zero(
             self.context.metrics,
-            self.context.plan.name,
+            self.context.config.name,
             {
                 "events_total": topics,
                 "event_bytes_total": topics,
@@ -235,8 +235,8 @@ class Pipeline:
         context = self.context
         engine = context.engine
         try:
-            async with asyncio.timeout(context.plan.flow.drain_s):
-                if context.plan.finish:
+            async with asyncio.timeout(context.worker.drain_s):
+                if context.finish:
                     now_us = engine.clock.now_us()
                     await context.with_retries("index", partial(engine.index.finish, now_us))
                 await context.with_retries("index", self._summaries.emit_due)
@@ -257,7 +257,7 @@ class Pipeline:
         await self._assignment.close()
         for close in (context.source.stop, context.sink.stop):
             try:
-                async with asyncio.timeout(context.plan.flow.drain_s):
+                async with asyncio.timeout(context.worker.drain_s):
                     await close()
             except (BrokerUnavailable, TimeoutError, OSError) as error:
                 context.warn(f"a connection did not close: {error!r}")

@@ -54,12 +54,12 @@ class SummaryEmitter:
                 context.ready("index")
                 await self.emit_due()
             except IndexUnavailable as error:
-                context.metrics.add("index_retries_total", pipeline=context.plan.name)
+                context.metrics.add("index_retries_total", pipeline=context.config.name)
                 context.not_ready("index", str(error))
                 context.warn(f"summaries wait: {error}")
             except (BrokerUnavailable, IndexReset) as error:
                 context.warn(f"summaries wait: {error}")
-            await asyncio.sleep(context.plan.flow.tell_every_s)
+            await asyncio.sleep(context.summaries_every_s)
 
     async def emit_due(self) -> None:
         """Emit all summaries that are due now."""
@@ -71,7 +71,7 @@ class SummaryEmitter:
         context = self._context
         context.step("claimed")
         with context.timed("tell", context.traces.summaries(len(summaries))):
-            if context.plan.emission.summary_topic:
+            if context.config.summary_topic:
                 await self._send(summaries)
             context.step("emitted")
             await context.engine.confirm_summaries(summaries)
@@ -82,7 +82,9 @@ class SummaryEmitter:
         pattern_of = context.engine.pattern
         named = [replace(each, pattern=pattern_of(each.representative)) for each in summaries]
         await context.sink.send(self._output.summaries(named), _too_large)
-        context.metrics.add("outputs_total", len(named), pipeline=context.plan.name, kind="summary")
+        context.metrics.add(
+            "outputs_total", len(named), pipeline=context.config.name, kind="summary"
+        )
 
 
 def _too_large(topic: str, record: Record) -> None:

@@ -26,7 +26,6 @@ from stream_dedup.config import (
     KafkaConfig,
     Loaded,
     PipelineConfig,
-    WorkerConfig,
     load,
 )
 from stream_dedup.config.document import HIDDEN, effective, effective_toml, keys, template
@@ -40,7 +39,6 @@ from stream_dedup.index.redis.server import Patience
 from stream_dedup.index.redis.store import LIMITS
 from stream_dedup.io.decoder import DecoderOptions
 from stream_dedup.units import duration_text, read_duration_us, read_size, size_text
-from stream_dedup.worker.policy import Flow
 from tests.services.certificates import make_certificates
 
 PIPELINE = '[[pipelines]]\ntopics = ["in"]\noutput_topic = "out"\n'
@@ -213,11 +211,6 @@ def test_the_defaults_are_those_of_the_parts() -> None:
     assert (Patience().timeout_s, Patience().within_s) == (index.timeout_s, index.within_s)
     assert index.near_cache_size == NEAR_CACHE_SIZE
     assert index.mirror_size == MIRROR_SIZE
-    worker, flow = WorkerConfig(), Flow()
-    assert all(
-        getattr(flow, name) == getattr(worker, name)
-        for name in WorkerConfig.model_fields.keys() & Flow.__dataclass_fields__.keys()
-    )
     assert of().windows() == Windows()
     assert of().summaries() == Summaries()
 

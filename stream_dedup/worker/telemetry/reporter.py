@@ -80,7 +80,7 @@ class Measuring:
         ]
 
     def _decisions(self) -> None:
-        metrics, name = self._context.metrics, self._context.plan.name
+        metrics, name = self._context.metrics, self._context.config.name
         counts, told = self._context.engine.counts, self._told
         self._told = replace(counts, passed=dict(counts.passed))
         passed, passed_before = sum(counts.passed.values()), sum(told.passed.values())
@@ -101,7 +101,7 @@ class Measuring:
         metrics.set("near_cache_entries", self._context.engine.near_cache_entries, pipeline=name)
 
     async def _lag(self) -> None:
-        metrics, name = self._context.metrics, self._context.plan.name
+        metrics, name = self._context.metrics, self._context.config.name
         for state, behind in await self._behind():
             if not state.gone:
                 topic, number = state.partition
@@ -112,7 +112,7 @@ class Measuring:
         metrics.set("assigned_partitions", open_states, pipeline=name)
 
     async def _index(self) -> None:
-        metrics, name = self._context.metrics, self._context.plan.name
+        metrics, name = self._context.metrics, self._context.config.name
         index = self._context.engine.index
         metrics.add("index_resets_total", index.resets - self._resets, pipeline=name)
         self._resets = index.resets

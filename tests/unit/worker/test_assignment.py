@@ -16,7 +16,7 @@ def test_a_stopping_worker_opens_no_partition() -> None:
     async def assigned_late() -> None:
         context = rig.pipeline().context
         failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        assignment = Assignment(context, OutputBuilder(ANNOTATE, "logs", 64), failure)
+        assignment = Assignment(context, OutputBuilder(ANNOTATE, 64), failure)
         await assignment.drain()
         await assignment.assigned([Partition("in", 0)])
         assert list(assignment) == []

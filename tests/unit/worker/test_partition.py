@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream_dedup.config import WorkerConfig
 from stream_dedup.io.base import Record, Records
 from stream_dedup.model import Partition
 from stream_dedup.worker.partition import PartitionState, State
-from stream_dedup.worker.policy import Flow
 
 polls = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=12), max_size=8)
 """Sizes of events, poll by poll; 0 is a tombstone."""
 
 
-def opened(sizes: list[list[int]], **flow: int) -> PartitionState:
+def opened(sizes: list[list[int]], **settings: Any) -> PartitionState:
     """A partition in whose queue events of these sizes wait."""
-    partition = PartitionState(Partition("topic", 0), Flow(**flow))
+    partition = PartitionState(Partition("topic", 0), WorkerConfig(**settings))
     partition.open(0, 10**6)
     offset = 0
     for poll in sizes:
@@ -58,11 +60,11 @@ def test_an_event_larger_than_a_batch_ends_its_batch() -> None:
     assert [partition.take(0.0)[1] for _ in range(3)] == [510, 510, 10]
 
 
-FLOW = Flow(max_batch_events=4, batch_wait_s=0.5, ahead_batches=2)
+CONFIG = WorkerConfig(max_batch_events=4, batch_wait_s=0.5, ahead_batches=2)
 
 
 def open_state() -> PartitionState:
-    partition = PartitionState(Partition("topic", 0), FLOW)
+    partition = PartitionState(Partition("topic", 0), CONFIG)
     partition.open(0, 10**6)
     return partition
 
@@ -142,7 +144,7 @@ def test_closing_drops_waiting_events_and_takes_no_more() -> None:
 
 
 def test_a_batch_that_is_just_full_takes_no_more_tombstones() -> None:
-    partition = PartitionState(Partition("topic", 0), Flow(max_batch_bytes=100))
+    partition = PartitionState(Partition("topic", 0), WorkerConfig(max_batch_bytes=100))
     partition.open(0, 10**6)
     values = [b"x" * 60, b"x" * 40, None, None]
     partition.add(Records.of([Record(n, 0, None, value) for n, value in enumerate(values)]), 0.0)

@@ -7,7 +7,6 @@ import gzip
 import random
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from stream_dedup import Limits, Summaries, Windows, load_recipe
 from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.windows import FOREVER_US
+from stream_dedup.config import PipelineConfig, WorkerConfig
 from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import (
     BrokerRefused,
@@ -34,7 +34,6 @@ from stream_dedup.metrics import MemoryMetrics
 from stream_dedup.model import Partition
 from stream_dedup.worker.context import Context
 from stream_dedup.worker.pipeline import POLL_BATCHES, Pipeline
-from stream_dedup.worker.policy import Emission, Flow, Plan, Tolerance
 from stream_dedup.worker.telemetry.health import Health
 
 LOGS = Path(__file__).parents[3] / "examples" / "logs"
@@ -44,9 +43,16 @@ LINES = [
     for line in gzip.decompress(file.read_bytes()).splitlines()[:300]
 ]
 NOW_MS = 1_700_000_000_000
-QUICK = Flow(max_batch_events=100, batch_wait_s=0, commit_every_s=0.01, tell_every_s=0.02)
-ANNOTATE = Emission("annotate", "out", dead_letter_topic="dead", on_poison="dead_letter")
+QUICK = WorkerConfig(max_batch_events=100, batch_wait_s=0, commit_every_s=0.01)
 GROUP = "group"
+
+
+def pipeline_of(**settings: Any) -> PipelineConfig:
+    given = {"topics": ("in",), "output_topic": "out", "namespace": "logs", "emit": "annotate"}
+    return PipelineConfig(**{**given, **settings})
+
+
+ANNOTATE = pipeline_of(dead_letter_topic="dead")
 
 
 class Died(Exception):  # noqa: N818 -- the worker did
@@ -85,12 +91,10 @@ class Rig:
 
     def pipeline(
         self,
-        emission: Emission = ANNOTATE,
+        config: PipelineConfig = ANNOTATE,
         *,
         step: Callable[[str], None] = lambda _step: None,
-        flow: Flow = QUICK,
         reading: DecoderOptions | None = None,
-        tolerance: Tolerance | None = None,
         finish: bool = False,
     ) -> Pipeline:
         engine = Engine(
@@ -100,7 +104,8 @@ class Rig:
         reading = reading or DecoderOptions(format="text")
         return Pipeline(
             Context(
-                plan=Plan("main", "logs", emission, flow, tolerance or Tolerance(), finish=finish),
+                config=config,
+                worker=QUICK,
                 source=self.broker.source(["in"], GROUP),
                 sink=self.broker.sink(GROUP, transactional=self.transactional),
                 engine=engine,
@@ -108,12 +113,14 @@ class Rig:
                 metrics=self.metrics,
                 health=Health(),
                 step=step,
+                finish=finish,
+                summaries_every_s=0.02,
             )
         )
 
-    async def runs(self, emission: Emission = ANNOTATE, **options: Any) -> None:
+    async def runs(self, config: PipelineConfig = ANNOTATE, **options: Any) -> None:
         """Run a worker that reads to the end."""
-        await self.pipeline(emission, **options).run(once=True)
+        await self.pipeline(config, **options).run(once=True)
 
     def summaries_sent(self) -> dict[str, dict[int, dict[str, Any]]]:
         """Summaries by cluster and revision; a revision sent twice is the same twice."""
@@ -173,7 +180,7 @@ def test_annotated_events_leave_unchanged_in_order_with_decisions(rig: Rig) -> N
 
 def test_merged_events_and_summaries_account_for_every_event(rig: Rig) -> None:
     rig.write(LINES)
-    run(rig.runs(Emission("merge", "out", summary_topic="summaries"), finish=True))
+    run(rig.runs(pipeline_of(emit="merge", summary_topic="summaries"), finish=True))
     kinds = decisions(rig.broker.read("out"))
     assert kinds["duplicate"] == 0
     assert len(rig.summaries_sent()) == kinds["new"]
@@ -186,7 +193,7 @@ def test_merged_events_and_summaries_account_for_every_event(rig: Rig) -> None:
 
 def test_drop_removes_duplicates_and_leaves_the_rest_unchanged(rig: Rig) -> None:
     rig.write(LINES)
-    run(rig.runs(Emission("drop", "out")))
+    run(rig.runs(pipeline_of(emit="drop")))
     came = {(*record[1:4], *record.headers) for record in rig.broker.read("in")}
     left = [(*record[1:4], *record.headers) for record in rig.broker.read("out")]
     assert set(left) < came
@@ -197,7 +204,7 @@ def test_drop_removes_duplicates_and_leaves_the_rest_unchanged(rig: Rig) -> None
 def test_partition_by_selects_the_output_partition(by: Any) -> None:
     rig = Rig(outputs=2)
     rig.write(LINES)
-    run(rig.runs(Emission("annotate", "out", partition_by=by)))
+    run(rig.runs(pipeline_of(partition_by=by)))
     for number in range(2):
         for record in rig.broker.logs[Partition("out", number)]:
             cluster = dict(record.headers).get("sd-cluster")
@@ -217,8 +224,7 @@ def test_decisions_go_into_the_json_value_where_configured() -> None:
     rig = Rig()
     lines = [b'{"message": "disk 1 is full", "n": 1.50}', b'{"message":"disk 2 is full"}', b"text"]
     rig.write(lines)
-    emission = Emission("annotate", "out", into_json=True)
-    run(rig.runs(emission, reading=DecoderOptions(format="auto")))
+    run(rig.runs(pipeline_of(annotate_into="json"), reading=DecoderOptions(format="auto")))
     first, second, third = (rig.broker.logs[Partition("out", n)][0] for n in range(3))
     assert (first.value or b"").startswith(b'{"message": "disk 1 is full", "n": 1.50,"dedup":{')
     objects = [msgspec.json.decode(record.value or b"")["dedup"] for record in (first, second)]
@@ -229,7 +235,7 @@ def test_decisions_go_into_the_json_value_where_configured() -> None:
 
 # ---------------------------------------------------------------- faults
 
-WATCHED = replace(ANNOTATE, summary_topic="summaries")
+WATCHED = pipeline_of(dead_letter_topic="dead", summary_topic="summaries")
 
 
 def all_is_well(rig: Rig) -> None:
@@ -387,7 +393,7 @@ def test_invalid_events_become_dead_letters_with_reason_and_place(rig: Rig) -> N
 def test_invalid_events_pass_where_configured() -> None:
     rig = Rig()
     rig.write(BAD)
-    run(rig.runs(Emission("annotate", "out", on_poison="pass"), reading=JSON))
+    run(rig.runs(pipeline_of(on_poison="pass"), reading=JSON))
     left = {record.value: text_of(record, "sd-reason") for record in rig.broker.read("out")}
     assert dict(zip(BAD, REASONS, strict=True)) == left
 
@@ -396,15 +402,16 @@ def test_an_invalid_event_stops_the_pipeline_where_configured() -> None:
     rig = Rig(partitions=1)
     rig.write(BAD)
     with pytest.raises(TooManyInvalidEvents, match="in-0 offset 1: not JSON"):
-        run(rig.runs(Emission("annotate", "out", on_poison="stop"), reading=JSON))
+        run(rig.runs(pipeline_of(on_poison="stop"), reading=JSON))
     assert rig.broker.committed(GROUP) == {}
 
 
 def test_too_many_invalid_events_stop_the_pipeline() -> None:
     rig = Rig()
     rig.write([b"no json"] * 300)
+    config = pipeline_of(dead_letter_topic="dead", poison_share=0.5, poison_least=50)
     with pytest.raises(TooManyInvalidEvents, match=r"not JSON.*text_field right"):
-        run(rig.runs(reading=JSON, tolerance=Tolerance(0.5, 50)))
+        run(rig.runs(config, reading=JSON))
 
 
 def test_a_record_too_large_for_the_output_becomes_a_dead_letter(rig: Rig) -> None:
@@ -440,7 +447,7 @@ def test_of_similar_records_only_the_too_large_is_a_dead_letter() -> None:
     small, large = b'{"message":"disk full"}', b'{"message":"disk full %s"}' % (b"x" * 850)
     for value in (small, large, small):
         rig.broker.write("in", value, timestamp_ms=NOW_MS)  # the same key, at the same moment
-    run(rig.runs(replace(ANNOTATE, into_json=True), reading=JSON))
+    run(rig.runs(pipeline_of(dead_letter_topic="dead", annotate_into="json"), reading=JSON))
     (dead,) = rig.broker.read("dead")
     assert (dead.value, dict(dead.headers)["sd-offset"]) == (large, b"1")
     assert len(rig.broker.read("out")) == 2
@@ -464,7 +471,7 @@ def test_tombstones_and_compressed_values_pass_unchanged() -> None:
 def test_a_missing_topic_is_named() -> None:
     rig = Rig()
     with pytest.raises(BrokerRefused, match="no such topic: nowhere"):
-        run(rig.runs(Emission("annotate", "nowhere")))
+        run(rig.runs(pipeline_of(output_topic="nowhere")))
 
 
 def test_a_slow_sink_limits_reading() -> None:
@@ -514,7 +521,8 @@ def test_counters_with_known_labels_start_at_zero() -> None:
         rig.broker.max_bytes = 200
         rig.write([*BAD, gzip.compress(b"disk full"), b'{"message": " "}', LONG])
         rig.broker.write("in", None)
-        await rig.runs(reading=JSON, tolerance=Tolerance(1))
+        config = pipeline_of(dead_letter_topic="dead", poison_share=1)
+        await rig.runs(config, reading=JSON)
 
     run(before_and_after())
     assert {"in": 0} == values["events_total"] == values["event_bytes_total"]

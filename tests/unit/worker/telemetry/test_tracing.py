@@ -32,7 +32,7 @@ from stream_dedup.worker.telemetry.tracing import (
     StageTrace,
     Traces,
 )
-from tests.unit.worker.test_pipeline import ANNOTATE, LINES, Rig, run
+from tests.unit.worker.test_pipeline import LINES, Rig, pipeline_of, run
 
 PARTITION = Partition("logs", 3)
 RECORDS = Records.of([Record(offset, 0, b"k", b"v", ()) for offset in range(10, 15)])
@@ -97,8 +97,8 @@ def test_each_batch_of_a_pipeline_is_a_trace_with_its_stages(
     rig.write(LINES)
 
     async def traced() -> None:
-        emission = replace(ANNOTATE, summary_topic="summaries")
-        plain = rig.pipeline(emission, finish=True)
+        config = pipeline_of(dead_letter_topic="dead", summary_topic="summaries")
+        plain = rig.pipeline(config, finish=True)
         await Pipeline(replace(plain.context, traces=spans.traces)).run(once=True)
 
     run(traced())
