@@ -1,22 +1,22 @@
-"""Columns that say the same few things over and over, taken apart and put together again.
+"""Columns of many equal objects, dictionary-encoded.
 
-In a log storm a batch of thousands of events ends in some hundred clusters, and an object stands
-once for each of its events. So a column is taken apart into the objects that differ and a *place*
-for each row, what is to be done is done once an object, and the places take it over the rows::
+In a log storm a batch of thousands of events belongs to some hundred clusters, and a column of the
+batch holds the same object for many events. `dictionary_encode` splits such a column into its
+different *values* and a *code* for each row, the index of the row's value. What has to be done is
+then done once for each value, and the codes carry the result to the rows::
 
-    column     a a b a c b    dictionary_encode → values a b c, places 0 0 1 0 2 1
-    places     0 0 1 0 2 1
+    column     a a b a c b    dictionary_encode → values a b c, codes 0 0 1 0 2 1
+    codes      0 0 1 0 2 1
     times      5 7 6 4 9 8    group_min_max     → a: 3 rows, 4 to 7; b: 2, 6 to 8; c: 1, 9
     values     A B C          take              → A A B A C B
-    times      5 7 6 4 9 8    multiplied        → 50 70 60 40 90 80, by ten
     wanted     n y n          rows_of           → 2 5, the rows of b
 
-`column_stats` returns what the values of a column of bytes begin with, the length of the longest
-and the sum of all lengths: one pass that mostly saves a look at each value.
+Two functions need no codes: `column_stats` describes a column of bytes in one pass (first bytes,
+longest, total size), and `multiplied` multiplies each number by a factor.
 
-Native (`_native`, Cython), or in plain Python (`reference`) where that was not built or the
-environment variable ``STREAM_DEDUP_PURE_PYTHON`` is set; property tests hold them equal. Natively a
-row costs some 5 ns a call, a tenth of what the shortest loop does.
+Served natively (`_native`, Cython), or by plain Python (`reference`) where the extension was not
+built or the environment variable ``STREAM_DEDUP_PURE_PYTHON`` is set; property tests compare the
+two. A native call costs some 5 ns a row, a tenth of the shortest Python loop.
 """
 
 import os

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 # cython: freethreading_compatible=False
-"""Columns natively; `reference` says the same in Python.
+"""The functions of `reference`, natively.
 
-Objects are told apart by their addresses, in a table of linear probing that lives for one call: a
-power of two of at least twice as many slots as rows, each with one more than the place of the
-object that came there, or 0. An address is take over the slots by Fibonacci's multiplier.
+`dictionary_encode` compares objects by address, in a hash table with linear probing that lives for
+one call. It has a power of two of slots, at least twice as many as rows; each holds one more than
+the code of its object, or 0. Addresses are hashed by Fibonacci's multiplier.
 """
 
 from cpython cimport array
@@ -46,21 +46,21 @@ def dictionary_encode(column):
     cdef object objects = PySequence_Fast(column, "a column is a sequence")
     cdef Py_ssize_t row, rows = PySequence_Fast_GET_SIZE(objects)
     cdef list values = []
-    cdef array.array places
+    cdef array.array codes
     cdef uint32_t* slots
-    cdef uint32_t* place_of
+    cdef uint32_t* code_of
     cdef PyObject* each
     cdef PyObject* before = NULL
     cdef uint64_t slot, last_slot
-    cdef uint32_t place = 0
+    cdef uint32_t code = 0
     cdef int bits = 1
     while <Py_ssize_t>1 << bits < 2 * rows:
         bits += 1
     last_slot = (<uint64_t>1 << bits) - 1
     slots = <uint32_t*>calloc(<size_t>1 << bits, sizeof(uint32_t))
-    place_of = <uint32_t*>malloc((rows + 1) * sizeof(uint32_t))
+    code_of = <uint32_t*>malloc((rows + 1) * sizeof(uint32_t))
     try:
-        if slots == NULL or place_of == NULL:
+        if slots == NULL or code_of == NULL:
             raise MemoryError
         for row in range(rows):
             each = PySequence_Fast_GET_ITEM(objects, row)
@@ -68,48 +68,48 @@ def dictionary_encode(column):
                 before = each
                 slot = (<uint64_t><uintptr_t>each * <uint64_t>0x9E3779B97F4A7C15) >> (64 - bits)
                 while True:
-                    place = slots[slot]
-                    if place == 0:
+                    code = slots[slot]
+                    if code == 0:
                         values.append(<object>each)
-                        place = slots[slot] = <uint32_t>PyList_GET_SIZE(values)
+                        code = slots[slot] = <uint32_t>PyList_GET_SIZE(values)
                         break
-                    if <PyObject*>PyList_GET_ITEM(values, place - 1) == each:
+                    if <PyObject*>PyList_GET_ITEM(values, code - 1) == each:
                         break
                     slot = (slot + 1) & last_slot
-            place_of[row] = place - 1
+            code_of[row] = code - 1
         if PyList_GET_SIZE(values) <= NARROW:
-            places = array.clone(_NARROW, rows, False)
+            codes = array.clone(_NARROW, rows, False)
             for row in range(rows):
-                places.data.as_ushorts[row] = <uint16_t>place_of[row]
+                codes.data.as_ushorts[row] = <uint16_t>code_of[row]
         else:
-            places = array.clone(_WIDE, rows, False)
-            memcpy(places.data.as_voidptr, place_of, rows * sizeof(uint32_t))
-        return values, places
+            codes = array.clone(_WIDE, rows, False)
+            memcpy(codes.data.as_voidptr, code_of, rows * sizeof(uint32_t))
+        return values, codes
     finally:
         free(slots)
-        free(place_of)
+        free(code_of)
 
 
-def rows_of(array.array places not None, list wanted not None):
+def rows_of(array.array codes not None, list wanted not None):
     """See `reference.rows_of`."""
-    cdef Py_ssize_t row, rows = len(places), count = PyList_GET_SIZE(wanted)
+    cdef Py_ssize_t row, rows = len(codes), count = PyList_GET_SIZE(wanted)
     cdef list found = []
-    cdef bint narrow = are_narrow(places)
+    cdef bint narrow = are_narrow(codes)
     for row in range(rows):
-        if <PyObject*>PyList_GET_ITEM(wanted, place_at(places, row, count, narrow)) == Py_True:
+        if <PyObject*>PyList_GET_ITEM(wanted, code_at(codes, row, count, narrow)) == Py_True:
             found.append(row)
     return found
 
 
-def group_min_max(array.array places not None, numbers, Py_ssize_t count):
+def group_min_max(array.array codes not None, numbers, Py_ssize_t count):
     """See `reference.group_min_max`."""
     cdef object column = PySequence_Fast(numbers, "numbers are a sequence")
-    cdef Py_ssize_t row, rows = len(places)
+    cdef Py_ssize_t row, rows = len(codes)
     cdef Numbers* found
     cdef Numbers* own
     cdef int64_t number
     cdef int beyond = 0
-    cdef bint narrow = are_narrow(places)
+    cdef bint narrow = are_narrow(codes)
     if PySequence_Fast_GET_SIZE(column) != rows:
         raise ValueError(f"{PySequence_Fast_GET_SIZE(column)} numbers for {rows} rows")
     found = <Numbers*>calloc(count + 1, sizeof(Numbers))
@@ -120,9 +120,9 @@ def group_min_max(array.array places not None, numbers, Py_ssize_t count):
             number = PyLong_AsLongLongAndOverflow(
                 <object>PySequence_Fast_GET_ITEM(column, row), &beyond
             )
-            if beyond:  # no machine's word holds it: once in a lifetime, so it may take longer
-                return reference.group_min_max(places, numbers, count)
-            own = found + place_at(places, row, count, narrow)
+            if beyond:  # no machine word holds it: rare, so it may take longer
+                return reference.group_min_max(codes, numbers, count)
+            own = found + code_at(codes, row, count, narrow)
             if own.rows == 0:
                 own.least = own.most = number
             elif number < own.least:
@@ -135,17 +135,17 @@ def group_min_max(array.array places not None, numbers, Py_ssize_t count):
         free(found)
 
 
-def take(list values not None, array.array places not None):
+def take(list values not None, array.array codes not None):
     """See `reference.take`."""
-    cdef Py_ssize_t row, rows = len(places), count = PyList_GET_SIZE(values)
+    cdef Py_ssize_t row, rows = len(codes), count = PyList_GET_SIZE(values)
     cdef list column
     cdef PyObject* value
-    cdef bint narrow = are_narrow(places)
+    cdef bint narrow = are_narrow(codes)
     for row in range(rows):
-        place_at(places, row, count, narrow)  # before there is a list that is not whole
+        code_at(codes, row, count, narrow)  # checked before the list exists, which must not stay incomplete
     column = PyList_New(rows)
     for row in range(rows):
-        value = <PyObject*>PyList_GET_ITEM(values, place_at(places, row, count, narrow))
+        value = <PyObject*>PyList_GET_ITEM(values, code_at(codes, row, count, narrow))
         Py_INCREF(value)
         PyList_SET_ITEM(column, row, value)
     return column
@@ -200,18 +200,18 @@ def multiplied(numbers, factor):
     return products
 
 
-cdef int are_narrow(array.array places) except -1:
-    """Whether places have two bytes each, and not four."""
-    if places.typecode not in ("H", "I"):
-        raise TypeError(f"places are an array of type H or I, not {places.typecode}")
-    return places.ob_descr.itemsize == 2
+cdef int are_narrow(array.array codes) except -1:
+    """Return whether codes have two bytes each, and not four."""
+    if codes.typecode not in ("H", "I"):
+        raise TypeError(f"codes are an array of type H or I, not {codes.typecode}")
+    return codes.ob_descr.itemsize == 2
 
 
-cdef inline Py_ssize_t place_at(
-    array.array places, Py_ssize_t row, Py_ssize_t count, bint narrow
+cdef inline Py_ssize_t code_at(
+    array.array codes, Py_ssize_t row, Py_ssize_t count, bint narrow
 ) except -1:
-    """The place of a row, one of `count`."""
-    cdef Py_ssize_t place = places.data.as_ushorts[row] if narrow else places.data.as_uints[row]
-    if place >= count:
-        raise IndexError(f"place {place} of {count}")
-    return place
+    """Return the code of a row; it is below `count`."""
+    cdef Py_ssize_t code = codes.data.as_ushorts[row] if narrow else codes.data.as_uints[row]
+    if code >= count:
+        raise IndexError(f"code {code} of {count}")
+    return code

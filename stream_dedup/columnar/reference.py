@@ -1,4 +1,4 @@
-"""Columns in plain Python; what the native ones are held against."""
+"""Columns in plain Python: the reference for the native functions."""
 
 from __future__ import annotations
 
@@ -9,64 +9,64 @@ from typing import NamedTuple, TypeVar
 T = TypeVar("T")
 
 NARROW = 1 << 16
-"""Places have two bytes each, type ``H``; where there are more values, four, ``I``. Stored journals
-hold them so."""
+"""Up to so many different values a code has two bytes, type ``H``; with more four, type ``I``.
+Stored journals hold codes in this form."""
 
 
 def dictionary_encode(column: Sequence[T]) -> tuple[list[T], array[int]]:
-    """Take a column apart.
+    """Split a column into its different values and a code for each row.
+
+    Objects are compared by identity.
 
     Returns:
-        The objects that differ, by identity, in the order in which they first come; and for each
-        row the place of its own among them.
+        The values in order of first appearance; and for each row the index of its value.
     """
     ids = list(map(id, column))
     by_id = dict(zip(ids, column, strict=True))
-    places = dict(zip(by_id, range(len(by_id)), strict=True))
+    codes = dict(zip(by_id, range(len(by_id)), strict=True))
     typecode = "H" if len(by_id) <= NARROW else "I"
-    return list(by_id.values()), array(typecode, map(places.__getitem__, ids))
+    return list(by_id.values()), array(typecode, map(codes.__getitem__, ids))
 
 
-def rows_of(places: array[int], wanted: list[bool]) -> list[int]:
-    """The rows whose place is wanted, ascending."""
-    return [row for row, place in enumerate(places) if wanted[place]]
+def rows_of(codes: array[int], wanted: list[bool]) -> list[int]:
+    """Return the rows whose code is wanted, ascending."""
+    return [row for row, code in enumerate(codes) if wanted[code]]
 
 
 def group_min_max(
-    places: array[int], numbers: Sequence[int], count: int
+    codes: array[int], numbers: Sequence[int], count: int
 ) -> list[tuple[int, int, int]]:
-    """How many rows each of `count` places has, and the least and the greatest of their numbers.
+    """Return for each of `count` codes its number of rows, and their least and greatest number.
 
-    All is 0 where it has none.
+    All three are 0 for a code without rows.
 
     Raises:
-        ValueError: there is not a number for each row.
+        ValueError: there is not one number for each row.
     """
     rows, least, most = [0] * count, [0] * count, [0] * count
-    for place, number in zip(places, numbers, strict=True):
-        if not rows[place]:
-            least[place] = most[place] = number
-        elif number < least[place]:
-            least[place] = number
-        elif number > most[place]:
-            most[place] = number
-        rows[place] += 1
+    for code, number in zip(codes, numbers, strict=True):
+        if not rows[code]:
+            least[code] = most[code] = number
+        elif number < least[code]:
+            least[code] = number
+        elif number > most[code]:
+            most[code] = number
+        rows[code] += 1
     return list(zip(rows, least, most, strict=True))
 
 
-def take(values: list[T], places: array[int]) -> list[T]:
-    """Put a column together: for each row the value at its place."""
-    return list(map(values.__getitem__, places))
+def take(values: list[T], codes: array[int]) -> list[T]:
+    """Return the column of these values and codes."""
+    return list(map(values.__getitem__, codes))
 
 
 class ColumnStats(NamedTuple):
-    """What a column of bytes is like, from afar.
+    """A column of bytes, described.
 
     Attributes:
-        begins: what its values begin with: the first byte of each, nothing of an empty one, None
-            for None.
-        longest: the length of the longest.
-        size: the bytes of all together.
+        begins: the first bytes of its values: one byte each, none of an empty value, None for None.
+        longest: the length of the longest value.
+        size: the bytes of all values together.
     """
 
     begins: set[bytes | None]
@@ -75,12 +75,12 @@ class ColumnStats(NamedTuple):
 
 
 def column_stats(column: Sequence[bytes | None]) -> ColumnStats:
-    """Look at a column of bytes from afar."""
+    """Describe a column of bytes."""
     begins = {value if value is None else value[:1] for value in column}
     sizes = [len(value) for value in column if value is not None]
     return ColumnStats(begins, max(sizes, default=0), sum(sizes))
 
 
 def multiplied(numbers: Sequence[int], factor: int) -> list[int]:
-    """Each number times a factor."""
+    """Multiply each number by a factor."""
     return [number * factor for number in numbers]

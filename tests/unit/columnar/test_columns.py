@@ -36,96 +36,97 @@ def kind(request: pytest.FixtureRequest) -> Any:
 
 
 @given(columns)
-def test_a_column_is_taken_apart_alike_and_put_together_again(column: list[object]) -> None:
-    values, places = native.dictionary_encode(column)
-    expected, as_places = reference.dictionary_encode(column)
+def test_native_encoding_equals_the_reference_and_take_reverses_it(column: list[object]) -> None:
+    values, codes = native.dictionary_encode(column)
+    expected, expected_codes = reference.dictionary_encode(column)
 
-    assert list(map(id, expected)) == list(map(id, values))
-    assert as_places == places
-    assert as_places.typecode == places.typecode
-    for whole in (native.take(values, places), reference.take(values, places)):
-        assert list(map(id, column)) == list(map(id, whole))
+    assert list(map(id, values)) == list(map(id, expected))
+    assert codes == expected_codes
+    assert codes.typecode == expected_codes.typecode
+    for whole in (native.take(values, codes), reference.take(values, codes)):
+        assert list(map(id, whole)) == list(map(id, column))
 
 
 @given(columns, st.data())
-def test_numbers_span_alike(column: list[object], data: st.DataObject) -> None:
-    values, places = reference.dictionary_encode(column)
+def test_native_group_min_max_equals_the_reference(
+    column: list[object], data: st.DataObject
+) -> None:
+    values, codes = reference.dictionary_encode(column)
     given_ = data.draw(st.lists(numbers, min_size=len(column), max_size=len(column)))
 
-    found = native.group_min_max(places, given_, len(values))
+    found = native.group_min_max(codes, given_, len(values))
 
-    assert reference.group_min_max(places, given_, len(values)) == found
-    assert [
+    assert found == reference.group_min_max(codes, given_, len(values))
+    assert found == [
         (len(own), min(own), max(own))
         for value in values
         for own in [[n for n, each in zip(given_, column, strict=True) if each is value]]
-    ] == found
+    ]
 
 
 @given(columns, st.lists(st.booleans(), min_size=13, max_size=13))
-def test_rows_are_found_alike(column: list[object], wanted: list[bool]) -> None:
-    values, places = reference.dictionary_encode(column)
+def test_native_rows_of_equals_the_reference(column: list[object], wanted: list[bool]) -> None:
+    values, codes = reference.dictionary_encode(column)
 
-    rows = native.rows_of(places, wanted)
+    rows = native.rows_of(codes, wanted)
 
-    assert reference.rows_of(places, wanted) == rows
+    assert rows == reference.rows_of(codes, wanted)
     chosen = {id(value) for value, wish in zip(values, wanted, strict=False) if wish}
-    assert [row for row, each in enumerate(column) if id(each) in chosen] == rows
+    assert rows == [row for row, each in enumerate(column) if id(each) in chosen]
 
 
-def test_the_page_s_example_is_true(kind: Any) -> None:
+def test_the_example_of_the_module_holds(kind: Any) -> None:
     a, b, c = "a", "b", "c"
-    values, places = kind.dictionary_encode((a, a, b, a, c, b))
+    values, codes = kind.dictionary_encode((a, a, b, a, c, b))
 
-    assert (values, places) == ([a, b, c], array("H", [0, 0, 1, 0, 2, 1]))
-    assert kind.group_min_max(places, [5, 7, 6, 4, 9, 8], 3) == [(3, 4, 7), (2, 6, 8), (1, 9, 9)]
-    assert kind.take(["A", "B", "C"], places) == ["A", "A", "B", "A", "C", "B"]
-    assert kind.rows_of(places, [False, True, False]) == [2, 5]
+    assert (values, codes) == ([a, b, c], array("H", [0, 0, 1, 0, 2, 1]))
+    assert kind.group_min_max(codes, [5, 7, 6, 4, 9, 8], 3) == [(3, 4, 7), (2, 6, 8), (1, 9, 9)]
+    assert kind.take(["A", "B", "C"], codes) == ["A", "A", "B", "A", "C", "B"]
+    assert kind.rows_of(codes, [False, True, False]) == [2, 5]
 
 
 @pytest.mark.parametrize(("count", "typecode"), [(WIDE - 1, "H"), (WIDE, "I")])
-def test_places_are_as_wide_as_they_have_to_be(kind: Any, count: int, typecode: str) -> None:
+def test_codes_have_two_bytes_or_four(kind: Any, count: int, typecode: str) -> None:
     column = [object() for _ in range(count)] * 2
-    values, places = kind.dictionary_encode(column)
+    values, codes = kind.dictionary_encode(column)
 
-    assert typecode == places.typecode
-    assert column[:count] == values
-    assert [*range(count), *range(count)] == list(places)
-    assert kind.take(values, places) == column
-    assert kind.rows_of(places, [*[False] * (count - 1), True]) == [count - 1, 2 * count - 1]
-    assert [(2, row, count + row) for row in range(count)] == kind.group_min_max(
-        places, range(2 * count), count
-    )
+    assert codes.typecode == typecode
+    assert values == column[:count]
+    assert list(codes) == [*range(count), *range(count)]
+    assert kind.take(values, codes) == column
+    assert kind.rows_of(codes, [*[False] * (count - 1), True]) == [count - 1, 2 * count - 1]
+    spans = kind.group_min_max(codes, range(2 * count), count)
+    assert spans == [(2, row, count + row) for row in range(count)]
 
 
-def test_a_place_without_a_row_spans_nothing(kind: Any) -> None:
+def test_group_min_max_is_zero_for_a_code_without_rows(kind: Any) -> None:
     assert kind.group_min_max(array("H", [1]), [-7], 2) == [(0, 0, 0), (1, -7, -7)]
     assert kind.group_min_max(array("H"), [], 0) == []
 
 
 @pytest.mark.parametrize("given_", [[1, 2], [1, 2, 3, 4]])
-def test_too_few_numbers_or_too_many_are_refused(kind: Any, given_: Sequence[int]) -> None:
+def test_too_few_or_too_many_numbers_are_refused(kind: Any, given_: Sequence[int]) -> None:
     with pytest.raises(ValueError, match=r".+"):
         kind.group_min_max(array("H", [0, 0, 0]), given_, 1)
 
 
 @pytest.mark.parametrize("typecode", ["H", "I"])
-def test_a_place_beyond_the_values_is_refused(kind: Any, typecode: str) -> None:
-    places = array(typecode, [0, 1])
+def test_a_code_beyond_the_values_is_refused(kind: Any, typecode: str) -> None:
+    codes = array(typecode, [0, 1])
     with pytest.raises(IndexError):
-        kind.take(["a"], places)
+        kind.take(["a"], codes)
     with pytest.raises(IndexError):
-        kind.group_min_max(places, [1, 2], 1)
+        kind.group_min_max(codes, [1, 2], 1)
     with pytest.raises(IndexError):
-        kind.rows_of(places, [True])
+        kind.rows_of(codes, [True])
 
 
-def test_what_is_no_number_is_refused(kind: Any) -> None:
+def test_a_value_that_is_not_a_number_is_refused(kind: Any) -> None:
     with pytest.raises(TypeError):
         kind.group_min_max(array("H", [0, 0]), [1, "2"], 1)
 
 
-def test_no_reference_is_lost_or_kept(kind: Any) -> None:
+def test_reference_counts_stay_balanced(kind: Any) -> None:
     held: list[object] = [object() for _ in range(50)]
     column = held * 20
     given_ = [10**15 + row for row in range(len(column))]
@@ -133,11 +134,11 @@ def test_no_reference_is_lost_or_kept(kind: Any) -> None:
     before = [sys.getrefcount(each) for each in (*held, *given_)]
 
     for _ in range(20):
-        values, places = kind.dictionary_encode(column)
-        whole = kind.take(values, places)
-        kind.group_min_max(places, given_, 50)
+        values, codes = kind.dictionary_encode(column)
+        whole = kind.take(values, codes)
+        kind.group_min_max(codes, given_, 50)
         with pytest.raises(IndexError):
-            kind.take(values[:9], places)
+            kind.take(values[:9], codes)
     del values, whole
 
     assert [sys.getrefcount(each) for each in (*held, *given_)] == before
@@ -150,13 +151,13 @@ def test_no_reference_is_lost_or_kept(kind: Any) -> None:
         ({"STREAM_DEDUP_PURE_PYTHON": "1"}, "stream_dedup.columnar.reference"),
     ],
 )
-def test_the_native_columns_serve_unless_they_are_not_wanted(
+def test_native_functions_serve_unless_pure_python_is_set(
     environment: dict[str, str], expected: str
 ) -> None:
     assert served("", environment) == [expected] * 6
 
 
-def test_the_reference_serves_where_the_native_columns_were_not_built() -> None:
+def test_the_reference_serves_without_the_extension() -> None:
     hidden = "sys.modules['stream_dedup.columnar._native'] = None; "
     assert served(hidden, {}) == ["stream_dedup.columnar.reference"] * 6
 
@@ -180,47 +181,49 @@ def served(first: str, environment: dict[str, str]) -> list[str]:
     return modules
 
 
-def test_the_table_of_objects_goes_round() -> None:
+def test_the_hash_table_wraps_around() -> None:
     rng = random.Random(1)
     pool = [bytes(rng.randrange(400)) + b"x" for _ in range(2_000)]
     for _ in range(20_000):
         column = rng.sample(pool, 4) * 2
-        assert reference.dictionary_encode(column) == native.dictionary_encode(column)
+        assert native.dictionary_encode(column) == reference.dictionary_encode(column)
 
 
 @pytest.mark.parametrize("typecode", "BbhLQd")
-def test_places_of_another_width_are_refused(typecode: str) -> None:
-    places = array(typecode, [0, 1])
+def test_codes_of_another_width_are_refused(typecode: str) -> None:
+    codes = array(typecode, [0, 1])
     for use in (
-        lambda: native.take(["a", "b"], places),
-        lambda: native.rows_of(places, [True, True]),
-        lambda: native.group_min_max(places, [1, 2], 2),
+        lambda: native.take(["a", "b"], codes),
+        lambda: native.rows_of(codes, [True, True]),
+        lambda: native.group_min_max(codes, [1, 2], 2),
     ):
-        with pytest.raises(TypeError, match="places are"):
+        with pytest.raises(TypeError, match="codes are"):
             use()
 
 
 @given(st.lists(st.none() | st.binary(max_size=3)))
-def test_an_outline_is_drawn_alike(column: list[bytes | None]) -> None:
+def test_native_column_stats_equal_the_reference(column: list[bytes | None]) -> None:
     begins, longest, size = native.column_stats(column)
 
-    assert reference.column_stats(column) == (begins, longest, size)
+    assert (begins, longest, size) == reference.column_stats(column)
     assert all(value is None or value[:1] in begins for value in column)
     assert (None in begins) == (None in column)
     sizes = [len(value) for value in column if value is not None]
     assert (longest, size) == (max([0, *sizes]), sum(sizes))
 
 
-def test_an_outline_is_of_bytes() -> None:
+def test_column_stats_refuse_other_than_bytes() -> None:
     wrong: list[Any] = [b"", "text"]
     with pytest.raises(TypeError, match="row 1 is str, not bytes"):
         native.column_stats(wrong)
 
 
 @given(st.lists(numbers), st.lists(st.integers(0, 9)), numbers)
-def test_numbers_are_scaled_alike(some: list[int], rows: list[int], factor: int) -> None:
+def test_native_multiplied_equals_the_reference(
+    some: list[int], rows: list[int], factor: int
+) -> None:
     column = [some[row % len(some)] for row in sorted(rows)] if some else []
 
     found = native.multiplied(column, factor)
 
-    assert reference.multiplied(column, factor) == found == [number * factor for number in column]
+    assert found == reference.multiplied(column, factor) == [number * factor for number in column]
