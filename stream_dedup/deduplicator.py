@@ -1,4 +1,4 @@
-"""`Deduplicator`: the engine over an index in memory, for one process, without an event loop."""
+"""`Deduplicator`: the engine with an index in memory, for one process, without an event loop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.model import Batch, Decision, Partition, Summary
 
 Value = bytes | bytearray | memoryview | str | dict[str, Any]
-"""What `Deduplicator` takes as an event: a text, or a JSON object decoded."""
+"""What `Deduplicator` takes as an event: a text, or a decoded JSON object."""
 
 T = TypeVar("T")
 
@@ -49,9 +49,9 @@ class Deduplicator:
     Args:
         recipe: a shipped recipe's name, a TOML file's path, or a `Recipe`.
         windows: when clusters close; an hour idle or a day old by default.
-        summaries: how often `due` tells of a cluster, and how much is kept of it.
-        limits: how many clusters are held.
-        clock: what tells arrival times and leases.
+        summaries: how often summaries are due, and what they hold.
+        limits: how many clusters are kept.
+        clock: gives arrival times and the time of leases.
         source: names the input in positions.
     """
 
@@ -69,7 +69,7 @@ class Deduplicator:
             recipe = load_recipe(recipe)
         windows, summaries = windows or Windows(), summaries or Summaries()
         limits = limits or Limits()
-        # A batch may close any number of clusters before the caller can ask what is due.
+        # One batch may close any number of clusters before the caller can claim their summaries.
         index = MemoryIndex(
             recipe, windows=windows, summaries=summaries, limits=limits, cap_waiting=False
         )
@@ -105,14 +105,16 @@ class Deduplicator:
 
         Args:
             values: texts, or JSON objects (decoded, or as text) where the recipe takes fields.
-            times_us: event times in microseconds since 1970-01-01 UTC; arrival time without.
+            times_us: event times in microseconds since 1970-01-01 UTC; by default the arrival
+                time.
             groups: only events of an equal group are compared.
 
         Returns:
-            A decision an event, in order.
+            A decision for each event, in order.
 
         Raises:
-            TypeError: `values` is one event, not many, or holds what is no event.
+            TypeError: `values` is a single event, or one of the values is not an event.
+            ValueError: `times_us` or `groups` differ in length from `values`.
         """
         if isinstance(values, str | bytes | bytearray | memoryview | dict):
             raise TypeError("one event is for process_one; process takes many")
@@ -134,11 +136,11 @@ class Deduplicator:
         return self.process_batch(batch)
 
     def process_batch(self, batch: Batch) -> list[Decision]:
-        """Decide a batch whose positions the caller knows."""
+        """Decide a batch with positions that the caller gives."""
         return run(self.engine.process(batch))
 
     def process_one(self, value: Value, *, time_us: int | None = None, group: str = "") -> Decision:
-        """Decide one event; a batch of many costs little more."""
+        """Decide one event. A batch of many costs little more."""
         return self.process(
             [value], times_us=None if time_us is None else [time_us], groups=[group]
         )[0]
@@ -150,12 +152,12 @@ class Deduplicator:
         time_us: Callable[[Value], int] | None = None,
         group: Callable[[Value], str] | None = None,
     ) -> AsyncIterator[tuple[Value, Decision]]:
-        """Decide events as they come: (value, decision) pairs.
+        """Decide events as they arrive, and yield (value, decision) pairs.
 
         Args:
             values: the events, as for `process`.
-            time_us: tells an event's time; arrival time without.
-            group: tells an event's group.
+            time_us: returns an event's time; by default the arrival time.
+            group: returns an event's group.
         """
         async for value in values:
             yield (
@@ -168,37 +170,37 @@ class Deduplicator:
             )
 
     def due(self, *, patterns: bool = True) -> list[Summary]:
-        """The summaries that are due by now: news of clusters, and the final word on closed ones.
+        """Return the due summaries: of clusters with news, and final ones of closed clusters.
 
         They count as sent when this returns.
 
         Args:
-            patterns: whether to work their patterns out; `pattern` does it for single ones.
+            patterns: whether to compute their patterns; `pattern` does it for a single one.
         """
         run(self.engine.index.expire(self.engine.clock.now_us()))
         return list(self._claimed(patterns))
 
     def close(self, *, patterns: bool = True) -> list[Summary]:
-        """The input has ended: the final summaries of all clusters. They count as sent."""
+        """Close all clusters and return their final summaries; they count as sent."""
         run(self.engine.index.finish(self.engine.clock.now_us()))
         return list(self._claimed(patterns))
 
     def pattern(self, summary: Summary) -> str:
-        """The pattern of the cluster that a summary tells of."""
+        """Return the pattern of a summary's cluster."""
         return summary.pattern or self.engine.pattern(summary.representative)
 
     def patterns(self, decisions: Sequence[Decision]) -> list[str | None]:
-        """The pattern of each decision's cluster; None for passed events."""
+        """Return the pattern of each decision's cluster; None for passed events."""
         clusters = [d.cluster for d in decisions if d.cluster is not None]
         patterns = run(self.engine.patterns(clusters))
         return [None if d.cluster is None else patterns.get(d.cluster) for d in decisions]
 
     def release(self, partition: Partition) -> None:
-        """A partition given to `process_batch` was read to its end."""
+        """Release a partition, given to `process_batch`, that was read to its end."""
         run(self.engine.release_partition(partition))
 
     def size(self) -> IndexSize:
-        """How much the index holds."""
+        """Return how much the index holds."""
         return run(self.engine.index.size())
 
     def _claimed(self, patterns: bool) -> Iterator[Summary]:
@@ -246,12 +248,12 @@ class Deduplicator:
 def _encoded(text: str) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # a lone half of a surrogate pair, as JSON can hold
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can hold
         return text.encode("utf-8", "surrogatepass")
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends: those of an engine over the index in memory.
+    """Run a coroutine that never suspends, as those of an engine with an index in memory.
 
     Raises:
         RuntimeError: it did suspend.

@@ -1,4 +1,4 @@
-"""The nouns: what goes in, what is decided, what comes out."""
+"""The data model: positions, batches, decisions and summaries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Position(NamedTuple):
-    """Identifies an event for ever: (topic, partition, offset), or (path, 0, line number)."""
+    """The permanent identity of an event: (topic, partition, offset), or (path, 0, line number)."""
 
     source: str
     partition: int
@@ -17,7 +17,7 @@ class Position(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """An ordered part of a source: the positions in it differ by their offset alone."""
+    """An ordered part of a source; positions in it differ only by their offset."""
 
     source: str
     number: int
@@ -25,17 +25,17 @@ class Partition(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """Events of one partition, column by column: an object an event would cost more than all else.
+    """Events of one partition, as columns: one object for each event would cost too much.
 
     Attributes:
-        partition: where they stand.
+        partition: where they come from.
         offsets: their offsets, ascending.
-        values: their bytes as they came, without line ends.
-        times_us: event times in microseconds since 1970-01-01 UTC; None: the time of arrival.
+        values: their bytes as received, without line ends.
+        times_us: event times in microseconds since 1970-01-01 UTC; None: the arrival time.
         groups: the values that must be equal for events to be compared, as a JSON object's text;
-            None without groups.
-        documents: the decoded JSON values, where the recipe takes fields.
-        passed: index → reason, of events that are not to be fingerprinted.
+            None if there are no groups.
+        documents: the decoded JSON values, if the recipe takes fields.
+        passed: row → reason, for events that are not to be fingerprinted.
     """
 
     partition: Partition
@@ -48,7 +48,7 @@ class Batch:
 
 
 class Kind(StrEnum):
-    """What was decided of an event."""
+    """The kinds of decision."""
 
     NEW = "new"
     DUPLICATE = "duplicate"
@@ -56,7 +56,7 @@ class Kind(StrEnum):
 
 
 class Decision(NamedTuple):
-    """What was decided of an event. Events that read alike share one object.
+    """What was decided for an event. Equal events share one object.
 
     Attributes:
         kind: new, duplicate or passed.
@@ -89,22 +89,23 @@ class Closing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What is told about a cluster: (cluster, revision) names it, however often it is sent.
+    """A record about a cluster. (cluster, revision) identifies it, however often it is sent.
 
     Attributes:
         cluster: the cluster's id.
-        revision: 1, 2, 3, …: each summary of a cluster has the next.
-        closing: why the cluster closed when this is its final summary, else None.
-        count: events of the cluster so far, its first included.
-        new_count: events that no earlier revision counted; over all revisions they add up to the
+        revision: 1, 2, 3, … within the cluster.
+        closing: why the cluster closed, if this is its final summary; else None.
+        count: events of the cluster so far, the first included.
+        new_count: events that no earlier revision counted; over all revisions these add up to the
             final count.
         first_time_us: earliest event time.
         last_time_us: latest event time.
-        position: where the representative stood.
+        position: of the representative.
         representative: the first event's value (capped).
         samples: a few later events' values (capped).
         group: as in `Batch`.
-        pattern: the representative with its variable parts masked; filled in by the engine.
+        pattern: the representative with its variable parts masked; filled in by
+            whoever sends it.
     """
 
     cluster: int

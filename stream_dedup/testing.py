@@ -1,7 +1,7 @@
-"""What you need to test your own pipeline: a clock that stands still, an index, and two checks.
+"""What you need to test your own pipeline: a manual clock, an index in memory, and checks.
 
-`ManualClock`, `MemoryIndex` and `MemoryMetrics` are the product's own, given here again. Nothing
-in this module sleeps, reads the clock or touches the network.
+`ManualClock`, `MemoryIndex` and `MemoryMetrics` are the product's own. Nothing in this module
+sleeps, reads the system clock or uses the network.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def decisions_of(
     times_us: Sequence[int] | None = None,
     groups: Sequence[str] | None = None,
 ) -> list[Decision]:
-    """What a recipe makes of some events, from nothing known, with the clock at their last.
+    """Return what a new `Deduplicator` decides for some events, its clock at the latest of them.
 
     >>> [d.kind.value for d in decisions_of(["disk 1 full", "disk 2 full", "out of memory"])]
     ['new', 'duplicate', 'new']
@@ -45,11 +45,11 @@ def decisions_of(
     Args:
         values: as for `Deduplicator.process`.
         recipe: a shipped recipe's name, a TOML file's path, or a `Recipe`.
-        times_us: event times; all at 0 without.
+        times_us: event times; by default all are 0.
         groups: only events of an equal group are compared.
 
     Returns:
-        A decision an event, in order.
+        A decision for each event, in order.
     """
     clock = ManualClock(max(times_us, default=0) if times_us is not None else 0)
     return Deduplicator(recipe, clock=clock).process(values, times_us=times_us, groups=groups)
@@ -60,41 +60,41 @@ def clusters_of(
     *,
     recipe: str | os.PathLike[str] | Recipe = "logs",
 ) -> list[list[int]]:
-    """The events that go together, by their places; passed ones are left out.
+    """Return the indexes of the events of each cluster; passed events are left out.
 
     >>> clusters_of(["disk 1 full", "out of memory", "disk 2 full"])
     [[0, 2], [1]]
     """
-    places: dict[int, list[int]] = {}
-    for place, decision in enumerate(decisions_of(values, recipe=recipe)):
+    members: dict[int, list[int]] = {}
+    for number, decision in enumerate(decisions_of(values, recipe=recipe)):
         if decision.cluster is not None:
-            places.setdefault(decision.cluster, []).append(place)
-    return list(places.values())
+            members.setdefault(decision.cluster, []).append(number)
+    return list(members.values())
 
 
 def assert_counts_add_up(summaries: Iterable[Summary], counts: Counts) -> None:
-    """Check that summaries tell of every event that was not passed, each exactly once.
+    """Check that summaries count every event that was not passed, each exactly once.
 
-    A summary that was sent twice, under the same revision, is looked at once.
+    A summary that was sent twice, under the same revision, counts once.
 
     >>> dedup = Deduplicator()
     >>> _ = dedup.process(["disk 1 full", "disk 2 full", "", "out of memory"])
     >>> assert_counts_add_up(dedup.close(), dedup.counts)
 
     Args:
-        summaries: all of them, periodic and final, of all the time counted.
-        counts: what was decided.
+        summaries: all of them, periodic and final.
+        counts: of the same events.
 
     Raises:
-        AssertionError: they do not add up; it says which numbers differ.
+        AssertionError: they do not add up; the message gives the numbers.
     """
     once = {(summary.cluster, summary.revision): summary for summary in summaries}
-    told = sum(summary.new_count for summary in once.values())
+    summed = sum(summary.new_count for summary in once.values())
     passed = sum(counts.passed.values())
-    if told + passed != counts.events:
+    if summed + passed != counts.events:
         raise AssertionError(
-            f"{len(once)} summaries tell of {told} events and {passed} were passed: "
-            f"{told + passed} of {counts.events}"
+            f"{len(once)} summaries count {summed} events and {passed} were passed: "
+            f"{summed + passed} of {counts.events}"
         )
     if counts.new + counts.duplicates + passed != counts.events:
         raise AssertionError(

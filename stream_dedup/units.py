@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them."""
+"""Durations and sizes as text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from stream_dedup.clock import US_PER_S
 
 OFF = ("off", "never")
-"""What stands for no duration at all."""
+"""Words for an unlimited duration."""
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -26,13 +26,13 @@ _BYTES = {
 
 
 def read_duration_us(text: str) -> float:
-    """The microseconds in a duration; a fraction of one in what is shorter.
+    """Return the microseconds in a duration; below one microsecond a fraction.
 
     >>> read_duration_us("1.5m")
     90000000.0
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not one.
     """
     match = _DURATION.fullmatch(text)
     if match is None:
@@ -41,7 +41,7 @@ def read_duration_us(text: str) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """A duration as it is written, in the largest unit that leaves no fraction.
+    """Return a duration as text, in the largest unit that leaves no fraction.
 
     >>> duration_text(0.02), duration_text(3600), duration_text(90)
     ('20ms', '1h', '90s')
@@ -52,19 +52,19 @@ def duration_text(seconds: float) -> str:
         number, rest = divmod(seconds, _SECONDS[unit])
         if number and not rest:
             return f"{number:.0f}{unit}"
-    # Milliseconds with as many decimals as they need, and never an exponent.
+    # Milliseconds with as many decimals as needed, never an exponent.
     digits = f"{seconds * 1000:.6f}".rstrip("0").rstrip(".")
     return f"{digits}ms" if seconds else "0s"
 
 
 def read_size(text: str) -> int:
-    """The bytes in a size.
+    """Return the bytes in a size.
 
     >>> read_size("1MiB"), read_size("2 kB"), read_size("100")
     (1048576, 2000, 100)
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not one.
     """
     match = _SIZE.fullmatch(text)
     size = float(match[1]) * _BYTES[match[2] or "B"] if match else None
@@ -74,7 +74,7 @@ def read_size(text: str) -> int:
 
 
 def size_text(size: int) -> str:
-    """A size as it is written.
+    """Return a size as text.
 
     >>> size_text(1 << 20), size_text(4096), size_text(1000)
     ('1MiB', '4KiB', '1000B')

@@ -1,1 +1,1 @@
-"""Clustering: which events belong together, and for how long. Pure logic."""
+"""Which events belong together, and for how long. Pure: no input or output, no clock."""

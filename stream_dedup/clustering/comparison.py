@@ -1,4 +1,4 @@
-"""Why two events would merge, or would not: everything the decision rests on, side by side."""
+"""Why two events would merge or not: everything that the decision depends on, side by side."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from functools import cached_property
 
 import msgspec
 
-from stream_dedup.clustering.linkage import Linkage
-from stream_dedup.clustering.verification import reference_jaccard
+from stream_dedup.clustering.linkage import Linkage, reference_jaccard
 from stream_dedup.features.fields import UNDECODABLE
 from stream_dedup.features.patterns import Patterns, readable
 from stream_dedup.features.recipe import Recipe
@@ -22,16 +21,16 @@ from stream_dedup.fingerprint.simhash import distance, votes
 
 @dataclass(frozen=True)
 class Look:
-    """One event, taken apart.
+    """One event, analysed.
 
     Attributes:
         text: its bytes.
         pattern: its masked text.
         taken: its tokens and features.
         counted: the features whose votes count.
-        numbers: what the kernel says of it.
-        key: events of equal keys merge, whatever else holds; the exact hash, or what takes its
-            place under minhash.
+        numbers: its hashes and fingerprint, as the kernel computes them.
+        key: events with equal keys always merge; the exact hash, or with minhash what takes its
+            place.
     """
 
     text: bytes
@@ -59,15 +58,15 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Bit:
-    """A bit in which two fingerprints differ.
+    """A bit in which two fingerprints differ, and why.
 
     Attributes:
         number: 0 for the lowest.
-        left: the sum of votes on it in the left event.
-        right: in the right event.
-        shared: the sum of votes of the features they share.
-        left_only: (feature, vote) of features that the left event alone has.
-        right_only: of those that the right event alone has.
+        left: the sum of the left event's votes on it.
+        right: the sum of the right event's votes on it.
+        shared: the sum of the votes of features that both have.
+        left_only: (feature, vote) of features that only the left event has.
+        right_only: (feature, vote) of features that only the right event has.
     """
 
     number: int
@@ -79,7 +78,7 @@ class Bit:
 
 
 class Inspector:
-    """Takes events apart as a recipe does."""
+    """Analyses events as a recipe does."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -88,13 +87,13 @@ class Inspector:
         self._kernel = ReferenceKernel(recipe)
 
     def look(self, text: bytes) -> Look:
-        """Take one event apart."""
+        """Analyse one event."""
         document = None
         if self._fingerprinter.takes_fields:
             try:
                 document = msgspec.json.decode(text)
             except UNDECODABLE:
-                pass  # its text is taken as it stands
+                pass  # its text is used as it is
         documents = [document] if self._fingerprinter.takes_fields else None
         taken = self._fingerprinter.take_apart(text, document, self._kernel)
         prepared = self._fingerprinter.prepare([text], documents)
@@ -112,17 +111,17 @@ class Inspector:
         )
 
     def named(self, feature: Feature) -> str:
-        """What a placeholder stands for, by the names of masks."""
+        """Return a feature's text, its placeholders by the names of their masks."""
         return readable(self._patterns.named(feature.text), 80)
 
     def compare(self, left: bytes, right: bytes) -> Comparison:
-        """Take two events apart and hold them against each other."""
+        """Analyse two events and compare them."""
         return Comparison(self.recipe, self.look(left), self.look(right))
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two events held against each other; the left one came first."""
+    """Two events compared; the left one came first."""
 
     recipe: Recipe
     left: Look
@@ -135,11 +134,11 @@ class Comparison:
 
     @cached_property
     def jaccard(self) -> float:
-        """Shared over all distinct features, placeholders aside."""
+        """The Jaccard index of their features, placeholders left out."""
         return reference_jaccard(self.left.numbers.sketches[0], self.right.numbers.sketches[0])
 
     def features(self) -> tuple[list[Feature], list[Feature], list[Feature]]:
-        """The distinct features of both, of the left alone, of the right alone."""
+        """Return the distinct features of both, of the left only, and of the right only."""
         left = {feature.low: feature for feature in self.left.taken.features}
         right = {feature.low: feature for feature in self.right.taken.features}
         return (
@@ -150,7 +149,7 @@ class Comparison:
 
     @cached_property
     def chance(self) -> float | None:
-        """How likely sets of features that overlap so get equal fingerprints; minhash only."""
+        """How likely two feature sets with this overlap get equal fingerprints; minhash only."""
         settings = self.recipe.fingerprint
         if settings.kind != "minhash":
             return None
@@ -160,7 +159,7 @@ class Comparison:
         return chance_of_equality(shared, shared + left + right, settings.least)
 
     def bits(self) -> list[Bit]:
-        """The bits that differ, with the votes that made them differ; simhash only."""
+        """Return the bits that differ, with the votes that cause it; simhash only."""
         if self.recipe.fingerprint.kind != "simhash":
             return []
         width = self.recipe.fingerprint.width
@@ -180,7 +179,7 @@ class Comparison:
 
     @property
     def merge(self) -> bool:
-        """Whether the right event would join the cluster of the left one, were it the only one."""
+        """Whether the right event would join the left one's cluster, if there were no other."""
         if not self.left.taken.tokens or not self.right.taken.tokens:
             return False
         if self.left.key == self.right.key:
@@ -193,7 +192,7 @@ class Comparison:
         return Linkage(self.recipe.match).admits(self.jaccard, self.distance)
 
     def verdict(self) -> str:
-        """In one sentence, why they would merge or would not."""
+        """Return in one sentence why they would merge or not."""
         match = self.recipe.match
         for look, name in ((self.left, "first"), (self.right, "second")):
             if not look.taken.tokens:
@@ -222,7 +221,7 @@ class Comparison:
         near = f"distance {self.distance} is within k = {match.k}"
         if not match.jaccard:
             return f"They merge: {near}."
-        # Rounded towards the side it stands on: 0.6996 must not read as 0.70.
+        # Round away from the threshold: 0.6996 must not be shown as 0.70.
         side = math.ceil if self.merge else math.floor
         share = side(self.jaccard * 100) / 100 if self.jaccard != match.jaccard else self.jaccard
         if self.merge:
@@ -243,7 +242,7 @@ class Comparison:
 
 
 def _wide(features: list[Feature]) -> dict[int, tuple[int, int, bytes]]:
-    """Hash → (all its bits, summed weight, text)."""
+    """Map each hash to (all its bits, summed weight, text)."""
     out: dict[int, tuple[int, int, bytes]] = {}
     for feature in features:
         weight = out[feature.low][1] if feature.low in out else 0

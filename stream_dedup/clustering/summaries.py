@@ -1,10 +1,10 @@
-"""Summaries: when a cluster has something to tell. Pure: time is an argument.
+"""When summaries of a cluster are due. Pure: time is an argument.
 
-The first event of a cluster leaves at once, by itself. A summary is due `every_us` of stream time
-after the one before (or after the cluster was opened) when events have come since; a final one
-when the cluster closes. Stream time may go back (see `windows`); a summary then waits until it has
-got there again. Revisions count 1, 2, 3, … and each tells how many events no earlier one told of,
-so over all revisions of a cluster these add up to its final count.
+The first event of a cluster is sent at once, by itself. A summary is due `every_us` of stream time
+after the one before (or after the cluster was opened) if more events have joined since; the final
+one when the cluster closes. Stream time may go back (see `windows`); a summary then waits until
+stream time has reached the same point again. Revisions count 1, 2, 3, … Each gives the number of
+events since the one before, so these add up to the cluster's final count.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from dataclasses import dataclass
 from stream_dedup.clock import US_PER_S
 
 MAX_SAMPLES = 255
-"""An index counts a cluster's samples in one byte."""
+"""The Redis index counts a cluster's samples in one byte."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summaries:
-    """What is told of clusters, and how often.
+    """What summaries hold, and how often they are sent.
 
     Attributes:
         every_us: stream time between two summaries of a cluster; None for final ones only.
-        samples: later events' values kept a cluster; at most `MAX_SAMPLES`.
-        max_value_bytes: of a representative or sample so much is kept.
-        lease_us: a claimed summary that is not confirmed within this time is claimed again; long
-            enough to send a batch to a slow sink, short enough to be sent again soon after a
-            crash.
-        retention_us: so long (by the clock) a closed cluster's revision is remembered, so that a
-            representative delivered again late goes on where it stopped.
+        samples: values of later events kept for a cluster; at most `MAX_SAMPLES`.
+        max_value_bytes: kept of a representative or sample.
+        lease_us: a claimed summary that is not confirmed within this time can be claimed again.
+            Long enough to send a batch to a slow sink, short enough to be sent again soon after
+            a crash.
+        retention_us: how long (by the clock) a closed cluster's revision and count are kept, so
+            that a representative delivered again late continues from there.
     """
 
     every_us: int | None = 60 * US_PER_S
@@ -47,6 +47,9 @@ class Summaries:
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; give 0 or more")
 
-    def due_us(self, told_us: int) -> int | None:
-        """When a cluster with news is due that was told of last at `told_us`, by stream time."""
-        return None if self.every_us is None else told_us + self.every_us
+    def due_us(self, reported_us: int) -> int | None:
+        """Return when a cluster's next summary is due, after the last one at `reported_us`.
+
+        Both are stream time; None: only the final one is.
+        """
+        return None if self.every_us is None else reported_us + self.every_us

@@ -929,7 +929,7 @@ cdef inline Pair hash_lows(const uint64_t* lows, size_t count, uint32_t seed) no
 
 
 def jaccard(bytes left not None, bytes right not None):
-    """Shared over all distinct features of two sketches; see `clustering.verification`."""
+    """Shared over all distinct features of two sketches; see `clustering.linkage`."""
     cdef size_t ours = PyBytes_GET_SIZE(left) // 8, theirs = PyBytes_GET_SIZE(right) // 8
     cdef const char* a = PyBytes_AS_STRING(left)
     cdef const char* b = PyBytes_AS_STRING(right)

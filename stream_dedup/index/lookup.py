@@ -10,8 +10,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 
-from stream_dedup.clustering.linkage import Candidate, Linkage
-from stream_dedup.clustering.verification import fastest_jaccard
+from stream_dedup.clustering.linkage import Candidate, Linkage, fastest_jaccard
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Limits, Query
 from stream_dedup.tables.planner import MEMORY, choose

@@ -14,9 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from stream_dedup.clustering.linkage import cluster_id
+from stream_dedup.clustering.linkage import cluster_id, reference_jaccard
 from stream_dedup.clustering.summaries import Summaries
-from stream_dedup.clustering.verification import reference_jaccard
 from stream_dedup.clustering.windows import StreamTime, Windows
 from stream_dedup.errors import StaleFence
 from stream_dedup.features.recipe import Match, Recipe

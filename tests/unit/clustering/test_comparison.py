@@ -25,7 +25,7 @@ pieces = st.lists(
 
 
 @given(pieces, pieces, st.sampled_from([0, 3, 6, 20]), st.sampled_from([0.0, 0.5, 0.7]))
-def test_the_verdict_is_what_the_engine_decides(
+def test_the_engine_decides_as_the_comparison_says(
     left: bytes, right: bytes, k: int, jaccard: float
 ) -> None:
     recipe = replace(LOGS, match__k=k, match__jaccard=jaccard)
@@ -35,7 +35,7 @@ def test_the_verdict_is_what_the_engine_decides(
 
 
 @given(pieces, pieces)
-def test_the_verdict_says_in_words_what_merge_says(left: bytes, right: bytes) -> None:
+def test_the_verdict_agrees_with_merge(left: bytes, right: bytes) -> None:
     found = Inspector(LOGS).compare(left, right)
 
     assert found.merge == found.verdict().startswith("They merge")
@@ -55,13 +55,13 @@ def test_the_verdict_says_in_words_what_merge_says(left: bytes, right: bytes) ->
          "They merge: distance 36 is within k = 60."),
     ],
 )  # fmt: skip
-def test_the_verdict_names_its_reason(
+def test_the_verdict_gives_its_reason(
     recipe: Recipe, left: bytes, right: bytes, verdict: str
 ) -> None:
     assert Inspector(recipe).compare(left, right).verdict() == verdict
 
 
-def test_features_are_told_apart_by_whose_they_are() -> None:
+def test_features_are_split_into_shared_left_and_right() -> None:
     shared, left, right = Inspector(LOGS).compare(BOB, EVE).features()
 
     assert [feature.text for feature in left] == [b"bob"]
@@ -69,17 +69,17 @@ def test_features_are_told_apart_by_whose_they_are() -> None:
     assert len(shared) == 9
 
 
-def test_every_bit_that_differs_is_told_with_the_votes_that_moved_it() -> None:
+def test_each_differing_bit_has_the_votes_that_cause_it() -> None:
     found = Inspector(LOGS).compare(BOB, EVE)
     bits = found.bits()
     sums = votes(((f.low, f.weight) for f in found.left.counted), 64)
 
     assert found.distance == len(bits) > 0
-    assert [sums[bit.number] for bit in bits] == [bit.left for bit in bits]
+    assert [bit.left for bit in bits] == [sums[bit.number] for bit in bits]
     for bit in bits:
         assert (bit.left > 0) != (bit.right > 0)
         ((mover, vote),) = bit.left_only
-        assert (b"bob", bit.left > 0) == (mover, vote > 0)
+        assert (mover, vote > 0) == (b"bob", bit.left > 0)
         assert bit.left - vote + bit.right_only[0][1] == bit.right
 
 
@@ -89,7 +89,7 @@ def test_minhash_has_no_votes() -> None:
     assert Inspector(recipe).compare(BOB, EVE).bits() == []
 
 
-def test_fields_of_json_events_are_taken_apart_and_what_is_not_json_as_text() -> None:
+def test_json_events_are_analysed_by_field_and_others_as_text() -> None:
     inspector = Inspector(load_recipe("json"))
 
     look = inspector.look(b'{"msg": "disk full", "id": 7}')
@@ -98,7 +98,7 @@ def test_fields_of_json_events_are_taken_apart_and_what_is_not_json_as_text() ->
     assert inspector.look(b"not json").pattern == "not json"
 
 
-def test_an_extractor_of_ones_own_is_shown_by_its_features() -> None:
+def test_features_of_another_extractor_are_shown() -> None:
     recipe = replace(Recipe(), features__extractor="syllables")
 
     assert [f.text for f in Inspector(recipe).look(b"hah").taken.features] == [b"ha", b"ah"]

@@ -1,13 +1,22 @@
 from __future__ import annotations
 
 import random
+from array import array
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.clustering.linkage import Candidate, Linkage, cluster_id
+from stream_dedup.clustering.linkage import (
+    Candidate,
+    Linkage,
+    cluster_id,
+    fastest_jaccard,
+    reference_jaccard,
+)
 from stream_dedup.features.recipe import Match
+from stream_dedup.fingerprint.kernel import native_module
+from stream_dedup.fingerprint.numbers import SKETCH_SIZE
 from stream_dedup.model import Position
 
 MOST_SIMILAR = Candidate(0.9, 6, 90, 4)
@@ -17,7 +26,7 @@ LEAST = Candidate(0.8, 2, 20, 0)
 LAST = Candidate(0.8, 2, 20, 1)
 
 
-def test_the_most_similar_wins_then_the_nearest_then_the_oldest_then_the_least_id() -> None:
+def test_the_best_is_most_similar_then_nearest_then_oldest() -> None:
     candidates = [LAST, LEAST, OLDEST, NEAREST, MOST_SIMILAR]
     for winner in [MOST_SIMILAR, NEAREST, OLDEST, LEAST, LAST]:
         assert Linkage.best(candidates) == winner
@@ -26,7 +35,7 @@ def test_the_most_similar_wins_then_the_nearest_then_the_oldest_then_the_least_i
 
 
 @given(st.randoms())
-def test_the_winner_does_not_depend_on_the_order_of_the_candidates(chance: random.Random) -> None:
+def test_the_best_does_not_depend_on_the_order(chance: random.Random) -> None:
     candidates = [LAST, LEAST, OLDEST, NEAREST]
     chance.shuffle(candidates)
     assert Linkage.best(candidates) == NEAREST
@@ -61,10 +70,55 @@ def test_ids_differ_by_every_part_of_namespace_and_position() -> None:
         Position("b", 0, 0),
     ]
     ids = {cluster_id(namespace, p) for namespace in ("x", "y") for p in positions}
-    assert 2 * len(positions) == len(ids)
+    assert len(ids) == 2 * len(positions)
     assert all(0 <= identity < 2**64 for identity in ids)
 
 
-def test_ids_are_the_same_for_ever() -> None:
+def test_ids_never_change() -> None:
     assert cluster_id("logs", Position("app.log", 0, 17)) == 0xE3E788EC37CE54A9
     assert cluster_id("logs", Position("\udcff.log", 0, 1))  # a file name that is no text
+
+
+hashes = st.sets(st.one_of(st.integers(0, 20), st.integers(0, 2**64 - 1)), max_size=SKETCH_SIZE - 1)
+
+jaccard = fastest_jaccard()
+
+
+def sketch(features: set[int]) -> bytes:
+    return array("Q", sorted(features)[:SKETCH_SIZE]).tobytes()
+
+
+@given(hashes, hashes)
+def test_jaccard_of_small_sketches_is_exact(left: set[int], right: set[int]) -> None:
+    expected = len(left & right) / len(left | right) if left | right else 1.0
+    assert reference_jaccard(sketch(left), sketch(right)) == expected
+    assert jaccard(sketch(left), sketch(right)) == expected
+
+
+@given(
+    st.sets(st.integers(0, 300), max_size=200),
+    st.sets(st.integers(0, 300), max_size=200),
+)
+def test_native_jaccard_equals_the_reference(left: set[int], right: set[int]) -> None:
+    assert native_module() is not None
+    pair = sketch(left), sketch(right)
+    assert reference_jaccard(*pair) == jaccard(*pair) == jaccard(*reversed(pair))
+
+
+@pytest.mark.parametrize("shared", [50, 250, 450, 490])
+def test_jaccard_of_cut_sketches_is_a_good_estimate(shared: int) -> None:
+    generator = random.Random(shared)
+    true = shared / (2 * 500 - shared)
+    estimates = []
+    for _ in range(40):
+        features = [generator.getrandbits(64) for _ in range(2 * 500 - shared)]
+        pair = sketch(set(features[:500])), sketch(set(features[500 - shared :]))
+        estimates.append(jaccard(*pair))
+    # The deviation of one is sqrt(t (1 - t) / 64) <= .0625, of the mean of forty <= .01.
+    assert sum(estimates) / len(estimates) == pytest.approx(true, abs=0.04)
+    assert all(abs(estimate - true) < 0.28 for estimate in estimates)
+
+
+def test_empty_sketches_are_equal_to_each_other_only() -> None:
+    assert jaccard(b"", b"") == 1.0
+    assert jaccard(b"", sketch({1, 2})) == 0.0

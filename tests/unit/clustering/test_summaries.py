@@ -14,19 +14,19 @@ def test_without_a_period_none_is_due() -> None:
 
 
 @pytest.mark.parametrize("samples", [-1, 256])
-def test_samples_are_counted_in_a_byte(samples: int) -> None:
+def test_samples_are_at_most_255(samples: int) -> None:
     with pytest.raises(ValueError, match=f"samples is {samples}; give 0 to 255"):
         Summaries(samples=samples)
 
 
 @pytest.mark.parametrize("name", ["max_value_bytes", "lease_us", "retention_us"])
-def test_what_lasts_less_than_nothing_is_refused(name: str) -> None:
+def test_negative_settings_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is -1; give 0 or more"):
         Summaries(**{name: -1})
     Summaries(**{name: 0})
 
 
 @pytest.mark.parametrize("every_us", [0, -1])
-def test_a_period_is_longer_than_nothing(every_us: int) -> None:
+def test_a_period_of_zero_or_less_is_refused(every_us: int) -> None:
     with pytest.raises(ValueError, match="every_us"):
         Summaries(every_us=every_us)

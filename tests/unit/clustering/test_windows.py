@@ -36,12 +36,12 @@ def test_expiry_is_the_last_live_moment(opened: int, later: int, time: int) -> N
 
 @pytest.mark.parametrize("name", ["idle_us", "max_age_us", "quiet_after_us"])
 @pytest.mark.parametrize("value", [0, -1])
-def test_windows_are_longer_than_nothing(name: str, value: int) -> None:
+def test_windows_of_zero_or_less_are_refused(name: str, value: int) -> None:
     with pytest.raises(ValueError, match=name):
         Windows(**{name: value})
 
 
-def test_for_ever_keeps_the_order_of_what_was_seen_last() -> None:
+def test_forever_keeps_the_order_of_last_times() -> None:
     windows = Windows(idle_us=FOREVER_US, max_age_us=FOREVER_US)
     assert windows.expires_us(5, 5) < windows.expires_us(6, 6)
 
@@ -68,7 +68,7 @@ def test_a_partitions_earlier_times_do_not_lower_it() -> None:
     assert time.advance(0) == 500
 
 
-def test_a_newcomer_that_lags_takes_stream_time_back_until_it_has_caught_up() -> None:
+def test_a_partition_far_behind_moves_stream_time_back() -> None:
     time = StreamTime(WINDOWS)
     time.record(A, 500, 0)
     assert time.advance(0) == 500
@@ -80,7 +80,7 @@ def test_a_newcomer_that_lags_takes_stream_time_back_until_it_has_caught_up() ->
     assert time.advance(3) == 800
 
 
-def test_one_that_was_quiet_and_lags_takes_stream_time_back_when_it_is_active_again() -> None:
+def test_a_quiet_partition_behind_moves_it_back_when_active() -> None:
     time = StreamTime(WINDOWS)
     time.record(A, 100, 0)
     time.record(B, 500, 61 * S)
@@ -89,7 +89,7 @@ def test_one_that_was_quiet_and_lags_takes_stream_time_back_when_it_is_active_ag
     assert time.advance(62 * S) == 200
 
 
-def test_a_quiet_partition_holds_nothing_back() -> None:
+def test_a_quiet_partition_does_not_hold_stream_time_back() -> None:
     time = StreamTime(WINDOWS)
     time.record(A, 100, 0)
     time.record(B, 500, 60 * S)
@@ -97,7 +97,7 @@ def test_a_quiet_partition_holds_nothing_back() -> None:
     assert time.advance(60 * S + 1) == 500
 
 
-def test_a_released_partition_holds_nothing_back_and_the_last_leaves_its_time() -> None:
+def test_a_released_partition_does_not_hold_stream_time_back() -> None:
     time = StreamTime(WINDOWS)
     time.record(A, 100, 0)
     time.record(B, 500, 0)
@@ -109,7 +109,7 @@ def test_a_released_partition_holds_nothing_back_and_the_last_leaves_its_time() 
     assert time.value_us == 800
 
 
-def test_when_all_are_quiet_it_moves_with_the_clock() -> None:
+def test_stream_time_moves_with_the_clock_when_all_are_quiet() -> None:
     time = StreamTime(WINDOWS)
     time.record(A, 100, 0)
     time.record(B, 500, 0)
@@ -124,7 +124,7 @@ def test_when_all_are_quiet_it_moves_with_the_clock() -> None:
     assert time.advance(80 * S) == 100  # as far as it had come
 
 
-def test_the_first_look_after_all_fell_quiet_adds_no_time_that_was_not_watched() -> None:
+def test_the_first_call_in_quiet_times_adds_no_time() -> None:
     time = StreamTime(WINDOWS)
     time.record(A, 100, 1_700_000_000 * S)
     assert time.advance(1_700_000_100 * S) == 100
@@ -142,7 +142,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_stream_time_goes_back_only_to_where_a_partition_is_that_became_active(
+def test_stream_time_goes_back_only_to_an_active_partition(
     steps: list[tuple[str, int, int]],
 ) -> None:
     time = StreamTime(WINDOWS)
@@ -154,7 +154,7 @@ def test_stream_time_goes_back_only_to_where_a_partition_is_that_became_active(
             heads[number] = max(value, heads.get(number, value))
             before = heads[number] if before is None else min(before, heads[number])
             if len(heads) == 1:
-                before = None  # it may have begun anew
+                before = None  # it may have started again
             time.record((A, B, C)[number], value, now_us)
         elif action == "release":
             heads.pop(number, None)
@@ -169,7 +169,7 @@ def test_stream_time_goes_back_only_to_where_a_partition_is_that_became_active(
         before = after
 
 
-def test_stream_time_begins_anew_once_all_partitions_were_released() -> None:
+def test_stream_time_starts_again_after_all_are_released() -> None:
     time = StreamTime(WINDOWS)
     time.record(A, 1000 * S, 0)
     time.release(A)
@@ -178,7 +178,7 @@ def test_stream_time_begins_anew_once_all_partitions_were_released() -> None:
     assert time.advance(0) == 10 * S
 
 
-def test_clocks_a_little_apart_do_not_add_up() -> None:
+def test_progress_of_differing_clocks_counts_once() -> None:
     time = StreamTime(WINDOWS)
     time.record(A, 1_000 * S, 0)
     time.advance(61 * S)

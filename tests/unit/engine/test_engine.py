@@ -448,7 +448,7 @@ def test_the_check_of_counts_says_what_is_missing_and_looks_at_a_resent_summary_
     dedup.process(["disk 1 full", "disk 2 full", "out of memory", ""])
     first, second = dedup.close()
     assert_counts_add_up([first, second, first], dedup.counts)
-    with pytest.raises(AssertionError, match="tell of 2 events and 1 were passed: 3 of 4"):
+    with pytest.raises(AssertionError, match="count 2 events and 1 were passed: 3 of 4"):
         assert_counts_add_up([first], dedup.counts)
     dedup.counts.new += 1
     with pytest.raises(AssertionError, match="3 new"):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dedup.clustering.verification import reference_jaccard
+from stream_dedup.clustering.linkage import reference_jaccard
 from stream_dedup.features.recipe import Recipe, load_recipe, replace, shipped
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.hashing import hash128

@@ -53,7 +53,7 @@ local function distances(length, from)
   end
 end
 
--- How much two sketches have in common (see clustering/verification.py).
+-- How much two sketches have in common (see clustering/linkage.py).
 local SKETCH = 64
 local function similarity_to(sketch)
   local held, size = {}, #sketch / 8
