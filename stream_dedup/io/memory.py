@@ -202,7 +202,7 @@ class MemoryConsumer:
         self, wanted: Sequence[Partition], limit: int, wait_s: float
     ) -> Mapping[Partition, Records]:
         found = self._take(wanted, limit)
-        if not found:
+        if wanted and not found:
             await self._broker.wait(wait_s)
             found = self._take(wanted, limit)
         return found
