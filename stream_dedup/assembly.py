@@ -29,10 +29,10 @@ from stream_dedup.worker.http import HttpServer, Pages
 from stream_dedup.worker.pipeline import Pipeline
 from stream_dedup.worker.telemetry.health import Health
 from stream_dedup.worker.telemetry.logs import configure
-from stream_dedup.worker.telemetry.page import StatusPage
 from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
 from stream_dedup.worker.telemetry.snapshots import RecentMetrics
-from stream_dedup.worker.telemetry.status import Status, StatusLine
+from stream_dedup.worker.telemetry.status_line import Status, StatusLine
+from stream_dedup.worker.telemetry.status_page import StatusPage
 from stream_dedup.worker.telemetry.tracing import NO_TRACES, Traces
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: St
     http.start()
     pipelines: list[Pipeline] = []
 
-    async def show() -> None:
-        await _show(line, pipelines, health)
+    def show() -> None:
+        _show(line, pipelines, health)
 
     seconds = asyncio.create_task(run_every_second(health.beat, tick, recent.update, show))
     try:
@@ -282,17 +282,8 @@ async def _index(
     return index
 
 
-async def _show(line: StatusLine, pipelines: list[Pipeline], health: Health) -> None:
-    """Feed the status line."""
-    events = duplicates = lag = batches = 0
-    for pipeline in pipelines:
-        standing = await pipeline.standing()
-        events += standing.counts.events
-        duplicates += standing.counts.duplicates
-        lag += standing.lag
-        batches += standing.batches
-    amiss = next((reason.name for reason in health.reasons()), "")
-    line.show(
-        Status(events, duplicates, lag, None, batches, f"waits: {amiss}" if amiss else ""),
-        asyncio.get_running_loop().time(),
-    )
+def _show(line: StatusLine, pipelines: list[Pipeline], health: Health) -> None:
+    """Show the worker's current state on the status line."""
+    not_ready = next((reason.name for reason in health.reasons()), "")
+    index = f"waits: {not_ready}" if not_ready else ""
+    line.show(Status.of([pipeline.stats() for pipeline in pipelines], index), monotonic_s())

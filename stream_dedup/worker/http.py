@@ -26,7 +26,7 @@ from aiohttp import web
 
 from stream_dedup.errors import ConfigError, ConfigProblem
 from stream_dedup.worker.telemetry.health import Health
-from stream_dedup.worker.telemetry.page import POLICY
+from stream_dedup.worker.telemetry.status_page import POLICY
 
 MAX_REQUEST_BYTES = 16 * 1024
 """Prometheus and kubelets send under 1 KiB; a browser with cookies a few."""

@@ -50,7 +50,7 @@ from stream_dedup.worker.context import Context
 from stream_dedup.worker.output import TOO_LARGE_TO_WRITE, OutputBuilder
 from stream_dedup.worker.partition import HashedRecords
 from stream_dedup.worker.summaries import SummaryEmitter
-from stream_dedup.worker.telemetry.reporter import Measuring, Standing
+from stream_dedup.worker.telemetry.reporter import MetricsReporter, PipelineStats
 
 POLL_S = 0.1
 """How long a poll waits for events. A partition that gets room is polled at most so much later."""
@@ -81,7 +81,7 @@ class Pipeline:
         self._output = OutputBuilder(config, engine.recipe.fingerprint.width)
         self._assignment = Assignment(context, self._output, self._failure)
         self._summaries = SummaryEmitter(context, self._output)
-        self._reporter = Measuring(context, self._assignment)
+        self._reporter = MetricsReporter(context, self._assignment)
         self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"kernel-{config.name}")
         self._stopping = asyncio.Event()
 
@@ -89,9 +89,9 @@ class Pipeline:
         """Finish the batches in progress, and end."""
         self._stopping.set()
 
-    async def standing(self) -> Standing:
+    def stats(self) -> PipelineStats:
         """The pipeline's current figures."""
-        return await self._reporter.standing()
+        return self._reporter.stats()
 
     # ------------------------------------------------------------ the five stages
 

@@ -31,7 +31,7 @@ from stream_dedup.tools.load_generator.sender import Fed, Feed, Pace
 
 if TYPE_CHECKING:
     from stream_dedup.config import Config
-    from stream_dedup.worker.telemetry.status import Rate
+    from stream_dedup.worker.telemetry.status_line import Rate
 
 EXIT_FAILED = 1
 SIGNALLED = 128
@@ -208,7 +208,7 @@ class _Shown:
     """The line on the terminal, and the last one."""
 
     def __init__(self, topic: str, *, on: bool) -> None:
-        from stream_dedup.worker.telemetry.status import Rate  # noqa: PLC0415 -- not needed for --help
+        from stream_dedup.worker.telemetry.status_line import Rate  # noqa: PLC0415 -- not needed for --help
 
         self._topic = topic
         self._on = on

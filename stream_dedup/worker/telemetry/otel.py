@@ -69,7 +69,7 @@ from stream_dedup.metrics import (
     Metrics,
 )
 from stream_dedup.model import Decision, Kind, Partition
-from stream_dedup.worker.telemetry.log_fields import clean_text
+from stream_dedup.worker.telemetry.logs import clean_text
 from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
 from stream_dedup.worker.telemetry.tracing import (
     NO_TRACE,

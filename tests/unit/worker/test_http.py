@@ -24,9 +24,9 @@ from stream_dedup.worker.http import (
     Pages,
 )
 from stream_dedup.worker.telemetry.health import START, STUCK_AFTER_S, Health
-from stream_dedup.worker.telemetry.page import POLICY, StatusPage
 from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
 from stream_dedup.worker.telemetry.snapshots import RecentMetrics
+from stream_dedup.worker.telemetry.status_page import POLICY, StatusPage
 from tests.status_page import Page
 
 LOCAL = "127.0.0.1"

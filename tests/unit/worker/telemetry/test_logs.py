@@ -14,9 +14,18 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.worker.telemetry.log_fields import HIDDEN, MAX_CHARS, clean, clean_text
-from stream_dedup.worker.telemetry.logs import Logs, configure, context
-from stream_dedup.worker.telemetry.rate_limit import MAX_KEYS, PASSED, Repeats
+from stream_dedup.worker.telemetry.logs import (
+    HIDDEN,
+    MAX_CHARS,
+    MAX_KEYS,
+    PASSED,
+    Logs,
+    RateLimit,
+    clean,
+    clean_text,
+    configure,
+    context,
+)
 
 log = logging.getLogger("stream_dedup.test")
 
@@ -312,7 +321,7 @@ def test_only_the_same_template_logger_and_level_repeat_and_debug_never(make: Ma
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    repeats = Repeats[int]()
+    repeats = RateLimit[int]()
     for key in range(MAX_KEYS * 3):
         for _ in range(PASSED + 1):
             repeats.due(0)
@@ -321,7 +330,7 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 def test_what_is_held_back_is_told_exactly() -> None:
-    repeats = Repeats[str]()
+    repeats = RateLimit[str]()
     passed = told = 0
     for step in range(5_000):
         told += sum(each.times for each in repeats.due(step / 10))

@@ -19,10 +19,10 @@ from stream_dedup.clock import US_PER_S, ManualClock
 from stream_dedup.config import Config, IndexConfig, KafkaConfig, PipelineConfig, WorkerConfig
 from stream_dedup.metrics import FIXED, METRICS, Counter, start_at_zero
 from stream_dedup.worker.telemetry.health import START, Health
-from stream_dedup.worker.telemetry.markup import MAX_ROWS, MAX_TEXT_CHARS
-from stream_dedup.worker.telemetry.page import POLICY, StatusPage
+from stream_dedup.worker.telemetry.page_elements import MAX_ROWS, MAX_TEXT_CHARS
 from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
 from stream_dedup.worker.telemetry.snapshots import RecentMetrics
+from stream_dedup.worker.telemetry.status_page import POLICY, StatusPage
 from tests.status_page import Page, Section, text
 
 HOSTILE = (
@@ -150,7 +150,7 @@ def test_the_figures_are_what_the_registry_says(shown: Shown) -> None:
     assert main.tables["Times"][0] == ["Last 20 s", "How often", "50 %", "99 %", "In all"]
     assert [*FIXED["stage"]] == [row[0] for row in main.tables["Times"][1:-2]]
     assert main.row("Counts", "Commits") == ["40", "130"]
-    assert main.row("Counts", "Redis calls tried again") == ["3", "3"]
+    assert main.row("Counts", "Redis calls retried") == ["3", "3"]
     assert main.row("Counts", "Rebalances") == ["0", "0"]
 
 

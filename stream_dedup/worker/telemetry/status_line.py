@@ -1,37 +1,37 @@
-"""One line on the terminal that says how the worker does; nothing where nobody looks.
-
-It stands below the log, which goes on above it. The runner feeds it each second with plain numbers.
-"""
+"""The worker's live status line: below the log on a terminal, and nowhere else."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from stream_dedup.worker.telemetry.log_fields import clean_text
-from stream_dedup.worker.telemetry.logs import is_terminal
+from stream_dedup.worker.telemetry.logs import clean_text, is_terminal
+
+if TYPE_CHECKING:
+    from stream_dedup.worker.telemetry.reporter import PipelineStats
 
 _SMOOTHING = 0.3
-"""Weight of the last second in the rate shown: it settles within some five seconds."""
+"""Weight of the last second in the rate shown: it adapts within some five seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How the worker stands. None: not known yet.
+    """What the line shows. None: not known yet.
 
     Attributes:
         events: events counted since the start.
         duplicates: how many of them were duplicates.
-        lag: events that wait in Kafka.
+        lag: events not delivered yet.
         clusters: live clusters in the index.
-        batches: batches on their way, read and not yet delivered.
-        index: the index's state in a word or two; empty when all is well.
+        batches: batches in flight.
+        index: what is wrong with the index, in a word or two; empty if nothing is.
     """
 
     events: int = 0
@@ -40,6 +40,19 @@ class Status:
     clusters: int | None = None
     batches: int = 0
     index: str = ""
+
+    @classmethod
+    def of(cls, pipelines: Iterable[PipelineStats], index: str = "") -> Status:
+        """The status of all pipelines together; unknown where one of them is."""
+        stats = list(pipelines)
+        return cls(
+            events=sum(each.counts.events for each in stats),
+            duplicates=sum(each.counts.duplicates for each in stats),
+            lag=_sum([each.lag for each in stats]),
+            clusters=_sum([each.clusters for each in stats]),
+            batches=sum(each.batches for each in stats),
+            index=index,
+        )
 
 
 class Rate:
@@ -55,7 +68,7 @@ class Rate:
         self._rate: float | None = None
 
     def after(self, events: int, now_s: float) -> float:
-        """The rate, now that so many events were counted in all."""
+        """The rate, given the number of events counted in all."""
         if self._last is None:
             self._last = events, now_s
             return 0.0
@@ -69,7 +82,7 @@ class Rate:
 
 
 def line(status: Status, events_per_s: float) -> Text:
-    """The status line, its most important parts first: a narrow terminal cuts it.
+    """The status line, most important parts first: a narrow terminal cuts it.
 
     >>> line(Status(2000, 1900, 12, 40, 2), 950.4).plain
     '950 events/s  95.0% duplicates  lag 12  40 clusters  2 batches  index ok'
@@ -83,9 +96,14 @@ def line(status: Status, events_per_s: float) -> Text:
         Text(f"{status.batches} {'batch' if status.batches == 1 else 'batches'}"),
         Text(f"index {clean_text(status.index) or 'ok'}", style="red" if status.index else "green"),
     ]
-    if status.index:  # trouble is not to be cut off
+    if status.index:  # must not be cut
         parts.insert(0, parts.pop())
     return Text("  ").join(parts)
+
+
+def _sum(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if values and len(known) == len(values) else None
 
 
 def _number(value: int | None) -> str:
@@ -95,8 +113,8 @@ def _number(value: int | None) -> str:
 class StatusLine:
     """Shows the line while it is open, if the stream is a terminal that can move its cursor.
 
-    While it stands, what is written to `sys.stderr` goes above it: a log that looks there each
-    time, as `logs.configure` does without a stream, does not break it.
+    While it is shown, what is written to `sys.stderr` goes above it. So does a log that looks
+    `sys.stderr` up for each line, as that of `logs.configure` without a stream.
 
     Args:
         stream: where to show it; standard error without.
@@ -115,15 +133,15 @@ class StatusLine:
 
     @property
     def interactive(self) -> bool:
-        """Whether anything is shown at all."""
+        """Whether anything is shown."""
         return self._live is not None
 
     def show(self, status: Status, now_s: float) -> None:
-        """Show how it stands; opens the line at the first call.
+        """Show a status; the first call opens the line.
 
         Args:
             status: the numbers.
-            now_s: seconds on a clock that never goes back.
+            now_s: seconds on a monotonic clock.
         """
         if self._live is None:
             return
@@ -135,7 +153,7 @@ class StatusLine:
         self._live.update(shown, refresh=True)
 
     def close(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._live is not None:
             self._live.stop()
 

@@ -9,8 +9,10 @@ import sys
 
 import pytest
 
+from stream_dedup.engine.engine import Counts
 from stream_dedup.worker.telemetry.logs import configure
-from stream_dedup.worker.telemetry.status import Rate, Status, StatusLine, line
+from stream_dedup.worker.telemetry.reporter import PipelineStats
+from stream_dedup.worker.telemetry.status_line import Rate, Status, StatusLine, line
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -104,3 +106,12 @@ def test_the_log_goes_on_above_the_line(monkeypatch: pytest.MonkeyPatch) -> None
     shown = ESCAPES.sub("", stream.getvalue())
     assert "something [bold]happened[/bold]" in shown
     assert "events/s" not in shown.partition("something")[2].partition("\n")[0]
+
+
+def test_pipelines_are_summed_and_an_unknown_value_stays_unknown() -> None:
+    first = PipelineStats(2, 5, 0, 1, 0, Counts(40, new=10, duplicates=30), 10)
+    second = PipelineStats(2, None, 0, 2, 0, Counts(3, new=1, duplicates=2), 7)
+    assert Status.of([first, second]) == Status(43, 32, None, 17, 3)
+    assert Status.of([first._replace(clusters=None), second]).clusters is None
+    assert Status.of([first], "waits: index") == Status(40, 30, 5, 10, 1, "waits: index")
+    assert Status.of([]) == Status()
