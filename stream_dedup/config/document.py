@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import tomli_w
-from pydantic import BaseModel, SecretStr
+from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from stream_dedup.config.model import DELIMITER, PREFIX, Config, settings
+from stream_dedup.config.model import DELIMITER, PREFIX, SECTIONS, Config
 from stream_dedup.config.sources import Loaded
+from stream_dedup.config.values import Section
 from stream_dedup.units import duration_text, size_text
 
 HIDDEN = "**********"
@@ -49,16 +50,7 @@ _DERIVED = {
 
 
 class Key(NamedTuple):
-    """A setting in the reference.
-
-    Attributes:
-        section: its table.
-        name: its key in that table.
-        type: the kind of its values.
-        default: its default as TOML; empty if it must be given.
-        variable: the environment variable that gives it.
-        meaning: its description.
-    """
+    """A setting in the reference. `default` is TOML; it is empty if the setting must be given."""
 
     section: str
     name: str
@@ -70,13 +62,15 @@ class Key(NamedTuple):
 
 def keys() -> Iterator[Key]:
     """Yield every setting, in order."""
-    for section, name, info in settings():
+    for section, model in SECTIONS.items():
         number = ["0"] if section == "pipelines" else []
-        variable = PREFIX + DELIMITER.join([section, *number, name]).upper()
-        default = ""
-        if not info.is_required():
-            default = _toml(name, info.get_default(call_default_factory=True, validated_data={}))
-        yield Key(section, name, _type(name, info), default, variable, _description(info))
+        for name, info in model.model_fields.items():
+            variable = PREFIX + DELIMITER.join([section, *number, name]).upper()
+            default = ""
+            if not info.is_required():
+                value = info.get_default(call_default_factory=True, validated_data={})
+                default = _toml(name, value)
+            yield Key(section, name, _type(name, info), default, variable, _description(info))
 
 
 def meaning_of(section: str) -> str:
@@ -156,38 +150,17 @@ def _comment(text: str) -> list[str]:
 # ------------------------------------------------------------ what is in effect
 
 
-class EffectiveSetting(NamedTuple):
-    """A setting as it is in effect.
-
-    Attributes:
-        key: its dotted key.
-        value: its value, with secrets hidden.
-        origin: the file, variable or flag that gave it, or `DEFAULT`.
-    """
-
-    key: str
-    value: Any
-    origin: str
-
-
-def effective(loaded: Loaded) -> Iterator[EffectiveSetting]:
-    """Yield every setting as it is in effect."""
+def effective(loaded: Loaded) -> Iterator[tuple[str, Any, str]]:
+    """Yield dotted key, value (secrets hidden) and origin of every setting."""
     config = loaded.config
-    for section in Config.model_fields:
-        found: Any = getattr(config, section)
-        if isinstance(found, BaseModel):
-            yield from _effective(section, found, loaded)
-        else:
-            for number, each in enumerate(found):
-                yield from _effective(f"{section}.{number}", each, loaded)
-
-
-def _effective(above: str, section: BaseModel, loaded: Loaded) -> Iterator[EffectiveSetting]:
-    url = str(loaded.config.index.address)
-    for name in type(section).model_fields:
-        key = f"{above}.{name}"
-        origin = loaded.origins.get(key, DEFAULT)
-        yield EffectiveSetting(key, _value(name, getattr(section, name), url=url), origin)
+    url = str(config.index.address)  # without the password
+    tables: dict[str, Section] = {name: getattr(config, name) for name in SECTIONS}
+    del tables["pipelines"]
+    tables |= {f"pipelines.{number}": each for number, each in enumerate(config.pipelines)}
+    for table, section in tables.items():
+        for name, value in section:
+            key = f"{table}.{name}"
+            yield key, _value(name, value, url=url), loaded.origins.get(key, DEFAULT)
 
 
 def effective_toml(loaded: Loaded) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, NamedTuple, get_args
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic.fields import FieldInfo
@@ -144,26 +145,18 @@ class Config(BaseSettings):
                     yield where + "topics", problem, "give one of them another namespace"
 
     def _loop(self) -> list[str]:
-        """Return a cycle of topics, the first repeated at the end; empty if there is none."""
-        leads: dict[str, set[str]] = {}
+        """Return topics that form a loop, the first repeated at the end; empty if none do."""
+        inputs_of: dict[str, list[str]] = {}
         for pipeline in self.pipelines:
-            for topic in pipeline.topics:
-                leads.setdefault(topic, set()).update(pipeline.output_topics)
-        done: set[str] = set()
-
-        def walk(topic: str, way: list[str]) -> list[str]:
-            if topic in way:
-                return [*way[way.index(topic) :], topic]
-            if topic in done:
-                return []
-            for following in sorted(leads.get(topic, ())):
-                found = walk(following, [*way, topic])
-                if found:
-                    return found
-            done.add(topic)
-            return []
-
-        return next(filter(None, (walk(topic, []) for topic in leads)), [])
+            for topic in pipeline.output_topics:
+                inputs_of.setdefault(topic, []).extend(pipeline.topics)
+        try:
+            TopologicalSorter(inputs_of).prepare()
+        except CycleError as error:
+            loop: list[str] = error.args[1][:-1]
+            first = loop.index(min(loop))
+            return [*loop[first:], *loop[: first + 1]]
+        return []
 
     def warnings(self) -> list[str]:
         """Return sentences on settings that are allowed but risky, each with a remedy."""
@@ -179,8 +172,10 @@ class Config(BaseSettings):
                 "kafka.security_protocol is SASL_PLAINTEXT with PLAIN: the password goes over the "
                 "network in clear; use SASL_SSL, or a SCRAM mechanism"
             )
-        checks = {"kafka.ssl_check_hostname": kafka.ssl_check_hostname,
-                  "index.check_hostname": self.index.check_hostname}  # fmt: skip
+        checks = {
+            "kafka.ssl_check_hostname": kafka.ssl_check_hostname,
+            "index.check_hostname": self.index.check_hostname,
+        }
         found += [
             f"{key} is false: any host with a certificate of a trusted authority is accepted; set "
             "it to true"
@@ -197,24 +192,3 @@ def _model_of(info: FieldInfo) -> type[Section]:
 
 SECTIONS = {name: _model_of(info) for name, info in Config.model_fields.items()}
 """The model of each section."""
-
-
-class Setting(NamedTuple):
-    """The declaration of a setting.
-
-    Attributes:
-        section: its table.
-        name: its key in that table.
-        info: pydantic's description of it.
-    """
-
-    section: str
-    name: str
-    info: FieldInfo
-
-
-def settings() -> Iterator[Setting]:
-    """Yield all settings, in the order of their declaration."""
-    for section, model in SECTIONS.items():
-        for name, info in model.model_fields.items():
-            yield Setting(section, name, info)

@@ -107,6 +107,10 @@ def load(file: str | None = None, settings: Sequence[str] = ()) -> Loaded:
     raise ConfigError(*dict.fromkeys(problems))
 
 
+def _wrong(origin: str, key: str, problem: str, remedy: str) -> ConfigError:
+    return ConfigError(ConfigProblem(origin, key, problem, remedy))
+
+
 def _merge(*layers: Layer) -> Layer:
     """Merge layers, the last one wins. Pipelines given as one value replace those below."""
     merged: Layer = {}
@@ -129,23 +133,19 @@ def _read_file(file: str) -> Layer:
     path = Path(file)
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise _file_error(file, "larger than 1 MiB", "give a configuration file")
+            raise _wrong(file, "", "larger than 1 MiB", "give a configuration file")
         document = TomlConfigSettingsSource(Config, path).toml_data
     except OSError as error:
         problem = f"cannot be read ({error.strerror})"
-        raise _file_error(file, problem, "check path and permissions") from error
+        raise _wrong(file, "", problem, "check path and permissions") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise _file_error(file, f"not TOML: {error}", "correct it there") from error
+        raise _wrong(file, "", f"not TOML: {error}", "correct it there") from error
     except ValueError:  # its message contains the bytes that could not be decoded
-        raise _file_error(file, "not TOML in UTF-8", "save it as UTF-8") from None
+        raise _wrong(file, "", "not TOML in UTF-8", "save it as UTF-8") from None
     return {
         keys: Given(_relative_to(path.parent, keys[-1], value), file)
         for keys, value in _flatten(document)
     }
-
-
-def _file_error(file: str, problem: str, remedy: str) -> ConfigError:
-    return ConfigError(ConfigProblem(file, "", problem, remedy))
 
 
 def _flatten(value: Any, above: Keys = ()) -> Iterator[tuple[Keys, Any]]:  # noqa: ANN401 -- TOML's
@@ -191,13 +191,8 @@ def _read_environment(below: Layer) -> Layer:
         document = EnvSettingsSource(Config)()
     except SettingsError:
         # Its message and its cause may contain a secret.
-        problem = ConfigProblem(
-            PREFIX + PIPELINES.upper(),
-            PIPELINES,
-            "is not JSON",
-            f"write a JSON list of objects, or set {PREFIX}PIPELINES__0__TOPICS and so on",
-        )
-        raise ConfigError(problem) from None
+        remedy = f"write a JSON list of objects, or set {PREFIX}PIPELINES__0__TOPICS and so on"
+        raise _wrong(PREFIX + PIPELINES.upper(), PIPELINES, "is not JSON", remedy) from None
     if (whole := names.get((PREFIX + PIPELINES).lower())) is not None:
         layer[(PIPELINES,)] = Given({}, whole)
     for keys, value in _flatten(document):
@@ -214,7 +209,7 @@ def _check_sections(names: Iterable[str]) -> None:
         if section.lower() not in SECTIONS or not (whole or (keys and all(keys))):
             close = difflib.get_close_matches(section.lower(), list(SECTIONS), 1, 0.5)
             example = f"{PREFIX}{(close or ['kafka'])[0].upper()}{DELIMITER}..."
-            raise ConfigError(ConfigProblem(name, "", "means no setting", f"write {example}"))
+            raise _wrong(name, "", "means no setting", f"write {example}")
 
 
 def _read_otel_variables(below: Layer) -> Layer:
@@ -259,9 +254,9 @@ def _read_flags(settings: Sequence[str], below: Layer) -> Layer:
             shown = key.encode("utf-8", "backslashreplace").decode() if equals else "a setting"
             remedy = f"write {FLAG} KEY=VALUE, as in {FLAG} kafka.group_id=audit"
             problem = f"{shown} is not a key and a value"
-            raise ConfigError(ConfigProblem(FLAG, "", problem, remedy))
+            raise _wrong(FLAG, "", problem, remedy)
         if any("\ud800" <= character <= "\udfff" for character in value):
-            raise ConfigError(ConfigProblem(FLAG, key, "is not UTF-8", "give UTF-8"))
+            raise _wrong(FLAG, key, "is not UTF-8", "give UTF-8")
         keys = _numbered(tuple(key.split(".")), below | layer, FLAG)
         layer[keys] = Given(_unquote(value), FLAG)
     return layer
@@ -296,7 +291,7 @@ def _numbered(keys: Keys, below: Layer, origin: str) -> Keys:
         known = ", ".join(sorted(names)) or "none has a name"
         remedy = f"give its number, from 0, or one of the names: {known}"
         problem = f"no pipeline is named {keys[1]!r}"
-        raise ConfigError(ConfigProblem(origin, ".".join(keys), problem, remedy))
+        raise _wrong(origin, ".".join(keys), problem, remedy)
     return (PIPELINES, number, *keys[2:])
 
 
@@ -314,8 +309,7 @@ def _nest(layer: Layer) -> dict[str, Any]:
             if not isinstance(table, dict):
                 origin = layer[path[: index + 1]].origin
                 where = ".".join(path[: index + 1])
-                problem = ConfigProblem(origin, where, "is not a table", f"give [{where}] its keys")
-                raise ConfigError(problem)
+                raise _wrong(origin, where, "is not a table", f"give [{where}] its keys")
         table[path[-1]] = given.value
     pipelines = document.get(PIPELINES)
     if isinstance(pipelines, dict):
@@ -330,7 +324,7 @@ def _listed(pipelines: dict[str, Any], layer: Layer) -> list[Any]:
             key = f"{PIPELINES}.{number}"
             origin = next(g.origin for p, g in layer.items() if p[:2] == (PIPELINES, str(number)))
             problem = f"there is no {PIPELINES}.{wanted} before it"
-            raise ConfigError(ConfigProblem(origin, key, problem, "number them 0, 1, 2 and so on"))
+            raise _wrong(origin, key, problem, "number them 0, 1, 2 and so on")
     return [numbered[number] for number in sorted(numbered)]
 
 

@@ -22,7 +22,7 @@ from docs.commands import commands, options
 from stream_dedup import metrics
 from stream_dedup.cli.main import cli
 from stream_dedup.config import load
-from stream_dedup.config.model import settings
+from stream_dedup.config.document import keys
 from tests.examples.sessions import beside
 from tests.services.kafka import KafkaBroker
 from tests.services.redis import RedisServer
@@ -86,8 +86,8 @@ def test_metrics_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_keys_exist(page: Path) -> None:
     sections: dict[str, set[str]] = {}
-    for section, name, _ in settings():
-        sections.setdefault(section, set()).add(name)
+    for key in keys():
+        sections.setdefault(key.section, set()).add(key.name)
     for section, name in re.findall(r"`(kafka|index|worker|http|log|otel|pipelines)\.([a-z_]+)\b",
                                     page.read_text("utf-8")):  # fmt: skip
         assert name in sections[section], f"{section}.{name}"

@@ -29,7 +29,6 @@ from stream_dedup.config import (
     load,
 )
 from stream_dedup.config.document import HIDDEN, effective, effective_toml, keys, template
-from stream_dedup.config.model import settings as all_settings
 from stream_dedup.engine.engine import NEAR_CACHE_SIZE
 from stream_dedup.errors import BrokerRefused, ConfigError
 from stream_dedup.features.recipe import load_recipe
@@ -452,11 +451,7 @@ def _everything(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)) + repr(error) + str(vars(error))
 
 
-SECRETS = [
-    (section, name)
-    for section, name, info in all_settings()
-    if next(k.type for k in keys() if (k.section, k.name) == (section, name)) == "secret"
-]
+SECRETS = [(key.section, key.name) for key in keys() if key.type == "secret"]
 
 
 def secure(secret: str) -> Iterator[tuple[str, str]]:
