@@ -32,7 +32,7 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.engine.engine import Engine
 from stream_dedup.features.recipe import Match, Recipe
 from stream_dedup.index.base import Query
-from stream_dedup.index.redis.layout import plan_stamp
+from stream_dedup.index.redis.namespace import plan_layout
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Batch, Partition
 from stream_dedup.tables.permutation import Layout
@@ -72,7 +72,7 @@ async def bench_unique(
     server: RedisServer, meter: Meter, out: Console, *, stored: int, peer_s: float
 ) -> list[Target]:
     """Unique events: one fingerprint after another that nothing stored is near to."""
-    planned = plan_stamp(PLAIN, stored, 1).blocks
+    planned = plan_layout(PLAIN, stored, 1).blocks
     table = cost_table(
         f"A. unique events, k = {K}, 64 bits, {stored:,} random fingerprints stored, batches of "
         f"{BATCH}; the planner takes {planned} blocks",
@@ -191,10 +191,10 @@ async def bench_growth(
     server: RedisServer, meter: Meter, out: Console, *, sizes: Sequence[int], plot: Path | None
 ) -> list[Target]:
     """Time and memory while one index grows to the capacity it was laid out for."""
-    stamp = plan_stamp(PLAIN, sizes[-1], 1)
+    stamp = plan_layout(PLAIN, sizes[-1], 1)
     table = cost_table(
         f"E. growth, random 64-bit fingerprints, k = {K}, laid out for {sizes[-1]:,}: "
-        f"{stamp.blocks} blocks, {stamp.layout.tables} tables, {stamp.slices:,} slices each",
+        f"{stamp.blocks} blocks, {stamp.table_layout.tables} tables, {stamp.slices:,} slices each",
         "wall, µs", "server, µs", "client, µs", "tables, bytes", "all, bytes a cluster", "all, MB",
     )  # fmt: skip
     rng = random.Random(11)

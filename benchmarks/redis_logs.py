@@ -35,8 +35,8 @@ from stream_dedup.features.recipe import Match, Recipe, load_recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.index.base import Limits, Query
 from stream_dedup.index.memory import MemoryIndex
-from stream_dedup.index.redis.layout import Stamp, plan_stamp
 from stream_dedup.index.redis.mirror import MIRROR_SIZE
+from stream_dedup.index.redis.namespace import NamespaceLayout, plan_layout
 from stream_dedup.index.redis.store import LIMITS
 from stream_dedup.model import Position
 from stream_dedup.tables.entries import make_entries
@@ -139,9 +139,9 @@ def one_word_other(line: bytes, rng: random.Random) -> bytes:
     return line[:start] + bytes(rng.choices(b"abcdefghijklmnopqrstuvwxyz", k=8)) + line[end:]
 
 
-def candidates(stamp: Stamp, stored: Iterable[Query], asked: Sequence[Query]) -> float:
+def candidates(stamp: NamespaceLayout, stored: Iterable[Query], asked: Sequence[Query]) -> float:
     """Entries a search looks at on average: those that share a prefix, over all tables."""
-    masks = stamp.layout.masks
+    masks = stamp.table_layout.masks
     buckets = Counter(
         (table, query.fingerprint & mask)
         for query in stored
@@ -197,7 +197,7 @@ async def bench_logs(
         each = max(BATCH, round(full * share) // 50)
         live = max(round(full * share), ROUNDS * each)
         kinds = sort_out(recipe, real, live + ROUNDS * each // 2, ROUNDS * each)
-        stamp = plan_stamp(recipe, LIMITS.max_clusters, 1)
+        stamp = plan_layout(recipe, LIMITS.max_clusters, 1)
         misses, aliases = kinds
         before = len(misses) - ROUNDS * each
         looked = (
@@ -212,7 +212,7 @@ async def bench_logs(
                 ("exact hit", exact, ""),
             ):
                 table.add_row(
-                    name, f"{live:,}", f"{stamp.layout.tables}", f"{cost.wall_us:.0f}",
+                    name, f"{live:,}", f"{stamp.table_layout.tables}", f"{cost.wall_us:.0f}",
                     f"{cost.server_us:.1f}", f"{cost.client_us:.0f}", f"{cost.commands:.1f}",
                     seen if not size else "",
                 )  # fmt: skip
@@ -268,10 +268,10 @@ def bench_slices(server: RedisServer, out: Console, *, data: Path, made: int) ->
     for name, lines in corpora.items():
         numbers = Fingerprinter(logs).fingerprints(lines, full=True)
         distinct = sorted({numbers.fingerprint(row) for row in range(len(lines))})
-        shipped = plan_stamp(logs, LIMITS.max_clusters, 1).blocks
+        shipped = plan_layout(logs, LIMITS.max_clusters, 1).blocks
         for k, blocks in ((logs.match.k, None), (logs.match.k, shipped), (3, None)):
-            stamp = plan_stamp(Recipe(match=Match(k=k)), len(distinct), 1, blocks)
-            row = [name, str(k), f"{len(distinct):,}", str(stamp.layout.tables)]
+            stamp = plan_layout(Recipe(match=Match(k=k)), len(distinct), 1, blocks)
+            row = [name, str(k), f"{len(distinct):,}", str(stamp.table_layout.tables)]
             row.append(f"{stamp.slices:,}")
             for by_hash in (True, False):
                 over, inside, each = _sliced(server, stamp, distinct, by_hash=by_hash)
@@ -282,17 +282,17 @@ def bench_slices(server: RedisServer, out: Console, *, data: Path, made: int) ->
 
 
 def _sliced(
-    server: RedisServer, stamp: Stamp, fingerprints: Sequence[int], *, by_hash: bool
+    server: RedisServer, stamp: NamespaceLayout, fingerprints: Sequence[int], *, by_hash: bool
 ) -> tuple[float, float, float]:
     """The share of slices that are large, the share of entries in them, bytes a fingerprint."""
-    entries = make_entries(stamp.layout, stamp.slices)
+    entries = make_entries(stamp.table_layout, stamp.slices)
     shift = stamp.width - (stamp.slices.bit_length() - 1)
     size = entries.member_bytes
     slices: dict[bytes, dict[bytes, int]] = {}
     for owner, fingerprint in enumerate(fingerprints):
         keys, packed = entries.arrange(fingerprint, 0, owner << 40 | owner, b"sd:{s:0}:t:")
         for number, hashed in enumerate(keys):
-            ranged = stamp.layout.permute(fingerprint, number) >> shift
+            ranged = stamp.table_layout.permute(fingerprint, number) >> shift
             key = hashed if by_hash else b"sd:{s:0}:t:%d:%d" % (number, ranged)
             slices.setdefault(key, {})[packed[number * size : (number + 1) * size]] = 0
     with fresh(server) as driver:

@@ -22,9 +22,9 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Limits, Query
+from stream_dedup.index.redis.client import Arguments, RedisClient
 from stream_dedup.index.redis.mirror import MIRROR_SIZE
 from stream_dedup.index.redis.scripts import Script
-from stream_dedup.index.redis.server import Arguments, Server
 from stream_dedup.index.redis.store import LIMITS, RedisIndex
 from stream_dedup.model import Position
 from tests.services.redis import RedisServer
@@ -132,7 +132,7 @@ class Meter:
         self.calls.setdefault(script, []).append(used_ns)
 
 
-class MeteredServer(Server):
+class MeteredServer(RedisClient):
     """A service that notes what each call costs the server, unless others are on their way."""
 
     def __init__(self, url: str, meter: Meter) -> None:

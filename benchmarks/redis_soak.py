@@ -23,7 +23,7 @@ from benchmarks.redis_meter import WIDE, Meter, opened, random_query
 from benchmarks.speed import Target
 from stream_dedup.clock import SystemClock
 from stream_dedup.index.base import ClusterDelta, Commit
-from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Partition
 from tests.services.redis import RedisServer
@@ -93,7 +93,7 @@ async def soak(server: RedisServer, out: Console, *, events: int, clusters: int)
     meter = Meter(server)
     used: list[int] = []
     async with opened(server, meter, PLAIN, windows=WIDE, max_clusters=clusters) as index:
-        tables = index.stamp.layout.tables
+        tables = index.layout.table_layout.tables
         out.print(
             f"{events:,} distinct events, at most {clusters:,} clusters, batches of {BATCH:,}, "
             f"{tables} tables"
@@ -110,7 +110,7 @@ async def soak(server: RedisServer, out: Console, *, events: int, clusters: int)
             rate = (done - before) / (time.perf_counter() - started)
             used.append(meter.used_memory())
             size = await index.size()
-            garbage = server.command("LLEN", Shard(index.namespace, 0).garbage)
+            garbage = server.command("LLEN", ShardKeys(index.namespace, 0).garbage)
             assert isinstance(garbage, int)
             out.print(
                 f"{step / STEPS:4.0%} {rate:8,.0f} events/s  {used[-1] / 1e6:7.1f} MB  "

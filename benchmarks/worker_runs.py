@@ -28,7 +28,7 @@ from stream_dedup.engine.engine import Engine
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.base import Index
 from stream_dedup.index.memory import MemoryIndex
-from stream_dedup.index.redis.server import Server
+from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.io.base import Record, Records
 from stream_dedup.io.decoder import DecoderOptions
@@ -192,7 +192,7 @@ async def stages(redis_url: str, events: int) -> dict[str, float]:
     records = [
         Record(i // PARTITIONS, began_ms + i // 100, None, line) for i, line in enumerate(lines)
     ]
-    server = Server(redis_url) if redis_url else None
+    server = RedisClient(redis_url) if redis_url else None
     index: Index = (
         await RedisIndex.open(server, recipe, windows=windows, summaries=summaries)
         if server

@@ -36,7 +36,7 @@ from stream_dedup.worker.telemetry.status_page import StatusPage
 from stream_dedup.worker.telemetry.tracing import NO_TRACES, Traces
 
 if TYPE_CHECKING:
-    from stream_dedup.index.redis.server import Server
+    from stream_dedup.index.redis.client import RedisClient
     from stream_dedup.worker.telemetry.otel import Telemetry
 
 SWITCH_S = 0.001
@@ -160,13 +160,13 @@ def _shared(config: Config) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def _server(config: Config) -> AsyncIterator[Server]:
-    from stream_dedup.index.redis.server import Server as RedisServer  # noqa: PLC0415 -- an extra
+async def _server(config: Config) -> AsyncIterator[RedisClient]:
+    from stream_dedup.index.redis.client import RedisClient  # noqa: PLC0415 -- an extra
 
     section = config.index
-    server = RedisServer(
+    server = RedisClient(
         section.redis_url,
-        patience=section.patience(),
+        retry_policy=section.retry_policy(),
         tls=section.tls(),
         sentinel_password=section.secret("sentinel_password"),
     )
@@ -181,7 +181,7 @@ async def make_pipeline(
     section: PipelineConfig,
     metrics: Metrics,
     health: Health,
-    server: Server | None,
+    server: RedisClient | None,
     step: Callable[[str], None] = no_step,
     traces: Traces = NO_TRACES,
 ) -> Pipeline:
@@ -244,7 +244,7 @@ async def make_pipeline(
 
 
 async def _index(
-    config: Config, section: PipelineConfig, server: Server | None, metrics: Metrics, health: Health
+    config: Config, section: PipelineConfig, server: RedisClient | None, metrics: Metrics, health: Health
 ) -> Index:
     """The pipeline's index; waits for one that is away."""
     recipe, windows, summaries = section.load_recipe(), section.windows(), section.summaries()

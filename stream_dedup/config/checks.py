@@ -11,12 +11,15 @@ from stream_dedup.config.model import Config
 from stream_dedup.config.pipeline import PipelineConfig
 from stream_dedup.config.sections import OtelConfig
 from stream_dedup.errors import BrokerRefused, BrokerUnavailable, IndexRefused, IndexUnavailable
-from stream_dedup.index.redis.advice import advise, judge_shards
-from stream_dedup.index.redis.inspection import Reader
-from stream_dedup.index.redis.keys import Shard
-from stream_dedup.index.redis.layout import compare_settings, describe, read_stamp
-from stream_dedup.index.redis.permissions import refused
-from stream_dedup.index.redis.server import Patience
+from stream_dedup.index.redis.advice import (
+    advise,
+    compare_settings,
+    judge_shards,
+    refused_commands,
+)
+from stream_dedup.index.redis.client import RedisClient, RetryPolicy
+from stream_dedup.index.redis.keys import ShardKeys
+from stream_dedup.index.redis.namespace import describe_settings, read_layout
 from stream_dedup.kafka.admin import KafkaAdmin, Topic, connected
 
 CHECK_SUFFIX = "config-check"
@@ -235,11 +238,11 @@ async def check_redis(config: Config, within_s: float) -> AsyncIterator[Finding]
     """Check the server and the namespaces. Nothing is created or changed."""
     index = config.index
     subject = f"redis {index.address}"
-    patience = Patience(within_s=min(within_s, index.within_s), timeout_s=min(within_s, 5.0))
+    retry_policy = RetryPolicy(within_s=min(within_s, index.within_s), timeout_s=min(within_s, 5.0))
     try:
-        reader = Reader(
+        client = RedisClient(
             index.redis_url,
-            patience=patience,
+            retry_policy=retry_policy,
             tls=index.tls(),
             sentinel_password=index.secret("sentinel_password"),
         )
@@ -248,8 +251,8 @@ async def check_redis(config: Config, within_s: float) -> AsyncIterator[Finding]
         return
     try:
         named = {pipeline.namespace: pipeline for pipeline in config.pipelines}
-        keys = [Shard(name, number).meta for name in named for number in range(index.shards)]
-        missing = sorted({name for key in keys for name in await refused(reader, key)})
+        keys = [ShardKeys(name, number).meta for name in named for number in range(index.shards)]
+        missing = sorted({name for key in keys for name in await refused_commands(client, key)})
         if missing:
             text = (
                 f"the user may not run {', '.join(missing)}; give the permissions that "
@@ -258,30 +261,30 @@ async def check_redis(config: Config, within_s: float) -> AsyncIterator[Finding]
             yield _error(subject, text)
         else:
             yield _ok(subject, "connected, with the permissions that a worker needs")
-        advice = dict.fromkeys([each for key in keys for each in await advise(reader, key)])
+        advice = dict.fromkeys([each for key in keys for each in await advise(client, key)])
         for sentence in (*advice, *judge_shards(index.shards, index.max_clusters)):
             yield _warning(subject, sentence)
         for pipeline in named.values():
-            async for found in _check_namespace(config, pipeline, reader):
+            async for found in _check_namespace(config, pipeline, client):
                 yield found
     except (IndexUnavailable, IndexRefused) as failed:
         yield _error(subject, str(failed))
     finally:
-        await reader.aclose()
+        await client.aclose()
 
 
 async def _check_namespace(
-    config: Config, pipeline: PipelineConfig, reader: Reader
+    config: Config, pipeline: PipelineConfig, client: RedisClient
 ) -> AsyncIterator[Finding]:
     name, recipe = pipeline.namespace, pipeline.load_recipe()
     subject = f"namespace {name}"
-    meta = Shard(name, 0).meta
-    digest, maker, layout = await reader.command(meta, "HMGET", meta, "digest", "recipe", "layout")
-    if layout is None:
+    meta = ShardKeys(name, 0).meta
+    digest, maker, stored = await client.command(meta, "HMGET", meta, "digest", "recipe", "layout")
+    if stored is None:
         yield _ok(subject, f"is new; the first worker makes it, with recipe {recipe.name}")
         return
     try:
-        stamp = read_stamp(name, meta, layout)
+        layout = read_layout(name, meta, stored)
     except IndexRefused as failed:
         yield _error(subject, str(failed))
         return
@@ -293,13 +296,13 @@ async def _check_namespace(
         )
         yield _error(subject, text)
         return
-    if stamp.shards != config.index.shards:
-        text = f"was made with {stamp.shards} shard(s), and index.shards is {config.index.shards}"
+    if layout.shards != config.index.shards:
+        text = f"was made with {layout.shards} shard(s), and index.shards is {config.index.shards}"
         yield _error(subject, f"{text}; give that number, or another namespace")
         return
-    settings = describe(pipeline.windows(), pipeline.summaries(), config.index.limits())
+    settings = describe_settings(pipeline.windows(), pipeline.summaries(), config.index.limits())
     yield _ok(subject, f"was made with this recipe, {recipe.name} ({recipe.digest})")
-    for sentence in await compare_settings(reader, name, settings):
+    for sentence in await compare_settings(client, name, settings):
         yield _warning(subject, sentence)
 
 

@@ -23,8 +23,8 @@ from stream_dedup.index.base import Limits
 from stream_dedup.index.redis.address import Address, parse
 
 if TYPE_CHECKING:
-    from stream_dedup.index.redis.clients import Tls
-    from stream_dedup.index.redis.server import Patience
+    from stream_dedup.index.redis.client import RetryPolicy
+    from stream_dedup.index.redis.connection import Tls
 
 
 class IndexConfig(Section):
@@ -120,15 +120,15 @@ class IndexConfig(Section):
             max_verified=self.max_verified,
         )
 
-    def patience(self) -> Patience:
-        """Return how long commands of Redis may take."""
-        from stream_dedup.index.redis.server import Patience  # noqa: PLC0415 -- an extra
+    def retry_policy(self) -> RetryPolicy:
+        """Return how long calls of Redis are retried."""
+        from stream_dedup.index.redis.client import RetryPolicy  # noqa: PLC0415 -- an extra
 
-        return Patience(within_s=self.within_s, timeout_s=self.timeout_s)
+        return RetryPolicy(within_s=self.within_s, timeout_s=self.timeout_s)
 
     def tls(self) -> Tls:
         """Return the certificates of connections."""
-        from stream_dedup.index.redis.clients import Tls  # noqa: PLC0415 -- an extra
+        from stream_dedup.index.redis.connection import Tls  # noqa: PLC0415 -- an extra
 
         return Tls(
             ca_file=self.ca_file or None,

@@ -51,7 +51,7 @@ from stream_dedup.model import Batch, Decision, Partition, Summary
 from stream_dedup.retries import with_retries
 
 if TYPE_CHECKING:
-    from stream_dedup.index.redis.server import Server
+    from stream_dedup.index.redis.client import RedisClient
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class FaustDedup:
         self._summaries = summaries or Summaries()
         self._text = text
         self._engine: Engine | None = None
-        self._server: Server | None = None
+        self._server: RedisClient | None = None
         self._opening = asyncio.Lock()
         self._first_offsets: dict[Partition, int] = {}
         self._handlers = (self._revoked, self._closed)  # Faust keeps only weak references
@@ -148,11 +148,11 @@ class FaustDedup:
     async def _open_index(self) -> Index:
         if self._url is None:
             return MemoryIndex(self.recipe, windows=self._windows, summaries=self._summaries)
-        from stream_dedup.index.redis.server import Server  # noqa: PLC0415 -- an extra
+        from stream_dedup.index.redis.client import RedisClient  # noqa: PLC0415 -- an extra
         from stream_dedup.index.redis.store import RedisIndex  # noqa: PLC0415
 
         if self._server is None:
-            self._server = Server(self._url)
+            self._server = RedisClient(self._url)
         return await RedisIndex.open(
             self._server,
             self.recipe,

@@ -25,7 +25,7 @@ from stream_dedup.index.base import (
     Resolution,
 )
 from stream_dedup.index.memory import MemoryIndex
-from stream_dedup.index.redis.server import Server
+from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Decision, Partition, Position, Summary
 from tests.services.redis import RedisCluster, RedisServer
@@ -73,7 +73,7 @@ async def redis(
 ) -> AsyncIterator[Index]:
     for node in service.masters() if isinstance(service, RedisCluster) else [service]:
         node.command("FLUSHALL")
-    server = Server(service.url)
+    server = RedisClient(service.url)
     try:
         yield await RedisIndex.open(
             server,

@@ -29,12 +29,16 @@ from stream_dedup.cli.main import cli
 from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import RecipeMismatch
 from stream_dedup.index.redis import scripts
-from stream_dedup.index.redis.calls import CALL_WORK
-from stream_dedup.index.redis.keys import Shard
-from stream_dedup.index.redis.kinds import kind_of
-from stream_dedup.index.redis.layout import LEAST_TTL_US, SLICE_ENTRIES, plan_stamp, ttl_ms
+from stream_dedup.index.redis.client import RedisClient, RetryPolicy
+from stream_dedup.index.redis.keys import ShardKeys, kind_of
 from stream_dedup.index.redis.maintenance import SWEEP_STEPS
-from stream_dedup.index.redis.server import Patience, Server
+from stream_dedup.index.redis.namespace import (
+    CALL_WORK,
+    LEAST_TTL_US,
+    SLICE_ENTRIES,
+    plan_layout,
+    ttl_ms,
+)
 from stream_dedup.index.redis.store import (
     CLAIMS,
     CONFIRMS,
@@ -74,7 +78,8 @@ def sessions(page: Path) -> list[Block]:
 
 async def fill(url: str) -> None:
     """Have the namespace see the nine lines of the example, a second apart."""
-    server, recipe, windows, summaries = Server(url), load_recipe("logs"), Windows(), Summaries()
+    server, recipe = RedisClient(url), load_recipe("logs")
+    windows, summaries = Windows(), Summaries()
     clock = ManualClock(START_US + 10_000_000)
     try:
         index = await RedisIndex.open(
@@ -165,7 +170,7 @@ def test_the_table_of_keys_names_every_kind_with_its_type() -> None:
     rows = dict(
         re.findall(r"^\| `([^`]+)` \| ([a-z ]+) \|", text_of("redis-inspect.md"), re.MULTILINE)
     )
-    shard, stamp = Shard(NAMESPACE, 0), plan_stamp(load_recipe("logs"), 20_000, 1)
+    shard, stamp = ShardKeys(NAMESPACE, 0), plan_layout(load_recipe("logs"), 20_000, 1)
     filled = {
         "<id>": "0" * 16,
         "<slice>": "1",
@@ -279,8 +284,8 @@ def test_what_runs_though_memory_is_full_is_told() -> None:
 
 def test_the_defaults_that_are_told_are_those() -> None:
     page = text_of("redis-availability.md")
-    for name in Patience.__slots__:
-        assert f"| `{name}` | {getattr(Patience(), name):g} |" in page
+    for name in RetryPolicy.__slots__:
+        assert f"| `{name}` | {getattr(RetryPolicy(), name):g} |" in page
     assert LEAST_TTL_US == 7 * 24 * 3600 * 1_000_000
     assert ttl_ms(Windows(), Summaries()) == LEAST_TTL_US // 1000
     assert len(scripts.ALL) == 10  # "Ten scripts", redis-security.md

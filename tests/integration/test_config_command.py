@@ -22,7 +22,7 @@ from stream_dedup.config import checks, load
 from stream_dedup.config.checks import Finding
 from stream_dedup.config.document import template
 from stream_dedup.features.recipe import load_recipe
-from stream_dedup.index.redis.server import Server
+from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.store import LIMITS, RedisIndex
 from tests.integration.command import Done, run
 from tests.services.kafka import Kafka, KafkaBroker
@@ -273,7 +273,7 @@ def test_redis_is_looked_at(
     settings = topics.settings(kafka.bootstrap, url)
 
     async def make() -> None:
-        connection = Server(url)
+        connection = RedisClient(url)
         try:
             await RedisIndex.open(
                 connection,

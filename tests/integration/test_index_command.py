@@ -25,8 +25,8 @@ from stream_dedup.clustering.windows import Windows
 from stream_dedup.engine.engine import Engine
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.base import IndexSize, Limits
-from stream_dedup.index.redis.keys import Shard
-from stream_dedup.index.redis.server import Server
+from stream_dedup.index.redis.client import RedisClient
+from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Batch, Partition
 from tests.integration.command import COMMAND, Done, run
@@ -45,7 +45,7 @@ NOW_US = 1_700_000_000_000_000
 
 async def _fill(url: str, namespace: str, shards: int, clusters: int, number: int) -> IndexSize:
     recipe, windows, summaries = load_recipe("logs"), Windows(), Summaries()
-    server = Server(url)
+    server = RedisClient(url)
     index = await RedisIndex.open(
         server,
         recipe,
@@ -269,7 +269,7 @@ def test_a_sound_namespace_is_found_sound(filled: tuple[str, str, IndexSize]) ->
     assert b"all is well" in index(url, "check", "-n", name).out
 
 
-SHARD = Shard("logs", 0)
+SHARD = ShardKeys("logs", 0)
 
 
 def first_key(server: RedisServer, pattern: bytes) -> bytes:
@@ -343,7 +343,7 @@ def test_findings_come_with_meaning_and_remedy(own: RedisServer) -> None:
 def test_shards_stamped_otherwise_are_found(make_redis: Callable[..., RedisServer]) -> None:
     server = make_redis()
     fill(server.url, "logs", shards=2)
-    server.command("HSET", Shard("logs", 1).meta, "digest", "other")
+    server.command("HSET", ShardKeys("logs", 1).meta, "digest", "other")
     assert checked(server.url, "logs") == {"stamp": 1}
 
 

@@ -33,8 +33,8 @@ from stream_dedup.engine.engine import NEAR_CACHE_SIZE
 from stream_dedup.errors import BrokerRefused, ConfigError
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.redis.address import parse
+from stream_dedup.index.redis.client import RetryPolicy
 from stream_dedup.index.redis.mirror import MIRROR_SIZE
-from stream_dedup.index.redis.server import Patience
 from stream_dedup.index.redis.store import LIMITS
 from stream_dedup.io.decoder import DecoderOptions
 from stream_dedup.units import duration_text, read_duration_us, read_size, size_text
@@ -207,7 +207,7 @@ def test_sizes_and_durations_are_written_as_they_are_read(number: int) -> None:
 def test_the_defaults_are_those_of_the_parts() -> None:
     index = IndexConfig()
     assert index.limits() == LIMITS
-    assert (Patience().timeout_s, Patience().within_s) == (index.timeout_s, index.within_s)
+    assert (RetryPolicy().timeout_s, RetryPolicy().within_s) == (index.timeout_s, index.within_s)
     assert index.near_cache_size == NEAR_CACHE_SIZE
     assert index.mirror_size == MIRROR_SIZE
     assert of().windows() == Windows()

@@ -1,8 +1,6 @@
-"""What goes over the wire: how queries, deltas, decisions and clusters are packed.
+"""Packs what goes to the scripts, and unpacks what they return; `layouts` describes the bytes.
 
-The scripts unpack the same: ``lua/_shard.lua`` describes a cluster's fields. Numbers are doubles,
-exact to 2^53; ids, hashes, fingerprints and sketches are bytes, big-endian, so that no script ever
-makes a number of them.
+`Packer` also finds the keys at which a query, or the name of a cluster, is stored.
 """
 
 from __future__ import annotations
@@ -12,67 +10,67 @@ from array import array
 from binascii import hexlify
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from stream_dedup.clustering.linkage import cluster_id
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.columnar import dictionary_encode
 from stream_dedup.columnar.reference import NARROW
-from stream_dedup.index.base import ClusterDelta, Resolution
-from stream_dedup.index.redis.keys import source_name
+from stream_dedup.errors import ProtocolError
+from stream_dedup.fingerprint.hashing import hash128
+from stream_dedup.index.base import ClusterDelta, Query, Resolution
+from stream_dedup.index.redis import layouts
+from stream_dedup.index.redis.keys import ShardKeys, source_name
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Summary
+from stream_dedup.tables.entries import Entries, Row, make_entries
+
+if TYPE_CHECKING:
+    from stream_dedup.index.redis.client import Argument
+    from stream_dedup.index.redis.namespace import NamespaceLayout
 
 LATEST_US = 1 << 52
 """Event times and durations are clamped to this, some 142 years: sums of two stay exact."""
 
-SETTINGS = Struct("<9d")
-RULES = Struct("<9d")
-BATCH = Struct("<8d")
-TALLY = Struct("<3dHB")
-BARE_TALLY = Struct("<3d8s16s")
-RESOLUTION = Struct(">QddBB")
-CLUSTER = Struct("<10d2H5B2IB")
-SNAPSHOT = Struct("<5d3B")
-
-CLOSINGS = {1: Closing.EXPIRED, 2: Closing.EVICTED, 3: Closing.ENDED}
-GONE = 4
-"""The closing of a tombstone."""
+CLOSINGS = {
+    layouts.EXPIRED: Closing.EXPIRED,
+    layouts.EVICTED: Closing.EVICTED,
+    layouts.ENDED: Closing.ENDED,
+}
 
 _GROUP_ERRORS = "surrogatepass"
-_SWAPS = sys.byteorder == "little"
-"""Whether the machine's numbers are not as hashes are written, but as journals are."""
+_IS_LITTLE_ENDIAN = sys.byteorder == "little"
 
 
 def clamp_us(time_us: int) -> int:
-    """An event time that a double holds exactly."""
+    """Clamp an event time to what a double holds exactly."""
     return max(-LATEST_US, min(time_us, LATEST_US))
 
 
 def pack_id(identity: int) -> bytes:
-    """A cluster's id as the server holds it."""
+    """Pack a cluster's id as it is stored."""
     return identity.to_bytes(8, "big")
 
 
 def pack_group(group: str) -> bytes:
-    """A group as the server holds it."""
+    """Encode a group as it is stored."""
     return group.encode("utf-8", _GROUP_ERRORS)
 
 
 def pack_partition(partition: Partition) -> bytes:
-    """``number:source``."""
+    """Pack a partition: ``number:source``."""
     return b"%d:%s" % (partition.number, source_name(partition.source))
 
 
 def pack_position(position: Position) -> bytes:
-    """``partition:offset:source``."""
+    """Pack a position: ``partition:offset:source``."""
     return b"%d:%d:%s" % (position.partition, position.offset, source_name(position.source))
 
 
 def unpack_position(packed: bytes) -> Position:
-    """The inverse of `pack_position`."""
+    """Unpack what `pack_position` packs."""
     partition, offset, source = packed.split(b":", 2)
     return Position(source.decode("utf-8", "surrogateescape"), int(partition), int(offset))
 
@@ -80,8 +78,8 @@ def unpack_position(packed: bytes) -> Position:
 def pack_settings(
     now_us: int, windows: Windows, summaries: Summaries, ttl_ms: int, max_clusters: int
 ) -> bytes:
-    """What every script is told of its caller's clock and settings."""
-    return SETTINGS.pack(
+    """Pack the caller's clock and settings (`layouts.SETTINGS`)."""
+    return layouts.SETTINGS.struct.pack(
         now_us,
         min(windows.idle_us, LATEST_US),
         min(windows.max_age_us, LATEST_US),
@@ -95,20 +93,27 @@ def pack_settings(
 
 
 def unpack_resolutions(packed: bytes) -> tuple[list[Resolution], list[int | None]]:
-    """The answers of ``resolve.lua``, and the cluster for which each query was inserted, if any."""
+    """Unpack the resolutions of ``resolve.lua``.
+
+    Returns:
+        The resolutions, and for each the cluster for which the query's fingerprint was inserted, or
+        None.
+    """
     resolutions: list[Resolution] = []
     inserted: list[int | None] = []
-    for cluster, opened_us, last_us, distance, flags in RESOLUTION.iter_unpack(packed):
-        new, recorded = flags & 1 == 1, flags & 2 == 2
+    for cluster, opened_us, last_us, distance, flags in layouts.RESOLUTION.struct.iter_unpack(
+        packed
+    ):
+        new, recorded = bool(flags & layouts.NEW), bool(flags & layouts.RECORDED_BEFORE)
         resolutions.append(
             Resolution(cluster, distance, new, int(opened_us), int(last_us), recorded)
         )
-        inserted.append(cluster if flags & 4 else None)
+        inserted.append(cluster if flags & layouts.INSERTED else None)
     return resolutions, inserted
 
 
 def add_up(deltas: Sequence[ClusterDelta]) -> Sequence[ClusterDelta]:
-    """One delta a cluster: a batch may have come to one by two ways."""
+    """Merge deltas of the same cluster, which a batch may have found in two ways."""
     if len({delta.cluster for delta in deltas}) == len(deltas):
         return deltas
     added: dict[int, ClusterDelta] = {}
@@ -127,8 +132,8 @@ def add_up(deltas: Sequence[ClusterDelta]) -> Sequence[ClusterDelta]:
 
 
 def pack_bare(deltas: Iterable[ClusterDelta]) -> tuple[bytes, list[ClusterDelta]]:
-    """Tallies without values as ``record.lua`` takes them, one after the other; and the others."""
-    pack, earliest = BARE_TALLY.pack, -LATEST_US
+    """Pack deltas without values, one after the other; return the other deltas too."""
+    pack, earliest = layouts.BARE_DELTA.struct.pack, -LATEST_US
     packed, others = [], []
     for delta in deltas:
         first_us, last_us = delta.first_us, delta.last_us
@@ -142,25 +147,32 @@ def pack_bare(deltas: Iterable[ClusterDelta]) -> tuple[bytes, list[ClusterDelta]
     return b"".join(packed), others
 
 
-def pack_tally(delta: ClusterDelta, samples: int, max_bytes: int) -> list[bytes]:
-    """A delta with values as ``record.lua`` takes it: numbers, id, representative, samples."""
+def pack_delta(delta: ClusterDelta, samples: int, max_bytes: int) -> list[bytes]:
+    """Pack a delta with values: `layouts.DELTA`, id, representative, samples.
+
+    Args:
+        delta: the delta.
+        samples: how many are kept, at most.
+        max_bytes: of each value.
+    """
     kept = [sample[:max_bytes] for sample in delta.samples[:samples]]
     representative = delta.representative
-    settles = representative is not None
     first_us, last_us = clamp_us(delta.first_us), clamp_us(delta.last_us)
-    numbers = TALLY.pack(delta.count, first_us, last_us, len(kept), settles)
+    numbers = layouts.DELTA.struct.pack(
+        delta.count, first_us, last_us, len(kept), representative is not None
+    )
     representative = representative[:max_bytes] if representative else b""
     return [numbers, pack_id(delta.cluster), representative, *kept]
 
 
 class _Journal(NamedTuple):
-    """A batch's decisions: those that differ, and which of them each offset has.
+    """A batch's decisions, dictionary-encoded.
 
     Attributes:
-        different: the decisions.
+        different: the distinct decisions.
         offsets: of the events; the first alone where the others follow one by one.
-        which: for each event the place of its decision: whole numbers of two bytes each, or of
-            four where there are too many, little-endian.
+        which: for each event the index of its decision: two bytes each, or four where there are
+            too many, little-endian.
     """
 
     different: list[tuple[str, int | None, int | None, bytes | None, str]]
@@ -173,12 +185,12 @@ _decode_journal = msgspec.msgpack.Decoder(_Journal).decode
 
 
 def _width(different: int) -> str:
-    """The type of a place among so many."""
+    """The array type of an index into so many."""
     return "H" if different <= NARROW else "I"
 
 
 def pack_journal(offsets: Sequence[int], decisions: Sequence[Decision]) -> bytes:
-    """A batch's decisions; most events share one with others, so those that differ come first."""
+    """Pack the decisions of offsets, which ascend; distinct ones are stored once."""
     if not decisions:
         return b""
     values, places = dictionary_encode(decisions)
@@ -192,13 +204,13 @@ def pack_journal(offsets: Sequence[int], decisions: Sequence[Decision]) -> bytes
         )
         for kind, cluster, distance, fingerprint, reason in values
     ]
-    in_a_row = offsets[-1] - offsets[0] == len(offsets) - 1  # they ascend
+    in_a_row = offsets[-1] - offsets[0] == len(offsets) - 1
     named = [offsets[0]] if in_a_row else list(offsets)
     return _encode_journal(_Journal(different, named, _little(places)))
 
 
 def unpack_journal(packed: bytes) -> dict[int, Decision]:
-    """The inverse of `pack_journal`."""
+    """Unpack what `pack_journal` packs: decisions by offset."""
     journal = _decode_journal(packed)
     different = [
         Decision(
@@ -211,7 +223,7 @@ def unpack_journal(packed: bytes) -> dict[int, Decision]:
         for kind, cluster, distance, fingerprint, reason in journal.different
     ]
     places = array(_width(len(different)), journal.which)
-    if not _SWAPS:
+    if not _IS_LITTLE_ENDIAN:
         places.byteswap()
     offsets: Sequence[int] = journal.offsets
     if len(offsets) < len(places):
@@ -220,13 +232,13 @@ def unpack_journal(packed: bytes) -> dict[int, Decision]:
 
 
 def _little(numbers: array[int]) -> bytes:
-    if not _SWAPS:
+    if not _IS_LITTLE_ENDIAN:
         numbers.byteswap()
     return numbers.tobytes()
 
 
 class Cluster(NamedTuple):
-    """A cluster's numbers, as ``lua/_shard.lua`` names them; `events` is its COUNT."""
+    """A cluster's numbers; `layouts.CLUSTER` describes them."""
 
     opened_us: int
     last_us: int
@@ -234,16 +246,16 @@ class Cluster(NamedTuple):
     latest_us: int
     events: int
     base: int
-    told: int
-    told_us: int
+    emitted: int
+    emitted_us: int
     revision: int
     until_us: int
     names: int
     searchable: int
-    closed: int
+    state: int
     due: int
     samples: int
-    on_its_way: int
+    leased: int
     reopened: int
     renewed_s: int
     born: int
@@ -252,27 +264,34 @@ class Cluster(NamedTuple):
     @property
     def closing(self) -> Closing | None:
         """Why it is closed; None while it is open, and of a tombstone."""
-        return CLOSINGS.get(self.closed)
+        return CLOSINGS.get(self.state)
 
     @property
     def gone(self) -> bool:
         """Whether it is a tombstone."""
-        return self.closed == GONE
+        return self.state == layouts.GONE
+
+    @property
+    def open(self) -> bool:
+        """Whether it takes events."""
+        return self.state == layouts.OPEN
 
 
 def unpack_cluster(packed: bytes) -> Cluster:
-    """The field ``n`` of a cluster."""
-    return Cluster._make(map(int, CLUSTER.unpack(packed)))
+    """Unpack the field ``n`` of a cluster."""
+    return Cluster._make(map(int, layouts.CLUSTER.struct.unpack(packed)))
 
 
 def unpack_summary(answer: Sequence[bytes]) -> Summary:
-    """A summary as ``claim.lua`` hands it out."""
+    """Unpack a summary that ``claim.lua`` returns."""
     identity, snapshot, position, group, representative, *samples = answer
-    revision, count, new_count, first_us, latest_us, closing, _, _ = SNAPSHOT.unpack(snapshot)
+    revision, count, new_count, first_us, latest_us, state, *_ = layouts.SNAPSHOT.struct.unpack(
+        snapshot
+    )
     return Summary(
         cluster=int.from_bytes(identity, "big"),
         revision=int(revision),
-        closing=CLOSINGS.get(closing),
+        closing=CLOSINGS.get(state),
         count=int(count),
         new_count=int(new_count),
         first_time_us=int(first_us),
@@ -284,8 +303,15 @@ def unpack_summary(answer: Sequence[bytes]) -> Summary:
     )
 
 
-class Entry(NamedTuple):
-    """What leads to a cluster: an exact hash, and a fingerprint if it stands in the tables."""
+class Name(NamedTuple):
+    """By which a cluster is found: an exact hash, and a fingerprint.
+
+    Attributes:
+        raw: the name as it is stored.
+        exact: the exact hash, 8 bytes.
+        fingerprint: the fingerprint.
+        searchable: whether the fingerprint is in the tables.
+    """
 
     raw: bytes
     exact: bytes
@@ -293,13 +319,146 @@ class Entry(NamedTuple):
     searchable: bool
 
 
-def unpack_entries(packed: bytes, width: int) -> tuple[bytes, list[Entry]]:
-    """The group's hash and the entries of a cluster's field ``a``."""
-    size = 8 + width // 8 + 1
-    group, rest = packed[:4], packed[4:]
-    entries = []
+def unpack_names(packed: bytes, width: int) -> tuple[bytes, list[Name]]:
+    """Unpack the field ``a`` of a cluster: its group's hash, and its names.
+
+    Args:
+        packed: the field.
+        width: bits of a fingerprint.
+    """
+    size = layouts.NAME_OTHER_BYTES + width // 8
+    group, rest = packed[: layouts.NAMES_HEAD_BYTES], packed[layouts.NAMES_HEAD_BYTES :]
+    names = []
     for start in range(0, len(rest), size):
         raw = rest[start : start + size]
-        fingerprint = int.from_bytes(raw[8:-1], "big")
-        entries.append(Entry(raw, raw[:8], fingerprint, raw[-1] == 1))
-    return group, entries
+        exact, fingerprint = raw[: layouts.EXACT_BYTES], raw[layouts.EXACT_BYTES : -1]
+        names.append(Name(raw, exact, int.from_bytes(fingerprint, "big"), raw[-1] == 1))
+    return group, names
+
+
+# ------------------------------------------------------------ keys of queries and names
+
+
+_HASH_FACTOR = 0x9E3779B97F4A7C15
+_ALL_64 = (1 << 64) - 1
+
+GROUPS_KEPT = 10_000
+"""Groups whose hashes are remembered."""
+
+
+def group_hash(namespace: str, group: bytes) -> tuple[int, int]:
+    """Hash a group: its number, 32 bits, and the bits that choose its shard.
+
+    Members of the tables hold the low 16 bits of the number: groups that share these bits are each
+    other's candidates, rejected only when their clusters are read. So the hash includes the
+    namespace: an attacker who may choose groups but does not know its name cannot prepare many that
+    share them. With the name that is possible; it costs time and recall, which is counted as
+    truncated, and leads to no wrong answer. Part of the stored format.
+    """
+    low, high = hash128(b"%s\0%s" % (namespace.encode(), group))
+    return low & 0xFFFFFFFF, high
+
+
+class Packer:
+    """Packs queries and names for the shards of a namespace.
+
+    Attributes:
+        shards: their keys.
+        entries: converts fingerprints to members of the tables.
+    """
+
+    def __init__(self, namespace: str, layout: NamespaceLayout) -> None:
+        self.shards = [ShardKeys(namespace, number) for number in range(layout.shards)]
+        self.entries: Entries = make_entries(layout.table_layout, layout.slices)
+        self._namespace = namespace
+        self._exact_shift = 64 - (layout.exact_slices.bit_length() - 1)
+        self._groups: dict[str, tuple[int, bytes, bytes, int]] = {}
+
+    def shard_of(self, identity: int) -> ShardKeys:
+        """Find the shard of a cluster: its id ends with the number, unless there is only one.
+
+        Raises:
+            ProtocolError: no shard has that number: the id is not of this namespace.
+        """
+        number = identity & 0xFF if len(self.shards) > 1 else 0
+        if number >= len(self.shards):
+            raise ProtocolError(
+                f"cluster {identity:016x} is none of this namespace: its id ends with {number}, "
+                f"and there are {len(self.shards)} shards"
+            )
+        return self.shards[number]
+
+    def queries(
+        self, shard: ShardKeys, queries: Sequence[Query], near: Sequence[bytes]
+    ) -> tuple[list[bytes], bytes]:
+        """Pack queries for ``resolve.lua``: their keys, and the argument.
+
+        Args:
+            shard: where the queries are resolved.
+            queries: the queries.
+            near: for each, what the caller's mirror holds near it.
+        """
+        namespace, shards, number = self._namespace, len(self.shards), shard.number
+        earliest, latest = -LATEST_US, LATEST_US
+        rows: list[Row] = []
+        for query, mirrored in zip(queries, near, strict=True):
+            name, exact, fingerprint, sketch, searchable, first_us, last_us, position = query
+            group, _, packed_group, _ = self.group(name)
+            identity = cluster_id(namespace, position)
+            if shards > 1:
+                identity = identity & ~0xFF | number
+            if not earliest <= first_us <= last_us <= latest:
+                first_us, last_us = clamp_us(first_us), clamp_us(last_us)
+            rows.append(
+                (
+                    first_us, last_us, identity, group, exact, self._exact_slice(exact, group),
+                    fingerprint, searchable, sketch, packed_group, pack_position(position),
+                    mirrored,
+                )
+            )  # fmt: skip
+        return self.entries.pack(rows, shard.prefixes)
+
+    def _exact_slice(self, exact: int, group: int) -> int:
+        return (exact ^ group * _HASH_FACTOR & _ALL_64) >> self._exact_shift
+
+    def group(self, group: str) -> tuple[int, bytes, bytes, int]:
+        """Look up a group: its hash, the hash's bytes, its own bytes, the number of its shard."""
+        known = self._groups.get(group)
+        if known is None:
+            if len(self._groups) > GROUPS_KEPT:
+                self._groups.clear()
+            packed = pack_group(group)
+            number, high = group_hash(self._namespace, packed)
+            known = (number, number.to_bytes(4, "big"), packed, high % len(self.shards))
+            self._groups[group] = known
+        return known
+
+    def exact_key(self, shard: ShardKeys, group: bytes, exact: bytes) -> bytes:
+        """The slice that holds an exact hash of a group.
+
+        Args:
+            shard: of the group.
+            group: the group's hash, 4 bytes.
+            exact: the exact hash, 8 bytes.
+        """
+        number = int.from_bytes(group, "big")
+        return shard.exact(self._exact_slice(int.from_bytes(exact, "big"), number))
+
+    def name(
+        self,
+        shard: ShardKeys,
+        name: Name,
+        group: bytes,
+        owner: int,
+        keys: list[bytes],
+        arguments: list[Argument],
+    ) -> None:
+        """Append the keys and arguments of a cluster's name, as ``purge.lua`` takes them."""
+        keys.append(self.exact_key(shard, group, name.exact))
+        members = b""
+        if name.searchable:
+            slices, members = self.entries.arrange(
+                name.fingerprint, int.from_bytes(group, "big"), owner, shard.prefixes.table
+            )
+            keys.extend(slices)
+        arguments += (name.raw, group + name.exact, members)

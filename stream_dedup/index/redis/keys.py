@@ -1,17 +1,21 @@
-"""Every key name in Redis.
+"""Every key name in Redis, and what kind of key a name is.
 
 All keys of a shard share the hash tag ``{namespace:shard}``, so a script finds them on one node of
-a Redis Cluster. Nothing else names keys, but the scripts, which know a cluster's id only while they
-run: they put it behind the shard's prefix as `Shard.cluster` does.
+a Redis Cluster. Only the scripts name keys too, those of clusters: a cluster's id may be known only
+while a script runs. They append it to the shard's prefix as `ShardKeys.cluster` does.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from stream_dedup.model import Partition
 from stream_dedup.tables.entries import Prefixes
+
+if TYPE_CHECKING:
+    from stream_dedup.index.redis.namespace import NamespaceLayout
 
 PREFIX = "sd"
 """The first part of every key; an ACL user needs no more than ``~sd:*``."""
@@ -20,7 +24,7 @@ _NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 def check_namespace(namespace: str) -> str:
-    """The namespace as it was given.
+    """Check a namespace's name and return it.
 
     Raises:
         ValueError: it holds other characters than letters, digits and ``. _ -``, or is too long.
@@ -33,26 +37,28 @@ def check_namespace(namespace: str) -> str:
 
 
 def source_name(source: str) -> bytes:
-    """A topic or path as bytes of a key or value."""
+    """Encode a topic or path for a key or value."""
     return source.encode("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True)
-class Shard:
+class ShardKeys:
     """The keys of one shard.
 
     Attributes:
-        meta: hash: how the shard is stamped, its counters, stream time.
+        prefix: what all keys of the shard begin with.
+        meta: hash: the shard's layout, counters and stream time.
         expiry: sorted set: open cluster → event time at which it expires, at the earliest.
         recency: sorted set: open cluster → event time at which it was last seen, at the earliest.
         due: sorted set: cluster → stream time of its next summary; -inf: its final one.
-        leases: sorted set: cluster whose summary is on its way → when that is to be sent again.
-        gone: sorted set: cluster of which a tombstone is left → order of burial.
-        garbage: list: what is still to be taken out of slices and tables.
-        inserted: list: what the last calls have put into the tables; see `mirror`.
-        heads: hash: partition → its latest event time, when it was active last, and its name.
-        fixed: all of these but meta.
-        prefixes: what the keys of clusters, slices of exact hashes and tables begin with.
+        leases: sorted set: cluster with a leased summary → clock time at which the lease ends.
+        gone: sorted set: cluster with a tombstone → number of the tombstone.
+        garbage: list: entries of closed clusters, to be removed from slices and tables.
+        inserted: list: the last calls that inserted into the tables; see `mirror`.
+        heads: hash: partition → its latest event time, when it was last active, and its name.
+        fixed: all of these but prefix and meta.
+        prefixes: what the keys of clusters, slices of exact hashes and slices of tables begin
+            with.
     """
 
     namespace: str
@@ -115,6 +121,81 @@ class Shard:
         return b"%sj:%s:%d" % (self.prefix, source_name(partition.source), partition.number)
 
 
-def everything(namespace: str) -> str:
+def key_pattern(namespace: str) -> str:
     """The pattern of all keys of a namespace, for SCAN."""
     return f"{PREFIX}:{{{namespace}:*"
+
+
+# ------------------------------------------------------------ kinds of keys
+
+
+class KeyKind(NamedTuple):
+    """A kind of key.
+
+    Attributes:
+        name: for people; ``unknown`` if the name is none of ours.
+        type: as the command TYPE returns it.
+        group: of `KEY_GROUPS`.
+    """
+
+    name: str
+    type: str
+    group: str
+
+
+_UNKNOWN = KeyKind("unknown", "", "others")
+_TABLES = KeyKind("tables", "zset", "tables")
+_EXACT = KeyKind("exact hashes", "hash", "exact hashes")
+_CLUSTERS = KeyKind("clusters", "hash", "clusters")
+_PARTITIONS = KeyKind("partitions", "hash", "others")
+_JOURNALS = KeyKind("journals", "zset", "others")
+_SINGLE = {
+    b"meta": KeyKind("meta", "hash", "others"),
+    b"expiry": KeyKind("expiry", "zset", "others"),
+    b"recency": KeyKind("recency", "zset", "others"),
+    b"due": KeyKind("due", "zset", "others"),
+    b"leases": KeyKind("leases", "zset", "others"),
+    b"gone": KeyKind("gone", "zset", "others"),
+    b"garbage": KeyKind("garbage", "list", "others"),
+    b"inserted": KeyKind("inserted", "list", "others"),
+    b"heads": KeyKind("heads", "hash", "others"),
+}
+_NUMBERED = re.compile(rb"t:([0-9]{1,9}):([0-9]{1,9})|e:([0-9]{1,9})|c:([0-9a-f]{16})")
+_NAMED = re.compile(rb"([pj]):.*:[0-9]{1,19}", re.DOTALL)
+
+KEY_GROUPS = ("tables", "exact hashes", "clusters", "others")
+"""Groups of kinds whose memory is shown apart."""
+
+
+def kind_of(shard: ShardKeys, key: bytes, layout: NamespaceLayout) -> KeyKind:
+    """The kind of a key of a shard."""
+    name = key.removeprefix(shard.prefix)
+    if name in _SINGLE:
+        return _SINGLE[name]
+    if match := _NUMBERED.fullmatch(name):
+        table, number, exact, cluster = match.groups()
+        if cluster is not None:
+            return _CLUSTERS
+        if exact is not None:
+            return _EXACT if int(exact) < layout.exact_slices else _UNKNOWN
+        known = int(table) < layout.table_layout.tables and int(number) < layout.slices
+        return _TABLES if known else _UNKNOWN
+    if match := _NAMED.fullmatch(name):
+        return _PARTITIONS if match[1] == b"p" else _JOURNALS
+    return _UNKNOWN
+
+
+def identity_of(key: bytes) -> bytes:
+    """The id (8 bytes) in the key of a cluster."""
+    return bytes.fromhex(key[-16:].decode())
+
+
+def table_of(key: bytes) -> int:
+    """The table in the key of one of its slices."""
+    return int(key.rsplit(b":", 2)[1])
+
+
+def partition_of(shard: ShardKeys, key: bytes) -> tuple[bytes, int]:
+    """The source and number in the key of a partition or journal."""
+    source, _, number = key.removeprefix(shard.prefix)[2:].rpartition(b":")
+    return source, int(number)

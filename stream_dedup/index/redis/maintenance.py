@@ -1,4 +1,4 @@
-"""Upkeep of a namespace: what expired is closed, what led to it purged, what is in use kept."""
+"""Maintenance of a namespace: close expired clusters, purge their entries, renew times to live."""
 
 from __future__ import annotations
 
@@ -8,157 +8,172 @@ from typing import Any
 
 from stream_dedup.clock import US_PER_S
 from stream_dedup.index.base import Limits
-from stream_dedup.index.redis import codec, scripts
-from stream_dedup.index.redis.calls import CALL_WORK, Calls
-from stream_dedup.index.redis.keys import Shard
-from stream_dedup.index.redis.layout import Stamp
-from stream_dedup.index.redis.packing import Packer
-from stream_dedup.index.redis.server import Argument, Server
+from stream_dedup.index.redis import codec, layouts, scripts
+from stream_dedup.index.redis.client import Argument, RedisClient
+from stream_dedup.index.redis.codec import Packer
+from stream_dedup.index.redis.keys import ShardKeys
+from stream_dedup.index.redis.namespace import CALL_WORK, NamespaceLayout, ScriptRunner
 from stream_dedup.model import Partition
 
 SWEEP_STEPS = 100
-"""Clusters looked at a sweeping call; each takes some ten commands to close."""
+"""Clusters read by a call that sweeps; each takes some ten commands to close."""
 
 PIECES = 200
-"""Pieces of garbage handed out a call."""
+"""Pieces of garbage returned by a call."""
 
 NO_CAP = 1 << 52
-"""For calls that close nothing for want of room."""
+"""A cap on clusters for calls that evict nothing."""
 
-PARTITIONS_KEPT_EVERY_US = 3600 * US_PER_S
-"""So often the times to live of claimed partitions begin anew, which are a week at least."""
+PARTITIONS_RENEWED_EVERY_US = 3600 * US_PER_S
+"""How often the times to live of claimed partitions are renewed, which are a week at least."""
 
-KEPT_AT_ONCE = 400
-"""Keys whose times to live a script begins anew, and slices and tables in a call of `expire`."""
+RENEWED_AT_ONCE = 400
+"""Keys whose times to live a script renews, and slices renewed by a call of `expire`."""
 
-CHUNKS_LOOKED_AT = 20
-"""So often as many are looked at in a call of `expire` at most, if none of them stands."""
+MAX_CHUNKS = 20
+"""Chunks of slices tried by a call of `expire`, at most, until one holds slices that exist."""
 
 
-class Upkeep:
-    """Keeps a namespace in order.
+class Maintenance:
+    """Maintains a namespace.
 
     Args:
-        server: the service.
-        calls: runs the scripts.
-        packer: where things stand.
-        stamp: how the namespace is laid out.
+        client: the service.
+        runner: runs the scripts.
+        packer: finds keys.
+        layout: how the namespace is laid out.
         limits: how much a call may close.
     """
 
     def __init__(
-        self, server: Server, calls: Calls, packer: Packer, stamp: Stamp, limits: Limits
+        self,
+        client: RedisClient,
+        runner: ScriptRunner,
+        packer: Packer,
+        layout: NamespaceLayout,
+        limits: Limits,
     ) -> None:
-        self._server = server
-        self._calls = calls
+        self._client = client
+        self._runner = runner
         self._packer = packer
-        self._stamp = stamp
+        self._namespace_layout = layout
         self._limits = limits
-        self._purge_chunk = max(1, CALL_WORK // (stamp.layout.tables + 4))
-        self._partitions_kept_us: int | None = None
-        self._round_us: int | None = None
-        self._round: Iterator[list[bytes]] | None = None
+        self._purge_chunk = max(1, CALL_WORK // (layout.table_layout.tables + 4))
+        self._partitions_renewed_us: int | None = None
+        self._round_began_us: int | None = None
+        self._round: Iterator[list[bytes]] | None = None  # chunks of slices
         self._chunk: list[bytes] | None = None  # the round's next
-        self._round_ended: set[int] = set()  # numbers of the shards that are to be told
+        self._unreported: set[int] = set()  # shards that do not know yet that the round has ended
 
     async def expire(self, now_us: int, claimed: Sequence[Partition]) -> None:
-        """Close what has expired, and keep what is in use from running out.
+        """Close what has expired, and renew the times to live of what is in use.
 
         Args:
             now_us: the clock.
             claimed: partitions whose state is kept though they see no events.
         """
-        # Only `record` closes what is above the cap.
-        settings = self._calls.settings(now_us, max_clusters=NO_CAP)
+        # Only `record` closes clusters above the cap.
+        settings = self._runner.settings(now_us, max_clusters=NO_CAP)
         for shard in self._packer.shards:
             await self.tidy(shard, settings, await self._sweep(shard, settings))
-        await self._keep_partitions(now_us, claimed)
-        await self._keep_slices(now_us)
-        for number in sorted(self._round_ended):  # a sweep tells the shard
+        await self._renew_partitions(now_us, claimed)
+        await self._renew_slices(now_us)
+        for number in sorted(self._unreported):  # a sweep reports the round to the shard
             shard = self._packer.shards[number]
             await self.tidy(shard, settings, await self._sweep(shard, settings))
 
-    async def _keep_partitions(self, now_us: int, claimed: Sequence[Partition]) -> None:
-        kept_us = self._partitions_kept_us
-        if kept_us is not None and abs(now_us - kept_us) < PARTITIONS_KEPT_EVERY_US:
+    async def _renew_partitions(self, now_us: int, claimed: Sequence[Partition]) -> None:
+        renewed_us = self._partitions_renewed_us
+        if renewed_us is not None and abs(now_us - renewed_us) < PARTITIONS_RENEWED_EVERY_US:
             return
         for shard in self._packer.shards:
             keys = (key for p in claimed for key in (shard.partition(p), shard.journal(p)))
             for chunk in _chunks(keys):
-                await self._keep(chunk)
-        self._partitions_kept_us = now_us
+                await self._renew(chunk)
+        self._partitions_renewed_us = now_us
 
-    async def _keep_slices(self, now_us: int) -> None:
-        """Go on with the round through all slices and tables; begin the next in time.
+    async def _renew_slices(self, now_us: int) -> None:
+        """Continue the round through all slices, or begin the next if it is time.
 
-        Once it has ended the shards are told when it began: what stands was begun anew since then,
-        or made since, so until that wears off who inserts need not begin it anew.
+        When a round has ended, the shards are told when it began: every slice that exists was
+            renewed since then, or made since then. Until that wears off, calls that insert need not
+            renew it.
         """
-        for _ in range(CHUNKS_LOOKED_AT):
+        for _ in range(MAX_CHUNKS):
             if self._chunk is None and not self._next_chunk(now_us):
                 return
             chunk = self._chunk
             assert chunk is not None
-            stand = await self._keep(chunk)
+            existing = await self._renew(chunk)
             if self._chunk is chunk:  # else another task has done it too
                 self._chunk = None
-            if stand:
+            if existing:
                 return
 
     def _next_chunk(self, now_us: int) -> bool:
-        """Go on with the round, or begin one; whether there is something to do in this call."""
+        """Take the round's next chunk, or begin a round; whether this call has one to renew."""
         if self._round is None:
-            due_us = self._calls.ttl_ms * 1000 // 4
-            if self._round_us is not None and abs(now_us - self._round_us) < due_us:
+            due_us = self._runner.ttl_ms * 1000 // 4
+            if self._round_began_us is not None and abs(now_us - self._round_began_us) < due_us:
                 return False
-            self._round_us, self._round = now_us, self._slices()
-            self._round_ended = set()
+            self._round_began_us, self._round = now_us, self._slices()
+            self._unreported = set()
         self._chunk = next(self._round, None)
-        if self._chunk is None:  # the next call begins the next round: first this one is told of
+        if self._chunk is None:  # the next call begins the next round: this one is reported first
             self._round = None
-            self._round_ended = {shard.number for shard in self._packer.shards}
+            self._unreported = {shard.number for shard in self._packer.shards}
         return self._chunk is not None
 
     def _slices(self) -> Iterator[list[bytes]]:
-        """All slices and tables, in chunks; each of one shard."""
+        """All slices, in chunks; each of one shard."""
+        layout = self._namespace_layout
         for shard in self._packer.shards:
             keys = (
                 shard.exact(number) if table < 0 else shard.table(table, number)
-                for table in range(-1, self._stamp.layout.tables)
-                for number in range(self._stamp.slices if table >= 0 else self._stamp.exact_slices)
+                for table in range(-1, layout.table_layout.tables)
+                for number in range(layout.slices if table >= 0 else layout.exact_slices)
             )
             yield from _chunks(keys)
 
-    async def _keep(self, keys: Sequence[bytes]) -> int:
-        """Begin the times to live of a shard's keys anew; how many of them stand."""
-        standing: int = await self._server.run(scripts.KEEP, keys, [self._calls.ttl_ms])
-        return standing
+    async def _renew(self, keys: Sequence[bytes]) -> int:
+        """Renew the times to live of a shard's keys; how many of them exist."""
+        existing: int = await self._client.run(scripts.KEEP, keys, [self._runner.ttl_ms])
+        return existing
 
     async def finish(self, now_us: int) -> None:
         """Close every cluster."""
-        settings = self._calls.settings(now_us)
+        settings = self._runner.settings(now_us)
         for shard in self._packer.shards:
             answer = await self._sweep(shard, settings, everything=True)
             await self.tidy(shard, settings, answer, everything=True)
 
-    async def _sweep(self, shard: Shard, settings: bytes, *, everything: bool = False) -> list[Any]:
+    async def _sweep(
+        self, shard: ShardKeys, settings: bytes, *, everything: bool = False
+    ) -> list[Any]:
         keys = [
             shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage, shard.gone,
             shard.heads,
         ]  # fmt: skip
-        kept_s = b""
-        if shard.number in self._round_ended and self._round_us is not None:
-            kept_s = b"%d" % (self._round_us // US_PER_S)
-        arguments: list[Argument] = [settings, int(everything), SWEEP_STEPS, PIECES, kept_s]
-        answer: list[Any] = await self._calls.run(shard, scripts.SWEEP, keys, arguments)
-        if kept_s:
-            self._round_ended.discard(shard.number)  # once: later the server may have lost it
+        round_began_s = b""
+        if shard.number in self._unreported and self._round_began_us is not None:
+            round_began_s = b"%d" % (self._round_began_us // US_PER_S)
+        arguments: list[Argument] = [settings, int(everything), SWEEP_STEPS, PIECES, round_began_s]
+        answer: list[Any] = await self._runner.run(shard, scripts.SWEEP, keys, arguments)
+        if round_began_s:
+            self._unreported.discard(shard.number)  # once: later the server may have lost it
         return answer
 
     async def tidy(
-        self, shard: Shard, settings: bytes, answer: list[Any], *, everything: bool = False
+        self, shard: ShardKeys, settings: bytes, answer: list[Any], *, everything: bool = False
     ) -> None:
-        """Go on sweeping where a call left more to do, and purge the garbage handed out."""
+        """Purge the garbage that a call returned, and sweep again where it left more to do.
+
+        Args:
+            shard: where the call ran.
+            settings: its settings.
+            answer: what it returned; see ``sweep.lua``.
+            everything: whether every cluster is to be closed.
+        """
         swept = SWEEP_STEPS
         while True:
             more, pieces = answer[2], answer[3:]
@@ -166,34 +181,35 @@ class Upkeep:
             if not (more or len(pieces) == PIECES):
                 return
             if not everything and swept >= self._limits.sweep:
-                return  # the next call goes on
+                return  # the next call of `expire` or `record` goes on
             answer = await self._sweep(shard, settings, everything=everything)
             swept += SWEEP_STEPS
 
-    async def _purge(self, shard: Shard, pieces: Sequence[bytes]) -> None:
+    async def _purge(self, shard: ShardKeys, pieces: Sequence[bytes]) -> None:
         keys = [shard.meta, shard.garbage]
         arguments: list[Argument] = [self._packer.entries.member_bytes]
         room = self._purge_chunk
         for piece in pieces:
-            group, entries = codec.unpack_entries(piece[8:], self._stamp.width)
-            owner = int.from_bytes(piece[:8], "big")
+            identity, packed = piece[: layouts.ID_BYTES], piece[layouts.ID_BYTES :]
+            group, names = codec.unpack_names(packed, self._namespace_layout.width)
+            owner = int.from_bytes(identity, "big")
             at = 0
-            while at < len(entries):
-                part = entries[at : at + room]
+            while at < len(names):
+                part = names[at : at + room]
                 at += len(part)
                 room -= len(part)
-                keys.append(shard.cluster(piece[:8]))
-                arguments += (piece, len(part), int(at == len(entries)))
-                for entry in part:
-                    self._packer.entry(shard, entry, group, owner, keys, arguments)
+                keys.append(shard.cluster(identity))
+                arguments += (piece, len(part), int(at == len(names)))
+                for name in part:
+                    self._packer.name(shard, name, group, owner, keys, arguments)
                 if not room:
-                    await self._calls.run(shard, scripts.PURGE, keys, arguments)
+                    await self._runner.run(shard, scripts.PURGE, keys, arguments)
                     keys, arguments = keys[:2], arguments[:1]
                     room = self._purge_chunk
         if len(keys) > 2:
-            await self._calls.run(shard, scripts.PURGE, keys, arguments)
+            await self._runner.run(shard, scripts.PURGE, keys, arguments)
 
 
 def _chunks(keys: Iterator[bytes]) -> Iterator[list[bytes]]:
-    while chunk := list(islice(keys, KEPT_AT_ONCE)):
+    while chunk := list(islice(keys, RENEWED_AT_ONCE)):
         yield chunk

@@ -1,13 +1,13 @@
-"""Partitions as this process has claimed them: fences, high waters, and what was lost of them.
+"""Partitions as this process has claimed them: fences, high waters, and losses of data.
 
 A partition has a fence, a high water and a journal in each shard. They are claimed in the first
 shard, which chooses the fence, then in the others. A crash between two shards leaves their high
 waters apart; the lowest is the partition's, the others are segment boundaries (see
 `base.Ownership`).
 
-A record names the incarnation of its shard as it was when the partition was claimed, so a loss of
-data is noticed by each partition, whoever else has noticed it before. A server that came back
-without its last writes is noticed by a high water that has gone back.
+A commit names the incarnation that its shard had when the partition was claimed. So each partition
+notices a loss of data, even if another has noticed it before. If a server came back without its
+last writes, a high water has gone back.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from typing import Any, NamedTuple
 
 from stream_dedup.index.base import Commit, Ownership
 from stream_dedup.index.redis import codec, scripts
-from stream_dedup.index.redis.calls import Calls
-from stream_dedup.index.redis.keys import Shard
-from stream_dedup.index.redis.server import Argument
+from stream_dedup.index.redis.client import Argument
+from stream_dedup.index.redis.keys import ShardKeys
+from stream_dedup.index.redis.namespace import ScriptRunner
 from stream_dedup.model import Decision, Partition
 
 log = logging.getLogger(__name__)
 
 
 class _Claim(NamedTuple):
-    """A partition as it was claimed here last.
+    """The latest claim of a partition by this process.
 
     Attributes:
         fence: as it was returned.
-        incarnations: of each shard, as they were then.
+        incarnations: of each shard, at that time.
     """
 
     fence: int
@@ -40,43 +40,44 @@ class _Claim(NamedTuple):
 
 
 class Partitions:
-    """What a process knows of the partitions it has claimed.
+    """The partitions that this process has claimed.
 
     Args:
-        calls: runs the scripts.
+        runner: runs the scripts.
         shards: of the namespace.
-        address: of the server, for messages.
+        address: of the service, for messages.
 
     Attributes:
         rollbacks: how often a high water had gone back.
-        rolled_back: called whenever it had.
+        on_rollback: called whenever one has.
     """
 
-    def __init__(self, calls: Calls, shards: Sequence[Shard], address: object) -> None:
+    def __init__(self, runner: ScriptRunner, shards: Sequence[ShardKeys], address: object) -> None:
         self.rollbacks = 0
-        self.rolled_back: Callable[[], None] = lambda: None
-        self._calls = calls
+        self.on_rollback: Callable[[], None] = lambda: None
+        self._runner = runner
         self._shards = shards
         self._address = address
         self._claims: dict[Partition, _Claim] = {}
-        self._high_water: dict[tuple[int, Partition], int] = {}
+        # by shard and partition: the shard's incarnation, and the high water
+        self._high_waters: dict[tuple[int, Partition], tuple[bytes, int]] = {}
 
     @property
     def claimed(self) -> list[Partition]:
-        """Those held here, as far as is known."""
+        """The partitions held here, as far as is known."""
         return list(self._claims)
 
     async def claim(self, partition: Partition, end_offset: int | None) -> Ownership:
         """Claim a partition; see `Index.claim_partition`."""
         end = b"" if end_offset is None else b"%d" % end_offset
-        # Fences go on even where the server has forgotten them.
+        # Fences keep growing even where the server has lost them.
         known = self._claims.get(partition)
         least = known.fence if known else 0
         reset = False
         while True:
-            # Sent again because its answer was lost, a call is known by its token.
+            # The token identifies a call that is sent again because its answer was lost.
             token = secrets.token_hex(8)
-            incarnations = tuple(self._calls.incarnations)
+            incarnations = tuple(self._runner.incarnations)
             first, *others = self._shards
             answers = [await self._claim(first, partition, b"", least, end, token)]
             fence = int(answers[0][0])
@@ -87,11 +88,11 @@ class Partitions:
             reset = reset or any(answer[3] for answer in answers)
             least = max(int(answer[0]) for answer in answers)
             if least == fence:
-                break  # else a shard knows of a later claim, or the first has lost its data
+                break  # else a shard knows a later claim, or the first has lost its data
         self._claims[partition] = _Claim(fence, incarnations)
         marks = [int(answer[1]) for answer in answers]
         for shard, mark in zip(self._shards, marks, strict=True):
-            self._high_water[shard.number, partition] = mark
+            self._high_waters[shard.number, partition] = incarnations[shard.number], mark
         journal: dict[int, Decision] = {}
         for answer in answers:
             committed = int(answer[2])
@@ -102,57 +103,60 @@ class Partitions:
         return Ownership(fence, min(marks), journal, reset, boundaries)
 
     async def _claim(
-        self, shard: Shard, partition: Partition, fence: bytes, least: int, end: bytes, token: str
+        self,
+        shard: ShardKeys,
+        partition: Partition,
+        fence: bytes,
+        least: int,
+        end: bytes,
+        token: str,
     ) -> list[Any]:
         keys = [shard.meta, shard.partition(partition), shard.journal(partition)]
-        arguments: list[Argument] = [self._calls.ttl_ms, fence, least, end, token]
-        answer: list[Any] = await self._calls.run(shard, scripts.CLAIM_PARTITION, keys, arguments)
+        arguments: list[Argument] = [self._runner.ttl_ms, fence, least, end, token]
+        answer: list[Any] = await self._runner.run(shard, scripts.CLAIM_PARTITION, keys, arguments)
         return answer
 
     async def release(self, partition: Partition) -> None:
-        """Give a partition up; see `Index.release_partition`."""
+        """Release a partition; see `Index.release_partition`."""
         self._claims.pop(partition, None)
-        settings = self._calls.settings(0)
+        settings = self._runner.settings(0)
         for shard in self._shards:
             keys = [shard.meta, shard.heads]
             arguments = [settings, codec.pack_partition(partition)]
-            await self._calls.run(shard, scripts.RELEASE_PARTITION, keys, arguments)
+            await self._runner.run(shard, scripts.RELEASE_PARTITION, keys, arguments)
 
-    def incarnation(self, shard: Shard, record: Commit) -> bytes | None:
-        """The shard's as the record's fence was claimed; None if that was not here."""
-        claim = self._claims.get(record.partition)
-        if claim is None or claim.fence != record.fence:
+    def incarnation(self, shard: ShardKeys, commit: Commit) -> bytes | None:
+        """The shard's incarnation when the commit's fence was claimed; None if not claimed here."""
+        claim = self._claims.get(commit.partition)
+        if claim is None or claim.fence != commit.fence:
             return None
         return claim.incarnations[shard.number]
 
-    def superseded(self, record: Commit) -> None:
-        """The record's fence is not the latest: somebody else holds the partition."""
-        claim = self._claims.get(record.partition)
-        if claim is not None and claim.fence == record.fence:
-            del self._claims[record.partition]
+    def superseded(self, commit: Commit) -> None:
+        """Forget a claim: the commit's fence is no longer the latest."""
+        claim = self._claims.get(commit.partition)
+        if claim is not None and claim.fence == commit.fence:
+            del self._claims[commit.partition]
 
-    def watch(self, shard: Shard, record: Commit, before: int) -> None:
-        """Notice when the server has lost what it had answered for.
+    def check_high_water(self, shard: ShardKeys, commit: Commit, before: int) -> None:
+        """Compare the high water with the last known one: the server may have lost writes.
 
         Args:
-            shard: where the record was written.
-            record: the record.
-            before: the high water that it found.
+            shard: where the commit was recorded.
+            commit: the commit.
+            before: the high water that the script found.
         """
-        place = shard.number, record.partition
-        known = self._high_water.get(place)
-        if known is not None and before < known:
+        slot, incarnation = (
+            (shard.number, commit.partition),
+            self._runner.incarnations[shard.number],
+        )
+        known_incarnation, known = self._high_waters.get(slot, (incarnation, -1))
+        if known_incarnation == incarnation and before < known:
             self.rollbacks += 1
-            self.rolled_back()
+            self.on_rollback()
             log.warning(
                 "%s: the high water of %s had gone back from %d to %d: the server lost its last "
                 "writes, and what they counted",
-                self._address, record.partition, known, before,
+                self._address, commit.partition, known, before,
             )  # fmt: skip
-        self._high_water[place] = max(before, record.last_offset)
-
-    def forget_marks(self, number: int) -> None:
-        """A shard is made anew: its high waters begin again."""
-        self._high_water = {
-            place: mark for place, mark in self._high_water.items() if place[0] != number
-        }
+        self._high_waters[slot] = incarnation, max(before, commit.last_offset)

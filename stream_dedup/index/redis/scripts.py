@@ -1,10 +1,13 @@
-"""The scripts: common parts and a file of its own each, known to the server by their SHA-1."""
+"""The scripts: common parts and a file for each, known to the server by their SHA-1."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 from importlib import resources
+
+from stream_dedup.index.redis.layouts import LUA_CONSTANTS
 
 
 @dataclass(frozen=True)
@@ -13,7 +16,7 @@ class Script:
 
     Attributes:
         name: the file's name, without ``.lua``.
-        text: shebang line, the common parts that it uses, and body.
+        text: shebang line, the common parts that it uses, and body, with the values of constants.
         sha: its name on the server.
     """
 
@@ -26,14 +29,27 @@ class Script:
         object.__setattr__(self, "sha", digest.encode())
 
 
+_TOKEN = re.compile(r"--[^\n]*|'[^'\n]*'|\b[A-Z][A-Z0-9_]+\b")
+"""Comments and texts, which are left as they are, and names of constants."""
+
+
+def with_constants(lua: str) -> str:
+    """Replace the constants of `layouts` by their values.
+
+    >>> with_constants("c[C_OPENED_US] = byte(s, SNAPSHOT_STATE_AT)  -- C_OPENED_US")
+    'c[1] = byte(s, 41)  -- C_OPENED_US'
+    """
+    return _TOKEN.sub(lambda match: LUA_CONSTANTS.get(match[0], match[0]), lua)
+
+
 def _read(name: str) -> str:
     return (resources.files(__package__) / "lua" / f"{name}.lua").read_text("utf-8")
 
 
 def _load(name: str, *parts: str) -> Script:
-    """The script of a file, with common parts before it."""
+    """Load the script of a file, with common parts before it."""
     shebang, _, body = _read(name).partition("\n")
-    return Script(name, f"{shebang}\n{''.join(map(_read, parts))}{body}")
+    return Script(name, f"{shebang}\n{with_constants(''.join(map(_read, parts)) + body)}")
 
 
 OPEN = _load("open")
@@ -46,6 +62,7 @@ KEEP = _load("keep")
 PURGE = _load("purge")
 CLAIM = _load("claim", "_shard")
 CONFIRM = _load("confirm", "_shard")
+PERMISSIONS = _load("permissions")
 
 ALL = (
     OPEN,
@@ -59,4 +76,4 @@ ALL = (
     CLAIM,
     CONFIRM,
 )
-"""Every script there is."""
+"""Every script that a worker runs."""

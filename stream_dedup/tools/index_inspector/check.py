@@ -1,23 +1,32 @@
-"""Whether what a namespace holds fits together.
+"""Checks whether the keys of a namespace are consistent, and prints what is not.
 
 Theory of operation
 -------------------
-Every key of a shard is looked at, and what it says is held against the other keys (see `probes`).
-Workers go on meanwhile: what was read in two calls need not fit. So what looks wrong is a
-*suspect*, looked at again after a pause, and once more; only what is wrong each time is told.
+Every key of a shard is read and compared with the other keys (see `probes`). Workers go on
+meanwhile: what was read in two calls need not be consistent. So everything that looks wrong is a
+*suspect*: it is checked again after a pause, and once more, and reported only if it was wrong each
+time.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from stream_dedup.index.redis.inspection import Namespace, Progress, hold_numbers, integer
-from stream_dedup.index.redis.keys import Shard
-from stream_dedup.index.redis.kinds import identity_of, kind_of
-from stream_dedup.tools.index_inspector.findings import Report, Suspect
-from stream_dedup.tools.index_inspector.probes import Probes
+from rich.text import Text
+
+from stream_dedup.cli.common import console
+from stream_dedup.index.redis.keys import ShardKeys, identity_of, kind_of
+from stream_dedup.tools.index_inspector.output import print_rows, write_json
+from stream_dedup.tools.index_inspector.probes import Probes, Suspect
+from stream_dedup.tools.index_inspector.reader import (
+    Namespace,
+    Progress,
+    integer,
+    unpack_numbers,
+)
 
 LOOKS = 3
 PAUSE_S = 0.2
@@ -34,6 +43,110 @@ KEYS = 100
 COUNTERS = ("fingerprints", "waiting")
 
 _CHANGES = (*COUNTERS, "evicted", "expired", "buried")
+
+EXAMPLES = 10
+"""Kept of each kind of finding."""
+
+KINDS = {
+    "stamp": (
+        "the shards of the namespace are not stamped alike",
+        "a shard was lost, or made anew by workers with other settings",
+        "stop the workers, delete the namespace and start them again",
+    ),
+    "key": (
+        "keys of no known kind",
+        "something else writes under this namespace's prefix, or another version did",
+        "find out who writes them; delete them by hand if nobody needs them",
+    ),
+    "type": (
+        "keys of another type than their name says",
+        "something else has written them; the scripts fail on them",
+        "delete the namespace, and keep others from writing under sd:",
+    ),
+    "ttl": (
+        "keys without a time to live",
+        "nothing removes them when the namespace is used no more",
+        "if they stay so while workers run, delete the namespace when you no longer need it",
+    ),
+    "cluster": (
+        "damaged clusters",
+        "their fields do not fit together; something else has written them",
+        "delete these keys; events like theirs open a new cluster",
+    ),
+    "unsearchable": (
+        "open clusters that are missing in tables",
+        "events near to them may open a second cluster; the server has lost or evicted keys",
+        "set maxmemory-policy to noeviction; it heals as clusters close",
+    ),
+    "unnamed": (
+        "open clusters whose exact hashes lead to no open cluster",
+        "events equal to theirs are searched by fingerprint, or open a second cluster",
+        "set maxmemory-policy to noeviction; it heals as clusters close",
+    ),
+    "queue": (
+        "open clusters that are not in expiry or recency",
+        "they are not closed in time, and their final counts come late or never",
+        "set maxmemory-policy to noeviction; delete the namespace if they stay",
+    ),
+    "untold": (
+        "clusters with news that are neither due nor on their way",
+        "their counts are not told",
+        "set maxmemory-policy to noeviction; delete the namespace if they stay",
+    ),
+    "unburied": (
+        "tombstones that are not in gone",
+        "they take memory until their time to live is over; nothing else is wrong with them",
+        "none is needed",
+    ),
+    "entry": (
+        "table entries that lead to no open cluster, and are not in the garbage",
+        "they take memory and candidates; a worker's purge was lost",
+        "none at once; if they grow, delete the namespace",
+    ),
+    "misplaced": (
+        "entries in the wrong slice",
+        "they are found by no look-up; the layout was changed or something else wrote them",
+        "delete the namespace",
+    ),
+    "exact": (
+        "exact hashes that lead to no open cluster, and are not in the garbage",
+        "they take memory; a worker's purge was lost",
+        "none at once; if they grow, delete the namespace",
+    ),
+    "counter": (
+        "counters that differ from what is counted",
+        "the metrics of this namespace are off; keys were lost or evicted",
+        "set maxmemory-policy to noeviction; delete the namespace to count anew",
+    ),
+}
+"""Kind of finding → what it is, what it means, the remedy."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found.
+
+    Attributes:
+        counts: findings by kind.
+        examples: some of each.
+        notes: what was not looked at, and why.
+        looked_at: keys, by kind.
+    """
+
+    counts: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    looked_at: dict[str, int] = field(default_factory=dict)
+
+    def add(self, suspect: Suspect) -> None:
+        """Note a finding."""
+        self.counts[suspect.kind] = self.counts.get(suspect.kind, 0) + 1
+        kept = self.examples.setdefault(suspect.kind, [])
+        if len(kept) < EXAMPLES:
+            kept.append(suspect.text)
+
+
+# ------------------------------------------------------------ the check
 
 Probe = Callable[[Sequence[Any]], Awaitable[list[Suspect]]]
 """Looks at subjects, and names those that look wrong."""
@@ -67,7 +180,7 @@ class _Check:
     """The check of one shard."""
 
     def __init__(
-        self, namespace: Namespace, shard: Shard, report: Report, progress: Progress
+        self, namespace: Namespace, shard: ShardKeys, report: Report, progress: Progress
     ) -> None:
         self._namespace = namespace
         self._reader = namespace.reader
@@ -124,7 +237,7 @@ class _Check:
     async def _keys(self, keys: list[bytes]) -> None:
         by_kind: dict[str, list[bytes]] = {}
         for key in dict.fromkeys(keys):
-            kind = kind_of(self._shard, key, self._namespace.stamp)
+            kind = kind_of(self._shard, key, self._namespace.layout)
             by_kind.setdefault(kind.name, []).append(key)
         for name, of_kind in by_kind.items():
             looked_at = self._report.looked_at
@@ -195,11 +308,55 @@ class _Check:
             known.update(new)
             answers = await self._reader.many(self._shard.meta, [("HGET", key, "n") for key in new])
             for answer in answers:
-                numbers = hold_numbers(answer)
-                if numbers is not None and numbers.closed == 0:
+                numbers = unpack_numbers(answer)
+                if numbers is not None and numbers.open:
                     fingerprints += numbers.searchable
                 elif numbers is not None and not numbers.gone:
                     waiting += 1
             looked += len(new)
             self._progress(f"shard {self._shard.number}: counting", looked)
         return fingerprints, waiting
+
+
+# ------------------------------------------------------------ printing
+
+
+def print_report(namespace: Namespace, report: Report, form: str) -> None:
+    """What a check found."""
+    if form == "json":
+        problems = [
+            {
+                "kind": kind,
+                "count": count,
+                "what": KINDS[kind][0],
+                "meaning": KINDS[kind][1],
+                "remedy": KINDS[kind][2],
+                "examples": report.examples[kind],
+            }
+            for kind, count in report.counts.items()
+        ]
+        write_json(
+            {
+                "namespace": namespace.name,
+                "looked_at": report.looked_at,
+                "problems": problems,
+                "notes": report.notes,
+            }
+        )
+        return
+    out = console()
+    for kind, count in report.counts.items():
+        what, meaning, remedy = KINDS[kind]
+        out.print(Text(f"{count:,} × {what}", style="bold"), soft_wrap=True)
+        print_rows([("  means", meaning), ("  remedy", remedy)])
+        for example in report.examples[kind]:
+            out.print(Text(f"    {example}"), soft_wrap=True)
+        if count > len(report.examples[kind]):
+            out.print(Text(f"    … and {count - len(report.examples[kind]):,} more"))
+        out.print()
+    looked_at = ", ".join(f"{n:,} {name}" for name, n in sorted(report.looked_at.items()) if n > 1)
+    verdict = f"{sum(report.counts.values()):,} finding(s)" if report.counts else "all is well"
+    for note in report.notes:
+        out.print(Text(note), soft_wrap=True)
+    shards = f"{len(namespace.shards)} shard(s)"
+    out.print(Text(f"{namespace.name}: {verdict}; looked at {shards}, {looked_at}"), soft_wrap=True)

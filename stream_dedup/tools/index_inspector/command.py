@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from urllib.parse import quote, urlsplit
 
 import click
+from rich.console import Console
+from rich.progress import Progress as Bar
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from stream_dedup.cli.common import Failed, redis_options, shown
 from stream_dedup.cli.completion import complete_recipe
 from stream_dedup.clock import US_PER_S, SystemClock
-from stream_dedup.features.recipe import Recipe
-from stream_dedup.tools.index_inspector import output
-from stream_dedup.tools.index_inspector.clusters_output import print_clusters, print_details
-from stream_dedup.tools.index_inspector.session import recipe_of_namespace, run
-from stream_dedup.tools.index_inspector.stats_output import print_stats
+from stream_dedup.errors import IndexRefused, RecipeError, RecipeMismatch, StreamDedupError
+from stream_dedup.features.recipe import Recipe, load_recipe, shipped
 
 if TYPE_CHECKING:
-    from stream_dedup.index.redis.inspection import Namespace, Progress, Reader
-    from stream_dedup.tools.index_inspector.details import Brief, Details
-    from stream_dedup.tools.index_inspector.findings import Report
-    from stream_dedup.tools.index_inspector.measure import ShardState
+    from stream_dedup.tools.index_inspector.check import Report
+    from stream_dedup.tools.index_inspector.clusters import Brief, Details
+    from stream_dedup.tools.index_inspector.reader import Namespace, Progress, Reader
+    from stream_dedup.tools.index_inspector.stats import ShardState
+
+T = TypeVar("T")
 
 EXIT_WRONG = 1
 
 IN_USE_US = 120 * US_PER_S
-"""A namespace that workers moved on so lately is in use."""
+"""A namespace whose stream time was moved on so lately is in use."""
 
 
 @click.group()
@@ -64,29 +72,36 @@ def stats(options: dict[str, Any], limit: int) -> None:
     """
 
     async def listed(reader: Reader, progress: Progress) -> tuple[list[dict[str, Any]], bool, str]:
-        from stream_dedup.index.redis import inspection  # noqa: PLC0415 -- an extra
+        from stream_dedup.tools.index_inspector import namespaces  # noqa: PLC0415 -- an extra
 
         rows = []
-        found, whole = await inspection.namespaces(reader, limit)
+        found, whole = await namespaces.find_all(reader, limit)
         for name, meta in found:
-            rows.append(await output.listed(reader, name, meta))
+            rows.append(await namespaces.describe(reader, name, meta))
             progress("namespaces", len(rows))
         return rows, whole, str(reader.address)
 
     async def measured(
         reader: Reader, progress: Progress
     ) -> tuple[Namespace, list[ShardState], list[str]]:
-        from stream_dedup.index.redis import advice, inspection  # noqa: PLC0415 -- an extra
-        from stream_dedup.tools.index_inspector import measure  # noqa: PLC0415
+        from stream_dedup.index.redis import advice  # noqa: PLC0415 -- an extra
+        from stream_dedup.tools.index_inspector.reader import Namespace  # noqa: PLC0415
+        from stream_dedup.tools.index_inspector.stats import measure  # noqa: PLC0415
 
-        namespace = await inspection.Namespace.find(reader, options["namespace"])
+        namespace = await Namespace.find(reader, options["namespace"])
         advised = await advice.advise(reader, namespace.shards[0].meta)
-        return namespace, await measure.measure(namespace, limit, progress), advised
+        return namespace, await measure(namespace, limit, progress), advised
 
     if options["namespace"]:
-        print_stats(*run(options, measured), options["format"])
+        result = _run(options, measured)
+        from stream_dedup.tools.index_inspector.stats import print_stats  # noqa: PLC0415 -- an extra
+
+        print_stats(*result, options["format"])
     else:
-        output.print_namespaces(*run(options, listed), options["format"])
+        rows = _run(options, listed)
+        from stream_dedup.tools.index_inspector import namespaces  # noqa: PLC0415 -- an extra
+
+        namespaces.print_namespaces(*rows, options["format"])
 
 
 @index.command()
@@ -110,14 +125,16 @@ def check(ctx: click.Context, options: dict[str, Any], limit: int) -> None:
     """
 
     async def work(reader: Reader, progress: Progress) -> tuple[Namespace, Report]:
-        from stream_dedup.index.redis.inspection import Namespace  # noqa: PLC0415 -- an extra
-        from stream_dedup.tools.index_inspector.check import check as look  # noqa: PLC0415 -- an extra
+        from stream_dedup.tools.index_inspector.check import check as look  # noqa: PLC0415
+        from stream_dedup.tools.index_inspector.reader import Namespace  # noqa: PLC0415 -- an extra
 
         namespace = await Namespace.find(reader, options["namespace"])
         return namespace, await look(namespace, limit, progress)
 
-    namespace, report = run(options, work)
-    output.print_report(namespace, report, options["format"])
+    namespace, report = _run(options, work)
+    from stream_dedup.tools.index_inspector.check import print_report  # noqa: PLC0415 -- an extra
+
+    print_report(namespace, report, options["format"])
     ctx.exit(EXIT_WRONG if report.counts else 0)
 
 
@@ -159,15 +176,17 @@ def clusters(
     async def work(
         reader: Reader, progress: Progress
     ) -> tuple[list[Brief], Recipe | None, Namespace]:
-        from stream_dedup.index.redis.inspection import Namespace  # noqa: PLC0415 -- an extra
-        from stream_dedup.tools.index_inspector.details import largest  # noqa: PLC0415 -- an extra
+        from stream_dedup.tools.index_inspector.clusters import largest  # noqa: PLC0415 -- an extra
+        from stream_dedup.tools.index_inspector.reader import Namespace  # noqa: PLC0415 -- an extra
 
         namespace = await Namespace.find(reader, options["namespace"])
-        chosen = recipe_of_namespace(namespace.name, namespace.recipe, namespace.digest, recipe)
+        chosen = _recipe_of(namespace.name, namespace.recipe, namespace.digest, recipe)
         wanted = None if group is None else group.encode("utf-8", "surrogateescape")
         return await largest(namespace, sort, limit, wanted, progress), chosen, namespace
 
-    found, chosen, namespace = run(options, work)
+    found, chosen, namespace = _run(options, work)
+    from stream_dedup.tools.index_inspector.clusters import print_clusters  # noqa: PLC0415 -- an extra
+
     print_clusters(found, chosen, options["format"])
     if not chosen and found and options["format"] == "table":
         click.echo(
@@ -194,12 +213,12 @@ def show_cluster(ctx: click.Context, identity: str, options: dict[str, Any], rec
     async def work(
         reader: Reader, progress: Progress
     ) -> tuple[Namespace, Details | None, Recipe | None]:
-        from stream_dedup.index.redis.inspection import Namespace  # noqa: PLC0415 -- an extra
-        from stream_dedup.tools.index_inspector.details import details  # noqa: PLC0415 -- an extra
+        from stream_dedup.tools.index_inspector.clusters import details  # noqa: PLC0415 -- an extra
+        from stream_dedup.tools.index_inspector.reader import Namespace  # noqa: PLC0415 -- an extra
 
         del progress
         namespace = await Namespace.find(reader, options["namespace"])
-        chosen = recipe_of_namespace(namespace.name, namespace.recipe, namespace.digest, recipe)
+        chosen = _recipe_of(namespace.name, namespace.recipe, namespace.digest, recipe)
         try:
             return namespace, await details(namespace, int(identity, 16)), chosen
         except ValueError as error:
@@ -207,7 +226,7 @@ def show_cluster(ctx: click.Context, identity: str, options: dict[str, Any], rec
                 f"cluster {identity}: {error}; stream-dedup index check says more"
             ) from error
 
-    namespace, found, chosen = run(options, work)
+    namespace, found, chosen = _run(options, work)
     if found is None:
         click.echo(
             f"stream-dedup: namespace {namespace.name!r} has no cluster {identity.lower()}: it was "
@@ -215,6 +234,8 @@ def show_cluster(ctx: click.Context, identity: str, options: dict[str, Any], rec
             err=True,
         )
         ctx.exit(EXIT_WRONG)
+    from stream_dedup.tools.index_inspector.clusters import print_details  # noqa: PLC0415 -- an extra
+
     print_details(namespace, found, chosen, options["format"])
 
 
@@ -235,19 +256,21 @@ def delete_namespace(ctx: click.Context, options: dict[str, Any], yes: bool, dry
     name = options["namespace"]
 
     async def look(reader: Reader, progress: Progress) -> tuple[int, int | None, str]:
-        from stream_dedup.tools.index_inspector import removal  # noqa: PLC0415 -- an extra
+        from stream_dedup.tools.index_inspector import namespaces  # noqa: PLC0415 -- an extra
 
-        keys = await removal.count(reader, name, progress)
-        return keys, await removal.last_seen_us(reader, name), str(reader.address)
+        keys = await namespaces.count(reader, name, progress)
+        return keys, await namespaces.last_seen_us(reader, name), str(reader.address)
 
     async def delete(reader: Reader, progress: Progress) -> tuple[int, bool]:
-        from stream_dedup.tools.index_inspector import removal  # noqa: PLC0415 -- an extra
+        from stream_dedup.tools.index_inspector import namespaces  # noqa: PLC0415 -- an extra
 
-        return await removal.delete(reader, name, progress)
+        return await namespaces.delete(reader, name, progress)
 
-    keys, seen_us, address = run(options, look)
+    keys, seen_us, address = _run(options, look)
+    from stream_dedup.tools.index_inspector.namespaces import print_deleted  # noqa: PLC0415 -- an extra
+
     if not keys or dry_run:
-        output.print_deleted(name, keys, options["format"], dry_run=True)
+        print_deleted(name, keys, options["format"], dry_run=True)
         return
     ago_us = IN_USE_US if seen_us is None else SystemClock().now_us() - seen_us
     if ago_us < IN_USE_US:
@@ -260,8 +283,8 @@ def delete_namespace(ctx: click.Context, options: dict[str, Any], yes: bool, dry
         question = f"{keys:,} keys on {address} will go. Type the namespace's name"
         if click.prompt(question, err=True, default="", show_default=False) != name:
             raise Failed(f"that is not {name!r}; nothing was deleted")
-    removed, gone = run(options, delete)
-    output.print_deleted(name, removed, options["format"], dry_run=False)
+    removed, gone = _run(options, delete)
+    print_deleted(name, removed, options["format"], dry_run=False)
     if not gone:
         click.echo(
             f"stream-dedup: workers have made {name!r} anew meanwhile; stop them, then delete "
@@ -269,3 +292,104 @@ def delete_namespace(ctx: click.Context, options: dict[str, Any], yes: bool, dry
             err=True,
         )
         ctx.exit(EXIT_WRONG)
+
+
+# ------------------------------------------------------------ the service
+
+
+def _run(options: dict[str, Any], work: Callable[[Reader, Progress], Awaitable[T]]) -> T:
+    """Run work on the service that the options name, and return its result.
+
+    Raises:
+        Failed: the service cannot be reached, or refuses.
+    """
+    try:
+        from stream_dedup.index.redis.client import RetryPolicy  # noqa: PLC0415 -- an extra
+        from stream_dedup.index.redis.connection import Tls  # noqa: PLC0415
+        from stream_dedup.tools.index_inspector.reader import Reader  # noqa: PLC0415
+    except ImportError as error:
+        _fail(f"the Redis client is not installed ({error}); pip install 'stream-dedup[redis]'")
+    timeout_s: float = options["timeout"]
+    policy = RetryPolicy(within_s=timeout_s, timeout_s=max(1.0, min(timeout_s, 5.0)))
+    tls = Tls(
+        ca_file=options["ca_file"],
+        cert_file=options["cert_file"],
+        key_file=options["key_file"],
+        check_hostname=not options["no_check_hostname"],
+    )
+
+    async def whole(progress: Progress) -> T:
+        reader = Reader(_url(options), retry_policy=policy, tls=tls)
+        try:
+            return await work(reader, progress)
+        finally:
+            await reader.aclose()
+
+    try:
+        with _progress() as progress:
+            return asyncio.run(whole(progress))
+    except RecipeError:
+        raise
+    except (StreamDedupError, ValueError) as error:
+        _fail(str(error))
+
+
+def _fail(message: str) -> NoReturn:
+    raise Failed(message)
+
+
+def _url(options: dict[str, Any]) -> str:
+    """The URL, with the password of the file.
+
+    Raises:
+        IndexRefused: there are two passwords, or the URL cannot be read.
+    """
+    url: str = options["redis"]
+    try:
+        split = urlsplit(url)
+    except ValueError:
+        raise IndexRefused("the Redis URL cannot be read; see --help for its forms") from None
+    if not options["password_file"]:
+        return url
+    credentials, _, hosts = split.netloc.rpartition("@")
+    user, colon, _ = credentials.partition(":")
+    if colon:
+        raise IndexRefused("the URL and --password-file both give a password; leave one out")
+    try:
+        lines = Path(options["password_file"]).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise IndexRefused(f"--password-file cannot be read: {error}") from error
+    password = quote(lines[0] if lines else "", safe="")
+    return split._replace(netloc=f"{user}:{password}@{hosts}").geturl()
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """Show the progress to a person at a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _what, _keys: None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("connecting")
+
+        def progress(what: str, keys: int) -> None:
+            bar.update(task, description=f"{what}: {keys:,}")
+
+        yield progress
+
+
+def _recipe_of(namespace: str, name: str, digest: str, given: str) -> Recipe | None:
+    """Load the namespace's recipe: the one given, or a shipped one; None if it is neither.
+
+    Raises:
+        RecipeError: the one given cannot be read.
+        RecipeMismatch: the one given is another.
+    """
+    if not given:
+        chosen = load_recipe(name) if name in shipped() else None
+        return chosen if chosen and chosen.digest == digest else None
+    chosen = load_recipe(given)
+    if chosen.digest != digest:
+        raise RecipeMismatch(namespace, f"{name} ({digest})", f"{chosen.name} ({chosen.digest})")
+    return chosen

@@ -1,45 +1,57 @@
-"""Looks at parts of a shard: what does not fit with the rest of it, as far as one look can tell.
+"""Single looks at parts of a shard: find what is inconsistent, as far as one look can tell.
 
-What leads to a closed cluster may wait in the list of garbage to be purged. So the order of
-reading matters: first the cluster, then the garbage, last the entry. A purge takes the entry out
-before the garbage's piece: an entry that is still there, and was in no piece, was forgotten.
+The entries of a closed cluster may wait in the list of garbage to be purged. So the order of
+reading matters: first the cluster, then the garbage, last the entry. A purge removes the entry
+before the piece of garbage: an entry that still exists, and was in no piece, was forgotten.
 
-The list of garbage may be long. A first look makes do with what was in it when it was read last,
-and suspects too much then; `Probes.forget` has the next look read it anew.
+The list of garbage may be long. A first look uses the list as it was read last, and suspects too
+much then; after `Probes.forget` the next look reads it again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from stream_dedup.features.patterns import readable
-from stream_dedup.index.redis.inspection import Held, Namespace, garbage, hold
-from stream_dedup.index.redis.keys import Shard
-from stream_dedup.index.redis.kinds import kind_of, table_of
-from stream_dedup.index.redis.packing import group_hash
-from stream_dedup.index.redis.server import Command
+from stream_dedup.index.redis.client import Command
+from stream_dedup.index.redis.codec import group_hash
+from stream_dedup.index.redis.keys import ShardKeys, kind_of, table_of
+from stream_dedup.index.redis.layouts import EXACT_FIELD_BYTES, GROUP_BYTES, ID_BYTES
 from stream_dedup.tables.entries import parts
-from stream_dedup.tools.index_inspector.findings import Suspect
-
-OWNER_BYTES = 8
-"""An id, behind a member of a table and before the distance in a slice of exact hashes."""
-
-FIELD_BYTES = 12
-"""Of a slice of exact hashes: group hash and exact hash."""
+from stream_dedup.tools.index_inspector.reader import (
+    Namespace,
+    StoredCluster,
+    garbage,
+    unpack_stored,
+)
 
 Place = tuple[bytes, bytes]
 """A slice's key, and the member or field in it."""
 
 
+class Suspect(NamedTuple):
+    """Something that looks wrong.
+
+    Attributes:
+        kind: of `KINDS`.
+        subject: what is looked at again.
+        text: what is wrong, with the key.
+    """
+
+    kind: str
+    subject: Any
+    text: str
+
+
 class Probes:
     """The looks at one shard."""
 
-    def __init__(self, namespace: Namespace, shard: Shard) -> None:
+    def __init__(self, namespace: Namespace, shard: ShardKeys) -> None:
         self._namespace = namespace
         self._reader = namespace.reader
         self._shard = shard
-        self._stamp = namespace.stamp
+        self._layout = namespace.layout
         self._entries = namespace.entries
         self._garbage: set[bytes] | None = None
 
@@ -57,7 +69,7 @@ class Probes:
         for key, type_, ttl_ms in zip(keys, answers[::2], answers[1::2], strict=True):
             if type_ == b"none":
                 continue  # gone meanwhile
-            kind = kind_of(self._shard, key, self._stamp)
+            kind = kind_of(self._shard, key, self._layout)
             if kind.name == "unknown":
                 suspects.append(Suspect("key", key, shown_key(key)))
             elif type_.decode() != kind.type:
@@ -76,12 +88,12 @@ class Probes:
             [("HMGET", self._shard.cluster(identity), *fields) for identity in identities]
         )
         suspects: list[Suspect] = []
-        open_: list[Held] = []
-        closed: list[tuple[Held, bool]] = []
+        open_: list[StoredCluster] = []
+        closed: list[tuple[StoredCluster, bool]] = []
         for identity, answer in zip(identities, answers, strict=True):
             if answer is None or all(value is None for value in answer):
                 continue  # gone meanwhile, or of another type
-            held = hold(identity, answer[0] or b"", answer[1], self._stamp.width)
+            held = unpack_stored(identity, answer[0] or b"", answer[1], self._layout.width)
             reason = "its numbers or names"
             if held is not None:
                 reason = _damage(self._namespace.name, held, answer)
@@ -96,7 +108,7 @@ class Probes:
         suspects += await self._found(open_)
         return suspects
 
-    async def _queued(self, clusters: Sequence[tuple[Held, bool]]) -> list[Suspect]:
+    async def _queued(self, clusters: Sequence[tuple[StoredCluster, bool]]) -> list[Suspect]:
         """Clusters that are not in the sorted sets that they belong to."""
         shard = self._shard
         sets = (shard.expiry, shard.recency, shard.due, shard.leases, shard.gone)
@@ -107,7 +119,7 @@ class Probes:
             at = scores[place * len(sets) : (place + 1) * len(sets)]
             expiry, recency, due, leased, gone = (score is not None for score in at)
             numbers = held.numbers
-            waits = (not held.open and not numbers.gone) or numbers.due or numbers.on_its_way
+            waits = (not held.open and not numbers.gone) or numbers.due or numbers.leased
             where = self._shown(held.identity)
             if held.open and not (expiry and recency):
                 missing = " and ".join(
@@ -121,17 +133,17 @@ class Probes:
                 suspects.append(Suspect("unburied", held.identity, where))
         return suspects
 
-    async def _found(self, clusters: Sequence[Held]) -> list[Suspect]:
+    async def _found(self, clusters: Sequence[StoredCluster]) -> list[Suspect]:
         """Open clusters to which entries or names are missing."""
         suspects: list[Suspect] = []
-        names: list[tuple[Held, bytes]] = []
+        names: list[tuple[StoredCluster, bytes]] = []
         commands: list[Command] = []
         for held in clusters:
             for name in held.names:
-                key = self._namespace.exact_key(self._shard, held.group_hash, name.exact)
+                key = self._namespace.packer.exact_key(self._shard, held.group_hash, name.exact)
                 names.append((held, name.exact))
                 commands.append(("HGET", key, held.group_hash + name.exact))
-        led = [(answer or b"")[:OWNER_BYTES] for answer in await self._many(commands)]
+        led = [(answer or b"")[:ID_BYTES] for answer in await self._many(commands)]
         others = {
             owner for (held, _), owner in zip(names, led, strict=True) if owner != held.identity
         }
@@ -151,14 +163,14 @@ class Probes:
                 suspects.append(Suspect("unsearchable", held.identity, text))
         return suspects
 
-    async def _hold(self, identities: set[bytes]) -> dict[bytes, Held | None]:
+    async def _hold(self, identities: set[bytes]) -> dict[bytes, StoredCluster | None]:
         """Clusters that exist, as they are; None for damaged ones."""
-        asked = [identity for identity in identities if len(identity) == OWNER_BYTES]
+        asked = [identity for identity in identities if len(identity) == ID_BYTES]
         answers = await self._many(
             [("HMGET", self._shard.cluster(identity), "n", "a") for identity in asked]
         )
         return {
-            identity: hold(identity, answer[0], answer[1], self._stamp.width)
+            identity: unpack_stored(identity, answer[0], answer[1], self._layout.width)
             for identity, answer in zip(asked, answers, strict=True)
             if answer is not None and answer[0] is not None
         }
@@ -168,7 +180,7 @@ class Probes:
     async def entries(self, places: Sequence[Place]) -> list[Suspect]:
         """Table entries that lead nowhere, or stand where nobody looks."""
         size = self._entries.member_bytes
-        states = await self._hold({member[-OWNER_BYTES:] for _, member in places})
+        states = await self._hold({member[-ID_BYTES:] for _, member in places})
         searched = {
             identity: {name.fingerprint for name in held.names if name.searchable}
             for identity, held in states.items()
@@ -177,11 +189,11 @@ class Probes:
         suspects, orphans = [], []
         for place in places:
             key, member = place
-            text = self._entry_text(place, member[-OWNER_BYTES:])
+            text = self._entry_text(place, member[-ID_BYTES:])
             if len(member) != size:
                 suspects.append(Suspect("misplaced", place, f"{text}: {len(member)} bytes"))
                 continue
-            table, owner = table_of(key), member[-OWNER_BYTES:]
+            table, owner = table_of(key), member[-ID_BYTES:]
             fingerprint = self._entries.fingerprint(member, table)
             keys, members = self._entries.arrange(
                 fingerprint,
@@ -197,7 +209,7 @@ class Probes:
     async def exact(self, places: Sequence[Place]) -> list[Suspect]:
         """Exact hashes that lead nowhere, or stand where nobody looks."""
         values = await self._many([("HGET", key, field) for key, field in places])
-        states = await self._hold({value[:OWNER_BYTES] for value in values if value})
+        states = await self._hold({value[:ID_BYTES] for value in values if value})
         named = {
             identity: {held.group_hash + name.exact for name in held.names}
             for identity, held in states.items()
@@ -208,10 +220,12 @@ class Probes:
             if value is None:
                 continue  # gone meanwhile
             key, field = place
-            owner = value[:OWNER_BYTES]
+            owner = value[:ID_BYTES]
             text = self._entry_text(place, owner)
-            right = self._namespace.exact_key(self._shard, field[:4], field[4:])
-            if len(field) != FIELD_BYTES or key != right:
+            right = self._namespace.packer.exact_key(
+                self._shard, field[:GROUP_BYTES], field[GROUP_BYTES:]
+            )
+            if len(field) != EXACT_FIELD_BYTES or key != right:
                 suspects.append(Suspect("misplaced", place, text))
             elif field not in named.get(owner, ()):
                 orphans.append(Suspect("exact", place, text))
@@ -229,8 +243,8 @@ class Probes:
         answers = await self._many([(command, *suspect.subject) for suspect in suspects])
         out = []
         for suspect, answer in zip(suspects, answers, strict=True):
-            owner = answer if by_value else suspect.subject[1][-OWNER_BYTES:]
-            if answer is not None and owner[:OWNER_BYTES] not in pieces:
+            owner = answer if by_value else suspect.subject[1][-ID_BYTES:]
+            if answer is not None and owner[:ID_BYTES] not in pieces:
                 out.append(suspect)
         return out
 
@@ -243,7 +257,9 @@ class Probes:
         return f"{shown_key(place[0])}: {place[1].hex()[:64]} → {owner.hex()}"
 
 
-async def missing_entries(namespace: Namespace, shard: Shard, held: Held) -> list[set[int]]:
+async def missing_entries(
+    namespace: Namespace, shard: ShardKeys, held: StoredCluster
+) -> list[set[int]]:
     """For each name of an open cluster the tables in which it should stand and does not."""
     group = int.from_bytes(held.group_hash, "big")
     size = namespace.entries.member_bytes
@@ -258,14 +274,14 @@ async def missing_entries(namespace: Namespace, shard: Shard, held: Held) -> lis
             for table, key in enumerate(keys)
         ]
     scores = iter(await namespace.reader.many(shard.meta, commands))
-    tables = range(namespace.stamp.layout.tables)
+    tables = range(namespace.layout.table_layout.tables)
     return [
         {table for table in tables if next(scores) is None} if name.searchable else set()
         for name in held.names
     ]
 
 
-def _damage(namespace: str, held: Held, answer: Sequence[bytes | None]) -> str:
+def _damage(namespace: str, held: StoredCluster, answer: Sequence[bytes | None]) -> str:
     """Which fields of a cluster do not fit together."""
     _, _, fingerprint, group, position, snapshot = answer
     numbers = held.numbers
@@ -273,7 +289,7 @@ def _damage(namespace: str, held: Held, answer: Sequence[bytes | None]) -> str:
         return ""
     if fingerprint is None or group is None or position is None:
         return "its fingerprint, group or position"
-    if numbers.on_its_way != (snapshot is not None):
+    if numbers.leased != (snapshot is not None):
         return "its snapshot and what it says of it"
     if not held.open:
         return ""

@@ -14,9 +14,9 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import ClusterDelta, Commit, Index, Limits, Ownership, Resolution
-from stream_dedup.index.redis.clients import Tls
+from stream_dedup.index.redis.client import RedisClient, RetryPolicy
+from stream_dedup.index.redis.connection import Tls
 from stream_dedup.index.redis.mirror import MIRROR_SIZE
-from stream_dedup.index.redis.server import Patience, Server
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Decision, Kind, Partition, Summary
 from tests.contract.driver import HERE, HOUR, PLAIN, START_US, S, Text, query
@@ -26,13 +26,13 @@ P = ParamSpec("P")
 
 NAMESPACE = "tests"
 
-STEADY = Patience(within_s=30, first_s=0.01, most_s=0.1, timeout_s=5)
+STEADY = RetryPolicy(within_s=30, first_delay_s=0.01, max_delay_s=0.1, timeout_s=5)
 """Outlasts every disturbance, on a slow machine too."""
 
-HASTY = Patience(within_s=30, first_s=0.01, most_s=0.1, timeout_s=0.3)
+HASTY = RetryPolicy(within_s=30, first_delay_s=0.01, max_delay_s=0.1, timeout_s=0.3)
 """Outlasts them as well, and does not wait long for an answer."""
 
-BRIEF = Patience(within_s=0.4, first_s=0.01, most_s=0.1, timeout_s=2)
+BRIEF = RetryPolicy(within_s=0.4, first_delay_s=0.01, max_delay_s=0.1, timeout_s=2)
 """Gives up soon."""
 
 LIMITS = Limits(max_clusters=1000)
@@ -53,7 +53,7 @@ async def opened(
     url: str,
     recipe: Recipe = PLAIN,
     *,
-    patience: Patience = STEADY,
+    retry_policy: RetryPolicy = STEADY,
     tls: Tls | None = None,
     namespace: str = NAMESPACE,
     windows: Windows = HOUR,
@@ -63,7 +63,7 @@ async def opened(
     mirror_size: int = MIRROR_SIZE,
 ) -> AsyncIterator[RedisIndex]:
     """An index, and its server closed afterwards."""
-    server = Server(url, patience=patience, tls=tls)
+    server = RedisClient(url, retry_policy=retry_policy, tls=tls)
     try:
         yield await RedisIndex.open(
             server,

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.base import ClusterDelta, Commit, Query
-from stream_dedup.index.redis.calls import CALL_WORK
+from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.maintenance import SWEEP_STEPS
-from stream_dedup.index.redis.server import Server
+from stream_dedup.index.redis.namespace import CALL_WORK
 from stream_dedup.index.redis.store import LIMITS, RedisIndex
 from stream_dedup.model import Position
 from tests.contract.driver import HERE, START_US, A
@@ -45,7 +45,7 @@ def test_a_crowd_of_equal_fingerprints_costs_bounded_work(make_redis: MakeRedis)
     redis, many = make_redis(), LIMITS.max_candidates + 500
 
     async def crowd() -> None:
-        server = Server(redis.url)
+        server = RedisClient(redis.url)
         try:
             index = await RedisIndex.open(server, load_recipe("logs"))
             await index.resolve(alike(0, many), START_US)
@@ -70,7 +70,7 @@ def test_closing_many_clusters_takes_calls_of_bounded_work(make_redis: MakeRedis
     redis = make_redis()
 
     async def close() -> None:
-        server = Server(redis.url)
+        server = RedisClient(redis.url)
         try:
             index = await RedisIndex.open(server, load_recipe("logs"))
             owned = await index.claim_partition(HERE, None, START_US)
@@ -84,7 +84,7 @@ def test_closing_many_clusters_takes_calls_of_bounded_work(make_redis: MakeRedis
             after = {name: calls(redis, name) for name in before}
             done = {name: after[name] - before[name] for name in before}
             assert done["rpush"] == 1_000
-            tables = index.stamp.layout.tables
+            tables = index.layout.table_layout.tables
             assert done["evalsha"] >= 1_000 // SWEEP_STEPS + 1_000 * tables // CALL_WORK
             assert done["zrem"] == 1_000 * (2 + tables)
         finally:
@@ -97,7 +97,7 @@ def test_however_many_clusters_become_due_at_once_all_are_told_of(make_redis: Ma
     redis, many = make_redis(), 1_200
 
     async def count() -> None:
-        server = Server(redis.url)
+        server = RedisClient(redis.url)
         try:
             index = await RedisIndex.open(server, load_recipe("logs"))
             owned = await index.claim_partition(HERE, None, START_US)

@@ -12,10 +12,10 @@ from stream_dedup.errors import IndexReset, IndexUnavailable, ProtocolError
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.base import ClusterDelta, Commit, Limits
 from stream_dedup.index.redis import scripts
-from stream_dedup.index.redis.keys import Shard
-from stream_dedup.index.redis.packing import group_hash
+from stream_dedup.index.redis.client import PIPELINE_COMMANDS, Argument, Arguments, RedisClient
+from stream_dedup.index.redis.codec import group_hash
+from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.scripts import Script
-from stream_dedup.index.redis.server import PIPELINE, Argument, Arguments, Server
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Decision, Kind
 from tests.contract.driver import HERE, HOUR, START_US, VERIFIED, A, delta, query
@@ -53,18 +53,18 @@ async def test_representatives_of_thousands_take_few_calls(
         events = [Event(n, text, 0, f"{n % 9}") for n, text in enumerate(families(20))]
         known = [answer.cluster for answer in await worker.feed(events)]
         asked = [known[n % 20] if n % 250 == 0 else n << 8 | n % 5 for n in range(5_000)]
-        before = index.server.counts.copy()
+        before = index.client.counts.copy()
         told = await index.representatives(asked)
         assert [(n % 250 == 0) for n in range(5_000)] == [value is not None for value in told]
-        made = index.server.counts - before
+        made = index.client.counts - before
         assert set(made) == {"pipeline"}
-        assert made["pipeline"] <= 5_000 // PIPELINE + 2
+        assert made["pipeline"] <= 5_000 // PIPELINE_COMMANDS + 2
 
 
 # ---------------------------------------------------------------- forgotten scripts
 
 
-def forgetting(server: Server, redis: RedisServer, times: int) -> None:
+def forgetting(server: RedisClient, redis: RedisServer, times: int) -> None:
     """Have the server forget its scripts right after one was loaded, so many times."""
     send = server._send
     left = times
@@ -85,15 +85,15 @@ async def test_a_script_that_is_forgotten_once_more_is_loaded_once_more(
     make_redis: MakeRedis,
 ) -> None:
     redis = make_redis()
-    async with opened(redis.url, patience=HASTY) as index:
+    async with opened(redis.url, retry_policy=HASTY) as index:
         redis.command("SCRIPT", "FLUSH")
-        forgetting(index.server, redis, 3)
+        forgetting(index.client, redis, 3)
         worker = Worker(index)
         await worker.own()
         events = stream(50, of=5)
         await worker.feed(events)
-        assert index.server.counts["reloads"] >= 4
-        assert index.server.counts["retries"] == 0
+        assert index.client.counts["reloads"] >= 4
+        assert index.client.counts["retries"] == 0
         assert len(events) == counts(await worker.end()).total()
 
 
@@ -111,18 +111,18 @@ async def test_calls_wait_while_their_slot_moves_to_a_node_that_does_not_know_th
     for node in masters:
         node.command("FLUSHALL")
         node.command("SCRIPT", "FLUSH")
-    slot = redis_cluster.slot_of(Shard(NAMESPACE, 0).meta)
+    slot = redis_cluster.slot_of(ShardKeys(NAMESPACE, 0).meta)
     old = redis_cluster.master_of(slot)
     new = next(node for node in masters if node is not old)
     name, old_name = (named(node.command("CLUSTER", "MYID")) for node in (new, old))
     new.command("CLUSTER", "SETSLOT", slot, "IMPORTING", old_name)
     old.command("CLUSTER", "SETSLOT", slot, "MIGRATING", name)
-    server = Server(redis_cluster.url, patience=HASTY)
+    server = RedisClient(redis_cluster.url, retry_policy=HASTY)
     try:
         opening = asyncio.create_task(
             RedisIndex.open(server, VERIFIED, namespace=NAMESPACE, windows=HOUR)
         )
-        await until(lambda: server.away or opening.done())
+        await until(lambda: server.retrying or opening.done())
         for node in (new, old, *masters):
             node.command("CLUSTER", "SETSLOT", slot, "NODE", name)
         index = await opening
@@ -145,8 +145,8 @@ async def test_a_script_is_given_to_all_nodes_of_a_cluster(redis_cluster: RedisC
     for node in masters:
         node.command("FLUSHALL")
         node.command("SCRIPT", "FLUSH")
-    async with opened(redis_cluster.url, patience=HASTY) as index:
-        assert index.server.counts["reloads"] == 1
+    async with opened(redis_cluster.url, retry_policy=HASTY) as index:
+        assert index.client.counts["reloads"] == 1
     for node in masters:
         assert node.command("SCRIPT", "EXISTS", scripts.OPEN.sha) == [1]
 
@@ -174,7 +174,7 @@ async def test_a_tally_or_decision_of_no_shard_is_refused_and_writes_nothing(
         assert (await index.claim_partition(HERE, None, START_US)).high_water == -1
 
 
-class Failing(Server):
+class Failing(RedisClient):
     """A server that fails a script from a call on."""
 
     def fail(self, script: Script, after: int, error: Exception) -> None:
@@ -224,7 +224,7 @@ async def test_a_loss_of_data_is_told_though_something_was_claimed(
         await worker.own()
         await worker.feed([Event(n, text, 0, f"{n}") for n, text in enumerate(families(20))])
         await index.finish(worker.now_us)
-        redis_server.command("DEL", Shard(NAMESPACE, 1).meta)
+        redis_server.command("DEL", ShardKeys(NAMESPACE, 1).meta)
         with pytest.raises(IndexReset):
             await index.claim(100, worker.now_us)
 

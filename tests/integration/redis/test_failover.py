@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from stream_dedup.index.memory import MemoryIndex
-from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.keys import ShardKeys
 from tests.contract.driver import HOUR, PLAIN
 from tests.integration.redis.helpers import (
     HASTY,
@@ -42,7 +42,7 @@ async def undisturbed() -> dict[int, int]:
 def replicated(master: RedisServer, shard: int = 0) -> None:
     """Return once a replica has what the master answered for, so that nothing is lost."""
     # WAIT waits for what its own connection wrote, and so for all that was written before.
-    marker = Shard(PLAIN.name, shard).meta + b":marker"
+    marker = ShardKeys(PLAIN.name, shard).meta + b":marker"
     assert call(master.port, [("SET", marker, 1), ("WAIT", 1, 10_000)])[1] == 1
 
 
@@ -53,7 +53,7 @@ async def test_calls_wait_for_the_master_that_sentinels_promote(
     redis_sentinel.wait_ready()
     redis_sentinel.master().command("FLUSHALL")
     try:
-        async with opened(redis_sentinel.url, namespace=PLAIN.name, patience=HASTY) as index:
+        async with opened(redis_sentinel.url, namespace=PLAIN.name, retry_policy=HASTY) as index:
             worker = Worker(index)
             await worker.own()
             await fed(worker, BATCHES[:4])
@@ -61,7 +61,7 @@ async def test_calls_wait_for_the_master_that_sentinels_promote(
             old_port = redis_sentinel.kill_master()
             await fed(worker, BATCHES[4:])
             assert redis_sentinel.master_port() != old_port
-            assert index.server.counts["retries"] > 0
+            assert index.client.counts["retries"] > 0
             assert (index.resets, index.rollbacks) == (0, 0)
             assert await undisturbed() == counts(await worker.end())
     finally:
@@ -72,7 +72,7 @@ async def test_calls_wait_for_the_master_that_sentinels_promote(
 async def test_calls_leave_a_master_that_sentinels_demoted(redis_sentinel: RedisSentinel) -> None:
     redis_sentinel.wait_ready()
     redis_sentinel.master().command("FLUSHALL")
-    async with opened(redis_sentinel.url, namespace=PLAIN.name, patience=HASTY) as index:
+    async with opened(redis_sentinel.url, namespace=PLAIN.name, retry_policy=HASTY) as index:
         worker = Worker(index)
         await worker.own()
         await fed(worker, BATCHES[:4])
@@ -84,7 +84,7 @@ async def test_calls_leave_a_master_that_sentinels_demoted(redis_sentinel: Redis
         # A sentinel would do it too, after ten seconds. Connections stay open: calls are refused.
         old.command("REPLICAOF", "127.0.0.1", redis_sentinel.master_port())
         await fed(worker, BATCHES[4:])
-        assert index.server.counts["retries"] > 0
+        assert index.client.counts["retries"] > 0
         assert (index.resets, index.rollbacks) == (0, 0)
         told = counts(await worker.end())
     redis_sentinel.revive()
@@ -96,16 +96,16 @@ async def test_calls_wait_for_the_replica_of_a_cluster_node(redis_cluster: Redis
     redis_cluster.wait_ready()
     for node in redis_cluster.masters():
         node.command("FLUSHALL")
-    slot = redis_cluster.slot_of(Shard(PLAIN.name, 0).meta)
+    slot = redis_cluster.slot_of(ShardKeys(PLAIN.name, 0).meta)
     try:
-        async with opened(redis_cluster.url, namespace=PLAIN.name, patience=HASTY) as index:
+        async with opened(redis_cluster.url, namespace=PLAIN.name, retry_policy=HASTY) as index:
             worker = Worker(index)
             await worker.own()
             await fed(worker, BATCHES[:4])
             replicated(redis_cluster.master_of(slot))
             old = redis_cluster.kill_master(of_slot=slot)
             going_on = asyncio.create_task(fed(worker, BATCHES[4:]))
-            await until(lambda: index.server.away)
+            await until(lambda: index.client.retrying)
             await going_on
             assert old is not redis_cluster.master_of(slot)
             assert (index.resets, index.rollbacks) == (0, 0)
@@ -121,14 +121,16 @@ async def test_shards_on_several_nodes_outlive_the_death_of_one(
     redis_cluster.wait_ready()
     for node in redis_cluster.masters():
         node.command("FLUSHALL")
-    slots = {number: redis_cluster.slot_of(Shard(PLAIN.name, number).meta) for number in range(8)}
+    slots = {
+        number: redis_cluster.slot_of(ShardKeys(PLAIN.name, number).meta) for number in range(8)
+    }
     owners = {number: redis_cluster.master_of(slot) for number, slot in slots.items()}
     dead = owners[0]
     events = [event._replace(group=f"group {event.offset % 40}") for event in EVENTS]
     pieces = batches(events, 50)
     try:
         async with opened(
-            redis_cluster.url, shards=8, namespace=PLAIN.name, patience=HASTY
+            redis_cluster.url, shards=8, namespace=PLAIN.name, retry_policy=HASTY
         ) as index:
             worker = Worker(index)
             await worker.own()

@@ -9,7 +9,7 @@ import pytest
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.errors import IndexFull
-from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.keys import ShardKeys
 from tests.contract.driver import S
 from tests.integration.redis.helpers import (
     BRIEF,
@@ -58,13 +58,15 @@ async def test_a_full_server_is_told_of_and_serves_again_once_clusters_closed(
     make_redis: MakeRedis,
 ) -> None:
     server = make_redis(extra=FULL)
-    async with opened(server.url, patience=BRIEF, summaries=SUMMARIES, windows=WINDOWS) as index:
+    async with opened(
+        server.url, retry_policy=BRIEF, summaries=SUMMARIES, windows=WINDOWS
+    ) as index:
         worker = Worker(index)
         await worker.own()
         counted = await fill(worker)
         assert counted > 0
         await index.finish(worker.now_us)  # closes and purges
-        assert server.command("LLEN", Shard(NAMESPACE, 0).garbage) == 0
+        assert server.command("LLEN", ShardKeys(NAMESPACE, 0).garbage) == 0
         assert counts(await worker.settle()).total() == counted
         assert [key for key in keys_of(server) if b":t:" in key or b":e:" in key] == []
         again = [Event(offset, text) for offset, text in enumerate(families(200, seed=1), 10**6)]
@@ -75,7 +77,9 @@ async def test_a_full_server_is_told_of_and_serves_again_once_clusters_closed(
 @in_loop
 async def test_clusters_expire_though_the_memory_is_full(make_redis: MakeRedis) -> None:
     server = make_redis(extra=FULL)
-    async with opened(server.url, patience=BRIEF, summaries=SUMMARIES, windows=WINDOWS) as index:
+    async with opened(
+        server.url, retry_policy=BRIEF, summaries=SUMMARIES, windows=WINDOWS
+    ) as index:
         worker = Worker(index)
         await worker.own()
         counted = await fill(worker)
@@ -98,7 +102,9 @@ async def stuffed(server: RedisServer, worker: Worker) -> None:
 @in_loop
 async def test_what_settles_clusters_runs_though_the_memory_is_full(make_redis: MakeRedis) -> None:
     server = make_redis(extra=FULL | {"maxmemory": "100mb"})
-    async with opened(server.url, patience=BRIEF, summaries=SUMMARIES, windows=WINDOWS) as index:
+    async with opened(
+        server.url, retry_policy=BRIEF, summaries=SUMMARIES, windows=WINDOWS
+    ) as index:
         worker = Worker(index)
         await worker.own()
         for events in PIECES[1:4]:
@@ -116,7 +122,9 @@ async def test_what_settles_clusters_runs_though_the_memory_is_full(make_redis: 
 @in_loop
 async def test_summaries_are_claimed_though_the_memory_is_full(make_redis: MakeRedis) -> None:
     server = make_redis(extra=FULL | {"maxmemory": "100mb"})
-    async with opened(server.url, patience=BRIEF, summaries=SUMMARIES, windows=WINDOWS) as index:
+    async with opened(
+        server.url, retry_policy=BRIEF, summaries=SUMMARIES, windows=WINDOWS
+    ) as index:
         worker = Worker(index)
         await worker.own()
         await worker.feed(PIECES[1])
@@ -129,7 +137,9 @@ async def test_summaries_are_claimed_though_the_memory_is_full(make_redis: MakeR
 @in_loop
 async def test_a_batch_that_meets_a_full_memory_is_counted_once(make_redis: MakeRedis) -> None:
     server = make_redis(extra=FULL | {"maxmemory": "100mb"})
-    async with opened(server.url, patience=BRIEF, summaries=SUMMARIES, windows=WINDOWS) as index:
+    async with opened(
+        server.url, retry_policy=BRIEF, summaries=SUMMARIES, windows=WINDOWS
+    ) as index:
         worker = Worker(index)
         await worker.own()
         answers = await worker.resolve(PIECES[0])

@@ -11,7 +11,7 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.errors import IndexRefused, IndexReset, PartitionUnclaimed, StaleFence
 from stream_dedup.index.base import Limits
-from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.store import RedisIndex
 from tests.contract.driver import HERE, THERE, VERIFIED, A, B, C, S, Text, apart
 from tests.integration.redis.helpers import (
@@ -28,7 +28,7 @@ from tests.services.redis import RedisServer
 
 MakeRedis = Callable[..., RedisServer]
 
-SHARD = Shard(NAMESPACE, 0)
+SHARD = ShardKeys(NAMESPACE, 0)
 DAY_S = 24 * 3600
 WEEK_MS = 7 * DAY_S * 1000
 
@@ -191,12 +191,14 @@ async def test_a_lost_shard_is_made_again_as_the_others_are(
 ) -> None:
     redis_server.command("FLUSHALL")
     async with opened(redis_server.url, shards=2, limits=Limits(max_clusters=100_000)) as index:
-        stamp = index.stamp
+        stamp = index.layout
     for key in keys_of(redis_server, f"sd:{{{NAMESPACE}:{lost}}}*"):
         redis_server.command("DEL", key)
     async with opened(redis_server.url, shards=2, limits=Limits(max_clusters=50)) as index:
-        assert stamp == index.stamp
-    layouts = {redis_server.command("HGET", Shard(NAMESPACE, n).meta, "layout") for n in range(2)}
+        assert stamp == index.layout
+    layouts = {
+        redis_server.command("HGET", ShardKeys(NAMESPACE, n).meta, "layout") for n in range(2)
+    }
     assert len(layouts) == 1
 
 
@@ -205,7 +207,7 @@ async def test_shards_that_differ_are_refused_by_name(redis_server: RedisServer)
     redis_server.command("FLUSHALL")
     async with opened(redis_server.url, shards=3):
         pass
-    meta = Shard(NAMESPACE, 2).meta
+    meta = ShardKeys(NAMESPACE, 2).meta
     layout = redis_server.command("HGET", meta, "layout")
     assert isinstance(layout, bytes)
     redis_server.command("HSET", meta, "layout", json.dumps(json.loads(layout) | {"slices": 1}))
@@ -235,8 +237,8 @@ async def test_what_is_in_use_never_comes_near_its_end(redis_server: RedisServer
         for key in kept:
             redis_server.command("PEXPIRE", key, 60_000)
         worker.now_us += 16 * DAY_S * S
-        layout = index.stamp
-        slices = layout.exact_slices + layout.layout.tables * layout.slices
+        layout = index.layout
+        slices = layout.exact_slices + layout.table_layout.tables * layout.slices
         for _ in range(2 * (1 + slices // 400)):  # what is left of a round, and the next
             await index.expire(worker.now_us)
         assert (await index.size()).clusters == 2
@@ -328,6 +330,6 @@ async def test_summaries_behind_many_leased_ones_are_found_in_calls_of_bounded_w
         assert len(await index.claim(1000, worker.now_us)) == 900
         (last,) = await worker.feed([Event(1800, texts[900], 31)])
         await index.finish(worker.now_us)
-        before = index.server.counts["claim"]
+        before = index.client.counts["claim"]
         assert [s.cluster for s in await index.claim(1000, worker.now_us)] == [last.cluster]
-        assert 3 <= index.server.counts["claim"] - before <= 6
+        assert 3 <= index.client.counts["claim"] - before <= 6

@@ -64,7 +64,7 @@ class Lossy:
         self._server = server
 
     async def __call__(self, call: Awaitable[object], toxic: Toxic, **how: int) -> object:
-        server = self._index.server
+        server = self._index.client
         before, ran = server.counts["retries"], scripts_run(self._server)
         await asyncio.to_thread(lambda: self._link.add_toxic(toxic, "downstream", **how))
         waiting = asyncio.ensure_future(call)
@@ -145,7 +145,7 @@ async def test_a_call_whose_answer_was_lost_changes_nothing_twice(
     redis_server.command("FLUSHALL")
     with toxiproxy.proxy(redis_server.port) as link:
         url = f"redis://127.0.0.1:{link.port}/0"
-        async with opened(url, VERIFIED, summaries=SUMMARIES, patience=HASTY) as index:
+        async with opened(url, VERIFIED, summaries=SUMMARIES, retry_policy=HASTY) as index:
             lose = Lossy(index, link, redis_server)
             lost = 0
 
@@ -210,7 +210,7 @@ async def test_a_link_cut_at_random_moments_changes_no_count(
         async with opened(
             url,
             namespace=PLAIN.name,
-            patience=HASTY,
+            retry_policy=HASTY,
             windows=windows,
             limits=LIMITS,
             summaries=SUMMARIES,
@@ -221,6 +221,6 @@ async def test_a_link_cut_at_random_moments_changes_no_count(
             told = counts(await worker.end())
             vandal.stop()
             await raging
-            assert index.server.counts["retries"] >= 20
+            assert index.client.counts["retries"] >= 20
     assert len(events) == told.total()
     assert counts(await expected.end()) == told

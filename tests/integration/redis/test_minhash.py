@@ -19,9 +19,9 @@ from stream_dedup.errors import IndexUnavailable
 from stream_dedup.features.recipe import load_recipe, replace
 from stream_dedup.index.base import Index, Limits
 from stream_dedup.index.memory import MemoryIndex
-from stream_dedup.index.redis.keys import Shard
-from stream_dedup.index.redis.layout import plan_stamp
-from stream_dedup.index.redis.packing import Packer
+from stream_dedup.index.redis.codec import Packer
+from stream_dedup.index.redis.keys import ShardKeys
+from stream_dedup.index.redis.namespace import plan_layout
 from stream_dedup.model import Batch, Decision, Kind, Partition
 from tests.contract.driver import ADAPTERS, START_US, WIDE, Setup
 from tests.integration.redis.helpers import NAMESPACE, keys_of, opened
@@ -249,8 +249,8 @@ def test_an_item_takes_no_more_commands_among_ten_thousand_than_among_one_thousa
 
 
 def test_keys_fill_the_slices_of_redis_evenly() -> None:
-    stamp = plan_stamp(RECIPE, 20_000, shards=1)
-    packer, shard = Packer(NAMESPACE, stamp), Shard(NAMESPACE, 0)
+    stamp = plan_layout(RECIPE, 20_000, shards=1)
+    packer, shard = Packer(NAMESPACE, stamp), ShardKeys(NAMESPACE, 0)
     hashed = engine_over(MemoryIndex(RECIPE)).hash(Batch(HERE, range(20_000), different(0, 20_000)))
     filled: dict[bytes, int] = defaultdict(int)
     for key in hashed.exact:

@@ -13,8 +13,8 @@ import pytest
 from stream_dedup.errors import IndexReset
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Limits, Resolution
-from stream_dedup.index.redis import resolving
-from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis import resolver
+from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.store import RedisIndex
 from tests.contract.driver import PLAIN, START_US, VERIFIED, S, Text, query
 from tests.integration.redis.helpers import (
@@ -36,8 +36,8 @@ GROUPS = ("", "a", "b")
 @pytest.fixture(autouse=True)
 def read_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mirrors that are of no use are read again without a pause, so that they are used."""
-    monkeypatch.setattr(resolving, "LEAST_PAUSE_S", 0.0)
-    monkeypatch.setattr(resolving, "PAUSES", 0)
+    monkeypatch.setattr(resolver, "LEAST_PAUSE_S", 0.0)
+    monkeypatch.setattr(resolver, "READ_PAUSE_FACTOR", 0)
 
 
 @asynccontextmanager
@@ -174,7 +174,7 @@ async def test_one_that_fell_far_behind_searches_and_reads_anew(empty: RedisServ
         await other.resolve([query(0, families(1, seed=9)[0])], START_US)
         for n, text in enumerate(texts):  # more calls than the shard keeps
             await one.resolve([query(1 + n, text)], START_US)
-        shard = Shard(NAMESPACE, 0)
+        shard = ShardKeys(NAMESPACE, 0)
         assert empty.command("LLEN", shard.inserted) == 256
         near = [query(1000 + n, kin(random.Random(n), [t], 2)) for n, t in enumerate(texts)]
         answers = await other.resolve(near, START_US)
@@ -211,7 +211,7 @@ async def test_keys_that_are_lost_cost_no_recall(gone: str, empty: RedisServer) 
             await worker.feed([Event(n, families(1, seed=9 + n)[0])])
         await workers[1].own()
         answers = await workers[1].feed([Event(10 + n, t) for n, t in enumerate(texts)])
-        empty.command("DEL", getattr(Shard(NAMESPACE, 0), gone))
+        empty.command("DEL", getattr(ShardKeys(NAMESPACE, 0), gone))
         if gone == "meta":
             for index in (one, other):
                 with pytest.raises(IndexReset):
@@ -282,6 +282,6 @@ async def test_a_mirror_is_not_begun_empty_where_only_the_calls_names_are_gone(
     again = [query(100 + offset, twin(text, rng)) for offset, text in enumerate(texts)]
     async with several(empty.url, (1000,)) as (one,):
         clusters = [answer.cluster for answer in await one.resolve(asked, START_US)]
-    empty.command("HDEL", Shard(NAMESPACE, 0).meta, "inserted", "turn")
+    empty.command("HDEL", ShardKeys(NAMESPACE, 0).meta, "inserted", "turn")
     async with several(empty.url, (1000,)) as (other,):
         assert [answer.cluster for answer in await other.resolve(again, START_US)] == clusters

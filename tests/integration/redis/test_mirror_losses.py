@@ -13,9 +13,9 @@ from redis import exceptions
 
 from stream_dedup.errors import IndexRefused
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.index.redis import resolving, scripts
-from stream_dedup.index.redis.keys import Shard
-from stream_dedup.index.redis.server import Argument, Server
+from stream_dedup.index.redis import resolver, scripts
+from stream_dedup.index.redis.client import Argument, RedisClient
+from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.store import RedisIndex
 from tests.contract.driver import PLAIN, START_US, VERIFIED, Text, query
 from tests.integration.redis.helpers import (
@@ -39,11 +39,11 @@ TEXTS = families(20, seed=1)
 @pytest.fixture(autouse=True)
 def read_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mirrors that are of no use are read again without a pause, so that they are used."""
-    monkeypatch.setattr(resolving, "LEAST_PAUSE_S", 0.0)
-    monkeypatch.setattr(resolving, "PAUSES", 0)
+    monkeypatch.setattr(resolver, "LEAST_PAUSE_S", 0.0)
+    monkeypatch.setattr(resolver, "READ_PAUSE_FACTOR", 0)
 
 
-class HookedServer(Server):
+class HookedServer(RedisClient):
     """A server on the way to which the next calls of `resolve` go through a hook."""
 
     hook: Hook | None = None
@@ -89,7 +89,7 @@ async def processes(
     async with AsyncExitStack() as stack:
         made = []
         for number in range(count):
-            hooked = HookedServer(server.url, patience=STEADY)
+            hooked = HookedServer(server.url, retry_policy=STEADY)
             stack.push_async_callback(hooked.aclose)
             index = await RedisIndex.open(hooked, recipe, namespace=NAMESPACE, limits=LIMITS)
             made.append(Process(hooked, index, number + 1))
@@ -220,7 +220,7 @@ async def test_a_script_that_failed_in_its_middle(make_redis: MakeRedis) -> None
     server = make_redis()
     async with processes(server, 2) as (one, other):
         packer = one.index._packer  # tells the slice of the last text
-        shard = Shard(NAMESPACE, 0)
+        shard = ShardKeys(NAMESPACE, 0)
         group, *_ = packer.group("")
         slices, _ = packer.entries.arrange(TEXTS[-1].fingerprint, group, 1, shard.prefixes.table)
         server.command("SET", slices[0], "of another type")
@@ -237,7 +237,7 @@ async def test_what_a_script_opened_before_it_failed_is_closed_one_day(
 ) -> None:
     server = make_redis()
     async with processes(server, 1) as (one,):
-        packer, shard = one.index._packer, Shard(NAMESPACE, 0)
+        packer, shard = one.index._packer, ShardKeys(NAMESPACE, 0)
         slices, _ = packer.entries.arrange(TEXTS[-1].fingerprint, 0, 1, shard.prefixes.table)
         before = len(keys_of(server, "*:c:*"))
         server.command("SET", slices[-1], "of another type")
@@ -260,7 +260,7 @@ async def test_nothing_is_written_where_clusters_cannot_be_queued(
 ) -> None:
     server = make_redis()
     async with processes(server, 1) as (one,):
-        queue = getattr(Shard(NAMESPACE, 0), name)
+        queue = getattr(ShardKeys(NAMESPACE, 0), name)
         server.command("RENAME", queue, "aside")
         server.command("SET", queue, "of another type")
         before = keys_of(server)
@@ -277,6 +277,6 @@ async def test_members_that_somebody_else_put_into_a_table_are_left_out(
     async with processes(server, 1) as (one,):
         clusters = await one.resolve(TEXTS)
     for number in range(16):
-        server.command("ZADD", Shard(NAMESPACE, 0).table(0, number), "0", "of another length")
+        server.command("ZADD", ShardKeys(NAMESPACE, 0).table(0, number), "0", "of another length")
     async with processes(server, 1) as (one,):
         assert await one.resolve(twins(TEXTS)) == clusters

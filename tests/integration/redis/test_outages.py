@@ -49,12 +49,12 @@ async def disturbed(
     await worker.feed(FIRST)
     await asyncio.to_thread(harm)
     waiting = asyncio.create_task(worker.feed(SECOND))
-    await until(lambda: index.server.away)
+    await until(lambda: index.client.retrying)
     assert not waiting.done()
     await asyncio.to_thread(mend)
     await waiting
-    assert not index.server.away
-    assert index.server.counts["retries"] > 0
+    assert not index.client.retrying
+    assert index.client.counts["retries"] > 0
     await worker.feed(THIRD)
     return counts(await worker.end())
 
@@ -70,7 +70,7 @@ async def test_calls_wait_for_a_server_that_is_started_again(make_redis: MakeRed
 @in_loop
 async def test_calls_wait_for_a_server_that_hangs(make_redis: MakeRedis) -> None:
     server = make_redis()
-    async with opened(server.url, namespace=PLAIN.name, patience=HASTY) as index:
+    async with opened(server.url, namespace=PLAIN.name, retry_policy=HASTY) as index:
         told = await disturbed(index, server.pause, server.resume)
     assert await undisturbed() == told
 
@@ -154,12 +154,12 @@ async def test_scripts_that_the_server_forgot_are_loaded_again(make_redis: MakeR
         worker = Worker(index)
         await worker.own()
         await worker.feed(FIRST)
-        loaded = index.server.counts["reloads"]
+        loaded = index.client.counts["reloads"]
         server.command("SCRIPT", "FLUSH")
         await worker.feed(SECOND)
         await worker.feed(THIRD)
-        assert index.server.counts["reloads"] == loaded + 2  # resolve and record
-        assert index.server.counts["retries"] == 0
+        assert index.client.counts["reloads"] == loaded + 2  # resolve and record
+        assert index.client.counts["retries"] == 0
         assert await undisturbed() == counts(await worker.end())
 
 
@@ -167,7 +167,7 @@ async def test_scripts_that_the_server_forgot_are_loaded_again(make_redis: MakeR
 async def test_a_server_that_stays_away_is_told_without_secrets(make_redis: MakeRedis) -> None:
     server = make_redis(extra={"requirepass": "hunter2"})
     url = f"redis://:hunter2@127.0.0.1:{server.port}/0"
-    async with opened(url, patience=BRIEF) as index:
+    async with opened(url, retry_policy=BRIEF) as index:
         worker = Worker(index)
         await worker.own()
         server.stop()
@@ -185,7 +185,7 @@ async def test_a_server_that_stays_away_is_told_without_secrets(make_redis: Make
 @in_loop
 async def test_a_server_that_hangs_for_ever_is_given_up(make_redis: MakeRedis) -> None:
     server = make_redis()
-    async with opened(server.url, patience=BRIEF) as index:
+    async with opened(server.url, retry_policy=BRIEF) as index:
         server.pause()
         with pytest.raises(IndexUnavailable, match=f"127.0.0.1:{server.port}"):
             await index.size()

@@ -11,8 +11,8 @@ import pytest
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.errors import IndexRefused, RecipeMismatch
 from stream_dedup.features.recipe import Match, Recipe
-from stream_dedup.index.redis.keys import Shard
-from stream_dedup.index.redis.server import Server
+from stream_dedup.index.redis.client import RedisClient
+from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.store import RedisIndex
 from tests.contract.driver import PLAIN
 from tests.integration.redis.helpers import NAMESPACE, Worker, in_loop, opened, stream
@@ -21,17 +21,17 @@ from tests.services.redis import RedisCluster, RedisServer
 MakeRedis = Callable[..., RedisServer]
 
 SECRET = "hunter2"  # noqa: S105 -- of a server that lives as long as its test
-META = Shard(NAMESPACE, 0).meta
+META = ShardKeys(NAMESPACE, 0).meta
 
 
 async def refused(url: str, *, shards: int = 1) -> IndexRefused:
     """The refusal to open an index, which was not tried again."""
-    server = Server(url)
+    server = RedisClient(url)
     try:
         with pytest.raises(IndexRefused) as caught:
             await RedisIndex.open(server, PLAIN, namespace=NAMESPACE, shards=shards)
         assert server.counts["retries"] == 0
-        assert not server.away
+        assert not server.retrying
         shown = "".join(traceback.format_exception(caught.value))
         for text in (shown, repr(caught.value), repr(server), str(server.address)):
             assert SECRET not in text
@@ -98,7 +98,7 @@ async def test_a_password_that_was_changed_meanwhile_is_refused_at_once(
         # The cut connection may be tried again; the refusal that follows may not.
         with pytest.raises(IndexRefused, match="check user and password"):
             await worker.feed(stream(1, of=1))
-        assert index.server.counts["retries"] <= 1
+        assert index.client.counts["retries"] <= 1
 
 
 @pytest.mark.parametrize("stored", [0, 99])
@@ -189,6 +189,6 @@ async def test_a_database_that_is_not_there_is_refused(
 
 
 def test_an_address_shows_no_secrets() -> None:
-    address = Server(f"redis://me:{SECRET}@127.0.0.1/0").address
+    address = RedisClient(f"redis://me:{SECRET}@127.0.0.1/0").address
     assert str(address) == "redis://127.0.0.1:6379"
     assert SECRET not in repr(address)

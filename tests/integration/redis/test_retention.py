@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.index.base import Limits
-from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.keys import ShardKeys
 from tests.contract.driver import S
 from tests.integration.redis.helpers import (
     NAMESPACE,
@@ -65,10 +65,10 @@ async def test_memory_stays_flat_and_nothing_is_left_behind(make_redis: MakeRedi
         size = await index.size()
         assert (size.clusters, size.fingerprints, size.waiting) == (CLUSTERS, CLUSTERS, 0)
         assert size.evicted == EVENTS - CLUSTERS
-        tables = index.stamp.layout.tables
+        tables = index.layout.table_layout.tables
         keys = scan(server)
         assert [key for key in keys if server.command("PTTL", key) in (-1, -2)] == []
-        assert server.command("LLEN", Shard(NAMESPACE, 0).garbage) == 0
+        assert server.command("LLEN", ShardKeys(NAMESPACE, 0).garbage) == 0
         assert members(server, keys, "t:", "ZCARD") == tables * CLUSTERS
         assert members(server, keys, "e:", "HLEN") == CLUSTERS
         told += counts(await worker.end())
@@ -81,6 +81,6 @@ async def test_memory_stays_flat_and_nothing_is_left_behind(make_redis: MakeRedi
 
 def members(server: RedisServer, keys: list[bytes], kind: str, command: str) -> int:
     """How many entries the tables or slices hold."""
-    prefix = Shard(NAMESPACE, 0).prefix + kind.encode()
+    prefix = ShardKeys(NAMESPACE, 0).prefix + kind.encode()
     found = [server.command(command, key) for key in keys if key.startswith(prefix)]
     return sum(number for number in found if isinstance(number, int))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from stream_dedup.errors import IndexRefused, IndexUnavailable
-from stream_dedup.index.redis.clients import Tls
-from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.connection import Tls
+from stream_dedup.index.redis.keys import ShardKeys
 from tests.integration.redis import scenario
 from tests.integration.redis.helpers import BRIEF, NAMESPACE, in_loop, opened
 from tests.services.certificates import Certificates, make_certificates
@@ -94,7 +94,7 @@ def may(server: RedisServer, name: str, *command: str | bytes) -> bool:
 def test_a_worker_sees_no_other_keys_and_no_settings(make_redis: MakeRedis) -> None:
     server = make_redis(acl=f"default off\n{user(ACL_RULES)}\n{user(ACL_OPERATOR_RULES, 'boss')}")
     server.command("HSET", "other", "field", "value")
-    meta = Shard(NAMESPACE, 0).meta
+    meta = ShardKeys(NAMESPACE, 0).meta
     for name in ("app", "boss"):
         assert may(server, name, "HGET", meta, "digest")
         assert not may(server, name, "HGET", "other", "field")
@@ -108,7 +108,7 @@ def test_a_worker_sees_no_other_keys_and_no_settings(make_redis: MakeRedis) -> N
 async def test_an_operator_may_look_and_delete(make_redis: MakeRedis) -> None:
     server = make_redis(acl=f"default off\n{user(ACL_OPERATOR_RULES)}")
     await use_as(server)
-    meta = Shard(NAMESPACE, 0).meta
+    meta = ShardKeys(NAMESPACE, 0).meta
     for command in ("MEMORY USAGE", "TYPE", "TTL", "PTTL", "HGETALL", "UNLINK"):
         assert may(server, "app", *command.split(), meta), command
     for command in ("SCAN 0", "CONFIG GET maxmemory", "INFO", "ZRANGE sd:none 0 -1"):
@@ -156,7 +156,7 @@ def trusts(certificates: Certificates, *, shows: Certificates | None = None) -> 
 
 
 async def reach(server: RedisServer, tls: Tls) -> None:
-    async with opened(server.url, patience=BRIEF, tls=tls) as index:
+    async with opened(server.url, retry_policy=BRIEF, tls=tls) as index:
         assert (await index.size()).clusters == 0
 
 
@@ -183,10 +183,10 @@ async def test_the_name_on_a_certificate_is_checked(make_redis: MakeRedis) -> No
     url = f"rediss://127.0.0.2:{server.port}/0"
     tls = trusts(server.certificates)
     with pytest.raises(IndexRefused, match="check the certificates"):
-        async with opened(url, patience=BRIEF, tls=tls):
+        async with opened(url, retry_policy=BRIEF, tls=tls):
             pytest.fail("it was opened")
     unchecked = Tls(ca_file=tls.ca_file, check_hostname=False)
-    async with opened(url, patience=BRIEF, tls=unchecked) as index:
+    async with opened(url, retry_policy=BRIEF, tls=unchecked) as index:
         assert (await index.size()).clusters == 0
 
 
@@ -204,5 +204,5 @@ async def test_a_server_may_ask_for_a_certificate(make_redis: MakeRedis, tmp_pat
 async def test_a_plain_client_is_not_served_by_a_secure_server(make_redis: MakeRedis) -> None:
     server = make_redis(tls=True)
     with pytest.raises(IndexUnavailable):
-        async with opened(server.url.replace("rediss", "redis"), patience=BRIEF):
+        async with opened(server.url.replace("rediss", "redis"), retry_policy=BRIEF):
             pytest.fail("it was opened")

@@ -9,7 +9,7 @@ import pytest
 
 from stream_dedup.errors import IndexReset, ProtocolError, StaleFence
 from stream_dedup.index.base import Commit
-from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Decision, Kind
 from tests.contract.driver import S
@@ -97,7 +97,7 @@ async def record_on(index: RedisIndex, number: int, record: Commit, now_us: int)
         offsets=[offset for offset, _ in told],
         decisions=[decision for _, decision in told],
     )
-    assert not await index._record(shard, part, index._calls.settings(now_us))
+    assert not await index._record(shard, part, index._runner.settings(now_us))
 
 
 @in_loop
@@ -107,7 +107,7 @@ async def test_each_shard_is_told_of_its_own_and_the_first_of_what_was_passed(
     redis_server.command("FLUSHALL")
     told: dict[int, Commit] = {}
 
-    async def record_part(shard: Shard, record: Commit, settings: bytes) -> frozenset[int]:
+    async def record_part(shard: ShardKeys, record: Commit, settings: bytes) -> frozenset[int]:
         assert settings
         told[shard.number] = record
         return frozenset()
@@ -210,14 +210,16 @@ async def test_a_fence_that_shards_do_not_agree_on_heals(redis_server: RedisServ
         await worker.own()
         await worker.feed(BATCHES[0])
         # Another worker got no further than to one shard.
-        key = Shard(NAMESPACE, 2).partition(worker.partition)
+        key = ShardKeys(NAMESPACE, 2).partition(worker.partition)
         redis_server.command("HSET", key, "fence", 41)
         with pytest.raises(StaleFence):
             await worker.feed(BATCHES[1])
         owned = await worker.own()
         assert owned.fence > 41
         fences = [
-            redis_server.command("HGET", Shard(NAMESPACE, n).partition(worker.partition), "fence")
+            redis_server.command(
+                "HGET", ShardKeys(NAMESPACE, n).partition(worker.partition), "fence"
+            )
             for n in range(3)
         ]
         assert [b"%d" % owned.fence] * 3 == fences

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from stream_dedup.index.base import ClusterDelta, Commit
-from stream_dedup.index.redis import maintenance as upkeep
-from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis import maintenance
+from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.store import RedisIndex
 from tests.contract.driver import HERE, HOUR, START_US, C, S, query
 from tests.integration.redis.helpers import (
@@ -108,7 +108,7 @@ async def test_once_half_of_it_may_have_gone_what_is_written_to_is_kept_again(
             await index.expire(START_US)
         stood = shorten(empty)
         day_us = 24 * 3600 * S
-        assert index._calls.ttl_ms < 2 * abs(days) * day_us // 1000
+        assert index._runner.ttl_ms < 2 * abs(days) * day_us // 1000
         await put(index, 2, START_US + days * day_us, count=400)
         assert [key for key in stood if left_ms(empty, key) <= SHORT_MS] == []
 
@@ -131,7 +131,7 @@ async def test_who_keeps_for_longer_does_not_go_by_the_round_of_another(
 async def test_a_round_over_what_stands_takes_calls_of_bounded_work(
     empty: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "KEPT_AT_ONCE", 10)
+    monkeypatch.setattr(maintenance, "RENEWED_AT_ONCE", 10)
     async with opened(empty.url) as index:
         await put(index, 1, START_US, count=400)
         stood = shorten(empty)
@@ -143,7 +143,7 @@ async def test_a_round_over_what_stands_takes_calls_of_bounded_work(
         assert max(after - before for before, after in zip([0, *kept], kept, strict=False)) <= 10
 
 
-SHARD = Shard(NAMESPACE, 0)
+SHARD = ShardKeys(NAMESPACE, 0)
 
 
 async def rounds(index: RedisIndex, now_us: int) -> None:
@@ -170,7 +170,7 @@ def kept(server: RedisServer, keys: Iterable[bytes]) -> list[bool]:
 async def test_claimed_partitions_are_kept_every_hour_though_they_see_no_events(
     empty: RedisServer, sign: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "KEPT_AT_ONCE", at_once)
+    monkeypatch.setattr(maintenance, "RENEWED_AT_ONCE", at_once)
     async with opened(empty.url) as index:
         worker = Worker(index)
         await worker.own()
@@ -190,7 +190,7 @@ async def test_a_round_begins_once_a_quarter_of_a_time_to_live_has_gone(
 ) -> None:
     async with gone_round(empty) as index:
         stood = shorten(empty)
-        quarter_us = index._calls.ttl_ms * 1000 // 4
+        quarter_us = index._runner.ttl_ms * 1000 // 4
         await rounds(index, START_US + sign * (quarter_us - 1))
         assert not any(kept(empty, stood))
         await rounds(index, START_US + sign * quarter_us)
@@ -201,10 +201,10 @@ async def test_a_round_begins_once_a_quarter_of_a_time_to_live_has_gone(
 async def test_a_round_that_ends_when_the_next_is_due_is_told_of_too(
     empty: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "KEPT_AT_ONCE", 10)
+    monkeypatch.setattr(maintenance, "RENEWED_AT_ONCE", 10)
     async with opened(empty.url) as index:
         await put(index, 1, START_US, count=400)
-        quarter_us = index._calls.ttl_ms * 1000 // 4
+        quarter_us = index._runner.ttl_ms * 1000 // 4
         meta = SHARD.meta
         for calls in range(200):
             await index.expire(START_US + calls * quarter_us // 4)
@@ -218,12 +218,12 @@ async def test_a_round_that_ends_when_the_next_is_due_is_told_of_too(
 async def test_every_shard_is_told_once_when_a_round_began(empty: RedisServer) -> None:
     async with gone_round(empty, shards=2) as index:
         for number in range(2):
-            meta = Shard(NAMESPACE, number).meta
+            meta = ShardKeys(NAMESPACE, number).meta
             assert empty.command("HGET", meta, "kept") == b"%d" % (START_US // S)
             empty.command("HDEL", meta, "kept", "kept_for")  # as if it had lost what it held
         await rounds(index, START_US + S)
         for number in range(2):
-            assert empty.command("HGET", Shard(NAMESPACE, number).meta, "kept") is None
+            assert empty.command("HGET", ShardKeys(NAMESPACE, number).meta, "kept") is None
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -232,7 +232,7 @@ async def test_what_a_round_has_begun_wears_off_with_half_of_it(
     empty: RedisServer, sign: int
 ) -> None:
     async with gone_round(empty) as index:
-        half_us = index._calls.ttl_ms * 1000 // 2
+        half_us = index._runner.ttl_ms * 1000 // 2
         for over_us, expected in ((0, False), (S, True)):
             stood = shorten(empty)
             await put(index, 2 + expected, START_US + sign * (half_us + over_us), count=400)
@@ -253,7 +253,7 @@ async def test_a_cluster_that_is_counted_barely_is_kept_once_half_of_it_has_gone
         await worker.own()
         (answer,) = await worker.feed(stream(1, of=1))
         key = SHARD.cluster(answer.cluster.to_bytes(8, "big"))
-        half_us = index._calls.ttl_ms * 1000 // 2
+        half_us = index._runner.ttl_ms * 1000 // 2
         seconds = ((0, False), (S, True), (2 * S, False))
         for offset, (over_us, expected) in enumerate(seconds, 1):
             assert empty.command("PEXPIRE", key, SHORT_MS) == 1

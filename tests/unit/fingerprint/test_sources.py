@@ -23,7 +23,7 @@ from stream_dedup.fingerprint.hashing import lookup3
 from stream_dedup.fingerprint.kernel import is_native
 from stream_dedup.fingerprint.simhash import distance, simhash, votes
 from stream_dedup.index.memory import MemoryIndex
-from stream_dedup.index.redis.layout import plan_stamp
+from stream_dedup.index.redis.namespace import plan_layout
 from tests.strategies import log_lines, recipes_of_other_systems, texts
 
 # 0x1A begins a mask's placeholder: sources know nothing of it.
@@ -165,7 +165,7 @@ def test_letters5_works_as_the_source_does(text: str) -> None:
 
 def test_five_bits_are_for_looking_at_and_no_index_takes_them() -> None:
     recipe = load_recipe("letters5")
-    makers: list[Any] = [MemoryIndex, Deduplicator, lambda recipe: plan_stamp(recipe, 1_000, 1)]
+    makers: list[Any] = [MemoryIndex, Deduplicator, lambda recipe: plan_layout(recipe, 1_000, 1)]
     for make in makers:
         with pytest.raises(
             RecipeError, match=r"fingerprint\.width: is 5, .*use one of 32, 64, 128"

@@ -4,9 +4,7 @@
 -- KEYS  meta, due, leases, recency
 -- ARGV  incarnation, settings (see _shard.lua), how many at most
 -- Returns whether more may be due though fewer than the limit are returned; and for each
---       {id, snapshot, position, group, representative ('' if not known), sample …}.
---       A snapshot is revision, count, new count, earliest and latest time (doubles), closing,
---       whether the representative was known, samples (bytes). As stored, the group follows.
+--       {id, SNAPSHOT, position, group, representative ('' if not known), sample …}.
 -- Cost  five commands a summary and one a sample; two for each of at most LOOKS that are leased.
 --       The clusters are known only here; they share the hash tag.
 local reply = lost()
@@ -35,27 +33,26 @@ while #taken < limit do
   end
 end
 
-local SNAPSHOT = '<dddddBBB'
 local answers = {}
 for i = 1, #taken do
   local id = taken[i]
   local key = key_of(id)
   local stored = call('HMGET', key, 'n', 'z', 'p', 'g', 'r')
-  local c = stored[1] and numbers(stored[1])
-  if not c then  -- its key was lost; if it was not open, it waited
+  local c = stored[1] and unpack_cluster(stored[1])
+  if not c then  -- its key was lost; if it was not open, it waited for its final summary
     call('ZREM', leases, id)
     if not call('ZSCORE', recency, id) then add('waiting', -1) end
   else
     call('ZADD', leases, now_us + lease_us, id)
     local snapshot = stored[2]
     if not snapshot then
-      c[REVISION], c[ON_ITS_WAY] = c[REVISION] + 1, 1
-      snapshot = pack_(SNAPSHOT, c[REVISION], c[COUNT], c[COUNT] - c[TOLD], c[FIRST], c[LATEST],
-        c[CLOSING], stored[5] and 1 or 0, c[SAMPLES]) .. stored[4]
-      call('HSET', key, 'n', packed(c), 'z', snapshot)
+      c[C_REVISION], c[C_LEASED] = c[C_REVISION] + 1, 1
+      snapshot = pack_bytes(SNAPSHOT, c[C_REVISION], c[C_EVENTS], c[C_EVENTS] - c[C_EMITTED], c[C_FIRST_US], c[C_LATEST_US],
+        c[C_STATE], stored[5] and 1 or 0, c[C_SAMPLES]) .. stored[4]
+      call('HSET', key, 'n', pack_cluster(c), 'z', snapshot)
     end
-    local known, samples, group_at = unpack_('<BB', snapshot, 42)
-    local answer = {id, sub(snapshot, 1, group_at - 1), stored[3], sub(snapshot, group_at),
+    local known, samples = byte(snapshot, SNAPSHOT_KNOWN_AT, SNAPSHOT_SAMPLES_AT)
+    local answer = {id, sub(snapshot, 1, SNAPSHOT_BYTES), stored[3], sub(snapshot, SNAPSHOT_BYTES + 1),
       known == 1 and stored[5] or ''}
     for s = 1, samples do answer[5 + s] = call('HGET', key, s) or '' end
     keep(key)

@@ -1,12 +1,11 @@
 #!lua flags=allow-oom
--- Take a partition over. Runs though the server's memory is full, so that
--- another worker can go on.
+-- Claim a partition. Runs though the server's memory is full, so that another worker can go on.
 -- KEYS  meta, partition, journal
--- ARGV  incarnation, ttl in milliseconds, fence to take ('' for the next), least fence, end offset
+-- ARGV  incarnation, time to live in milliseconds, fence to take ('' for the next), least fence, end offset
 --       of the partition ('' if not known), token: random, the claim's own
--- Returns {fence, high water, committed offset, whether the high water was taken back, journal of a
---       batch …}; the fence stands above the one to take if somebody else has claimed since.
---       The latest claim made again, under its token, answers alike and changes nothing.
+-- Returns {fence, high water, committed offset, whether the high water was reset, journal of a
+--       batch …}; the fence is above the one to take if another worker has claimed since.
+--       The latest claim repeated under its token returns the same and changes nothing.
 -- Cost  four commands.
 local call = redis.call
 if call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
@@ -16,7 +15,7 @@ local known = call('HMGET', KEYS[2], 'fence', 'high_water', 'committed', 'claim'
 local fence, high_water, committed = tonumber(known[1] or 0), known[2] or '-1', known[3] or '0'
 local claim, reset = known[4] or '', false
 local token = string.sub(claim, 1, -2)
-if known[5] and known[5] ~= ARGV[1] then  -- left behind when meta was lost: its fences go on
+if known[5] and known[5] ~= ARGV[1] then  -- left behind when meta was lost: only its fence counts
   high_water, committed, token = '-1', '0', ''
   call('DEL', KEYS[3])
 end
@@ -36,12 +35,12 @@ else
     call('DEL', KEYS[3])
   end
 end
-local shown = string.format('%.0f', fence)
-call('HSET', KEYS[2], 'fence', shown, 'high_water', high_water, 'committed', committed,
+local fence_text = string.format('%.0f', fence)
+call('HSET', KEYS[2], 'fence', fence_text, 'high_water', high_water, 'committed', committed,
   'claim', ARGV[6] .. (reset and '1' or '0'), 'incarnation', ARGV[1])
 call('PEXPIRE', KEYS[2], ARGV[2])
 local answer = call('ZRANGE', KEYS[3], 0, -1)
-for i, value in ipairs({shown, high_water, committed, reset and 1 or 0}) do
+for i, value in ipairs({fence_text, high_water, committed, reset and 1 or 0}) do
   table.insert(answer, i, value)
 end
 return answer

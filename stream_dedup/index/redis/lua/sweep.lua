@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
--- Close what has expired and what is above the cap, and hand out garbage to be purged. Runs though
--- the server's memory is full: it is what frees it.
+-- Close clusters that have expired or are above the cap, and hand out garbage to be purged. Runs
+-- though the server's memory is full: it frees it.
 -- KEYS  meta, expiry, recency, due, garbage, gone, heads
 -- ARGV  incarnation, settings (see _shard.lua), whether every cluster is to be closed (0 or 1),
---       clusters to sweep, pieces of garbage to return, when a round began that has begun the time to
---       live of every slice and table anew (clock, seconds; '' if none was ended since)
+--       clusters to sweep, pieces of garbage to return, the clock at the
+--       beginning of a round that has renewed every slice and table (seconds; '' if no round has
+--       ended since the last call)
 -- Returns {1, nothing, whether more is to be swept, garbage …}, as record does.
 -- Cost  ten commands a cluster swept.
 local reply = lost()
@@ -17,7 +18,7 @@ if ARGV[3] == '1' then
   local all = call('ZRANGE', keys.recency, 0, steps - 1)
   for i = 1, #all do
     local c = load_numbers(all[i])
-    if c and c[CLOSING] == OPEN then
+    if c and c[C_STATE] == OPEN then
       close(keys, c, ENDED)
     else
       leave(keys, all[i], c)

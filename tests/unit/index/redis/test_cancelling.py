@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from redis.exceptions import TimeoutError as NoAnswer
 
-from stream_dedup.index.redis.server import _cancellable
+from stream_dedup.index.redis.client import _raise_cancellation
 
 
 async def _deaf(fails: bool) -> str:
@@ -24,7 +24,7 @@ async def _deaf(fails: bool) -> str:
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_cancellation_is_heard_as_the_attempt_ends(fails: bool) -> None:
     async def cancelled() -> None:
-        task = asyncio.create_task(_cancellable(_deaf(fails)))
+        task = asyncio.create_task(_raise_cancellation(_deaf(fails)))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         task.cancel()
@@ -41,6 +41,6 @@ def test_without_one_all_is_handed_on() -> None:
     async def refuses() -> str:
         raise NoAnswer
 
-    assert asyncio.run(_cancellable(answers())) == "answer"
+    assert asyncio.run(_raise_cancellation(answers())) == "answer"
     with pytest.raises(NoAnswer):
-        asyncio.run(_cancellable(refuses()))
+        asyncio.run(_raise_cancellation(refuses()))

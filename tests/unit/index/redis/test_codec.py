@@ -9,6 +9,7 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.index.base import ClusterDelta
 from stream_dedup.index.redis import codec as wire
+from stream_dedup.index.redis import layouts
 from stream_dedup.model import Decision, Kind, Position
 
 ids = st.integers(0, 2**64 - 1)
@@ -84,17 +85,17 @@ def test_clamped_times_and_their_sums_are_exact_in_doubles(time_us: int, idle_us
 def test_settings_are_nine_doubles_and_no_period_is_below_nothing() -> None:
     packed = wire.pack_settings(5, Windows(), Summaries(every_us=None), 7, 9)
     assert (
-        (values := wire.SETTINGS.unpack(packed))[0],
+        (values := layouts.SETTINGS.struct.unpack(packed))[0],
         values[4],
         values[7],
         values[8],
     ) == (5.0, -1.0, 7.0, 9.0)
 
 
-def test_a_tally_carries_no_more_than_is_kept() -> None:
+def test_a_delta_carries_no_more_than_is_kept() -> None:
     delta = ClusterDelta(7, 3, 1, 2, b"x" * 100, [b"y" * 100, b"z", b"w"])
-    numbers, identity, representative, *samples = wire.pack_tally(delta, 2, 10)
-    assert wire.TALLY.unpack(numbers) == (3.0, 1.0, 2.0, 2, delta.representative is not None)
+    numbers, identity, representative, *samples = wire.pack_delta(delta, 2, 10)
+    assert layouts.DELTA.struct.unpack(numbers) == (3.0, 1.0, 2.0, 2, False)
     assert (7).to_bytes(8, "big") == identity
     assert (representative, samples) == (b"x" * 10, [b"y" * 10, b"z"])
 
@@ -102,14 +103,14 @@ def test_a_tally_carries_no_more_than_is_kept() -> None:
 @pytest.mark.parametrize("width", [32, 64, 128])
 def test_entries_come_apart(width: int) -> None:
     raws = [bytes(8) + b"\x01" * (width // 8) + bytes([flag]) for flag in (1, 0)]
-    group, entries = wire.unpack_entries(b"grou" + b"".join(raws), width)
+    group, entries = wire.unpack_names(b"grou" + b"".join(raws), width)
     assert group == b"grou"
     assert [entry.raw for entry in entries] == raws
     assert [entry.searchable for entry in entries] == [True, False]
     assert {int.from_bytes(b"\x01" * (width // 8), "big")} == {e.fingerprint for e in entries}
 
 
-def test_times_of_bare_tallies_are_clamped() -> None:
+def test_times_of_bare_deltas_are_clamped() -> None:
     packed, others = wire.pack_bare(
         [
             ClusterDelta(1, 2, -(1 << 60), 1 << 60),
@@ -120,10 +121,10 @@ def test_times_of_bare_tallies_are_clamped() -> None:
     assert [
         (2, -wire.LATEST_US, wire.LATEST_US, wire.pack_id(1), b"0000000000000001"),
         (4, wire.LATEST_US, wire.LATEST_US, wire.pack_id(3), b"0000000000000003"),
-    ] == list(wire.BARE_TALLY.iter_unpack(packed))
+    ] == list(layouts.BARE_DELTA.struct.iter_unpack(packed))
 
 
-def test_a_tally_whose_representative_is_empty_has_values() -> None:
+def test_a_delta_whose_representative_is_empty_has_values() -> None:
     one = ClusterDelta(1, 1, 0, 0)
     one.representative = b""
     assert wire.pack_bare([one]) == (b"", [one])

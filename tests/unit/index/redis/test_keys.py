@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from stream_dedup.index.redis.keys import Shard, check_namespace, everything
+from stream_dedup.index.redis.keys import ShardKeys, check_namespace, key_pattern
 from stream_dedup.model import Partition
 
 
 def test_all_keys_of_a_shard_share_its_hash_tag() -> None:
-    shard = Shard("logs", 3)
+    shard = ShardKeys("logs", 3)
     partition = Partition("a{b}c", 7)
     keys = [
         shard.meta, shard.expiry, shard.recency, shard.due, shard.leases, shard.gone,
@@ -16,11 +16,11 @@ def test_all_keys_of_a_shard_share_its_hash_tag() -> None:
     ]  # fmt: skip
     assert len(keys) == len(set(keys))
     assert {key[key.index(b"{") + 1 : key.index(b"}")] for key in keys} == {b"logs:3"}
-    assert all(key.startswith(everything("logs").removesuffix("*").encode()) for key in keys)
+    assert all(key.startswith(key_pattern("logs").removesuffix("*").encode()) for key in keys)
 
 
 def test_keys_are_a_stored_format() -> None:
-    shard = Shard("logs", 0)
+    shard = ShardKeys("logs", 0)
     assert shard.meta == b"sd:{logs:0}:meta"
     assert shard.cluster(bytes.fromhex("0123456789abcdef")) == b"sd:{logs:0}:c:0123456789abcdef"
     assert shard.exact(17) == b"sd:{logs:0}:e:17"

@@ -7,22 +7,21 @@ import pytest
 
 from stream_dedup.errors import ProtocolError
 from stream_dedup.features.recipe import Match, Recipe
-from stream_dedup.index.redis.codec import clamp_us
-from stream_dedup.index.redis.layout import plan_stamp
-from stream_dedup.index.redis.packing import Packer, group_hash
+from stream_dedup.index.redis.codec import Packer, clamp_us, group_hash
+from stream_dedup.index.redis.namespace import plan_layout
 from tests.contract.driver import A, query
 
 RECIPE = Recipe(match=Match(k=3))
 
 
 def test_a_query_names_its_cluster_its_slice_and_a_slice_a_table() -> None:
-    stamp = plan_stamp(RECIPE, 10_000, 1)
+    stamp = plan_layout(RECIPE, 10_000, 1)
     packer = Packer("logs", stamp)
     keys, packed = packer.queries(packer.shards[0], [query(5, A)], [b"near"])
-    assert 2 + stamp.layout.tables == len(keys) == len(set(keys))
+    assert 2 + stamp.table_layout.tables == len(keys) == len(set(keys))
     lean_keys, lean = packer.queries(packer.shards[0], [query(5, A, near=False)], [b"near"])
     assert keys[:2] == lean_keys
-    assert len(lean) == len(packed) - stamp.layout.tables * packer.entries.member_bytes
+    assert len(lean) == len(packed) - stamp.table_layout.tables * packer.entries.member_bytes
     both = packer.queries(packer.shards[0], [query(5, A, near=False), query(5, A)], [b"", b"near"])
     assert [keys[0], keys[0], keys[1], *keys[1:]] == both[0]
     assert both[1].endswith(packed[4:])
@@ -30,14 +29,14 @@ def test_a_query_names_its_cluster_its_slice_and_a_slice_a_table() -> None:
 
 @pytest.mark.parametrize("times", [(-(2**60), 2**60), (5, -(2**60)), (2**60, 7)])
 def test_times_that_a_double_does_not_hold_are_clamped(times: tuple[int, int]) -> None:
-    packer = Packer("logs", plan_stamp(RECIPE, 10_000, 1))
+    packer = Packer("logs", plan_layout(RECIPE, 10_000, 1))
     asked = query(5, A)._replace(first_us=times[0], last_us=times[1])
     _, packed = packer.queries(packer.shards[0], [asked], [b""])
     assert tuple(map(clamp_us, times)) == unpack_from(">2d", packed, 4)
 
 
 def test_groups_spread_over_the_shards_and_ids_end_with_their_shard() -> None:
-    packer = Packer("logs", plan_stamp(RECIPE, 10_000, 4))
+    packer = Packer("logs", plan_layout(RECIPE, 10_000, 4))
     numbers = Counter(packer.group(f"group {n}")[3] for n in range(400))
     assert sorted(numbers) == [0, 1, 2, 3]
     assert min(numbers.values()) > 50
@@ -47,7 +46,7 @@ def test_groups_spread_over_the_shards_and_ids_end_with_their_shard() -> None:
 
 
 def test_remembered_groups_are_bounded() -> None:
-    packer = Packer("logs", plan_stamp(RECIPE, 10_000, 1))
+    packer = Packer("logs", plan_layout(RECIPE, 10_000, 1))
     first = packer.group("0")
     for n in range(25_000):
         packer.group(str(n))
@@ -70,16 +69,16 @@ def test_groups_that_share_a_hash_in_one_namespace_do_not_in_another() -> None:
 
 
 def test_a_packer_hashes_groups_as_operators_do() -> None:
-    packer = Packer("logs", plan_stamp(RECIPE, 10_000, 4))
+    packer = Packer("logs", plan_layout(RECIPE, 10_000, 4))
     number, packed_number, packed, shard = packer.group("group")
     low, high = group_hash("logs", packed)
     assert (number, packed_number, shard) == (low, low.to_bytes(4, "big"), high % 4)
 
 
 def test_an_id_of_no_shard_is_refused() -> None:
-    packer = Packer("logs", plan_stamp(RECIPE, 10_000, 4))
+    packer = Packer("logs", plan_layout(RECIPE, 10_000, 4))
     assert packer.shards[3] is packer.shard_of(0xAB03)
     with pytest.raises(ProtocolError, match="000000000000ab04 is none of this namespace"):
         packer.shard_of(0xAB04)
-    alone = Packer("logs", plan_stamp(RECIPE, 10_000, 1))
+    alone = Packer("logs", plan_layout(RECIPE, 10_000, 1))
     assert alone.shards[0] is alone.shard_of(0xABFF)

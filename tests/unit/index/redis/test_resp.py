@@ -51,16 +51,21 @@ def test_nothing_else_is_packed(argument: Any) -> None:
     ("first", "expected"),
     [
         ("", "stream_dedup.index.redis._resp"),
-        ("sys.modules['stream_dedup.index.redis._resp'] = None; ", "hiredis.hiredis"),
-        ("os.environ['STREAM_DEDUP_PURE_PYTHON'] = '1'; ", "hiredis.hiredis"),
+        ("sys.modules['stream_dedup.index.redis._resp'] = None; ", "None"),
+        ("os.environ['STREAM_DEDUP_PURE_PYTHON'] = '1'; ", "None"),
     ],
 )
-def test_hiredis_packs_where_it_was_not_built_or_is_not_wanted(first: str, expected: str) -> None:
+def test_the_driver_packs_where_it_was_not_built_or_is_not_wanted(
+    first: str, expected: str
+) -> None:
     script = (
-        f"import os, sys; {first}from stream_dedup.index.redis.clients import pack_command; "
-        "print(pack_command.__module__)"
+        f"import os, sys; {first}from stream_dedup.index.redis import connection; "
+        "print(getattr(connection.pack_command, '__module__', None)); "
+        "made = connection._Tcp(socket_timeout=1.0); "
+        "print(b''.join(made.pack_command('SCRIPT LOAD', b'x', 7)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == expected
+    packed = b"*4\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$1\r\nx\r\n$1\r\n7\r\n"
+    assert done.stdout.splitlines() == [expected, repr(packed)]

@@ -9,12 +9,12 @@ from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.errors import IndexRefused
 from stream_dedup.features.recipe import Match, Recipe
 from stream_dedup.index.base import Limits
-from stream_dedup.index.redis.layout import (
+from stream_dedup.index.redis.advice import differences
+from stream_dedup.index.redis.namespace import (
     FORMAT,
-    describe,
-    differences,
-    plan_stamp,
-    read_stamp,
+    describe_settings,
+    plan_layout,
+    read_layout,
     ttl_ms,
 )
 
@@ -28,19 +28,19 @@ DAY_US = 24 * 3600 * 1_000_000
 def test_slices_hold_between_32_and_64_entries_at_the_planned_size(
     clusters: int, slices: int
 ) -> None:
-    stamp = plan_stamp(RECIPE, clusters, 1)
-    assert (slices, slices) == (stamp.slices, stamp.exact_slices)
+    layout = plan_layout(RECIPE, clusters, 1)
+    assert (slices, slices) == (layout.slices, layout.exact_slices)
 
 
 def test_shards_share_the_clusters() -> None:
-    whole, cut = plan_stamp(RECIPE, 100_000, 1), plan_stamp(RECIPE, 100_000, 4)
+    whole, cut = plan_layout(RECIPE, 100_000, 1), plan_layout(RECIPE, 100_000, 4)
     assert (cut.slices, cut.shards) == (whole.slices // 4, 4)
 
 
 def test_blocks_may_be_given() -> None:
-    assert plan_stamp(RECIPE, 1000, 1, blocks=7).blocks == 7
+    assert plan_layout(RECIPE, 1000, 1, blocks=7).blocks == 7
     with pytest.raises(ValueError, match="blocks"):
-        plan_stamp(RECIPE, 1000, 1, blocks=3)
+        plan_layout(RECIPE, 1000, 1, blocks=3)
 
 
 def test_keys_outlive_every_cluster_that_sees_events() -> None:
@@ -50,12 +50,12 @@ def test_keys_outlive_every_cluster_that_sees_events() -> None:
     assert ttl_ms(Windows(max_age_us=FOREVER_US), Summaries()) < 2**53
 
 
-SOUND = plan_stamp(RECIPE, 1000, 1)._asdict()
+SOUND = plan_layout(RECIPE, 1000, 1)._asdict()
 
 
-def test_a_stamp_is_read_as_it_was_written() -> None:
+def test_a_layout_is_read_as_it_was_written() -> None:
     layout = json.dumps(SOUND).encode()
-    assert plan_stamp(RECIPE, 1000, 1) == read_stamp("logs", b"meta", layout)
+    assert plan_layout(RECIPE, 1000, 1) == read_layout("logs", b"meta", layout)
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,14 @@ def test_a_stamp_is_read_as_it_was_written() -> None:
         json.dumps({**SOUND, "width": None}).encode(),
     ],
 )
-def test_a_damaged_stamp_is_refused_naming_its_key(layout: bytes | None) -> None:
+def test_a_damaged_layout_is_refused_naming_its_key(layout: bytes | None) -> None:
     with pytest.raises(IndexRefused, match=r"damaged stamp in sd:\{logs:0\}:meta; delete it"):
-        read_stamp("logs", b"sd:{logs:0}:meta", layout)
+        read_layout("logs", b"sd:{logs:0}:meta", layout)
 
 
 def test_settings_that_differ_are_named_with_both_values() -> None:
-    here = describe(Windows(idle_us=5), Summaries(), Limits(max_clusters=7))
-    there = describe(Windows(idle_us=6), Summaries(every_us=None), Limits(max_clusters=7))
+    here = describe_settings(Windows(idle_us=5), Summaries(), Limits(max_clusters=7))
+    there = describe_settings(Windows(idle_us=6), Summaries(every_us=None), Limits(max_clusters=7))
     (sentence,) = differences("logs", there.encode(), here)
     assert "windows.idle_us was 6 and is 5" in sentence
     assert "summaries.every_us was None and is 60000000" in sentence
@@ -93,4 +93,4 @@ def test_settings_that_differ_are_named_with_both_values() -> None:
 
 @pytest.mark.parametrize("noted", [None, b"", b"{", b"[]", b"7", b'{"more": 1}'])
 def test_settings_that_are_not_known_do_not_differ(noted: bytes | None) -> None:
-    assert differences("logs", noted, describe(Windows(), Summaries(), Limits())) == []
+    assert differences("logs", noted, describe_settings(Windows(), Summaries(), Limits())) == []

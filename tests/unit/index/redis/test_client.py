@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from redis import exceptions
 
-from stream_dedup.index.redis.server import AT_ONCE, Patience, Server
+from stream_dedup.index.redis.client import MAX_CONCURRENT_CALLS, RedisClient, RetryPolicy
 
-SOON = Patience(within_s=5, first_s=0.001, most_s=0.001)
+SOON = RetryPolicy(within_s=5, first_delay_s=0.001, max_delay_s=0.001)
 
 
 @pytest.mark.parametrize(
@@ -23,11 +23,11 @@ SOON = Patience(within_s=5, first_s=0.001, most_s=0.001)
 def test_only_what_the_server_is_to_blame_for_counts_as_its_being_away(
     error: Exception, away: bool
 ) -> None:
-    server = Server("redis://h", patience=SOON)
+    server = RedisClient("redis://h", retry_policy=SOON)
     left, seen = [error] * 3, []
 
     async def attempt() -> object:
-        seen.append(server.away)
+        seen.append(server.retrying)
         if left:
             raise left.pop()
         return 7
@@ -35,11 +35,11 @@ def test_only_what_the_server_is_to_blame_for_counts_as_its_being_away(
     assert asyncio.run(server._with_retries("call", attempt)) == 7
     assert [False, away, away, away] == seen
     assert server.counts["retries"] == (3 if away else 0)
-    assert not server.away
+    assert not server.retrying
 
 
 def test_more_calls_than_connections_wait_for_each_other() -> None:
-    server = Server("redis://h", patience=SOON)
+    server = RedisClient("redis://h", retry_policy=SOON)
     running = most = 0
 
     async def attempt() -> object:
@@ -54,4 +54,4 @@ def test_more_calls_than_connections_wait_for_each_other() -> None:
         await asyncio.gather(*(server._with_retries("call", attempt) for _ in range(1_000)))
 
     asyncio.run(call_all())
-    assert most == AT_ONCE
+    assert most == MAX_CONCURRENT_CALLS

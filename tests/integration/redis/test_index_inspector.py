@@ -1,16 +1,16 @@
-"""What operators read: in few round trips, and no more than they asked for."""
+"""The inspector reads in few round trips, and no more than it was asked for."""
 
 from __future__ import annotations
 
 import pytest
 
 from stream_dedup.index.base import Limits
-from stream_dedup.index.redis import inspection
-from stream_dedup.index.redis.inspection import Namespace, Reader, namespaces
-from stream_dedup.index.redis.keys import Shard
+from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.tools.index_inspector import check as checking
 from stream_dedup.tools.index_inspector.check import check
-from stream_dedup.tools.index_inspector.details import details, largest
+from stream_dedup.tools.index_inspector.clusters import details, largest
+from stream_dedup.tools.index_inspector.namespaces import find_all
+from stream_dedup.tools.index_inspector.reader import GARBAGE_PIECES, Namespace, Reader
 from tests.integration.redis.helpers import NAMESPACE, Event, Worker, families, in_loop, opened
 from tests.services.redis import RedisServer
 
@@ -28,8 +28,8 @@ async def fill(url: str, clusters: int, shards: int = 1) -> set[bytes]:
 
 
 def calls(server: RedisServer, command: str) -> int:
-    told = server.info("commandstats").get(f"cmdstat_{command}", "calls=0,")
-    return int(told.split("calls=")[1].split(",")[0])
+    stats = server.info("commandstats").get(f"cmdstat_{command}", "calls=0,")
+    return int(stats.split("calls=")[1].split(",")[0])
 
 
 @in_loop
@@ -67,10 +67,10 @@ async def test_a_check_reads_the_garbage_once_a_look(
 ) -> None:
     redis_server.command("FLUSHALL")
     made = sorted(await fill(redis_server.url, 200))
-    shard = Shard(NAMESPACE, 0)
-    for identity in made[:100]:  # their entries lead nowhere
+    shard = ShardKeys(NAMESPACE, 0)
+    for identity in made[:100]:  # their entries belong to no cluster
         redis_server.command("DEL", shard.cluster(identity))
-    for _ in range(3 * inspection.GARBAGE_PIECES // 100):
+    for _ in range(3 * GARBAGE_PIECES // 100):
         redis_server.command("RPUSH", shard.garbage, *(b"%08d" % n for n in range(100)))
     monkeypatch.setattr(checking, "PAGE", 10)
     monkeypatch.setattr(checking, "KEYS", 1)
@@ -81,7 +81,7 @@ async def test_a_check_reads_the_garbage_once_a_look(
         before = calls(redis_server, "lrange")
         report = await check(namespace, 0, silent)
         assert {"entry", "exact", "counter"} <= set(report.counts)
-        assert report.counts["entry"] == 100 * namespace.stamp.layout.tables
+        assert report.counts["entry"] == 100 * namespace.layout.table_layout.tables
         # Four calls a reading; each kind of suspect is looked at twice more.
         assert calls(redis_server, "lrange") - before <= 4 * 5
     finally:
@@ -96,10 +96,10 @@ async def test_a_search_for_namespaces_ends_at_its_limit(redis_server: RedisServ
     redis_server.command("EVAL", script, 0)
     reader = Reader(redis_server.url)
     try:
-        found, whole = await namespaces(reader)
+        found, whole = await find_all(reader)
         assert ([name for name, _ in found], whole) == ([NAMESPACE], True)
         before = calls(redis_server, "scan")
-        _, whole = await namespaces(reader, 3_000)
+        _, whole = await find_all(reader, 3_000)
         assert not whole
         assert calls(redis_server, "scan") - before <= 4
     finally:

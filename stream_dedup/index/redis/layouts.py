@@ -1,0 +1,232 @@
+"""The binary layouts that Python and the scripts share, each described once.
+
+Python packs with the `struct` of a layout. Scripts name its constants, which `scripts` replaces by
+their values when it loads a script. For a layout ``X`` with a field ``some_field``::
+
+    X                  its format, for Redis's struct library
+    X_FIELDS           the names of its fields, separated by commas: as locals
+    X_BYTES            its size
+    X_SOME_FIELD_AT    where the field begins; the first byte is 1
+
+Layouts that hold a fingerprint are as wide as that is, so their constants are sizes and places
+before and behind it; a negative place counts from the end.
+
+Times are microseconds of the event's clock (``…_us``) or seconds (``…_s``). They and the counts are
+doubles, exact to 2^53. Ids, hashes, fingerprints and sketches are bytes, big-endian, so that no
+script ever makes a number of them. All that ends in a key or in a value of one is a stored format.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, calcsize
+from typing import Final
+
+_LUA_TYPES = {"I": "I4", "Q": "c8"}
+"""Types that Redis's struct library names otherwise. A Q is an id: bytes to a script."""
+
+
+class Layout:
+    """A byte string of fixed fields.
+
+    Args:
+        order: ``<`` for little-endian numbers, ``>`` for big-endian ones.
+        fields: name and type of each, as Python's `struct` names types.
+    """
+
+    def __init__(self, order: str, **fields: str) -> None:
+        self.names: Final = tuple(fields)
+        self.struct: Final = Struct(order + "".join(fields.values()))
+        self.lua: Final = order + "".join(map(_lua_type, fields.values()))
+        types = list(fields.values())
+        self._starts = {
+            name: 1 + calcsize(order + "".join(types[:place]))
+            for place, name in enumerate(self.names)
+        }
+
+    def constants(self, name: str) -> dict[str, str]:
+        """The constants of scripts, by name."""
+        return {
+            name: f"'{self.lua}'",
+            f"{name}_FIELDS": ", ".join(self.names),
+            f"{name}_BYTES": str(self.struct.size),
+            **{f"{name}_{field.upper()}_AT": str(at) for field, at in self._starts.items()},
+        }
+
+
+def _lua_type(code: str) -> str:
+    return f"c{code[:-1]}" if code.endswith("s") else _LUA_TYPES.get(code, code)
+
+
+# ------------------------------------------------------------ stored
+
+CLUSTER = Layout(
+    "<",
+    opened_us="d",  # first event time of the window
+    last_us="d",  # latest event time that was resolved: what the idle time counts from
+    first_us="d",  # earliest event time that was recorded
+    latest_us="d",  # latest event time that was recorded
+    events="d",  # recorded
+    base="d",  # events when it was opened
+    emitted="d",  # events in the last confirmed summary
+    emitted_us="d",  # stream time of the last confirmed summary
+    revision="d",  # of the last claimed summary
+    until_us="d",  # clock until which its tombstone is kept; 0 without one
+    names="H",  # entries of the field a
+    searchable="H",  # those of them that are in the tables
+    state="B",  # OPEN, EXPIRED, EVICTED, ENDED or GONE
+    due="B",  # 1 if a periodic summary is due, or will be
+    samples="B",  # how many are stored
+    leased="B",  # 1 while a summary is claimed and not confirmed: the field z
+    reopened="B",  # 1 if entries of its earlier window may not be purged yet
+    renewed_s="I",  # clock at which its time to live began, at the earliest
+    born="I",  # the first four bytes of the incarnation under which it was opened
+    recorded="B",  # 1 if its representative was recorded since it was opened
+)
+"""The field ``n`` of a cluster."""
+
+OPEN, EXPIRED, EVICTED, ENDED, GONE = range(5)
+"""States of a cluster: it takes events; why it was closed; only its tombstone is left."""
+
+SNAPSHOT = Layout(
+    "<",
+    revision="d",
+    events="d",
+    new_events="d",  # since the last confirmed summary
+    first_us="d",
+    latest_us="d",
+    state="B",
+    known="B",  # 1 if the representative is stored
+    samples="B",
+)
+"""The field ``z`` of a cluster: the summary that is claimed; the cluster's group follows."""
+
+HEAD = Layout("<", time_us="d", seen_us="d")
+"""A value of ``heads``: a partition's latest event time, and the clock when it was last active;
+its name follows."""
+
+ID_BYTES = 8
+
+ID_WORDS = Layout(">", high="I", low="I")
+"""An id, or a hash of a sketch, in parts that a script can compare as numbers."""
+
+GROUP_BYTES = 4
+"""Of the hash of a group."""
+EXACT_BYTES = 8
+LOW_GROUP_BYTES = 2
+"""The last bytes of a group's hash: what a member of a table holds."""
+LOW_GROUP_AT = GROUP_BYTES - LOW_GROUP_BYTES + 1
+SKETCH_HASH_BYTES = 8
+
+EXACT_FIELD_BYTES = GROUP_BYTES + EXACT_BYTES
+"""A field in a slice of exact hashes: group hash ‖ exact hash. Its value is id ‖ distance(1)."""
+
+NAMES_HEAD_BYTES = GROUP_BYTES
+"""The field ``a`` of a cluster: group hash ‖ name ‖ name …, the representative's first."""
+
+NAME_OTHER_BYTES = EXACT_BYTES + 1
+"""A name: exact hash ‖ fingerprint ‖ 1 if it is in the tables (1 byte). These are the bytes of a
+name without its fingerprint."""
+
+CALL_NAME_BYTES = 8
+
+INSERTING_CALL = Layout("<", name=f"{CALL_NAME_BYTES}s", number="d")
+"""What an element of ``inserted`` begins with: the call's name, and its number."""
+
+INSERTED_OTHER_BYTES = LOW_GROUP_BYTES + ID_BYTES
+"""An entry that follows: low group hash ‖ fingerprint ‖ id. These are its bytes without the
+fingerprint."""
+
+
+# ------------------------------------------------------------ arguments and answers
+
+SETTINGS = Layout(
+    "<",
+    now_us="d",  # the caller's clock
+    idle_us="d",
+    max_age_us="d",
+    quiet_us="d",
+    every_us="d",  # below 0: only final summaries
+    retention_us="d",
+    lease_us="d",
+    ttl_ms="d",  # time to live of a key that nobody writes to
+    max_clusters="d",
+)
+"""The caller's clock, windows, summaries and limits."""
+
+RULES = Layout(
+    "<",
+    k="d",
+    jaccard="d",
+    max_names="d",
+    max_candidates="d",
+    max_verified="d",
+    prefix_bytes="d",  # of a member of a table
+    member_bytes="d",
+    tables="d",
+    budget="d",  # work of a call, in commands
+)
+"""What counts as near, for ``resolve``."""
+
+QUERY = Layout(">", first_us="d", last_us="d", id=f"{ID_BYTES}s", field=f"{EXACT_FIELD_BYTES}s")
+"""What a query begins with. `QUERY_TEXTS` follow, each behind its length. `tables.entries` packs
+it; see `Row` there."""
+
+QUERY_COUNT = Layout(">", count="I")
+"""How many queries follow."""
+
+QUERY_TEXTS = ("fingerprint", "sketch", "group", "position", "members", "mirrored")
+"""The last is what the caller's mirror holds near the query: id ‖ fingerprint, for each."""
+
+RESOLUTION = Layout(">", id="Q", opened_us="d", last_us="d", distance="B", flags="B")
+"""The answer to a query."""
+
+NEW, RECORDED_BEFORE, INSERTED = 1, 2, 4
+"""Flags of a resolution: the event is the representative; its record has arrived; the query's
+fingerprint was inserted."""
+
+MIRROR_STATE = Layout("<", known="B", number="d", entries="d", last=f"{CALL_NAME_BYTES}s")
+"""Whether the calls that the caller has seen are known; number of the last call that inserted,
+entries in the tables, name of that call."""
+
+BATCH = Layout(
+    "<",
+    fence="d",
+    first="d",  # offset
+    last="d",  # offset
+    committed="d",  # offset
+    time_us="d",  # latest event time
+    max_samples="d",  # of a cluster
+    steps="d",  # clusters to sweep
+    pieces="d",  # of garbage to return
+)
+"""A commit, for ``record``."""
+
+DELTA = Layout("<", count="d", earliest="d", latest="d", samples="H", is_representative="B")
+"""A cluster delta with values, which are arguments of their own."""
+
+BARE_DELTA = Layout("<", count="d", earliest="d", latest="d", id="8s", digits="16s")
+"""A cluster delta without values: the id also as the cluster's key has it, in hexadecimal digits,
+which a script would take long to write."""
+
+
+# ------------------------------------------------------------ for the scripts
+
+
+def _constants() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in list(globals().items()):
+        if isinstance(value, Layout):
+            found |= value.constants(name)
+        elif name.isupper() and isinstance(value, int):
+            found[name] = str(value)
+    for place, field in enumerate(CLUSTER.names, 1):
+        found[f"C_{field.upper()}"] = str(place)
+    found["C_LENGTH"] = str(len(CLUSTER.names))
+    found["QUERY"] = f"'{QUERY.lua}{'I4c0' * len(QUERY_TEXTS)}'"
+    found["QUERY_FIELDS"] = ", ".join((*QUERY.names, *QUERY_TEXTS))
+    return found
+
+
+LUA_CONSTANTS: Final = _constants()
+"""What scripts may name, and the Lua that stands for it. The numbers of a cluster are a Lua table,
+in which ``C_SOME_FIELD`` is the place of a field of `CLUSTER`."""

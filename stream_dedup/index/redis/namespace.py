@@ -1,0 +1,312 @@
+"""One namespace: its layout, fixed when it is created, and the calls of scripts on its shards.
+
+Every shard stores the namespace's layout and the recipe's digest in its ``meta`` key, and both are
+checked whenever it is opened. It also stores a random *incarnation*, which every script compares
+with what its caller knows: a shard that lost its data gets a new one, so the loss is noticed.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from stream_dedup.clock import US_PER_S, monotonic_s
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import Windows
+from stream_dedup.errors import IndexRefused, IndexReset, RecipeMismatch
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.index.base import Limits, check_width
+from stream_dedup.index.redis import codec, scripts
+from stream_dedup.index.redis.client import Argument, Arguments, RedisClient, Refusal
+from stream_dedup.index.redis.keys import ShardKeys
+from stream_dedup.index.redis.scripts import Script
+from stream_dedup.tables.entries import MAX_SLICES, make_entries
+from stream_dedup.tables.permutation import Layout
+from stream_dedup.tables.planner import REDIS, choose
+
+FORMAT = 2
+"""Version of what is stored. Raised when an older program could not read or maintain it."""
+
+MAX_SHARDS = 256
+
+CALL_WORK = 1_000
+"""Commands of a script call, about: three milliseconds."""
+
+SLICE_ENTRIES = 64
+"""The most entries a slice at the planned size, on average; at least half as many. Redis keeps sets
+of up to 128 short entries in a fraction of the memory that larger ones take, and one that was ever
+larger never goes back. Around 64 that is eight standard deviations away; around 100 it would be
+three, and over the years every slice would get there."""
+
+LEAST_TTL_US = 7 * 24 * 3600 * US_PER_S
+
+
+class NamespaceLayout(NamedTuple):
+    """How a namespace is laid out; fixed when it is created.
+
+    Attributes:
+        format: `FORMAT` of the program that created it.
+        width: bits of a fingerprint.
+        k: the largest distance found with certainty.
+        blocks: m.
+        slices: of each table.
+        exact_slices: of the exact hashes.
+        shards: how many.
+    """
+
+    format: int
+    width: int
+    k: int
+    blocks: int
+    slices: int
+    exact_slices: int
+    shards: int
+
+    @property
+    def table_layout(self) -> Layout:
+        """Blocks and tables."""
+        return Layout(self.width, self.k, self.blocks)
+
+
+def plan_layout(
+    recipe: Recipe, max_clusters: int, shards: int, blocks: int | None = None
+) -> NamespaceLayout:
+    """Plan the layout of a namespace for so many clusters.
+
+    Tables are planned for a namespace half full, as most are most of the time; slices for all the
+    clusters there may be.
+
+    Raises:
+        RecipeError: no index holds fingerprints of the recipe's width.
+    """
+    check_width(recipe)
+    each = -(-max_clusters // shards)
+    width, k = recipe.fingerprint.width, recipe.match.k
+    half = -(-each // 2)
+    tables = Layout(width, k, blocks) if blocks else choose(width, k, half, REDIS).layout
+    slices = 1 << max(0, (each - 1) // SLICE_ENTRIES).bit_length()
+    slices = min(slices, MAX_SLICES)
+    return NamespaceLayout(FORMAT, width, k, tables.blocks, slices, slices, shards)
+
+
+def read_layout(namespace: str, key: bytes, stored: bytes | None) -> NamespaceLayout:
+    """Decode a layout, as it is stored in the field ``layout`` of a key.
+
+    Raises:
+        IndexRefused: it is damaged, or of another version; the key is named.
+    """
+    version: object = None
+    layout: NamespaceLayout | None = None
+    try:
+        fields = json.loads(stored or b"")
+        version = fields["format"]
+        sound = True
+        if version == FORMAT:
+            layout = NamespaceLayout(**fields)
+            sound = 1 <= layout.shards <= MAX_SHARDS and layout.exact_slices.bit_count() == 1
+            make_entries(layout.table_layout, layout.slices)
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError):
+        sound = False
+    if not sound:
+        raise _damaged(namespace, key)
+    if layout is None:
+        raise IndexRefused(
+            f"namespace {namespace!r} is stored in format {version!r}, this program reads "
+            f"{FORMAT}; use the program that made it, or another namespace"
+        )
+    return layout
+
+
+def _damaged(namespace: str, key: bytes) -> IndexRefused:
+    return IndexRefused(
+        f"namespace {namespace!r} has a damaged stamp in {key.decode()}; delete it "
+        "(stream-dedup index delete-namespace) and have the workers make it anew"
+    )
+
+
+async def open_shard(
+    client: RedisClient,
+    namespace: str,
+    number: int,
+    recipe: Recipe,
+    planned: NamespaceLayout,
+    windows: Windows,
+    summaries: Summaries,
+    settings: str = "",
+) -> tuple[bytes, NamespaceLayout]:
+    """Create a shard, or open one that exists.
+
+    Args:
+        client: the service.
+        namespace: its name.
+        number: the shard's.
+        recipe: the recipe it is created with.
+        planned: its layout if it is new.
+        windows: the caller's; they decide how long its keys live.
+        summaries: these too.
+        settings: what `describe_settings` returns for the caller's; stored for others to compare.
+
+    Returns:
+        The incarnation and layout that are stored.
+
+    Raises:
+        RecipeMismatch: it was created with another recipe.
+        IndexRefused: it was created by another version, or the layout is damaged.
+    """
+    shard = ShardKeys(namespace, number)
+    incarnation, digest, name, layout = await client.run(
+        scripts.OPEN,
+        [shard.meta, *shard.fixed],
+        [
+            secrets.token_hex(8),
+            recipe.digest,
+            recipe.name,
+            json.dumps(planned._asdict()),
+            ttl_ms(windows, summaries),
+            settings,
+        ],
+    )
+    if digest is None or name is None:
+        raise _damaged(namespace, shard.meta)
+    if digest.decode() != recipe.digest:
+        raise RecipeMismatch(
+            namespace, f"{name.decode()} ({digest.decode()})", f"{recipe.name} ({recipe.digest})"
+        )
+    return incarnation, read_layout(namespace, shard.meta, layout)
+
+
+def describe_settings(windows: Windows, summaries: Summaries, limits: Limits) -> str:
+    """Encode the settings that workers of a namespace should share, as they are stored (JSON)."""
+    parts = {
+        "windows": asdict(windows),
+        "summaries": asdict(summaries),
+        "limits": asdict(limits),
+    }
+    return json.dumps(
+        {f"{name}.{key}": value for name, part in parts.items() for key, value in part.items()}
+    )
+
+
+def ttl_ms(windows: Windows, summaries: Summaries) -> int:
+    """The time to live of a key: twice as long as any cluster needs it, and a week at least."""
+    longest_us = 2 * (windows.max_age_us + summaries.retention_us)
+    return min(max(longest_us, LEAST_TTL_US), codec.LATEST_US) // 1000
+
+
+class ScriptRunner:
+    """Runs scripts on the shards of a namespace, and creates a shard again that lost its data.
+
+    Args:
+        client: the service.
+        namespace: its name.
+        recipe: the recipe it was created with.
+        layout: how it is laid out.
+        incarnations: of each shard, as it was opened.
+        windows: when clusters close.
+        summaries: how often summaries are emitted.
+        limits: how much it holds.
+
+    Attributes:
+        incarnations: of each shard, the latest known.
+        resets: how often a shard had lost its data.
+        ttl_ms: the time to live of a key.
+        on_call: called with the seconds that a script call took, its retries included.
+    """
+
+    def __init__(
+        self,
+        client: RedisClient,
+        namespace: str,
+        recipe: Recipe,
+        layout: NamespaceLayout,
+        incarnations: list[bytes],
+        *,
+        windows: Windows,
+        summaries: Summaries,
+        limits: Limits,
+    ) -> None:
+        self.incarnations = incarnations
+        self.resets = 0
+        self.ttl_ms = ttl_ms(windows, summaries)
+        self.on_call: Callable[[float], None] = lambda _seconds: None
+        self._client = client
+        self._namespace = namespace
+        self._recipe = recipe
+        self._layout = layout
+        self._windows = windows
+        self._summaries = summaries
+        self._limits = limits
+
+    def settings(self, now_us: int, max_clusters: int | None = None) -> bytes:
+        """Pack the caller's clock and settings, the second argument of most scripts.
+
+        Args:
+            now_us: the clock.
+            max_clusters: a shard's cap on clusters; its share of the limits' without.
+        """
+        if max_clusters is None:
+            max_clusters = -(-self._limits.max_clusters // self._layout.shards)
+        return codec.pack_settings(
+            now_us, self._windows, self._summaries, self.ttl_ms, max_clusters
+        )
+
+    async def run(
+        self,
+        shard: ShardKeys,
+        script: Script,
+        keys: Sequence[bytes],
+        arguments: Arguments,
+        incarnation: bytes | None = None,
+    ) -> Any:  # noqa: ANN401 -- each script documents what it returns
+        """Run a script on a shard.
+
+        Args:
+            shard: where.
+            script: the script.
+            keys: its keys.
+            arguments: those behind the incarnation, or a function that returns those of each
+                attempt.
+            incarnation: the one that the caller knows; the latest without.
+
+        Raises:
+            IndexReset: the shard has another incarnation: its data was lost.
+            Refusal, IndexUnavailable, IndexRefused: see `RedisClient.run`.
+        """
+        incarnation = incarnation or self.incarnations[shard.number]
+
+        def of_attempt() -> list[Argument]:
+            return [incarnation, *(arguments() if callable(arguments) else arguments)]
+
+        started_s = monotonic_s()
+        try:
+            return await self._client.run(script, keys, of_attempt)
+        except Refusal as refusal:
+            if refusal.code != "SDRESET":
+                raise
+            if self.incarnations[shard.number] == incarnation:  # else another call has noticed it
+                await self._create_again(shard, incarnation)
+            raise IndexReset(
+                f"{self._client.address}: namespace {self._namespace!r} has lost its data: the "
+                "server came back without it, or it was deleted"
+            ) from refusal
+        finally:
+            self.on_call(monotonic_s() - started_s)
+
+    async def _create_again(self, shard: ShardKeys, lost: bytes) -> None:
+        incarnation, layout = await open_shard(
+            self._client, self._namespace, shard.number, self._recipe, self._layout,
+            self._windows, self._summaries,
+            describe_settings(self._windows, self._summaries, self._limits),
+        )  # fmt: skip
+        if layout != self._layout:
+            raise IndexRefused(
+                f"namespace {self._namespace!r} was made anew with another layout by somebody "
+                "else; open it again"
+            )
+        if self.incarnations[shard.number] != lost:
+            return  # another task has done it
+        self.incarnations[shard.number] = incarnation
+        self.resets += 1

@@ -1,0 +1,186 @@
+"""Reads a namespace as it is stored, without its recipe.
+
+Nothing here writes; a user who may only read (``+@read +@connection ~sd:*``, in a
+Redis Cluster ``+cluster`` too) is enough. Workers go on meanwhile: what is read in two calls may
+have changed between them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from stream_dedup.errors import IndexRefused
+from stream_dedup.index.redis import codec, layouts
+from stream_dedup.index.redis.client import RedisClient
+from stream_dedup.index.redis.codec import Packer
+from stream_dedup.index.redis.keys import ShardKeys, check_namespace
+from stream_dedup.index.redis.namespace import NamespaceLayout, read_layout
+from stream_dedup.tables.entries import Entries
+
+SCAN_COUNT = 1_000
+
+GARBAGE_PIECES = 1_000
+"""Pieces read at once; each may hold some hundred names."""
+
+Progress = Callable[[str, int], None]
+"""Called with what is being done, and how many keys were read."""
+
+
+class Reader(RedisClient):
+    """A client that can also scan keys."""
+
+    async def scan(self, key: bytes, pattern: str) -> AsyncIterator[list[bytes]]:
+        """Keys of the node that holds `key`, as SCAN finds them: some perhaps twice."""
+        cursor = 0
+        while True:
+            answer = await self.command(key, "SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
+            cursor = _cursor(answer[0])
+            yield answer[1]
+            if not cursor:
+                return
+
+    async def scan_all(self, pattern: str) -> AsyncIterator[list[bytes]]:
+        """Keys of all nodes."""
+        for node in await self.primaries():
+            cursor = 0
+            while True:
+                command = ("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
+                answer = await self.command_at(node, *command)
+                cursor = _cursor(answer[0])
+                yield answer[1]
+                if not cursor:
+                    break
+
+
+def _cursor(cursor: Any) -> int:  # noqa: ANN401 -- the driver's
+    """Where SCAN goes on; in a Redis Cluster the driver returns it by node."""
+    return int(next(iter(cursor.values())) if isinstance(cursor, dict) else cursor)
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace, as its first shard describes it.
+
+    Attributes:
+        reader: the service.
+        name: its name.
+        recipe: the name of the recipe it was created with.
+        digest: that recipe's digest.
+        layout: how it is laid out.
+        packer: finds keys in it.
+    """
+
+    reader: Reader
+    name: str
+    recipe: str
+    digest: str
+    layout: NamespaceLayout
+    packer: Packer
+
+    @classmethod
+    async def find(cls, reader: Reader, name: str) -> Namespace:
+        """Find a namespace.
+
+        Raises:
+            IndexRefused: there is none, or it cannot be read by this program.
+            ValueError: the name is invalid.
+        """
+        first = ShardKeys(check_namespace(name), 0)
+        meta = await reader.command(first.meta, "HMGET", first.meta, "digest", "recipe", "layout")
+        if meta[2] is None:
+            raise IndexRefused(
+                f"{reader.address}: there is no namespace {name!r}; stream-dedup index stats "
+                "without --namespace lists those that are"
+            )
+        layout = read_layout(name, first.meta, meta[2])
+        return cls(
+            reader,
+            name,
+            (meta[1] or b"").decode("utf-8", "backslashreplace"),
+            (meta[0] or b"").decode("utf-8", "backslashreplace"),
+            layout,
+            Packer(name, layout),
+        )
+
+    @property
+    def shards(self) -> list[ShardKeys]:
+        """Its shards' keys."""
+        return self.packer.shards
+
+    @property
+    def entries(self) -> Entries:
+        """How fingerprints are stored in it."""
+        return self.packer.entries
+
+
+class StoredCluster(NamedTuple):
+    """A cluster as it is stored.
+
+    Attributes:
+        identity: its id, 8 bytes.
+        numbers: its counts and times.
+        group_hash: its group's hash, while it is open.
+        names: by which it is found, while it is open.
+    """
+
+    identity: bytes
+    numbers: codec.Cluster
+    group_hash: bytes
+    names: list[codec.Name]
+
+    @property
+    def open(self) -> bool:
+        """Whether it takes events."""
+        return self.numbers.open
+
+    @property
+    def state(self) -> str:
+        """The state, for people."""
+        if self.numbers.gone:
+            return "gone"
+        return f"closed ({self.numbers.closing})" if self.numbers.closing else "open"
+
+
+def unpack_stored(
+    identity: bytes, numbers: bytes, names: bytes | None, width: int
+) -> StoredCluster | None:
+    """Unpack a cluster's fields ``n`` and ``a``; None if they are damaged."""
+    unpacked = unpack_numbers(numbers)
+    if unpacked is None or not unpacked.open:
+        return unpacked and StoredCluster(identity, unpacked, b"", [])
+    head, each = layouts.NAMES_HEAD_BYTES, layouts.NAME_OTHER_BYTES + width // 8
+    if names is None or len(names) <= head or (len(names) - head) % each:
+        return None
+    return StoredCluster(identity, unpacked, *codec.unpack_names(names, width))
+
+
+def unpack_numbers(numbers: bytes | None) -> codec.Cluster | None:
+    """Unpack a cluster's field ``n``; None if it is missing or damaged."""
+    try:
+        return None if numbers is None else codec.unpack_cluster(numbers)
+    except (ValueError, OverflowError, struct.error):
+        return None
+
+
+def integer(value: bytes | None) -> int:
+    """Decode a counter; 0 for none, or what is not a number."""
+    try:
+        return int(value or 0)
+    except ValueError:
+        return 0
+
+
+async def garbage(reader: Reader, shard: ShardKeys) -> set[bytes]:
+    """The ids of the clusters whose entries are still to be purged."""
+    identities: set[bytes] = set()
+    start = 0
+    while True:
+        command = ("LRANGE", shard.garbage, start, start + GARBAGE_PIECES - 1)
+        pieces = (await reader.many(shard.garbage, [command]))[0] or []
+        identities.update(piece[: layouts.ID_BYTES] for piece in pieces)
+        start += GARBAGE_PIECES
+        if len(pieces) < GARBAGE_PIECES:
+            return identities
