@@ -445,22 +445,54 @@ def test_a_namespace_that_is_none_is_refused(redis_server: RedisServer) -> None:
             assert says in done.err
 
 
-def test_an_interrupt_ends_it_at_once() -> None:
+INTERRUPTED_WITHIN_S = 4.0
+"""Ends sooner than one wait for an answer (5 s), which a swallowed interrupt would outlast."""
+
+
+def interrupted(url: str, wait: Callable[[], object]) -> None:
+    """Interrupt a check once something has come to pass, and see it end at once and quietly."""
+    command = [COMMAND, "index", "check", "-n", "logs", "--redis", url, "--timeout", "600"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        try:
+            wait()
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=INTERRUPTED_WITHIN_S)
+        finally:
+            process.kill()
+    assert (process.returncode, err.strip()) == (130, b"")
+
+
+def test_an_interrupt_while_it_connects_ends_it_at_once() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
-        with subprocess.Popen(
-            [COMMAND, "index", "check", "-n", "logs", "--redis", url], stderr=subprocess.PIPE
-        ) as process:
-            accepted, _ = silent.accept()
-            with accepted:
-                process.send_signal(signal.SIGINT)
-                try:
-                    _, err = process.communicate(timeout=20)
-                finally:
-                    process.kill()
-    assert (process.returncode, err.strip()) == (130, b"")
+        accepted: list[socket.socket] = []
+        interrupted(url, lambda: accepted.append(silent.accept()[0]))
+        accepted[0].close()
+
+
+def test_an_interrupt_while_the_server_hangs_ends_it_at_once(
+    make_redis: Callable[..., RedisServer],
+) -> None:
+    server = make_redis()
+    server.pause()
+    try:
+        interrupted(server.url, lambda: wait_for_bytes(server.port))
+    finally:
+        server.resume()
+
+
+def wait_for_bytes(port: int) -> None:
+    """Wait until a connection to a port of this machine holds bytes that the server has not read."""
+    for _ in range(3_000):
+        for line in Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]:
+            _, local, _, state, queues, *_ = line.split()
+            unread = int(queues.partition(":")[2], 16)
+            if state == "01" and int(local.partition(":")[2], 16) == port and unread:
+                return
+        time.sleep(0.01)
+    pytest.fail("the command sends nothing")
 
 
 # ------------------------------------------------------------ delete
