@@ -244,7 +244,11 @@ async def make_pipeline(
 
 
 async def _index(
-    config: Config, section: PipelineConfig, server: RedisClient | None, metrics: Metrics, health: Health
+    config: Config,
+    section: PipelineConfig,
+    server: RedisClient | None,
+    metrics: Metrics,
+    health: Health,
 ) -> Index:
     """The pipeline's index; waits for one that is away."""
     recipe, windows, summaries = section.load_recipe(), section.windows(), section.summaries()

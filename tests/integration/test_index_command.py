@@ -451,7 +451,7 @@ INTERRUPTED_WITHIN_S = 4.0
 
 def interrupted(url: str, wait: Callable[[], object]) -> None:
     """Interrupt a check once something has come to pass, and see it end at once and quietly."""
-    command = [COMMAND, "index", "check", "-n", "logs", "--redis", url, "--timeout", "600"]
+    command = [str(COMMAND), "index", "check", "-n", "logs", "--redis", url, "--timeout", "600"]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         try:
             wait()
@@ -484,7 +484,7 @@ def test_an_interrupt_while_the_server_hangs_ends_it_at_once(
 
 
 def wait_for_bytes(port: int) -> None:
-    """Wait until a connection to a port of this machine holds bytes that the server has not read."""
+    """Wait until a connection to a local port holds bytes that the server has not read."""
     for _ in range(3_000):
         for line in Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]:
             _, local, _, state, queues, *_ = line.split()

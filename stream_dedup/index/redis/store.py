@@ -17,7 +17,8 @@ clusters; the rest is closed by `sweep` calls before it returns.
 Shards: groups are assigned to them by hash, and a cluster's id ends with its shard's number. A
 partition has a fence, high water and journal in each. A commit goes to all of them; each shard
 records all of its part or nothing, and ignores what it has already. A crash between two shards
-leaves their high waters apart: `claim_partition` returns the offsets (`Ownership.segment_boundaries`).
+leaves their high waters apart: `claim_partition` returns the offsets
+(`Ownership.segment_boundaries`).
 
 Retention: every key has a time to live of at least twice the longest time a cluster can be open. It
 is renewed when a partition is recorded, when a cluster is opened, closed or emitted, and when a
