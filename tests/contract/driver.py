@@ -115,7 +115,7 @@ ADAPTERS = {
 
 
 class Text(NamedTuple):
-    """What the kernel would say of an event's text."""
+    """The hashes of an event, as the kernel would compute them."""
 
     exact: int
     fingerprint: int
@@ -195,8 +195,8 @@ class Driver:
     def resolve(self, *queries: Query) -> list[Resolution]:
         return self._run(self.index.resolve(queries, self.now_us))
 
-    def record(self, record: Commit) -> frozenset[int]:
-        return self._run(self.index.record(record, self.now_us))
+    def record(self, commit: Commit) -> frozenset[int]:
+        return self._run(self.index.record(commit, self.now_us))
 
     def claim(self, limit: int = 1000) -> list[Summary]:
         return self._run(self.index.claim(limit, self.now_us))
@@ -269,13 +269,13 @@ class Driver:
         assert self.count(offset, delta, at_s=at_s, partition=partition) == frozenset()
         return answer
 
-    def settle(self) -> list[Summary]:
+    def confirm_all(self) -> list[Summary]:
         """Claim and confirm until nothing is due."""
-        told: list[Summary] = []
+        summaries: list[Summary] = []
         while claimed := self.claim():
             self.confirm(claimed)
-            told += claimed
-        return told
+            summaries += claimed
+        return summaries
 
 
 def delta(answer: Resolution, count: int = 1, at_s: float = 0) -> ClusterDelta:

@@ -71,11 +71,11 @@ def test_real_logs_are_decided_and_counted_as_in_memory(
             )
             decisions = [d for batch in batches() for d in await engine.process(batch)]
             await index.finish(START_US)
-            told = []
+            summaries = []
             while due := await engine.claim_summaries():
                 await engine.confirm_summaries(due)
-                told += due
-            return decisions, told
+                summaries += due
+            return decisions, summaries
 
     decisions, summaries = expected()
     got_decisions, got_summaries = asyncio.run(through())
@@ -105,7 +105,7 @@ class LosesAnswers:
 
 @pytest.mark.parametrize("name", ADAPTERS)
 @pytest.mark.parametrize("call", ["resolve", "record"])
-def test_a_first_event_is_new_though_its_like_came_by_before_it_was_recorded(
+def test_a_first_event_is_new_until_it_is_recorded(
     name: str, call: str, request: pytest.FixtureRequest
 ) -> None:
     opens = ADAPTERS[name].bind(request)
@@ -133,7 +133,7 @@ def test_a_first_event_is_new_though_its_like_came_by_before_it_was_recorded(
 
 @pytest.mark.parametrize("name", ADAPTERS)
 @pytest.mark.parametrize("tombstone", [False, True])
-def test_a_clusters_times_are_the_least_and_the_greatest_in_whatever_order_events_come(
+def test_times_of_a_cluster_do_not_depend_on_the_order(
     name: str, tombstone: bool, request: pytest.FixtureRequest
 ) -> None:
     opens = ADAPTERS[name].bind(request)
@@ -164,7 +164,7 @@ def test_a_clusters_times_are_the_least_and_the_greatest_in_whatever_order_event
                 for s in await engine.claim_summaries()
             }
 
-    def told(text: bytes) -> tuple[int, float, float]:
+    def reported(text: bytes) -> tuple[int, float, float]:
         seconds = [
             second
             for events in batches
@@ -173,10 +173,10 @@ def test_a_clusters_times_are_the_least_and_the_greatest_in_whatever_order_event
         ]
         return len(seconds), START_US / S + min(seconds), START_US / S + max(seconds)
 
-    assert {disk % 40: told(disk), user % 41: told(user)} == asyncio.run(through())
+    assert {disk % 40: reported(disk), user % 41: reported(user)} == asyncio.run(through())
 
 
-def test_an_index_that_lost_its_data_is_begun_anew(redis_server: RedisServer) -> None:
+def test_an_index_that_lost_its_data_starts_again_empty(redis_server: RedisServer) -> None:
     async def through() -> tuple[int, int, int]:
         async with ADAPTERS["redis"].opens(SETUP, redis_server) as index:
             engine = Engine(
@@ -191,8 +191,8 @@ def test_an_index_that_lost_its_data_is_begun_anew(redis_server: RedisServer) ->
             redis_server.command("FLUSHALL")
             decisions = await engine.process(second)
             await index.finish(START_US)
-            told = await engine.claim_summaries()
-            return index.resets, len(decisions), sum(summary.count for summary in told)
+            summaries = await engine.claim_summaries()
+            return index.resets, len(decisions), sum(summary.count for summary in summaries)
 
     passed = sum(not line.strip() for line in LINES[BATCH : 2 * BATCH])
     assert asyncio.run(through()) == (1, BATCH, BATCH - passed)

@@ -53,14 +53,14 @@ def test_each_query_of_a_batch_sees_those_before_it(start: Start) -> None:
 
 
 @pytest.mark.parametrize("bits", range(7))
-def test_all_within_k_bits_are_found_and_none_beyond(start: Start, bits: int) -> None:
+def test_everything_within_k_bits_is_found_and_nothing_beyond(start: Start, bits: int) -> None:
     index = start()
     index.resolve(query(0, A))
     (answer,) = index.resolve(query(1, apart(A, bits, 0xA1)))
     assert (bits > 3) == answer.new
 
 
-def test_the_distance_is_that_to_the_representative_not_to_the_alias(start: Start) -> None:
+def test_the_distance_is_to_the_representative_not_to_the_alias(start: Start) -> None:
     index = start(recipe=VERIFIED)
     alias = apart(A, 4, 0xA1)
     far = Text(0xA2, alias.fingerprint ^ (0b111 << 60), A.words)
@@ -73,7 +73,7 @@ def test_the_distance_is_that_to_the_representative_not_to_the_alias(start: Star
     assert [third.distance, again.distance] == [expected] * 2
 
 
-def test_without_verification_likeness_does_not_drift_along_aliases(start: Start) -> None:
+def test_without_verification_similarity_does_not_drift(start: Start) -> None:
     index = start()
     near = apart(A, 3, 0xA1)
     beyond = Text(0xA2, near.fingerprint ^ (1 << 60), ())
@@ -81,7 +81,7 @@ def test_without_verification_likeness_does_not_drift_along_aliases(start: Start
     assert [answer.new for answer in answers] == [True, False, True]
 
 
-def test_verification_refuses_what_has_too_little_in_common(start: Start) -> None:
+def test_verification_refuses_events_with_too_little_in_common(start: Start) -> None:
     index = start(recipe=VERIFIED)
     words = tuple(range(1, 11))
     text = Text(1, A.fingerprint, words)
@@ -179,7 +179,7 @@ def test_an_alias_of_an_equal_fingerprint_takes_no_room_in_the_tables(start: Sta
     assert index.size().fingerprints == 1
 
 
-def test_resolving_again_finds_what_was_opened_and_answers_alike(start: Start) -> None:
+def test_resolving_again_gives_the_same_answers(start: Start) -> None:
     index = start(recipe=VERIFIED)
     queries = [
         query(0, A),
@@ -201,7 +201,7 @@ def test_resolving_again_finds_what_was_opened_and_answers_alike(start: Start) -
     assert index.size().clusters == 3
 
 
-def test_a_representative_finds_its_own_cluster_though_a_newer_one_took_its_hash(
+def test_a_representative_finds_its_own_cluster_before_a_newer_one(
     start: Start,
 ) -> None:
     index = start()
@@ -210,7 +210,7 @@ def test_a_representative_finds_its_own_cluster_though_a_newer_one_took_its_hash
     assert [(a.cluster, a.new) for a in index.resolve(query(0, A, 0))] == [(old.cluster, True)]
 
 
-def test_the_cluster_is_named_by_the_representatives_position_alone(start: Start) -> None:
+def test_the_cluster_id_depends_on_the_position_only(start: Start) -> None:
     (first,) = start().resolve(query(7, A))
     there = start()  # an empty one
     there.resolve(query(6, B))
@@ -218,7 +218,7 @@ def test_the_cluster_is_named_by_the_representatives_position_alone(start: Start
     assert first.cluster == second.cluster
 
 
-def test_resolving_counts_nothing_and_what_nobody_records_closes_silently(start: Start) -> None:
+def test_resolving_counts_nothing_and_unrecorded_clusters_vanish(start: Start) -> None:
     index = start()
     index.resolve(query(0, A), query(1, B))
     index.finish()
@@ -250,7 +250,7 @@ def test_a_cap_on_clusters_verified_keeps_the_nearest_and_is_counted(start: Star
 
 
 @pytest.mark.parametrize("bit", [0, 63])
-def test_a_crowded_cluster_is_as_near_as_the_nearest_of_its_aliases(start: Start, bit: int) -> None:
+def test_a_cluster_is_as_near_as_its_nearest_alias(start: Start, bit: int) -> None:
     words = tuple(range(10))
     far = Text(1, 0b1_1111 << 30, words)  # its alias is the nearest to what is asked
     alias = Text(2, 1 << bit, words)
@@ -263,7 +263,7 @@ def test_a_crowded_cluster_is_as_near_as_the_nearest_of_its_aliases(start: Start
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0)])
-def test_of_equally_near_clusters_in_a_crowd_the_oldest_are_verified(
+def test_of_too_many_equally_near_clusters_the_oldest_are_verified(
     start: Start, order: tuple[int, ...]
 ) -> None:
     texts = [Text(n, 0b11, (n * 10, n * 10 + 1)) for n in range(1, 5)]
@@ -275,7 +275,7 @@ def test_of_equally_near_clusters_in_a_crowd_the_oldest_are_verified(
         assert (at_s >= 2) == answer.new
 
 
-def test_what_is_closed_or_expired_does_not_count_as_left_out(start: Start) -> None:
+def test_closed_or_expired_clusters_do_not_truncate_a_search(start: Start) -> None:
     index = start(recipe=VERIFIED, limits=Limits(max_verified=1))
     later = 3 * HOUR_S
     index.resolve(query(0, Text(1, 0b11, (1, 2)), 0))
@@ -291,7 +291,7 @@ def test_an_empty_batch_is_answered_with_nothing(start: Start) -> None:
 # ---------------------------------------------------------------- windows
 
 
-def test_a_cluster_is_live_up_to_idle_after_its_last_event_and_no_longer(start: Start) -> None:
+def test_a_cluster_is_live_until_idle_after_its_last_event(start: Start) -> None:
     index = start()
     answers = index.resolve(
         query(0, A, 0), query(1, A, HOUR_S), query(2, A, 2 * HOUR_S), query(3, A, 3 * HOUR_S + 1e-6)
@@ -299,7 +299,7 @@ def test_a_cluster_is_live_up_to_idle_after_its_last_event_and_no_longer(start: 
     assert [answer.new for answer in answers] == [True, False, False, True]
 
 
-def test_a_cluster_is_live_up_to_max_age_after_it_was_opened(start: Start) -> None:
+def test_a_cluster_is_live_until_max_age_after_it_was_opened(start: Start) -> None:
     index = start(windows=Windows(idle_us=100 * S, max_age_us=150 * S))
     answers = index.resolve(*(query(n, A, at_s) for n, at_s in enumerate([0, 90, 150, 151])))
     assert [answer.new for answer in answers] == [True, False, False, True]
@@ -314,7 +314,7 @@ def test_windows_hold_for_near_matches_too(start: Start) -> None:
     assert [answer.new for answer in answers] == [True, False, True]
 
 
-def test_a_late_event_joins_and_lowers_the_first_time_but_not_the_opening(start: Start) -> None:
+def test_a_late_event_joins_and_lowers_the_first_time(start: Start) -> None:
     index = start()
     index.add(0, A, 0)
     late = index.add(1, A, -30 * HOUR_S)
@@ -324,7 +324,7 @@ def test_a_late_event_joins_and_lowers_the_first_time_but_not_the_opening(start:
     assert (summary.first_time_us, summary.last_time_us) == (START_US - 30 * HOUR_S * S, START_US)
 
 
-def test_events_out_of_order_open_no_clusters_in_turns(start: Start) -> None:
+def test_events_out_of_order_do_not_open_clusters_in_turns(start: Start) -> None:
     index = start()
     times = [5 * HOUR_S, 0, 5 * HOUR_S, 1, 5 * HOUR_S + 7, 2]
     answers = index.resolve(*(query(n, A, at_s) for n, at_s in enumerate(times)))
@@ -343,7 +343,7 @@ def test_the_latest_time_a_query_asks_for_keeps_its_cluster_live(start: Start) -
 # ---------------------------------------------------------------- record
 
 
-def test_what_is_recorded_is_told(start: Start) -> None:
+def test_recorded_events_are_in_the_summary(start: Start) -> None:
     index = start(summaries=Summaries(samples=2, max_value_bytes=8))
     (answer,) = index.resolve(query(4, A, 10, group="g"))
     counted = ClusterDelta(
@@ -364,7 +364,7 @@ def test_what_is_recorded_is_told(start: Start) -> None:
     assert (summary.representative, summary.samples) == (b"the firs", (b"a", b"b" * 8))
 
 
-def test_counts_without_values_stretch_the_times_they_tell_and_never_shrink_them(
+def test_counts_without_values_widen_the_times_of_a_cluster(
     start: Start,
 ) -> None:
     index = start(windows=WIDE)
@@ -394,13 +394,13 @@ def test_record_writes_nothing_when_a_named_cluster_is_closed(start: Start) -> N
     (other,) = index.resolve(query(3, C, 3 * HOUR_S))
     closed = index.count(5, delta(old), delta(other), first_offset=2, at_s=99 * HOUR_S)
     assert frozenset([old.cluster]) == closed
-    # Nothing was counted, the high water stands, stream time too.
+    # Nothing was counted; the high water and stream time are unchanged.
     assert index.claim_partition(HERE).high_water == 1
     assert index.size().clusters == 2
     assert index.count(5, delta(other), first_offset=2, at_s=3 * HOUR_S) == frozenset()
     index.finish()
-    told = {summary.cluster: summary.count for summary in index.claim()}
-    assert (told[old.cluster], told[other.cluster]) == (1, 1)
+    counts = {summary.cluster: summary.count for summary in index.claim()}
+    assert (counts[old.cluster], counts[other.cluster]) == (1, 1)
 
 
 def test_an_unknown_cluster_counts_as_closed(start: Start) -> None:
@@ -433,14 +433,14 @@ def test_a_stale_fence_is_refused_even_for_offsets_recorded_before(start: Start)
         index.record(Commit(HERE, stale, 0, 0, 1, START_US, []))
 
 
-def test_nothing_is_recorded_for_a_partition_that_nobody_claimed(start: Start) -> None:
+def test_an_unclaimed_partition_is_refused(start: Start) -> None:
     index = start()
     with pytest.raises(PartitionUnclaimed):
         index.record(Commit(HERE, 0, 0, 0, 1, START_US, []))
     assert index.index.resets == 0
 
 
-def test_fences_of_partitions_are_their_own(start: Start) -> None:
+def test_each_partition_has_its_own_fence(start: Start) -> None:
     index = start()
     index.claim_partition(HERE)
     for _ in range(3):
@@ -450,7 +450,7 @@ def test_fences_of_partitions_are_their_own(start: Start) -> None:
     assert [index.claim_partition(p).high_water for p in (HERE, THERE)] == [0, 0]
 
 
-def test_a_record_sent_again_counts_once(start: Start) -> None:
+def test_a_commit_recorded_again_counts_once(start: Start) -> None:
     index = start()
     (answer,) = index.resolve(query(0, A))
     for _ in range(3):
@@ -459,7 +459,7 @@ def test_a_record_sent_again_counts_once(start: Start) -> None:
     assert [summary.count for summary in index.claim()] == [5]
 
 
-def test_a_record_below_the_high_water_writes_nothing_even_for_closed_clusters(
+def test_a_commit_below_the_high_water_writes_nothing(
     start: Start,
 ) -> None:
     index = start()
@@ -469,7 +469,7 @@ def test_a_record_below_the_high_water_writes_nothing_even_for_closed_clusters(
     assert [summary.count for summary in index.claim()] == [1]
 
 
-def test_a_batch_that_straddles_the_high_water_is_refused(start: Start) -> None:
+def test_a_commit_across_the_high_water_is_refused(start: Start) -> None:
     index = start()
     answer = index.add(3, A)
     with pytest.raises(ProtocolError):
@@ -477,7 +477,7 @@ def test_a_batch_that_straddles_the_high_water_is_refused(start: Start) -> None:
     assert index.claim_partition(HERE).high_water == 3
 
 
-def test_an_empty_record_raises_the_high_water(start: Start) -> None:
+def test_an_empty_commit_raises_the_high_water(start: Start) -> None:
     index = start()
     assert index.count(41) == frozenset()
     assert index.claim_partition(HERE).high_water == 41
@@ -486,7 +486,7 @@ def test_an_empty_record_raises_the_high_water(start: Start) -> None:
 # ---------------------------------------------------------------- partitions
 
 
-def test_an_unknown_partition_has_no_past(start: Start) -> None:
+def test_an_unknown_partition_has_no_state(start: Start) -> None:
     owned = start().claim_partition(Partition("new", 7), 100)
     assert (owned.high_water, owned.journal, owned.reset) == (-1, {}, False)
 
@@ -515,7 +515,7 @@ def test_decisions_below_the_committed_offset_are_not_kept(start: Start) -> None
 
 
 @pytest.mark.parametrize(("end", "reset"), [(None, False), (10, False), (9, True), (0, True)])
-def test_a_high_water_at_or_beyond_the_end_is_taken_back(
+def test_a_high_water_at_or_beyond_the_end_is_reset(
     start: Start, end: int | None, reset: bool
 ) -> None:
     index = start()
@@ -609,7 +609,7 @@ def test_a_partition_that_catches_up_keeps_its_clusters(start: Start) -> None:
     assert index.size().expired == 1
 
 
-def test_a_partition_far_behind_whose_clusters_others_closed_succeeds_when_it_tries_again(
+def test_a_partition_far_behind_records_on_its_second_attempt(
     start: Start,
 ) -> None:
     index = start()
@@ -627,25 +627,25 @@ def test_a_partition_far_behind_whose_clusters_others_closed_succeeds_when_it_tr
     assert index.claim_partition(THERE).high_water == 0
 
 
-def test_while_stream_time_is_back_summaries_wait_and_none_is_lost_or_told_twice(
+def test_while_stream_time_is_back_summaries_wait_and_none_is_lost(
     start: Start,
 ) -> None:
     index = start(summaries=MINUTE)
     index.add(0, A, 0)
     index.add(1, A, 100)
-    assert [(s.revision, s.count) for s in index.settle()] == [(1, 2)]
+    assert [(s.revision, s.count) for s in index.confirm_all()] == [(1, 2)]
     index.add(2, A, 200)
     index.add(0, B, -HOUR_S, partition=THERE)
     index.add(3, A, 300)
-    assert index.settle() == []
+    assert index.confirm_all() == []
     index.add(1, B, -1, partition=THERE)
-    assert [s for s in index.settle() if s.position.partition == 0] == []
+    assert [s for s in index.confirm_all() if s.position.partition == 0] == []
     index.add(2, C, 301, partition=THERE)
     assert [
-        (s.revision, s.count, s.new_count) for s in index.settle() if s.position.partition == 0
+        (s.revision, s.count, s.new_count) for s in index.confirm_all() if s.position.partition == 0
     ] == [(2, 4, 2)]
     index.finish()
-    finals = {s.position: s.new_count for s in index.settle()}
+    finals = {s.position: s.new_count for s in index.confirm_all()}
     assert finals[Position("topic", 0, 0)] == 0
 
 
@@ -688,7 +688,7 @@ def test_the_least_recently_seen_are_evicted_above_the_cap(start: Start) -> None
 MINUTE = Summaries(every_us=60 * S, lease_us=30 * S)
 
 
-def test_a_summary_is_due_every_so_often_of_stream_time_while_there_is_news(start: Start) -> None:
+def test_a_summary_is_due_each_period_while_there_is_news(start: Start) -> None:
     index = start(summaries=MINUTE)
     index.add(0, A, 0)
     index.add(1, A, 59)
@@ -705,7 +705,7 @@ def test_a_summary_is_due_every_so_often_of_stream_time_while_there_is_news(star
     index.add(3, B, 500)
     assert index.claim() == []  # no news of A
     index.add(4, A, 501)
-    assert [(s.revision, s.count, s.new_count) for s in index.settle()] == [(2, 4, 1)]
+    assert [(s.revision, s.count, s.new_count) for s in index.confirm_all()] == [(2, 4, 1)]
 
 
 def test_a_single_event_needs_no_summary_until_its_cluster_closes(start: Start) -> None:
@@ -714,10 +714,10 @@ def test_a_single_event_needs_no_summary_until_its_cluster_closes(start: Start) 
     index.add(1, B, 1000)
     assert index.claim() == []
     index.finish()
-    assert [(s.count, s.final) for s in index.settle()] == [(1, True), (1, True)]
+    assert [(s.count, s.final) for s in index.confirm_all()] == [(1, True), (1, True)]
 
 
-def test_without_a_period_only_final_summaries_are_told(start: Start) -> None:
+def test_without_a_period_there_are_only_final_summaries(start: Start) -> None:
     index = start(summaries=FINAL_ONLY)
     for offset in range(5):
         index.add(offset, A, offset * 1000)
@@ -739,7 +739,7 @@ def test_a_claimed_summary_is_leased(start: Start) -> None:
     assert index.claim() == []
 
 
-def test_after_the_lease_the_same_snapshot_is_claimed_whatever_was_counted_since(
+def test_after_the_lease_the_same_snapshot_is_claimed(
     start: Start,
 ) -> None:
     index = start(summaries=MINUTE)
@@ -752,10 +752,10 @@ def test_after_the_lease_the_same_snapshot_is_claimed_whatever_was_counted_since
     assert index.claim() == [summary]
     index.confirm([summary])
     index.finish()
-    assert [(s.revision, s.count, s.new_count) for s in index.settle()] == [(2, 6, 4)]
+    assert [(s.revision, s.count, s.new_count) for s in index.confirm_all()] == [(2, 6, 4)]
 
 
-def test_what_is_counted_while_a_summary_is_on_its_way_is_told_by_the_next(start: Start) -> None:
+def test_events_counted_after_a_claim_are_in_the_next_summary(start: Start) -> None:
     index = start(summaries=MINUTE)
     index.add(0, A, 0)
     index.add(1, A, 61)
@@ -787,7 +787,7 @@ def test_confirming_another_revision_or_twice_does_nothing(start: Start) -> None
     assert index.claim() == [final]
 
 
-def test_a_cluster_that_closes_while_a_summary_is_on_its_way_gets_its_final_one_after_it(
+def test_a_final_summary_follows_the_one_that_is_claimed(
     start: Start,
 ) -> None:
     index = start(summaries=MINUTE)
@@ -830,11 +830,11 @@ def test_each_due_summary_is_claimed_once_whatever_else_is_due(start: Start) -> 
     assert {s.cluster: s for s in claimed}.items() <= {s.cluster: s for s in again}.items()
 
 
-def test_a_settled_final_summary_deletes_its_cluster(start: Start) -> None:
+def test_a_confirmed_final_summary_deletes_its_cluster(start: Start) -> None:
     index = start()
     answer = index.add(0, A)
     index.finish()
-    index.settle()
+    index.confirm_all()
     size = index.size()
     assert (size.clusters, size.waiting, size.fingerprints) == (0, 0, 0)
     assert index.representatives(answer.cluster) == [None]
@@ -847,55 +847,55 @@ def test_finish_closes_every_cluster_and_may_be_called_again(start: Start) -> No
     for _ in range(2):
         index.finish()
     assert (index.size().clusters, index.size().waiting) == (0, 2)
-    assert len(index.settle()) == 2
+    assert len(index.confirm_all()) == 2
     index.finish()
-    assert index.settle() == []
+    assert index.confirm_all() == []
 
 
 # ---------------------------------------------------------------- closed and opened again
 
 
-def test_a_representative_delivered_late_goes_on_from_the_tombstone(start: Start) -> None:
+def test_a_representative_delivered_late_continues_from_its_tombstone(start: Start) -> None:
     index = start()
     old = index.add(0, A, 0)
     index.add(1, A, 1)
     index.finish()
-    assert [(s.revision, s.count, s.new_count) for s in index.settle()] == [(1, 2, 2)]
+    assert [(s.revision, s.count, s.new_count) for s in index.confirm_all()] == [(1, 2, 2)]
     (again,) = index.resolve(query(0, A, 0))
     assert (again.cluster, again.new) == (old.cluster, True)
     index.count(2, delta(again))
     index.finish()
-    assert [(s.revision, s.count, s.new_count) for s in index.settle()] == [(2, 3, 1)]
+    assert [(s.revision, s.count, s.new_count) for s in index.confirm_all()] == [(2, 3, 1)]
 
 
-def test_a_tombstone_outlives_a_silent_opening(start: Start) -> None:
+def test_a_tombstone_outlives_an_unrecorded_opening(start: Start) -> None:
     index = start()
     index.add(0, A, 0)
     index.finish()
-    index.settle()
+    index.confirm_all()
     for _ in range(2):
         index.resolve(query(0, A, 0))
         index.finish()
-        assert index.settle() == []
+        assert index.confirm_all() == []
     (again,) = index.resolve(query(0, A, 0))
     index.count(1, delta(again))
     index.finish()
-    assert [(s.revision, s.count, s.new_count) for s in index.settle()] == [(2, 2, 1)]
+    assert [(s.revision, s.count, s.new_count) for s in index.confirm_all()] == [(2, 2, 1)]
 
 
 def test_a_tombstone_is_forgotten_after_the_retention_time(start: Start) -> None:
     index = start(summaries=Summaries(retention_us=100 * S))
     index.add(0, A, 0)
     index.finish()
-    index.settle()
+    index.confirm_all()
     index.wait(101)
     (again,) = index.resolve(query(0, A, 0))
     index.count(1, delta(again))
     index.finish()
-    assert [(s.revision, s.count, s.new_count) for s in index.settle()] == [(1, 1, 1)]
+    assert [(s.revision, s.count, s.new_count) for s in index.confirm_all()] == [(1, 1, 1)]
 
 
-def test_a_cluster_reopened_while_its_final_summary_waits_takes_events(start: Start) -> None:
+def test_a_cluster_reopened_before_its_final_summary_takes_events(start: Start) -> None:
     index = start()
     old = index.add(0, A, 0)
     index.finish()
@@ -905,10 +905,10 @@ def test_a_cluster_reopened_while_its_final_summary_waits_takes_events(start: St
     assert index.claim() == []
     index.add(1, A, 1)
     index.finish()
-    assert [(s.revision, s.count, s.new_count) for s in index.settle()] == [(1, 2, 2)]
+    assert [(s.revision, s.count, s.new_count) for s in index.confirm_all()] == [(1, 2, 2)]
 
 
-def test_a_cluster_reopened_and_closed_while_its_final_summary_is_sent_tells_of_the_rest(
+def test_a_cluster_closed_again_reports_the_rest(
     start: Start,
 ) -> None:
     index = start()
@@ -919,12 +919,12 @@ def test_a_cluster_reopened_and_closed_while_its_final_summary_is_sent_tells_of_
     index.add(1, A, 1)
     index.finish()
     index.confirm([sent])
-    assert [(s.revision, s.count, s.new_count, s.final) for s in index.settle()] == [
+    assert [(s.revision, s.count, s.new_count, s.final) for s in index.confirm_all()] == [
         (2, 2, 1, True)
     ]
 
 
-def test_a_cluster_reopened_while_its_final_summary_is_leased_is_not_claimed_twice(
+def test_a_reopened_cluster_with_a_leased_summary_is_not_claimed(
     start: Start,
 ) -> None:
     index = start(summaries=MINUTE)
@@ -962,11 +962,11 @@ def test_a_representative_reopened_in_another_group_is_found_there(start: Start)
     (joins,) = index.resolve(query(1, A, 0, group="new"))
     assert again.cluster == joins.cluster
     index.finish()
-    index.settle()
+    index.confirm_all()
     assert index.size().clusters == 0
 
 
-def test_another_text_under_an_old_position_never_joins_what_was_opened_there(start: Start) -> None:
+def test_another_text_at_an_old_position_does_not_join_its_cluster(start: Start) -> None:
     index = start(recipe=VERIFIED)
     old = index.add(0, A, 0, value=b"old text")
     index.add(1, apart(A, 2, 0xA1), 1, value=b"like it")
@@ -985,11 +985,16 @@ def test_another_text_under_an_old_position_never_joins_what_was_opened_there(st
     index.count(0, first)
     assert index.representatives(old.cluster) == [b"new text"]
     index.finish()
-    (told,) = [s for s in index.settle() if s.cluster == old.cluster]
-    assert (told.revision, told.count, told.representative, told.samples) == (1, 3, b"new text", ())
+    (final,) = [s for s in index.confirm_all() if s.cluster == old.cluster]
+    assert (final.revision, final.count, final.representative, final.samples) == (
+        1,
+        3,
+        b"new text",
+        (),
+    )
 
 
-def test_what_is_on_its_way_is_told_alike_though_another_text_took_the_position(
+def test_a_claimed_summary_keeps_its_text_when_another_replaces_it(
     start: Start,
 ) -> None:
     index = start(summaries=MINUTE)
@@ -1002,12 +1007,12 @@ def test_what_is_on_its_way_is_told_alike_though_another_text_took_the_position(
     assert index.claim() == [sent]
     index.confirm([sent])
     index.finish()
-    assert [(s.revision, s.count, s.new_count, s.group) for s in index.settle()] == [
+    assert [(s.revision, s.count, s.new_count, s.group) for s in index.confirm_all()] == [
         (2, 3, 1, "new")
     ]
 
 
-def test_while_too_many_closed_clusters_wait_none_is_opened(start: Start) -> None:
+def test_no_cluster_is_opened_while_too_many_closed_ones_wait(start: Start) -> None:
     index = start(limits=Limits(max_clusters=10))
     kept = index.add(0, A, 99, value=b"seen last")
 
@@ -1030,7 +1035,7 @@ def test_while_too_many_closed_clusters_wait_none_is_opened(start: Start) -> Non
     assert 1000 < size.waiting <= 1200
     # What is open takes events all the same.
     assert kept.cluster == index.resolve(query(99_999, A, 99))[0].cluster
-    index.settle()
+    index.confirm_all()
     assert index.size().waiting == 0
     batch(10_000)
 
@@ -1038,12 +1043,11 @@ def test_while_too_many_closed_clusters_wait_none_is_opened(start: Start) -> Non
 # ---------------------------------------------------------------- looking
 
 
-def test_representatives_are_told_in_order_and_none_for_the_unknown(start: Start) -> None:
+def test_representatives_come_in_order_and_none_for_the_unknown(start: Start) -> None:
     index = start()
     first = index.add(0, A, value=b"first")
     second = index.add(1, B, value=b"second")
-    told = index.representatives(second.cluster, 1, first.cluster)
-    assert told == [b"second", None, b"first"]
+    assert index.representatives(second.cluster, 1, first.cluster) == [b"second", None, b"first"]
 
 
 def test_size_counts_clusters_fingerprints_and_memory(start: Start) -> None:
@@ -1058,7 +1062,7 @@ def test_size_counts_clusters_fingerprints_and_memory(start: Start) -> None:
     assert size.table_bytes > 0
 
 
-def test_a_count_without_values_keeps_its_cluster_s_window_open(start: Start) -> None:
+def test_a_count_without_values_keeps_its_cluster_open(start: Start) -> None:
     index = start()  # of an hour
     answer = index.add(0, A, 0)
     late_us = START_US + 3000 * S
@@ -1071,7 +1075,7 @@ def test_a_count_without_values_keeps_its_cluster_s_window_open(start: Start) ->
     assert new.cluster != answer.cluster
 
 
-def test_counts_without_values_are_news_that_is_told_once(start: Start) -> None:
+def test_counts_without_values_are_news_once(start: Start) -> None:
     index = start(summaries=Summaries(every_us=60 * S, lease_us=30 * S))
     answer = index.add(0, A, 0)
     assert index.count(1, delta(answer, 1, 59), at_s=59) == frozenset()
@@ -1082,6 +1086,6 @@ def test_counts_without_values_are_news_that_is_told_once(start: Start) -> None:
     assert index.count(3, delta(answer, 1, 200), at_s=200) == frozenset()
     assert index.claim() == []  # one is on its way
     index.confirm([summary])
-    assert index.settle() == []  # told at 200, it is due at 260
+    assert index.confirm_all() == []  # reported at 200, due at 260
     assert index.count(4, delta(answer, 1, 260), at_s=260) == frozenset()
-    assert [(s.revision, s.count, s.new_count) for s in index.settle()] == [(2, 5, 2)]
+    assert [(s.revision, s.count, s.new_count) for s in index.confirm_all()] == [(2, 5, 2)]

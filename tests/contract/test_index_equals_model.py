@@ -50,8 +50,8 @@ class Cluster:
     names: int = 0
     count: int = 0
     base: int = 0
-    told: int = 0
-    told_us: int = 0
+    reported: int = 0
+    reported_us: int = 0
     revision: int = 0
     due: bool = False
     closing: Closing | None = None
@@ -68,7 +68,7 @@ class Cluster:
 class Model:
     """What an index does, said plainly.
 
-    A cluster's `life` tells it from one of the same id whose tombstone was forgotten.
+    A cluster's `life` distinguishes it from one of the same id whose tombstone was forgotten.
     """
 
     def __init__(self) -> None:
@@ -107,12 +107,12 @@ class Model:
         else:
             first_us = query.first_us
             own = Cluster(identity, query, first_us, first_us, first_us, first_us)
-            own.told_us = first_us
+            own.reported_us = first_us
             self.lives += 1
             own.life = self.lives
             revision, count, until = self.tombstones.get(identity, (0, 0, now_us))
             if until >= now_us:
-                own.revision, own.count, own.told, own.base = revision, count, count, count
+                own.revision, own.count, own.reported, own.base = revision, count, count, count
                 own.life = self.life_of[identity] if revision else own.life
             self.life_of[identity] = own.life
             self.clusters.append(own)
@@ -153,7 +153,7 @@ class Model:
             cluster.first_us = min(cluster.first_us, delta.first_us)
             cluster.last_us = max(cluster.last_us, delta.last_us)
             cluster.latest_us = max(cluster.latest_us, delta.last_us)
-            cluster.due = cluster.due or cluster.count > max(1, cluster.told)
+            cluster.due = cluster.due or cluster.count > max(1, cluster.reported)
         self.expire(now_us)
         while len(live := [c for c in self.clusters if c.closing is None]) > 4:
             self.close(min(live, key=lambda c: (c.last_us, c.identity)), Closing.EVICTED)
@@ -187,7 +187,7 @@ class Model:
             due = (
                 cluster.due
                 and stream_us is not None
-                and cluster.told_us + (SUMMARIES.every_us or 0) <= stream_us
+                and cluster.reported_us + (SUMMARIES.every_us or 0) <= stream_us
             )
             if due and cluster.closing:
                 cluster.due = False
@@ -205,7 +205,7 @@ class Model:
                 cluster.revision,
                 cluster.closing,
                 cluster.count,
-                cluster.count - cluster.told,
+                cluster.count - cluster.reported,
                 cluster.first_us,
                 cluster.latest_us,
                 cluster.query.position,
@@ -219,9 +219,9 @@ class Model:
         if not cluster or not cluster.snapshot or cluster.snapshot.revision != revision:
             return
         sent, cluster.snapshot, cluster.lease_until_us = cluster.snapshot, None, None
-        cluster.told = sent.count
-        cluster.told_us = max(cluster.told_us, self.time.value_us or 0)
-        cluster.due = cluster.closing is None and cluster.count > cluster.told
+        cluster.reported = sent.count
+        cluster.reported_us = max(cluster.reported_us, self.time.value_us or 0)
+        cluster.due = cluster.closing is None and cluster.count > cluster.reported
         if cluster.closing and sent.final and sent.count == cluster.count:
             self.clusters.remove(cluster)
             until = now_us + SUMMARIES.retention_us
@@ -277,8 +277,8 @@ class Histories(RuleBasedStateMachine):
         for reader in self.readers:
             reader.fence = self.index.claim_partition(reader.partition).fence
         self.recorded = 0
-        self.told: dict[tuple[int, int, int], Summary] = {}
-        self.on_the_way: list[Summary] = []
+        self.reported: dict[tuple[int, int, int], Summary] = {}
+        self.claimed_summaries: list[Summary] = []
 
     # ---------------------------------------------------------------- a batch's way
 
@@ -365,7 +365,7 @@ class Histories(RuleBasedStateMachine):
             self.index.record(Commit(reader.partition, stale, 10**6, 10**6, 0, START_US, []))
 
     @rule(number=readers)
-    def the_topic_is_made_anew(self, number: int) -> None:
+    def the_topic_is_created_again(self, number: int) -> None:
         reader = self.readers[number]
         owned = self.index.claim_partition(reader.partition, 0)
         assert (owned.high_water, owned.journal, owned.reset) == (-1, {}, reader.offset > 0)
@@ -394,39 +394,39 @@ class Histories(RuleBasedStateMachine):
         expected = self.model.claim(self.index.now_us)
         claimed = self.index.claim()
         assert {summary.cluster: summary for summary in claimed} == expected
-        assert len(expected) == len(claimed)
+        assert len(claimed) == len(expected)
         for summary in claimed:
-            assert self.told.setdefault(self.name_of(summary), summary) == summary
-        self.on_the_way += claimed
+            assert self.reported.setdefault(self.name_of(summary), summary) == summary
+        self.claimed_summaries += claimed
 
     def name_of(self, summary: Summary) -> tuple[int, int, int]:
         return self.model.life_of[summary.cluster], summary.cluster, summary.revision
 
-    @precondition(lambda self: self.on_the_way)
+    @precondition(lambda self: self.claimed_summaries)
     @rule(data=st.data(), lost=st.booleans())
     def confirm(self, data: st.DataObject, *, lost: bool) -> None:
-        sent = data.draw(st.sampled_from(self.on_the_way))
+        sent = data.draw(st.sampled_from(self.claimed_summaries))
         for _ in range(1 + lost):
             self.index.confirm([sent])
             self.model.confirm(sent.cluster, sent.revision, self.index.now_us)
 
     @rule()
     def confirm_all(self) -> None:
-        self.index.confirm(self.on_the_way)
-        for sent in self.on_the_way:
+        self.index.confirm(self.claimed_summaries)
+        for sent in self.claimed_summaries:
             self.model.confirm(sent.cluster, sent.revision, self.index.now_us)
-        self.on_the_way.clear()
+        self.claimed_summaries.clear()
 
     # ---------------------------------------------------------------- what holds always
 
     @invariant()
-    def every_recorded_event_is_told_once_or_still_to_be_told(self) -> None:
-        told = sum(summary.new_count for summary in self.told.values())
-        untold = sum(
-            cluster.count - (cluster.snapshot.count if cluster.snapshot else cluster.told)
+    def every_recorded_event_is_reported_once_or_due(self) -> None:
+        reported = sum(summary.new_count for summary in self.reported.values())
+        unreported = sum(
+            cluster.count - (cluster.snapshot.count if cluster.snapshot else cluster.reported)
             for cluster in self.model.clusters
         )
-        assert self.recorded == told + untold
+        assert self.recorded == reported + unreported
 
     @invariant()
     def sizes_agree(self) -> None:
@@ -437,12 +437,10 @@ class Histories(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.index.finish()
-        self.index.wait(
-            100_000
-        )  # however far the clock went back: what is on its way and lost is told again
-        for summary in self.index.settle():
-            assert self.told.setdefault(self.name_of(summary), summary) == summary
-        assert self.recorded == sum(summary.new_count for summary in self.told.values())
+        self.index.wait(100_000)  # however far the clock went back: a lost summary is claimed again
+        for summary in self.index.confirm_all():
+            assert self.reported.setdefault(self.name_of(summary), summary) == summary
+        assert self.recorded == sum(summary.new_count for summary in self.reported.values())
         size = self.index.size()
         assert size[:3] == (0, 0, 0)
         self.index.stop()

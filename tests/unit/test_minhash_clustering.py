@@ -97,7 +97,7 @@ recipes_ = st.builds(
 
 
 @given(recipe=recipes_, items=items_, batch=st.integers(1, 50), seed=st.integers(0, 99))
-def test_the_same_items_make_the_same_clusters_in_whatever_order_they_come(
+def test_clusters_do_not_depend_on_the_order_of_items(
     recipe: Recipe, items: list[Item], batch: int, seed: int
 ) -> None:
     order = list(range(len(items)))
@@ -262,7 +262,7 @@ def different(start: int, count: int) -> list[bytes]:
     ]
 
 
-def test_nothing_is_searched_and_nothing_stands_in_the_tables() -> None:
+def test_nothing_is_searched_and_the_tables_stay_empty() -> None:
     index = Searched(least_hashes(4))
     engine = engine_over(index)
     lines = different(0, 500)
@@ -276,7 +276,7 @@ def test_nothing_is_searched_and_nothing_stands_in_the_tables() -> None:
     assert {query.sketch for query in index.queries} == {b""}
 
 
-def test_an_item_takes_no_more_work_among_ten_thousand_than_among_one_thousand() -> None:
+def test_the_work_per_item_does_not_grow_with_the_index() -> None:
     engine = engine_over(Searched(least_hashes(4)))
     calls = 0
 
@@ -316,7 +316,7 @@ def test_an_item_takes_no_more_work_among_ten_thousand_than_among_one_thousand()
 # ---------------------------------------------------------------- keys
 
 
-def test_keys_are_spread_evenly_though_least_hashes_begin_with_zeros() -> None:
+def test_keys_are_spread_evenly() -> None:
     lines = [
         b" ".join(random.Random(f"{n} {i}").randbytes(4).hex().encode() for i in range(60))
         for n in range(2_000)
@@ -344,7 +344,7 @@ def test_equal_fingerprints_have_equal_keys_and_others_have_others(width: int) -
     assert all(0 <= key <= MASK64 for key in keys)
 
 
-def test_a_short_text_is_not_taken_for_the_least_n_gram_of_a_long_one() -> None:
+def test_a_short_text_differs_from_the_least_n_gram_of_a_long_one() -> None:
     recipe = least_hashes(1, features__ngram=3, match__min_features=4)
     ends = [f"x{chr(97 + a)} y{chr(97 + b)}" for a in range(10) for b in range(10)]
     short = b"disk is full"
@@ -364,7 +364,7 @@ def test_a_short_text_is_not_taken_for_the_least_n_gram_of_a_long_one() -> None:
     assert len({other.cluster for other in others}) == 1
 
 
-def test_texts_with_too_few_words_share_a_cluster_only_where_they_are_equal() -> None:
+def test_texts_with_too_few_words_join_only_equal_ones() -> None:
     recipe = least_hashes(1, match__min_features=3)
 
     decisions = Deduplicator(recipe).process(["disk full", "full disk", "disk full", "17", "18"])
@@ -372,7 +372,7 @@ def test_texts_with_too_few_words_share_a_cluster_only_where_they_are_equal() ->
     assert [d.kind.value for d in decisions] == ["new", "new", "duplicate", "new", "new"]
 
 
-def test_texts_without_a_feature_that_counts_are_not_thrown_together() -> None:
+def test_texts_without_counting_features_stay_apart() -> None:
     recipe = least_hashes(4, features__weights={"default": 0, "placeholder": 0})
 
     decisions = Deduplicator(recipe).process(["disk is full", "user logged in", "disk is full"])
@@ -412,7 +412,7 @@ def test_fields_of_json_events_make_a_key() -> None:
 # ---------------------------------------------------------------- delivered again
 
 
-def test_a_first_item_delivered_again_is_found_new_and_its_like_a_duplicate() -> None:
+def test_a_redelivered_first_item_is_new_and_similar_ones_are_not() -> None:
     index = MemoryIndex(least_hashes(2), windows=WIDE)
     first, like = [b"disk sda is full"], [b"disk sda is full full"]
 
@@ -439,7 +439,7 @@ def test_a_first_item_delivered_again_is_found_new_and_its_like_a_duplicate() ->
     assert run(through()) == [Kind.DUPLICATE, Kind.NEW, Kind.NEW]
 
 
-# ---------------------------------------------------------------- what is told of it
+# ---------------------------------------------------------------- commands
 
 
 @given(recipe=recipes_, left=texts, right=texts)
@@ -453,7 +453,7 @@ def test_explain_says_what_the_engine_decides(recipe: Recipe, left: str, right: 
 
 
 @given(left=texts, right=texts)
-def test_explain_tells_the_chance_of_sets_that_overlap_so(left: str, right: str) -> None:
+def test_explain_gives_the_chance_for_the_overlap(left: str, right: str) -> None:
     found = Inspector(least_hashes(1)).compare(left.encode(), right.encode())
     shared, ours, theirs = map(len, found.features())
     assume(shared + ours + theirs)
@@ -466,10 +466,10 @@ def test_the_command_fingerprint_prints_the_key() -> None:
     command = ["fingerprint", *(part for one in settings for part in ("--set", one))]
     (key,) = lookup_keys(numbers_of(least_hashes(4), [b"disk is full"]), 2)
 
-    told = command_line(*command, "disk is full")
+    done = command_line(*command, "disk is full")
     as_json = command_line(*command, "--json", "disk is full")
 
-    assert f"key          {key:016x}\n" in told.out.decode()
+    assert f"key          {key:016x}\n" in done.out.decode()
     assert json.loads(as_json.out)["key"] == f"{key:016x}"
 
 

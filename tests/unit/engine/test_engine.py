@@ -97,7 +97,7 @@ def collected(dedup: Deduplicator) -> list[Summary]:
     every_s=st.sampled_from([None, 1, 600]),
     waits=st.lists(st.integers(0, 4000), min_size=8, max_size=8),
 )
-def test_final_counts_and_passed_events_add_up_to_the_events_whatever_the_stream(
+def test_final_and_passed_counts_add_up_for_any_stream(
     *,
     batches: list[list[tuple[str, int, str]]],
     max_clusters: int,
@@ -125,7 +125,7 @@ def test_final_counts_and_passed_events_add_up_to_the_events_whatever_the_stream
             groups=[group for _, _, group in batch],
         )
         events += len(batch)
-        assert len(batch) == len(decisions)
+        assert len(decisions) == len(batch)
         for decision in decisions:
             if decision.kind is Kind.NEW:
                 opened[decision.cluster] += 1
@@ -134,21 +134,21 @@ def test_final_counts_and_passed_events_add_up_to_the_events_whatever_the_stream
         clock.advance(wait)
         summaries += dedup.due()
     summaries += dedup.close()
-    assert events == dedup.counts.events
+    assert dedup.counts.events == events
     assert_counts_add_up(summaries, dedup.counts)
-    assert {1} >= set(opened.values())
+    assert set(opened.values()) <= {1}
     assert dedup.counts.new == len(opened)
     finals = [summary for summary in summaries if summary.final]
-    assert set(opened) == {summary.cluster for summary in finals}
-    assert events - sum(dedup.counts.passed.values()) == sum(s.count for s in finals)
+    assert {summary.cluster for summary in finals} == set(opened)
+    assert sum(s.count for s in finals) == events - sum(dedup.counts.passed.values())
 
 
 @given(
     stream=st.lists(st.tuples(lines, st.integers(0, 500), st.sampled_from(["", "a"])), max_size=60),
-    cuts=st.lists(st.integers(0, 60), max_size=6),
+    splits=st.lists(st.integers(0, 60), max_size=6),
 )
-def test_decisions_do_not_depend_on_how_the_stream_is_split_into_batches(
-    stream: list[tuple[str, int, str]], cuts: list[int]
+def test_decisions_do_not_depend_on_the_batches(
+    stream: list[tuple[str, int, str]], splits: list[int]
 ) -> None:
     def decided(bounds: Sequence[int]) -> list[Decision]:
         dedup = Deduplicator(clock=ManualClock(NOW_US), windows=WIDE)
@@ -162,20 +162,20 @@ def test_decisions_do_not_depend_on_how_the_stream_is_split_into_batches(
             )
         return decisions
 
-    assert decided([]) == decided(sorted(min(cut, len(stream)) for cut in cuts))
+    assert decided([]) == decided(sorted(min(split, len(stream)) for split in splits))
 
 
 @given(st.lists(st.binary(max_size=40), max_size=30))
 def test_any_bytes_at_all_get_a_decision(values: list[bytes]) -> None:
     dedup = Deduplicator("json")
-    assert len(values) == len(dedup.process(values))
+    assert len(dedup.process(values)) == len(values)
     assert_counts_add_up(dedup.close(), dedup.counts)
 
 
 # ---------------------------------------------------------------- decisions
 
 
-def test_the_first_event_is_new_and_those_like_it_are_its_duplicates() -> None:
+def test_the_first_event_is_new_and_similar_ones_are_duplicates() -> None:
     first, second, other, few = decisions_of([*LINES[:3], ""])
     assert (first.kind, first.distance) == (Kind.NEW, 0)
     assert (second.kind, second.cluster, second.distance) == (Kind.DUPLICATE, first.cluster, 0)
@@ -183,7 +183,7 @@ def test_the_first_event_is_new_and_those_like_it_are_its_duplicates() -> None:
     assert few == Decision(Kind.PASSED, reason="nothing to fingerprint")
 
 
-def test_an_event_that_is_equal_to_one_of_its_batch_is_decided_as_if_it_came_later() -> None:
+def test_equal_events_of_one_batch_are_decided_one_after_the_other() -> None:
     at_once = decisions_of(["a b c", "a b c", "a b c"])
     assert [d.kind for d in at_once] == [Kind.NEW, Kind.DUPLICATE, Kind.DUPLICATE]
     assert len({d.cluster for d in at_once}) == 1
@@ -198,7 +198,7 @@ def test_events_of_other_groups_are_not_compared() -> None:
     assert [d.kind for d in decisions] == [Kind.NEW, Kind.NEW, Kind.DUPLICATE]
 
 
-def test_an_equal_event_after_the_window_is_new_in_the_same_batch_or_the_next() -> None:
+def test_an_equal_event_after_the_window_is_new() -> None:
     times = [0, HOUR_US, 3 * HOUR_US, 3 * HOUR_US + 1]
     kinds = [Kind.NEW, Kind.DUPLICATE, Kind.NEW, Kind.DUPLICATE]
     assert [d.kind for d in decisions_of(["disk 1 full"] * 4, times_us=times)] == kinds
@@ -232,15 +232,13 @@ def test_the_recipe_json_takes_documents_decoded_or_as_text() -> None:
 
 @pytest.mark.parametrize("recipe", ["logs", "json"])
 @pytest.mark.parametrize("value", ["\ud800 half a pair", "\udcff a raw byte", {"a": "b \ud800 c"}])
-def test_texts_that_are_no_unicode_do_not_stop_the_stream(
-    recipe: str, value: str | dict[str, Any]
-) -> None:
+def test_invalid_unicode_does_not_stop_the_stream(recipe: str, value: str | dict[str, Any]) -> None:
     dedup = Deduplicator(recipe)
     assert len(dedup.process(["some good text", value, "more good text"])) == 3
     assert_counts_add_up(dedup.close(), dedup.counts)
 
 
-def test_nothing_is_made_of_nothing() -> None:
+def test_an_empty_batch_has_no_decisions() -> None:
     dedup = Deduplicator()
     assert dedup.process([]) == []
     assert collected(dedup) == []
@@ -249,7 +247,7 @@ def test_nothing_is_made_of_nothing() -> None:
 
 
 @pytest.mark.parametrize("given", [{"times_us": [1]}, {"groups": ["a", "b", "c"]}])
-def test_lengths_that_do_not_fit_are_refused_and_nothing_is_counted(given: dict[str, Any]) -> None:
+def test_columns_of_other_lengths_are_refused(given: dict[str, Any]) -> None:
     dedup = Deduplicator()
     with pytest.raises(ValueError, match="entries for 2 values"):
         dedup.process(["a b", "c d"], **given)
@@ -257,12 +255,12 @@ def test_lengths_that_do_not_fit_are_refused_and_nothing_is_counted(given: dict[
     assert dedup.process_one("a b").kind == Kind.NEW
 
 
-def test_a_recipe_nobody_knows_is_refused() -> None:
+def test_an_unknown_recipe_is_refused() -> None:
     with pytest.raises(RecipeError):
         Deduplicator("nonsense")
 
 
-def test_times_too_far_in_the_future_are_cut_back_and_counted() -> None:
+def test_times_too_far_in_the_future_are_set_back_and_counted() -> None:
     dedup = Deduplicator(clock=ManualClock(NOW_US))
     far = NOW_US + 1000 * HOUR_US
     dedup.process(["disk 1 full", "out of memory", "disk 2 full"], times_us=[far, NOW_US, far])
@@ -284,7 +282,7 @@ def test_without_times_events_happen_when_they_arrive() -> None:
 # ---------------------------------------------------------------- summaries
 
 
-def test_summaries_are_due_while_there_is_news_and_when_clusters_close() -> None:
+def test_summaries_are_due_with_news_and_when_clusters_close() -> None:
     clock = ManualClock(NOW_US)
     dedup = Deduplicator(clock=clock, summaries=Summaries(every_us=60 * S))
     dedup.process(["disk 1 full", "disk 2 full"])
@@ -320,7 +318,7 @@ def test_summaries_carry_the_representative_and_samples() -> None:
     ) == (b"disk 0 full", (b"disk 1 full", b"disk 2 full"))
 
 
-def test_patterns_are_told_of_decisions() -> None:
+def test_decisions_have_patterns() -> None:
     dedup = Deduplicator()
     decisions = dedup.process(["disk 1 full", "", "disk 2 full"])
     assert dedup.patterns(decisions) == ["disk <number> full", None, "disk <number> full"]
@@ -337,10 +335,10 @@ def test_after_closing_the_stream_may_go_on() -> None:
     assert [summary.count for summary in summaries] == [1, 1]
 
 
-# ---------------------------------------------------------------- closed behind the cache's back
+# ---------------------------------------------------------------- clusters closed meanwhile
 
 
-def test_clusters_closed_meanwhile_are_forgotten_and_resolved_again() -> None:
+def test_events_of_clusters_closed_meanwhile_are_resolved_again() -> None:
     dedup = Deduplicator(limits=Limits(max_clusters=1), clock=ManualClock(NOW_US))
     first = dedup.process_one("disk 1 full")
     dedup.process_one("out of memory")  # evicts it
@@ -351,7 +349,7 @@ def test_clusters_closed_meanwhile_are_forgotten_and_resolved_again() -> None:
 
 
 @pytest.mark.parametrize("near_size", [1, 2, 3])
-def test_a_cluster_whose_cache_entry_moved_between_generations_is_still_forgotten(
+def test_entries_of_both_cache_generations_are_forgotten(
     near_size: int,
 ) -> None:
     dedup = Deduplicator(limits=Limits(max_clusters=1), clock=ManualClock(NOW_US))
@@ -388,7 +386,7 @@ def engine_over(
     )
 
 
-def test_a_batch_that_failed_is_decided_alike_when_it_is_tried_again() -> None:
+def test_a_batch_that_failed_is_decided_the_same_on_a_retry() -> None:
     index = Failing(load_recipe("logs"))
     engine = engine_over(index, ManualClock(NOW_US))
     batch = Batch(HERE, range(3), [b"disk 1 full", b"disk 2 full", b"out of memory"])
@@ -405,7 +403,7 @@ def test_a_batch_that_failed_is_decided_alike_when_it_is_tried_again() -> None:
     ]
 
 
-def test_a_batch_that_was_dropped_takes_nothing_from_those_after_it() -> None:
+def test_a_dropped_batch_does_not_change_the_following_counts() -> None:
     index = Failing(load_recipe("logs"))
     engine = engine_over(index, ManualClock(NOW_US))
     run(engine.process(Batch(HERE, range(1), [b"disk 1 full"])))
@@ -432,7 +430,7 @@ class ConfirmsMeanwhile(MemoryIndex):
         return answers
 
 
-def test_events_of_a_cluster_that_is_settled_while_their_batch_is_decided_still_count() -> None:
+def test_events_count_though_their_cluster_is_confirmed_meanwhile() -> None:
     index = ConfirmsMeanwhile(load_recipe("logs"))
     engine = index.engine = engine_over(index, ManualClock(NOW_US))
     run(engine.process(Batch(HERE, range(1), [b"disk 1 full"])))
@@ -443,7 +441,7 @@ def test_events_of_a_cluster_that_is_settled_while_their_batch_is_decided_still_
     assert sorted((s.count for s in run(engine.claim_summaries())), reverse=True) == [2, 1]
 
 
-def test_the_check_of_counts_says_what_is_missing_and_looks_at_a_resent_summary_once() -> None:
+def test_the_check_of_counts_reports_what_is_missing() -> None:
     dedup = Deduplicator()
     dedup.process(["disk 1 full", "disk 2 full", "out of memory", ""])
     first, second = dedup.close()
@@ -485,7 +483,7 @@ def test_a_batch_delivered_again_counts_once_in_the_summaries() -> None:
     assert [summary.count for summary in dedup.close()] == [2]
 
 
-def test_of_a_batch_that_straddles_what_was_recorded_the_rest_is_counted() -> None:
+def test_of_a_batch_recorded_in_part_the_rest_is_counted() -> None:
     dedup = Deduplicator()
     dedup.process_batch(Batch(HERE, range(2), [b"disk 1 full"] * 2))
     decisions = dedup.process_batch(Batch(HERE, range(1, 3), [b"disk 1 full"] * 2))
@@ -498,7 +496,7 @@ FIVE = [b"disk 1 full", b"out of memory", b"", b"disk 2 full", b"user 7 logged i
 
 
 @pytest.mark.parametrize("near_size", [0, 1, 1_000])
-def test_what_comes_again_is_decided_as_before_and_counts_once(near_size: int) -> None:
+def test_redelivered_events_are_decided_as_before_and_count_once(near_size: int) -> None:
     index = MemoryIndex(load_recipe("logs"))
     engine = engine_over(index, ManualClock(NOW_US), near_cache_size=near_size)
     batch = Batch(HERE, range(5), FIVE)
@@ -508,7 +506,7 @@ def test_what_comes_again_is_decided_as_before_and_counts_once(near_size: int) -
     assert (engine.counts.events, engine.counts.new, engine.counts.duplicates) == (5, 3, 1)
 
 
-def test_who_takes_over_decides_as_the_journal_says() -> None:
+def test_the_next_owner_decides_as_the_journal_says() -> None:
     index = MemoryIndex(load_recipe("logs"))
     batch = Batch(HERE, range(5), FIVE, passed={1: "too long"})
     first = run(engine_over(index, ManualClock(NOW_US)).process(batch, committed=0))
@@ -519,7 +517,7 @@ def test_who_takes_over_decides_as_the_journal_says() -> None:
     assert (heir.counts.redelivered, heir.counts.replayed, heir.counts.events) == (5, 0, 2)
 
 
-def test_events_that_no_journal_holds_are_replayed_and_add_to_no_count() -> None:
+def test_events_missing_in_the_journal_are_replayed_uncounted() -> None:
     index = MemoryIndex(load_recipe("logs"))
     batch = Batch(HERE, range(5), FIVE)
     run(engine_over(index, ManualClock(NOW_US)).process(batch))
@@ -558,7 +556,7 @@ class Watched(Failing):
 
     @staticmethod
     def weight(record: Commit) -> float:
-        """Tallies, and what their values count for."""
+        """Deltas, and the weight of their values."""
         values = [v for t in record.deltas for v in (t.representative or b"", *t.samples)]
         most = Summaries().max_value_bytes
         return len(record.deltas) + sum(min(most, len(value)) for value in values) / DELTA_BYTES
@@ -576,7 +574,7 @@ def different(count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("fails_at", [-1, 1, 2, 4])
-def test_a_batch_that_names_many_clusters_is_recorded_in_stretches(fails_at: int) -> None:
+def test_a_batch_of_many_clusters_is_recorded_in_segments(fails_at: int) -> None:
     index = Watched()
     engine = engine_over(index, ManualClock(NOW_US))
     batch = Batch(HERE, range(1_000), [line + b" " * 2_000 for line in different(1_000)])
@@ -586,7 +584,7 @@ def test_a_batch_that_names_many_clusters_is_recorded_in_stretches(fails_at: int
         decisions = run(engine.process(batch))
     except IndexUnavailable:
         decisions = run(engine.process(batch))
-    assert [d.kind for d in expected] == [d.kind for d in decisions]
+    assert [d.kind for d in decisions] == [d.kind for d in expected]
     assert len(index.records) >= 4
     assert max(len(record.deltas) for record in index.records) <= MAX_DELTAS
     failed = index.records[fails_at - 1].deltas if fails_at > 0 else ()
@@ -596,7 +594,7 @@ def test_a_batch_that_names_many_clusters_is_recorded_in_stretches(fails_at: int
     assert engine.counts.events == 1_000
 
 
-class Deaf(Watched):
+class LosesAnswers(Watched):
     """An index whose answers to some records are lost."""
 
     losses = 1
@@ -611,10 +609,10 @@ class Deaf(Watched):
 
 @pytest.mark.parametrize("losses", [1, 2, 3])
 @pytest.mark.parametrize(("samples", "alike"), [(0, 1), (3, 4)])
-def test_a_record_whose_answer_was_lost_is_made_again_in_the_same_bounds(
+def test_after_a_lost_answer_commits_stay_in_their_bounds(
     samples: int, alike: int, losses: int
 ) -> None:
-    index = Deaf()
+    index = LosesAnswers()
     index.losses = losses
     engine = engine_over(index, ManualClock(NOW_US), samples=samples)
     values = [line + b" " * 100 for line in different(900) for _ in range(alike)]
@@ -623,9 +621,9 @@ def test_a_record_whose_answer_was_lost_is_made_again_in_the_same_bounds(
         with pytest.raises(IndexUnavailable):
             run(engine.process(batch))
     decisions = run(engine.process(batch))
-    assert [n % alike == 0 for n in range(len(values))] == [d.kind is Kind.NEW for d in decisions]
+    assert [d.kind is Kind.NEW for d in decisions] == [n % alike == 0 for n in range(len(values))]
     run(index.finish(NOW_US))
-    assert len(values) == sum(summary.count for summary in run(engine.claim_summaries()))
+    assert sum(summary.count for summary in run(engine.claim_summaries())) == len(values)
 
 
 def test_segments_end_at_the_last_offset_in_doubt_and_at_boundaries() -> None:
@@ -633,7 +631,7 @@ def test_segments_end_at_the_last_offset_in_doubt_and_at_boundaries() -> None:
     assert [owned.segment_end(range(100, 130), start) for start in (0, 10, 26)] == [10, 26, 30]
 
 
-def test_what_is_in_doubt_stays_so_when_less_of_it_fails_again() -> None:
+def test_offsets_stay_in_doubt_when_fewer_fail_again() -> None:
     index = Watched()
     engine = engine_over(index, ManualClock(NOW_US))
     batch = Batch(HERE, range(1_000), [line + b" " * 2_000 for line in different(1_000)])
@@ -651,7 +649,7 @@ DAY_US = 24 * 3600 * 1_000_000
 PATTERNS = [line + b" " * 4_000 for line in different(500)]  # each as large as what is kept of it
 
 
-def test_patterns_that_come_back_late_are_recorded_in_bounds() -> None:
+def test_commits_of_patterns_that_return_late_stay_in_bounds() -> None:
     index = Watched()
     engine = engine_over(index, ManualClock(NOW_US), samples=0)
     for day in (9, 5):
@@ -661,7 +659,7 @@ def test_patterns_that_come_back_late_are_recorded_in_bounds() -> None:
         assert all(d.kind is Kind.NEW for d in run(engine.process(batch)))
 
 
-def test_patterns_that_come_back_once_they_were_told_of_are_recorded_in_bounds() -> None:
+def test_commits_of_confirmed_patterns_stay_in_bounds() -> None:
     index = Watched()
     engine = engine_over(index, ManualClock(NOW_US), samples=0)
     run(engine.process(Batch(HERE, range(500), PATTERNS)))
@@ -672,7 +670,7 @@ def test_patterns_that_come_back_once_they_were_told_of_are_recorded_in_bounds()
 
 
 @pytest.mark.parametrize("days_apart", [0, 2])
-def test_of_equal_events_far_apart_a_record_holds_no_more(days_apart: int) -> None:
+def test_commits_of_equal_events_far_apart_stay_in_bounds(days_apart: int) -> None:
     index = Watched()
     engine = engine_over(index, ManualClock(NOW_US))
     times = [NOW_US - (1_000 - n) * days_apart * DAY_US for n in range(1_000)]
@@ -687,7 +685,7 @@ def test_one_batch_may_close_any_number_of_clusters() -> None:
     assert sum(summary.count for summary in dedup.close()) == 2_500
 
 
-def test_a_partition_that_nobody_owns_any_more_is_claimed_again() -> None:
+def test_a_partition_whose_state_expired_is_claimed_again() -> None:
     index = Failing(load_recipe("logs"))
     engine = engine_over(index, ManualClock(NOW_US))
     run(engine.process(Batch(HERE, range(1), [b"disk 1 full"])))
@@ -696,7 +694,7 @@ def test_a_partition_that_nobody_owns_any_more_is_claimed_again() -> None:
     assert [decision.kind for decision in decisions] == [Kind.DUPLICATE]
 
 
-def test_what_another_found_lost_is_forgotten_before_the_next_batch() -> None:
+def test_a_loss_found_by_another_engine_clears_the_cache() -> None:
     index = MemoryIndex(load_recipe("logs"))
     engine = engine_over(index, ManualClock(NOW_US))
     run(engine.process(Batch(HERE, range(1), [b"disk 1 full"])))
@@ -727,7 +725,7 @@ of = partial(example, step=1, high_water=-1, boundaries=[])
     high_water=st.integers(-1, 1_000),
     boundaries=st.lists(st.integers(0, 2_700), max_size=3).map(sorted),
 )
-def test_segments_end_at_offsets_given_and_before_a_commit_is_too_large(
+def test_segments_end_at_boundaries_and_before_a_commit_is_too_large(
     keys: list[int],
     bare_below: int,
     sizes: list[int],
@@ -793,7 +791,7 @@ def segment_of(engine: Engine, batch: Batch, keys: list[int], start: int, end: i
     return Segment(engine._context, hashed, times_us, [NO_TOKENS] * len(keys), 0, start, end)
 
 
-def test_passed_events_of_a_batch_keep_their_place() -> None:
+def test_passed_events_keep_their_row() -> None:
     dedup = Deduplicator()
     batch = Batch(HERE, range(3), [b"disk 1 full", b"\0", b"disk 2 full"], passed={1: "too long"})
     decisions = dedup.process_batch(batch)
@@ -804,7 +802,7 @@ def test_passed_events_of_a_batch_keep_their_place() -> None:
 # ---------------------------------------------------------------- asynchronous use
 
 
-async def feed(values: Sequence[str]) -> AsyncIterator[bytes | str | dict[str, Any]]:
+async def arriving(values: Sequence[str]) -> AsyncIterator[bytes | str | dict[str, Any]]:
     for value in values:
         await asyncio.sleep(0)
         yield value
@@ -813,10 +811,10 @@ async def feed(values: Sequence[str]) -> AsyncIterator[bytes | str | dict[str, A
 def test_a_stream_is_decided_event_by_event_inside_a_running_loop() -> None:
     async def main() -> list[tuple[object, Kind]]:
         dedup = Deduplicator()
-        return [(value, d.kind) async for value, d in dedup.stream(feed(LINES[:3]))]
+        return [(value, d.kind) async for value, d in dedup.stream(arriving(LINES[:3]))]
 
     kinds = [Kind.NEW, Kind.DUPLICATE, Kind.NEW]
-    assert list(zip(LINES, kinds, strict=False)) == asyncio.run(main())
+    assert asyncio.run(main()) == list(zip(LINES, kinds, strict=False))
 
 
 def test_run_refuses_a_coroutine_that_waits_for_something() -> None:
@@ -824,7 +822,7 @@ def test_run_refuses_a_coroutine_that_waits_for_something() -> None:
         run(asyncio.sleep(0))
 
 
-def test_run_hands_on_results_and_errors() -> None:
+def test_run_returns_results_and_raises_errors() -> None:
     async def answer() -> int:
         return 42
 
@@ -839,13 +837,13 @@ def test_run_hands_on_results_and_errors() -> None:
 # ---------------------------------------------------------------- bounds and hostile input
 
 
-def test_memory_is_bounded_by_the_cap_on_clusters_however_many_there_are() -> None:
+def test_memory_is_bounded_by_the_cap_on_clusters() -> None:
     clock = ManualClock(NOW_US)
     cap = 1000
     dedup = Deduplicator(clock=clock, limits=Limits(max_clusters=cap))
     use_near_cache(dedup, 2000)
     generator = random.Random(7)
-    told: list[Summary] = []
+    summaries: list[Summary] = []
     events = 50_000
     for start in range(0, events, 1000):
         dedup.process(
@@ -854,10 +852,10 @@ def test_memory_is_bounded_by_the_cap_on_clusters_however_many_there_are() -> No
                 for n in range(start, start + 1000)
             ]
         )
-        told += dedup.due()
+        summaries += dedup.due()
         clock.advance(1)
     size = dedup.size()
-    assert cap == size.clusters
+    assert size.clusters == cap
     assert events - cap <= size.evicted <= events
     assert size.waiting == 0
     assert size.fingerprints <= 2 * cap
@@ -871,9 +869,9 @@ def test_memory_is_bounded_by_the_cap_on_clusters_however_many_there_are() -> No
     assert len(dedup.engine._cache._clusters) <= 2 * 2000
     assert len(dedup.engine._pattern_of) <= cap
     assert size.table_bytes < 2_000_000
-    told += dedup.close()
-    assert_counts_add_up(told, dedup.counts)
-    assert Closing.EVICTED in {summary.closing for summary in told}
+    summaries += dedup.close()
+    assert_counts_add_up(summaries, dedup.counts)
+    assert Closing.EVICTED in {summary.closing for summary in summaries}
 
 
 def seconds_to_process(values: Sequence[str], times_us: Sequence[int], **settings: Any) -> float:
@@ -881,7 +879,7 @@ def seconds_to_process(values: Sequence[str], times_us: Sequence[int], **setting
     start = time.perf_counter()
     decisions = dedup.process(values, times_us=times_us)
     elapsed = time.perf_counter() - start
-    assert len(values) == len(decisions)
+    assert len(decisions) == len(values)
     assert_counts_add_up(dedup.close(), dedup.counts)
     return elapsed
 
@@ -901,9 +899,7 @@ HOSTILE_TIMES = {
 @pytest.mark.parametrize(
     ("values", "max_clusters"), [("equal", 1), ("near", 100_000), ("interleaved", 1)]
 )
-def test_hostile_times_neither_loop_nor_cost_the_square_of_the_batch(
-    times: str, values: str, max_clusters: int
-) -> None:
+def test_hostile_times_cost_linear_time(times: str, values: str, max_clusters: int) -> None:
     texts = {
         "equal": [SIMILAR] * 4096,
         "near": [f"{SIMILAR} {word(n)}" for n in range(4096)],
@@ -914,7 +910,7 @@ def test_hostile_times_neither_loop_nor_cost_the_square_of_the_batch(
     assert seconds_to_process(texts[values], HOSTILE_TIMES[times], limits=limits) < 10
 
 
-def test_a_batch_larger_than_the_near_cache_comes_to_an_end() -> None:
+def test_a_batch_larger_than_the_near_cache_is_processed() -> None:
     dedup = Deduplicator()
     use_near_cache(dedup, 1)
     values = [f"{word(n % 40)} {word(n % 40 + 50)} failed" for n in range(2000)]
@@ -923,7 +919,7 @@ def test_a_batch_larger_than_the_near_cache_comes_to_an_end() -> None:
     assert_counts_add_up(dedup.close(), dedup.counts)
 
 
-def test_what_the_older_generation_of_the_near_cache_knows_is_not_asked_for_again() -> None:
+def test_entries_of_the_older_cache_generation_are_used() -> None:
     dedup = Deduplicator()
     use_near_cache(dedup, 2)
     dedup.process(["alpha one", "beta two", "gamma three"])
@@ -932,7 +928,7 @@ def test_what_the_older_generation_of_the_near_cache_knows_is_not_asked_for_agai
     assert dedup.counts.asked == 4
 
 
-def test_an_event_that_waited_joins_the_cluster_of_its_like_before_it_not_of_one_after() -> None:
+def test_a_waiting_event_joins_the_cluster_of_the_event_before_it() -> None:
     dedup = Deduplicator(windows=Windows(idle_us=S), clock=ManualClock(NOW_US))
     line = b"disk sda1 is full"
     first, waited, later = dedup.process(
@@ -944,7 +940,7 @@ def test_an_event_that_waited_joins_the_cluster_of_its_like_before_it_not_of_one
 
 
 def windowed(times_us: list[int], idle_us: int) -> list[bool]:
-    """Whether each of equal events, in order of time, is new: what the words say, and no more."""
+    """Whether each of equal events, in order of time, is new: as windows are defined."""
     new, last = [], None
     for time_us in times_us:
         new.append(last is None or time_us > last + idle_us)
@@ -954,11 +950,11 @@ def windowed(times_us: list[int], idle_us: int) -> list[bool]:
 
 @given(
     gaps=st.lists(st.integers(30, 110), min_size=5, max_size=60),
-    cuts=st.lists(st.integers(1, 9), min_size=60, max_size=60),
+    splits=st.lists(st.integers(1, 9), min_size=60, max_size=60),
     every_s=st.sampled_from([None, 20]),
 )
-def test_in_order_of_time_windows_are_what_they_say_however_the_stream_is_cut(
-    gaps: list[int], cuts: list[int], every_s: int | None
+def test_windows_hold_however_the_stream_is_split(
+    gaps: list[int], splits: list[int], every_s: int | None
 ) -> None:
     clock = ManualClock(NOW_US)
     times_us = [NOW_US + total * S for total in accumulate(gaps)]
@@ -969,21 +965,21 @@ def test_in_order_of_time_windows_are_what_they_say_however_the_stream_is_cut(
     )
     decisions = []
     rest = times_us
-    for cut in cuts:
-        part, rest = rest[:cut], rest[cut:]
+    for split in splits:
+        part, rest = rest[:split], rest[split:]
         decisions += dedup.process([b"heartbeat came in"] * len(part), times_us=part)
         dedup.due()
 
-    assert windowed(times_us, 100 * S) == [d.kind is Kind.NEW for d in decisions]
+    assert [d.kind is Kind.NEW for d in decisions] == windowed(times_us, 100 * S)
 
 
-def test_one_event_given_as_many_is_refused() -> None:
+def test_a_single_event_in_place_of_many_is_refused() -> None:
     for one in ("abc", b"abc", {"a": 1}):
         with pytest.raises(TypeError, match="process_one"):
             Deduplicator().process(one)  # type: ignore[arg-type]
 
 
-def test_what_is_no_event_is_refused() -> None:
+def test_a_value_that_is_not_an_event_is_refused() -> None:
     with pytest.raises(TypeError, match="NoneType is no event"):
         Deduplicator().process([None])  # type: ignore[list-item]
 
@@ -998,7 +994,7 @@ def test_events_may_come_from_a_generator_and_as_any_bytes() -> None:
     ]
 
 
-def test_final_summaries_are_there_though_nobody_iterates() -> None:
+def test_close_confirms_summaries_without_iteration() -> None:
     dedup = Deduplicator()
     dedup.process([b"disk is full", b"out of memory"])
 
@@ -1006,19 +1002,19 @@ def test_final_summaries_are_there_though_nobody_iterates() -> None:
     assert dedup.close() == []
 
 
-def test_a_stream_may_tell_times_and_groups() -> None:
+def test_a_stream_may_have_times_and_groups() -> None:
     async def events() -> AsyncIterator[dict[str, Any]]:
         for service, second in (("a", 0), ("b", 0), ("a", 1), ("a", 9000)):
             yield {"msg": "disk is full", "service": service, "t": second}
 
     async def kinds() -> list[str]:
         dedup = Deduplicator(clock=ManualClock(NOW_US))
-        told = dedup.stream(
+        pairs = dedup.stream(
             events(),
             time_us=lambda event: NOW_US - 10_000 * S + cast("dict[str, int]", event)["t"] * S,
             group=lambda event: cast("dict[str, str]", event)["service"],
         )
-        return [decision.kind.value async for _, decision in told]
+        return [decision.kind.value async for _, decision in pairs]
 
     assert asyncio.run(kinds()) == ["new", "new", "duplicate", "new"]
 
@@ -1032,9 +1028,7 @@ def test_a_stream_may_tell_times_and_groups() -> None:
     ],
     ids=["combining marks", "masks at every place", "a long key above many values"],
 )
-def test_one_hostile_line_takes_neither_its_square_in_time_nor_much_memory(
-    recipe: str, line: str
-) -> None:
+def test_a_hostile_line_costs_linear_time_and_little_memory(recipe: str, line: str) -> None:
     dedup = Deduplicator(recipe)
     started = time.perf_counter()
     dedup.process([line])
@@ -1044,7 +1038,7 @@ def test_one_hostile_line_takes_neither_its_square_in_time_nor_much_memory(
     assert sum(map(len, dedup.engine._hasher._fingerprinter._preparer._salts)) < 1_000_000
 
 
-def test_bytes_that_are_not_utf8_in_json_are_passed_and_lose_nothing_else() -> None:
+def test_json_that_is_not_utf8_is_passed_and_others_are_decided() -> None:
     decisions = Deduplicator("json").process([b'{"a":"\xff"}', b'{"a":"disk is full"}'])
 
     assert [decision.kind.value for decision in decisions] == ["passed", "new"]
