@@ -1,7 +1,7 @@
-"""The page of the Python interface, ``docs/api.md``, made of the docstrings of its public names.
+"""Make ``docs/api.md``, the page of the Python interface, from docstrings of public names.
 
-griffe reads the sources, without importing them, and takes docstrings apart; here they become
-Markdown. Doctests become ``python`` blocks, which the tests of pages run once more.
+griffe parses the sources and docstrings without importing them; this module turns them into
+Markdown. Doctests become ``python`` blocks, which the tests of the pages run too.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ HEAD = """\
 
 # The Python interface
 
-Every public name, as its docstring has it. [The guide](library.md) shows how they go together.
-Times are whole microseconds, and names say so (`…_us`). What is not here is not promised to stay.
+Every public name with its docstring. [The guide](library.md) shows how to use them together. Times
+are whole microseconds; their names end in `_us`. Names that are not on this page may change in any
+version.
 """
 
 
 class Part(NamedTuple):
-    """Names of one module.
+    """The public names of one module.
 
     Attributes:
-        module: where they are imported from.
-        names: what is public.
-        extra: what has to be installed with the package, if anything.
+        module: the module to import from.
+        names: its public names.
+        extra: the extra that it needs, if any.
     """
 
     module: str
@@ -117,7 +118,7 @@ def _named(found: griffe.Object, name: str) -> Iterator[str]:
 
 
 def _signature(found: griffe.Function, name: str) -> str:
-    """A call with its arguments, one a line where they are many."""
+    """The signature; a long one has one argument on each line."""
     given: list[str] = []
     kinds = griffe.ParameterKind
     for each in found.parameters:

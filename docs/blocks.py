@@ -1,12 +1,12 @@
-"""The fenced blocks of a page: found, run, compared with what the page says, written again.
+"""Find the fenced blocks of a page, run them, compare their output, and write it again.
 
-A ``console`` block is a session. Lines that begin with ``$ `` are commands (one that ends with a
-backslash goes on in the next line), the lines below are their output, standard error included,
-trailing blanks aside. ``...`` stands for any text, as in doctests. All blocks of a page run in one
-folder, which holds copies of the files in ``docs/examples``.
+A ``console`` block is a session. Lines that begin with ``$ `` are commands (a command that ends
+with a backslash continues in the next line). The lines below are their output, including standard
+error, without trailing blanks. ``...`` matches any text, as in doctests. All blocks of a page run
+in one folder with copies of the files in ``docs/examples``.
 
-A ``python`` block is a doctest where it has prompts, else it is executed; the names of a page's
-blocks are shared. ``sh``, ``toml`` and other blocks are not run.
+A ``python`` block with prompts is a doctest, otherwise it is executed; the blocks of a page share
+their names. ``sh``, ``toml`` and other blocks are not run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "docs" / "examples"
 
 TIMEOUT_S = 60
-"""No command of a page takes more than a second or two; one that waits for input never ends."""
+"""Commands on pages take a second or two; one that waits for input would never end."""
 
 _OPTIONAL = ("jq",)
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -37,11 +37,11 @@ class Block:
     """A fenced block.
 
     Attributes:
-        page: the file it stands in.
+        page: the file with the block.
         line: number of its first line, below the fence.
-        language: what stands behind the fence.
-        start: where its text begins in the page.
-        text: what stands between the fences.
+        language: the word after the fence.
+        start: position of its text in the page.
+        text: the text between the fences.
     """
 
     page: Path
@@ -53,7 +53,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A command of a session, and the output the page shows for it."""
+    """A command of a session, and the output that the page shows for it."""
 
     command: str
     shown: str
@@ -61,7 +61,7 @@ class Step:
 
 
 def pages() -> list[Path]:
-    """README and the other pages at the top, and every page below ``docs``."""
+    """README and the other pages of the top folder, and every page in ``docs``."""
     return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -75,7 +75,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def prepare(folder: Path) -> None:
-    """Put the example files into the folder in which a page's blocks run."""
+    """Copy the example files to the folder in which a page's blocks run."""
     for path in EXAMPLES.iterdir():
         if not path.name.startswith("_"):
             shutil.copy(path, folder)
@@ -104,12 +104,12 @@ def _step(shown: list[str], expected: list[str]) -> Step:
 
 
 def missing(command: str) -> bool:
-    """Whether a command needs a program that not every machine has, and this one has not."""
+    """Whether a command needs an optional program that this machine does not have."""
     return any(name in command.split() and not shutil.which(name) for name in _OPTIONAL)
 
 
 def run(command: str, folder: Path) -> str:
-    """What a command prints, as a page shows it."""
+    """Run a command and return its output as a page shows it."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(  # noqa: S603 -- the commands stand in our own pages
         ["/bin/bash", "-c", command],
@@ -132,14 +132,14 @@ def run(command: str, folder: Path) -> str:
 
 
 def says(expected: str, printed: str) -> bool:
-    """Whether a page says what was printed."""
+    """Whether the output of a page matches what was printed."""
     return expected == printed or _OUTPUT.check_output(expected, printed, doctest.ELLIPSIS)
 
 
 def renewed(page: Path, folder: Path) -> str:
-    """The page's text, with the outputs that have changed written as they are now.
+    """The text of a page with present outputs in place of outdated ones.
 
-    An output shortened with ``...`` is its author's to change.
+    Outputs that contain ``...`` are not replaced.
     """
     text = page.read_text("utf-8")
     out: list[str] = []
@@ -160,8 +160,8 @@ def renewed(page: Path, folder: Path) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file, and say so, unless it holds the text already."""
+    """Write a file and print its name, unless it has this text already."""
     path.parent.mkdir(exist_ok=True)
     if not path.exists() or path.read_text("utf-8") != text:
         path.write_text(text, "utf-8")
-        print(f"{path.relative_to(ROOT)}: written again")  # noqa: T201 -- tells what changed
+        print(f"{path.relative_to(ROOT)}: written again")  # noqa: T201 -- a command's output

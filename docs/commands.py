@@ -1,4 +1,4 @@
-"""What the pages about commands are made of: each command's name, usage, options, exit codes."""
+"""Names, usage, options and exit codes of the commands, for the pages about them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import click
 from stream_dedup.cli import main as command
 
 EXIT_CODES = (
-    ("0", "All went well. `explain`: the lines merge."),
+    ("0", "Success. `explain`: the lines merge."),
     (
         str(command.EXIT_FAILED),
-        "An input could not be read (the others were), or the output not written.",
+        "An input could not be read (the others were), or the output could not be written.",
     ),
     (
         str(command.EXIT_USAGE),
@@ -21,16 +21,16 @@ EXIT_CODES = (
     ("3", "`explain`: the lines do not merge."),
     (
         str(command.EXIT_INTERRUPTED),
-        "Interrupted (Ctrl-C). All that was read was written, final counts too.",
+        "Interrupted (Ctrl-C). All output was written, final counts too.",
     ),
-    (str(command.EXIT_BROKEN_PIPE), "The reader of the output went away, as in `\u2026 | head`."),
-    ("129, 143", "Ended by SIGHUP, SIGTERM; all that was read was written, final counts too."),
+    (str(command.EXIT_BROKEN_PIPE), "The reader of the output ended, as in `\u2026 | head`."),
+    ("129, 143", "Ended by SIGHUP, SIGTERM; all output was written, final counts too."),
 )
-"""What the command exits with, and when."""
+"""The exit codes of the command, and their meanings."""
 
 
 def subcommands(group: click.Group) -> dict[str, click.Command]:
-    """A group's commands by name, sorted."""
+    """The commands of a group by name, sorted."""
     context = _context(group, "")
     found = {
         name: group.get_command(context, name) for name in sorted(group.list_commands(context))
@@ -39,7 +39,7 @@ def subcommands(group: click.Group) -> dict[str, click.Command]:
 
 
 def commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command]]:
-    """(full name, command) of a group and of all below it."""
+    """The (full name, command) pairs of a group and of all its commands, recursively."""
     yield name, group
     for below, found in subcommands(group).items():
         if isinstance(found, click.Group):
@@ -49,18 +49,18 @@ def commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command
 
 
 def options(found: click.Command) -> list[click.Option]:
-    """A command's options, ``--help`` included."""
+    """The options of a command, including ``--help``."""
     context = _context(found, "")
     return [each for each in found.get_params(context) if isinstance(each, click.Option)]
 
 
 def usage(name: str, found: click.Command) -> str:
-    """What is written behind a command's full name."""
+    """The usage text that follows a command's full name."""
     return " ".join(found.collect_usage_pieces(_context(found, name)))
 
 
 def values_of(option: click.Option) -> tuple[str, str]:
-    """What an option takes, and its default; each empty if there is none to tell."""
+    """The placeholder for an option's value, and its default; empty if it has none."""
     value = ""
     if isinstance(option.type, click.Choice):
         value = "|".join(option.type.choices)

@@ -1,9 +1,9 @@
 """Write the generated parts of the documentation: ``python -m docs.generate``.
 
-``docs/cli.md`` is made of the click commands, ``docs/metrics.md`` of `stream_dedup.metrics` (see
-`docs.metrics_page`), ``docs/api.md`` of docstrings (see `docs.api_page`), the dashboard below
-``deploy/grafana`` of `docs.dashboard`, the manual pages below ``docs/man`` of the commands (see
-`docs.man`); the outputs in the ``console`` blocks of all pages are made by running their commands.
+Sources: the click commands for ``docs/cli.md`` and the manual pages in ``docs/man`` (`docs.man`),
+`stream_dedup.metrics` for ``docs/metrics.md`` (`docs.metrics_page`), docstrings for ``docs/api.md``
+(`docs.api_page`), and `docs.dashboard` for the dashboard in ``deploy/grafana``. The outputs in the
+``console`` blocks of all pages are written by running their commands.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HEAD = """\
 Standard output carries data only; messages, statistics and the progress bar go to standard error.
 
 A **DURATION** is a number with a unit: `500ms`, `90s`, `5m`, `1h`, `2d`; or `off`. A **PATH**
-leads to a JSON field: keys joined by dots (`user.name`), or a JSON pointer where keys hold dots
+names a JSON field: keys joined by dots (`user.name`), or a JSON pointer if keys contain dots
 (`/a.b/c`). **RE2** is the syntax of the [RE2 library](https://github.com/google/re2/wiki/Syntax),
 whose time is linear in the text; it has no look-around and no back-references. **NAME|FILE** is
 the name of a [shipped recipe](recipes.md#shipped-recipes) or the path of a TOML file.
@@ -137,7 +137,7 @@ def _row(option: click.Option) -> tuple[str, str, str]:
 
 
 def _prose(text: str) -> Iterator[str]:
-    """A help text's paragraphs; those that keep their lines (after ``\\b``) as code."""
+    """The paragraphs of a help text; preformatted ones (after ``\\b``) become code blocks."""
     for paragraph in text.split("\n\n"):
         if paragraph.startswith("\b"):
             yield f"```sh\n{paragraph.strip(chr(8) + chr(10))}\n```\n"
@@ -153,7 +153,7 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def main() -> None:
-    """Write what has changed."""
+    """Write all generated parts that have changed."""
     write(CLI_PAGE, cli_page())
     write(CONFIGURATION_PAGE, configuration_page())
     write(METRICS_PAGE, metrics_page())

@@ -1,11 +1,11 @@
-"""The manual pages below ``docs/man``, made of the click commands: ``python -m docs.man``.
+"""Write the manual pages in ``docs/man`` from the click commands: ``python -m docs.man``.
 
-There is one page a command. click-man would write them too, but it runs the lines of examples
-together and takes a line that begins with a quote for a request, which drops it.
+There is one page for each command. click-man is not used because it joins the lines of examples and
+drops lines that begin with a quote, which roff takes for a request.
 
-A page is roff, in the macros of man(7). What it holds is what ``--help`` says and `docs.generate`
-puts into ``docs/cli.md``: usage, text, options; a group's page lists the commands below it. Pages
-carry no date, so that they change with the commands and the version alone.
+A page is roff, with the macros of man(7). It has the content of ``--help`` and of ``docs/cli.md``:
+usage, text, options; the page of a group lists its commands. Pages have no date, so they change
+only with the commands and the version.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from stream_dedup.cli.main import cli
 _SIGNS = str.maketrans(
     {"\\": r"\e", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"}
 )
-"""As they are typed: formatters make dashes and curled quotes of the bare signs."""
+"""Escapes for signs that formatters would replace by dashes and curly quotes."""
 
 FOLDER = ROOT / "docs" / "man"
 PROGRAM = "stream-dedup"
 
 ENVIRONMENT = {
-    "STREAM_DEDUP_REDIS": "Where Redis is, for the commands of index, and for a worker.",
+    "STREAM_DEDUP_REDIS": "The URL of Redis, for the index commands and for a worker.",
     "STREAM_DEDUP_CONFIG": "A worker's configuration file, unless --config names one.",
     "STREAM_DEDUP__SECTION__KEY": "A setting of a worker, as in STREAM_DEDUP__KAFKA__GROUP_ID.",
-    "STREAM_DEDUP_PURE_PYTHON": "Set to anything: the native kernel is not used.",
+    "STREAM_DEDUP_PURE_PYTHON": "If set to any value, the native kernel is not used.",
 }
-"""The variables that commands read, and what they mean."""
+"""The variables that commands read, and their meanings."""
 
 
 def manual_pages() -> Mapping[str, str]:
-    """Each page's text, by the name of its file."""
+    """The text of each page by file name."""
     return {
         f"{name.replace(' ', '-')}.1": "\n".join(_page(name, found)) + "\n"
         for name, found in commands(cli, PROGRAM)
@@ -83,7 +83,7 @@ def _page(name: str, found: click.Command) -> Iterator[str]:
 
 
 def _prose(text: str) -> Iterator[str]:
-    """A help text's paragraphs; those that keep their lines (after ``\\b``) as they are."""
+    """The paragraphs of a help text; preformatted ones (after ``\\b``) keep their lines."""
     for number, paragraph in enumerate(text.split("\n\n")):
         if number:
             yield ".PP"
@@ -107,7 +107,7 @@ def _item(head: str, text: str, default: str = "") -> Iterator[str]:
 
 
 def escaped(line: str) -> str:
-    """A line of text as roff shows it, which takes none of it for a request."""
+    """Escape a line of text, so that roff shows it and finds no request in it."""
     line = re.sub(
         r"[^\x00-\x7f]", lambda found: f"\\[u{ord(found[0]):04X}]", line.rstrip().translate(_SIGNS)
     )
@@ -115,7 +115,7 @@ def escaped(line: str) -> str:
 
 
 def main() -> None:
-    """Write the pages that have changed, and remove those of commands that are gone."""
+    """Write the pages that have changed, and delete those of removed commands."""
     made = manual_pages()
     for name, text in made.items():
         write(FOLDER / name, text)

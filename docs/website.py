@@ -1,14 +1,13 @@
 """Build the documentation site: ``python -m docs.website``.
 
-The pages are written for code hosts, where a link may lead to any file of the repository. A site
-holds the pages alone, and a generator publishes all that lies in its folder. So the pages, pictures
-and styles below ``docs`` are copied; on the way links that lead to other files of the repository
-become addresses on the code host. Of the copy Zensical (https://zensical.org) makes HTML, and fails
-where a link or an anchor between pages leads nowhere.
+The pages are written for code hosts, where a link may lead to any file of the repository. The site
+has only the pages, and its generator publishes every file in its folder. So the pages, pictures and
+styles in ``docs`` are copied, and links to other files of the repository become addresses on the
+code host. Zensical (https://zensical.org) makes HTML from the copy, and fails if a link or an
+anchor between pages leads nowhere.
 
-One more difference is mended on the way: in a table, code hosts take the backslash off an escaped
-bar, and Python's Markdown, on which Zensical stands, leaves it where it is between backticks. It
-needs none there.
+One more difference is handled: in tables, code hosts remove the backslash of an escaped bar between
+backticks. Python's Markdown, which Zensical uses, keeps it and does not need it, so it is removed.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ SITE = ROOT / "build" / "site"
 REPOSITORY = "https://github.com/stream-dedup/stream-dedup"
 
 PUBLISHED = {".md", ".png", ".svg", ".css"}
-"""Ends of the files that belong to the site."""
+"""Suffixes of the files that belong to the site."""
 
 _FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _TARGET = re.compile(r"(?<=\]\()[^)\s]+(?=\))")
@@ -41,7 +40,7 @@ _ELSEWHERE = re.compile(r"[a-z]+:|#")
 
 
 class SiteError(Exception):
-    """The site cannot be built as it is; the message says why."""
+    """The site cannot be built; the message says why."""
 
 
 def published() -> list[Path]:
@@ -50,20 +49,20 @@ def published() -> list[Path]:
 
 
 def for_the_site(page: Path) -> str:
-    """A page's text, as the generator takes it (see above).
+    """The text of a page for the generator (see above).
 
     Raises:
-        SiteError: a link leads to a file that the repository does not hold.
+        SiteError: a link leads to a file that is not in the repository.
     """
     parts = _FENCED.split(page.read_text("utf-8"))
-    for at in range(0, len(parts), 2):  # what stands between fenced blocks
+    for at in range(0, len(parts), 2):  # the text between fenced blocks
         linked = _TARGET.sub(lambda target: _address(page, target[0]), parts[at])
         parts[at] = _ROW.sub(lambda row: _CODE.sub(_without_escapes, row[0]), linked)
     return "".join(parts)
 
 
 def _address(page: Path, target: str) -> str:
-    """Where a link of a page leads from the site."""
+    """The target of a page's link, seen from the site."""
     if _ELSEWHERE.match(target):
         return target
     path, mark, anchor = target.partition("#")
@@ -81,14 +80,14 @@ def _without_escapes(code: re.Match[str]) -> str:
 
 
 def build(site: Path) -> None:
-    """Build the site into a folder, in the place of what is there.
+    """Build the site into a folder, and replace a site that is there.
 
     Raises:
-        SiteError: a link is dead, Zensical finds something amiss or is not installed, or the
-            folder holds something else than a site.
+        SiteError: a link is dead, Zensical reports a problem or is not installed, or the folder
+            contains something other than a site.
     """
     if site.exists() and not (site / "search.json").exists():
-        raise SiteError(f"{site} holds no site; give a folder that is not there yet")
+        raise SiteError(f"{site} is not a site; give a folder that does not exist yet")
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder).resolve()
         for path in published():
@@ -122,7 +121,7 @@ def _generate(project: Path) -> None:
 
 
 def main() -> None:
-    """Build the site, and say where it is or why there is none."""
+    """Build the site, and print its address or the reason why it cannot be built."""
     parser = argparse.ArgumentParser(prog="python -m docs.website", description=__doc__)
     parser.add_argument("--to", type=Path, default=SITE, help="the folder (default: build/site)")
     site: Path = parser.parse_args().to
@@ -130,7 +129,7 @@ def main() -> None:
         build(site.resolve())
     except SiteError as error:
         sys.exit(f"docs.website: {error}")
-    print(f"{site}/index.html")  # noqa: T201 -- says where it is
+    print(f"{site}/index.html")  # noqa: T201 -- a command's output
 
 
 if __name__ == "__main__":
