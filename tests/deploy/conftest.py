@@ -1,4 +1,4 @@
-"""What the tests of containers share: an engine, images, and our image built from a copy."""
+"""Fixtures of the container tests: an engine, images, and our image built from a copy."""
 
 from __future__ import annotations
 

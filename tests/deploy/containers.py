@@ -1,4 +1,4 @@
-"""What the tests of containers know of our image."""
+"""Names and properties of our image for the container tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chart, and what Helm makes of it.
+"""Render the chart with Helm.
 
 ``python -m tests.deploy.helm_chart`` writes the schema of its values and the golden files again.
 """

@@ -1,7 +1,7 @@
-"""The schema of the chart's values: `values.schema.json`, made from the worker's own models.
+"""Make the schema of the chart's values, `values.schema.json`, from the worker's models.
 
-Every key of the configuration stands there with its type and meaning, so that Helm refuses a slip
-before anything is installed. Left out is what the chart gives by other means: secrets and files
+The schema has every key of the configuration with its type and meaning, so that Helm refuses a
+mistake before anything is installed. It leaves out what the chart sets itself: secrets and files
 (values `secrets`), and the name of a static member.
 """
 

@@ -1,4 +1,4 @@
-"""The alert rules are right by Prometheus's own promtool, and lead to what to do."""
+"""The alert rules are valid for Prometheus's promtool, and the runbook has a remedy for each."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_unit_tests_notice_a_rule_that_never_fires(tmp_path: Path) -> None:
 
 
 @alerts
-def test_an_alert_has_a_unit_test_that_fires_and_one_that_does_not(name: str) -> None:
+def test_an_alert_has_unit_tests_that_fire_and_do_not(name: str) -> None:
     fires: list[str] = []
     silent: list[str] = []
     for case in CASES:
@@ -91,7 +91,7 @@ def test_an_alert_has_a_unit_test_that_fires_and_one_that_does_not(name: str) ->
     assert silent
 
 
-def test_no_unit_test_is_of_an_alert_that_is_gone() -> None:
+def test_every_unit_test_names_an_existing_alert() -> None:
     assert {case["name"].split()[0] for case in CASES} == set(ALERTS)
 
 
@@ -118,7 +118,7 @@ def test_metrics_and_labels_of_an_alert_exist(name: str) -> None:
 
 
 @alerts
-def test_an_alert_says_how_bad_it_is_what_is_wrong_and_what_to_do(name: str) -> None:
+def test_an_alert_has_severity_summary_and_remedy(name: str) -> None:
     rule = ALERTS[name]
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
     assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
@@ -133,7 +133,7 @@ def test_an_alert_says_how_bad_it_is_what_is_wrong_and_what_to_do(name: str) -> 
 
 
 @alerts
-def test_the_runbook_says_of_an_alert_what_it_means_and_what_to_do(name: str) -> None:
+def test_the_runbook_explains_every_alert_and_its_remedy(name: str) -> None:
     _, _, below = RUNBOOK.read_text("utf-8").partition(f"\n### {name}\n")
     section = re.split(r"^##", below, maxsplit=1, flags=re.MULTILINE)[0]
     parts = re.findall(r"^\*\*(.+?)\*\*", section, re.MULTILINE)
@@ -142,7 +142,7 @@ def test_the_runbook_says_of_an_alert_what_it_means_and_what_to_do(name: str) ->
     assert asked <= metrics_of(section), "it does not say how to see what the alert saw"
 
 
-def test_the_runbook_has_a_section_for_each_alert_and_none_for_others() -> None:
+def test_the_runbook_has_one_section_for_each_alert() -> None:
     headings = re.findall(r"^### (StreamDedup\w+)$", RUNBOOK.read_text("utf-8"), re.MULTILINE)
     assert headings == list(ALERTS)
     assert {name.lower() for name in ALERTS} <= anchors(RUNBOOK)
@@ -164,7 +164,7 @@ def test_the_queries_of_the_runbook_are_promql(tmp_path: Path) -> None:
     assert metrics_of("\n".join(queries)) <= set(METRICS)
 
 
-def test_the_alerts_and_the_table_of_what_to_alert_on_name_the_same_metrics() -> None:
+def test_alerts_and_the_operations_table_name_the_same_metrics() -> None:
     _, _, below = OPERATIONS.read_text("utf-8").partition("\n## What to alert on\n")
     rows = re.findall(r"^\| `(\w+)`[^|]*\|", below.partition("\n## ")[0], re.MULTILINE)
     judged = set().union(

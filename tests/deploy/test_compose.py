@@ -1,4 +1,4 @@
-"""The Compose stack: what its files say, and the whole of it running while a worker is killed."""
+"""The Compose stack: its files are consistent, and it keeps running while a worker is killed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WITHIN_S = 180.0
 # ------------------------------------------------------------ what the files say
 
 
-def test_every_variable_is_explained_where_it_is_given_and_none_is_idle() -> None:
+def test_every_variable_is_used_and_explained() -> None:
     used = set(re.findall(r"\$\{([A-Z_]+)", COMPOSE))
     given = settings()
     assert set(given) == {"COMPOSE_PROFILES", "COMPOSE_PROJECT_NAME"} | used
@@ -64,13 +64,13 @@ def test_versions_are_those_that_are_tested() -> None:
     assert f"\nARG VERSION={__version__}\n" in dockerfile
 
 
-def test_the_topics_of_the_configuration_are_made() -> None:
+def test_the_topics_of_the_configuration_are_created() -> None:
     made = set(re.findall(r"make (app[a-z-]*)", SERVICES["topics"]["command"][0]))
     sent = {PIPELINE.output_topic, PIPELINE.summary_topic, PIPELINE.dead_letter_topic}
     assert {*PIPELINE.topics, *sent} == made
 
 
-def test_both_profiles_are_whole() -> None:
+def test_both_profiles_are_complete() -> None:
     minimal = {name for name, service in SERVICES.items() if "minimal" in service["profiles"]}
     assert minimal == {"kafka", "topics", "redis", "worker"}
     for name, service in SERVICES.items():
@@ -80,7 +80,7 @@ def test_both_profiles_are_whole() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
-def test_every_service_is_bounded_checked_and_without_new_privileges(name: str) -> None:
+def test_services_are_bounded_checked_and_unprivileged(name: str) -> None:
     service = SERVICES[name]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert set(service["logging"]["options"]) == {"max-size", "max-file"}
@@ -93,7 +93,7 @@ def test_every_service_is_bounded_checked_and_without_new_privileges(name: str) 
         assert "privileged" not in service
 
 
-def test_what_grafana_is_given_fits_together() -> None:
+def test_the_files_for_grafana_fit_together() -> None:
     grafana = SERVICES["grafana"]
     mounts = dict(volume.split(":")[:2][::-1] for volume in grafana["volumes"])
     provisioning = DEPLOY / mounts["/etc/grafana/provisioning"]
@@ -184,7 +184,7 @@ def stack(built: Built) -> Iterator[Stack]:
 
 @pytest.mark.docker
 @pytest.mark.timeout(2_400)
-def test_it_comes_up_survives_a_killed_worker_counts_right_and_goes_without_trace(
+def test_the_stack_survives_a_killed_worker_and_counts_right(
     stack: Stack,
 ) -> None:
     # It is up, as it was asked for.
@@ -241,7 +241,7 @@ def one_does_all(stack: Stack) -> bool:
 
 
 def summaries(stack: Stack) -> dict[str, dict[int, dict[str, Any]]]:
-    """Summaries by cluster and revision; one told twice is the same twice."""
+    """Summaries by cluster and revision; copies of a revision are equal."""
     found: dict[str, dict[int, dict[str, Any]]] = {}
     for record in stack.kafka.consume(PIPELINE.summary_topic or ""):
         summary = json.loads(record.value or b"")
@@ -252,10 +252,10 @@ def summaries(stack: Stack) -> dict[str, dict[int, dict[str, Any]]]:
 
 
 def balance(stack: Stack) -> int:
-    """Events that came and neither left nor were counted nor put aside, as the topics alone tell.
+    """The events read minus those written, counted and dead-lettered, from the topics alone.
 
-    A cluster's count includes its first event, which left; a cluster that nothing was told of yet
-    has that one alone.
+    A cluster's count includes its first event, which was written; a cluster without a summary yet
+    has only that event.
     """
     came = stack.kafka.consume(PIPELINE.topics[0], timeout_s=WITHIN_S)
     values = Counter(record.value for record in came)
@@ -263,9 +263,9 @@ def balance(stack: Stack) -> int:
     for record in stack.kafka.consume(PIPELINE.output_topic, timeout_s=WITHIN_S):
         headers = told(record)
         assert headers["sd-decision"] == "new"
-        assert values[record.value], "it came"
+        assert values[record.value], "not an input"
         known = firsts.setdefault(headers["sd-cluster"], record)
-        # After a crash it may leave again, the same.
+        # After a crash it may be written again, with the same bytes.
         assert (known.value, known.headers) == (record.value, record.headers)
     counted = 0
     for cluster, revisions in summaries(stack).items():

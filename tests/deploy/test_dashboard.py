@@ -1,4 +1,4 @@
-"""The dashboard for operators is what the generator makes, and asks for what workers tell."""
+"""The dashboard for operators is up to date, and its queries use metrics that workers export."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def shown_labels(name: str) -> set[str]:
     if metric in METRICS and metric not in HISTOGRAMS:
         return EVERYWHERE | set(METRICS[metric].labels)
     metric, _, part = metric.rpartition("_")
-    assert metric in HISTOGRAMS, f"{name} is not told by workers"
+    assert metric in HISTOGRAMS, f"{name} is not exported by workers"
     assert part in {"bucket", "sum", "count"}, name
     return EVERYWHERE | set(METRICS[metric].labels) | ({"le"} if part == "bucket" else set())
 
@@ -77,7 +77,7 @@ def test_every_metric_is_on_it() -> None:
 # ------------------------------------------------------------ how it looks
 
 
-def test_it_keeps_its_address_and_takes_any_datasource() -> None:
+def test_it_keeps_its_address_and_accepts_any_datasource() -> None:
     assert (MADE["uid"], UID) == (UID, "stream-dedup-worker")
     assert MADE["title"]
     assert not {"id", "version"} & set(MADE)  # Grafana's own, which differ by installation
@@ -102,7 +102,7 @@ def test_panels_have_titles_units_and_words() -> None:
         assert len(set(references)) == len(references)
 
 
-def test_no_title_stands_twice_in_a_row() -> None:
+def test_titles_of_a_row_are_unique() -> None:
     rows: list[list[str]] = []
     for panel in MADE["panels"]:
         if panel["type"] == "row":
@@ -114,7 +114,7 @@ def test_no_title_stands_twice_in_a_row() -> None:
     assert all(len(set(row)) == len(row) for row in rows)
 
 
-def test_panels_stand_beside_and_below_each_other() -> None:
+def test_panels_do_not_overlap() -> None:
     places = [panel["gridPos"] for panel in MADE["panels"]]
     assert all(0 <= place["x"] <= COLUMNS - place["w"] for place in places)
     cells = [
@@ -151,7 +151,7 @@ def test_a_name_or_label_that_is_not_in_the_table_is_an_error() -> None:
 # ------------------------------------------------------------ how Grafana finds it
 
 
-def test_provisioning_names_a_datasource_and_the_folder_of_dashboards() -> None:
+def test_provisioning_names_datasource_and_dashboard_folder() -> None:
     (source,) = (PROVISIONING / "datasources").iterdir()
     (given,) = msgspec.yaml.decode(source.read_bytes())["datasources"]
     assert (given["type"], given["isDefault"]) == ("prometheus", True)

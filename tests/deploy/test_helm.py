@@ -1,4 +1,4 @@
-"""The Helm chart: Helm takes it, Kubernetes' schemas hold, and the worker takes what it renders."""
+"""The Helm chart is valid for Helm, for Kubernetes' schemas and for the worker."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_the_schemas_of_kubernetes_hold(case: str, version: str, tmp_path: Path)
 @pytest.mark.parametrize(
     "right", ["readOnlyRootFilesystem:", "clusterIP:", "minReplicaCount:", "interval:", "egress:"]
 )
-def test_the_schemas_refuse_a_slip(right: str, tmp_path: Path) -> None:
+def test_the_schemas_refuse_a_misspelt_key(right: str, tmp_path: Path) -> None:
     text = rendered("full")
     assert right in text
     file = tmp_path / "manifests.yaml"
@@ -235,12 +235,12 @@ def test_a_drain_that_the_grace_period_covers_is_taken(drain: object, tmp_path: 
     )
 
 
-def test_an_address_of_ipv6_is_no_port(tmp_path: Path) -> None:
+def test_an_ipv6_address_is_not_a_port(tmp_path: Path) -> None:
     url = {"networkPolicy.enabled": True, "config.index.url": "redis://[fd00::12]:6379"}
     assert "NetworkPolicy" in with_minimal(tmp_path, **url)
 
 
-def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
+def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     done = helm_chart.template(home=tmp_path)
     assert done.stderr.count("is empty; ") == 3
 
@@ -292,7 +292,7 @@ def test_the_worker_takes_the_configuration(case: str, tmp_path: Path) -> None:
                 assert getattr(config, section).secret(key.removesuffix("_file")) == expected
 
 
-def test_a_secret_stands_in_the_secret_alone() -> None:
+def test_a_secret_is_in_the_secret_alone() -> None:
     found = objects("full")
     name, text = "kafka.sasl_password_file", 'it\'s "secret": {{ none }} #1'
     assert found["Secret"]["stringData"] == {name: text}
@@ -301,7 +301,7 @@ def test_a_secret_stands_in_the_secret_alone() -> None:
     assert found["Secret"]["metadata"]["name"] in {each["secret"]["name"] for each in sources}
 
 
-def test_files_lie_beside_the_configuration() -> None:
+def test_files_are_beside_the_configuration() -> None:
     given = yaml.safe_load(helm_chart.values_of("full").read_text("utf-8"))["files"]
     data = objects("full")["ConfigMap"]["data"]
     assert {name: text for name, text in data.items() if name != "stream-dedup.toml"} == given
@@ -347,7 +347,7 @@ def test_probes_ask_what_the_worker_answers(case: str) -> None:
         assert pages.answer(make_mocked_request("GET", path)).status != HTTPStatus.NOT_FOUND
 
 
-def test_a_changed_configuration_rolls_the_pods_and_nothing_else_does(tmp_path: Path) -> None:
+def test_only_a_changed_configuration_replaces_the_pods(tmp_path: Path) -> None:
     def template(**settings: Any) -> Manifest:
         found = workload(with_minimal(tmp_path, **settings))
         made: Manifest = found["spec"]["template"]
@@ -362,15 +362,15 @@ def test_a_changed_configuration_rolls_the_pods_and_nothing_else_does(tmp_path: 
     assert template(**secret) != template(**other)
 
 
-# ------------------------------------------------------------ what is told
+# ------------------------------------------------------------ notes
 
 
 def notes(tmp_path: Path, case: str, **settings: Any) -> str:
-    """What Helm says after an installation; `helm template` leaves it out."""
+    """The notes that Helm prints after an installation; `helm template` leaves them out."""
     chart = tmp_path / "chart"
     shutil.copytree(CHART, chart)
-    told = '{{ toJson (include "stream-dedup/templates/NOTES.txt" .) }}'
-    (chart / "templates" / "notes.yaml").write_text(f"kind: Notes\ntext: {told}\n", "utf-8")
+    included = '{{ toJson (include "stream-dedup/templates/NOTES.txt" .) }}'
+    (chart / "templates" / "notes.yaml").write_text(f"kind: Notes\ntext: {included}\n", "utf-8")
     values = helm_chart.values_of(case)
     done = helm_chart.template(values, home=tmp_path, settings=settings, chart=chart)
     assert done.returncode == 0, done.stderr
@@ -450,7 +450,7 @@ def test_a_scaler_has_the_workload_to_itself(case: str, kind: str) -> None:
     assert "replicas" not in owner["spec"]
 
 
-def test_keda_looks_at_the_groups_and_topics_of_the_worker(tmp_path: Path) -> None:
+def test_keda_watches_the_groups_and_topics_of_the_worker(tmp_path: Path) -> None:
     found = objects("full")
     config = loaded(found, tmp_path)
     triggers = [each["metadata"] for each in found["ScaledObject"]["spec"]["triggers"]]
@@ -470,7 +470,7 @@ def test_keda_knows_the_groups_that_the_worker_derives(tmp_path: Path) -> None:
     assert "authenticationRef" not in trigger
 
 
-def test_the_hpa_asks_for_a_metric_that_there_is() -> None:
+def test_the_hpa_asks_for_an_existing_metric() -> None:
     pods, _ = objects("hpa")["HorizontalPodAutoscaler"]["spec"]["metrics"]
     name = pods["pods"]["metric"]["name"].removeprefix("stream_dedup_")
     assert name in GAUGES

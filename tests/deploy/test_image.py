@@ -1,4 +1,4 @@
-"""The image: what is in it, and that a worker in it does its work and ends when it is told to."""
+"""The image: what it contains, and that a worker in it works and stops when it is asked to."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def bare(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
 
 @contextmanager
 def container(built: Built, image: str, *args: str) -> Iterator[str]:
-    """A container that runs; its log is told if something fails."""
+    """A running container; its log is printed if something fails."""
     name = f"stream-dedup-tests-{secrets.token_hex(4)}"
     built.docker.run("run", "--detach", "--name", name, *args[:-1], image, args[-1])
     try:
@@ -63,7 +63,7 @@ def container(built: Built, image: str, *args: str) -> Iterator[str]:
         built.docker.run("rm", "--force", "--volumes", name)
 
 
-def test_it_is_nobody_in_particular_and_says_what_it_is(built: Built) -> None:
+def test_its_user_has_no_rights_and_its_labels_describe_it(built: Built) -> None:
     found = built.docker.inspect(built.image)
     config = found["Config"]
     assert config["User"] == f"{USER}:{USER}"
@@ -78,7 +78,7 @@ def test_it_is_nobody_in_particular_and_says_what_it_is(built: Built) -> None:
     assert found["Size"] - base < 120e6
 
 
-def test_nothing_of_what_built_it_is_in_it(built: Built) -> None:
+def test_it_contains_no_build_tools(built: Built) -> None:
     listed = built.docker.run(
         *("run", "--rm", "--network", "none", "--entrypoint", "python3", built.image, "-c"),
         "import pathlib; print(*pathlib.Path('/').glob('*'), *pathlib.Path('/opt').rglob('*'))",
@@ -98,24 +98,20 @@ def test_the_native_code_is_in_use(built: Built, module: str) -> None:
     assert "native kernel" in said
 
 
-def test_every_command_runs_in_it_without_a_network_or_a_place_to_write(
-    built: Built, bare: str
-) -> None:
+def test_commands_run_without_network_or_writable_files(built: Built, bare: str) -> None:
     given = b"disk sda1 is 91% full\ndisk sdb7 is 64% full\nout of memory\n"
     args = ("run", "--rm", "--interactive", "--network", "none", *HARDENED, bare, "dedup")
     out = built.docker.run(*args, "--emit", "drop", stdin=given)
     assert out.splitlines() == ["disk sda1 is 91% full", "out of memory"]
 
 
-def test_there_is_no_shell_left_to_need(built: Built, bare: str) -> None:
+def test_it_works_without_a_shell(built: Built, bare: str) -> None:
     for program in ("sh", "bash", "cat"):
         with pytest.raises(ServiceError, match=r"no such file|not found"):
             built.docker.run("run", "--rm", "--entrypoint", program, bare)
 
 
-def test_a_worker_works_is_healthy_and_ends_well_when_it_is_stopped(
-    built: Built, bare: str, kafka: Kafka
-) -> None:
+def test_a_worker_is_healthy_and_stops_regularly(built: Built, bare: str, kafka: Kafka) -> None:
     trial = Trial(kafka, "")
     own = {"http__port": free_port(), "http__host": "127.0.0.1", "index__kind": "memory"}
     settings = {k: v for k, v in (trial.settings | own).items() if k != "index__url"}
@@ -156,9 +152,7 @@ def test_the_health_check_fails_where_nothing_answers(built: Built, bare: str) -
     assert "no answer" in done.stderr
 
 
-def test_what_is_wrong_with_a_configuration_is_said_and_ends_it(
-    built: Built, tmp_path: Path
-) -> None:
+def test_a_wrong_configuration_is_reported_and_ends_it(built: Built, tmp_path: Path) -> None:
     file = tmp_path / "stream-dedup.toml"
     file.write_text('[kafka]\ngroup = "a"\n')
     args = ["--volume", f"{file}:/etc/stream-dedup/stream-dedup.toml:ro"]

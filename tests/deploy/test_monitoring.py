@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a real worker under load: every panel and every rule has something.
+"""A real Prometheus scrapes a real worker under load: every panel and every rule has data.
 
 Prometheus has the shipped configuration and rules, with the worker's address and a scrape a second.
 """
@@ -132,7 +132,7 @@ def test_no_panel_is_empty_under_load(scene: Scene, panel: dict[str, Any]) -> No
         assert len(legends) == len(samples), "two lines of one name"
 
 
-def test_the_numbers_are_what_the_load_was(scene: Scene) -> None:
+def test_the_numbers_equal_the_load(scene: Scene) -> None:
     shown = {
         (panel["title"], panel["type"]): panel["targets"][0]["expr"] for panel in PANELS
     }  # the first query of each
@@ -181,7 +181,7 @@ def test_every_rule_can_be_evaluated(scene: Scene) -> None:
 
 
 def test_dead_letters_fire_and_nothing_else_does(scene: Scene) -> None:
-    wait_for(lambda: ("StreamDedupDeadLetters", "") in scene.active(), "dead letters are told")
+    wait_for(lambda: ("StreamDedupDeadLetters", "") in scene.active(), "the alert on dead letters")
     firing = {name: each for name, each in scene.active().items() if each["state"] == "firing"}
     assert set(firing) == {("StreamDedupDeadLetters", "")}
     ((_, alert),) = firing.items()
@@ -189,18 +189,18 @@ def test_dead_letters_fire_and_nothing_else_does(scene: Scene) -> None:
     assert re.match(r"\d[\d.]* in ten minutes", alert["annotations"]["description"])
 
 
-def test_a_worker_whose_recipe_is_refused_is_told_as_down(scene: Scene) -> None:
-    wait_for(lambda: ("StreamDedupDown", scene.refused) in scene.active(), "it is told")
+def test_a_worker_with_a_refused_recipe_is_reported_as_down(scene: Scene) -> None:
+    wait_for(lambda: ("StreamDedupDown", scene.refused) in scene.active(), "the alert")
     assert ("StreamDedupDown", scene.instance) not in scene.active()
 
 
-def test_a_redis_that_is_away_is_told_until_it_is_back(scene: Scene) -> None:
-    told = {("StreamDedupRedisAway", scene.instance), ("StreamDedupNotReady", scene.instance)}
-    assert not told & set(scene.active())
+def test_an_unreachable_redis_is_reported_until_it_is_back(scene: Scene) -> None:
+    expected = {("StreamDedupRedisAway", scene.instance), ("StreamDedupNotReady", scene.instance)}
+    assert not expected & set(scene.active())
     scene.link.disable()
     try:
         scene.trial.write(LINES[:100])
-        wait_for(lambda: told <= set(scene.active()), "it is told")
+        wait_for(lambda: expected <= set(scene.active()), "the alert")
     finally:
         scene.link.enable()
-    wait_for(lambda: not told & set(scene.active()), "it is over")
+    wait_for(lambda: not expected & set(scene.active()), "the end of the alert")

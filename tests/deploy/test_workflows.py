@@ -1,4 +1,4 @@
-"""The workflows of GitHub: valid, pinned, bounded in time and rights, and of the project's own."""
+"""The GitHub workflows are valid, pinned, and limited in time and rights."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def test_actions_are_pinned_to_commits(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=named)
-def test_a_workflow_gives_no_right_of_itself_and_runs_once_at_a_time(path: Path) -> None:
+def test_a_workflow_has_no_rights_and_runs_once_at_a_time(path: Path) -> None:
     workflow = yaml.safe_load(path.read_text("utf-8"))
     assert workflow["permissions"] == {}
     assert workflow["concurrency"]["group"] == "${{ github.workflow }}-${{ github.ref }}"
 
 
 @pytest.mark.parametrize(("name", "job"), list(jobs().items()))
-def test_a_job_ends_and_writes_only_for_a_tag_or_from_main(name: str, job: dict[str, Any]) -> None:
+def test_a_job_has_a_timeout_and_writes_from_main_or_a_tag(name: str, job: dict[str, Any]) -> None:
     assert 0 < job["timeout-minutes"] <= 90
     if "write" in job["permissions"].values():
         of_main, of_tags = "github.ref == 'refs/heads/main'", "github.ref_type == 'tag'"
@@ -75,7 +75,7 @@ def test_a_job_ends_and_writes_only_for_a_tag_or_from_main(name: str, job: dict[
 
 
 @pytest.mark.parametrize(("name", "job"), list(jobs().items()))
-def test_a_job_keeps_no_credentials_and_splices_nothing_into_its_scripts(
+def test_a_job_keeps_no_credentials_and_its_scripts_are_fixed(
     name: str, job: dict[str, Any]
 ) -> None:
     del name
@@ -95,7 +95,7 @@ def test_the_targets_of_make_exist() -> None:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
 
 
-def test_wheels_are_built_for_every_python_that_is_promised() -> None:
+def test_wheels_are_built_for_every_supported_python() -> None:
     project = PROJECT["project"]
     start = "Programming Language :: Python :: 3."
     promised = {each.removeprefix(start) for each in project["classifiers"] if start in each}

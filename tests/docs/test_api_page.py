@@ -1,4 +1,4 @@
-"""The page of the Python interface is whole and up to date; its examples are run by `test_docs`."""
+"""The page of the Python interface is complete and up to date; `test_docs` runs its examples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_the_page_is_up_to_date() -> None:
 
 
 @pytest.mark.parametrize("module", ["stream_dedup", "stream_dedup.testing"])
-def test_every_name_that_a_module_gives_stands_on_the_page(module: str) -> None:
+def test_every_public_name_of_a_module_is_on_the_page(module: str) -> None:
     given = set(importlib.import_module(module).__all__) - {"__version__"}
     here = {name for part, name in NAMES if part in {"stream_dedup", module}}
     assert given <= here
@@ -32,7 +32,7 @@ def test_a_name_can_be_imported_and_is_described(module: str, name: str) -> None
     assert sentence in section
 
 
-def test_methods_stand_on_the_page_with_their_arguments() -> None:
+def test_methods_are_on_the_page_with_their_arguments() -> None:
     text = API_PAGE.read_text("utf-8")
     assert "#### Deduplicator.process\n" in text
     assert "\nprocess_one(value: Value, *, time_us: int | None = None" in text

@@ -1,4 +1,4 @@
-"""The documentation says what is so: its commands, code, options, keys and links are tried."""
+"""The documentation is correct: its commands, code, options, keys and links are tested."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _execute(block: Block, names: dict[str, Any], report: list[str]) -> None:
     names.update(test.globs)
 
 
-def test_every_block_says_what_it_is() -> None:
+def test_every_block_names_its_language() -> None:
     languages = {(named(b.page), b.line, b.language) for page in PAGES for b in blocks(page)}
     known = {"console", "python", "sh", "toml", "text", "ini"}
     assert {place for place in languages if place[2] not in known} == set()
@@ -99,9 +99,7 @@ def test_the_reference_of_commands_is_up_to_date() -> None:
 
 
 @pytest.mark.parametrize(("name", "found"), list(commands(cli, "stream-dedup")))
-def test_every_option_stands_in_the_reference_with_its_help(
-    name: str, found: click.Command
-) -> None:
+def test_every_option_is_in_the_reference_with_its_help(name: str, found: click.Command) -> None:
     _, _, below = CLI_PAGE.read_text("utf-8").partition(f"\n## {name}\n")
     section = below.partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| `")]
@@ -116,7 +114,7 @@ def test_the_reference_of_the_configuration_is_up_to_date() -> None:
 
 
 @pytest.mark.parametrize("key", list(configuration_keys()), ids=lambda key: key.variable)
-def test_every_key_of_the_configuration_stands_in_the_reference_with_its_meaning(key: Key) -> None:
+def test_every_configuration_key_is_in_the_reference(key: Key) -> None:
     assert key.meaning.endswith(".")
     _, _, below = CONFIGURATION_PAGE.read_text("utf-8").partition(f"\n## {key.section}\n")
     row = re.search(rf"^\| `{key.name}` \| (.+) \|$", below.partition("\n## ")[0], re.MULTILINE)
@@ -124,7 +122,7 @@ def test_every_key_of_the_configuration_stands_in_the_reference_with_its_meaning
     assert key.meaning.partition("<")[0].replace("|", r"\|") in row[1]
 
 
-def test_the_example_of_a_configuration_is_one(folder: Path) -> None:
+def test_the_example_configuration_is_valid(folder: Path) -> None:
     (folder / "kafka-password").write_text("secret\n")
     (block,) = (b for b in blocks(CONFIGURATION_PAGE) if b.language == "toml")
     (folder / "stream-dedup.toml").write_text(block.text)
@@ -148,9 +146,7 @@ def keys(section: type[msgspec.Struct], prefix: str = "") -> list[tuple[str, obj
 
 
 @pytest.mark.parametrize(("key", "default"), keys(Recipe), ids=str)
-def test_every_recipe_key_stands_in_the_reference_with_its_default(
-    key: str, default: object
-) -> None:
+def test_every_recipe_key_is_in_the_reference_with_its_default(key: str, default: object) -> None:
     row = re.search(rf"^\| `{re.escape(key)}` \|(.*)\|$", RECIPES, re.MULTILINE)
     assert row is not None
     cell = re.split(r"(?<!\\)\|", row[1])[1].strip()
@@ -161,7 +157,7 @@ def test_every_recipe_key_stands_in_the_reference_with_its_default(
         assert cell == f"`{written}`"
 
 
-def test_no_recipe_key_is_made_up() -> None:
+def test_the_reference_has_no_unknown_recipe_key() -> None:
     known = {key for key, _ in keys(Recipe)}
     sections = "|".join(field.name for field in msgspec.structs.fields(Recipe))
     written = re.findall(rf"^\| `((?:{sections})\.[a-z_.]+)` \|", RECIPES, re.MULTILINE)
@@ -169,7 +165,7 @@ def test_no_recipe_key_is_made_up() -> None:
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_every_mask_stands_in_the_reference_and_matches_its_examples(name: str) -> None:
+def test_every_mask_in_the_reference_matches_its_examples(name: str) -> None:
     row = re.search(rf"^\| `{name}` \| (`.*`) \|$", RECIPES, re.MULTILINE)
     assert row is not None
     for example in CODE.findall(row[1]):
@@ -179,7 +175,7 @@ def test_every_mask_stands_in_the_reference_and_matches_its_examples(name: str) 
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_every_shipped_recipe_stands_in_the_reference_with_its_digest(name: str) -> None:
+def test_every_shipped_recipe_is_listed_with_its_digest(name: str) -> None:
     assert f"| `{name}` |" in RECIPES
     assert re.search(rf"^{name} +{load_recipe(name).digest} ", RECIPES, re.MULTILINE)
 
@@ -221,7 +217,7 @@ def test_every_page_can_be_reached_from_the_index() -> None:
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-def test_every_make_target_that_is_named_exists() -> None:
+def test_every_named_make_target_exists() -> None:
     targets = {
         target
         for page in PAGES

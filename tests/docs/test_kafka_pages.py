@@ -1,8 +1,8 @@
-"""The pages about the worker say what is so: their sessions, options, keys and metrics are tried.
+"""The pages about the worker are correct: their sessions, options, keys and metrics are tested.
 
-Sessions stand in ``text`` blocks that begin with ``$``: run in order against a broker and a Redis
-of their own, in the place of localhost:9092 and localhost:6379. What they call in the broker's
-container is done by a stand-in for ``docker``.
+Sessions are ``text`` blocks that begin with ``$``. They run in order against a broker and a Redis of
+their own, which replace localhost:9092 and localhost:6379. A replacement for ``docker`` runs the
+commands in the broker's container.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def test_keys_exist(page: Path) -> None:
         assert name in sections[section], f"{section}.{name}"
 
 
-def test_alerts_that_only_scraping_feeds_are_told_of() -> None:
+def test_alerts_that_need_scraping_are_marked() -> None:
     groups = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yaml").read_text("utf-8"))
     scraped = {
         rule["alert"]
@@ -106,7 +106,7 @@ def test_alerts_that_only_scraping_feeds_are_told_of() -> None:
     assert set(re.findall(r"`(StreamDedup\w+)`", text)) == scraped
 
 
-def test_the_quickstarts_configuration_is_one(tmp_path: Path) -> None:
+def test_the_configuration_of_the_quickstart_is_valid(tmp_path: Path) -> None:
     (block,) = (b for b in blocks(QUICKSTART) if b.language == "toml")
     (tmp_path / "a.toml").write_text(block.text)
     (pipeline,) = load(str(tmp_path / "a.toml")).config.pipelines

@@ -1,4 +1,4 @@
-"""The manual pages are those of the commands, and roff that a formatter takes without a warning."""
+"""The manual pages match the commands, and formatters accept them without a warning."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_page_shows_every_option_and_example_without_a_warning(
 @pytest.mark.parametrize(
     "line", [".so /etc/passwd", "'br", "a\\fBb\\*(xx", "-- ~^`' \u2026 \u00d7", "\\", '.\\" gone']
 )
-def test_text_that_looks_like_roff_is_text(line: str, tmp_path: Path) -> None:
+def test_text_that_looks_like_roff_is_escaped(line: str, tmp_path: Path) -> None:
     page = tmp_path / "page.1"
     page.write_text(f".TH X 1\n.SH NAME\n{escaped(line)}\n.PP\nand on\n")
     assert f"NAME {line} and on" in formatted(page)

@@ -1,7 +1,7 @@
-"""The documentation site is whole: it builds, its links lead somewhere, it needs nobody else.
+"""The documentation site is complete: it builds, its links work, it needs no other server.
 
-The links are looked at here once more, in the HTML that readers get: the generator checks those
-between pages, not those of its own templates, nor pictures.
+These tests check the links again, in the HTML: the generator checks links between pages, but not
+those of its own templates and pictures.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def sources() -> list[str]:
 # ------------------------------------------------------------ what is in it
 
 
-def test_every_page_is_published_and_nothing_of_the_workshop(site: Path) -> None:
+def test_every_page_is_published_and_nothing_else(site: Path) -> None:
     assert {Path(name).with_suffix(".html").as_posix() for name in sources()} <= {
         path.relative_to(site).as_posix() for path in site.rglob("*.html")
     }
@@ -87,7 +87,7 @@ def test_every_page_is_published_and_nothing_of_the_workshop(site: Path) -> None
     assert published & {".py", ".pyc", ".toml", ".md", ".log", ".jsonl"} == set()
 
 
-def test_every_page_stands_in_the_navigation_once() -> None:
+def test_every_page_is_in_the_navigation_once() -> None:
     def named(part: object) -> Iterator[str]:
         if isinstance(part, str):
             yield part
@@ -130,11 +130,11 @@ def dead_links(site: Path) -> list[str]:
     return dead
 
 
-def test_no_link_no_anchor_and_no_picture_is_dead(site: Path) -> None:
+def test_no_link_anchor_or_picture_is_dead(site: Path) -> None:
     assert dead_links(site) == []
 
 
-def test_dead_links_are_seen(tmp_path: Path) -> None:
+def test_dead_links_are_found(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "b.html").write_text('<h1 id="top">B</h1><a href="../a.html#here">a</a>')
     (tmp_path / "a.html").write_text(
@@ -145,7 +145,7 @@ def test_dead_links_are_seen(tmp_path: Path) -> None:
     assert [link.removeprefix("a.html: ") for link in dead_links(tmp_path)] == expected
 
 
-def test_links_elsewhere_are_well_formed_and_encrypted(pages: dict[Path, Page]) -> None:
+def test_external_links_are_well_formed_and_encrypted(pages: dict[Path, Page]) -> None:
     wrong = []
     for path, page in pages.items():
         for link in page.links:
@@ -159,7 +159,7 @@ def test_links_elsewhere_are_well_formed_and_encrypted(pages: dict[Path, Page]) 
     assert wrong == []
 
 
-def test_links_to_the_repository_lead_to_files_it_has(pages: dict[Path, Page]) -> None:
+def test_links_to_the_repository_lead_to_existing_files(pages: dict[Path, Page]) -> None:
     seen = set()
     for page in pages.values():
         for link in page.links:
@@ -170,7 +170,7 @@ def test_links_to_the_repository_lead_to_files_it_has(pages: dict[Path, Page]) -
     assert {"README.md", "CHANGELOG.md"} <= seen
 
 
-def test_a_link_to_a_file_that_is_not_there_stops_the_build(
+def test_a_link_to_a_missing_file_stops_the_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = DOCS / "index.md"
@@ -208,14 +208,14 @@ def test_a_dead_anchor_stops_the_build(tmp_path: Path, monkeypatch: pytest.Monke
     assert (tmp_path / "site" / "index.html").exists()
 
 
-def test_a_folder_that_is_no_site_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_site_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("dear")
     with pytest.raises(SiteError, match="no site"):
         build(tmp_path)
     assert (tmp_path / "letters.txt").read_text() == "dear"
 
 
-def test_code_in_tables_is_as_code_hosts_show_it(site: Path) -> None:
+def test_code_in_tables_looks_as_on_code_hosts(site: Path) -> None:
     text = (site / "cli.html").read_text("utf-8")
     assert "<code>--format table|json</code>" in text
     cells = re.findall(r"<td.*?</td>", "".join(p.read_text("utf-8") for p in site.rglob("*.html")))
@@ -226,7 +226,7 @@ def test_code_in_tables_is_as_code_hosts_show_it(site: Path) -> None:
 # ------------------------------------------------------------ for all, from nobody else
 
 
-def test_a_page_loads_nothing_from_elsewhere(site: Path, pages: dict[Path, Page]) -> None:
+def test_a_page_loads_nothing_from_other_servers(site: Path, pages: dict[Path, Page]) -> None:
     for path, page in pages.items():
         assert [each for each in page.loaded if re.match(r"(?:[a-z]+:)?//", each)] == [], path.name
     for sheet in site.rglob("*.css"):
@@ -243,14 +243,14 @@ def test_search_is_in_the_site(site: Path) -> None:
     assert "max_candidates" in index
 
 
-def test_pages_say_their_language_and_pictures_what_they_show(pages: dict[Path, Page]) -> None:
+def test_pages_have_a_language_and_pictures_a_description(pages: dict[Path, Page]) -> None:
     for path, page in pages.items():
         assert page.language == "en", path.name
         assert all(picture.get("alt") for picture in page.pictures), path.name
 
 
 @pytest.mark.parametrize("path", sorted(PICTURES.glob("*.svg")), ids=lambda path: path.name)
-def test_a_drawing_is_well_formed_described_and_for_light_and_dark(path: Path) -> None:
+def test_a_drawing_is_valid_described_and_for_light_and_dark(path: Path) -> None:
     root = ET.parse(path).getroot()  # noqa: S314 -- ours
     space = "{http://www.w3.org/2000/svg}"
     assert root.tag == f"{space}svg"

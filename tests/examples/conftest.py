@@ -1,4 +1,4 @@
-"""A broker and a Redis for the examples alone: their pages name topics and keys."""
+"""A broker and a Redis only for the examples, because their pages use fixed topics and keys."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Runs the sessions of pages, beside real services.
+"""Run the sessions of pages with real services.
 
-``console`` blocks need nothing but the package; ``text`` blocks that begin with ``$`` run against a
-broker and a Redis in the place of localhost:9092 and localhost:6379. What they call in the broker's
-container is done by a stand-in for ``docker``, over the same broker.
+``console`` blocks need only the package. ``text`` blocks that begin with ``$`` run against a broker
+and a Redis that replace localhost:9092 and localhost:6379. A replacement for ``docker`` runs the
+commands in the broker's container, on the same broker.
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ def alone(page: Path, folder: Path) -> list[str]:
 
 
 def beside(page: Path, folder: Path, kafka: Kafka, redis: RedisServer) -> list[str]:
-    """Run the ``text`` blocks of a page beside services; what they print that it does not say.
+    """Run the ``text`` blocks of a page with real services, and return the steps that differ.
 
-    The page's ``toml`` blocks begin with the name of the file in which they stand.
+    The ``toml`` blocks of the page begin with the name of their file.
     """
     ports = {"9092": kafka.bootstrap.rpartition(":")[2], "6379": str(redis.port)}
     for block in blocks(page):
         if block.language == "toml":
             text = block.text
-            for told, real in ports.items():
-                text = text.replace(f"localhost:{told}", f"127.0.0.1:{real}")
+            for shown, real in ports.items():
+                text = text.replace(f"localhost:{shown}", f"127.0.0.1:{real}")
             name = text.splitlines()[0].removeprefix("# ")
             (folder / name).write_text(f"{text}\n[http]\nport = 0\n")
     docker = folder / "bin" / "docker"
@@ -86,8 +86,8 @@ def beside(page: Path, folder: Path, kafka: Kafka, redis: RedisServer) -> list[s
         if "jq " in step.command:
             find_program("jq", "jq", "a page's commands are run")
         printed = _run(step.command, folder, docker.parent)
-        for told, real in ports.items():
-            printed = printed.replace(f"127.0.0.1:{real}", f"localhost:{told}")
+        for shown, real in ports.items():
+            printed = printed.replace(f"127.0.0.1:{real}", f"localhost:{shown}")
         if not _LIKE.check_output(step.expected, printed, _HOW):
             wrong.append(f"line {line}: $ {step.command}{printed}")
     return wrong

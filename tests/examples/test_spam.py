@@ -1,4 +1,4 @@
-"""The spam example finds what its page says, does what it shows, and bears any input."""
+"""The spam example finds what its page says, prints what it shows, and accepts any input."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_the_page_over_kafka_prints_what_it_shows(
 
 
 @pytest.mark.parametrize("name", ["campaigns", "folding", "generate"])
-def test_the_examples_in_the_code_are_so(example: dict[str, Any], name: str) -> None:
+def test_the_examples_in_the_code_are_true(example: dict[str, Any], name: str) -> None:
     failed, tried = doctest.testmod(example[name])
     assert failed == 0 < tried
 
@@ -147,7 +147,7 @@ def test_the_links_of_the_page_lead_somewhere() -> None:
 # ------------------------------------------------------------ what is found
 
 
-def test_plain_campaigns_are_found_and_edits_cost_in_the_order_measured(folder: Path) -> None:
+def test_plain_campaigns_are_found_and_edits_cost_recall(folder: Path) -> None:
     found = shares(run("python measure.py --ham 1500 --k 15 --seed 7", folder))
     recall = {name: cells[0] or 0.0 for name, cells in found.items()}
     assert recall["spam, plain"] >= FLOOR_RECALL
@@ -193,7 +193,7 @@ def test_a_labelled_file_is_measured_by_its_own_label(folder: Path) -> None:
     }
 
 
-def test_the_same_seed_gives_the_same_messages_and_another_does_not(folder: Path) -> None:
+def test_a_seed_decides_which_messages_are_generated(folder: Path) -> None:
     one, again, other = (
         run(f"python generate.py --ham 100 --each 1 --messages 3 --seed {seed}", folder)
         for seed in (4, 4, 5)
@@ -238,7 +238,7 @@ def verdicts(example: dict[str, Any], given: list[Any], **rule: int) -> list[Any
     return [verdict for verdict in found if verdict is not None]
 
 
-def test_a_verdict_comes_once_with_the_message_that_passes_the_rule(
+def test_a_verdict_comes_once_when_the_rule_is_met(
     example: dict[str, Any],
 ) -> None:
     (verdict,) = verdicts(example, messages(example, [10.0 * n for n in range(30)]))
@@ -262,7 +262,7 @@ def test_a_verdict_comes_once_with_the_message_that_passes_the_rule(
     ],
     ids=["too few", "too slow", "too few senders", "too short a text", "too small a window"],
 )
-def test_none_comes_of(
+def test_no_verdict_comes_of(
     example: dict[str, Any], times_s: list[float], senders: int, rule: dict[str, int]
 ) -> None:
     assert verdicts(example, messages(example, times_s, senders), **rule) == []
@@ -304,7 +304,7 @@ def hostile() -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("option", [(), ("--decided",)])
-def test_hostile_lines_are_left_out_or_decided_in_bounded_time(option: tuple[str, ...]) -> None:
+def test_hostile_lines_are_skipped_or_take_bounded_time(option: tuple[str, ...]) -> None:
     started = time.monotonic()
     done = subprocess.run(
         [sys.executable, SPAM / "campaigns.py", *option],
@@ -322,7 +322,7 @@ def test_hostile_lines_are_left_out_or_decided_in_bounded_time(option: tuple[str
     assert done.stdout == b""
 
 
-def test_clusters_of_the_recipe_are_bounded_where_every_message_is_another(
+def test_clusters_are_bounded_if_every_message_differs(
     example: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module, chance = example["campaigns"], random.Random(3)
@@ -364,6 +364,6 @@ def test_the_extractors_take_any_bytes(example: dict[str, Any]) -> None:
             assert all(weight == 1 and feature for feature, weight in extract(text))
 
 
-def test_the_recipe_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recipe_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(SPAM))
     assert load_recipe(SPAM / "spam.toml").match.k == 15
