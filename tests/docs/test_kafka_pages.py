@@ -1,7 +1,7 @@
 """The pages about the worker are correct: their sessions, options, keys and metrics are tested.
 
-Sessions are ``text`` blocks that begin with ``$``. They run in order against a broker and a Redis of
-their own, which replace localhost:9092 and localhost:6379. A replacement for ``docker`` runs the
+Sessions are ``text`` blocks that begin with ``$``. They run in order against a broker and a Redis
+of their own, which replace localhost:9092 and localhost:6379. A replacement for ``docker`` runs the
 commands in the broker's container.
 """
 

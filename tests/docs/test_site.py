@@ -210,7 +210,7 @@ def test_a_dead_anchor_stops_the_build(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_folder_that_is_not_a_site_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("dear")
-    with pytest.raises(SiteError, match="no site"):
+    with pytest.raises(SiteError, match="is not a site"):
         build(tmp_path)
     assert (tmp_path / "letters.txt").read_text() == "dear"
 
