@@ -1,4 +1,4 @@
-"""A cluster's first event stays its first, whoever opened the cluster and died before counting."""
+"""The event that opened a cluster is reported as new, even if it is recorded after others."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from tests.unit.worker.test_pipeline import ANNOTATE, Rig, decisions, run
 FIRST, SECOND = Partition("in", 0), Partition("in", 1)
 
 
-class Telling(MemoryIndex):
-    """The first partition is claimed only when an event of the second was counted."""
+class ClaimedLate(MemoryIndex):
+    """Lets the first partition be claimed only when an event of the second is recorded."""
 
     def __init__(self, rig: Rig) -> None:
         super().__init__(
             rig.recipe, windows=rig.windows, summaries=rig.summaries, limits=Limits(10_000)
         )
-        self.counted = asyncio.Event()
+        self.recorded = asyncio.Event()
 
     async def claim_partition(self, partition: Partition, *more: Any) -> Ownership:
         if partition == FIRST:
-            await self.counted.wait()
+            await self.recorded.wait()
         return await super().claim_partition(partition, *more)
 
     async def record(self, record: Commit, now_us: int) -> frozenset[int]:
         closed = await super().record(record, now_us)
         if record.partition == SECOND:
-            self.counted.set()
+            self.recorded.set()
         return closed
 
 
-class Losing(Telling):
-    """It opens clusters for the first partition, and the first answer to that gets lost."""
+class AnswerLost(ClaimedLate):
+    """Opens clusters for the first partition, but its first answer gets lost."""
 
     def __init__(self, rig: Rig) -> None:
         super().__init__(rig)
@@ -59,21 +59,21 @@ class Losing(Telling):
         return answers
 
 
-def whole(rig: Rig) -> None:
-    all_left = rig.broker.read("out")
-    assert decisions(all_left) == {"new": 1, "duplicate": 1}
-    new = next(r for r in all_left if dict(r.headers)["sd-decision"] == b"new")
+def assert_first_is_new(rig: Rig) -> None:
+    output = rig.broker.read("out")
+    assert decisions(output) == {"new": 1, "duplicate": 1}
+    new = next(r for r in output if dict(r.headers)["sd-decision"] == b"new")
     assert new.key == b"0"
 
 
 @pytest.mark.parametrize("transactional", [False, True])
-def test_a_first_event_that_was_resolved_and_not_counted_is_new_after_its_like_was_counted(
+def test_an_event_resolved_but_not_recorded_is_new_after_others(
     transactional: bool,
 ) -> None:
     rig = Rig(transactional=transactional, partitions=2)
 
-    async def through() -> None:
-        index = Telling(rig)
+    async def scenario() -> None:
+        index = ClaimedLate(rig)
         rig.index = index
         rig.write([b"disk 7 of the array is full now"])
         query = await first_query(rig)
@@ -81,12 +81,12 @@ def test_a_first_event_that_was_resolved_and_not_counted_is_new_after_its_like_w
         rig.write([b"disk 8 of the array is full now"], 1)
         await rig.runs(ANNOTATE)
 
-    run(through())
-    whole(rig)
+    run(scenario())
+    assert_first_is_new(rig)
 
 
 async def first_query(rig: Rig) -> Any:
-    """What a worker asks of the first event."""
+    """The query that a worker makes for the first event."""
     asked: list[Any] = []
     other = MemoryIndex(rig.recipe, windows=rig.windows, summaries=rig.summaries)
     resolve = other.resolve
@@ -106,13 +106,13 @@ async def first_query(rig: Rig) -> Any:
 
 
 @pytest.mark.parametrize("transactional", [False, True])
-def test_a_first_event_stays_new_where_the_answer_about_it_was_lost(transactional: bool) -> None:
+def test_an_event_is_new_even_if_the_answer_about_it_was_lost(transactional: bool) -> None:
     rig = Rig(transactional=transactional, partitions=2)
 
-    async def through() -> None:
-        rig.index = Losing(rig)
+    async def scenario() -> None:
+        rig.index = AnswerLost(rig)
         rig.write([b"disk 7 of the array is full now", b"disk 8 of the array is full now"])
         await rig.runs(ANNOTATE)
 
-    run(through())
-    whole(rig)
+    run(scenario())
+    assert_first_is_new(rig)

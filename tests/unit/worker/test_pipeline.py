@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,13 @@ class Rig:
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, 60))
+    asyncio.run(asyncio.wait_for(coroutine, 300))
+
+
+async def wait_until(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for a condition; `run` limits the time."""
+    while not await holds():  # noqa: ASYNC110 -- nobody signals it
+        await asyncio.sleep(0.02)
 
 
 def text_of(record: Record, header: str) -> str:
@@ -160,7 +166,7 @@ def rig(request: pytest.FixtureRequest) -> Rig:
     return Rig(transactional=request.param)
 
 
-# ---------------------------------------------------------------- what leaves
+# ---------------------------------------------------------------- output
 
 
 def test_annotated_events_leave_unchanged_in_order_with_decisions(rig: Rig) -> None:
@@ -169,12 +175,12 @@ def test_annotated_events_leave_unchanged_in_order_with_decisions(rig: Rig) -> N
     for number in range(3):
         came = rig.broker.logs[Partition("in", number)]
         left = rig.broker.logs[Partition("out", number)]
-        assert [record[1:4] for record in came] == [record[1:4] for record in left]
+        assert [record[1:4] for record in left] == [record[1:4] for record in came]
         assert all(record.headers[0] == ("host", b"a") for record in left)
-        assert len(came) == rig.broker.committed(GROUP)[Partition("in", number)]
+        assert rig.broker.committed(GROUP)[Partition("in", number)] == len(came)
     left = rig.broker.read("out")
     kinds = decisions(left)
-    assert len(LINES) == kinds.total()
+    assert kinds.total() == len(LINES)
     assert len(clusters(left)) == kinds["new"]
 
 
@@ -184,7 +190,7 @@ def test_merged_events_and_summaries_account_for_every_event(rig: Rig) -> None:
     kinds = decisions(rig.broker.read("out"))
     assert kinds["duplicate"] == 0
     assert len(rig.summaries_sent()) == kinds["new"]
-    assert len(LINES) == rig.counted() + kinds["passed"]
+    assert rig.counted() + kinds["passed"] == len(LINES)
     assert all(known[max(known)]["final"] for known in rig.summaries_sent().values())
     assert {record.key for record in rig.broker.read("summaries")} == {
         cluster.encode() for cluster in rig.summaries_sent()
@@ -238,25 +244,25 @@ def test_decisions_go_into_the_json_value_where_configured() -> None:
 WATCHED = pipeline_of(dead_letter_topic="dead", summary_topic="summaries")
 
 
-def all_is_well(rig: Rig) -> None:
-    """Every event left; copies are equal; each counts once."""
+def assert_promises_kept(rig: Rig) -> None:
+    """Every event left; copies are equal; each event counts once."""
     left: dict[bytes, set[tuple[Any, ...]]] = {}
     for record in rig.broker.read("out"):
         copies = left.setdefault(record.key or b"", set())
         copies.add((record.value, record.timestamp, *record.headers))
     came = rig.broker.read("in")
-    assert {record.key for record in came} == set(left)
-    assert [1] * len(left) == [len(copies) for copies in left.values()]
+    assert set(left) == {record.key for record in came}
+    assert {len(copies) for copies in left.values()} == {1}
     if rig.transactional:
-        assert len(came) == len(rig.broker.read("out"))
+        assert len(rig.broker.read("out")) == len(came)
     once = [Record(0, 0, None, None, next(iter(copies))[2:]) for copies in left.values()]
     kinds = decisions(once)
     assert len(clusters(once)) == kinds["new"] == len(rig.summaries_sent())
-    assert len(came) == rig.counted() + kinds["passed"]
+    assert rig.counted() + kinds["passed"] == len(came)
 
 
 class Killer:
-    """Kills a worker when it has done a step for so many times."""
+    """Kills a worker when it has done a step so many times."""
 
     def __init__(self, step: str, at: int) -> None:
         self.step, self.at, self.seen = step, at, 0
@@ -285,7 +291,7 @@ def test_a_worker_killed_after_any_step_loses_and_doubles_nothing(
         await rig.runs(WATCHED, finish=True)
 
     run(killed_and_restarted())
-    all_is_well(rig)
+    assert_promises_kept(rig)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -294,51 +300,51 @@ def test_random_failures_lose_and_double_nothing(rig: Rig, seed: int) -> None:
 
     def fails(_step: str) -> None:
         if rng.random() < 0.05:
-            raise BrokerUnavailable("by chance")
+            raise BrokerUnavailable("at random")
 
-    index = rig.index = Shaky(rig, rng)
+    index = rig.index = Unreliable(rig, rng)
     rig.broker.faults = fails
     rig.write(LINES)
 
-    async def through() -> None:
+    async def scenario() -> None:
         await rig.runs(WATCHED)
         rig.broker.faults = lambda _step: None
         index.rate = 0
         await asyncio.sleep(0.06)  # the leases run out
         await rig.runs(WATCHED, finish=True)
 
-    run(through())
-    all_is_well(rig)
+    run(scenario())
+    assert_promises_kept(rig)
 
 
-class Shaky(MemoryIndex):
-    """An index whose answers get lost: before it does what it is asked, or after."""
+class Unreliable(MemoryIndex):
+    """An index that fails at random, before or after it has done what was asked."""
 
     def __init__(self, rig: Rig, rng: random.Random) -> None:
         super().__init__(rig.recipe, windows=rig.windows, summaries=rig.summaries)
         self.rate = 0.1
         self._rng = rng
 
-    def _shakes(self, what: str) -> None:
+    def _may_fail(self, what: str) -> None:
         if self._rng.random() < self.rate:
             raise IndexUnavailable(what)
 
     async def resolve(self, queries: Any, now_us: int) -> Any:
-        self._shakes("not reached")
+        self._may_fail("not reached")
         answer = await super().resolve(queries, now_us)
-        self._shakes("answer lost")
+        self._may_fail("answer lost")
         return answer
 
     async def record(self, record: Any, now_us: int) -> Any:
-        self._shakes("not reached")
+        self._may_fail("not reached")
         answer = await super().record(record, now_us)
-        self._shakes("answer lost")
+        self._may_fail("answer lost")
         return answer
 
     async def confirm(self, summaries: Any, now_us: int) -> None:
-        self._shakes("not reached")
+        self._may_fail("not reached")
         await super().confirm(summaries, now_us)
-        self._shakes("answer lost")
+        self._may_fail("answer lost")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -352,7 +358,7 @@ def test_workers_that_come_and_go_lose_and_double_nothing(rig: Rig, seed: int) -
         pipeline.stop()
         await running
 
-    async def through() -> None:
+    async def scenario() -> None:
         writing = asyncio.create_task(writes())
         await asyncio.gather(*(worker(rng.uniform(0.05, 0.5)) for _ in range(5)))
         await writing
@@ -363,8 +369,8 @@ def test_workers_that_come_and_go_lose_and_double_nothing(rig: Rig, seed: int) -
             rig.write(LINES[start : start + 50], start)
             await asyncio.sleep(0.01)
 
-    run(through())
-    all_is_well(rig)
+    run(scenario())
+    assert_promises_kept(rig)
 
 
 # ---------------------------------------------------------------- invalid events
@@ -378,11 +384,10 @@ REASONS = ["", "not JSON", "not a JSON object", "field missing", "too large"]
 def test_invalid_events_become_dead_letters_with_reason_and_place(rig: Rig) -> None:
     rig.write(BAD)
     run(rig.runs(reading=JSON))
-    assert [BAD[0]] == [record.value for record in rig.broker.read("out")]
+    assert [record.value for record in rig.broker.read("out")] == [BAD[0]]
     letters = rig.broker.read("dead")
-    assert dict(zip(BAD[1:], REASONS[1:], strict=True)) == {
-        record.value: text_of(record, "sd-error") for record in letters
-    }
+    errors = {record.value: text_of(record, "sd-error") for record in letters}
+    assert errors == dict(zip(BAD[1:], REASONS[1:], strict=True))
     dead = {record.value: dict(record.headers) for record in letters}
     assert all(headers["host"] == b"a" for headers in dead.values())
     place = dead[b"[1]"]
@@ -395,7 +400,7 @@ def test_invalid_events_pass_where_configured() -> None:
     rig.write(BAD)
     run(rig.runs(pipeline_of(on_poison="pass"), reading=JSON))
     left = {record.value: text_of(record, "sd-reason") for record in rig.broker.read("out")}
-    assert dict(zip(BAD, REASONS, strict=True)) == left
+    assert left == dict(zip(BAD, REASONS, strict=True))
 
 
 def test_an_invalid_event_stops_the_pipeline_where_configured() -> None:
@@ -431,7 +436,7 @@ def test_a_dead_letter_that_is_too_large_leaves_without_its_value(before: list[b
     rig.broker.max_bytes = 1_000
     rig.write([*before, b"no json " * 200])
     run(rig.runs(reading=JSON))
-    assert len(before) == len(rig.broker.read("out"))
+    assert len(rig.broker.read("out")) == len(before)
     (dead,) = rig.broker.read("dead")
     headers = dict(dead.headers)
     assert (
@@ -465,7 +470,7 @@ def test_tombstones_and_compressed_values_pass_unchanged() -> None:
     assert reasons == [b"tombstone", b"compressed", None]
 
 
-# ---------------------------------------------------------------- going on
+# ---------------------------------------------------------------- topics, flow and metrics
 
 
 def test_a_missing_topic_is_named() -> None:
@@ -496,8 +501,13 @@ def test_a_slow_sink_limits_reading() -> None:
 
         pipeline.context.sink.open = opened  # type: ignore[method-assign]
         running = asyncio.create_task(pipeline.run(once=True))
-        await asyncio.sleep(0.5)
         source: Any = pipeline.context.source
+
+        async def some_read() -> bool:
+            return bool(source.assigned.get(Partition("in", 0), 0))
+
+        await wait_until(some_read)
+        await asyncio.sleep(0.5)
         read = source.assigned[Partition("in", 0)]
         most = (QUICK.ahead_batches + 2 + POLL_BATCHES) * QUICK.max_batch_events
         assert 0 < read <= most < 9 * len(LINES)
@@ -505,7 +515,7 @@ def test_a_slow_sink_limits_reading() -> None:
         await running
 
     run(slow())
-    assert 9 * len(LINES) == len(rig.broker.read("out"))
+    assert len(rig.broker.read("out")) == 9 * len(LINES)
 
 
 def test_counters_with_known_labels_start_at_zero() -> None:
@@ -525,12 +535,12 @@ def test_counters_with_known_labels_start_at_zero() -> None:
         await rig.runs(config, reading=JSON)
 
     run(before_and_after())
-    assert {"in": 0} == values["events_total"] == values["event_bytes_total"]
+    assert values["events_total"] == values["event_bytes_total"] == {"in": 0}
     assert {n for name in by_data for n in values[name].values()} == {0}
-    assert {*REASONS[1:], "too large for the topic"} == set(of("dead_letters_total"))
+    assert set(of("dead_letters_total")) == {*REASONS[1:], "too large for the topic"}
     assert set(of("dead_letters_total").values()) == {1}
     others = {"tombstone", "compressed", "nothing to fingerprint"}
-    assert {*REASONS[1:], *others} == set(of("passed_total"))
+    assert set(of("passed_total")) == {*REASONS[1:], *others}
     assert {name: set(values[name]) for name in by_data} == {
         name: set(of(name)) for name in by_data
     }
@@ -542,16 +552,21 @@ def test_the_metrics_add_up(rig: Rig) -> None:
     async def measured() -> None:
         pipeline = rig.pipeline()
         running = asyncio.create_task(pipeline.run())
-        await asyncio.sleep(2.2)
+
+        async def all_is_measured() -> bool:
+            stats = pipeline.stats()
+            measured = rig.metrics.value("decisions_total") == len(LINES)
+            return measured and stats[:5] == (3, 0, 0, 0, len(LINES))
+
+        await wait_until(all_is_measured)
         stats = pipeline.stats()
-        assert stats[:5] == (3, 0, 0, 0, len(LINES))
         assert stats.clusters == stats.counts.new
         pipeline.stop()
         await running
 
     run(measured())
     value = rig.metrics.value
-    assert len(LINES) == value("events_total") == value("decisions_total")
-    assert len(LINES) == value("outputs_total", kind="event")
+    assert value("events_total") == value("decisions_total") == len(LINES)
+    assert value("outputs_total", kind="event") == len(LINES)
     assert value("near_cache_hits_total") > len(LINES) / 2
     assert value("clusters") == value("decisions_total", decision="new")
