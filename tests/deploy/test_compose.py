@@ -19,7 +19,7 @@ import pytest
 from stream_dedup import __version__
 from stream_dedup.config import load
 from tests.deploy.containers import Built
-from tests.integration.worker.running import told, wait_for
+from tests.integration.worker.running import text_headers, wait_for
 from tests.services.docker_images import DEPLOY, settings
 from tests.services.kafka_existing import ExistingKafka
 from tests.services.kafka_jars import VERSION as KAFKA_VERSION
@@ -261,7 +261,7 @@ def balance(stack: Stack) -> int:
     values = Counter(record.value for record in came)
     firsts: dict[str, Record] = {}
     for record in stack.kafka.consume(PIPELINE.output_topic, timeout_s=WITHIN_S):
-        headers = told(record)
+        headers = text_headers(record)
         assert headers["sd-decision"] == "new"
         assert values[record.value], "not an input"
         known = firsts.setdefault(headers["sd-cluster"], record)
@@ -278,5 +278,5 @@ def balance(stack: Stack) -> int:
         del firsts[cluster]
     letters = stack.kafka.consume(PIPELINE.dead_letter_topic)
     places = ("sd-topic", "sd-partition", "sd-offset")
-    bad = {tuple(told(letter)[name] for name in places) for letter in letters}
+    bad = {tuple(text_headers(letter)[name] for name in places) for letter in letters}
     return len(came) - counted - len(firsts) - len(bad)

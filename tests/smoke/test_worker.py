@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.integration.worker.running import Trial, real_lines, told
+from tests.integration.worker.running import Trial, real_lines, text_headers
 from tests.smoke.conftest import Services
 
 LINES = real_lines(2_000)
@@ -20,13 +20,14 @@ def test_each_event_is_annotated_once_and_counts_add_up(services: Services, guar
     trial.write(LINES)
     done = trial.once(worker__guarantee=guarantee)
     assert done.code == 0, done.err
-    annotated = [told(record) for record in trial.kafka.consume(trial.out)]
+    annotated = [text_headers(record) for record in trial.kafka.consume(trial.out)]
     kinds = Counter(headers["sd-decision"] for headers in annotated)
     assert kinds["new"] + kinds["duplicate"] == len(LINES)
     members = Counter(headers["sd-cluster"] for headers in annotated)
     assert len(members) == kinds["new"]
-    assert trial.counts() == {cluster: count for cluster, count in members.items() if count > 1}
     assert trial.committed() == len(LINES)
+    trial.emit_due_summaries(worker__guarantee=guarantee)
+    assert trial.counts() == {cluster: count for cluster, count in members.items() if count > 1}
 
 
 def test_a_second_run_knows_the_clusters_of_the_first(services: Services) -> None:

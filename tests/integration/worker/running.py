@@ -1,4 +1,4 @@
-"""Runs ``stream-dedup run`` as a user does, and watches it as an operator does."""
+"""Runs ``stream-dedup run`` like a user, and watches it like an operator."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from tests.services.processes import ServiceError
 LOGS = Path(__file__).parents[3] / "examples" / "logs"
 
 STEP_MS = 100
-"""Between two events, so that summaries are due by the events' time."""
+"""Time between two events, so that summaries become due by event time."""
 
-END_S = 45.0
-"""No worker of a test takes so long to do what is waited for, on the slowest machine."""
+END_S = 180.0
+"""The longest time to wait for a condition, for the slowest machine."""
 
 
 def real_lines(count: int, name: str = "postgresql") -> list[bytes]:
@@ -39,7 +39,7 @@ def real_lines(count: int, name: str = "postgresql") -> list[bytes]:
 
 
 def wait_for(holds: Callable[[], bool], what: str, within_s: float = END_S) -> None:
-    """Wait until something holds."""
+    """Wait for a condition."""
     end = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < end, f"not within {within_s:g} s: {what}"
@@ -56,20 +56,20 @@ def flags(settings: dict[str, object]) -> list[str]:
 
 
 def free_port() -> int:
-    """A port that nobody listens at now."""
+    """A port that is free now."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return int(taken.getsockname()[1])
 
 
 class Trial:
-    """Topics, a group and a namespace of a test's own, and workers over them."""
+    """Fresh topics, a group and a namespace for a test, and the workers that use them."""
 
     def __init__(self, kafka: Kafka, url: str, partitions: int = 2) -> None:
         self.kafka = kafka
         self.partitions = partitions
         self.read = kafka.fresh_topic(partitions)
         self.out = kafka.fresh_topic(partitions)
-        self.told = kafka.fresh_topic(1)
+        self.summary_topic = kafka.fresh_topic(1)
         self.dead = kafka.fresh_topic(1)
         self.group = f"{self.read}-main"
         self.settings: dict[str, object] = {
@@ -79,7 +79,7 @@ class Trial:
             "http__port": 0,
             "pipelines__0__topics": self.read,
             "pipelines__0__output_topic": self.out,
-            "pipelines__0__summary_topic": self.told,
+            "pipelines__0__summary_topic": self.summary_topic,
             "pipelines__0__dead_letter_topic": self.dead,
             "pipelines__0__namespace": self.read,
             "pipelines__0__emit": "annotate",
@@ -104,11 +104,17 @@ class Trial:
             )
 
     def once(self, **settings: object) -> Done:
-        """Have a worker read to the end."""
+        """Run a worker that reads to the end."""
         return command("run", "--once", *flags(self.settings | settings))
 
+    def emit_due_summaries(self, **settings: object) -> None:
+        """Write a later event into each partition, and read on: all summaries become due."""
+        self.write([b"later event of partition %d" % n for n in range(self.partitions)])
+        done = self.once(**settings)
+        assert done.code == 0, done.err
+
     def members(self) -> tuple[GroupMember, ...]:
-        """The group's members; none while it has no coordinator yet."""
+        """The group's members; none while it has no coordinator."""
         try:
             return self.kafka.describe_group(self.group).members
         except ServiceError:
@@ -116,7 +122,7 @@ class Trial:
 
     @contextmanager
     def worker(self, **settings: object) -> Iterator[Worker]:
-        """A worker that runs, with a port for its health."""
+        """Start a worker with an HTTP port; kill it at the end."""
         port = free_port()
         args = flags(self.settings | {"http__port": port} | settings)
         with TemporaryFile() as err:
@@ -130,19 +136,19 @@ class Trial:
                 if process.poll() is None:
                     process.kill()
                 process.wait()
-                worker.said = worker.log
+                worker.last_log = worker.log
 
     def counts(self, topic: str = "") -> dict[str, int]:
-        """Events that summaries tell of, by cluster."""
+        """Events that summaries count, by cluster."""
         return {
             cluster: sum(summary["new_count"] for summary in revisions.values())
             for cluster, revisions in self.summaries(topic).items()
         }
 
     def summaries(self, topic: str = "") -> dict[str, dict[int, dict[str, Any]]]:
-        """Summaries by cluster and revision; a revision told twice is the same twice."""
+        """Summaries by cluster and revision; copies of a revision must be equal."""
         found: dict[str, dict[int, dict[str, Any]]] = {}
-        for record in self.kafka.consume(topic or self.told):
+        for record in self.kafka.consume(topic or self.summary_topic):
             if not (record.value or b"").startswith(b'{"type":"summary"'):
                 continue  # an event, where both go to one topic
             summary = json.loads(record.value or b"")
@@ -152,12 +158,12 @@ class Trial:
         return found
 
     def committed(self) -> int:
-        """Events that the group is done with."""
+        """Events whose offsets are committed."""
         return sum(self.kafka.committed(self.group).values())
 
 
 def command(*args: str, within_s: float = END_S) -> Done:
-    """A command, run to its end."""
+    """Run a command to its end."""
     done = subprocess.run(
         [COMMAND, *args],
         stdin=subprocess.DEVNULL,
@@ -172,35 +178,35 @@ def command(*args: str, within_s: float = END_S) -> Done:
 
 
 def last_line(done: Done) -> str:
-    """What a command said at its end."""
+    """The last line of a command's errors."""
     return done.err.splitlines()[-1]
 
 
-def told(record: Record) -> dict[str, str]:
-    """A record's headers."""
+def text_headers(record: Record) -> dict[str, str]:
+    """A record's headers as text."""
     return {name: (value or b"").decode() for name, value in record.headers}
 
 
 class Worker:
-    """A worker that runs."""
+    """A running worker."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, err: Any) -> None:
         self.process = process
-        self.said: str | None = None
+        self.last_log: str | None = None
         self._port = port
         self._err = err
 
     @property
     def log(self) -> str:
-        """What it has said."""
-        if self.said is not None:
-            return self.said
+        """Its log so far."""
+        if self.last_log is not None:
+            return self.last_log
         self._err.seek(0)
         text: str = self._err.read().decode("utf-8", "replace")
         return text
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and text of a page; 0 while nobody listens."""
+        """Status and text of a page; status 0 while nobody listens."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as page:
                 return page.status, page.read().decode()
@@ -211,12 +217,12 @@ class Worker:
             return 0, ""
 
     def ready(self) -> bool:
-        """Whether it does its work."""
+        """Whether it is ready."""
         assert self.process.poll() is None, self.log
         return self.get("/readyz")[0] == 200
 
     def metric(self, name: str, **labels: str) -> float:
-        """The sum of a metric's series that have these labels."""
+        """The sum of a metric's series with these labels."""
         _, text = self.get("/metrics")
         found = re.findall(rf"^stream_dedup_{name}(\{{.*\}})? (\S+)$", text, re.MULTILINE)
         wanted = [f'{label}="{value}"' for label, value in labels.items()]
@@ -233,7 +239,7 @@ class Worker:
         self.process.send_signal(number)
 
     def end(self, within_s: float = END_S) -> int:
-        """Wait until it ends; its exit code."""
+        """Wait until it ends, and return its exit code."""
         code = self.process.wait(within_s)
         assert "Traceback" not in self.log, self.log
         return code

@@ -21,7 +21,7 @@ from tests.integration.worker.running import (
     free_port,
     last_line,
     real_lines,
-    told,
+    text_headers,
     wait_for,
 )
 from tests.services.kafka import Kafka, KafkaBroker
@@ -116,7 +116,7 @@ def test_a_worker_finds_the_share_of_duplicates(kafka: Kafka, redis_server: Redi
     assert produce(kafka, trial.read, POSTGRESQL, *args).code == 0
     done = trial.once()
     assert done.code == 0, done.err
-    decided = Counter(told(record)["sd-decision"] for record in kafka.consume(trial.out))
+    decided = Counter(text_headers(record)["sd-decision"] for record in kafka.consume(trial.out))
     assert decided["duplicate"] / 20_000 == pytest.approx(0.9, abs=0.02)
 
 

@@ -1,4 +1,4 @@
-"""``stream-dedup run`` against real Kafka and Redis, as a user runs it."""
+"""``stream-dedup run`` with a real Kafka and a real Redis, run like a user does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.integration.worker.running import (
     flags,
     last_line,
     real_lines,
-    told,
+    text_headers,
     wait_for,
 )
 from tests.services.kafka import Kafka, KafkaBroker
@@ -25,15 +25,12 @@ from tests.services.redis import RedisServer
 from tests.services.toxiproxy import Toxiproxy
 
 LINES = real_lines(2_000)
-PASSWORD = "hunter2-s3cret"  # noqa: S105 -- looked for in all that is shown
+PASSWORD = "hunter2-s3cret"  # noqa: S105 -- must never be shown
 SHORT_SESSION: dict[str, object] = {
     "kafka__session_timeout_s": "2s",
     "kafka__heartbeat_interval_s": "500ms",
 }
-"""So that the group soon misses a worker that was killed."""
-
-DRAIN_S = 10.0
-"""The default of worker.drain_s."""
+"""The group soon notices that a worker was killed."""
 
 
 @pytest.fixture
@@ -41,78 +38,78 @@ def trial(kafka: Kafka, redis_server: RedisServer) -> Trial:
     return Trial(kafka, redis_server.url)
 
 
-# ------------------------------------------------------------ what leaves
+# ------------------------------------------------------------ output
 
 
-def test_the_check_says_that_all_is_well(trial: Trial) -> None:
+def test_config_check_finds_no_problem(trial: Trial) -> None:
     settings = trial.settings | {"worker__guarantee": "exactly_once"}
     done = command("config", "check", "--format", "json", *flags(settings))
     assert done.code == 0, done.err
     found = [each for each in json.loads(done.out) if each["level"] != "ok"]
-    assert {"redis"} >= {each["subject"].split()[0] for each in found}, found  # keeps no file here
+    assert {"redis"} >= {each["subject"].split()[0] for each in found}, (
+        found
+    )  # this one keeps no file
 
 
-def test_annotate_every_event_leaves_in_its_place_with_what_was_decided(trial: Trial) -> None:
+def test_annotate_keeps_each_event_and_adds_its_decision(trial: Trial) -> None:
     trial.write(LINES)
     done = trial.once()
     assert (done.code, done.out) == (0, b""), done.err
     came, left = trial.kafka.consume(trial.read), trial.kafka.consume(trial.out)
     for was, now in zip(came, left, strict=True):
-        assert (was.partition, was.key, was.value) == (now.partition, now.key, now.value)
-        assert was.timestamp_ms == now.timestamp_ms
-        assert was.headers == now.headers[: len(was.headers)]
-    decided = Counter(told(record)["sd-decision"] for record in left)
-    assert len(LINES) == decided["new"] + decided["duplicate"]
+        assert (now.partition, now.key, now.value) == (was.partition, was.key, was.value)
+        assert now.timestamp_ms == was.timestamp_ms
+        assert now.headers[: len(was.headers)] == was.headers
+    decided = Counter(text_headers(record)["sd-decision"] for record in left)
+    assert decided["new"] + decided["duplicate"] == len(LINES)
     assert decided["duplicate"] > 0.5 * len(LINES)
-    counts = Counter(told(record)["sd-cluster"] for record in left)
-    assert _repeated(counts) == trial.counts()
-    assert len(LINES) == trial.committed()
+    counts = Counter(text_headers(record)["sd-cluster"] for record in left)
+    assert trial.committed() == len(LINES)
+    trial.emit_due_summaries()
+    assert trial.counts() == {cluster: count for cluster, count in counts.items() if count > 1}
 
 
-def test_drop_first_events_leave_as_they_came(trial: Trial) -> None:
+def test_drop_leaves_first_events_unchanged(trial: Trial) -> None:
     trial.write(LINES)
     assert trial.once(pipelines__0__emit="drop").code == 0
     left = trial.kafka.consume(trial.out)
+    trial.emit_due_summaries()
     counts = trial.counts()
     assert len(counts) < len(left) < 0.5 * len(LINES)
-    assert len(LINES) == sum(counts.values()) + len(left) - len(counts)
+    assert sum(counts.values()) + len(left) - len(counts) == len(LINES)
     assert {record.headers for record in left} == {(("host", b"a"),)}
     assert {record.value for record in left} <= set(LINES)
 
 
-def test_merge_first_events_and_counts_add_up_to_what_came(trial: Trial) -> None:
+def test_merge_first_events_and_counts_add_up_to_the_input(trial: Trial) -> None:
     trial.write(LINES)
     both = {"pipelines__0__emit": "merge", "pipelines__0__summary_topic": trial.out}
     done = trial.once(**both)
     assert done.code == 0, done.err
-    counts = trial.counts(trial.out)
     firsts = [
-        told(record)
+        text_headers(record)
         for record in trial.kafka.consume(trial.out)
-        if "sd-decision" in told(record)  # and not a summary, of which some keys are digits too
+        if "sd-decision" in text_headers(record)  # no summary
     ]
+    trial.emit_due_summaries(**both)
+    counts = trial.counts(trial.out)
     assert {headers["sd-decision"] for headers in firsts} == {"new"}
     assert {headers["sd-cluster"] for headers in firsts} > set(counts)
-    assert len(LINES) == sum(counts.values()) + len(firsts) - len(counts)
+    assert sum(counts.values()) + len(firsts) - len(counts) == len(LINES)
 
 
-def _repeated(counts: Counter[str]) -> dict[str, int]:
-    """Clusters of which there is something to tell while they are open."""
-    return {cluster: count for cluster, count in counts.items() if count > 1}
-
-
-def test_another_run_goes_on_where_the_last_one_stopped(trial: Trial) -> None:
+def test_another_run_continues_where_the_last_one_stopped(trial: Trial) -> None:
     trial.write(LINES[:1_000])
     assert trial.once().code == 0
     trial.write(LINES[:1_000])
     assert trial.once().code == 0
     left = trial.kafka.consume(trial.out)
-    assert 2_000 == len(left) == trial.committed()
-    again = [told(r)["sd-decision"] for r in left if r.offset >= 500]
+    assert len(left) == trial.committed() == 2_000
+    again = [text_headers(r)["sd-decision"] for r in left if r.offset >= 500]
     assert set(again) == {"duplicate"}
 
 
-def test_exactly_once_each_event_is_seen_once_though_a_worker_is_killed(trial: Trial) -> None:
+def test_exactly_once_survives_a_killed_worker(trial: Trial) -> None:
     lines = LINES * 10
     trial.write(lines)
     settings: dict[str, object] = {
@@ -126,46 +123,44 @@ def test_exactly_once_each_event_is_seen_once_though_a_worker_is_killed(trial: T
     done = trial.once(**settings)
     assert done.code == 0, done.err
     left = trial.kafka.consume(trial.out)
-    assert [b"%d" % n for n in range(len(lines))] == sorted(
-        (record.key or b"" for record in left), key=int
-    )
+    keys = sorted((record.key or b"" for record in left), key=int)
+    assert keys == [b"%d" % n for n in range(len(lines))]
 
 
 # ------------------------------------------------------------ stopping
 
 
-def test_a_signal_lets_it_finish_what_is_on_its_way(trial: Trial) -> None:
+def test_a_signal_lets_batches_in_progress_finish(trial: Trial) -> None:
     with trial.worker() as worker:
         wait_for(worker.ready, "it is ready")
         stop = threading.Event()
 
-        def feed() -> None:
+        def write() -> None:
             while not stop.is_set():
                 trial.write(LINES[:400])
 
-        feeding = threading.Thread(target=feed)
-        feeding.start()
+        writing = threading.Thread(target=write)
+        writing.start()
         try:
             wait_for(lambda: trial.committed() > 1_000, "events go through")
-            began_s = time.monotonic()
             worker.signal(signal.SIGTERM)
-            assert worker.end(DRAIN_S + 10) == 0, worker.log
-            assert time.monotonic() - began_s < DRAIN_S
+            assert worker.end() == 0, worker.log
         finally:
             stop.set()
-            feeding.join()
+            writing.join()
     assert trial.committed() == len(trial.kafka.consume(trial.out))
     assert trial.committed() < sum(trial.kafka.end_offsets(trial.read).values())
     assert "SIGTERM: finishing what is on its way; once more to end at once" in worker.log
+    assert "was not delivered within" not in worker.log
 
 
-def test_a_second_signal_ends_it_at_once(
+def test_a_second_signal_ends_the_worker_at_once(
     kafka: Kafka, make_redis: Callable[..., RedisServer]
 ) -> None:
     redis = make_redis()
     trial = Trial(kafka, redis.url)
     trial.settings |= {"index__within_s": "1s", "index__timeout_s": "500ms", **SHORT_SESSION}
-    with trial.worker() as worker:
+    with trial.worker(worker__drain_s="200s") as worker:
         wait_for(worker.ready, "it is ready")
         trial.write(LINES[:2])
         wait_for(lambda: trial.committed() == 2, "the first events are through")
@@ -174,17 +169,16 @@ def test_a_second_signal_ends_it_at_once(
             trial.write(LINES[2:10])
             wait_for(lambda: not worker.ready(), "it waits for Redis")
             worker.signal(signal.SIGTERM)
-            wait_for(lambda: "SIGTERM: finishing" in worker.log, "it has heard")
+            wait_for(lambda: "SIGTERM: finishing" in worker.log, "it handles the signal")
             time.sleep(0.3)
             assert worker.process.poll() is None
-            began_s = time.monotonic()
             worker.signal(signal.SIGTERM)
             assert worker.end() == 128 + signal.SIGTERM
-            assert time.monotonic() - began_s < 2
+            assert "SIGTERM again: ending at once" in worker.log
         finally:
             redis.resume()
     assert trial.once().code == 0  # nothing was lost
-    assert 10 == len(trial.kafka.consume(trial.out)) == trial.committed()
+    assert len(trial.kafka.consume(trial.out)) == trial.committed() == 10
 
 
 # ------------------------------------------------------------ groups
@@ -202,19 +196,21 @@ def test_two_workers_share_the_partitions(kafka: Kafka, redis_server: RedisServe
         trial.write(LINES)
         wait_for(lambda: trial.committed() == len(LINES), "all is through")
         events = [each.metric("events_total", pipeline="main") for each in (first, second)]
-        assert len(LINES) == sum(events)
+        assert sum(events) == len(LINES)
         assert min(events) > 0
         first.signal(signal.SIGTERM)
         assert first.end() == 0
         trial.write(LINES[:40])
         wait_for(lambda: trial.committed() == len(LINES) + 40, "the other has taken over")
     left = trial.kafka.consume(trial.out)
-    news = Counter(told(r)["sd-cluster"] for r in left if told(r)["sd-decision"] == "new")
-    assert set(news.values()) == {1}  # both decide by one index
-    assert len(LINES) + 40 == len(left)
+    news = Counter(
+        text_headers(r)["sd-cluster"] for r in left if text_headers(r)["sd-decision"] == "new"
+    )
+    assert set(news.values()) == {1}  # both use one index
+    assert len(left) == len(LINES) + 40
 
 
-def test_a_static_member_comes_back_without_a_rebalance(trial: Trial) -> None:
+def test_a_static_member_returns_without_a_rebalance(trial: Trial) -> None:
     names: list[dict[str, object]] = [{"kafka__group_instance_id": name} for name in "ab"]
     with trial.worker(**names[0]) as other:
         wait_for(other.ready, "the first is ready")
@@ -240,7 +236,7 @@ def _shares(trial: Trial) -> dict[str | None, tuple[tuple[str, int], ...]]:
 # ------------------------------------------------------------ health
 
 
-def test_it_tells_its_health_and_why_it_is_not_ready(
+def test_health_shows_why_the_worker_is_not_ready(
     kafka: Kafka, make_redis: Callable[..., RedisServer], toxiproxy: Toxiproxy
 ) -> None:
     redis = make_redis()
@@ -258,7 +254,7 @@ def test_it_tells_its_health_and_why_it_is_not_ready(
             for measured in ("redis_seconds", "kernel_seconds", "stage_seconds"):
                 assert worker.metric(f"{measured}_count") > 0
             link.disable()
-            wait_for(lambda: not worker.ready(), "it misses Redis, though nothing comes")
+            wait_for(lambda: not worker.ready(), "it notices without events that Redis is away")
             trial.write(LINES[100:200])
             assert "main: index" in worker.reasons()
             assert f"127.0.0.1:{link.port}" in worker.reasons()["main: index"]
@@ -270,7 +266,7 @@ def test_it_tells_its_health_and_why_it_is_not_ready(
             assert worker.end() == 0
 
 
-def test_a_worker_waits_for_a_redis_that_is_away_at_its_start(
+def test_a_worker_waits_for_redis_at_its_start(
     kafka: Kafka, make_redis: Callable[..., RedisServer], toxiproxy: Toxiproxy
 ) -> None:
     redis = make_redis()
@@ -288,7 +284,7 @@ def test_a_worker_waits_for_a_redis_that_is_away_at_its_start(
 # ------------------------------------------------------------ other ways to run it
 
 
-def test_one_worker_with_its_index_in_memory_tells_all_at_its_end(trial: Trial) -> None:
+def test_an_index_in_memory_emits_all_summaries_at_the_end(trial: Trial) -> None:
     trial.write(LINES)
     done = trial.once(
         index__kind="memory",
@@ -299,10 +295,10 @@ def test_one_worker_with_its_index_in_memory_tells_all_at_its_end(trial: Trial) 
     assert done.code == 0, done.err
     final = [s for revisions in trial.summaries().values() for s in revisions.values()]
     assert {summary["final"] for summary in final} == {True}
-    assert len(LINES) == sum(summary["count"] for summary in final)
+    assert sum(summary["count"] for summary in final) == len(LINES)
 
 
-def test_two_pipelines_in_one_worker_keep_apart(trial: Trial, kafka: Kafka) -> None:
+def test_two_pipelines_in_one_worker_are_separate(trial: Trial, kafka: Kafka) -> None:
     other = Trial(kafka, "")
     trial.write(LINES[:500])
     other.write([b'{"message":"all is well on host %d"}' % number for number in range(500)])
@@ -321,33 +317,32 @@ def test_two_pipelines_in_one_worker_keep_apart(trial: Trial, kafka: Kafka) -> N
     assert done.code == 0, done.err
     assert len(kafka.consume(trial.out)) == 500
     assert len(kafka.consume(other.out)) == 1
-    done_with = [sum(kafka.committed(f"{trial.read}-{name}").values()) for name in names.values()
-                 if name in {"plain", "objects"}]  # fmt: skip
-    assert done_with == [500, 500]
+    for name in ("plain", "objects"):
+        assert sum(kafka.committed(f"{trial.read}-{name}").values()) == 500
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[KafkaBroker]:
-    """A broker that asks for a password, encrypted."""
+def secured() -> Iterator[KafkaBroker]:
+    """A broker with users and TLS."""
     with KafkaBroker(security="scram-512+ssl", users={"worker": PASSWORD}) as broker:
         yield broker
 
 
 @pytest.fixture
-def guarded_trial(guarded: KafkaBroker, redis_server: RedisServer) -> Trial:
-    trial = Trial(guarded, redis_server.url)
+def secured_trial(secured: KafkaBroker, redis_server: RedisServer) -> Trial:
+    trial = Trial(secured, redis_server.url)
     trial.settings |= {
         "kafka__security_protocol": "SASL_SSL",
         "kafka__sasl_mechanism": "SCRAM-SHA-512",
         "kafka__sasl_username": "worker",
         "kafka__sasl_password": PASSWORD,
-        "kafka__ssl_ca_file": guarded.ca_file,
+        "kafka__ssl_ca_file": secured.ca_file,
     }
     return trial
 
 
-def test_a_broker_with_users_and_encryption(guarded_trial: Trial) -> None:
-    trial = guarded_trial
+def test_a_broker_with_users_and_encryption(secured_trial: Trial) -> None:
+    trial = secured_trial
     trial.write(LINES[:100])
     checked = command("config", "check", *flags(trial.settings))
     assert checked.code == 0, checked.out
@@ -363,21 +358,21 @@ def test_a_broker_with_users_and_encryption(guarded_trial: Trial) -> None:
         ("kafka__ssl_ca_file", "", "certificate"),
     ],
 )
-def test_a_broker_that_refuses_it_ends_it(
-    guarded_trial: Trial, key: str, value: str, said: str
+def test_a_broker_that_refuses_the_worker_ends_it(
+    secured_trial: Trial, key: str, value: str, said: str
 ) -> None:
-    done = command("run", "--once", *flags(guarded_trial.settings | {key: value}))
+    done = command("run", "--once", *flags(secured_trial.settings | {key: value}))
     assert done.code == 1, done.err
     assert last_line(done).startswith("stream-dedup: ")
     assert said in last_line(done).lower()
     assert PASSWORD not in done.err
 
 
-# ------------------------------------------------------------ what keeps it from running
+# ------------------------------------------------------------ refusals
 
 
 @pytest.mark.parametrize("key", ["topics", "output_topic", "summary_topic", "dead_letter_topic"])
-def test_a_topic_that_is_not_there_is_named(trial: Trial, key: str) -> None:
+def test_a_missing_topic_is_named(trial: Trial, key: str) -> None:
     settings = {f"pipelines__0__{key}": "no-such-topic", "kafka__request_timeout_s": "2s"}
     done = trial.once(**settings)
     assert done.code == 1
@@ -385,7 +380,7 @@ def test_a_topic_that_is_not_there_is_named(trial: Trial, key: str) -> None:
     assert "create it" in last_line(done)
 
 
-def test_a_recipe_that_the_namespace_was_not_made_with_is_refused(trial: Trial) -> None:
+def test_another_recipe_than_that_of_the_namespace_is_refused(trial: Trial) -> None:
     trial.write(LINES[:10])
     assert trial.once().code == 0
     done = trial.once(pipelines__0__recipe="text")
@@ -394,7 +389,7 @@ def test_a_recipe_that_the_namespace_was_not_made_with_is_refused(trial: Trial) 
     assert "use the recipe it was made with, or another namespace" in last_line(done)
 
 
-def test_a_wrong_password_of_redis_is_refused_and_not_shown(
+def test_a_wrong_redis_password_is_refused_and_not_shown(
     trial: Trial, make_redis: Callable[..., RedisServer]
 ) -> None:
     redis = make_redis(acl=f"default off\nworker on >{PASSWORD} ~sd:* +@all")
@@ -410,18 +405,18 @@ def test_a_wrong_configuration_ends_with_2(trial: Trial) -> None:
     assert "worker.guaranty: unknown key; did you mean 'guarantee'?" in done.err
 
 
-# ------------------------------------------------------------ poison
+# ------------------------------------------------------------ invalid events
 
 
-def test_what_is_too_large_is_a_dead_letter(trial: Trial, kafka: Kafka) -> None:
+def test_events_that_are_too_large_are_dead_letters(trial: Trial, kafka: Kafka) -> None:
     narrow = kafka.fresh_topic(trial.partitions, {"max.message.bytes": "2000"})
     large, larger = b"large " * 500, b"larger " * 1_000
     trial.write([LINES[0], LINES[1], large, larger, LINES[2], LINES[3]])
     settings = {"pipelines__0__output_topic": narrow, "pipelines__0__max_event_bytes": 5_000}
     done = trial.once(**settings)
     assert done.code == 0, done.err
-    assert sorted(LINES[:4]) == sorted(record.value or b"" for record in kafka.consume(narrow))
-    letters = {record.value: told(record) for record in kafka.consume(trial.dead)}
+    assert sorted(record.value or b"" for record in kafka.consume(narrow)) == sorted(LINES[:4])
+    letters = {record.value: text_headers(record) for record in kafka.consume(trial.dead)}
     assert set(letters) == {large, larger}
     assert letters[large]["sd-error"] == "too large for the topic"
     assert letters[larger]["sd-error"] == "too large"
@@ -431,24 +426,24 @@ def test_what_is_too_large_is_a_dead_letter(trial: Trial, kafka: Kafka) -> None:
     assert trial.committed() == 6
 
 
-def test_what_is_no_json_is_a_dead_letter_untouched(trial: Trial, kafka: Kafka) -> None:
+def test_events_that_are_no_json_are_unchanged_dead_letters(trial: Trial, kafka: Kafka) -> None:
     good = [b'{"msg":"cart %d was declined by the bank"}' % number for number in range(20)]
     bad = [b"Killed", b'{"msg":', b'{"no":"text in here"}', b"\xff\xfe"]
     trial.write([*good, *bad])
     done = trial.once(pipelines__0__format="json")
     assert done.code == 0, done.err
-    assert sorted(good) == sorted(record.value or b"" for record in kafka.consume(trial.out))
+    assert sorted(record.value or b"" for record in kafka.consume(trial.out)) == sorted(good)
     letters = kafka.consume(trial.dead)
-    assert sorted(bad) == sorted(record.value or b"" for record in letters)
+    assert sorted(record.value or b"" for record in letters) == sorted(bad)
     for letter in letters:
-        headers = told(letter)
-        assert headers["sd-error"] in {"not JSON", "no text field"} or headers["sd-error"]
+        headers = text_headers(letter)
+        assert headers["sd-error"] in {"not JSON", "field missing"}
         place = int(headers["sd-partition"]), int(headers["sd-offset"])
         came = next(r for r in kafka.consume(trial.read) if (r.partition, r.offset) == place)
         assert (came.key, came.value) == (letter.key, letter.value)
 
 
-def test_poison_stops_the_worker_where_that_is_asked_for(trial: Trial) -> None:
+def test_an_invalid_event_stops_the_worker_where_configured(trial: Trial) -> None:
     trial.write([b'{"msg":"cart 7 was declined"}', b"Killed"])
     settings = {"pipelines__0__format": "json", "pipelines__0__on_poison": "stop"}
     done = trial.once(**settings)

@@ -71,7 +71,7 @@ def test_it_says_what_it_is_and_what_it_was_told(scene: Scene) -> None:
     told = page.sections["Pipeline main"].told
     assert told["Reads"] == [f"{trial.read}, as group {trial.group}"]
     assert told["Emits"] == [f"annotate, to {trial.out}"]
-    assert told["Summaries"] == [f"to {trial.told}"]
+    assert told["Summaries"] == [f"to {trial.summary_topic}"]
     assert told["Dead letters"] == [f"to {trial.dead}"]
     assert told["Recipe"][0].startswith("logs (")
     assert told["Namespace"] == [trial.read]
