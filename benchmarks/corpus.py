@@ -5,7 +5,7 @@ real samples at hand hold some thousands, and simply repeating them makes exact 
 cache of whole lines answers without any work.
 
 Idea: *replay* the real lines, with new digits or, for the *novel* ones, with new words; see
-`stream_dedup.tools.load_generator.replay`.
+`stream_dedup.tools.load_generator.events`.
 
 Lengths: real lines are joined with their successors and cut, so that the stems' lengths go in even
 steps from half to one and a half times the average asked for. New digits and new words keep them.
@@ -21,7 +21,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from stream_dedup.tools.load_generator.replay import Stem, novel
+from stream_dedup.tools.load_generator.events import Stem, novel
 
 AVERAGE_LENGTH = 119
 DUPLICATE_SHARE = 0.95

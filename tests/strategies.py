@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stream_dedup.features.masks import NAMED
 from stream_dedup.features.recipe import HASH_BITS, Recipe, parse_recipe
 from stream_dedup.features.tokens import CALENDAR_NAMES
-from stream_dedup.fingerprint.numbers import Segments
+from stream_dedup.fingerprint.kernel import Segments
 
 raw_bytes = st.binary(max_size=200)
 """Any bytes at all."""

@@ -1,11 +1,9 @@
-"""``stream-dedup completion``: what makes a shell complete commands, options, recipes and files.
+"""``stream-dedup completion``: completes commands, options, recipes and files in a shell.
 
-At each press of Tab a shell calls a function, which runs ``stream-dedup`` with the words typed so
-far in its environment; click answers with what may follow. This prints the function, click's own;
-and it says what may follow where a parameter's type alone cannot tell: `complete_file` and
-`complete_recipe`, for the parameters that take one.
-
-Names of files are left to the shell, which knows about ``~``, blanks and quotes.
+At each Tab the shell calls a function, which runs ``stream-dedup`` with the typed words in the
+environment; click prints the possible completions. The command prints that function, which is
+click's. `complete_file` and `complete_recipe` are for parameters whose type does not define their
+completions. File names are left to the shell, which handles ``~``, blanks and quotes.
 """
 
 from __future__ import annotations
@@ -26,26 +24,25 @@ SHELLS = ("bash", "zsh", "fish")
 
 PROGRAM = "stream-dedup"
 VARIABLE = "_STREAM_DEDUP_COMPLETE"
-"""Under which click looks for what a shell asks; it follows from the program's name."""
+"""The environment variable that asks click for completions; follows from the program's name."""
 
 
 @add_completion_class
 class _BashComplete(BashComplete):
-    """Bash cuts ``--recipe=logs`` into three words; click takes the second for the value."""
+    """Bash splits ``--recipe=logs`` into three words; click takes the second for the value."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
         args, incomplete = super().get_completion_args()
-        before = ["", *args]
-        cut = [word == "=" and last[:2] == "--" for last, word in zip(before, args, strict=False)]
-        return [word for word, off in zip(args, cut, strict=True) if not off], incomplete
+        pairs = zip(["", *args], args, strict=False)
+        return [word for last, word in pairs if word != "=" or last[:2] != "--"], incomplete
 
 
 @add_completion_class
 class _ZshComplete(ZshComplete):
-    """Zsh puts what it is told in the place of ``--recipe=lo``, of which click leaves half out.
+    """Zsh replaces all of ``--recipe=lo`` by the completion, but click returns only the value.
 
-    And it loads a function from a file by running the file, each time: at the second Tab click's
-    script takes itself for one that is sourced, and completes nothing. The function's name tells.
+    Also, zsh runs an autoloaded file at each call of its function. At the second Tab click's script
+    believes that it is being sourced and completes nothing; the function's name decides better.
     """
 
     source_template = ZshComplete.source_template.replace(
@@ -58,14 +55,14 @@ class _ZshComplete(ZshComplete):
 
 @add_completion_class
 class _FishComplete(FishComplete):
-    """Fish, as zsh."""
+    """Fish, like zsh, replaces the whole word."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
         return _joined(super().get_completions(args, incomplete), incomplete)
 
 
 def _joined(found: list[CompletionItem], incomplete: str) -> list[CompletionItem]:
-    """What was found, with the option before it where that is part of the word."""
+    """Put the option before each completion, where it is part of the word."""
     option, equals, _ = incomplete.partition("=")
     if not equals or not option.startswith("--"):
         return found
@@ -76,7 +73,7 @@ def _joined(found: list[CompletionItem], incomplete: str) -> list[CompletionItem
 def complete_file(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Any file."""
+    """Complete any file."""
     del ctx, param
     return [CompletionItem(incomplete, type="file")]
 
@@ -84,8 +81,8 @@ def complete_file(
 def complete_recipe(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """The shipped recipes; files too, or, in bash, where no recipe is meant."""
-    # Bash forgets what came before a file.
+    """Complete shipped recipes and files."""
+    # Files first: bash drops the completions that come before them.
     names = [CompletionItem(name) for name in shipped() if name.startswith(incomplete)]
     return [*complete_file(ctx, param, incomplete), *names]
 
@@ -94,10 +91,10 @@ def complete_recipe(
 @click.argument("shell", type=click.Choice(SHELLS), metavar="|".join(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that makes a shell complete this command.
+    """Print a script that completes this command in a shell.
 
-    Tab then completes commands, options, values to choose from, shipped recipes and files. Where
-    the script goes, once (bash finds it there if the package bash-completion is installed):
+    The Tab key then completes commands, options, choices, shipped recipes and files. Install the
+    script once, with one of these (bash needs the package bash-completion):
 
     \b
     stream-dedup completion bash > ~/.local/share/bash-completion/completions/stream-dedup
@@ -105,7 +102,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     stream-dedup completion fish > ~/.config/fish/completions/stream-dedup.fish
 
     \b
-    eval "$(stream-dedup completion bash)"          for this session alone
+    eval "$(stream-dedup completion bash)"          for this session only
     """
     made = get_completion_class(shell)
     assert made is not None, shell

@@ -1,4 +1,4 @@
-"""The command ``stream-dedup``: its group, its exit codes, and how errors read."""
+"""The command ``stream-dedup``: its subcommands, exit codes, and error messages."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 
-class _ReaderGone(Exception):  # noqa: N818 -- named for what it says
-    """The reader of the output went away. Click makes exit code 1 of the system's own error."""
+class _ReaderGone(Exception):  # noqa: N818 -- not an error of ours
+    """The output's reader is gone. For the system's own exception click would exit with 1."""
 
 
 COMMANDS = {
@@ -42,11 +42,11 @@ COMMANDS = {
     "run": "stream_dedup.cli.run:run",
     "vocabulary": "stream_dedup.cli.recipes:vocabulary",
 }
-"""Where each command is defined. A command's module is imported when the command is used."""
+"""The function of each command. Its module is imported when the command is used."""
 
 
 class _Group(click.Group):
-    """The group: imports commands when they are used, and tells `main` when the reader is gone."""
+    """Imports commands when they are used, and raises `_ReaderGone` for a broken pipe."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- as click has it
         return sorted(COMMANDS)
@@ -95,7 +95,7 @@ def _kernel_in_use() -> str:
     expose_value=False,
     is_eager=True,
     callback=_show_version,
-    help="Show the version, the kernel and the Python, and exit.",
+    help="Show the version, the kernel and the Python version, and exit.",
 )
 def cli() -> None:
     """Merge near-duplicate log lines and events as they stream by.
@@ -105,20 +105,20 @@ def cli() -> None:
     tail -f app.log | stream-dedup dedup            the same, live
     stream-dedup explain "LINE A" "LINE B"          why two lines merge, or do not
 
-    Exit codes: 0 all went well; 1 an input could not be read or the output not be written; 2 an
+    Exit codes: 0 success; 1 an input could not be read, or the output could not be written; 2 an
     option, recipe or configuration is wrong; 3 the two lines of explain do not merge; 129, 130 and
-    143 ended by SIGHUP, SIGINT (Ctrl-C) and SIGTERM; 141 the reader of the output went away.
+    143 ended by SIGHUP, SIGINT (Ctrl-C) or SIGTERM; 141 the reader of the output is gone.
     """
 
 
 def main() -> None:
-    """Run the command, and exit with its code."""
+    """Run the command and exit with its code."""
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 -- to the end
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 -- stays open to the end
     if sys.stdout is None:
         click.echo("stream-dedup: standard output is closed; send it to a file or pipe", err=True)
         sys.exit(EXIT_FAILED)
-    # A terminal of another encoding gets escapes, not an error.
+    # A terminal with another encoding gets escapes instead of an error.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     if "_STREAM_DEDUP_COMPLETE" in os.environ:  # a shell asks: our classes serve it, not click's
         importlib.import_module("stream_dedup.cli.completion")
@@ -142,6 +142,6 @@ def main() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        # Nobody reads, or nothing more can be written: what is left must not fail again.
+        # The rest cannot be written; flushing it at exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code if isinstance(code, int) else 0)

@@ -13,8 +13,8 @@ from stream_dedup.features.fields import UNDECODABLE
 from stream_dedup.features.patterns import Patterns, readable
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
+from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.minhash import chance_of_equality, lookup_keys
-from stream_dedup.fingerprint.numbers import Fingerprints
 from stream_dedup.fingerprint.reference import Feature, ReferenceKernel, Taken
 from stream_dedup.fingerprint.simhash import distance, votes
 

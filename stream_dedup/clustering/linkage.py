@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 from stream_dedup.features.recipe import Match
 from stream_dedup.fingerprint.hashing import hash128
-from stream_dedup.fingerprint.kernel import native_module
-from stream_dedup.fingerprint.numbers import SKETCH_SIZE
+from stream_dedup.fingerprint.kernel import SKETCH_SIZE, native_module
 from stream_dedup.model import Position
 
 SKETCH_BYTES = SKETCH_SIZE * 8

@@ -20,8 +20,8 @@ from stream_dedup.engine.near_cache import Key
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter, Prepared
 from stream_dedup.fingerprint.hashing import hash_sequence
+from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.minhash import lookup_keys
-from stream_dedup.fingerprint.numbers import Fingerprints
 from stream_dedup.model import Batch
 
 MIN_OFFLOADED_EVENTS = 64

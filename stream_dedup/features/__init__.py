@@ -1,1 +1,1 @@
-"""Features: what an event is cut into, and the recipe that says how."""
+"""Features of an event, and the recipe that decides them."""

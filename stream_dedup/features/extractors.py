@@ -1,10 +1,10 @@
 """Extractors: functions from a text's bytes to its features.
 
-``words`` and ``characters`` are scanned by the kernel itself (with a table of weights for anything
-but single words, by `taker`). Any other extractor is a function
-``(text: bytes) -> iterable of (feature: bytes, weight: int)``, found by its name among the
-built-in ones and the entry points of the group ``stream_dedup.extractors``, or as
-``module:function``. It is called once an event, in Python, and must neither block nor fail.
+``words`` and ``characters`` are extracted by the kernel itself (by `prepare` where a table weights
+anything but single words). Any other extractor is a function
+``(text: bytes) -> iterable of (feature: bytes, weight: int)``: a built-in one, an entry point of
+the group ``stream_dedup.extractors``, or ``module:function``. It is called once an event, in
+Python, and must neither block nor fail.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Extractor = Callable[[bytes], Iterable[tuple[bytes, int]]]
 
 ENTRY_POINT_GROUP = "stream_dedup.extractors"
 KERNEL_EXTRACTORS = ("words", "characters")
-"""What the kernel takes from the bytes by itself."""
+"""Extractors that are part of the kernel."""
 
 _LETTERS = re.compile(r"[^\W\d_]+")
 _MODULE_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 def letters(text: bytes) -> Iterable[tuple[bytes, int]]:
-    """Letters, lower case, one by one: near for anagrams and for slips of the pen.
+    """Yield single letters in lower case: near for anagrams and typing errors.
 
     >>> [letter for letter, _ in letters(b"R2-D2!")]
     [b'r', b'd']
@@ -39,9 +39,9 @@ def letters(text: bytes) -> Iterable[tuple[bytes, int]]:
 
 
 def syllables(text: bytes) -> Iterable[tuple[bytes, int]]:
-    """Pairs of neighbouring letters within words, lower case: they read like syllables.
+    """Yield pairs of neighbouring letters within words, in lower case, similar to syllables.
 
-    Laughter of any length has the same pairs, and other ones than a scream:
+    Laughter of any length has the same pairs, and a scream has others:
 
     >>> sorted(set(syllables(b"hahahahaha!"))), sorted(set(syllables(b"aaaaaaahhhhhhh!")))
     ([(b'ah', 1), (b'ha', 1)], [(b'aa', 1), (b'ah', 1), (b'hh', 1)])
@@ -60,7 +60,7 @@ BUILT_IN = (*KERNEL_EXTRACTORS, *_FUNCTIONS)
 
 
 def is_extractor_name(name: str) -> bool:
-    """Whether `name` could be loaded, as far as can be told without importing anything."""
+    """Return whether `name` could be an extractor, without importing anything."""
     return (
         name in BUILT_IN
         or _MODULE_FUNCTION.fullmatch(name) is not None
@@ -69,10 +69,10 @@ def is_extractor_name(name: str) -> bool:
 
 
 def load_extractor(name: str, recipe_name: str) -> Extractor:
-    """Find an extractor by its name. A name of one's own imports its module.
+    """Return an extractor by its name; ``module:function`` imports the module.
 
     Raises:
-        RecipeError: it cannot be imported, or is no function.
+        RecipeError: it cannot be imported, or is not a function.
     """
     if name in _FUNCTIONS:
         return _FUNCTIONS[name]

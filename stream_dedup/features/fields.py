@@ -1,8 +1,8 @@
-"""JSON field selection: which parts of a decoded event are looked at, and under which name.
+"""JSON field selection: the parts of a decoded event that a recipe reads, and their names.
 
-A path's steps are keys; a whole number picks from an array, ``*`` stands for any key or element,
-``**`` for every value below. What is found is named by its path with ``*`` in the place of array
-indexes, so an element keeps its name when the array grows.
+A path's steps are keys; an integer picks an element of an array, ``*`` matches any key or element,
+``**`` every value below. A value's name is its path with ``*`` for array indexes, so an element
+keeps its name when the array grows.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import mmh3
 import msgspec
 
 MAX_DEPTH = 32
-"""Below this depth ``**`` takes what it finds as one text."""
+"""Below this depth ``**`` takes a value as one text."""
 
 MAX_VALUES = 1_000
-"""A path yields no more values than this of one event."""
+"""Maximum values of a path in one event."""
 
 
 class Value(NamedTuple):
-    """A value found: its name and its text."""
+    """A selected value: its name and its text."""
 
     name: str
     text: bytes
 
 
 def parse_path(path: str) -> tuple[str, ...]:
-    """The steps of a dotted path, or of a JSON pointer (RFC 6901) if it starts with a slash.
+    """Return the steps of a dotted path, or of a JSON pointer (RFC 6901) that starts with a slash.
 
     >>> parse_path("user.name"), parse_path("/a.b/c~1d")
     (('user', 'name'), ('a.b', 'c/d'))
@@ -49,12 +49,12 @@ def parse_path(path: str) -> tuple[str, ...]:
 
 
 def select(document: object, steps: tuple[str, ...]) -> Iterator[Value]:
-    """The values at a path, in the document's order; null is no value.
+    """Yield the values at a path, in the document's order; null is not a value.
 
     >>> [value for value in select({"a": [{"b": 1}, {"b": "x"}]}, ("a", "*", "b"))]
     [Value(name='a.*.b', text=b'1'), Value(name='a.*.b', text=b'x')]
     """
-    # A stack, not recursion: documents may nest as deep as their decoder lets them.
+    # A stack, not recursion: documents may nest as deep as their decoder allows.
     stack: list[tuple[object, int, tuple[str, ...]]] = [(document, 0, ())]
     found = 0
     while stack and found < MAX_VALUES:
@@ -73,14 +73,14 @@ def select(document: object, steps: tuple[str, ...]) -> Iterator[Value]:
 
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding JSON of any bytes may raise."""
+"""Exceptions of decoding any bytes as JSON."""
 
 MAX_NAME = 128
-"""Characters of a key, or of a group's value, that are kept."""
+"""Maximum characters of a key, or of a group's value."""
 
 
 def shortened(name: str) -> str:
-    """A name that is not longer than `MAX_NAME`: of a longer one its beginning and its hash."""
+    """Shorten a name to `MAX_NAME` characters: its beginning and its hash."""
     if len(name) <= MAX_NAME:
         return name
     digest = mmh3.hash64(name.encode("utf-8", "surrogatepass"), 0, x64arch=True, signed=False)[0]
@@ -88,15 +88,15 @@ def shortened(name: str) -> str:
 
 
 def text_of(node: object) -> bytes:
-    """A value as text: strings as they are, everything else as JSON.
+    """Return a value as text: strings as they are, everything else as JSON.
 
-    What nests deeper than the interpreter's stack has no text.
+    A value that nests deeper than the interpreter's stack has an empty text.
     """
     if isinstance(node, str):
         return node.encode("utf-8", "surrogatepass")
     try:
         return msgspec.json.encode(node)
-    except UnicodeEncodeError:  # half a surrogate pair, which other decoders let through
+    except UnicodeEncodeError:  # half a surrogate pair, which other decoders accept
         return json.dumps(node, separators=(",", ":")).encode()
     except RecursionError:
         return b""

@@ -1,12 +1,12 @@
 """Masks: named patterns for the variable parts of a text.
 
-The token classes (see `tokens`) decide what is variable; masks give it a *name*. They serve in two
-places only: in the patterns that people read (``<ip>`` tells more than ``<*>``), made for a
-cluster's representative and never for each event; and in recipes that ask for them, where they
-run over each event before its features are taken.
+The token classes (see `tokens`) decide what is variable; masks give it a *name*. They are used in
+two places: in the patterns that people read (``<ipv4>`` says more than ``<*>``), which are made for
+a cluster's representative only; and in recipes that ask for masks, where they run over each event
+before features are extracted.
 
-All patterns run in RE2, whose time is linear in the text whatever the pattern: text and user
-patterns may be hostile. They are tried in order at each place; the first that matches wins.
+All patterns run in RE2, which takes linear time for any pattern, as texts and patterns of users may
+be hostile. Patterns are tried in order at each position; the first that matches wins.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def compile_pattern(pattern: str) -> re2._Regexp:
     """Compile a mask's pattern for bytes.
 
     Raises:
-        re2.error: the pattern is not RE2 syntax (look-around and back-references are not).
+        re2.error: the pattern is not RE2 syntax, which has no look-around or back-references.
     """
     options = re2.Options()
     options.log_errors = False
@@ -68,15 +68,15 @@ def compile_pattern(pattern: str) -> re2._Regexp:
 
 
 class Masker:
-    """Replaces what its masks match by a substitute that names the mask.
+    """Replaces matches of masks by a substitute that names the mask.
 
     Args:
-        masks: (name, pattern) pairs; the earlier wins where two match at one place.
+        masks: (name, pattern) pairs; the earlier wins where two match at one position.
     """
 
     def __init__(self, masks: Sequence[tuple[str, str]]) -> None:
         self._names = [name.encode() for name, _ in masks]
-        # Every mask is one group of the whole; its own groups, if any, follow it directly.
+        # Every mask is one group of the whole pattern; its own groups follow it directly.
         self._first_group = []
         groups = 1
         for _, pattern in masks:
@@ -85,14 +85,14 @@ class Masker:
         self._pattern = compile_pattern("|".join(f"({pattern})" for _, pattern in masks))
 
     def substitute(self, text: bytes) -> bytes:
-        """`text` with every match replaced by a substitute token, parted by spaces."""
+        """Replace every match by a substitute token between spaces."""
         replaced: bytes = self._pattern.sub(
             lambda match: b" %c%b " % (SUBSTITUTE, self._name_of(match)), text
         )
         return replaced
 
     def rename(self, text: bytes) -> bytes:
-        """`text` with every match replaced by ``<name>``: for people to read."""
+        """Replace every match by ``<name>``, for people to read."""
         replaced: bytes = self._pattern.sub(lambda match: b"<%b>" % self._name_of(match), text)
         return replaced
 
@@ -101,5 +101,5 @@ class Masker:
 
 
 def named(names: Collection[str]) -> list[tuple[str, str]]:
-    """(name, pattern) of the named masks asked for, in their fixed order."""
+    """Return (name, pattern) of the named masks asked for, in their fixed order."""
     return [(name, pattern) for name, pattern in NAMED.items() if name in names]

@@ -1,7 +1,7 @@
 """Patterns: the masked text that people read as a cluster's name. Made for representatives only.
 
-What a recipe takes for variable is replaced by a placeholder that names what it was, as far as the
-named masks can tell: ``<ipv4>``, ``<uuid>``, ``<number>``; ``<*>`` for the rest.
+Each variable is replaced by a placeholder with the name of the mask that matches it: ``<ipv4>``,
+``<uuid>``, ``<number>``; ``<*>`` if none does.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.tokens import SUBSTITUTE, Token, splitter, tokenise
 
 MAX_PATTERN = 300
-"""Characters shown of a pattern."""
+"""Maximum characters of a pattern."""
 
 _MAX_BYTES = 2_048
-"""Bytes of a text that a pattern is made of."""
+"""Bytes of a text that are used for its pattern."""
 
 _NAME = re.compile(rb"<[a-z0-9_]+>")
 _ALNUM = re.compile(rb"[A-Za-z0-9\x80-\xff]")
 
 _MAX_NAMES = 6
-"""A run of more kinds of variables than this is shown as ``<*>``."""
+"""A run of more names than this is shown as ``<*>``."""
 
-# A substitute stands between spaces that the masker has put there; where runs of white space were
-# folded afterwards, they are the text's own.
+# The masker puts a substitute between spaces. Where runs of white space were folded afterwards, the
+# spaces are the text's own.
 _SUBSTITUTES = re.compile(rb" ?\x1a([a-z0-9_]+) ?")
 _FOLDED_SUBSTITUTES = re.compile(rb"\x1a([a-z0-9_]+)")
 
@@ -37,7 +37,7 @@ class Patterns:
     def __init__(self, recipe: Recipe) -> None:
         self._preparer = Preparer(recipe)
         self._split = recipe.split
-        # What a mask found may be a part of a token ("web-3"): then the token has no name.
+        # A mask may match a part of a token ("web-3"): then the token has no name.
         self._parts = re.compile(
             rb"(?:<[a-z0-9_]+>|%b)+" % splitter(recipe.delimiters).pattern[:-1]
         )
@@ -46,12 +46,7 @@ class Patterns:
         self._namer = Masker(named(NAMED))
 
     def pattern(self, value: bytes, document: object = None) -> str:
-        """The pattern of an event.
-
-        Args:
-            value: its bytes.
-            document: the decoded event, where the recipe takes fields.
-        """
+        """Return the pattern of an event; `document` is the decoded event if there are fields."""
         if self._preparer.takes_fields and document is not None:
             parts = [
                 (name.encode("utf-8", "replace") + b"=", part[:_MAX_BYTES])
@@ -61,7 +56,7 @@ class Patterns:
             parts = [(b"", self._preparer.text(value[:_MAX_BYTES]))]
         tokens = [list(tokenise(text, self._split, self._classes)) for _, text in parts]
         if all(token.variable for of_part in tokens for token in of_part):
-            # Without words the text itself is what is compared.
+            # Without words, the text itself is compared.
             tokens = [[] for _ in parts]
         shown = (
             name + self._masked(text, of_part)
@@ -82,7 +77,7 @@ class Patterns:
         return _SUBSTITUTES.sub(rb"<\1>", b"".join(out))
 
     def named(self, run: bytes) -> bytes:
-        """A run of variables, each by its name; of equal ones in a row, the first."""
+        """Name each variable of a run; consecutive equal names are shown once."""
         text = run if SUBSTITUTE in run else self._namer.rename(run)
         out: list[bytes] = []
         names: list[bytes] = []
@@ -104,7 +99,7 @@ class Patterns:
 
 
 def readable(text: bytes, limit: int) -> str:
-    """Bytes as one line of text that is safe to print: what is not printable is escaped."""
+    """Return bytes as one line of text that is safe to print, escaping what is not printable."""
     shown = text.decode("utf-8", "backslashreplace")
     if not shown.isprintable():
         shown = "".join(

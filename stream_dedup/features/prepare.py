@@ -1,24 +1,46 @@
-"""What is done to an event before the kernel sees it: fields, Unicode, case, masks.
+"""From an event to what the kernel takes: prepared text, and features taken in Python.
 
-Most log recipes need none of it: then texts go to the kernel untouched.
+`Preparer` applies the recipe's fields, Unicode form, case and masks. Most log recipes need none of
+it, and their texts go to the kernel unchanged.
+
+The kernel itself finds words and characters, and weights single words by a table.
+`FeatureExtractor` takes the other features that a recipe may ask for, in a few Python steps each:
+extractors that are functions, and tables of weights for n-grams, characters or the features of
+functions. The kernel then only hashes and folds. Vocabularies (`vocabulary`) are learnt from the
+same features, so that their tables name what is looked up.
+
+A feature's weight is the extractor's own, times the table's if there is one, times the field's.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import mmh3
 
+from stream_dedup.features import structure
+from stream_dedup.features.extractors import KERNEL_EXTRACTORS, Extractor, load_extractor
 from stream_dedup.features.fields import parse_path, select
 from stream_dedup.features.masks import Masker
 from stream_dedup.features.recipe import Recipe
+from stream_dedup.features.tokens import PLACEHOLDER, tokenise
 
 _NFKC_CHARACTERS = 1024
 
+MAX_FEATURES = 100_000
+"""Maximum features of one event."""
+
+MAX_WEIGHT = (1 << 32) - 1
+"""Maximum weight of one feature in the kernel."""
+
+Part = tuple[bytes, int, int]
+"""(text, weight, salt) of a part of an event, or of a feature."""
+
 
 class Preparer:
-    """Prepares events as a recipe says."""
+    """Prepares events according to a recipe."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
@@ -31,34 +53,30 @@ class Preparer:
 
     @property
     def takes_fields(self) -> bool:
-        """Whether the recipe looks at fields of a decoded JSON event."""
+        """Whether the recipe reads fields of a decoded JSON event."""
         return bool(self._fields)
 
     @property
     def changes_text(self) -> bool:
-        """Whether `text` may give anything but what it is given."""
+        """Whether `text` may return anything but its argument."""
         text = self._recipe.text
         return (
             self._spaces
             or self._masker is not None
-            or (text.case, text.unicode)
-            != (
-                "keep",
-                "keep",
-            )
+            or (text.case, text.unicode) != ("keep", "keep")
         )
 
     def texts(self, values: Sequence[bytes]) -> list[bytes]:
-        """`text` of many."""
+        """Prepare several texts."""
         if self._lower_only:  # the common case, without a call an event
             text = self.text
             return [value.lower() if value.isascii() else text(value) for value in values]
         return list(map(self.text, values))
 
     def text(self, value: bytes) -> bytes:
-        """The text as the features are taken from it; any bytes will do.
+        """Prepare a text, given as any bytes.
 
-        Of a text longer than ``max_bytes`` the rest is left as it is, as the kernel takes it.
+        What lies beyond ``max_bytes`` stays unchanged, as the kernel treats it as one feature.
         """
         limit = self._recipe.input.max_bytes
         if len(value) > limit:
@@ -82,7 +100,7 @@ class Preparer:
         return b" ".join(value.split()) if self._spaces else value
 
     def parts(self, document: object) -> Iterator[tuple[str, bytes, int, int]]:
-        """(name, prepared text, weight, salt) of the fields found in a decoded event."""
+        """Yield (name, prepared text, weight, salt) of the fields found in a decoded event."""
         for steps, weight in self._fields:
             for name, text in select(document, steps):
                 yield name, self.text(text), weight, self._salt(name)
@@ -97,3 +115,91 @@ class Preparer:
             salt = mmh3.hash64(data, seed, x64arch=True, signed=False)[1]
             self._salts[name] = salt
         return salt
+
+
+class FeatureExtractor:
+    """Extracts the features of events by one recipe. Threads may share it.
+
+    Raises:
+        RecipeError: the extractor cannot be loaded.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        settings = recipe.features
+        weights = settings.weights
+        self._table = {feature.encode(): weight for feature, weight in weights.table.items()}
+        if settings.extractor == "words":
+            self._split = recipe.split
+            self._extract: Extractor = self._words
+        elif settings.extractor == "characters":
+            self._extract = self._characters
+        elif settings.extractor in structure.READERS:
+            self._extract = structure.both(settings.extractor, weights.layout, weights.content)
+        else:
+            self._extract = load_extractor(settings.extractor, f"recipe {recipe.name}")
+
+    @staticmethod
+    def needed(recipe: Recipe) -> bool:
+        """Return whether the kernel cannot extract a recipe's features by itself."""
+        settings = recipe.features
+        if settings.extractor not in KERNEL_EXTRACTORS:
+            return True
+        single_words = (settings.extractor, settings.ngram) == ("words", 1)
+        return bool(settings.weights.table) and not single_words
+
+    def to_fold(self, parts: Sequence[Part]) -> list[Part]:
+        """Return the features for the kernel to fold.
+
+        If all words of an event are placeholders, its texts are its features, so that only the same
+        text is equal, as in the kernel.
+
+        Raises:
+            Exception: as `features`.
+        """
+        features = self.features(parts)
+        words = self._recipe.features.extractor == "words"
+        if words and features and all(feature == PLACEHOLDER for feature, _, _ in features):
+            return [(text, weight, salt) for text, weight, salt in parts if text]
+        return features
+
+    def features(self, parts: Sequence[Part]) -> list[Part]:
+        """Return the (feature, weight, salt) triples of an event, at most `MAX_FEATURES`.
+
+        Raises:
+            TypeError: the extractor returned something other than features and weights.
+            Exception: whatever a foreign extractor raises.
+        """
+        limit = self._recipe.input.max_bytes
+        default = self._recipe.features.weights.default if self._table else 1
+        features: list[Part] = []
+        for text, weight, salt in parts:
+            found: Iterable[tuple[Any, Any]] = self._extract(text[:limit])  # unchecked
+            for feature, own in found:
+                if not isinstance(feature, bytes):
+                    raise TypeError(f"{feature!r}, {own!r} is no feature and weight")
+                given = own * self._table.get(feature, default) if self._table else own
+                if not 0 <= given * weight <= MAX_WEIGHT:
+                    raise TypeError(f"{feature!r}, {own!r} is no feature and weight")
+                features.append((feature, given * weight, salt))
+                if len(features) == MAX_FEATURES:
+                    return features
+            if len(text) > limit:
+                features.append((text[limit:], default * weight, salt))
+        return features
+
+    def _words(self, text: bytes) -> Iterator[tuple[bytes, int]]:
+        """Yield n-grams of words, joined by spaces, as in the kernel."""
+        settings = self._recipe.features
+        tokens = [token.text for token in tokenise(text, self._split, self._recipe.text.classes)]
+        shortest = 1 if settings.window == "filling" else min(settings.ngram, len(tokens))
+        for end in range(max(1, shortest), len(tokens) + 1):
+            yield b" ".join(tokens[max(0, end - settings.ngram) : end]), 1
+
+    def _characters(self, text: bytes) -> Iterator[tuple[bytes, int]]:
+        """Yield n-grams of characters: a byte and the UTF-8 continuation bytes after it."""
+        n = self._recipe.features.ngram
+        starts = [i for i, byte in enumerate(text) if i == 0 or byte & 0xC0 != 0x80]
+        ends = [*starts[n:], len(text)] if len(starts) >= n else [len(text)]
+        for start, end in zip(starts, ends, strict=False):
+            yield text[start:end], 1

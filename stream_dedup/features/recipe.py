@@ -1,10 +1,10 @@
 """Recipes: everything that decides a fingerprint and a match, as one frozen object or TOML file.
 
-A recipe's *digest* names what it decides: two recipes with equal digests give equal fingerprints
-and equal matches, on every platform and in every version. Name and description are not part of
-it, and neither is a setting left at its default, so a setting added later changes no digest.
+A recipe's *digest* identifies its decisions: two recipes with equal digests give equal fingerprints
+and equal matches, on every platform and in every version. Name and description are not part of it,
+nor are settings at their defaults, so a setting added later changes no digest.
 
-A file holds only what differs from the defaults; `Recipe` and its parts say what there is.
+A file has only the settings that differ from the defaults; `Recipe` and its sections define all.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from stream_dedup.features.tokens import DELIMITERS, SPACE_SPLIT, splitter
 from stream_dedup.features.weights import read_stop_words, read_weights
 
 MAX_RECIPE_BYTES = 1 << 20
-"""A recipe file is written by people; a larger one is a mistake."""
+"""A larger file is a mistake."""
 
 HASH_BITS = {"murmur3": 128, "java": 32, "md5": 128, "cyclic": 64, "codepoint": 21}
-"""The hashes a fingerprint may be folded from, and how many bits each has."""
+"""The hashes that a fingerprint can be folded from, and the bits of each."""
 
 Weight = Annotated[int, Meta(ge=0, le=1000)]
 
 
 class _Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A table of the file: frozen, and without keys nobody knows."""
+    """A table of the file; unknown keys are an error."""
 
 
 class Field(_Section, frozen=True):
     """A part of a JSON event, chosen by path.
 
     Attributes:
-        path: keys joined by dots (``user.name``); a number picks from an array, ``*`` stands for
-            any key or element, ``**`` for everything below. Keys that hold dots are written as a
-            JSON pointer (``/a.b/c``).
+        path: keys joined by dots (``user.name``); a number picks an element of an array, ``*``
+            matches any key or element, ``**`` everything below. Keys that contain dots are written
+            as a JSON pointer (``/a.b/c``).
         weight: multiplies the weights of the features found there.
     """
 
@@ -58,12 +58,12 @@ class Field(_Section, frozen=True):
 
 
 class Input(_Section, frozen=True):
-    """What of an event is looked at.
+    """The parts of an event that are used.
 
     Attributes:
         fields: parts of a JSON event; none means the whole text.
-        max_bytes: bytes of a text that are cut into features; what lies beyond counts as one
-            feature, verbatim, so it still tells events apart.
+        max_bytes: bytes of a text that are cut into features; the rest counts as one feature, so
+            that it still distinguishes events.
     """
 
     fields: tuple[Field, ...] = ()
@@ -71,7 +71,7 @@ class Input(_Section, frozen=True):
 
 
 class Mask(_Section, frozen=True):
-    """A mask of one's own.
+    """A mask defined by the recipe.
 
     Attributes:
         name: shown in patterns as ``<name>``.
@@ -83,15 +83,15 @@ class Mask(_Section, frozen=True):
 
 
 class Text(_Section, frozen=True):
-    """What is done to a text before features are taken, in this order.
+    """Changes to a text before features are extracted, in this order.
 
     Attributes:
         unicode: ``nfkc`` folds compatibility forms (full-width letters, ligatures) together.
         case: ``lower`` makes all letters lower case.
-        mask: masks of one's own, tried before the named ones.
+        mask: masks defined by the recipe, tried before the named ones.
         masks: named masks to apply: url, email, uuid, mac, timestamp, ipv4, ipv6, path, hex,
             number.
-        classes: whether tokens are classed as words or variables by their shape (`tokens`).
+        classes: whether tokens are classified as words or variables by their shape (`tokens`).
     """
 
     unicode: Literal["keep", "nfkc"] = "keep"
@@ -102,19 +102,19 @@ class Text(_Section, frozen=True):
 
 
 class Weights(_Section, frozen=True):
-    """How much features count.
+    """The weights of features.
 
     Attributes:
-        default: weight of a feature the table does not name.
+        default: weight of a feature that is not in the table.
         placeholder: weight of a placeholder.
-        table: feature → weight; 0 leaves it out of the fingerprint. Multiplies the weight that an
-            extractor gives it.
+        table: feature → weight; 0 leaves it out of the fingerprint. Multiplied with the weight that
+            an extractor gives.
         file: lines ``feature<TAB>weight``, read into the table; relative to the recipe's file.
-        stop_words: a list that comes with the package, or a file of words, one a line; read into
-            the table with ``stop_weight``, where nothing else gives them a weight.
+        stop_words: a shipped list, or a file of words, one a line; read into the table with
+            ``stop_weight``, unless the table has a weight for them.
         stop_weight: weight of stop words.
         layout: weight of a path, for the extractors xml, html and json.
-        content: weight of a word of the text, for the same.
+        content: weight of a word of the text, for the same extractors.
     """
 
     default: Weight = 1
@@ -128,22 +128,20 @@ class Weights(_Section, frozen=True):
 
 
 class Features(_Section, frozen=True):
-    """What pieces a text is cut into.
+    """The features that a text is cut into.
 
     Attributes:
         extractor: ``words``, ``characters``, ``letters`` or ``syllables``; ``xml``, ``html`` or
-            ``json``, with ``-layout`` or ``-content`` behind it for one of the two; or one's own:
-            the name of an entry point of the group ``stream_dedup.extractors``, or
-            ``module:function``.
-        ngram: how many words or characters make one feature.
-        window: for words, whether all n-grams are whole (``full``), or there are also the shorter
-            ones at the beginning, as in a window that moves over the words and fills first
-            (``filling``).
-        delimiters: what parts words: ``log`` (white space, brackets, quotes, ``= : , ; |``),
-            ``word`` (everything in ASCII but letters, digits and ``_``), ``nonword`` (every byte
-            but those), ``nonalpha`` (every byte but ASCII letters) or ``space`` (each single
-            space; what is empty counts, except at the end).
-        repeats: whether a feature that comes again votes again (``count``) or not (``once``).
+            ``json``, followed by ``-layout`` or ``-content`` for one of the two; an entry point of
+            the group ``stream_dedup.extractors``; or ``module:function``.
+        ngram: the number of consecutive words or characters in one feature.
+        window: for words, whether there are only n-grams of n words (``full``), or also the shorter
+            ones at the beginning, as a moving window has while it fills (``filling``).
+        delimiters: what separates words: ``log`` (white space, brackets, quotes, ``= : , ; |``),
+            ``word`` (ASCII except letters, digits and ``_``), ``nonword`` (every byte except
+            those), ``nonalpha`` (every byte except ASCII letters) or ``space`` (each single space;
+            empty words count, except at the end).
+        repeats: whether a repeated feature votes again (``count``) or not (``once``).
     """
 
     extractor: str = "words"
@@ -159,14 +157,14 @@ class Fingerprint(_Section, frozen=True):
 
     Attributes:
         kind: ``simhash``, or ``minhash`` (the n least hashes).
-        width: bits; no index holds fingerprints of 5.
-        hash: what the votes are folded from: ``murmur3``; ``java`` (``String.hashCode``, 32 bits),
-            ``md5`` (128 bits), ``cyclic`` (lookup3 of each word, and the cyclic hash of words in a
-            row, 64 bits) or ``codepoint`` (of a single letter). Fingerprints by any but
-            ``murmur3`` are made in Python, some hundred times slower.
-        tie: the bit where the votes come out even.
-        seed: of the hash; texts made to collide under one seed do not under another.
-        least: for minhash, how many least hashes count.
+        width: bits; fingerprints of 5 bits cannot be stored in an index.
+        hash: gives the votes: ``murmur3``; ``java`` (``String.hashCode``, 32 bits), ``md5`` (128
+            bits), ``cyclic`` (lookup3 of each word, and the cyclic hash of consecutive words, 64
+            bits) or ``codepoint`` (of a single letter). All but ``murmur3`` are computed in Python,
+            some hundred times slower.
+        tie: the bit for a sum of votes of 0.
+        seed: of the hash; texts made to collide under one seed do not collide under another.
+        least: for minhash, the number of least hashes that count.
     """
 
     kind: Literal["simhash", "minhash"] = "simhash"
@@ -182,10 +180,10 @@ class Match(_Section, frozen=True):
 
     Attributes:
         k: the largest distance that still counts as near.
-        jaccard: verification: the least share of distinct features two events must have in
-            common; 0 for none, as has to be with minhash.
+        jaccard: verification: the least share of distinct features that two events must have in
+            common; 0 for no verification, which minhash requires.
         min_features: an event with fewer words is compared by exact hash alone.
-        aliases: how many exact hashes and fingerprints of joined events a cluster keeps.
+        aliases: maximum exact hashes and fingerprints of joined events that a cluster keeps.
     """
 
     k: Annotated[int, Meta(ge=0, le=127)] = 3
@@ -207,7 +205,7 @@ class Recipe(_Section, frozen=True):
 
     @property
     def digest(self) -> str:
-        """Sixteen hex digits that name what the recipe decides."""
+        """Sixteen hex digits that identify the recipe's decisions."""
         decided = _decided(self)
         decided.pop("name", None)
         decided.pop("description", None)
@@ -216,12 +214,12 @@ class Recipe(_Section, frozen=True):
 
     @property
     def delimiters(self) -> bytes:
-        """The bytes that part tokens."""
+        """The bytes that separate tokens."""
         return DELIMITERS[self.features.delimiters]
 
     @property
     def split(self) -> re.Pattern[bytes]:
-        """What finds the tokens of a text, for `tokenise`."""
+        """The pattern of a token, for `tokenise`."""
         by_spaces = self.features.delimiters == "space"
         return SPACE_SPLIT if by_spaces else splitter(self.delimiters)
 
@@ -233,11 +231,11 @@ class Recipe(_Section, frozen=True):
 
 
 def _decided(section: _Section) -> dict[str, Any]:
-    """The settings that differ from the defaults, spelt out or not."""
+    """Return the settings that differ from the defaults."""
     decided: dict[str, Any] = {}
     for field in msgspec.structs.fields(section):
         value = getattr(section, field.name)
-        # An empty table is the only default that is made anew each time.
+        # An empty table is the only default made by a factory.
         if value != ({} if field.default is msgspec.NODEFAULT else field.default):
             decided[field.name] = _builtin(value)
     return decided
@@ -250,13 +248,13 @@ def _builtin(value: Any) -> Any:  # noqa: ANN401 -- any setting's value
 
 
 def replace(recipe: Recipe, **changes: Any) -> Recipe:  # noqa: ANN401 -- any setting's value
-    """A copy with settings changed, named ``section__key``, checked as a file is.
+    """Return a copy with changed settings, named ``section__key``, checked as a file is.
 
     >>> replace(load_recipe("logs"), match__k=3).match.k
     3
 
     Raises:
-        RecipeError: the result is no valid recipe.
+        RecipeError: the result is not a valid recipe.
     """
     document: dict[str, Any] = msgspec.to_builtins(recipe)
     for name, value in changes.items():
@@ -271,7 +269,7 @@ def replace(recipe: Recipe, **changes: Any) -> Recipe:  # noqa: ANN401 -- any se
 
 
 def shipped() -> list[str]:
-    """The names of the recipes that come with the package."""
+    """Return the names of the shipped recipes."""
     folder = resources.files("stream_dedup.features") / "recipes"
     return sorted(Path(entry.name).stem for entry in folder.iterdir() if ".toml" in entry.name)
 
@@ -283,7 +281,7 @@ def load_recipe(name: str | os.PathLike[str]) -> Recipe:
     64
 
     Raises:
-        RecipeError: there is none, or it is wrong.
+        RecipeError: there is no such recipe, or it is not valid.
     """
     place = os.fspath(name)
     if place in shipped():
@@ -312,8 +310,8 @@ def parse_recipe(document: dict[str, Any], file: str, folder: Path) -> Recipe:
 
     Args:
         document: the parsed file.
-        file: what errors call it.
-        folder: what ``features.weights.file`` is relative to.
+        file: its name in errors.
+        folder: ``features.weights.file`` is relative to it.
 
     Raises:
         RecipeError: names file, key, value and remedy.
@@ -332,9 +330,9 @@ def parse_recipe(document: dict[str, Any], file: str, folder: Path) -> Recipe:
         words = read_stop_words(weights.stop_words, folder, file)
         table = dict.fromkeys(words, weights.stop_weight) | weights.table
         weights = msgspec.structs.replace(weights, table=table, stop_words="")
-    if weights.stop_weight:  # it has been given, or is nobody's
+    if weights.stop_weight:  # it is in the table now, or has no stop words
         weights = msgspec.structs.replace(weights, stop_weight=0)
-    if recipe.text.case == "lower":  # as the words are that are looked up in it
+    if recipe.text.case == "lower":  # as are the words looked up in the table
         table = {word.lower(): weight for word, weight in weights.table.items()}
         weights = msgspec.structs.replace(weights, table=table)
     if weights is not recipe.features.weights:
@@ -344,7 +342,7 @@ def parse_recipe(document: dict[str, Any], file: str, folder: Path) -> Recipe:
 
 
 def _explained(message: str, document: dict[str, Any], file: str) -> RecipeError:
-    """The validator's message as ours: with the value, and the keys there are."""
+    """Turn the validator's message into ours, with the value or the known keys."""
     problem, _, path = message.partition(" - at `$")
     key = path.rstrip("`").lstrip(".")
     unknown = re.search(r"unknown field `(.*)`", problem)
@@ -369,7 +367,7 @@ def _reason(error: re2.error) -> str:
 
 
 def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
-    """(key, problem, remedy) of all that types alone cannot tell."""
+    """Yield (key, problem, remedy) of all errors that types do not exclude."""
     features, fingerprint, match = recipe.features, recipe.fingerprint, recipe.match
     for index, field in enumerate(recipe.input.fields):
         try:
@@ -424,7 +422,7 @@ def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
 
 
 def _hash_contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
-    """The same, of what recipes of other systems' fingerprints are made of."""
+    """Yield the errors of settings that reproduce other systems' fingerprints."""
     features, fingerprint = recipe.features, recipe.fingerprint
     bits = HASH_BITS[fingerprint.hash]
     if fingerprint.width > bits:

@@ -1,10 +1,10 @@
-"""Tokens and token classes: which parts of a log line are words, which are variables.
+"""Tokens and token classes: which parts of a log line are words, and which are variables.
 
-Problem: two log lines say the same thing when they differ only in numbers, addresses, paths
-and times. Ordered regex masks find those parts, at one pass over the bytes for each mask.
+Problem: two log lines say the same thing if they differ only in numbers, addresses, paths and
+times. Regular expressions can find those parts, but take one pass over the bytes for each.
 
-Idea: a token's *shape* tells almost as much. Cut the bytes at delimiters, then call a token
-*variable* when
+Idea: a token's *shape* says almost as much. Cut the bytes at delimiters, and call a token
+*variable* if
 
 1. it holds an ASCII digit (``42``, ``0x1f``, ``blk_17``, ``node-3``);
 2. it starts with ``/``, ``\\`` or ``~/`` and is longer than that (a path);
@@ -14,16 +14,16 @@ Idea: a token's *shape* tells almost as much. Cut the bytes at delimiters, then 
 5. it is an English month or weekday name and a token of class 1 follows, directly or after more
    such names (``Mon Jan 5``).
 
-A token that starts with the byte 0x1A (SUBSTITUTE) is variable too: that is how named masks
-hand their findings on (see `masks`). A run of variables becomes *one* placeholder, so a list of
-three addresses and a list of five read alike.
+A token that starts with the byte 0x1A (SUBSTITUTE) is variable too: a mask puts it in the place of
+its match (see `masks`). A run of variables becomes *one* placeholder, so that a list of three
+addresses equals a list of five.
 
 Worked example::
 
     Failed password for root from 10.0.0.7 port 4422 ssh2
     Failed password for root from <*>      port <*>
 
-The native kernel scans the same classes in one pass; this module says what they are.
+The native kernel recognises the same classes in one pass; this module defines them.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 LOG_DELIMITERS = b" \t\n\r\x0b\x0c=:,;()[]{}<>\"'|"
-"""Bytes that part the tokens of a log line: white space and the punctuation around values."""
+"""Bytes that separate the tokens of a log line: white space and punctuation around values."""
 
 WORD_DELIMITERS = bytes(
     byte for byte in range(128) if not (chr(byte).isalnum() or byte == ord("_") or byte == 0x1A)
 )
-"""Bytes that part the words of free text: all of ASCII but letters, digits and ``_``."""
+"""Bytes that separate the words of free text: ASCII except letters, digits and ``_``."""
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 NONWORD_DELIMITERS = bytes(set(range(256)) - set(_LETTERS + b"0123456789_\x1a"))
-"""What ``\\W`` of a regular expression over bytes matches: all but ASCII letters, digits, ``_``."""
+"""The bytes that ``\\W`` matches: all but ASCII letters, digits and ``_``."""
 
 NONALPHA_DELIMITERS = bytes(set(range(256)) - set(_LETTERS + b"\x1a"))
 """All bytes but ASCII letters."""
@@ -55,15 +55,15 @@ DELIMITERS = {
     "nonword": NONWORD_DELIMITERS,
     "nonalpha": NONALPHA_DELIMITERS,
 }
-"""Delimiters by their names in recipes. None holds 0x1A: that is a mask's."""
+"""Delimiters by their names in recipes. None has 0x1A, which belongs to masks."""
 
 SUBSTITUTE = 0x1A
-"""First byte of a token that a mask has put in the place of what it matched."""
+"""First byte of a token that a mask has put in the place of its match."""
 
 _SUBSTITUTE = bytes([SUBSTITUTE])
 
 PLACEHOLDER = b"<*>"
-"""What a run of variable tokens is hashed as. No token can be equal: ``<`` is a delimiter."""
+"""Hashed in the place of a run of variables. It equals no token, as ``<`` is a delimiter."""
 
 _MONTHS = (
     "January February March April May June July August September October November December"
@@ -82,7 +82,7 @@ _TRAILING_PUNCTUATION = bytes(
 
 
 class Token(NamedTuple):
-    """One word, or one run of variables, and where it stands in the text."""
+    """One word, or one run of variables, and its place in the text."""
 
     text: bytes
     """The word's bytes; for a run of variables, `PLACEHOLDER`."""
@@ -92,16 +92,16 @@ class Token(NamedTuple):
 
 
 def splitter(delimiters: bytes) -> re.Pattern[bytes]:
-    """Compile the pattern of one token between `delimiters` (linear time: one byte class)."""
+    """Compile the pattern of one token between `delimiters`."""
     return re.compile(b"[^" + re.escape(delimiters) + b"]+")
 
 
 SPACE_SPLIT = re.compile(rb"(?:^|(?<= ))[^ ]*")
-"""What stands between single spaces, nothing included, as Java's ``String.split(" ")`` has it."""
+"""Tokens between single spaces, empty ones included, as Java's ``String.split(" ")`` finds them."""
 
 
 def is_variable(token: bytes) -> bool:
-    """Whether a token, by itself, is of class 1 to 4 or was put there by a mask."""
+    """Return whether a token is of class 1 to 4 or was put there by a mask."""
     return (
         token[0] == SUBSTITUTE
         or _DIGIT.search(token) is not None
@@ -117,12 +117,12 @@ def tokenise(text: bytes, split: re.Pattern[bytes], classes: bool) -> Iterator[T
 
     Args:
         text: any bytes.
-        split: what `splitter` gave for the delimiters, or `SPACE_SPLIT`.
-        classes: whether to apply the token classes; without them only a mask's substitutes are
+        split: the result of `splitter`, or `SPACE_SPLIT`.
+        classes: whether to apply the token classes; otherwise only a mask's substitutes are
             variables.
     """
     tokens: list[Token] = []
-    names = 0  # calendar names that stand directly before the token at hand
+    names = 0  # calendar names directly before the current token
     for match in _matches(text, split):
         token = match.group()
         start, end = match.span()
@@ -143,7 +143,7 @@ def tokenise(text: bytes, split: re.Pattern[bytes], classes: bool) -> Iterator[T
 def _matches(text: bytes, split: re.Pattern[bytes]) -> Iterator[re.Match[bytes]]:
     if split is not SPACE_SPLIT:
         return split.finditer(text)
-    # Java drops what is empty at the end, so of spaces alone nothing is left; but a text without
-    # any space is its one token, empty or not.
+    # Java drops empty tokens at the end, so a text of spaces alone has none; but a text without any
+    # space is one token, even if it is empty.
     end = len(text.rstrip(b" "))
     return split.finditer(text, 0, end) if end or not text else iter(())

@@ -1,30 +1,31 @@
-"""Vocabularies: how many documents of a corpus hold a feature, and weights made of that.
+"""Vocabularies: weights of features from the number of documents that contain them.
 
-Problem: a word that stands in every document tells none from another. How common words are is
-learnt from a corpus; but weights that go on learning from the stream give one text other
-fingerprints tomorrow, which then match nothing that is stored.
+Problem: a word that is in every document does not distinguish documents. How common words are can
+be learnt from a corpus; but if weights were learnt from the stream, a text would get another
+fingerprint tomorrow, which matches nothing that is stored.
 
 Idea: count once, over a corpus, and freeze. The result is a table for `features.weights.file`,
-part of the recipe's digest like any other.
+which is part of the recipe's digest like any other table.
 
-Counting. Each distinct feature of a document counts once. When more than `max_held` features are
-held, those seen least are forgotten: first all seen once, then twice, until a quarter is gone. What
-is forgotten and comes again is counted from nothing, so a count may be too low, by `Counts.missed`
-at most. This is lossy counting (Manku and Motwani, VLDB 2002) with rounds when memory is full
-instead of after a fixed number of documents. The order of documents matters once something was
-forgotten, and never before.
+Counting. Each distinct feature of a document counts once. If there are more than `max_held`
+features, the rarest are dropped: first all seen once, then twice, until a quarter is gone. A
+dropped feature that occurs again is counted from zero, so counts may be too low, by at most
+`Counts.missed`.
+
+Deviation: lossy counting (Manku and Motwani, VLDB 2002) drops after a fixed number of documents;
+here features are dropped when memory is full. The order of documents matters only then.
 
 Weights. With N documents, of which df hold the feature, in the scale 1 to 1000:
 
 - ``idf``: ln(N / df), as a share of ln N. A feature of every document gets 1, of one document
   1000.
-- ``smooth``: 1 + ln((1 + N) / (1 + df)), as a share of the same for df = 1. Common features keep a
-  say.
+- ``smooth``: 1 + ln((1 + N) / (1 + df)), as a share of the same for df = 1. Common features keep
+  some weight.
 
 Worked: N = 8, df = 1, 2, 4, 8: ln 8/df is 2.08, 1.39, 0.69, 0, so ``idf`` gives 1000, 667, 333, 1.
 
-A feature that is not in the table was seen in one document or less, so its weight is that of
-df = 1: give the recipe ``features.weights.default = 1000``.
+A feature that is not in the table was seen in at most one document, so it should have the weight of
+df = 1: set ``features.weights.default = 1000`` in the recipe.
 """
 
 from __future__ import annotations
@@ -34,17 +35,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from stream_dedup.features.prepare import Preparer
+from stream_dedup.features.prepare import FeatureExtractor, Preparer
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.features.taker import Taker
 from stream_dedup.features.tokens import PLACEHOLDER
 from stream_dedup.features.weights import MAX_WEIGHT
 
 MAX_HELD = 1_000_000
-"""Features held while counting: some 150 MB where they are short."""
+"""Maximum features while counting: some 150 MB if they are short."""
 
 MAX_FEATURE_BYTES = 256
-"""A longer feature is an accident, not a word."""
+"""Longer features are not counted."""
 
 KEPT_OF_FULL = 0.75
 
@@ -52,22 +52,22 @@ Formula = Literal["idf", "smooth"]
 
 
 class Counts:
-    """Counts in how many documents each feature stands.
+    """Counts the documents that contain each feature.
 
     Args:
-        recipe: what takes the features; its weights do not matter.
-        max_held: features held at most.
+        recipe: decides the features; its weights do not matter.
+        max_held: maximum number of features.
     """
 
     def __init__(self, recipe: Recipe, max_held: int = MAX_HELD) -> None:
-        self._taker = Taker(recipe)
+        self._extractor = FeatureExtractor(recipe)
         self._preparer = Preparer(recipe)
         self._max_held = max_held
         self._counts: Counter[bytes] = Counter()
         self.documents = 0
-        """Documents that had a feature."""
+        """Documents with at least one feature."""
         self.missed = 0
-        """By how much a count may be too low."""
+        """By how much a count may be too low, at most."""
 
     @property
     def takes_fields(self) -> bool:
@@ -75,20 +75,16 @@ class Counts:
         return self._preparer.takes_fields
 
     def add(self, text: bytes, document: object = None) -> None:
-        """Count a document.
-
-        Args:
-            text: its text, any bytes.
-            document: its decoded JSON, where the recipe takes fields.
+        """Count a document, given as any bytes, and decoded where the recipe takes fields.
 
         Raises:
-            Exception: whatever an extractor of one's own raises.
+            Exception: whatever a foreign extractor raises.
         """
         if self.takes_fields and document is not None:
             parts = [part[1:] for part in self._preparer.parts(document)]
         else:
             parts = [(self._preparer.text(text), 1, 0)]
-        found = {feature for feature, _, _ in self._taker.features(parts)} - {PLACEHOLDER}
+        found = {feature for feature, _, _ in self._extractor.features(parts)} - {PLACEHOLDER}
         if found:
             self.documents += 1
             self._counts.update(f for f in found if len(f) <= MAX_FEATURE_BYTES)
@@ -106,10 +102,10 @@ class Counts:
         self.missed += least
 
     def frequent(self, min_count: int, max_features: int) -> list[tuple[str, int]]:
-        """(feature, documents that hold it), the most frequent first, equal ones by their bytes.
+        """Return (feature, documents), the most frequent first, equally frequent ones by bytes.
 
-        Features that a line of the table cannot hold are left out: those that are not UTF-8, hold
-        the end of a line, or begin with ``#``.
+        Features that cannot be a line of the table are left out: those that are not UTF-8, contain
+        a line end, or begin with ``#``.
         """
         found = [
             (feature, count)
@@ -131,15 +127,15 @@ def _is_writable(feature: bytes) -> bool:
 
 
 def weight(formula: Formula, documents: int, count: int) -> int:
-    """The weight of a feature, from 1 to `MAX_WEIGHT`.
+    """Return the weight of a feature, from 1 to `MAX_WEIGHT`.
 
     >>> [weight("idf", 8, count) for count in (1, 2, 4, 8)]
     [1000, 667, 333, 1]
 
     Args:
         formula: see the module.
-        documents: of the corpus.
-        count: of those that hold the feature, at least 1.
+        documents: N.
+        count: df, at least 1.
     """
     if formula == "idf":
         share = math.log(documents / count) / math.log(documents) if documents > 1 else 1.0
@@ -150,12 +146,12 @@ def weight(formula: Formula, documents: int, count: int) -> int:
 
 
 class Origin(NamedTuple):
-    """What a table says of itself, in comments at its head.
+    """How a table was made, for the comments at its head.
 
     Attributes:
-        recipe: the recipe that took the features.
-        formula: how counts became weights.
-        min_count: documents that a feature had to be in.
+        recipe: decided the features.
+        formula: made weights from counts.
+        min_count: minimum documents of a feature.
     """
 
     recipe: Recipe
@@ -164,7 +160,7 @@ class Origin(NamedTuple):
 
 
 def table(counts: Counts, found: Sequence[tuple[str, int]], origin: Origin) -> Iterator[str]:
-    """The lines of a table of weights: comments, then ``feature<TAB>weight``."""
+    """Yield the lines of a table of weights: comments, then ``feature<TAB>weight``."""
     yield from _head(counts, len(found), origin)
     for feature, count in found:
         yield f"{feature}\t{weight(origin.formula, counts.documents, count)}\n"

@@ -1,7 +1,7 @@
-"""Weights by file: lines ``feature<TAB>weight``, and lists of stop words.
+"""Files of weights: tables of ``feature<TAB>weight`` lines, and lists of stop words.
 
-Both become the recipe's table when it is loaded, so the words themselves are part of its digest,
-and a file that changes is another recipe.
+Both become part of the recipe's table when it is loaded. So the words themselves are part of the
+recipe's digest, and with a changed file it is another recipe.
 """
 
 from __future__ import annotations
@@ -19,20 +19,17 @@ from stream_dedup.errors import RecipeError
 MAX_WEIGHT = 1000
 _WEIGHT = re.compile("[0-9]{1,9}")
 MAX_LINES = 1_000_000
-"""A vocabulary larger than this is a mistake, and would be held in memory by every worker."""
+"""A larger vocabulary is a mistake, and every worker would hold it in memory."""
 
 MAX_LINE = 65_536
-"""Characters of a line; a longer one is a file that is no table."""
+"""Maximum characters of a line; a file with longer lines is not a table."""
 
 
 def read_weights(path: Path, recipe_file: str) -> dict[str, int]:
     """Read a table of weights.
 
-    Blank lines and lines that start with ``#`` are passed over; the last line for a feature wins.
-
-    Args:
-        path: the table.
-        recipe_file: what errors call the recipe that names it.
+    Blank lines and lines that start with ``#`` are skipped; the last line for a feature wins.
+    `recipe_file` names the recipe in errors.
 
     Raises:
         RecipeError: names the line that is wrong.
@@ -51,20 +48,18 @@ def read_weights(path: Path, recipe_file: str) -> dict[str, int]:
 
 
 def stop_lists() -> list[str]:
-    """The names of the stop-word lists that come with the package."""
+    """Return the names of the shipped lists of stop words."""
     folder = resources.files("stream_dedup.features") / "stop_words"
     return sorted(Path(entry.name).stem for entry in folder.iterdir() if ".txt" in entry.name)
 
 
 def read_stop_words(name: str, folder: Path, recipe_file: str) -> list[str]:
-    """Read a list of stop words: a word a line, white space around it aside.
-
-    Blank lines and lines that start with ``#`` are passed over.
+    """Read a list of stop words, one a line. Blank lines and lines with ``#`` are skipped.
 
     Args:
-        name: a list that comes with the package, or a file's path.
-        folder: what the path is relative to.
-        recipe_file: what errors call the recipe that names it.
+        name: a shipped list, or a file's path, relative to `folder`.
+        folder: the recipe's.
+        recipe_file: names the recipe in errors.
 
     Raises:
         RecipeError: there is no such list, or it cannot be read.
@@ -88,7 +83,7 @@ def _opened(path: Path, recipe_file: str, key: str) -> Iterator[TextIO]:
     try:
         with path.open(encoding="utf-8") as file:
             yield file
-    except (OSError, ValueError) as error:  # ValueError: a path that holds a zero byte
+    except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
         reason = error.strerror if isinstance(error, OSError) else str(error)
         if isinstance(error, UnicodeDecodeError):
             reason = "not UTF-8"
@@ -97,7 +92,7 @@ def _opened(path: Path, recipe_file: str, key: str) -> Iterator[TextIO]:
 
 
 def _lines(file: TextIO, path: Path, recipe_file: str, key: str) -> Iterator[tuple[int, str]]:
-    """(number, line) of the lines that say something."""
+    """Yield (number, line) of the lines that are neither blank nor comments."""
     number = 0
     while line := file.readline(MAX_LINE):
         number += 1

@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.fingerprint.numbers import Fingerprints, Segments
+from stream_dedup.fingerprint.kernel import Fingerprints, Segments
 
 class Kernel:
     def __init__(self, recipe: Recipe) -> None: ...

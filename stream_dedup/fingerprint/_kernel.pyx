@@ -1,14 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 # cython: initializedcheck=False, freethreading_compatible=True
-"""The native kernel: a batch of texts to arrays of numbers, in one call, without the GIL.
+"""The native kernel: turns a batch of texts into arrays of numbers, in one call, without the GIL.
 
-It computes what `reference.ReferenceKernel` computes; read that first. What differs is how:
+It computes what `reference.ReferenceKernel` computes; read that first. The differences:
 
-* Token classes come from a table of 256 byte classes: one OR a byte gathers what a token holds,
-  and only tokens that hold a dot, an ``@`` or a capital first letter are looked at again. No regex.
-* Variables are never hashed: a run of them is the one placeholder hash, computed beforehand.
+* Token classes come from a table of 256 byte classes, ORed over a token's bytes. Only tokens with a
+  dot, an ``@`` or a capital first letter are examined again. There is no regex.
+* Variables are never hashed: every run of them has the placeholder hash, computed in advance.
 * Simhash keeps its counters as bit planes. Plane j holds bit j of the 64 counters of a word, so a
-  vote is a ripple of AND and XOR; all counters are compared with half the total at once.
+  vote is a few ANDs and XORs; all counters are compared with half the total at once.
 
 Memory: two growing buffers of 32 bytes a token or feature of the longest event of the batch, and
 the sketches of all its events, 512 bytes each at most.
@@ -25,10 +25,10 @@ import os
 
 from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER
 from stream_dedup.fingerprint.hashing import hash128
-from stream_dedup.fingerprint.numbers import MAX_WEIGHT, SKETCH_SIZE, Fingerprints
+from stream_dedup.fingerprint.kernel import MAX_WEIGHT, SKETCH_SIZE, Fingerprints
 
 cdef enum:
-    # What a byte is, ORed over a token. Zero is a delimiter.
+    # Byte classes, ORed over a token. Zero is a delimiter.
     ORDINARY = 1
     DIGIT = 2
     DOT = 4
@@ -89,7 +89,7 @@ cdef inline uint64_t finish(uint64_t x) noexcept nogil:
 
 
 cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
-    # Compilers make one instruction of this on little-endian machines.
+    # Compiles to one instruction on little-endian machines.
     return (<uint64_t>p[0] | <uint64_t>p[1] << 8 | <uint64_t>p[2] << 16 | <uint64_t>p[3] << 24
             | <uint64_t>p[4] << 32 | <uint64_t>p[5] << 40 | <uint64_t>p[6] << 48
             | <uint64_t>p[7] << 56)
@@ -201,8 +201,8 @@ cdef int by_value(const void* left, const void* right) noexcept nogil:
 
 
 cdef void sort_hashes(uint64_t* at, size_t count, int depth) noexcept nogil:
-    # Quicksort, with insertion for the short rest and the C library's sort where pivots were
-    # made to fail. A call a comparison, as the latter has it, would be most of the kernel's time.
+    # Quicksort, with insertion sort for short ranges, and the C library's sort where hostile input
+    # makes the pivots fail. Its function call a comparison would take most of the kernel's time.
     cdef uint64_t pivot, value
     cdef size_t i, j
     while count > 24:
@@ -238,8 +238,8 @@ cdef void sort_hashes(uint64_t* at, size_t count, int depth) noexcept nogil:
 
 
 cdef int drop_repeats(Items* items, Hashes* slots) except -1 nogil:
-    # Keeps the first of equal hashes, in order. The slots of the hash set are chosen with a number
-    # that is drawn once a process: whoever writes the text cannot make them collide.
+    # Keeps the first of equal hashes, in order. The slots of the hash set are chosen with a random
+    # number of this process, so whoever writes the text cannot make them collide.
     cdef size_t room = 16, slot, i, kept = 0
     cdef int shift = 60
     cdef bint zero = False, again
@@ -270,7 +270,7 @@ cdef int drop_repeats(Items* items, Hashes* slots) except -1 nogil:
 
 
 cdef void drop_marked(Items* items, uint64_t marked) noexcept nogil:
-    # The same where it is known which come again: bit i for item i.
+    # The same where the repeats are known: bit i for item i.
     cdef size_t i, kept = 0
     for i in range(items.count):
         if not marked >> i & 1:
@@ -311,8 +311,8 @@ cdef inline uint64_t add3(uint64_t* low, uint64_t a, uint64_t b) noexcept nogil:
 
 
 cdef inline void vote_eight(uint64_t* planes, const uint64_t* v, int* height) noexcept nogil:
-    # Eight votes of weight 1 through a tree of adders (Harley and Seal): one carry is left to
-    # ripple, where each by itself would send its own.
+    # Eight votes of weight 1 through a tree of adders (Harley and Seal), so that only one carry
+    # has to ripple instead of eight.
     cdef uint64_t two_a = add3(&planes[0], v[0], v[1])
     cdef uint64_t two_b = add3(&planes[0], v[2], v[3])
     cdef uint64_t four_a = add3(&planes[1], two_a, two_b)
@@ -340,12 +340,12 @@ cdef inline uint64_t majority(const uint64_t* planes, int height, int64_t total)
 
 
 cdef class Workspace:
-    """The buffers of one call and the arrays it fills; freed with it."""
+    """The buffers of one call, and the arrays that it fills."""
 
     cdef Items tokens, features
     cdef Hashes scratch, sketches, sketch_ends
     cdef array.array exact, words, low, high
-    cdef const Part* parts  # of the event at hand
+    cdef const Part* parts  # of the current event
     cdef size_t part_count
     cdef bint full
 
@@ -617,7 +617,7 @@ cdef class Kernel:
     # ------------------------------------------------------------ folding
 
     cdef Pair fingerprint(self, Items* features) noexcept nogil:
-        """For minhash, expects the features sorted; for simhash, those whose votes count."""
+        """Compute a fingerprint. Minhash needs sorted features; simhash those whose votes count."""
         cdef uint64_t low[PLANES]
         cdef uint64_t high[PLANES]
         cdef uint64_t low_ones[8]
@@ -662,7 +662,7 @@ cdef class Kernel:
             if self.wide:
                 vote(high, item.high, item.weight, &high_height)
         if ones:
-            for i in range(ones, 8):  # the places left take no part
+            for i in range(ones, 8):  # unused places
                 low_ones[i] = 0
                 high_ones[i] = 0
             vote_eight(low, low_ones, &low_height)
@@ -676,7 +676,7 @@ cdef class Kernel:
         return out
 
     cdef int event(self, Part* parts, size_t count, Workspace work) except -1 nogil:
-        """Fills tokens and features (of single words: the tokens alone) of one event."""
+        """Fill tokens and features (for single words: only tokens) of one event."""
         cdef size_t i, first, rest
         cdef Items* tokens = &work.tokens
         cdef Items* features = &work.features
@@ -713,7 +713,7 @@ cdef class Kernel:
         return 0
 
     cdef int numbers(self, Workspace work, size_t event, Items* features) except -1 nogil:
-        """One event's numbers, of its tokens and `features` (which may be the tokens)."""
+        """Store one event's numbers, from its tokens and `features` (which may be the tokens)."""
         cdef size_t i
         cdef Items* tokens = &work.tokens
         cdef Items* source = tokens if self.words else features
@@ -754,7 +754,7 @@ cdef class Kernel:
         return 0
 
     cdef int verbatim(self, Workspace work, Pair* out) except -1 nogil:
-        """The exact hash of an event that is all placeholders: of its text as it stands."""
+        """Return the exact hash of an event whose tokens are all placeholders: that of its text."""
         cdef size_t i
         cdef const Part* part
         work.scratch.count = 0
@@ -765,13 +765,13 @@ cdef class Kernel:
         out[0] = hash_lows(work.scratch.at, work.part_count, self.seed)
         return 0
 
-    # Both add the least distinct hashes of what is no placeholder to the pool of sketches.
+    # Both add the least distinct hashes of non-placeholders to the pool of sketches.
 
     cdef int sketch_few(
         self, Workspace work, size_t event, Items* source, uint64_t* again
     ) except -1 nogil:
-        # Hashes are spread evenly, so each has its place in a table: its highest bits say about
-        # where. The table is sorted as it fills, placeholders too, to mark what comes `again`.
+        # Hashes are spread evenly, so the highest bits of each say roughly where it belongs in a
+        # sorted table. The table is filled in order, with placeholders, to mark repeats in `again`.
         cdef uint64_t slots[3 * FEW]
         cdef uint64_t placeholders[FEW]
         cdef Hashes* sketches = &work.sketches
@@ -879,15 +879,12 @@ cdef class Kernel:
         return work.fingerprints()
 
     def scan(self, texts, bint full):
-        """Texts of one part each, by the recipe's own extractor."""
         return self.batch(tuple(texts), None, full)
 
     def scan_segments(self, segments, bint full):
-        """The same for events of several parts."""
         return self.batch(tuple(segments.texts), segments, full)
 
     def fold(self, events, bint full):
-        """Events whose (feature, weight, salt) triples another extractor has taken."""
         cdef size_t i, count = len(events)
         cdef Workspace work = Workspace(count, full, self.wide)
         cdef bytes text
@@ -909,7 +906,7 @@ cdef class Kernel:
 
 
 cdef check_typecodes(size_t parts, array.array ends, array.array weights, array.array salts):
-    """Segments come from Python: what does not fit must not be read past its end."""
+    """Check segments, which come from Python, so that nothing is read past its end."""
     cdef size_t i, before = 0, events = len(ends)
     if ends.typecode != "I" or weights.typecode != "I" or salts.typecode != "Q":
         raise TypeError("ends and weights are arrays of type 'I', salts of type 'Q'")
@@ -924,12 +921,12 @@ cdef check_typecodes(size_t parts, array.array ends, array.array weights, array.
 
 
 cdef inline Pair hash_lows(const uint64_t* lows, size_t count, uint32_t seed) noexcept nogil:
-    # Eight bytes each, little-endian, which is how the machines this is built for hold them.
+    # Eight bytes each, little-endian, as on the machines this is built for.
     return murmur(<const uint8_t*>lows, count * sizeof(uint64_t), seed)
 
 
 def jaccard(bytes left not None, bytes right not None):
-    """Shared over all distinct features of two sketches; see `clustering.linkage`."""
+    """See `clustering.linkage.reference_jaccard`."""
     cdef size_t ours = PyBytes_GET_SIZE(left) // 8, theirs = PyBytes_GET_SIZE(right) // 8
     cdef const char* a = PyBytes_AS_STRING(left)
     cdef const char* b = PyBytes_AS_STRING(right)
@@ -937,7 +934,7 @@ def jaccard(bytes left not None, bytes right not None):
     cdef size_t most = SKETCH if ours >= SKETCH or theirs >= SKETCH else ours + theirs
     cdef uint64_t x, y
     while union < most and (i < ours or j < theirs):
-        # memcpy: a bytes object's contents need not stand on an eight-byte boundary.
+        # memcpy: a bytes object's contents need not be aligned to eight bytes.
         if i < ours:
             memcpy(&x, a + 8 * i, 8)
         if j < theirs:

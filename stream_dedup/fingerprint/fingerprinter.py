@@ -1,4 +1,4 @@
-"""From a batch of events to numbers: preparation, extractor and kernel as one recipe has them."""
+"""From a batch of events to numbers: the preparation, extractor and kernel of one recipe."""
 
 from __future__ import annotations
 
@@ -8,27 +8,31 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stream_dedup.features.prepare import Preparer
+from stream_dedup.features.prepare import FeatureExtractor, Preparer
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.features.taker import Taker
-from stream_dedup.fingerprint.kernel import make_kernel
-from stream_dedup.fingerprint.numbers import Fingerprints, Segments
+from stream_dedup.fingerprint.kernel import (
+    Fingerprints,
+    Kernel,
+    Segments,
+    is_native,
+    native_module,
+)
 from stream_dedup.fingerprint.reference import ReferenceKernel, Taken
 
-ELSEWHERE = "syllables"
-"""To the kernel any extractor that is not its own is like any other."""
+OTHER_EXTRACTOR = "syllables"
+"""Stands for every extractor that is not the kernel's own; the kernel does not tell them apart."""
 
 Prepared = Sequence[bytes] | Segments | list[list[tuple[bytes, int, int]]]
-"""A batch in the form in which the kernel takes it."""
+"""A batch in a form that the kernel accepts."""
 
 
 class Fingerprinter:
-    """Fingerprints batches of events by one recipe. Safe to share by threads."""
+    """Fingerprints batches of events by one recipe. Threads may share it."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        self._taker = Taker(recipe) if Taker.needed(recipe) else None
-        self._kernel = make_kernel(recipe if self._taker is None else _folding(recipe))
+        self._extractor = FeatureExtractor(recipe) if FeatureExtractor.needed(recipe) else None
+        self._kernel = make_kernel(recipe if self._extractor is None else _folding(recipe))
         self._preparer = Preparer(recipe)
 
     @property
@@ -37,12 +41,12 @@ class Fingerprinter:
         return self._preparer.takes_fields
 
     def prepare(self, values: Sequence[bytes], documents: Sequence[object] | None) -> Prepared:
-        """A batch as the kernel takes it.
+        """Prepare a batch for the kernel.
 
         Args:
             values: the events' texts.
-            documents: the events decoded, where the recipe takes fields; None stands for one
-                that could not be decoded, whose text is taken instead.
+            documents: the decoded events, where the recipe takes fields; None stands for an event
+                that could not be decoded, whose text is used instead.
         """
         if self.takes_fields:
             events = [
@@ -51,17 +55,17 @@ class Fingerprinter:
                 else [(self._preparer.text(value), 1, 0)]
                 for value, document in zip(values, documents or [None] * len(values), strict=True)
             ]
-            if self._taker is None:
+            if self._extractor is None:
                 return _segments(events)
             return [self._features(event) for event in events]
         if self._preparer.changes_text:
             values = self._preparer.texts(values)
-        if self._taker is None:
+        if self._extractor is None:
             return values
         return [self._features([(value, 1, 0)]) for value in values]
 
     def take_apart(self, value: bytes, document: object, kernel: ReferenceKernel) -> Taken:
-        """One event's tokens and features, for people to look at."""
+        """Return one event's tokens and features, to show them to people."""
         documents = [document] if self.takes_fields else None
         prepared = self.prepare([value], documents)
         if isinstance(prepared, Segments):
@@ -72,7 +76,7 @@ class Fingerprinter:
         return kernel.take_features(event)
 
     def _take_fields(self, document: object, prepared: Segments, kernel: ReferenceKernel) -> Taken:
-        """A JSON event's features, each named by its field."""
+        """Return a JSON event's features, each with the name of its field."""
         names = [part[0] for part in self._preparer.parts(document)]
         taken = Taken([], [], [])
         parts = zip(prepared.texts, prepared.weights, prepared.salts, strict=True)
@@ -85,15 +89,15 @@ class Fingerprinter:
         return taken
 
     def fingerprints(self, prepared: Prepared, full: bool) -> Fingerprints:
-        """The numbers of a prepared batch: exact hashes, and the rest if asked for."""
+        """Compute exact hashes of a prepared batch; with `full`, fingerprints and sketches too."""
         if isinstance(prepared, Segments):
             return self._kernel.scan_segments(prepared, full)
-        if self._taker is not None:
+        if self._extractor is not None:
             return self._kernel.fold(prepared, full)  # type: ignore[arg-type]
         return self._kernel.scan(prepared, full)  # type: ignore[arg-type]
 
     def select(self, prepared: Prepared, indexes: Sequence[int]) -> Prepared:
-        """The events at `indexes` of a prepared batch."""
+        """Return the events at `indexes` of a prepared batch."""
         if not isinstance(prepared, Segments):
             return [prepared[index] for index in indexes]  # type: ignore[return-value]
         chosen = Segments([], array("I"), array("I"), array("Q"))
@@ -107,11 +111,11 @@ class Fingerprinter:
         return chosen
 
     def _features(self, parts: list[tuple[bytes, int, int]]) -> list[tuple[bytes, int, int]]:
-        """What the extractor takes from an event; nothing where it fails, so the event passes."""
+        """Extract an event's features; none if the extractor fails, so that the event passes."""
         try:
-            assert self._taker is not None
-            return self._taker.to_fold(parts)
-        except Exception as error:  # noqa: BLE001 -- another's code: one event must not stop all
+            assert self._extractor is not None
+            return self._extractor.to_fold(parts)
+        except Exception as error:  # noqa: BLE001 -- foreign code: one event must not stop all
             warnings.warn(
                 f"extractor {self.recipe.features.extractor} failed on an event, which is passed "
                 f"through: {error!r}",
@@ -122,8 +126,8 @@ class Fingerprinter:
 
 
 def _folding(recipe: Recipe) -> Recipe:
-    """The recipe as the kernel is to see it where features come from elsewhere."""
-    features = msgspec.structs.replace(recipe.features, extractor=ELSEWHERE)
+    """Return the recipe for a kernel that only folds features taken by another extractor."""
+    features = msgspec.structs.replace(recipe.features, extractor=OTHER_EXTRACTOR)
     return msgspec.structs.replace(recipe, features=features)
 
 
@@ -136,3 +140,10 @@ def _segments(events: list[list[tuple[bytes, int, int]]]) -> Segments:
             segments.salts.append(salt)
         segments.ends.append(len(segments.texts))
     return segments
+
+
+def make_kernel(recipe: Recipe) -> Kernel:
+    """Make the kernel for a recipe: the native one if it is available and supports the recipe."""
+    native = native_module() if is_native(recipe) else None
+    make: type[Kernel] = native.Kernel if native else ReferenceKernel
+    return make(recipe)

@@ -1,16 +1,16 @@
-"""Hashes: MurmurHash3 x64-128 for everything, and those that other systems fold from.
+"""Hashes: MurmurHash3 x64-128, and those of other systems for fingerprints like theirs.
 
 A *feature hash* is the 128-bit digest as two 64-bit halves (low, high). Fingerprints of 32 and
 64 bits are folded from the low half, of 128 bits from both. Sequences of hashes are hashed as the
 concatenation of their low halves, eight bytes each, little-endian, so the value is the same on
 every platform.
 
-Not a cryptographic hash: whoever can choose the text and knows the seed can make two texts
+MurmurHash3 is not cryptographic: whoever can choose the text and knows the seed can make two texts
 collide. Give a namespace its own seed where that matters.
 
-A recipe may name another hash (`OTHERS`) to get the bits of a system that uses it. Only the votes
-on a fingerprint's bits come from that one then. What tells features and events apart, exact
-hashes and sketches, stays MurmurHash3: to Java's hash of strings, "Aa" and "BB" are equal.
+A recipe may name another hash (`OTHERS`) to reproduce the fingerprints of a system that uses it.
+That hash then only gives the votes on a fingerprint's bits. Exact hashes and sketches, which
+distinguish features and events, stay MurmurHash3: Java's hash of "Aa" equals that of "BB".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MASK64 = (1 << 64) - 1
 
 
 def hash128(data: bytes, seed: int = 0) -> tuple[int, int]:
-    """The digest's two halves (low, high), unsigned.
+    """Return the two halves (low, high) of the digest, unsigned.
 
     >>> [f"{half:016x}" for half in hash128(b"hello")]
     ['cbd8a7b341bd9b02', '5b1e906a48ae1d19']
@@ -36,21 +36,21 @@ def hash128(data: bytes, seed: int = 0) -> tuple[int, int]:
 
 
 def hash_sequence(lows: Sequence[int], seed: int = 0) -> tuple[int, int]:
-    """The digest of a sequence of 64-bit hashes, in order."""
+    """Return the digest of a sequence of 64-bit hashes."""
     return hash128(struct.pack(f"<{len(lows)}Q", *lows), seed)
 
 
 def java(data: bytes) -> int:
-    """Java's ``String.hashCode`` of a UTF-8 text: 32 bits, as an unsigned number.
+    """Return Java's ``String.hashCode`` of a UTF-8 text: 32 bits, as an unsigned number.
 
-    With u the text's n UTF-16 units, u[0]·31^(n-1) + … + u[n-1], modulo 2^32. What is no UTF-8
-    reads as U+FFFD, as in ``new String(bytes, UTF_8)``; but of an encoded surrogate each byte does,
-    where Java makes it one.
+    With u the text's n UTF-16 units: u[0]·31^(n-1) + … + u[n-1], modulo 2^32. Invalid bytes are
+    read as U+FFFD, as in ``new String(bytes, UTF_8)``; an encoded surrogate gives one for each
+    byte, where Java gives a single one.
 
     >>> f"{java(b'this'):b}", java(b"Aa") == java(b"BB")
     ('1101100100111010011110', True)
     """
-    marked = data.decode("utf-8", "replace").encode("utf-16")  # native, behind a byte order mark
+    marked = data.decode("utf-8", "replace").encode("utf-16")  # with a byte order mark
     value = 0
     for unit in memoryview(marked)[2:].cast("H"):
         value = (31 * value + unit) & MASK32
@@ -58,7 +58,7 @@ def java(data: bytes) -> int:
 
 
 def md5(data: bytes) -> int:
-    """The MD5 digest as a number: 128 bits, the first byte highest.
+    """Return the MD5 digest as a number: 128 bits, big-endian.
 
     >>> f"{md5(b'hello'):032x}"
     '5d41402abc4b2a76b9719d911017c592'
@@ -67,7 +67,7 @@ def md5(data: bytes) -> int:
 
 
 def lookup3(data: bytes) -> int:
-    """Bob Jenkins' lookup3 (``hashlittle2``, both seeds 0): 64 bits, its better half high.
+    """Return Bob Jenkins' lookup3 (``hashlittle2``, both seeds 0): 64 bits, the better half high.
 
     Three 32-bit words take in twelve bytes at a time, little-endian; each round rotates, adds and
     XORs them into each other. Source: https://burtleburtle.net/bob/c/lookup3.c (public domain).
@@ -86,7 +86,7 @@ def lookup3(data: bytes) -> int:
         if start == last:
             break
         for shift in (4, 6, 8, 16, 19, 4):
-            # One step of a round; the names change places for the next.
+            # One step of a round; the variables rotate for the next.
             a = (a - c) & MASK32 ^ rotate(c, shift, 32)
             c = (c + b) & MASK32
             a, b, c = b, c, a
@@ -97,9 +97,9 @@ def lookup3(data: bytes) -> int:
 
 
 def cyclic(hashes: Iterable[int]) -> int:
-    """The cyclic hash of a window of 64-bit hashes: each is turned once for every later one.
+    """Return the cyclic hash of a window of 64-bit hashes: each is rotated once a later one.
 
-    Its order counts, and a window moves on by one with a turn and two XORs (Cohen, "Recursive
+    Order matters, and moving the window by one takes a rotation and two XORs (Cohen, "Recursive
     hashing functions for n-grams", 1997).
 
     >>> f"{cyclic([0b001, 0b001, 0b100]):03b}"
@@ -112,12 +112,12 @@ def cyclic(hashes: Iterable[int]) -> int:
 
 
 def rotate(value: int, shift: int, width: int) -> int:
-    """A number of `width` bits, turned to the left by `shift`, which is less than that."""
+    """Rotate a number of `width` bits to the left by `shift` < `width` bits."""
     return (value << shift | value >> (width - shift)) & (1 << width) - 1
 
 
 def codepoint(data: bytes) -> int:
-    """The code point of the first character of a UTF-8 text, 21 bits; of nothing 0.
+    """Return the code point of a UTF-8 text's first character, 21 bits; 0 for an empty text.
 
     >>> [f"{codepoint(letter) & 31:05b}" for letter in (b"a", b"b", b"z")]
     ['00001', '00010', '11010']
@@ -132,4 +132,4 @@ OTHERS: dict[str, Callable[[bytes], int]] = {
     "cyclic": lookup3,
     "codepoint": codepoint,
 }
-"""A recipe's hash, if it is not MurmurHash3, of one feature."""
+"""The hashes of a feature that a recipe may name instead of MurmurHash3."""

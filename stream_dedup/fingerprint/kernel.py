@@ -1,57 +1,100 @@
-"""The kernel's port: a batch of texts in, arrays of numbers out. Native, or the reference.
+"""The kernel's interface: a batch of texts in, arrays of numbers out.
 
-The native kernel (`_kernel`, Cython) does a whole batch in one call without the GIL; the
-reference (`reference`) says the same in plain Python. Property tests hold them equal. Which one
-serves is decided once, here: the native one where it was built, unless the environment variable
-``STREAM_DEDUP_PURE_PYTHON`` is set to anything. Recipes that rebuild other systems' fingerprints
-have the reference alone (`is_native`).
+The native kernel (`_kernel`, Cython) handles a whole batch in one call without the GIL; the
+reference (`reference`) computes the same in plain Python, and property tests compare the two.
+Recipes that reproduce other systems' fingerprints always use the reference (`is_native`).
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.fingerprint.numbers import Fingerprints, Segments
-from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.simhash import WIDTHS
 from stream_dedup.native import extension, warn_if_not_compiled
 
+SKETCH_SIZE = 64
+"""Hashes in a sketch: Jaccard is exact below it, and estimated from the least 64 above."""
+
+MAX_WEIGHT = (1 << 32) - 1
+"""Maximum weight of a feature in `Kernel.fold`: the native counters hold the votes of 2^24 such."""
+
+
+class Segments(NamedTuple):
+    """The texts of a batch whose events have several parts.
+
+    Attributes:
+        texts: the parts of all events, in order.
+        ends: for each event, the index after its last part.
+        weights: for each part, the factor for its features' weights.
+        salts: for each part, 64 bits that keep its features apart from those of other fields.
+    """
+
+    texts: list[bytes]
+    ends: array[int]
+    weights: array[int]
+    salts: array[int]
+
+
+class Fingerprints(NamedTuple):
+    """The numbers of each event of a batch.
+
+    Attributes:
+        exact: 64-bit hash of the masked token sequence. Of an event without words, the hash of its
+            text as it is; of an event without tokens, the hash of an empty sequence.
+        words: number of features that are not placeholders, with repeats.
+        low: the fingerprint's low 64 bits; empty if only exact hashes were asked for.
+        high: its high 64 bits; empty unless the width is 128.
+        sketches: the distinct hashes of the features that are not placeholders, ascending, the
+            least `SKETCH_SIZE` of them, eight bytes each in native byte order.
+    """
+
+    exact: array[int]
+    words: array[int]
+    low: array[int]
+    high: array[int]
+    sketches: list[bytes]
+
+    def fingerprint(self, index: int) -> int:
+        """Return the fingerprint of one event."""
+        return self.low[index] | self.high[index] << 64 if self.high else self.low[index]
+
 
 class Kernel(Protocol):
-    """What turns texts into numbers. Holds no state between calls; safe to share by threads."""
+    """Turns texts into numbers. Holds no state between calls; threads may share it."""
 
     def __init__(self, recipe: Recipe) -> None: ...
 
     def scan(self, texts: Sequence[bytes], full: bool) -> Fingerprints:
-        """Texts of one part each, by the recipe's own extractor (words or characters).
+        """Process texts of one part each, with the recipe's own extractor (words or characters).
 
         Args:
             texts: any bytes.
-            full: whether fingerprints and sketches are wanted, or exact hashes alone.
+            full: whether to compute fingerprints and sketches, or exact hashes alone.
         """
 
     def scan_segments(self, segments: Segments, full: bool) -> Fingerprints:
-        """The same for events of several parts."""
+        """Process events of several parts in the same way."""
 
     def fold(self, events: Sequence[Sequence[tuple[bytes, int, int]]], full: bool) -> Fingerprints:
-        """Events whose (feature, weight, salt) triples another extractor has taken.
+        """Process (feature, weight, salt) triples that another extractor has taken.
 
         Raises:
             TypeError: a feature is not bytes.
-            ValueError: a weight is no whole number from 0 to `MAX_WEIGHT`.
+            ValueError: a weight is not an integer from 0 to `MAX_WEIGHT`.
         """
 
 
 def native_module() -> Any:  # noqa: ANN401 -- a compiled module, or None
-    """The compiled kernel, or None where it is not used. Warns once where it was not compiled."""
+    """Return the native kernel, or None where it is not used; warn once if it was not compiled."""
     warn_if_not_compiled()
     return extension("fingerprint._kernel")
 
 
 def is_native(recipe: Recipe) -> bool:
-    """Whether the native kernel knows all that a recipe asks for."""
+    """Return whether the native kernel supports everything that a recipe asks for."""
     features, fingerprint = recipe.features, recipe.fingerprint
     return (
         (fingerprint.hash, fingerprint.tie) == ("murmur3", "zero")
@@ -59,12 +102,3 @@ def is_native(recipe: Recipe) -> bool:
         and features.window == "full"
         and features.delimiters != "space"
     )
-
-
-def make_kernel(recipe: Recipe) -> Kernel:
-    """The kernel for a recipe: the native one, if there is one that knows it, or the reference."""
-    native = native_module() if is_native(recipe) else None
-    if native is not None:
-        kernel: Kernel = native.Kernel(recipe)
-        return kernel
-    return ReferenceKernel(recipe)

@@ -1,13 +1,13 @@
-"""Minhash by the n least hashes: equal fingerprints for sets that share their least features.
+"""Minhash by the n least hashes: sets that share their least features get equal fingerprints.
 
-Problem: a match by nothing but a key look-up, with no distance to search within, whose chance
-grows with what two sets share.
+Problem: find similar sets by a key look-up alone, without a search by distance. The more two sets
+share, the more likely they should match.
 
 Idea (Broder, "On the resemblance and containment of documents", 1997): under a random hash each
 feature of the union A ∪ B is equally likely to be among its least. The fingerprint is the XOR of a
 set's n least hashes, so it depends on those n features alone. Two sets agree when the n least of
 the union lie in the intersection: with i = |A ∩ B| and u = |A ∪ B| that happens with probability
-C(i, n) / C(u, n). Small n forgives, large n is strict.
+C(i, n) / C(u, n). A small n is tolerant, a large n is strict.
 
 Worked bits, n = 2::
 
@@ -18,9 +18,9 @@ Worked bits, n = 2::
 Deviation: Broder compares the sketches themselves and estimates the resemblance; here the n least
 hashes become one value, compared for equality (k = 0).
 
-So an event needs neither tables nor search: its fingerprint is a key, under which its cluster is
-found or opened (`lookup_keys`). That costs one look-up however many clusters there are, and which
-events share a cluster does not depend on the order in which they came.
+An event needs neither tables nor a search: its fingerprint is the key under which its cluster is
+found or created (`lookup_keys`). That costs one look-up for any number of clusters, and which
+events share a cluster does not depend on their order.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from math import comb
 from operator import xor
 
 from stream_dedup.fingerprint.hashing import MASK64
-from stream_dedup.fingerprint.numbers import Fingerprints
+from stream_dedup.fingerprint.kernel import Fingerprints
 
 KEY_FACTOR = 0xFF51_AFD7_ED55_8CCD
 """Odd, so that different fingerprints make different keys; from the finaliser of MurmurHash3."""
 
 
 def minhash(hashes: Iterable[int], least: int, width: int = 64) -> int:
-    """The XOR of the `least` least distinct hashes (of all, where there are fewer).
+    """Return the XOR of the `least` least distinct hashes (of all, if there are fewer).
 
     Args:
-        hashes: of up to 128 bits; they are told apart and ranked by their low 64.
-        least: how many count.
-        width: of each hash the low `width` bits are kept.
+        hashes: of up to 128 bits; they are distinguished and ranked by their low 64.
+        least: n.
+        width: of each hash the low `width` bits are used.
 
     >>> f"{minhash([0b0010, 0b1011, 0b0111, 0b1110], 2):04b}"
     '0101'
@@ -55,7 +55,7 @@ def minhash(hashes: Iterable[int], least: int, width: int = 64) -> int:
 
 
 def chance_of_equality(shared: int, union: int, least: int) -> float:
-    """How likely two sets are to have equal fingerprints, over all seeds of the hash.
+    """Return the probability that two sets have equal fingerprints, over all seeds of the hash.
 
     Args:
         shared: elements of both, i.
@@ -71,19 +71,19 @@ def chance_of_equality(shared: int, union: int, least: int) -> float:
 
 
 def lookup_keys(numbers: Fingerprints, min_features: int) -> list[int]:
-    """The 64 bits under which each event's cluster is found: equal keys, equal cluster.
+    """Return the 64-bit key of each event's cluster: equal keys, same cluster.
 
-    The key is the fingerprint (of 128 bits both halves, XORed) times `KEY_FACTOR`. The product does
-    two things. The n least of many hashes begin with zeros, and so does their XOR; the product's
-    high bits are spread evenly, as they have to be where they choose the slice of an index. And it
-    keeps fingerprints apart from exact hashes, to which a lone n-gram's fingerprint is equal.
+    The key is the fingerprint (of 128 bits both halves, XORed) times `KEY_FACTOR`, for two reasons.
+    The n least of many hashes begin with zeros, and so does their XOR; the product's high bits are
+    spread evenly, which the choice of an index slice needs. And the product differs from exact
+    hashes, while the fingerprint of a single n-gram equals its exact hash.
 
-    An event with too few words has its exact hash for a key, and so has one without any feature
-    that counts: the XOR of nothing would be the same for all of those.
+    The key of an event with too few words is its exact hash, and so is that of an event without any
+    feature that counts: otherwise all of those would share a key.
 
     Args:
-        numbers: what the kernel says of the events, in full.
-        min_features: the words (features that are no placeholders) that are enough.
+        numbers: the kernel's full result.
+        min_features: the least number of words (features that are not placeholders).
     """
     values: Iterable[int] = numbers.low
     if numbers.high:

@@ -1,20 +1,20 @@
-"""The kernel in plain Python: what the native one does, written to be read.
+"""The kernel in plain Python, written to be read; the native kernel computes the same.
 
 Theory of operation
 -------------------
-1. **Tokens.** A text longer than ``max_bytes`` is cut there; the rest counts as one word,
-   verbatim. Words: `tokenise`, each token hashed, each run of variables one placeholder hash.
-   Characters: the whole text is the one token.
+1. **Tokens.** A text longer than ``max_bytes`` is cut there; the rest counts as one word. With the
+   extractor ``words``, `tokenise` finds the tokens; each is hashed, and each run of variables has
+   the one placeholder hash. With ``characters`` the whole text is one token.
 2. **Exact hash**: the hash of the sequence of token hashes, over all parts of the event. Equal
-   patterns, equal hash. An event that is all placeholders says nothing but its variables: its
-   text is hashed as it stands, so that only the same text is equal.
-3. **Features.** Words: the tokens, or the hashes of n tokens in a row. Characters: n characters in
-   a row; a character is a byte and the UTF-8 continuation bytes behind it, so any bytes will do.
-   A part with fewer than n makes one feature of what it has.
+   patterns have equal hashes. If all tokens of an event are placeholders, its text is hashed as it
+   is, so that only the same text is equal.
+3. **Features.** Words: the tokens, or the hashes of n consecutive tokens. Characters: n consecutive
+   characters; a character is a byte and the UTF-8 continuation bytes after it, so any bytes are
+   accepted. A part with fewer than n gives one feature of what it has.
 4. **Fingerprint**: `simhash` or `minhash` over the features' hashes and weights. A recipe may name
-   another hash for that; everything else, exact hash and sketch among it, goes by MurmurHash3.
+   another hash for it; exact hash and sketch always use MurmurHash3.
 5. **Sketch**: the least distinct hashes of the tokens that are not placeholders (words), or of the
-   features (everything else). Verification compares sketches.
+   features (other extractors). Verification compares sketches.
 
 A salt is XORed into every hash of a part, so that equal words in different fields differ.
 """
@@ -30,8 +30,8 @@ from typing import NamedTuple
 from stream_dedup.features.recipe import HASH_BITS, Recipe
 from stream_dedup.features.tokens import PLACEHOLDER, tokenise
 from stream_dedup.fingerprint.hashing import MASK64, OTHERS, cyclic, hash128, hash_sequence
+from stream_dedup.fingerprint.kernel import MAX_WEIGHT, SKETCH_SIZE, Fingerprints, Segments
 from stream_dedup.fingerprint.minhash import minhash
-from stream_dedup.fingerprint.numbers import MAX_WEIGHT, SKETCH_SIZE, Fingerprints, Segments
 from stream_dedup.fingerprint.simhash import simhash
 
 
@@ -39,11 +39,11 @@ class Feature(NamedTuple):
     """A piece of an event.
 
     Attributes:
-        text: its bytes; of a placeholder, what it stands for; n words in a row are joined by
-            spaces, and a field's name stands before its features where people look at them.
-        low: 64 bits that tell it from other features: the low half of its MurmurHash3, salted.
-        bits: what its votes are: all of that hash, or the one that the recipe names, salted.
-        weight: how much its vote counts.
+        text: its bytes; of a placeholder, the variables in its place. Consecutive words are joined
+            by spaces; shown to people, it begins with the field's name.
+        low: its identity: the low half of its MurmurHash3, salted.
+        bits: its votes: all of that hash, or the hash that the recipe names, salted.
+        weight: the weight of its votes.
         variable: whether it is a placeholder.
     """
 
@@ -55,7 +55,7 @@ class Feature(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What was taken from one event.
+    """The tokens and features of one event.
 
     Attributes:
         tokens: its words and placeholders in order.
@@ -69,7 +69,7 @@ class Taken(NamedTuple):
 
 
 def _check(feature: object, weight: object) -> None:
-    # They come from extractors that others have written.
+    # They come from foreign extractors.
     if not isinstance(feature, bytes):
         raise TypeError(f"a feature is bytes, not {type(feature).__name__}")
     if not isinstance(weight, int) or not 0 <= weight <= MAX_WEIGHT:
@@ -89,22 +89,19 @@ class ReferenceKernel:
         self._weights = {word.encode(): weight for word, weight in weights.table.items()}
 
     def scan(self, texts: Sequence[bytes], full: bool) -> Fingerprints:
-        """Texts of one part each, by the recipe's own extractor."""
         return self._numbers((self.take([(text, 1, 0)]) for text in texts), full)
 
     def scan_segments(self, segments: Segments, full: bool) -> Fingerprints:
-        """The same for events of several parts."""
         parts = list(zip(segments.texts, segments.weights, segments.salts, strict=True))
         starts = [0, *segments.ends][:-1]
         events = (parts[start:end] for start, end in zip(starts, segments.ends, strict=True))
         return self._numbers((self.take(event) for event in events), full)
 
     def fold(self, events: Sequence[Sequence[tuple[bytes, int, int]]], full: bool) -> Fingerprints:
-        """Events whose (feature, weight, salt) triples another extractor has taken."""
         return self._numbers((self.take_features(event) for event in events), full)
 
     def take(self, parts: Iterable[tuple[bytes, int, int]]) -> Taken:
-        """The tokens and features of an event, given as (text, weight, salt) parts."""
+        """Return the tokens and features of an event, given as (text, weight, salt) parts."""
         taken = Taken([], [], [])
         for text, weight, salt in parts:
             taken.verbatim.append(hash128(text, self._recipe.fingerprint.seed)[0] ^ salt)
@@ -125,7 +122,7 @@ class ReferenceKernel:
         return taken
 
     def take_features(self, event: Iterable[tuple[bytes, int, int]]) -> Taken:
-        """The same, of (feature, weight, salt) triples taken elsewhere."""
+        """Return the features of an event, given as (feature, weight, salt) triples."""
         features: list[Feature] = []
         for text, weight, salt in event:
             _check(text, weight)
@@ -183,7 +180,7 @@ class ReferenceKernel:
         salt: int,
         variable: bool = False,
     ) -> Feature:
-        """A feature of these hashes; without `bits` the votes are those of the halves."""
+        """Make a feature from its hashes; without `bits` the halves are its votes."""
         low, high = halves
         if bits is None:
             bits = low | high << 64
@@ -191,13 +188,13 @@ class ReferenceKernel:
         return Feature(text, low ^ salt, bits, weight, variable)
 
     def counted(self, taken: Taken) -> list[Feature]:
-        """The features whose votes count: all, or each once where the recipe says so."""
+        """Return the features whose votes count: all, or each distinct one once."""
         if self._recipe.features.repeats == "count":
             return taken.features
         return list({feature.low: feature for feature in reversed(taken.features)}.values())
 
     def fingerprint(self, taken: Taken) -> int:
-        """The fingerprint of what was taken from an event."""
+        """Compute the fingerprint of an event."""
         settings = self._recipe.fingerprint
         if settings.kind == "minhash":
             hashes = (f.bits for f in taken.features if f.weight)

@@ -2,9 +2,9 @@
 
 A format is written as for `datetime.strptime` (``%d/%b/%Y:%H:%M:%S %z``) or named: ``iso`` (ISO
 8601), ``syslog`` (``Nov 21 08:43:00``), ``epoch`` (seconds, milli-, micro- or nanoseconds since
-1970, told by their size). It is turned into one pattern of bounded length, looked for in the
-first bytes of each line, not in the middle of a number. Times without a zone are taken as UTC;
-without a year, or a date, as the latest that does not put them in the future.
+1970, distinguished by their size). It becomes one pattern of bounded length, which is searched in
+the first bytes of each line, but not in the middle of a number. Times without a zone are UTC. A
+missing year or date is the latest that does not put the time in the future.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from stream_dedup.clock import US_PER_S
 from stream_dedup.errors import InputError
 
 SEARCHED_BYTES = 512
-"""A line's time stands in its first bytes."""
+"""The first bytes of a line, in which its time is searched."""
 
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
 _AHEAD = timedelta(days=1)
-"""A time without a year may lie so far in the future: clocks and zones differ."""
+"""How far a time without a year may be in the future, as clocks and zones differ."""
 
 _AHEAD_TODAY = timedelta(minutes=10)
-"""A time without a date may: more, and it is yesterday's."""
+"""How far a time without a date may be in the future; beyond it, it is yesterday's."""
 
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 _DIRECTIVES: Mapping[str, str] = MappingProxyType(
@@ -75,7 +75,7 @@ class TimeFormat:
     """A format of event times.
 
     Raises:
-        InputError: the format has a directive that is not known, or tells no time.
+        InputError: the format has an unknown directive, or no time of day.
     """
 
     def __init__(self, text: str) -> None:
@@ -89,23 +89,23 @@ class TimeFormat:
             )
 
     def find(self, line: bytes, now_us: int) -> int | None:
-        """The time a line tells, in microseconds since 1970-01-01 UTC; None if it tells none.
+        """Return the time in a line, in microseconds since 1970-01-01 UTC; None if there is none.
 
         Args:
             line: any bytes.
-            now_us: what a missing year or date is completed by.
+            now_us: the current time, which completes a missing year or date.
         """
         head = line[:SEARCHED_BYTES].decode("latin-1")
         for match in self._pattern.finditer(head):
             try:
                 return _time_of(match.groupdict(), now_us)
             except (ValueError, OverflowError):
-                continue  # reads like a time and is none: the 31st of February
+                continue  # not a valid time: the 31st of February
         return None
 
 
 def field_time(value: object, time_format: TimeFormat | None, now_us: int) -> int | None:
-    """The time a JSON value tells: a number since 1970, or text in the format (or ISO 8601)."""
+    """Return the time in a JSON value: a number since 1970, or text in the format (or ISO 8601)."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
@@ -148,13 +148,13 @@ def _time_of(parts: Mapping[str, str | None], now_us: int) -> int:
     minute, second = int(parts.get("M") or 0), min(59, int(parts.get("S") or 0))
     micros = int((parts.get("f") or "0").ljust(6, "0")[:6])
     clock = time(hour, minute, second, micros, _zone(parts.get("z")))
-    # Beyond the calendar's years in UTC is no time either: it could not be shown.
+    # A time beyond the calendar's years in UTC is not valid: it could not be shown.
     moment = _dated(parts, clock, datetime.fromtimestamp(now_us / US_PER_S, UTC)).astimezone(UTC)
     return (moment - _1970) // timedelta(microseconds=1)
 
 
 def _dated(parts: Mapping[str, str | None], clock: time, now: datetime) -> datetime:
-    """A time of day on the date that the parts tell, completed from `now` backwards."""
+    """Combine a time of day with the date in the parts, completed backwards from `now`."""
     year, month, day = parts.get("Y"), parts.get("m"), parts.get("d")
     if parts.get("b") is not None:
         month = str(_MONTHS.index(str(parts["b"])[:3].lower()) + 1)
@@ -165,7 +165,7 @@ def _dated(parts: Mapping[str, str | None], clock: time, now: datetime) -> datet
     if month is None and day is None:
         today = datetime.combine(now.astimezone(clock.tzinfo).date(), clock)
         return today - timedelta(days=1) if today > now + _AHEAD_TODAY else today
-    # Backwards by years, or where only a day is told by months, to the latest that has that day.
+    # Go back by years, or by months where there is only a day, to the latest that has that day.
     months = 12 * now.year + now.month - 1 if month is None else 12 * now.year + int(month) - 1
     step = 1 if month is None else 12
     for number in range(months + step, months - 9 * step, -step):
@@ -187,7 +187,7 @@ def _zone(text: str | None) -> timezone:
 
 
 def _scaled(text: str) -> int:
-    """A number since 1970 as microseconds: its size tells the unit, for years 1973 to 5138."""
+    """Return a number since 1970 as microseconds; its size gives the unit (years 1973 to 5138)."""
     value = int(text) if text.isdecimal() else float(text)
     for limit, unit_us in ((10**11, 10**6), (10**14, 10**3), (10**17, 1)):
         if value < limit:

@@ -1,21 +1,20 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 # cython: freethreading_compatible=False
-"""The tables in native memory; `store.ReferenceTables` says the same in Python.
+"""The tables in native memory (`store.ReferenceTables` in Python), and native entries
+(`entries.ReferenceEntries` in Python).
 
-`NativeEntries`, below, is the other half: `entries.ReferenceEntries` says it in Python.
+Each table is a hash table with chains. An entry's bucket in a table is the hash of its group and of
+the table's prefix bits. Entries of one bucket are linked in both directions, so an insert or delete
+changes a few words a table, however long the chain. A query walks one chain a table and compares
+every entry on it, newest first. The bits of an entry say whether an earlier table has it too; then
+it is skipped, so no set of entries seen is needed.
 
-Each table is a hash table of chains. An entry's bucket in a table is the hash of its group and of
-the bits of the table's prefix; entries of one bucket are linked in both directions, so that an
-insert or a delete is a few words a table, however long the chain. A query walks one chain a table
-and compares every entry on it, newest first; an entry that a table before shows too is passed over
-by looking at the bits, so nothing need be remembered.
+With many entries, a query mostly waits for memory. So the chains are walked in parallel, one step
+each, and the memory of the next step is prefetched. An entry's bits, group, owner and links are
+adjacent: with few tables a candidate costs one cache line.
 
-Waiting for memory is nearly all of a query among many. So the chains are walked side by side, one
-step each, and what the next step needs is asked for ahead: they wait together. An entry's bits,
-group, owner and links stand side by side too: with few tables a candidate costs one cache line.
-
-Memory of a stored fingerprint at T tables: 24 bytes + 8 T for the links + 4 T at most for the
-buckets' heads; the memory doubles as it grows, so up to twice that. At T = 4: 72 to 144 bytes.
+Memory of a stored fingerprint with T tables: 24 bytes, 8 T for the links, and at most 4 T for the
+heads of the buckets; the memory doubles as it grows, so up to twice that. T = 4: 72 to 144 bytes.
 """
 
 import os
@@ -51,9 +50,9 @@ cdef extern from *:
 cdef enum:
     NONE = 0xFFFFFFFF
     FIRST_ROOM = 256
-    FIXED_BYTES = 2 * 8 + 8 + 4 + 8 + 6 * 4  # of a packed row: its numbers, and its parts' lengths
+    FIXED_BYTES = 2 * 8 + 8 + 4 + 8 + 6 * 4  # a packed row's numbers, and the lengths of its parts
 
-# Drawn once a process: whoever writes the text cannot choose which fingerprints share a bucket.
+# Random for each process: whoever writes the text cannot choose which fingerprints share a bucket.
 cdef uint64_t _PROCESS_SALT = int.from_bytes(os.urandom(8), "little")
 
 
@@ -70,19 +69,19 @@ cdef struct Entry:
     uint64_t high
     uint32_t group
     uint32_t owner
-    # next and before of the first table, of the second, …; as many as there are tables
+    # next and previous entry in the first table, in the second, …
     uint32_t links[2]
 
 
 cdef class NativeTables:
-    """Tables as chains in native memory; see `store.Tables` for the methods."""
+    """See `store.Tables`."""
 
     cdef uint64_t* mask_low
     cdef uint64_t* mask_high
     cdef char* entries
     cdef uint32_t* heads
-    cdef uint32_t** starts  # a query's chains: where each begins, …
-    cdef uint32_t* chains  # … the next entry of each that has not ended, …
+    cdef uint32_t** starts  # a query's chains: the head of each, …
+    cdef uint32_t* chains  # … the next entry of each unfinished chain, …
     cdef uint32_t* chain_tables  # … and its table
     cdef size_t stride
     cdef uint32_t tables, k, room, used, free_entry, count, heads_room, heads_most
@@ -109,7 +108,7 @@ cdef class NativeTables:
         for table in range(self.tables):
             self.mask_low[table] = layout.masks[table] & 0xFFFFFFFFFFFFFFFF
             self.mask_high[table] = layout.masks[table] >> 64
-        # More heads than prefixes would stay empty, but groups multiply them.
+        # Without groups, more heads than prefixes would stay empty.
         self.heads_most = 1 << min(26, max(layout.prefix_bits) + 4)
         self.grow(FIRST_ROOM)
 
@@ -135,7 +134,7 @@ cdef class NativeTables:
         return &self.heads[<size_t>table * self.heads_room + (hashed & (self.heads_room - 1))]
 
     cdef inline void ask_for(self, uint32_t number, uint32_t table) noexcept nogil:
-        """Have an entry, and its links in a table, come near."""
+        """Prefetch an entry and its links in a table."""
         cdef const Entry* entry = self.at(number)
         prefetch(entry)
         prefetch(&entry.links[2 * table])
@@ -172,7 +171,6 @@ cdef class NativeTables:
         head[0] = number
 
     def insert(self, fingerprint, uint32_t group, uint32_t owner):
-        """Store a fingerprint in every table; returns the entry's number, for `delete`."""
         cdef uint32_t number, table
         cdef uint64_t low = fingerprint & 0xFFFFFFFFFFFFFFFF
         cdef uint64_t high = fingerprint >> 64
@@ -198,7 +196,6 @@ cdef class NativeTables:
         return number
 
     def delete(self, uint32_t number):
-        """Take an entry out of every table."""
         cdef uint32_t table, after, before
         cdef Entry* entry
         if number >= self.used or self.at(number).owner == NONE:
@@ -220,7 +217,6 @@ cdef class NativeTables:
         self.count -= 1
 
     def query(self, fingerprint, uint32_t group, uint64_t max_candidates):
-        """All entries of `group` within k bits, unless there are too many candidates."""
         cdef uint64_t low = fingerprint & 0xFFFFFFFFFFFFFFFF
         cdef uint64_t high = fingerprint >> 64
         cdef uint64_t apart_low, apart_high, hashed, candidates = 0
@@ -252,13 +248,13 @@ cdef class NativeTables:
                 self.chains[chain] = number
                 self.ask_for(number, table)
                 chain += 1
-            else:  # it has ended: the last takes its place
+            else:  # the chain has ended: the last one takes its place
                 chains -= 1
                 self.chains[chain] = self.chains[chains]
                 self.chain_tables[chain] = self.chain_tables[chains]
             apart_low = entry.low ^ low
             apart_high = entry.high ^ high
-            # Other prefixes and groups may hash to the same bucket: they are no candidates.
+            # Entries of other prefixes and groups in the same bucket are not candidates.
             if (
                 apart_low & self.mask_low[table] == 0
                 and apart_high & self.mask_high[table] == 0
@@ -284,7 +280,6 @@ cdef class NativeTables:
         return Found(owners, distances, candidates, truncated)
 
     def nbytes(self):
-        """Memory held, in bytes."""
         return self.room * self.stride + <size_t>self.heads_room * self.tables * 4
 
 
@@ -295,19 +290,19 @@ cdef void* resized(void* memory, size_t size) except NULL:
     return moved
 
 
-# A run of bits that stays within one 64-bit word of the fingerprint and within one of the member.
+# A run of bits within one 64-bit word of the fingerprint and within one of the member.
 cdef struct Piece:
     uint64_t ones
     uint8_t source, down, target, up
 
 
 cdef struct Arrangement:
-    uint32_t pieces  # how many this table has; all tables' pieces stand in one row
+    uint32_t pieces  # of this table; the pieces of all tables are in one array
     uint32_t prefix_bits
 
 
 cdef class NativeEntries:
-    """Entries by words of 64 bits; see `entries.Entries` for the methods.
+    """See `entries.Entries`. Works on words of 64 bits.
 
     A member's bits are put together in four words: two for the prefix, two for the rest, both from
     the highest bit on. Their first bytes, the highest first, are then the member's.
@@ -350,7 +345,6 @@ cdef class NativeEntries:
         free(self.arrangements)
 
     def arrange(self, fingerprint, uint32_t group, uint64_t owner, bytes key_prefix not None):
-        """Where a fingerprint is stored, and as what."""
         cdef uint64_t words[2]
         cdef bytes members
         cdef list keys = []
@@ -369,7 +363,7 @@ cdef class NativeEntries:
         list keys,
         char* to,
     ) except NULL:
-        """Add the keys, and write the members; returns where they end."""
+        """Add the keys and write the members; return where they end."""
         cdef uint64_t member[4]
         cdef uint64_t spread = <uint16_t>group * <uint64_t>0x9E3779B97F4A7C15
         cdef uint32_t table, number
@@ -397,7 +391,6 @@ cdef class NativeEntries:
         return to
 
     def pack(self, rows, prefixes):
-        """What a script is told of many fingerprints."""
         cdef bytes owner_prefix = prefixes.owner, exact_prefix = prefixes.exact
         cdef bytes table_prefix = prefixes.table, packed, hashes, one, other, third
         cdef uint64_t words[2]
@@ -449,17 +442,16 @@ cdef class NativeEntries:
         return keys, packed
 
     def fingerprint(self, member, table):
-        """The fingerprint that is stored in a table as this member."""
         return self.reference.fingerprint(member, table)
 
 
 def runs_of(bounds, first_word):
-    """(bits, source, down, target, up) of each piece of these blocks, laid from the top on."""
+    """Return (bits, source, down, target, up) of each piece of these blocks, from the top."""
     runs = []
     laid = 0
     for shift, bits in bounds:
         while bits:
-            top = shift + bits  # the piece's bits end below
+            top = shift + bits  # one above the piece's highest bit
             step = min(bits, (top - 1) % 64 + 1, 64 - laid % 64)
             source, down = divmod(top - step, 64)
             runs.append((step, source, down, first_word + laid // 64, 64 - laid % 64 - step))
@@ -469,7 +461,7 @@ def runs_of(bounds, first_word):
 
 
 cdef inline char* put(char* to, uint64_t word, uint32_t count) noexcept nogil:
-    """The word's first bytes, the highest first; returns where they end."""
+    """Write a word's first bytes, big-endian; return where they end."""
     cdef uint32_t at
     for at in range(count):
         to[at] = <char>(word >> (56 - 8 * at))
@@ -494,7 +486,7 @@ cdef inline char* put_part(char* to, bytes part) noexcept:
 
 
 cdef inline char* put_swapped(char* to, const char* hashes, Py_ssize_t count) noexcept nogil:
-    """Hashes from the machine's byte order, the highest byte first."""
+    """Write hashes, given in the machine's byte order, big-endian."""
     cdef uint64_t word
     cdef Py_ssize_t at
     for at in range(count):
@@ -504,7 +496,7 @@ cdef inline char* put_swapped(char* to, const char* hashes, Py_ssize_t count) no
 
 
 cdef bytes owner_key(bytes prefix, uint64_t owner):
-    """The prefix, and the owner in sixteen hexadecimal digits."""
+    """Return the prefix and the owner in sixteen hexadecimal digits."""
     cdef Py_ssize_t size = PyBytes_GET_SIZE(prefix)
     cdef bytes key = PyBytes_FromStringAndSize(NULL, size + 16)
     cdef char* to = PyBytes_AS_STRING(key)
@@ -516,14 +508,14 @@ cdef bytes owner_key(bytes prefix, uint64_t owner):
 
 
 cdef bytes numbered(bytes prefix, uint32_t number):
-    """The prefix, and the number's digits."""
+    """Return the prefix and the number's digits."""
     cdef char digits[12]
     cdef char* begin = put_decimal(digits + sizeof(digits), number)
     return joined(prefix, begin, digits + sizeof(digits) - begin)
 
 
 cdef bytes slice_key(bytes prefix, uint32_t table, uint32_t number):
-    """The prefix, the table, a colon and the slice."""
+    """Return the prefix, the table, a colon and the slice."""
     cdef char ending[24]
     cdef char* begin = put_decimal(ending + sizeof(ending), number)
     begin -= 1
@@ -541,7 +533,7 @@ cdef inline bytes joined(bytes prefix, const char* ending, Py_ssize_t length):
 
 
 cdef inline char* put_decimal(char* end, uint32_t number) noexcept nogil:
-    """The number's digits, up to `end`; returns where they begin."""
+    """Write the number's digits before `end`; return where they begin."""
     while True:
         end -= 1
         end[0] = <char>(48 + number % 10)
@@ -551,7 +543,7 @@ cdef inline char* put_decimal(char* end, uint32_t number) noexcept nogil:
 
 
 cdef inline uint64_t folded(uint64_t high, uint64_t low, uint32_t bits) noexcept nogil:
-    """Of the number that stands in the first `bits` of the words, its halves' exclusive or."""
+    """Return the exclusive or of the halves of the number in the first `bits` of the words."""
     cdef uint32_t down = 128 - bits
     if down == 0:
         return high ^ low

@@ -1,17 +1,18 @@
-"""Entries as bytes: the tables as sorted sets of byte strings, in slices. Native, or in Python.
+"""Entries: the tables as sorted sets of byte strings, in slices. Native, or in Python.
 
-Problem: a server that many processes share keeps sorted sets of byte strings. It can list the
-members that begin with given bytes, and knows nothing of fingerprints, tables or groups.
+Problem: store the tables in a server that many processes share. It has sorted sets of byte strings
+and can list the members that begin with given bytes; it has no fingerprints, tables or groups.
 
-Idea: in each table (see `permutation`) an entry is one *member*, and what all entries of a bucket
-share stands in front, in whole bytes: the group, then the prefix. So "begins with" is the look-up.
-The bits that are left follow, then the owner, so that equal fingerprints of two owners are two
-members. In a bucket only the bits between differ: their distance is that of the fingerprints. All
-parts are as wide in every table, the widest deciding, so that one pair of offsets serves all.
+Idea: in each table (see `permutation`) an entry is one *member*. It begins with what all entries of
+a bucket share, in whole bytes: the group, then the prefix. So "begins with" is the look-up. The
+remaining bits follow, then the owner, so that equal fingerprints of two owners are two members.
+Within a bucket only the remaining bits differ; their distance is that of the fingerprints. Parts
+have the same width in every table, that of the widest, so that the same offsets apply to all.
 
-One sorted set a table would grow without bounds and could not be spread over servers, so each is
-cut into *slices*, one sorted set each. What a bucket shares says which: a look-up needs one slice
-a table. Its bits are mixed, as prefixes are far from even (similar texts stand close together).
+One sorted set a table would grow without bounds and could not be spread over servers, so each table
+is divided into *slices*, one sorted set each. The group and prefix decide the slice, so a look-up
+needs one slice a table. Their bits are mixed, as prefixes are not spread evenly (similar texts have
+similar fingerprints).
 
 Worked bits, W = 8, k = 1, m = 2, the fingerprint 1011 0010 of group 7 and owner 9::
 
@@ -28,11 +29,11 @@ Worked bits, W = 8, k = 1, m = 2, the fingerprint 1011 0010 of group 7 and owner
     >>> entries.prefix_bytes, entries.member_bytes
     (3, 12)
 
-Who asks a script about many fingerprints hands over their keys, and all else in one string of
-bytes: parts one after the other, each behind its length (see `Row`).
+A script's arguments for many fingerprints are their keys, and everything else in one byte string:
+parts one after the other, each after its length (see `Row`).
 
-All of it is a stored format: a change of a member's bytes, of the hash or of the number of slices
-leaves what is stored where nothing looks for it.
+This is a stored format: after a change of a member's bytes, of the hash or of the number of slices,
+stored entries would no longer be found.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _LENGTH = Struct(">I")
 
 
 class Prefixes(NamedTuple):
-    """What the keys of rows begin with: of their owners, of slices of exact hashes, of tables."""
+    """The beginnings of keys: of owners, of slices of exact hashes, and of slices of tables."""
 
     owner: bytes
     exact: bytes
@@ -65,64 +66,64 @@ class Prefixes(NamedTuple):
 
 
 Row = tuple[float, float, int, int, int, int, int, bool, bytes, bytes, bytes, bytes]
-"""A fingerprint that a script is asked about: two times, its owner, its group, its exact hash and
-the slice where that stands, the fingerprint, whether it has members (else none are packed), hashes
-of eight bytes in the machine's order, and three texts.
+"""A fingerprint in the arguments of a script: two times, its owner, its group, its exact hash and
+the slice of that, the fingerprint, whether it has members (otherwise none are packed), hashes of
+eight bytes in the machine's order, and three texts.
 
-Packed: the times (doubles), owner(8), group(4), exact hash(8); then, each behind its length(4):
+Packed: the times (doubles), owner(8), group(4), exact hash(8); then, each after its length(4):
 fingerprint, hashes, the first two texts, members of all tables, the last text. All big-endian.
 """
 
 
 class Entries(Protocol):
-    """How a fingerprint is stored: as one member of one slice of each table."""
+    """Stores a fingerprint as one member of one slice of each table."""
 
     def __init__(self, layout: Layout, slices: int) -> None: ...
 
     @property
     def prefix_bytes(self) -> int:
-        """How many bytes all members share that one look-up finds; they stand first."""
+        """The length of the common beginning of all members that one look-up finds."""
 
     @property
     def member_bytes(self) -> int:
-        """All bytes of a member; the last eight are the owner."""
+        """The length of a member; its last eight bytes are the owner."""
 
     def arrange(
         self, fingerprint: int, group: int, owner: int, key_prefix: bytes
     ) -> tuple[list[bytes], bytes]:
-        """Where a fingerprint is stored, and as what.
+        """Return the keys and members of a fingerprint.
 
         Args:
-            fingerprint: bits beyond the layout's width do not count.
-            group: 32 bits of a hash, of which the low 16 count: what is found may be another
-                group's.
-            owner: 64 bits; handed back as it is.
-            key_prefix: what the keys begin with.
+            fingerprint: bits beyond the layout's width are ignored.
+            group: 32 bits of a hash, of which the low 16 are used: a look-up may also find entries
+                of other groups.
+            owner: 64 bits.
+            key_prefix: the beginning of the keys.
 
         Returns:
-            For each table the key of its slice, `<key_prefix><table>:<slice>`; and for each table
-            the member, one after the other without a gap.
+            For each table the key of its slice, `<key_prefix><table>:<slice>`; and the members of
+            all tables, concatenated.
 
         Raises:
             OverflowError: the group or the owner has more bits, or is negative.
         """
 
     def pack(self, rows: Sequence[Row], prefixes: Prefixes) -> tuple[list[bytes], bytes]:
-        """What a script is told of many fingerprints.
+        """Return the keys and the packed argument of a script for many fingerprints.
 
         Returns:
-            The key of each one's owner (its number in sixteen hexadecimal digits), then for each
-            the key of its slice of exact hashes and, if it has members, those that `arrange` tells;
-            and how many there are (4 bytes), and the rows, packed.
+            The key of each owner (its number in sixteen hexadecimal digits), then for each row the
+            key of its slice of exact hashes and, if it has members, those of `arrange`; and the
+            number of rows (4 bytes) with the packed rows.
 
         Raises:
-            OverflowError: a number has more bits than it is given, or is negative; a fingerprint
-                may be as wide as the layout in whole bytes.
-            ValueError: the hashes are no multiple of eight bytes.
+            OverflowError: a number is negative or has too many bits; a fingerprint may be as wide
+                as the layout, rounded up to whole bytes.
+            ValueError: the length of the hashes is not a multiple of eight bytes.
         """
 
     def fingerprint(self, member: bytes, table: int) -> int:
-        """The fingerprint that is stored in a table as this member.
+        """Return the fingerprint that a table stores as this member.
 
         Raises:
             ValueError: members of this layout have another length.
@@ -130,11 +131,11 @@ class Entries(Protocol):
 
 
 class ReferenceEntries:
-    """Entries by arithmetic on whole numbers; see `Entries` for the methods.
+    """Entries by arithmetic on integers; see `Entries` for the methods.
 
     Args:
         layout: of at most 128 bits.
-        slices: of each table; a power of two, at most 2^24.
+        slices: number of slices of each table; a power of two, at most 2^24.
     """
 
     def __init__(self, layout: Layout, slices: int) -> None:
@@ -213,7 +214,7 @@ class ReferenceEntries:
 
 
 def parts(member: bytes) -> tuple[int, int]:
-    """The group and the owner of a member, of whatever layout.
+    """Return the group and the owner of a member of any layout.
 
     >>> parts(bytes.fromhex("0007b0200000000000000009"))
     (7, 9)
@@ -222,13 +223,13 @@ def parts(member: bytes) -> tuple[int, int]:
 
 
 def slice_of(prefix: int, prefix_bits: int, group: int, slice_bits: int) -> int:
-    """The slice, of 2^slice_bits, in which a bucket stands; part of the stored format.
+    """Return the slice of a bucket, out of 2^slice_bits; part of the stored format.
 
-    The prefix is mixed by steps that can be undone (adding the group's bits, multiplying by an odd
-    number, folding the upper half onto the lower), so that prefixes become each other: of a group's
-    2^prefix_bits buckets every slice gets as many. A hash would give some four times what it gives
-    others. Where there are more slices than prefixes, the group says which of them it uses.
-    Doubling the slices cuts each in two.
+    The prefix is mixed by invertible steps (XOR with the group's bits, multiplication by an odd
+    number, XOR of the upper half into the lower), which permute the prefixes: every slice gets
+    equally many of a group's 2^prefix_bits buckets. With a hash, some slices would get four times
+    as many as others. If there are more slices than prefixes, the group decides which ones it uses.
+    Doubling the number of slices divides each slice in two.
     """
     bits = min(prefix_bits, 64)
     ones = (1 << bits) - 1
@@ -244,7 +245,7 @@ def slice_of(prefix: int, prefix_bits: int, group: int, slice_bits: int) -> int:
 
 
 def make_entries(layout: Layout, slices: int) -> Entries:
-    """The native entries where they were built, else the reference."""
+    """Make the native entries, or the reference where they are not used."""
     native = extension("tables._native")
     make: type[Entries] = native.NativeEntries if native else ReferenceEntries
     return make(layout, slices)

@@ -1,14 +1,14 @@
-"""Blocks, permutations and prefixes: finding every fingerprint within k bits, without a scan.
+"""Blocks, permutations and prefixes: find every fingerprint within k bits without a scan.
 
 Problem: among N stored fingerprints of W bits, find all that differ from a query in at most k
 bits. Comparing all takes N steps; listing all values within k bits takes C(W, k).
 
 Idea (Manku, Jain, Das Sarma, "Detecting near-duplicates for web crawling", WWW 2007): cut the W
-bits into m blocks, m > k. Two fingerprints within k bits differ in at most k blocks, so in m - k
-blocks at least they agree altogether. Make a table for each choice of m - k blocks, C(m, k) in all;
-in each table the chosen blocks come first (the *permutation*) and entries with an equal beginning
-(the *prefix*) stand together. In at least one table the two share the prefix. So looking up the
-query's prefix in every table finds all of them, never fewer; comparing drops the rest.
+bits into m blocks, m > k. Two fingerprints within k bits differ in at most k blocks, so they are
+equal in at least m - k blocks. Make a table for each choice of m - k blocks, C(m, k) in all. In a
+table the chosen blocks come first (the *permutation*), and entries with the same beginning (the
+*prefix*) are stored together. In at least one table the two share the prefix. So looking up the
+query's prefix in every table finds all of them; comparing removes the rest.
 
 Worked bits, W = 8, k = 1, m = 2: blocks of 4 bits, C(2, 1) = 2 tables, prefixes of 4 bits::
 
@@ -21,8 +21,8 @@ A table's bucket holds N / 2^p entries on average, p the prefix's bits. More blo
 prefixes and fewer candidates, but more tables: k = 3, W = 64 gives 4 tables with p = 16, or 10
 with p = 25. `planner` weighs them.
 
-Deviation: the paper keeps sorted lists, compressed and searched by interpolation, and rebuilds
-them in batches; tables here take inserts and deletes as they come.
+Deviation: the paper keeps compressed sorted lists, searched by interpolation, and rebuilds them in
+batches; the tables here support single inserts and deletes.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ MAX_TABLES = 2_000
 
 @dataclass(frozen=True)
 class Layout:
-    """How fingerprints are cut into blocks and arranged into tables.
+    """The blocks of fingerprints and the tables made of them.
 
     Attributes:
         width: bits of a fingerprint.
-        k: the largest distance that is found with certainty.
+        k: the largest distance that is always found.
         blocks: m; more than k, at most the width.
     """
 
@@ -70,15 +70,15 @@ class Layout:
 
     @cached_property
     def orders(self) -> tuple[tuple[int, ...], ...]:
-        """For each table, all blocks in its order: the chosen ones, then the others."""
-        chosen = combinations(range(self.blocks), self.blocks - self.k)
-        rest = ([b for b in range(self.blocks) if b not in choice] for choice in chosen)
-        chosen = combinations(range(self.blocks), self.blocks - self.k)
-        return tuple((*choice, *others) for choice, others in zip(chosen, rest, strict=True))
+        """For each table, its order of the blocks: the chosen ones, then the others."""
+        return tuple(
+            (*chosen, *(block for block in range(self.blocks) if block not in chosen))
+            for chosen in combinations(range(self.blocks), self.blocks - self.k)
+        )
 
     @cached_property
     def masks(self) -> tuple[int, ...]:
-        """For each table, the bits of its prefix where they stand in the fingerprint."""
+        """For each table, the mask of its prefix bits in the unpermuted fingerprint."""
         return tuple(
             sum(((1 << bits) - 1) << shift for shift, bits in map(self.bounds.__getitem__, chosen))
             for chosen in (order[: self.blocks - self.k] for order in self.orders)
@@ -86,16 +86,16 @@ class Layout:
 
     @property
     def tables(self) -> int:
-        """How many tables there are: C(blocks, k)."""
+        """The number of tables: C(blocks, k)."""
         return comb(self.blocks, self.k)
 
     @cached_property
     def prefix_bits(self) -> tuple[int, ...]:
-        """For each table, how many bits its prefix has."""
+        """For each table, the length of its prefix in bits."""
         return tuple(mask.bit_count() for mask in self.masks)
 
     def permute(self, fingerprint: int, table: int) -> int:
-        """The fingerprint with the table's chosen blocks first.
+        """Move the table's chosen blocks to the front of a fingerprint.
 
         >>> f"{Layout(8, 1, 2).permute(0b10110010, 1):08b}"
         '00101011'
@@ -107,7 +107,7 @@ class Layout:
         return out
 
     def restore(self, permuted: int, table: int) -> int:
-        """The inverse of `permute`."""
+        """Undo `permute`."""
         out = 0
         for block in reversed(self.orders[table]):
             shift, bits = self.bounds[block]

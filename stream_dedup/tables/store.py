@@ -1,8 +1,8 @@
-"""The tables in memory: insert, delete, and every fingerprint within k bits. Native, or in Python.
+"""The tables in memory: insert, delete, and find every fingerprint within k bits.
 
-Both keep each table as buckets of equal prefixes. A stored fingerprint is an *entry* with a
-*group* (only equal groups are compared) and an *owner* (the cluster it stands for), both small
-whole numbers that the caller hands out.
+Native, or in plain Python; both keep each table as buckets of equal prefixes. A stored fingerprint
+is an *entry* with a *group* (only equal groups are compared) and an *owner* (its cluster), both
+small integers that the caller assigns.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from stream_dedup.tables.permutation import Layout
 
 
 class Found(NamedTuple):
-    """What a query found.
+    """The result of a query.
 
     Attributes:
-        owners: owner of each entry within k bits; an owner comes as often as it has such entries.
-        distances: of each of them, the bits in which it differs from the query.
-        candidates: entries that were compared.
-        truncated: whether the cap on candidates cut the search short.
+        owners: owner of each entry within k bits; an owner may occur several times.
+        distances: distance of each of these entries from the query.
+        candidates: number of entries compared.
+        truncated: whether the limit on candidates ended the search early.
     """
 
     owners: list[int]
@@ -32,31 +32,31 @@ class Found(NamedTuple):
 
 
 class Tables(Protocol):
-    """Stored fingerprints, found by nearness. Not safe to share by threads without a lock."""
+    """Stored fingerprints, found by distance. Threads that share it need a lock."""
 
     def __init__(self, layout: Layout) -> None: ...
 
     def __len__(self) -> int:
-        """How many entries are stored."""
+        """Return the number of entries."""
 
     def insert(self, fingerprint: int, group: int, owner: int) -> int:
-        """Store a fingerprint in every table; returns the entry's number, for `delete`."""
+        """Store a fingerprint in every table; return the entry's number, for `delete`."""
 
     def delete(self, entry: int) -> None:
-        """Take an entry out of every table.
+        """Remove an entry from every table.
 
         Raises:
             KeyError: there is no such entry.
         """
 
     def query(self, fingerprint: int, group: int, max_candidates: int) -> Found:
-        """All entries of `group` within k bits, unless there are too many candidates.
+        """Find all entries of `group` within k bits, comparing at most `max_candidates`.
 
-        Then the newest of each table are looked at.
+        If there are more, the newest of each table are compared.
         """
 
     def nbytes(self) -> int:
-        """Memory held, in bytes; the reference estimates."""
+        """Return the memory used, in bytes; the reference estimates it."""
 
 
 class ReferenceTables:
@@ -110,7 +110,7 @@ class ReferenceTables:
 
 
 def make_tables(layout: Layout) -> Tables:
-    """The native tables where they were built, else the reference."""
+    """Make the native tables, or the reference where they are not used."""
     native = extension("tables._native")
     make: type[Tables] = native.NativeTables if native else ReferenceTables
     return make(layout)

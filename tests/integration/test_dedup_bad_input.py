@@ -174,7 +174,7 @@ def distinct_lines(count: int) -> Iterator[bytes]:
 
 
 # Slow: 200 000 clusters opened and closed.
-def test_distinct_lines_beyond_the_limit_keep_memory_bounded_and_the_sums_right(
+def test_more_distinct_lines_than_allowed_keep_memory_and_sums(
     tmp_path: Path,
 ) -> None:
     count = 200_000
@@ -198,7 +198,7 @@ def test_distinct_lines_beyond_the_limit_keep_memory_bounded_and_the_sums_right(
     assert clusters - 1000 == evicted
 
 
-def test_a_recipe_over_fields_passes_lines_that_are_no_json() -> None:
+def test_a_recipe_over_fields_passes_lines_that_are_not_json() -> None:
     body = b'{"a":"link down","n":1}\nplain text here\n{"a":"link down","n":2}\n[1]\n'
     done = run("dedup", "-r", "json", "-e", "annotate", stdin=body)
     assert done.code == 0

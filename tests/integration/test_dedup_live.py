@@ -36,7 +36,7 @@ def test_a_line_whose_end_has_not_come_holds_nothing_back() -> None:
         assert pipe.end(close=True).code == 0
 
 
-def test_the_last_event_of_a_silent_pipe_leaves_after_half_a_second() -> None:
+def test_the_last_event_of_a_silent_pipe_is_written_after_a_pause() -> None:
     with live("dedup", "--start-regex", r"^\d") as pipe:
         pipe.write(b"1 Error: one\n  at a\n2 Error: two\n  at b\n")
         pipe.wait_for("1 Error: one\n  at a\n")
@@ -48,7 +48,7 @@ def test_the_last_event_of_a_silent_pipe_leaves_after_half_a_second() -> None:
     assert len(done.lines) == 5
 
 
-def test_repeats_are_told_of_while_the_pipe_is_silent_and_the_rest_at_the_end() -> None:
+def test_repeats_are_reported_while_the_pipe_is_silent_and_at_the_end() -> None:
     with live("dedup", "--summary-every", "1s") as pipe:
         pipe.write(b"link 1 went down\n")
         pipe.wait_for("link 1 went down\n")
@@ -60,7 +60,7 @@ def test_repeats_are_told_of_while_the_pipe_is_silent_and_the_rest_at_the_end() 
     assert repeats(done) == 7
 
 
-def test_with_summaries_off_repeats_are_told_of_at_the_end() -> None:
+def test_with_summaries_off_repeats_are_reported_at_the_end() -> None:
     with live("dedup", "--summary-every", "off") as pipe:
         pipe.write(b"link 1 went down\n" * 3)
         pipe.wait_for("link 1 went down\n")
@@ -72,7 +72,7 @@ def test_with_summaries_off_repeats_are_told_of_at_the_end() -> None:
     assert repeats(done) == 2
 
 
-def test_a_cluster_not_seen_for_so_long_is_closed_and_its_like_is_new_again() -> None:
+def test_an_idle_cluster_closes_and_a_similar_line_is_new_again() -> None:
     with live("dedup", "--idle", "500ms") as pipe:
         pipe.write(b"link 1 went down\nlink 2 went down\n")
         # Its final summary leaves when it closes, not at the end.
@@ -101,7 +101,7 @@ def test_a_signal_while_waiting_ends_it_with_the_final_summaries(
 
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
-def test_a_signal_while_events_are_held_lets_them_leave(number: signal.Signals, code: int) -> None:
+def test_a_signal_while_events_are_held_back_writes_them(number: signal.Signals, code: int) -> None:
     with live("dedup", "--start-regex", "^E") as pipe:
         pipe.write(b"E one\nE two\n  at a\n")
         pipe.wait_for("E one\n")
@@ -111,7 +111,7 @@ def test_a_signal_while_events_are_held_lets_them_leave(number: signal.Signals, 
     assert done.lines == [b"E one", b"E two", b"  at a"]
 
 
-def test_a_signal_in_the_middle_of_work_leaves_the_sums_right(tmp_path: Path) -> None:
+def test_after_a_signal_in_the_middle_of_work_the_sums_are_right(tmp_path: Path) -> None:
     path = tmp_path / "large.log"
     path.write_bytes(b"".join(b"link %d went down\n" % n for n in range(500_000)))
     with live("dedup", "--stats", path) as pipe:

@@ -40,7 +40,7 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_first_line_leaves_as_it_came_and_the_others_as_counts(log: Path) -> None:
+def test_the_first_line_is_written_as_it_is_and_repeats_as_counts(log: Path) -> None:
     done = run(log)
     assert done.code == 2  # there is no such command: the subcommand is needed
     done = run("dedup", log)
@@ -62,7 +62,7 @@ def test_event_times_say_until_when() -> None:
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstd.compress, bytes])
-def test_packed_files_are_told_by_their_bytes(tmp_path: Path, pack: type[bytes]) -> None:
+def test_compressed_files_are_recognised_by_their_bytes(tmp_path: Path, pack: type[bytes]) -> None:
     path = tmp_path / "packed.whatever"
     path.write_bytes(pack(LOG))
     assert shown(run("dedup", path)) == FIRSTS
@@ -82,7 +82,7 @@ def test_a_glob_without_a_match_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstd.compress])
-def test_a_truncated_file_gives_what_it_holds_and_is_reported(
+def test_a_truncated_file_is_read_to_its_end_and_reported(
     tmp_path: Path, log: Path, pack: type[bytes]
 ) -> None:
     body = b"".join(b"line %x of a file\n" % (n * 2654435761 % 2**64) for n in range(30_000))
@@ -120,7 +120,7 @@ def test_a_corrupt_file_is_reported_and_the_others_are_read(
 
 
 @pytest.mark.parametrize("place", ["no/such/file", "/proc/self/mem", "/", "x" * 5000])
-def test_what_cannot_be_read_is_named_and_the_others_are_read(log: Path, place: str) -> None:
+def test_an_unreadable_input_is_named_and_the_others_are_read(log: Path, place: str) -> None:
     done = run("dedup", place, log)
     assert done.code == 1
     assert f"stream-dedup: {place}: cannot be opened: " in done.err
@@ -159,7 +159,7 @@ def test_standard_input_is_read_from_a_file_a_pipe_or_for_a_dash(log: Path) -> N
     assert run_file("dedup").out == b""
 
 
-def test_json_lines_are_told_from_text_by_the_first_line(tmp_path: Path) -> None:
+def test_the_first_line_decides_between_json_lines_and_text(tmp_path: Path) -> None:
     json = tmp_path / "a.jsonl"
     json.write_bytes(b'\n{"message":"disk 1 full"}\n{"message":"disk 2 full","n":1.0}\n')
     text = tmp_path / "b.log"
@@ -257,7 +257,7 @@ def test_groups_keep_events_apart() -> None:
     assert decisions("--group-regex", pattern, stdin=text) == ["new", "duplicate", "new"]
 
 
-def test_the_group_stands_in_the_summary() -> None:
+def test_the_summary_has_the_group() -> None:
     args = ("dedup", "--output-format", "jsonl", "--group-regex", "^(?P<app>[a-z]+):")
     found = run(*args, stdin=b"api: link down\napi: link down\n").objects
     assert found[-1]["group"] == {"app": "api"}
@@ -290,7 +290,7 @@ def test_the_recipe_is_chosen_and_changed(tmp_path: Path) -> None:
     ]
 
 
-def test_statistics_tell_counts_share_and_the_largest_clusters() -> None:
+def test_statistics_show_counts_share_and_the_largest_clusters() -> None:
     body = b"link 1 went down\n" * 7 + b"user bob came in\n" * 3 + b"\n" + b"unlike the others\n"
     done = run("dedup", "--stats", stdin=body)
     assert (len(shown(done)), repeats(done)) == (3 + 1, 8)
@@ -306,7 +306,7 @@ def test_statistics_tell_counts_share_and_the_largest_clusters() -> None:
     ]
 
 
-def test_every_way_out_tells_the_same_statistics() -> None:
+def test_every_output_mode_has_the_same_statistics() -> None:
     body = b"link 1 went down\n" * 7 + b"user bob came in\n" * 3 + b"\n"
     told = [run("dedup", "-e", emit, "--stats", stdin=body).stats
             for emit in ("merge", "drop", "annotate")]  # fmt: skip
@@ -323,14 +323,14 @@ def test_rotated_files_may_come_newest_first(tmp_path: Path) -> None:
     assert done.out.count(b"\n") == 2
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:
+def test_a_byte_order_mark_is_not_part_of_the_first_line() -> None:
     body = b'\xef\xbb\xbf{"msg":"disk sda1 is full"}\n'
     (event,) = run("dedup", "--emit", "annotate", stdin=body).objects
 
     assert event["dedup"]["decision"] == "new"
 
 
-def test_compressed_standard_input_is_unpacked_from_a_file_and_refused_from_a_pipe(
+def test_compressed_stdin_is_unpacked_from_files_refused_from_pipes(
     tmp_path: Path,
 ) -> None:
     packed = tmp_path / "app.log.gz"
@@ -342,14 +342,14 @@ def test_compressed_standard_input_is_unpacked_from_a_file_and_refused_from_a_pi
     assert "zcat FILE | stream-dedup dedup" in refused.err
 
 
-def test_times_that_are_never_found_are_told_of() -> None:
+def test_a_time_format_that_never_matches_is_reported() -> None:
     done = run("dedup", "--time-format", "iso", "--stats", stdin=b"disk a is full\nno time\n")
 
     assert "no event told a time" in done.err
     assert done.stats["events that told no time"] == "2"
 
 
-def test_summaries_of_a_file_stand_where_they_were_due(tmp_path: Path) -> None:
+def test_summaries_of_a_file_are_written_where_they_were_due(tmp_path: Path) -> None:
     log = tmp_path / "app.log"
     log.write_text(
         "".join(f"2025-11-21T12:{n // 12:02}:{n % 12 * 5:02}Z job {n} done\n" for n in range(120))
@@ -378,7 +378,7 @@ def test_a_heartbeat_shorter_than_idle_is_one_cluster(tmp_path: Path, *, pieces:
     assert len(done.lines) == 1
 
 
-def test_where_a_repeat_was_seen_is_told_by_the_input_it_came_from(tmp_path: Path) -> None:
+def test_a_repeat_is_located_by_the_input_it_came_from(tmp_path: Path) -> None:
     log = tmp_path / "app.log"
     log.write_text("disk 1 is full\ndisk 2 is full\n")
     done = shell('(sleep 0.2; printf "disk 3 is full\n") | $SD dedup "$1" -', log)
@@ -386,7 +386,7 @@ def test_where_a_repeat_was_seen_is_told_by_the_input_it_came_from(tmp_path: Pat
     assert "app.log" not in done.lines[-1].decode()
 
 
-def test_options_that_cannot_have_been_meant_so_are_told_of() -> None:
+def test_options_without_effect_are_reported() -> None:
     text = b"disk 1 is full\ndisk 2 is full\n"
     record = b'{"msg":"disk 1 is full"}\n'
 

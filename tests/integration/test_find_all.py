@@ -102,7 +102,7 @@ def test_formats_in_and_out(options: list[str], data: bytes, expected: bytes) ->
         (b"1\n" * 700_000 + b"no\n", "line 700001: 'no'"),
     ],
 )
-def test_bad_input_is_told_by_line_and_nothing_is_written(
+def test_bad_input_is_reported_by_line_and_nothing_is_written(
     tmp_path: Path, data: bytes, problem: str
 ) -> None:
     before = tmp_path / "pairs"
@@ -138,7 +138,7 @@ def test_bad_input_is_told_by_line_and_nothing_is_written(
         (["--distance", "3", "--threads", "0"], "--threads"),
     ],
 )
-def test_wrong_options_are_told_and_nothing_is_written(
+def test_wrong_options_are_reported_and_nothing_is_written(
     tmp_path: Path, options: list[str], problem: str
 ) -> None:
     done = run("find-all", *options, "--output", tmp_path / "pairs", stdin=text_of(NEAR))
@@ -159,7 +159,9 @@ def test_wrong_options_are_told_and_nothing_is_written(
         ("decimal", "32", b"4294967296\n", "takes more than 32 bits"),
     ],
 )
-def test_bad_input_of_other_forms_is_told(form: str, width: str, data: bytes, problem: str) -> None:
+def test_bad_input_of_other_formats_is_reported(
+    form: str, width: str, data: bytes, problem: str
+) -> None:
     done = run("find-all", "-d", "3", "--input-format", form, "--width", width, stdin=data)
 
     assert (done.code, done.out) == (2, b"")
@@ -200,7 +202,7 @@ def test_files_are_read_and_written_whole(tmp_path: Path) -> None:
     assert set(tmp_path.iterdir()) == {given, made}
 
 
-def test_what_cannot_be_read_or_written_is_told(tmp_path: Path) -> None:
+def test_unreadable_inputs_and_unwritable_outputs_are_reported(tmp_path: Path) -> None:
     missing = run("find-all", "-d", "1", "-i", tmp_path / "none")
     folder = run("find-all", "-d", "1", "-o", tmp_path / "none" / "out", stdin=b"1\n")
 
@@ -246,7 +248,7 @@ def test_pure_python_finds_the_same() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("threads", ["1", "2"])
-def test_a_signal_ends_it_and_leaves_nothing(
+def test_a_signal_ends_it_and_no_file_is_left(
     tmp_path: Path, number: signal.Signals, threads: str
 ) -> None:
     given, made = tmp_path / "in", tmp_path / "out"

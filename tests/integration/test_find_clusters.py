@@ -95,7 +95,7 @@ def test_the_clusters_of_shards_are_merged(tmp_path: Path) -> None:
     "part",
     [b"[1, 2\n", b"[-1, 2]\n", b'["a", "b"]\n', b"7\n", b"[1, 18446744073709551616]\n", b"\xff"],
 )
-def test_parts_that_are_no_clusters_are_told(tmp_path: Path, part: bytes) -> None:
+def test_parts_that_are_not_clusters_are_reported(tmp_path: Path, part: bytes) -> None:
     path, out = tmp_path / "part", tmp_path / "out"
     path.write_bytes(b"[1, 2]\n" + part)
 
@@ -119,7 +119,7 @@ def test_parts_that_are_no_clusters_are_told(tmp_path: Path, part: bytes) -> Non
         (["--merge", __file__, "-d", "3"], "--distance does not go with --merge"),
     ],
 )
-def test_wrong_options_are_told(options: list[str], problem: str) -> None:
+def test_wrong_options_are_reported(options: list[str], problem: str) -> None:
     done = run("find-clusters", *options, stdin=b"1\n2\n")
 
     assert (done.code, done.out) == (2, b"")

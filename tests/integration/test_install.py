@@ -68,7 +68,7 @@ def fresh_environment(folder: Path) -> Path:
     return folder / "bin"
 
 
-def test_without_a_compiler_the_install_succeeds_and_the_reference_serves(
+def test_without_a_compiler_the_install_works_with_the_reference(
     tmp_path: Path, source: Path
 ) -> None:
     programs = fresh_environment(tmp_path / "venv")
@@ -142,12 +142,12 @@ def _check_metadata(text: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", VERSIONS)
-def test_the_version_is_told_the_same_everywhere(name: str) -> None:
+def test_the_version_is_the_same_everywhere(name: str) -> None:
     text = (ROOT / name).read_text("utf-8")
     assert set(re.findall(VERSIONS[name], text, re.MULTILINE)) == {__version__}
 
 
-def test_the_version_tells_of_the_kernel_and_the_python() -> None:
+def test_the_version_names_the_kernel_and_the_python() -> None:
     done = run_command("--version")
     pure = run_command("--version", env={"STREAM_DEDUP_PURE_PYTHON": "1"})
     python = f"CPython {sys.version.split()[0]}, "

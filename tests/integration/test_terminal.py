@@ -89,7 +89,7 @@ def test_a_person_sees_the_progress_over_files(large: Path) -> None:
         (("--quiet",), False, True),
     ],
 )
-def test_there_is_no_progress_elsewhere(
+def test_there_is_no_progress_without_a_terminal(
     large: Path, args: tuple[str, ...], out: bool, err: bool
 ) -> None:
     code, shown, _, piped_err = on_terminal("dedup", *args, large, out=out, err=err)
@@ -104,7 +104,7 @@ def test_a_pipe_gets_no_escapes() -> None:
     assert "\x1b" not in done.err
 
 
-def test_lines_typed_at_a_terminal_are_answered_and_its_interrupt_ends_it() -> None:
+def test_typed_lines_are_answered_and_ctrl_c_ends_the_command() -> None:
     keys = b"link 1 went down\nlink 2 went down\n"
     ours, theirs = pty.openpty()
     with subprocess.Popen(

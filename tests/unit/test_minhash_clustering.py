@@ -25,8 +25,8 @@ from stream_dedup.errors import RecipeError
 from stream_dedup.features.recipe import replace
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.hashing import MASK64
+from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.minhash import chance_of_equality, lookup_keys
-from stream_dedup.fingerprint.numbers import Fingerprints
 from stream_dedup.index.base import Limits, Query, Resolution
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.model import Batch, Partition, Position

@@ -1,1 +1,1 @@
-"""The load generator behind ``stream-dedup produce``."""
+"""The load generator: the command ``stream-dedup produce``."""

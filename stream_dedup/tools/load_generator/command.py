@@ -1,4 +1,4 @@
-"""``stream-dedup produce``: events for a trial, made after real lines."""
+"""``stream-dedup produce``: writes events made from real lines, to try a deployment."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ from stream_dedup.cli.config_options import (
 from stream_dedup.clock import SystemClock
 from stream_dedup.errors import BrokerRefused, ConfigError, InputError
 from stream_dedup.io.files import expand
-from stream_dedup.tools.load_generator.lines import Lines, read_lines
-from stream_dedup.tools.load_generator.replay import Model, replayed
-from stream_dedup.tools.load_generator.sender import Fed, Feed, Pace
+from stream_dedup.tools.load_generator.events import Sample, Samples, read_samples, replayed
+from stream_dedup.tools.load_generator.sender import Event, Load, LoadGenerator
 
 if TYPE_CHECKING:
     from stream_dedup.config import Config
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
 EXIT_FAILED = 1
 SIGNALLED = 128
 SHOWN_EVERY_S = 0.5
-LOOK_S = 10.0
-"""How long a broker may take to say which topics it has."""
+CHECK_TIMEOUT_S = 10.0
+"""How long the broker may take to describe the topic."""
 
 Shape = Literal["text", "json"]
 
@@ -48,38 +47,39 @@ Shape = Literal["text", "json"]
 @config_option
 @set_config_option
 @click.option("--rate", type=click.FloatRange(0), default=1000, show_default=True,
-              metavar="NUMBER", help="Events a second; 0: as fast as they are taken.")  # fmt: skip
+              metavar="NUMBER", help="Events a second; 0: as fast as possible.")  # fmt: skip
 @click.option("--count", type=click.IntRange(1), metavar="N",
-              help="Events in all; as many as FILEs have lines, if not given.")  # fmt: skip
-@click.option("--loop", is_flag=True, help="Go on until Ctrl-C or SIGTERM.")
+              help="Number of events; by default the number of lines of the FILEs.")  # fmt: skip
+@click.option("--loop", is_flag=True, help="Continue until Ctrl-C or SIGTERM.")
 @click.option("--duplicates", type=click.FloatRange(0, 1), default=0.95, show_default=True,
-              metavar="SHARE", help="Share of events that show an earlier line again.")  # fmt: skip
+              metavar="SHARE", help="Share of events that repeat an earlier line with other "
+              "numbers.")  # fmt: skip
 @click.option("--partitions", type=click.Choice(["round-robin", "key"]), default="round-robin",
-              show_default=True, help="round-robin: each event to the next partition, without key. "
-              "key: the service is the key, and says which.")  # fmt: skip
+              show_default=True, help="round-robin: each event to the next partition, without a "
+              "key. key: the service is the key, which decides the partition.")  # fmt: skip
 @click.option("--format", "shape", type=click.Choice(["text", "json"]), default="text",
-              show_default=True, help="text: the line alone. json: an object with message and "
+              show_default=True, help="text: only the line. json: an object with message and "
               "service.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N",
-              help="The same seed, FILEs and options make the same events.")  # fmt: skip
-@click.option("-q", "--quiet", is_flag=True, help="No progress line.")
+              help="Equal seeds, FILEs and options give equal events.")  # fmt: skip
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress line.")
 @click.pass_context
 def produce(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
     """Write events to a topic, to try a deployment.
 
-    Takes the lines of FILEs (text or JSON lines, plain, gzip or Zstandard; standard input without
-    FILE or for "-", read to its end first) that are not like each other, and writes them again and
-    again with other numbers, addresses and times in them: events that differ in every byte that
-    varies, and of which a known share are near-duplicates. Events that are to be new are lines not
-    shown yet; when those are used up, lines of unseen words.
+    Reads the FILEs to their end (text or JSON lines, plain, gzip or Zstandard; standard input
+    without FILE or for "-") and keeps one line of each pattern. Writes these lines again and again
+    with other numbers, addresses and times, so that a known share of the events are near-duplicates
+    and none are exact copies. New events are lines not used yet; after that, lines with unseen
+    words.
 
     Brokers and credentials are those of the section [kafka]. The service of an event is the field
-    service of its line, else the file's name up to the first dot. A running count is shown on
+    service of its line, or else the file's name up to the first dot. A running count is shown on
     standard error. Needs the extra: pip install 'stream-dedup[worker]'.
 
-    Exit codes: 0 all were written; 1 a FILE cannot be read, or the topic not be written; 2 an
-    option or the configuration is wrong; 130, 143 ended by Ctrl-C or SIGTERM: what was begun was
-    written.
+    Exit codes: 0 all events were written; 1 a FILE cannot be read or the topic cannot be written; 2
+    an option or the configuration is wrong; 130 and 143 ended by Ctrl-C or SIGTERM, after the
+    current batch was written.
 
     \b
     stream-dedup produce app.log --topic app-logs --count 10000 --rate 500
@@ -95,18 +95,18 @@ def produce(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> No
         )
     config = _config(options["file"], options["settings"], options["topic"])
     try:
-        lines = read_lines(list(expand(files)) or ["-"])
+        lines = read_samples(list(expand(files)) or ["-"])
     except InputError as error:
         click.echo(f"stream-dedup: {error}", err=True)
         ctx.exit(EXIT_FAILED)
-    if not lines.models:
+    if not lines.samples:
         click.echo("stream-dedup: there is no line to write; all are blank", err=True)
         ctx.exit(EXIT_FAILED)
     ctx.exit(asyncio.run(_produce(config, lines, options)))
 
 
 def _config(file: str | None, settings: tuple[str, ...], topic: str) -> Config:
-    """The configuration. One without pipelines will do: only its section for Kafka counts."""
+    """Load the configuration. Pipelines may be missing, as only [kafka] is used."""
     try:
         return load_config(file, settings).config
     except ConfigError as error:
@@ -116,37 +116,37 @@ def _config(file: str | None, settings: tuple[str, ...], topic: str) -> Config:
     return load_config(file, (*settings, *some)).config
 
 
-async def _produce(config: Config, lines: Lines, options: dict[str, Any]) -> int:
+async def _produce(config: Config, lines: Samples, options: dict[str, Any]) -> int:
     with worker_extra():
         from stream_dedup.kafka.producer import KafkaProducer  # noqa: PLC0415 -- an extra
-    logging.getLogger().addHandler(logging.NullHandler())  # the error that ends it says it all
-    await _look_at(config, options["topic"])
+    logging.getLogger().addHandler(logging.NullHandler())  # the final error says enough
+    await _check_topic(config, options["topic"])
     sink = KafkaProducer(options=config.kafka.producer_options(), group_id="")
-    feed = Feed(
+    generator = LoadGenerator(
         sink,
         options["topic"],
         _events(lines, options["duplicates"], options["seed"], options["shape"]),
-        Pace(options["rate"], None if options["loop"] else options["count"] or lines.count),
+        Load(options["rate"], None if options["loop"] else options["count"] or lines.count),
         placing=options["partitions"],
         clock=SystemClock(),
     )
     shown = _Shown(options["topic"], on=not options["quiet"] and sys.stderr.isatty())
-    with _signals() as asked:
+    with _signals() as stop:
         try:
-            await _unless(asked, sink.start())
-            await feed.run(asked, shown.tick)
+            await _unless(stop, sink.start())
+            await generator.run(stop, shown.tick)
         finally:
             shown.clear()
             await sink.stop()
-    shown.total(feed, quiet=options["quiet"])
-    return SIGNALLED + asked.number if asked.number else 0
+    shown.total(generator, quiet=options["quiet"])
+    return SIGNALLED + stop.number if stop.number else 0
 
 
-async def _look_at(config: Config, topic: str) -> None:
-    """Say at once what a producer would wait for in vain."""
+async def _check_topic(config: Config, topic: str) -> None:
+    """Fail at once where a producer would wait in vain."""
     from stream_dedup.kafka.admin import connected  # noqa: PLC0415 -- an extra
 
-    async with connected(config.kafka.client_options(), LOOK_S) as admin:
+    async with connected(config.kafka.client_options(), CHECK_TIMEOUT_S) as admin:
         found = (await admin.topics([topic])).get(topic)
     if found is None:
         raise BrokerRefused(
@@ -156,20 +156,20 @@ async def _look_at(config: Config, topic: str) -> None:
         raise BrokerRefused(f"the user may not write {topic}; allow Write on the topic")
 
 
-def _events(lines: Lines, duplicates: float, seed: int, shape: Shape) -> Iterator[Fed]:
-    for model, text in replayed(lines.models, duplicates, seed):
-        value = text if shape == "text" else _object(model, text)
-        yield Fed(model.service.encode("utf-8", "replace"), value)
+def _events(lines: Samples, duplicates: float, seed: int, shape: Shape) -> Iterator[Event]:
+    for sample, text in replayed(lines.samples, duplicates, seed):
+        value = text if shape == "text" else _object(sample, text)
+        yield Event(sample.service.encode("utf-8", "replace"), value)
 
 
-def _object(model: Model, text: bytes) -> bytes:
-    """An event as a JSON object: the line's own, with its text changed."""
-    told = {model.text_field: text.decode("utf-8", "replace")}
-    return msgspec.json.encode({"service": model.service, **model.fields, **told})
+def _object(sample: Sample, text: bytes) -> bytes:
+    """Return an event as a JSON object: the sample's own with another text."""
+    changed = {sample.text_field: text.decode("utf-8", "replace")}
+    return msgspec.json.encode({"service": sample.service, **sample.fields, **changed})
 
 
-class _Asked(asyncio.Event):
-    """Set by a signal."""
+class _Stop(asyncio.Event):
+    """Set by a signal; a second one ends the process at once."""
 
     number = 0
 
@@ -181,22 +181,22 @@ class _Asked(asyncio.Event):
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[_Asked]:
-    """Take SIGINT and SIGTERM as a wish to end; a second one ends at once."""
-    loop, asked = asyncio.get_running_loop(), _Asked()
+def _signals() -> Iterator[_Stop]:
+    """Yield an event that SIGINT and SIGTERM set."""
+    loop, stop = asyncio.get_running_loop(), _Stop()
     numbers = (signal.SIGINT, signal.SIGTERM)
     for number in numbers:
-        loop.add_signal_handler(number, partial(asked.signalled, number))
+        loop.add_signal_handler(number, partial(stop.signalled, number))
     try:
-        yield asked
+        yield stop
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
 
 
-async def _unless(asked: _Asked, work: Any) -> None:  # noqa: ANN401 -- any coroutine
-    """Do some work, unless a signal comes first."""
-    doing, waiting = asyncio.ensure_future(work), asyncio.ensure_future(asked.wait())
+async def _unless(stop: _Stop, work: Any) -> None:  # noqa: ANN401 -- any coroutine
+    """Run a coroutine, unless a signal comes first."""
+    doing, waiting = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     await asyncio.wait({doing, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     if doing.done():
@@ -205,7 +205,7 @@ async def _unless(asked: _Asked, work: Any) -> None:  # noqa: ANN401 -- any coro
 
 
 class _Shown:
-    """The line on the terminal, and the last one."""
+    """The progress line, and the final one."""
 
     def __init__(self, topic: str, *, on: bool) -> None:
         from stream_dedup.worker.telemetry.status_line import Rate  # noqa: PLC0415 -- not needed for --help
@@ -217,7 +217,7 @@ class _Shown:
         self._after_s = 0.0
 
     def tick(self, sent: int, after_s: float) -> None:
-        """Show where it stands, now and then."""
+        """Show the progress, every `SHOWN_EVERY_S` seconds at most."""
         self._after_s = after_s
         if not self._on or after_s < self._next_s:
             return
@@ -226,16 +226,16 @@ class _Shown:
         click.echo(f"\r{sent:,} events, {rate:,.0f} a second\x1b[K", err=True, nl=False)
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Remove the progress line."""
         if self._on:
             click.echo("\r\x1b[K", err=True, nl=False)
 
-    def total(self, feed: Feed, *, quiet: bool) -> None:
-        """Say what was done."""
-        if feed.left_out:
-            click.echo(f"stream-dedup: {feed.left_out:,} events were too large for the topic "
+    def total(self, generator: LoadGenerator, *, quiet: bool) -> None:
+        """Print the totals."""
+        if generator.left_out:
+            click.echo(f"stream-dedup: {generator.left_out:,} events were too large for the topic "
                        "and left out; raise its max.message.bytes", err=True)  # fmt: skip
         if not quiet:
-            rate = feed.sent / max(self._after_s, 0.001)
-            click.echo(f"{feed.sent:,} events, {feed.size:,} bytes, to {self._topic} in "
+            rate = generator.sent / max(self._after_s, 0.001)
+            click.echo(f"{generator.sent:,} events, {generator.size:,} bytes, to {self._topic} in "
                        f"{self._after_s:.1f} s: {rate:,.0f} a second", err=True)  # fmt: skip

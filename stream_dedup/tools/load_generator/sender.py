@@ -1,9 +1,9 @@
-"""Feed: writes events to a topic at a rate, to try a deployment.
+"""The load generator: writes events to a topic at a rate, to try a deployment.
 
-Theory of operation: of a rate, so many events are due after so long. What is due is sent in turns,
-a batch of at most `MOST` each; a turn ends once its events are stored, so a broker that is slow
-slows the feed down, and what is due meanwhile is caught up with later. Ending is asked for between
-turns: what was begun is finished.
+Theory of operation: the rate and the time since the start say how many events are due. They are
+sent in turns, at most `MAX_BATCH` in each. A turn ends once its events are stored, so a slow broker
+slows the generator down; what is due meanwhile is sent later. A request to stop is noticed between
+turns, so a turn that has begun is finished.
 """
 
 from __future__ import annotations
@@ -16,62 +16,63 @@ from typing import Literal, NamedTuple
 from stream_dedup.clock import US_PER_MS, Clock
 from stream_dedup.io.base import EventSink, Outgoing, Record, Records
 
-MOST = 2_000
-"""Events sent at once: some milliseconds' work of a broker."""
+MAX_BATCH = 2_000
+"""Maximum events of a turn, which take a broker some milliseconds."""
 
 TURN_S = 0.05
-"""How often it is looked what is due."""
+"""How often due events are sent, at most."""
 
 Placing = Literal["round-robin", "key"]
 
 
-class Fed(NamedTuple):
-    """An event to be written: its key, and its value."""
+class Event(NamedTuple):
+    """An event to write."""
 
     key: bytes
     value: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How fast, and how many.
+class Load:
+    """The rate and the number of events.
 
-    >>> Pace(rate=1000).due(sent=40, after_s=0.5)
+    >>> Load(rate=1000).due(sent=40, after_s=0.5)
     461
-    >>> Pace(rate=0, count=50).due(sent=40, after_s=0.5)
+    >>> Load(rate=0, count=50).due(sent=40, after_s=0.5)
     10
 
     Attributes:
-        rate: events a second; 0: as fast as they are taken.
-        count: events in all; None: without end.
+        rate: events a second; 0 for as fast as possible.
+        count: total number of events; None for no end.
     """
 
     rate: float = 0
     count: int | None = None
 
     def due(self, sent: int, after_s: float) -> int:
-        """How many events are due that were not sent yet; one is due at once."""
-        due = MOST if not self.rate else int(self.rate * after_s) + 1 - sent
+        """Return how many more events are due; the first is due at once."""
+        due = MAX_BATCH if not self.rate else int(self.rate * after_s) + 1 - sent
         return max(0, due if self.count is None else min(due, self.count - sent))
 
     def done(self, sent: int) -> bool:
-        """Whether all were sent."""
+        """Return whether all events are sent."""
         return self.count is not None and sent >= self.count
 
 
-class Feed:
+class LoadGenerator:
     """Writes events to a topic.
 
     Args:
-        sink: takes them; to be started.
-        topic: where to.
+        sink: must be started.
+        topic: where to write.
         events: without end.
-        pace: how fast, and how many.
-        placing: key: each goes where its key belongs; round-robin: to the next partition, keyless.
+        load: rate and number of events.
+        placing: ``key`` lets each event's key choose its partition; ``round-robin`` writes to the
+            next partition, without a key.
         clock: gives events their time.
 
     Attributes:
-        sent: events stored.
+        sent: events written.
         size: bytes of their values.
         left_out: events that were too large for the topic; they count as sent.
     """
@@ -80,8 +81,8 @@ class Feed:
         self,
         sink: EventSink,
         topic: str,
-        events: Iterator[Fed],
-        pace: Pace,
+        events: Iterator[Event],
+        load: Load,
         *,
         placing: Placing,
         clock: Clock,
@@ -92,30 +93,30 @@ class Feed:
         self._sink = sink
         self._topic = topic
         self._events = events
-        self._pace = pace
+        self._load = load
         self._placing = placing
         self._clock = clock
 
     async def run(self, stop: asyncio.Event, tick: Callable[[int, float], None]) -> None:
-        """Write until all were sent, or `stop` is set.
+        """Write until all events are sent, or `stop` is set.
 
         Args:
-            stop: set to end after what was begun.
-            tick: told, each turn, the events sent and the seconds since the start.
+            stop: set to end after the current turn.
+            tick: called each turn with the events sent and the seconds since the start.
 
         Raises:
             BrokerRefused: the topic cannot be written to.
-            BrokerUnavailable: the broker went away; the last batch may be stored, or not.
+            BrokerUnavailable: the broker is unreachable; the last batch may be stored or not.
         """
         loop = asyncio.get_running_loop()
         partitions = await self._sink.partitions(self._topic)
         began_s = loop.time()
-        while not stop.is_set() and not self._pace.done(self.sent):
-            due = min(MOST, self._pace.due(self.sent, loop.time() - began_s))
+        while not stop.is_set() and not self._load.done(self.sent):
+            due = min(MAX_BATCH, self._load.due(self.sent, loop.time() - began_s))
             if due:
                 await self._send(due, partitions)
             tick(self.sent, loop.time() - began_s)
-            if self._pace.rate and not self._pace.due(self.sent, loop.time() - began_s):
+            if self._load.rate and not self._load.due(self.sent, loop.time() - began_s):
                 await _pause(stop, TURN_S)
             else:
                 await asyncio.sleep(0)

@@ -63,6 +63,6 @@ def test_settings_give_a_recipe_or_a_reason(settings: list[tuple[str, str]]) -> 
 
 
 @pytest.mark.parametrize("setting", ["match.k", "=3", "Match.k=3", "match..k=3", "match.k =3x"])
-def test_what_is_no_setting_is_refused(setting: str) -> None:
+def test_an_invalid_setting_is_refused(setting: str) -> None:
     with pytest.raises((click.BadParameter, RecipeError)):
         recipe_of("logs", (setting,))

@@ -107,7 +107,7 @@ def output_lines(out: bytes) -> list[bytes]:
 
 
 @given(lines_read, readings, st.integers(1, 60), st.sampled_from([1, 2, 1000]))
-def test_merged_text_tells_of_every_line(
+def test_merged_text_accounts_for_every_line(
     pieces: Callable[[int], None],
     tmp_path: Path,
     lines: list[bytes],
@@ -186,7 +186,7 @@ def test_annotated_json_is_one_object_a_line_in_order(
 
 
 @given(lines_read, readings, st.integers(1, 60))
-def test_what_drop_leaves_is_what_annotate_calls_new_or_passed(
+def test_drop_writes_the_events_that_annotate_calls_new_or_passed(
     pieces: Callable[[int], None],
     tmp_path: Path,
     lines: list[bytes],
@@ -202,7 +202,7 @@ def test_what_drop_leaves_is_what_annotate_calls_new_or_passed(
 
 
 @given(lines_read, readings, st.integers(1, 400), st.integers(1, 400))
-def test_decisions_do_not_hang_on_the_pieces(
+def test_decisions_do_not_depend_on_piece_size(
     pieces: Callable[[int], None],
     tmp_path: Path,
     lines: list[bytes],
@@ -224,7 +224,7 @@ def test_decisions_do_not_hang_on_the_pieces(
 
 
 @given(st.integers(1, 40), st.integers(1, 9), st.sampled_from(["merge", "drop", "annotate"]))
-def test_a_line_too_long_leaves_in_pieces_that_join_to_it(
+def test_a_line_too_long_is_written_in_pieces_that_join_to_it(
     pieces: Callable[[int], None],
     tmp_path: Path,
     length: int,

@@ -15,8 +15,7 @@ from stream_dedup.clustering.linkage import (
     reference_jaccard,
 )
 from stream_dedup.features.recipe import Match
-from stream_dedup.fingerprint.kernel import native_module
-from stream_dedup.fingerprint.numbers import SKETCH_SIZE
+from stream_dedup.fingerprint.kernel import SKETCH_SIZE, native_module
 from stream_dedup.model import Position
 
 MOST_SIMILAR = Candidate(0.9, 6, 90, 4)

@@ -12,8 +12,8 @@ import pytest
 from stream_dedup import Deduplicator
 from stream_dedup.errors import RecipeError
 from stream_dedup.features.extractors import is_extractor_name, letters, load_extractor, syllables
+from stream_dedup.features.prepare import MAX_FEATURES
 from stream_dedup.features.recipe import Recipe, replace
-from stream_dedup.features.taker import MAX_FEATURES
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.simhash import distance
 
@@ -104,7 +104,7 @@ def test_letters_of_anagrams_are_the_same() -> None:
     assert listen == silent != other
 
 
-def test_syllables_tell_laughter_from_a_scream() -> None:
+def test_syllables_distinguish_laughter_from_a_scream() -> None:
     recipe = with_extractor("syllables")
     laugh, longer, scream = lows(recipe, b"hahahahaha!", b"hahahahahahahahaha!", b"aaaaaaahhhhhhh!")
 
@@ -154,7 +154,7 @@ def test_an_entry_point_that_is_gone_is_named() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a:", ":f", "a b:f", "os.path", "a:b:c", "../x:f"])
-def test_what_can_be_no_extractors_name_is_refused_without_importing(name: str) -> None:
+def test_an_impossible_extractor_name_is_refused_without_importing(name: str) -> None:
     assert not is_extractor_name(name)
 
 
@@ -173,7 +173,7 @@ def test_an_event_with_a_negative_weight_is_passed(own_module: str) -> None:
         assert dedup.process_one(b"x").kind.value == "passed"
 
 
-def test_an_own_extractor_sees_max_bytes_and_the_rest_still_tells_events_apart() -> None:
+def test_an_extractor_gets_max_bytes_but_the_rest_still_counts() -> None:
     recipe = with_extractor("syllables", input__max_bytes=64)
     begin = b"ab " * 40
     fingerprinter = Fingerprinter(recipe)
@@ -196,7 +196,7 @@ def test_an_own_extractor_runs_over_each_field_with_its_weight(own_module: str) 
     assert a[2] == e[2] != o[2]
 
 
-def test_an_event_on_which_an_extractor_fails_is_passed_and_the_others_are_decided(
+def test_an_event_whose_extraction_fails_is_passed_others_decided(
     own_module: str,
 ) -> None:
     dedup = Deduplicator(with_extractor(f"{own_module}:failing"))

@@ -62,7 +62,7 @@ DOCUMENT: Any = {
         ("a.b.c", []),
     ],
 )
-def test_what_a_path_selects(path: str, expected: list[tuple[str, bytes]]) -> None:
+def test_a_path_selects_values(path: str, expected: list[tuple[str, bytes]]) -> None:
     assert selected(DOCUMENT, path) == expected
 
 
@@ -84,7 +84,7 @@ def test_everything_below_is_each_value_that_is_not_null(document: object) -> No
     ]
 
 
-def test_a_path_yields_no_more_than_its_cap() -> None:
+def test_a_path_yields_at_most_max_values() -> None:
     document = {"a": list(range(10 * MAX_VALUES)), "b": {str(i): i for i in range(5_000)}}
 
     assert [b"%d" % i for i in range(MAX_VALUES)] == [t for _, t in selected(document, "a.*")]
@@ -107,11 +107,11 @@ def test_below_the_deepest_step_everything_is_one_text() -> None:
 
 
 @pytest.mark.parametrize("path", ["k", "**", "*", "k.k"])
-def test_what_nests_deeper_than_the_stack_has_no_text(path: str) -> None:
+def test_a_value_nested_deeper_than_the_stack_has_no_text(path: str) -> None:
     assert [text for _, text in selected(nested(100_000, 1), path)] == [b""]
 
 
-def test_a_text_of_a_hundred_thousand_brackets_is_not_json_and_does_no_harm() -> None:
+def test_a_hundred_thousand_brackets_are_not_json_and_do_no_harm() -> None:
     text = b"[" * 100_000
     with pytest.raises(RecursionError):
         msgspec.json.decode(text)
@@ -144,7 +144,7 @@ def test_any_path_may_be_tried_on_any_document(document: object, path: str) -> N
         assert (type(name), type(text)) == (str, bytes)
 
 
-def test_equal_words_in_different_fields_differ_and_elements_of_an_array_do_not() -> None:
+def test_words_differ_between_fields_but_not_between_array_elements() -> None:
     fingerprinter = Fingerprinter(load_recipe("json"))
     events: list[Any] = [
         {"a": "x", "b": "y"},

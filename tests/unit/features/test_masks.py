@@ -92,7 +92,7 @@ def test_a_named_mask_matches_nothing_else(name: str) -> None:
     assert [b"x " + text.encode() + b" y" for text in MATCHES_NOT[name]] == actual
 
 
-def test_together_the_most_telling_mask_names_what_several_match() -> None:
+def test_where_several_masks_match_the_most_specific_names_it() -> None:
     masker = Masker(named(NAMED))
     line = (
         b"2024-01-31T23:59:59Z a@b.org http://1.2.3.4/x 1.2.3.4 "
@@ -133,13 +133,13 @@ def test_own_masks_come_before_named_ones_and_in_their_order() -> None:
         ([("a", "(?i)x"), ("b", "y")], b"XYy", b"<a>Y<b>"),
     ],
 )
-def test_groups_and_flags_within_a_mask_shift_no_name(
+def test_groups_and_flags_in_a_mask_do_not_shift_names(
     masks: list[tuple[str, str]], text: bytes, expected: bytes
 ) -> None:
     assert Masker(masks).rename(text) == expected
 
 
-def test_a_substitute_stands_between_spaces_and_names_its_mask() -> None:
+def test_a_substitute_is_between_spaces_and_names_its_mask() -> None:
     masker = Masker([("ip", "[0-9.]+")])
 
     assert masker.substitute(b"from1.2.3.4:x") == b"from \x1aip :x"

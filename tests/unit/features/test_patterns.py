@@ -51,7 +51,7 @@ def test_placeholders_are_named(text: bytes, expected: str) -> None:
         ("next\x85line".encode(), "next\\x85line"),
     ],
 )
-def test_what_is_not_printable_is_escaped(text: bytes, expected: str) -> None:
+def test_unprintable_characters_are_escaped(text: bytes, expected: str) -> None:
     assert readable(text, 100) == expected
     assert LOGS.pattern(text) == expected
 
@@ -77,7 +77,7 @@ def test_a_text_without_words_is_its_own_pattern(text: bytes) -> None:
     assert text.decode() == LOGS.pattern(text)
 
 
-def test_what_a_mask_found_is_named_where_nothing_else_is() -> None:
+def test_matches_of_masks_are_named_also_without_token_classes() -> None:
     patterns = Patterns(replace(Recipe(), text__masks=["ipv4"]))
 
     assert patterns.pattern(b"10.0.0.1") == "<ipv4>"
@@ -115,7 +115,7 @@ def test_any_document_has_a_printable_pattern(document: object, text: bytes) -> 
         max_size=12,
     )
 )
-def test_a_pattern_holds_every_word_in_order_and_no_variable(
+def test_a_pattern_has_every_word_in_order_and_no_variable(
     pieces: list[tuple[bytes, bytes]],
 ) -> None:
     text = b" ".join(part for piece in pieces for part in piece if part)

@@ -37,7 +37,9 @@ NFKC = {"text__unicode": "nfkc"}
         (LOWER | {"text__mask": [{"name": "up", "pattern": "[A-Z]+"}]}, b"AB c", b"ab c"),
     ],
 )
-def test_what_becomes_of_a_text(changes: dict[str, Any], text: bytes, expected: bytes) -> None:
+def test_a_text_is_prepared_by_case_unicode_and_masks(
+    changes: dict[str, Any], text: bytes, expected: bytes
+) -> None:
     preparer = Preparer(replace(Recipe(), **changes))
 
     assert preparer.text(text) == expected

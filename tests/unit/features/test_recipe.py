@@ -185,7 +185,7 @@ def test_an_error_names_file_key_value_and_remedy(
         (b"#" * (1 << 20) + b"#", ["larger than 1 MiB"]),
     ],
 )
-def test_a_file_that_is_no_recipe_is_named(
+def test_a_file_that_is_not_a_recipe_is_named(
     content: bytes, parts: list[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "bad.toml"
@@ -198,7 +198,7 @@ def test_a_file_that_is_no_recipe_is_named(
         assert part in str(caught.value)
 
 
-def test_a_missing_file_a_folder_and_an_unknown_name_are_told_apart(tmp_path: Path) -> None:
+def test_a_missing_file_a_folder_and_an_unknown_name_differ(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"none\.toml: cannot be read \(No such file"):
         load_recipe(tmp_path / "none.toml")
     with pytest.raises(RecipeError, match=r"cannot be read \(Is a directory\)"):
@@ -458,7 +458,7 @@ def test_the_shipped_recipes_load_and_are_named_as_their_files() -> None:
         assert recipe.description
 
 
-def test_replace_changes_what_it_is_told_and_nothing_else() -> None:
+def test_replace_changes_the_given_settings_and_nothing_else() -> None:
     logs = load_recipe("logs")
 
     changed_ = replace(logs, match__k=3, features__weights__table={"a": 2}, name="mine")
@@ -489,7 +489,7 @@ def test_replace_takes_sections_parts_as_objects_too() -> None:
         ({"text__mask": [{"name": "a", "pattern": "("}]}, "text.mask[0].pattern"),
     ],
 )
-def test_replace_refuses_what_a_file_may_not_say(changes: dict[str, Any], key: str) -> None:
+def test_replace_refuses_what_a_file_may_not_contain(changes: dict[str, Any], key: str) -> None:
     with pytest.raises(RecipeError) as caught:
         replace(load_recipe("logs"), **changes)
 

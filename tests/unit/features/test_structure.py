@@ -21,8 +21,14 @@ from hypothesis import strategies as st
 from stream_dedup import Deduplicator
 from stream_dedup.features.fields import MAX_NAME
 from stream_dedup.features.recipe import Recipe, replace
-from stream_dedup.features.structure import EXTRACTORS, MAX_DEPTH
-from stream_dedup.features.trees import MAX_NODES, html_nodes, json_nodes, xml_nodes
+from stream_dedup.features.structure import (
+    EXTRACTORS,
+    MAX_DEPTH,
+    MAX_NODES,
+    html_nodes,
+    json_nodes,
+    xml_nodes,
+)
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.simhash import distance
 from tests.strategies import documents as json_documents
@@ -183,7 +189,7 @@ def steps_of(node: object, path: str, words: list[str]) -> Iterator[str]:
 
 
 @given(document=json_documents)
-def test_json_gives_what_a_decoder_and_recursion_give(document: Any) -> None:
+def test_json_nodes_equal_those_of_a_decoder_and_recursion(document: Any) -> None:
     words: list[str] = []
     paths = [path for path in steps_of(document, "", words) if len(path) <= MAX_NAME]
     text = json.dumps(document).encode()
@@ -225,7 +231,7 @@ def walked(element: ET.Element, path: str, *, values: bool) -> Iterator[tuple[st
 
 @pytest.mark.parametrize("name", ["xml", "html"])
 @given(tree=elements())
-def test_markup_gives_what_the_tree_it_was_made_of_gives(
+def test_markup_gives_the_nodes_of_the_tree_it_was_made_from(
     name: Literal["xml", "html"], tree: ET.Element
 ) -> None:
     text = ET.tostring(tree, encoding="utf-8", method=name)
@@ -276,7 +282,7 @@ def list_page(text: str) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("width", [64, 128])
 @pytest.mark.parametrize("name", FORMATS)
-def test_layout_and_content_are_told_apart(name: str, width: int) -> None:
+def test_layout_and_content_are_separate(name: str, width: int) -> None:
     page = table_page(WORDS["one"])[name]
     other_text = table_page(WORDS["other"])[name]
     other_layout = list_page(WORDS["one"])[name]
@@ -442,11 +448,11 @@ def test_time_is_linear_whatever_is_repeated(piece: str) -> None:
         assert len(taken(name, text)) <= 3 * SIZE
 
 
-def test_references_that_no_number_holds_stay_as_they_are() -> None:
+def test_invalid_character_references_stay_as_they_are() -> None:
     assert taken("html-content", b"&#" + b"9" * 5000 + b";") == [b"9" * 5000]
 
 
-def test_no_more_nodes_are_read_than_anybody_wants() -> None:
+def test_readers_stop_when_their_caller_does() -> None:
     assert sum(1 for _ in xml_nodes(b"<a>" + b"<b/>" * MAX_NODES)) == MAX_NODES
 
 
@@ -461,7 +467,7 @@ def test_a_hostile_event_is_passed_and_the_next_one_decided() -> None:
 # ---------------------------------------------------------------- the example
 
 
-def test_the_example_tells_layout_from_content() -> None:
+def test_the_example_distinguishes_layout_from_content() -> None:
     root = Path(__file__).resolve().parents[3]
     done = subprocess.run(
         [sys.executable, root / "examples" / "structure" / "demo.py"],

@@ -145,7 +145,7 @@ def test_without_classes_only_a_masks_substitutes_are_variable() -> None:
     assert [*b"Jan 5 /a a@b a.b.c".split(), b"<*>", b"x"] == masked(text, classes=False)
 
 
-def test_words_of_free_text_are_parted_by_all_of_ascii_but_letters_digits_and_underscore() -> None:
+def test_word_delimiters_are_ascii_except_letters_digits_underscore() -> None:
     split = splitter(WORD_DELIMITERS)
 
     assert set(bytes(range(128))) - set(WORD_DELIMITERS) == set(
@@ -157,7 +157,7 @@ def test_words_of_free_text_are_parted_by_all_of_ascii_but_letters_digits_and_un
 
 
 @given(text=texts)
-def test_tokens_stand_where_they_say_and_words_are_verbatim(text: bytes) -> None:
+def test_token_offsets_are_right_and_words_are_verbatim(text: bytes) -> None:
     tokens = list(tokenise(text, SPLIT, classes=True))
 
     assert sorted(tokens, key=lambda token: token.start) == tokens

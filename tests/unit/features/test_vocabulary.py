@@ -87,7 +87,7 @@ def test_the_most_frequent_come_first_and_equal_ones_by_their_bytes() -> None:
     assert counts.frequent(1, 1) == [("b", 3)]
 
 
-def test_features_that_no_line_can_hold_are_left_out() -> None:
+def test_features_that_cannot_be_a_line_are_left_out() -> None:
     # Characters see line ends folded to spaces; functions of one's own see them.
     assert {"o", "k"} == dict(
         counted(replace(Recipe(), features__extractor="characters"), b"#\xff\xfeok\n").frequent(
@@ -108,7 +108,7 @@ def odd_features(_text: bytes) -> list[tuple[bytes, int]]:
     st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=6), max_size=120),
     st.integers(4, 30),
 )
-def test_a_count_is_too_low_by_no_more_than_is_said_and_memory_is_bounded(
+def test_counts_are_low_by_at_most_missed_and_memory_is_bounded(
     documents: list[list[int]], max_held: int
 ) -> None:
     lines = [" ".join(f"w{number}" for number in document).encode() for document in documents]
@@ -142,7 +142,7 @@ def test_weights_are_whole_within_the_scale_and_fall_with_frequency(
     assert weight(formula, documents, 1) == 1000
 
 
-def test_the_formulas_say_what_the_module_says() -> None:
+def test_the_formulas_are_those_of_the_module() -> None:
     assert [weight("idf", 8, df) for df in (1, 2, 4, 8)] == [1000, 667, 333, 1]
     smooth = 1 + math.log(9 / 5), 1 + math.log(9 / 2)
     assert round(1000 * smooth[0] / smooth[1]) == weight("smooth", 8, 4)
@@ -254,7 +254,7 @@ def test_hostile_bytes_end_in_a_table_that_can_be_read(tmp_path: Path) -> None:
         (["-o", "v.tsv", "--min-count", "9", "a.txt"], 1, "no feature stands in 9 documents"),
     ],
 )
-def test_what_is_wrong_is_told_and_nothing_is_written(
+def test_errors_are_reported_and_nothing_is_written(
     arguments: list[str], code: int, part: str, tmp_path: Path
 ) -> None:
     (tmp_path / "a.txt").write_text("one\none\n")

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from stream_dedup import Deduplicator
 from stream_dedup.errors import RecipeError
+from stream_dedup.features.prepare import FeatureExtractor
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
-from stream_dedup.features.taker import Taker
 from stream_dedup.features.vocabulary import Counts, Origin, table
 from stream_dedup.features.weights import MAX_LINE, read_stop_words, read_weights, stop_lists
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
-from stream_dedup.fingerprint.numbers import Fingerprints
+from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.simhash import distance
 from tests.strategies import texts
@@ -43,9 +43,7 @@ def distances(recipe: Recipe, *values: bytes) -> list[int]:
 
 @pytest.mark.parametrize("repeats", ["once", "count"])
 @pytest.mark.parametrize("seed", range(5))
-def test_sentences_that_say_one_thing_are_nearer_than_those_that_share_little_words(
-    repeats: str, seed: int
-) -> None:
+def test_similar_sentences_are_nearer_than_ones_sharing_stop_words(repeats: str, seed: int) -> None:
     weights = {"default": 3, "stop_words": "english", "stop_weight": 1}
     changes: dict[str, Any] = {"features__repeats": repeats, "fingerprint__seed": seed}
     recipe = replace(load_recipe("words"), features__weights=weights, **changes)
@@ -119,7 +117,7 @@ def test_the_digest_holds_the_words_of_a_list_not_its_name(tmp_path: Path) -> No
     assert load_recipe(tmp_path / "r.toml").digest == named.digest != Recipe().digest
 
 
-def test_settings_that_decide_nothing_leave_the_digest_as_it_was() -> None:
+def test_settings_without_effect_do_not_change_the_digest() -> None:
     spelt = {"stop_words": "", "stop_weight": 7, "layout": 1, "content": 1}
 
     assert Recipe().digest == replace(Recipe(), features__weights=spelt).digest
@@ -151,7 +149,7 @@ def test_stop_words_that_cannot_be_read_are_named(
         read_stop_words("w.txt", tmp_path, "r")
 
 
-def test_a_path_that_no_system_takes_is_named(tmp_path: Path) -> None:
+def test_an_invalid_path_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="null"):
         read_weights(tmp_path / "a\0b", "r")
 
@@ -214,7 +212,7 @@ def test_without_a_table_the_default_weight_is_not_for_functions() -> None:
 
 
 @given(st.lists(texts, min_size=1, max_size=5), st.integers(1, 4), st.booleans())
-def test_characters_under_a_table_that_names_none_of_them_are_the_kernels(
+def test_characters_missing_in_the_table_equal_those_of_the_kernel(
     values: list[bytes], ngram: int, full: bool
 ) -> None:
     plain = weighted("characters", {}, features__ngram=ngram, input__max_bytes=64)
@@ -234,7 +232,7 @@ def test_characters_under_a_table_that_names_none_of_them_are_the_kernels(
     st.sampled_from([("words", 3), ("characters", 2), ("letters", 1), ("html", 1)]),
     st.booleans(),
 )
-def test_the_kernel_at_hand_and_the_reference_agree_on_weighted_features(
+def test_kernel_and_reference_agree_on_weighted_features(
     values: list[bytes], kind: tuple[str, int], classes: bool
 ) -> None:
     extractor, ngram = kind
@@ -270,7 +268,7 @@ def test_the_words_taken_in_python_are_the_kernels(
     taken = ReferenceKernel(recipe).take([(text, 1, 0)])
     expected = [b"<*>" if f.variable else f.text for f in taken.features]
 
-    actual = [feature for feature, _, _ in Taker(recipe).to_fold([(text, 1, 0)])]
+    actual = [feature for feature, _, _ in FeatureExtractor(recipe).to_fold([(text, 1, 0)])]
 
     if all(f.variable for f in taken.tokens):
         expected = [text] if taken.tokens else []
@@ -278,7 +276,7 @@ def test_the_words_taken_in_python_are_the_kernels(
 
 
 @given(st.lists(texts, max_size=5), st.sampled_from([("words", 2), ("characters", 2)]))
-def test_exact_hashes_do_not_depend_on_what_else_is_asked_for(
+def test_exact_hashes_are_equal_with_and_without_fingerprints(
     values: list[bytes], kind: tuple[str, int]
 ) -> None:
     recipe = weighted(kind[0], {"ab": 9}, features__ngram=kind[1])
@@ -305,7 +303,7 @@ def test_events_of_variables_alone_merge_only_with_their_copies() -> None:
     assert [d.kind.value for d in decided] == ["new", "new", "duplicate", "passed"]
 
 
-def test_words_that_stand_everywhere_count_less_under_a_vocabulary(tmp_path: Path) -> None:
+def test_frequent_words_count_less_with_a_vocabulary(tmp_path: Path) -> None:
     corpus = [f"request to {name} failed with {name}-error" for name in "abcdefgh"]
     counts = Counts(Recipe())
     for line in corpus:

@@ -21,7 +21,7 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import stream_dedup
     from stream_dedup import Deduplicator
-    from stream_dedup.fingerprint.kernel import make_kernel
+    from stream_dedup.fingerprint.fingerprinter import make_kernel
     lines = [line.encode("latin-1") for line in json.load(sys.stdin)]
     decisions = {}
     for recipe in ("logs", "words", "text"):

@@ -15,8 +15,7 @@ from stream_dedup.clustering.linkage import reference_jaccard
 from stream_dedup.features.recipe import Recipe, load_recipe, replace, shipped
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.hashing import hash128
-from stream_dedup.fingerprint.kernel import Kernel, is_native, native_module
-from stream_dedup.fingerprint.numbers import Fingerprints, Segments
+from stream_dedup.fingerprint.kernel import Fingerprints, Kernel, Segments, is_native, native_module
 from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.simhash import simhash
 from tests.strategies import feature_events, log_lines, recipes, segments, texts
@@ -72,7 +71,7 @@ def test_the_shipped_recipes_equal_the_reference(name: str, batch: list[bytes]) 
 @pytest.mark.parametrize("default", [1, 5])
 @pytest.mark.parametrize("extractor", ["words", "characters"])
 @pytest.mark.parametrize("size", [63, 64, 65, 200])
-def test_what_lies_beyond_max_bytes_is_one_feature_of_default_weight(
+def test_the_rest_after_max_bytes_is_one_feature_of_default_weight(
     size: int, extractor: str, default: int
 ) -> None:
     recipe = replace(
@@ -194,7 +193,7 @@ def test_a_repeated_hash_votes_once_unless_repeats_count(repeated: int) -> None:
     assert native(counting).fold(events, full=True).low[0] & 1 == 0
 
 
-def test_a_vote_that_no_bit_wins_gives_no_bits() -> None:
+def test_votes_without_a_majority_set_no_bits() -> None:
     events = [[hashed_to(1 << bit) for bit in range(count)] for count in range(2, 64)]
 
     assert list(native(Recipe()).fold(events, full=True).low) == [0] * 62

@@ -73,7 +73,7 @@ def test_distance_is_a_metric(a: int, b: int, c: int) -> None:
 @pytest.mark.parametrize(
     ("tokens", "within_3", "within_8"), [(8, 0.01, 0.49), (15, 0.09, 0.77), (40, 0.43, 0.98)]
 )
-def test_one_token_substituted_moves_the_fingerprint_as_far_as_the_study_found(
+def test_one_replaced_token_moves_the_fingerprint_as_in_the_study(
     tokens: int, within_3: float, within_8: float
 ) -> None:
     random_ = random.Random(tokens)
@@ -106,7 +106,7 @@ def test_unrelated_events_are_half_the_width_apart() -> None:
         assert pytest.approx(sum(apart) / len(apart), rel=0.03) == width / 2
 
 
-def test_weights_pull_sentences_with_the_same_telling_words_together() -> None:
+def test_weights_bring_sentences_with_the_same_rare_words_together() -> None:
     # "Simhashing (hopefully) made simple": weight 1 for common words, 3 for the others.
     sentences = [
         b"the cat in the tree is white",

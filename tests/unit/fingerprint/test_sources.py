@@ -163,7 +163,7 @@ def test_letters5_works_as_the_source_does(text: str) -> None:
     )
 
 
-def test_five_bits_are_for_looking_at_and_no_index_takes_them() -> None:
+def test_fingerprints_of_five_bits_cannot_be_indexed() -> None:
     recipe = load_recipe("letters5")
     makers: list[Any] = [MemoryIndex, Deduplicator, lambda recipe: plan_layout(recipe, 1_000, 1)]
     for make in makers:
@@ -216,7 +216,7 @@ def test_minhash_n_matches_as_often_as_the_source_says(
     assert pytest.approx(agreed, abs=4 * sqrt(expected * (1 - expected) / trials)) == expected
 
 
-def test_by_minhash_n_no_item_changes_another_ones_cluster() -> None:
+def test_with_minhash_n_items_do_not_change_other_items_clusters() -> None:
     random_ = random.Random(1)
     texts = [
         " ".join(random_.choices("disk full on host the a user bob eve".split(), k=7))
@@ -283,13 +283,13 @@ def test_votes_explain_the_bits_in_which_two_events_differ(
             assert bool(look.fingerprint >> bit.number & 1) == (total > 0 or (total == 0 and tie))
 
 
-def test_what_the_native_kernel_does_not_know_is_left_to_the_reference() -> None:
+def test_settings_unknown_to_the_native_kernel_use_the_reference() -> None:
     by_reference = {"java32", "md5-128", "window-cyclic", "letters5"}
     assert {name for name in shipped() if not is_native(load_recipe(name))} == by_reference
 
 
 @pytest.mark.parametrize("name", ["java32", "md5-128", "window-cyclic"])
-def test_equal_bits_of_different_texts_are_told_apart_by_their_exact_hashes(name: str) -> None:
+def test_texts_with_equal_bits_differ_by_their_exact_hashes(name: str) -> None:
     # To Java's hash of strings "Aa" and "BB" are equal; exact hashes and sketches are not Java's.
     looks = [Inspector(load_recipe(name)).look(text) for text in (b"Aa x Aa", b"BB x BB")]
     (left, right) = looks

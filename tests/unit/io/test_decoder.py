@@ -83,7 +83,7 @@ def test_events_of_several_lines_are_the_same_whatever_the_batches(
 
 
 @given(st.data(), st.lists(st.sampled_from([b"", b"  ", b'{"msg":"a"}', b"text", b"[1]"])))
-def test_what_the_first_line_tells_of_the_format_does_not_hang_on_the_batches(
+def test_the_format_found_in_the_first_line_ignores_batch_bounds(
     data: st.DataObject, lines: list[bytes]
 ) -> None:
     coder = decoder()
@@ -117,9 +117,7 @@ def test_an_event_of_endless_lines_is_cut() -> None:
         (b'{"message":null}', "field missing"),
     ],
 )
-def test_a_line_that_is_not_what_was_promised_is_passed_with_the_reason(
-    line: bytes, reason: str
-) -> None:
+def test_a_line_of_another_format_is_passed_with_the_reason(line: bytes, reason: str) -> None:
     events = one(line, format="jsonl")
     assert {0: reason} == events.batch.passed
     assert [line] == events.raws

@@ -110,7 +110,7 @@ writings = st.lists(st.binary(min_size=1, max_size=12), max_size=8).filter(
 
 @given(writings)
 @example([MARK, b"a\n"])
-def test_a_pipe_gives_what_was_written_whatever_the_writes(writes: list[bytes]) -> None:
+def test_a_pipe_gives_the_lines_whatever_the_write_sizes(writes: list[bytes]) -> None:
     # A byte order mark is left out if it comes in one piece.
     mark = MARK if writes and writes[0].startswith(MARK) else b""
     ours, theirs = os.pipe()
@@ -175,7 +175,7 @@ def test_the_rest_of_a_line_is_given_when_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/nowhere/at/all", "/tmp", "/proc/self/mem", "x" * 5000])  # noqa: S108
-def test_what_cannot_be_opened_is_named_with_the_reason(path: str) -> None:
+def test_a_file_that_cannot_be_opened_is_named_with_the_reason(path: str) -> None:
     with pytest.raises(InputError, match="cannot be opened: ") as caught:
         InputFile(path)
     assert str(caught.value).startswith(f"{path}: ")

@@ -95,7 +95,7 @@ def test_a_time_is_found(text: str, line: bytes, told: str) -> None:
         ("%H:%M:%S", b"1234:00:00"),
     ],
 )
-def test_what_reads_like_a_time_and_is_none_is_skipped(text: str, line: bytes) -> None:
+def test_an_invalid_time_is_skipped(text: str, line: bytes) -> None:
     assert TimeFormat(text).find(line, NOW) is None
 
 
@@ -159,7 +159,7 @@ def test_a_wrong_format_is_refused_with_its_reason(text: str, says: str) -> None
         ({}, None),
     ],
 )
-def test_a_json_value_tells_a_time_or_none(value: object, told: str | None) -> None:
+def test_a_json_value_is_a_time_or_none(value: object, told: str | None) -> None:
     assert (None if told is None else us(told)) == field_time(value, None, NOW)
 
 
@@ -176,9 +176,7 @@ _digits = st.text("0123456789:-. TZ+,JanFebDec", max_size=80).map(str.encode)
 
 
 @given(_formats, st.one_of(raw_bytes, _digits), st.datetimes().map(lambda d: d.replace(tzinfo=UTC)))
-def test_no_bytes_raise_and_what_is_told_can_be_shown(
-    text: str, line: bytes, now: datetime
-) -> None:
+def test_no_bytes_raise_and_every_time_can_be_shown(text: str, line: bytes, now: datetime) -> None:
     try:
         form = TimeFormat(text)
     except InputError:

@@ -82,7 +82,7 @@ def test_the_distance_is_the_recipes_unless_given() -> None:
     assert find_line_clusters(lines, recipe, k=63) == [[0, 1]]
 
 
-def test_json_recipes_take_fields_and_lines_that_are_no_json_do_not_fail() -> None:
+def test_json_recipes_take_fields_and_invalid_json_does_not_fail() -> None:
     lines = [b'{"msg":"disk is full","n":1}', b'{"msg":"disk is full","n":2}', b"{", b"\xff"]
 
     clusters = find_line_clusters(lines, "json")

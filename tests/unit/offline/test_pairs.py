@@ -99,7 +99,7 @@ def test_shards_get_equal_parts_however_the_fingerprints_lie() -> None:
     assert max(sizes) < 0.4 * len(fingerprints)
 
 
-def test_what_exceeds_the_memory_is_spilled_and_found_all_the_same() -> None:
+def test_pairs_are_found_also_where_memory_is_exceeded() -> None:
     fingerprints = clustered(120_000, 64, 7)
     in_memory = list(find_pairs(fingerprints, 3, blocks=5))
     effort = Effort(memory_bytes=1 << 20)
@@ -169,18 +169,20 @@ def test_planning_takes_more_blocks_for_more_fingerprints() -> None:
         ({"k": 3, "width": 0}, "1 to 128 bits"),
     ],
 )
-def test_what_does_not_go_together_is_told(arguments: dict[str, Any], problem: str) -> None:
+def test_arguments_that_do_not_fit_together_are_refused(
+    arguments: dict[str, Any], problem: str
+) -> None:
     with pytest.raises(ValueError, match=problem):
         list(find_pairs([1, 2], **arguments))
 
 
 @pytest.mark.parametrize("wrong", [-1, 1 << 64, -(1 << 80)])
-def test_numbers_that_are_no_fingerprints_are_told(wrong: int) -> None:
+def test_numbers_that_are_not_fingerprints_are_refused(wrong: int) -> None:
     with pytest.raises(ValueError, match=f"{wrong} is no fingerprint of 64 bits"):
         list(find_pairs([1, wrong, 2], 3))
 
 
 @pytest.mark.parametrize("given_effort", [{"shard": 3, "shards": 2}, {"shard": 0}, {"threads": 0}])
-def test_efforts_that_cannot_be_are_told(given_effort: dict[str, int]) -> None:
+def test_impossible_efforts_are_refused(given_effort: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=r"shard|threads"):
         Effort(**given_effort)

@@ -92,9 +92,7 @@ def test_the_native_entries_pack_rows_as_the_reference(
 
 
 @pytest.mark.parametrize("searchable", [True, False])
-def test_a_packed_row_is_its_numbers_and_its_parts_each_behind_its_length(
-    make: Any, searchable: bool
-) -> None:
+def test_a_packed_row_is_numbers_then_parts_with_their_lengths(make: Any, searchable: bool) -> None:
     entries: Entries = make(Layout(64, 3, 4), 16)
     row = (
         1.5, -2.0, 0xABC, 7, 2**64 - 1, 12, 0x0123456789ABCDEF, searchable,
@@ -153,7 +151,7 @@ def test_every_number_of_blocks_is_arranged_alike(width: int, k: int) -> None:
 
 
 @given(layouts(), SLICES, st.data(), GROUPS)
-def test_two_fingerprints_within_k_bits_share_a_key_and_a_beginning_in_some_table(
+def test_near_fingerprints_share_a_key_and_prefix_in_some_table(
     layout: Layout, slices: int, data: st.DataObject, group: int
 ) -> None:
     entries = make_entries(layout, slices)
@@ -165,7 +163,7 @@ def test_two_fingerprints_within_k_bits_share_a_key_and_a_beginning_in_some_tabl
 
 
 @given(layouts(), SLICES, st.data(), GROUPS, GROUPS)
-def test_entries_share_a_beginning_just_when_prefix_and_group_are_equal(
+def test_entries_begin_alike_only_if_prefix_and_group_are_equal(
     layout: Layout, slices: int, data: st.DataObject, group: int, other_group: int
 ) -> None:
     entries = make_entries(layout, slices)
@@ -178,7 +176,7 @@ def test_entries_share_a_beginning_just_when_prefix_and_group_are_equal(
 
 
 @given(layouts(), st.data(), OWNERS, OWNERS)
-def test_in_a_bucket_the_rest_of_the_bytes_is_as_far_apart_as_the_fingerprints(
+def test_in_a_bucket_members_differ_in_as_many_bits_as_fingerprints(
     layout: Layout, data: st.DataObject, owner: int, other_owner: int
 ) -> None:
     entries = make_entries(layout, 64)
@@ -199,7 +197,7 @@ def test_in_a_bucket_the_rest_of_the_bytes_is_as_far_apart_as_the_fingerprints(
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(layouts(), st.data(), GROUPS, OWNERS)
-def test_fingerprint_group_and_owner_come_back_from_the_member_of_every_table(
+def test_each_table_member_gives_back_fingerprint_group_and_owner(
     kind: str, layout: Layout, data: st.DataObject, group: int, owner: int
 ) -> None:
     entries: Entries = KINDS[kind](layout, 8)
@@ -212,7 +210,7 @@ def test_fingerprint_group_and_owner_come_back_from_the_member_of_every_table(
 
 
 @given(layouts(), SLICES, st.data(), GROUPS)
-def test_a_key_is_what_it_begins_with_then_the_table_then_a_slice_in_range(
+def test_a_key_is_prefix_then_table_then_a_slice_in_range(
     layout: Layout, slices: int, data: st.DataObject, group: int
 ) -> None:
     entries = make_entries(layout, slices)
@@ -281,7 +279,7 @@ def test_every_slice_gets_as_many_buckets_of_a_group(
 
 
 @pytest.mark.parametrize("slices", SLICES_THAT_CANNOT_BE)
-def test_slices_that_are_no_power_of_two_in_range_are_refused(make: Any, slices: int) -> None:
+def test_slices_must_be_a_power_of_two_in_range(make: Any, slices: int) -> None:
     with pytest.raises(ValueError, match=f"not {slices}$"):
         make(Layout(64, 3, 4), slices)
 
@@ -396,7 +394,7 @@ GOLDEN = [
 @pytest.mark.parametrize(
     ("layout", "slices", "fingerprint", "group", "owner", "keys", "members"), GOLDEN
 )
-def test_the_stored_format_is_what_it_was(
+def test_the_stored_format_has_not_changed(
     make: Any,
     layout: Layout,
     slices: int,

@@ -28,7 +28,7 @@ def test_restore_undoes_permute_in_every_table(layout: Layout, data: st.DataObje
 
 
 @given(layouts())
-def test_blocks_cover_the_width_without_gaps_and_differ_by_one_bit_at_most(layout: Layout) -> None:
+def test_blocks_cover_the_width_and_differ_by_at_most_one_bit(layout: Layout) -> None:
     covered = [bit for shift, bits in layout.bounds for bit in reversed(range(shift, shift + bits))]
     assert list(reversed(range(layout.width))) == covered
     sizes = {bits for _, bits in layout.bounds}
@@ -44,7 +44,7 @@ def test_there_is_a_table_for_every_choice_of_blocks(layout: Layout) -> None:
 
 
 @given(layouts(), st.data())
-def test_the_prefix_stands_first_in_the_permuted_fingerprint(
+def test_the_prefix_comes_first_in_the_permuted_fingerprint(
     layout: Layout, data: st.DataObject
 ) -> None:
     table = data.draw(st.integers(0, layout.tables - 1))

@@ -45,7 +45,7 @@ def test_documented_choices_hold(k: int, capacity: int, model: CostModel, blocks
     assert Layout(64, k, blocks) == choose(64, k, capacity, model).layout
 
 
-def test_the_chosen_plan_is_within_a_tenth_of_the_fastest_that_keeps_to_the_budget() -> None:
+def test_the_chosen_plan_is_within_a_tenth_of_the_fastest_in_budget() -> None:
     chosen = choose(64, 6, 100_000, MEMORY, budget_bytes=700)
     within = [p for p in plans(64, 6, 100_000, MEMORY) if p.bytes_each <= 700]
     fastest = min(plan.query_us + plan.insert_us for plan in within)

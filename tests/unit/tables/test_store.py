@@ -74,9 +74,7 @@ def test_tables_find_what_a_scan_finds_under_inserts_and_deletes(data: st.DataOb
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_nothing_is_lost_as_the_tables_grow_and_entries_are_used_again(
-    make: Any, layout: Layout
-) -> None:
+def test_nothing_is_lost_as_tables_grow_and_entries_are_reused(make: Any, layout: Layout) -> None:
     generator = random.Random(layout.width)
     tables: Tables = make(layout)
     stored: dict[int, tuple[int, int, int]] = {}
@@ -135,7 +133,7 @@ def test_the_cap_on_candidates_cuts_the_search_short_and_says_so(make: Any, cap:
     assert list(range(9, -1, -1))[: -(-cap // 4)] == found.owners
 
 
-def test_entries_of_other_groups_are_no_candidates(make: Any) -> None:
+def test_entries_of_other_groups_are_not_candidates(make: Any) -> None:
     tables: Tables = make(Layout(64, 3, 4))
     for group in range(50):
         tables.insert(0, group, group)
@@ -143,7 +141,7 @@ def test_entries_of_other_groups_are_no_candidates(make: Any) -> None:
     assert (found.owners, found.distances, found.truncated) == ([17], [0], False)
 
 
-def test_deleting_what_is_not_there_is_refused(make: Any) -> None:
+def test_deleting_a_missing_entry_is_refused(make: Any) -> None:
     tables: Tables = make(Layout(64, 3, 4))
     entry = tables.insert(1, 0, 1)
     tables.delete(entry)

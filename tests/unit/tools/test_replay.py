@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 
 from stream_dedup import Deduplicator
 from stream_dedup.model import Kind
-from stream_dedup.tools.load_generator.replay import Model, Stem, novel, replayed
+from stream_dedup.tools.load_generator.events import Sample, Stem, novel, replayed
 
-MODELS = [
-    Model(b"Connection from 10.0.0.7 port 4422 refused by policy", "ssh"),
-    Model(b"worker 12 finished batch 9 in 340 ms with warnings", "api"),
-    Model(b"payment for the cart was declined by the gateway", "shop"),
-    Model(b"checkpoint complete: wrote 34 buffers in 1.2 s to disk", "db"),
+SAMPLES = [
+    Sample(b"Connection from 10.0.0.7 port 4422 refused by policy", "ssh"),
+    Sample(b"worker 12 finished batch 9 in 340 ms with warnings", "api"),
+    Sample(b"payment for the cart was declined by the gateway", "shop"),
+    Sample(b"checkpoint complete: wrote 34 buffers in 1.2 s to disk", "db"),
 ]
 
 
 def drawn(duplicates: float, count: int, seed: int = 0) -> list[bytes]:
-    return [text for _, text in islice(replayed(MODELS, duplicates, seed), count)]
+    return [text for _, text in islice(replayed(SAMPLES, duplicates, seed), count)]
 
 
 @given(st.binary(max_size=60))
@@ -59,16 +59,16 @@ def test_the_share_of_duplicates_is_the_one_asked_for(share: float) -> None:
 
 
 def test_new_events_are_first_the_lines_as_they_are() -> None:
-    assert [model.text for model in MODELS] == drawn(0, 4)
+    assert [sample.text for sample in SAMPLES] == drawn(0, 4)
 
 
 @given(st.binary(max_size=80), st.integers(0, 9))
-def test_a_novel_line_is_as_long_as_its_model(line: bytes, seed: int) -> None:
+def test_a_novel_line_is_as_long_as_its_sample(line: bytes, seed: int) -> None:
     assert len(line) == len(novel(line, random.Random(seed)))
 
 
 @given(st.integers(0, 99))
-def test_addresses_and_times_of_day_stay_such(seed: int) -> None:
+def test_addresses_and_times_of_day_stay_valid(seed: int) -> None:
     line = b"Nov 21 09:37:30 from 127.0.0.254 port 9:99 at 12:30, in 1.2.3.456.7"
     again = Stem.of(line).replay(random.Random(seed))
     found = re.fullmatch(
