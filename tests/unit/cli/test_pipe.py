@@ -48,9 +48,14 @@ _lines = st.lists(
     st.one_of(_plain, _plain, _json_lines, texts.map(lambda text: text.replace(b"\n", b" "))),
     max_size=25,
 )
-# What begins like a summary, or like a packed file, is not to be taken for one.
+# Lines that begin like a summary or a compressed file would be taken for one; a byte order mark at
+# the beginning of a file is removed.
 lines_read = _lines.map(
-    lambda lines: [line for line in lines if not line.startswith(("…".encode(), b"\x1f\x8b", b"("))]
+    lambda lines: [
+        line
+        for line in lines
+        if not line.startswith(("…".encode(), b"\x1f\x8b", b"(", b"\xef\xbb\xbf"))
+    ]
 )
 readings = st.builds(
     DecoderOptions,
