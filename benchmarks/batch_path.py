@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 import stream_dedup
-from stream_dedup.assembly import _server, make_pipeline
+from stream_dedup.assembly import connect_redis, make_pipeline
 from stream_dedup.config import load
 from stream_dedup.worker.telemetry.health import Health
 from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
@@ -103,7 +103,7 @@ async def batch_path(kafka: Kafka, redis_url: str) -> list[str]:
     threading.setprofile(trace)
     sys.setprofile(trace)
     try:
-        async with _server(config) as server:
+        async with connect_redis(config) as server:
             pipeline = await make_pipeline(
                 config, config.pipelines[0], PrometheusMetrics(), Health(), server, on_step
             )

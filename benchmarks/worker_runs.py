@@ -19,7 +19,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from benchmarks.corpus import replayed_log
 from benchmarks.speed import real_lines
-from stream_dedup.assembly import _server, make_pipeline, tune
+from stream_dedup.assembly import connect_redis, make_pipeline, tune
 from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
@@ -114,9 +114,8 @@ async def work(settings: list[str]) -> Cost:
     tune()
     config = load(None, settings).config
     section = config.pipelines[0]
-    async with _server(config) as server:
-        shared = server if config.index.kind == "redis" else None
-        pipeline = await make_pipeline(config, section, NoMetrics(), Health(), shared)
+    async with connect_redis(config) as server:
+        pipeline = await make_pipeline(config, section, NoMetrics(), Health(), server)
         started, cpu = time.perf_counter(), time.process_time()
         await pipeline.run(once=True)
         counts = pipeline.context.engine.counts

@@ -1,4 +1,4 @@
-"""Assembly: from a configuration to a worker that runs. The one place that knows all adapters."""
+"""Assembly: make a worker from its configuration. The only module that knows all adapters."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
     from stream_dedup.worker.telemetry.otel import Telemetry
 
 SWITCH_S = 0.001
-"""How long one thread may keep others from Python: short, as the kernel's waits for the loop's."""
+"""How long one thread may run Python while others wait: short, as the event loop waits for the
+kernel's thread."""
 
-
-GARBAGE_EVERY = (100_000, 50, 100)
-"""How often the interpreter looks for garbage in cycles: rarely. Each look goes over the events on
-their way, and neither they nor what is decided of them are in any."""
+GARBAGE_THRESHOLDS = (100_000, 50, 100)
+"""The garbage collector looks for cycles rarely: each look visits all events in progress, and
+neither they nor their decisions form cycles."""
 
 
 def tune() -> None:
-    """Set the interpreter up for a worker, once all is imported."""
+    """Set up the interpreter for a worker. Call it after all imports."""
     sys.setswitchinterval(SWITCH_S)
-    gc.set_threshold(*GARBAGE_EVERY)
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
     gc.freeze()
 
 
@@ -80,95 +80,79 @@ async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: St
     http.start()
     pipelines: list[Pipeline] = []
 
-    def show() -> None:
-        _show(line, pipelines, health)
+    def show_status() -> None:
+        not_ready = next((f"waits: {reason.name}" for reason in health.reasons()), "")
+        line.show(Status.of([each.stats() for each in pipelines], not_ready), monotonic_s())
 
-    seconds = asyncio.create_task(run_every_second(health.beat, tick, recent.update, show))
+    async def make_pipelines(server: RedisClient | None) -> list[Pipeline]:
+        made = []
+        shared = metrics if telemetry is None else telemetry.metrics
+        for section in config.pipelines:
+            traces: Traces = NO_TRACES
+            if telemetry is not None:
+                traces = telemetry.traces(section.name, section.group_id, config.kafka.client_id)
+            made.append(await make_pipeline(config, section, shared, health, server, traces=traces))
+        return made
+
+    every_second = asyncio.create_task(
+        run_every_second(health.beat, tick, recent.update, show_status)
+    )
     try:
         with stop.on_signals():
-            async with contextlib.AsyncExitStack() as stack:
-                making = asyncio.create_task(_make(config, metrics, health, stack, telemetry))
-                asked = asyncio.create_task(stop.wait())
-                await asyncio.wait({making, asked}, return_when=asyncio.FIRST_COMPLETED)
-                asked.cancel()
+            async with connect_redis(config) as server:
+                making = asyncio.create_task(make_pipelines(server))
+                stopped = asyncio.create_task(stop.wait())
+                await asyncio.wait({making, stopped}, return_when=asyncio.FIRST_COMPLETED)
+                stopped.cancel()
                 if not making.done():
                     making.cancel()
                     return
                 pipelines += making.result()
                 await run_pipelines(pipelines, health, stop, once=once)
     finally:
-        seconds.cancel()
+        every_second.cancel()
         await asyncio.to_thread(http.stop)
         if telemetry is not None:
             await asyncio.to_thread(telemetry.stop)
 
 
-async def _make(
-    config: Config,
-    metrics: Metrics,
-    health: Health,
-    stack: contextlib.AsyncExitStack,
-    telemetry: Telemetry | None,
-) -> list[Pipeline]:
-    server = await stack.enter_async_context(_server(config)) if _shared(config) else None
-    if telemetry is not None:
-        metrics = telemetry.metrics
-    made = []
-    for section in config.pipelines:
-        traces: Traces = NO_TRACES
-        if telemetry is not None:
-            traces = telemetry.traces(section.name, section.group_id, config.kafka.client_id)
-        made.append(await make_pipeline(config, section, metrics, health, server, traces=traces))
-    return made
-
-
 def make_telemetry(config: Config, metrics: PrometheusMetrics) -> Telemetry | None:
-    """What sends traces and metrics to a collector; None where nothing is sent.
+    """Return what sends traces and metrics to a collector; None if nothing is sent.
 
     Raises:
-        ConfigError: the extra is not installed, or a variable of OpenTelemetry's is wrong.
+        ConfigError: the extra is not installed, or one of OpenTelemetry's variables is wrong.
     """
-    section = config.otel
-    if not section.enabled:
+    if not config.otel.enabled:
         return None
     try:
-        from stream_dedup.worker.telemetry.otel import Exporting, Telemetry  # noqa: PLC0415 -- an extra
+        from stream_dedup.worker.telemetry.otel import Telemetry  # noqa: PLC0415 -- an extra
     except ImportError as error:
         text = f"is true, but {error.name} is not installed"
         remedy = "pip install 'stream-dedup[otel]', or set it to false"
         problem = ConfigProblem("configuration", "otel.enabled", text, remedy)
         raise ConfigError(problem) from error
-    exporting = Exporting(
-        section.traces_url,
-        section.metrics_url,
-        section.read_headers(),
-        section.sample_ratio,
-        section.metrics_every_s,
-        section.timeout_s,
-        config.kafka.group_instance_id,
-    )
     try:
-        return Telemetry(exporting, metrics)
+        return Telemetry(config.otel, metrics, instance=config.kafka.group_instance_id)
     except (ValueError, RuntimeError) as error:
         text = f"a variable of OpenTelemetry's cannot be used ({error})"
-        problem = ConfigProblem("environment", "", text, "mend it, or leave it out")
+        problem = ConfigProblem("environment", "", text, "correct it, or leave it out")
         raise ConfigError(problem) from error
 
 
-def _shared(config: Config) -> bool:
-    return config.index.kind == "redis"
-
-
 @contextlib.asynccontextmanager
-async def _server(config: Config) -> AsyncIterator[RedisClient]:
+async def connect_redis(config: Config) -> AsyncIterator[RedisClient | None]:
+    """Connect to Redis; None if the index is in memory. Connects lazily, so nothing waits here."""
+    index = config.index
+    if index.kind == "memory":
+        yield None
+        return
     from stream_dedup.index.redis.client import RedisClient  # noqa: PLC0415 -- an extra
 
-    section = config.index
     server = RedisClient(
-        section.redis_url,
-        retry_policy=section.retry_policy(),
-        tls=section.tls(),
-        sentinel_password=section.secret("sentinel_password"),
+        index.redis_url,
+        retry_policy=index.retry_policy(),
+        tls=index.tls(),
+        sentinel_password=index.secret("sentinel_password"),
     )
     try:
         yield server
@@ -185,55 +169,53 @@ async def make_pipeline(
     step: Callable[[str], None] = no_step,
     traces: Traces = NO_TRACES,
 ) -> Pipeline:
-    """A pipeline of a configuration.
+    """Make a pipeline; waits for an index that cannot be reached.
 
     Args:
-        config: the whole of it.
-        section: the pipeline's part.
-        metrics: takes the numbers.
-        health: is told what is amiss.
+        config: the whole configuration.
+        section: the settings of the pipeline.
+        metrics: takes the metrics.
+        health: collects reasons why the worker is not ready.
         server: Redis; None for an index in memory.
-        step: is told each step done.
+        step: called with the name of each step done.
         traces: takes traces.
 
     Raises:
-        IndexRefused, RecipeMismatch: the index will not serve.
+        IndexRefused, RecipeMismatch: the index cannot be used.
     """
-    recipe, windows, summaries = section.load_recipe(), section.windows(), section.summaries()
-    index = await _index(config, section, server, metrics, health)
     engine = Engine(
-        recipe,
-        index,
-        windows=windows,
-        summaries=summaries,
+        section.load_recipe(),
+        await _open_index(config, section, server, metrics, health),
+        windows=section.windows(),
+        summaries=section.summaries(),
         clock=SystemClock(),
         near_cache_size=config.index.near_cache_size,
         offload=asyncio.to_thread,
     )
     kafka, exactly = config.kafka, config.worker.guarantee == "exactly_once"
-    prefix = f"{kafka.transactional_id_prefix}-{section.name}" if exactly else ""
-    source = KafkaConsumer(
-        section.topics,
-        group_id=section.group_id,
-        options=kafka.consumer_options(),
-        start=kafka.start,
-    )
-    sink = KafkaProducer(
-        options=kafka.producer_options(), group_id=section.group_id, transactional_prefix=prefix
-    )
-    decoder = RecordDecoder(
-        section.reading(),
-        takes_fields=engine.takes_fields,
-        max_event_bytes=section.max_event_bytes,
-    )
     return Pipeline(
         Context(
             config=section,
             worker=config.worker,
-            source=source,
-            sink=sink,
+            source=KafkaConsumer(
+                section.topics,
+                group_id=section.group_id,
+                options=kafka.consumer_options(),
+                start=kafka.start,
+            ),
+            sink=KafkaProducer(
+                options=kafka.producer_options(),
+                group_id=section.group_id,
+                transactional_prefix=(
+                    f"{kafka.transactional_id_prefix}-{section.name}" if exactly else ""
+                ),
+            ),
             engine=engine,
-            decoder=decoder,
+            decoder=RecordDecoder(
+                section.reading(),
+                takes_fields=engine.takes_fields,
+                max_event_bytes=section.max_event_bytes,
+            ),
             metrics=metrics,
             health=health,
             step=step,
@@ -243,25 +225,25 @@ async def make_pipeline(
     )
 
 
-async def _index(
+async def _open_index(
     config: Config,
     section: PipelineConfig,
     server: RedisClient | None,
     metrics: Metrics,
     health: Health,
 ) -> Index:
-    """The pipeline's index; waits for one that is away."""
-    recipe, windows, summaries = section.load_recipe(), section.windows(), section.summaries()
-    limits, namespace = config.index.limits(), section.namespace
+    """Open the pipeline's index; waits for Redis if it cannot be reached."""
+    recipe, namespace, limits = section.load_recipe(), section.namespace, config.index.limits()
+    windows, summaries = section.windows(), section.summaries()
     if server is None:
         return MemoryIndex(
             recipe, namespace=namespace, windows=windows, summaries=summaries, limits=limits
         )
     from stream_dedup.index.redis.store import RedisIndex  # noqa: PLC0415 -- an extra
 
-    name = f"{section.name}: index"
+    part = f"{section.name}: index"
 
-    async def connect() -> RedisIndex:
+    async def open_index() -> RedisIndex:
         return await RedisIndex.open(
             server,
             recipe,
@@ -274,20 +256,15 @@ async def _index(
         )
 
     def report(error: Exception) -> None:
-        health.not_ready(name, str(error))
+        health.not_ready(part, str(error))
         log.warning("pipeline %s: %s; trying again", section.name, error)
 
-    index = await with_retries(connect, lambda error: isinstance(error, IndexUnavailable), report)
-    health.ready(name)
+    index = await with_retries(
+        open_index, lambda error: isinstance(error, IndexUnavailable), report
+    )
+    health.ready(part)
     index.report(
         partial(metrics.observe, "redis_seconds", pipeline=section.name),
         partial(metrics.add, "index_rollbacks_total", pipeline=section.name),
     )
     return index
-
-
-def _show(line: StatusLine, pipelines: list[Pipeline], health: Health) -> None:
-    """Show the worker's current state on the status line."""
-    not_ready = next((reason.name for reason in health.reasons()), "")
-    index = f"waits: {not_ready}" if not_ready else ""
-    line.show(Status.of([pipeline.stats() for pipeline in pipelines], index), monotonic_s())

@@ -55,7 +55,7 @@ async def work(step: str, times: int, settings: tuple[str, ...]) -> None:
     config = load(None, settings).config
     metrics: Metrics = PrometheusMetrics()
     health, done = Health(metrics), killer(step, times)
-    async with assembly._server(config) as server:
+    async with assembly.connect_redis(config) as server:
         pipeline = await assembly.make_pipeline(
             config, config.pipelines[0], metrics, health, server, done
         )

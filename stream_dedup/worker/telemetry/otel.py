@@ -27,7 +27,7 @@ development), and ``stream_dedup.…`` for the rest.
 
 The SDK itself reads the standard's environment variables for what is not given here: resource
 attributes, compression, certificates, the sampler, the queue's bounds. Its packages are an extra,
-which only this module, `config.check_otel` and `io.otlp` import.
+which only this module, `config.checks` and `io.otlp` import.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -55,6 +54,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_
 
 from stream_dedup._version import __version__
 from stream_dedup.clock import US_PER_S, Clock, SystemClock, monotonic_s
+from stream_dedup.config import OtelConfig
 from stream_dedup.io.base import Records
 from stream_dedup.io.otlp import metric_exporter, span_exporter
 from stream_dedup.metrics import (
@@ -96,29 +96,6 @@ MAX_UNCOMMITTED = 100
 MAX_ERROR_CHARS = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Exporting:
-    """What is exported, and where to.
-
-    Attributes:
-        traces_url: takes traces; "" for no traces.
-        metrics_url: takes metrics; "" for no metrics.
-        headers: sent with each request; secrets.
-        sample_ratio: the share of traces that is kept.
-        metrics_every_s: how often metrics are sent.
-        timeout_s: the limit for one export, retries included.
-        instance: the worker's unique name; "" for a generated one.
-    """
-
-    traces_url: str
-    metrics_url: str
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    sample_ratio: float = 1.0
-    metrics_every_s: float = 15.0
-    timeout_s: float = 10.0
-    instance: str = ""
-
-
 class _Stopping(Protocol):
     """The SDK's providers and exporters."""
 
@@ -129,8 +106,9 @@ class Telemetry:
     """Exports a worker's traces and metrics, until `stop`.
 
     Args:
-        exporting: what, and where to.
+        config: what is exported, and where to.
         metrics: the worker's metrics.
+        instance: the worker's unique name; "" for a generated one.
 
     Attributes:
         metrics: to be used by the worker instead: it records histograms for the collector too.
@@ -139,15 +117,17 @@ class Telemetry:
         ValueError, RuntimeError: a variable of OpenTelemetry's cannot be used.
     """
 
-    def __init__(self, exporting: Exporting, metrics: PrometheusMetrics) -> None:
+    def __init__(
+        self, config: OtelConfig, metrics: PrometheusMetrics, *, instance: str = ""
+    ) -> None:
         self.metrics: Metrics = metrics
         self._tracers: TracerProvider | None = None
         self._parts: list[tuple[_Stopping, _Stopping]] = []
-        resource = make_resource(exporting.instance)
-        to = exporting.headers, exporting.timeout_s
-        if exporting.traces_url:
-            spans = span_exporter(exporting.traces_url, *to)
-            ratio = ParentBased(TraceIdRatioBased(exporting.sample_ratio))
+        resource = make_resource(instance)
+        to = config.read_headers(), config.timeout_s
+        if config.traces_url:
+            spans = span_exporter(config.traces_url, *to)
+            ratio = ParentBased(TraceIdRatioBased(config.sample_ratio))
             self._tracers = TracerProvider(
                 resource=resource,
                 sampler=None if os.environ.get(OTEL_TRACES_SAMPLER) else ratio,
@@ -155,11 +135,11 @@ class Telemetry:
             )
             self._tracers.add_span_processor(BatchSpanProcessor(spans))
             self._parts.append((self._tracers, spans))
-        if exporting.metrics_url:
-            exporter = metric_exporter(exporting.metrics_url, *to)
+        if config.metrics_url:
+            exporter = metric_exporter(config.metrics_url, *to)
             reader = PeriodicExportingMetricReader(
                 exporter,
-                export_interval_millis=1_000 * exporting.metrics_every_s,
+                export_interval_millis=1_000 * config.metrics_every_s,
                 cardinality_limits=dict.fromkeys((ObservableCounter, ObservableGauge), MAX_SERIES),
             )
             meters = MeterProvider([reader], resource, shutdown_on_exit=False)

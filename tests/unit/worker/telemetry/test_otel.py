@@ -8,18 +8,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stream_dedup import __version__
 from stream_dedup.clock import monotonic_s
+from stream_dedup.config import OtelConfig
 from stream_dedup.io.base import Record, Records
 from stream_dedup.model import Partition
-from stream_dedup.worker.telemetry.otel import FLUSH_S, Exporting, Telemetry, make_resource
+from stream_dedup.worker.telemetry.otel import FLUSH_S, Telemetry, make_resource
 from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
 from stream_dedup.worker.telemetry.tracing import NO_TRACE, NO_TRACES, Traces
 from tests.services.certificates import make_certificates
-from tests.services.otlp import METRICS, TRACES, OtlpReceiver
+from tests.services.otlp import METRICS, OtlpReceiver
 
 SECRET = "hunter2-s3cret"  # noqa: S105 -- looked for in all that is logged
 PARTITION = Partition("logs", 0)
@@ -42,8 +44,8 @@ def receiver() -> Iterator[OtlpReceiver]:
         yield running
 
 
-def exporting(url: str, **options: object) -> Exporting:
-    return Exporting(f"{url}{TRACES}", f"{url}{METRICS}", **options)  # type: ignore[arg-type]
+def otel(url: str, **settings: Any) -> OtelConfig:
+    return OtelConfig(**{"endpoint": url, "sample_ratio": 1.0, **settings})
 
 
 def trace(traces: Traces, batches: int = 1) -> None:
@@ -75,10 +77,9 @@ def test_traces_and_metrics_arrive_with_who_sent_them_and_our_headers(
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
     metrics = PrometheusMetrics()
     metrics.add("commits_total", 3, pipeline="p")
-    headers = {"x-tenant": "a,b", "authorization": SECRET}
-    settings = exporting(receiver.url, headers=headers, instance="worker-0")
-    assert SECRET not in repr(settings)
-    telemetry = Telemetry(settings, metrics)
+    config = otel(receiver.url, headers=f"x-tenant=a%2Cb,authorization={SECRET}")
+    assert SECRET not in repr(config)
+    telemetry = Telemetry(config, metrics, instance="worker-0")
     trace(telemetry.traces("p", "group", "client"))
     telemetry.stop()
     assert sorted(span.name for span in receiver.spans()) == ["hash", "process logs"]
@@ -96,7 +97,7 @@ def test_traces_and_metrics_arrive_with_who_sent_them_and_our_headers(
 
 def test_metrics_come_again_and_again(receiver: OtlpReceiver) -> None:
     metrics = PrometheusMetrics()
-    telemetry = Telemetry(exporting(receiver.url, metrics_every_s=0.05), metrics)
+    telemetry = Telemetry(otel(receiver.url, metrics_every_s=0.05), metrics)
     wait_for(lambda: len(receiver.requests(METRICS)) > 2)
     metrics.add("commits_total", 3, pipeline="p")
     wait_for(lambda: receiver.points().get(("stream_dedup.commits", ("p",))))
@@ -104,7 +105,7 @@ def test_metrics_come_again_and_again(receiver: OtlpReceiver) -> None:
 
 
 def test_a_share_of_the_traces_is_kept(receiver: OtlpReceiver) -> None:
-    telemetry = Telemetry(exporting(receiver.url, sample_ratio=0.25), PrometheusMetrics())
+    telemetry = Telemetry(otel(receiver.url, sample_ratio=0.25), PrometheusMetrics())
     trace(telemetry.traces("p", "group", "client"), 1_000)
     telemetry.stop()
     kept = len(receiver.spans("process"))
@@ -116,7 +117,7 @@ def test_the_standards_sampler_wins(
     receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
-    telemetry = Telemetry(exporting(receiver.url), PrometheusMetrics())
+    telemetry = Telemetry(otel(receiver.url), PrometheusMetrics())
     traces = telemetry.traces("p", "group", "client")
     assert traces.batch(PARTITION, RECORDS, 1) is NO_TRACE
     telemetry.stop()
@@ -124,11 +125,11 @@ def test_the_standards_sampler_wins(
 
 def test_one_of_the_two_may_be_sent_alone(receiver: OtlpReceiver) -> None:
     metrics = PrometheusMetrics()
-    only_metrics = Telemetry(Exporting("", receiver.url + METRICS), metrics)
+    only_metrics = Telemetry(otel(receiver.url, sample_ratio=0), metrics)
     assert only_metrics.traces("p", "group", "client") is NO_TRACES
     only_metrics.stop()
     assert {request.path for request in receiver.requests()} == {METRICS}
-    only_traces = Telemetry(Exporting(receiver.url + TRACES, ""), metrics)
+    only_traces = Telemetry(otel(receiver.url, metrics_every_s="off"), metrics)
     trace(only_traces.traces("p", "group", "client"))
     only_traces.stop()
     assert len(receiver.requests(METRICS)) == 1
@@ -147,7 +148,7 @@ def test_what_is_sent_can_be_compressed(
     receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
-    telemetry = Telemetry(exporting(receiver.url), PrometheusMetrics())
+    telemetry = Telemetry(otel(receiver.url), PrometheusMetrics())
     trace(telemetry.traces("p", "group", "client"))
     telemetry.stop()
     assert {each.headers["content-encoding"] for each in receiver.requests()} == {"gzip"}
@@ -161,11 +162,11 @@ def test_a_receiver_is_trusted_by_the_authorities_of_the_environment(
         monkeypatch.delenv(name, raising=False)
     certificates = make_certificates(tmp_path / "certificates")
     with OtlpReceiver(certificates=certificates) as secure:
-        Telemetry(exporting(secure.url, timeout_s=0.5), PrometheusMetrics()).stop()
+        Telemetry(otel(secure.url, timeout_s=0.5), PrometheusMetrics()).stop()
         assert secure.requests() == []
         assert "metrics batch" in caplog.text
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", str(certificates.ca_file))
-        Telemetry(exporting(secure.url), PrometheusMetrics()).stop()
+        Telemetry(otel(secure.url), PrometheusMetrics()).stop()
         assert {request.path for request in secure.requests()} == {METRICS}
 
 
@@ -179,8 +180,8 @@ def test_a_receiver_that_refuses_is_warned_of_and_holds_nothing_up(
     receiver: OtlpReceiver, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.status = status
-    settings = exporting(receiver.url, headers={"authorization": SECRET}, metrics_every_s=0.1)
-    telemetry = Telemetry(settings, PrometheusMetrics())
+    config = otel(receiver.url, headers=f"authorization={SECRET}", metrics_every_s=0.1)
+    telemetry = Telemetry(config, PrometheusMetrics())
     trace(telemetry.traces("p", "group", "client"))
     wait_for(lambda: any("metrics batch" in record.getMessage() for record in caplog.records))
     assert stopped_within(telemetry) < FLUSH_S + SLACK_S
@@ -191,7 +192,7 @@ def test_a_receiver_that_refuses_is_warned_of_and_holds_nothing_up(
 def test_a_receiver_that_comes_back_gets_the_numbers_as_they_stand(receiver: OtlpReceiver) -> None:
     metrics = PrometheusMetrics()
     receiver.status = 500
-    telemetry = Telemetry(exporting(receiver.url, metrics_every_s=0.05), metrics)
+    telemetry = Telemetry(otel(receiver.url, metrics_every_s=0.05), metrics)
     for _ in range(3):
         metrics.add("commits_total", pipeline="p")
         sent = len(receiver.requests(METRICS))
@@ -206,7 +207,7 @@ def test_a_receiver_that_never_answers_holds_nothing_up(
     receiver: OtlpReceiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.hang.clear()
-    telemetry = Telemetry(exporting(receiver.url, timeout_s=30.0), PrometheusMetrics())
+    telemetry = Telemetry(otel(receiver.url, timeout_s=30.0), PrometheusMetrics())
     traces = telemetry.traces("p", "group", "client")
     started_s = monotonic_s()
     trace(traces, 5_000)  # more than the queue holds
@@ -219,7 +220,7 @@ def test_a_receiver_that_never_answers_holds_nothing_up(
 def test_a_receiver_that_is_away_holds_nothing_up(caplog: pytest.LogCaptureFixture) -> None:
     with OtlpReceiver() as gone:
         url = gone.url
-    telemetry = Telemetry(exporting(url, metrics_every_s=0.1), PrometheusMetrics())
+    telemetry = Telemetry(otel(url, metrics_every_s=0.1), PrometheusMetrics())
     trace(telemetry.traces("p", "group", "client"), 1_000)
     wait_for(lambda: "Connection refused" in caplog.text)
     assert stopped_within(telemetry) < FLUSH_S + SLACK_S
@@ -229,7 +230,7 @@ def test_headers_that_the_sdk_cannot_read_are_not_logged(
     receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", f"{SECRET} without a name")
-    Telemetry(exporting(receiver.url), PrometheusMetrics()).stop()
+    Telemetry(otel(receiver.url), PrometheusMetrics()).stop()
     assert SECRET not in caplog.text
 
 

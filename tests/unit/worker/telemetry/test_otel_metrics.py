@@ -11,6 +11,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.resources import Resource
 
+from stream_dedup.config import OtelConfig
 from stream_dedup.metrics import (
     BOUNDS,
     COUNTERS,
@@ -21,13 +22,11 @@ from stream_dedup.metrics import (
     start_at_zero,
 )
 from stream_dedup.worker.telemetry.otel import (
-    Exporting,
     OtelMetrics,
     Telemetry,
     named,
 )
 from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
-from tests.services.otlp import METRICS as METRICS_PATH
 from tests.services.otlp import OtlpReceiver, Point, Series, points_of
 
 READY = 1
@@ -151,7 +150,7 @@ def test_more_series_than_the_sdk_would_keep_are_sent(monkeypatch: pytest.Monkey
     for partition in range(2_100):
         metrics.set("lag_events", partition, pipeline="p", topic="t", partition=partition)
     with OtlpReceiver() as receiver:
-        Telemetry(Exporting("", f"{receiver.url}{METRICS_PATH}"), metrics).stop()
+        Telemetry(OtelConfig(endpoint=receiver.url, sample_ratio=0), metrics).stop()
         sent = [labels for name, labels in receiver.points() if name == "stream_dedup.lag_events"]
     assert len(sent) == 2_100
 
