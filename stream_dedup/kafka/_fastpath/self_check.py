@@ -16,7 +16,7 @@ import dis
 import logging
 from collections.abc import Callable, Iterator
 from functools import cache
-from importlib import import_module
+from pkgutil import resolve_name
 from types import CodeType
 from typing import Any, Literal
 
@@ -32,64 +32,47 @@ Part = Literal["batches", "fetching", "client"]
 
 NATIVE_PARTS: tuple[Part, ...] = ("batches", "fetching")
 
-PRIVATE_NAMES: dict[Part, tuple[str, ...]] = {
-    "batches": (
-        "aiokafka.codec:lz4_encode",
-        "aiokafka.producer.message_accumulator:BatchBuilder",
-        "aiokafka.producer.message_accumulator:BatchBuilder._builder",
-        "aiokafka.producer.message_accumulator:BatchBuilder._relative_offset",
-        "aiokafka.producer.message_accumulator:BatchBuilder._set_producer_state",
-        "aiokafka.producer.message_accumulator:BatchBuilder._build",
-        "aiokafka.record.default_records:_DefaultRecordBatchBuilderPy",
-        "aiokafka.record.default_records:_DefaultRecordBatchBuilderPy.CODEC_LZ4",
-        "aiokafka.record.default_records:_DefaultRecordBatchBuilderPy.HEADER_STRUCT",
-        "aiokafka.record.default_records:_DefaultRecordBatchBuilderPy._batch_size",
-        "aiokafka.record.default_records:_DefaultRecordBatchBuilderPy._buffer",
-        "aiokafka.record.default_records:_DefaultRecordBatchBuilderPy._compression_type",
-        "aiokafka.record.default_records:_DefaultRecordBatchBuilderPy._first_timestamp",
-        "aiokafka.record.default_records:_DefaultRecordBatchBuilderPy._last_offset",
-        "aiokafka.record.default_records:_DefaultRecordBatchBuilderPy._max_timestamp",
-        "aiokafka.record.default_records:_DefaultRecordBatchBuilderPy._maybe_compress",
-        "aiokafka.record.default_records:_DefaultRecordBatchBuilderPy._num_records",
-        "aiokafka.record.default_records:_DefaultRecordBatchBuilderPy._write_header",
-        "aiokafka.record.default_records:_DefaultRecordBatchBuilderPy.set_producer_state",
-    ),
-    "fetching": (
-        "aiokafka.consumer.consumer:AIOKafkaConsumer._fetcher",
-        "aiokafka.consumer.fetcher:FetchResult._partition_records",
-        "aiokafka.consumer.fetcher:Fetcher._client",
-        "aiokafka.consumer.fetcher:Fetcher._records",
-        "aiokafka.consumer.fetcher:PartitionRecords._consumer_record",
-        "aiokafka.consumer.fetcher:PartitionRecords._records",
-        "aiokafka.consumer.fetcher:PartitionRecords.next_fetch_offset",
-        "aiokafka.protocol.fetch:FetchRequest",
-        "aiokafka.record.default_records:_DefaultRecordBatchPy",
-        "aiokafka.record.default_records:_DefaultRecordBatchPy.HEADER_STRUCT",
-        "aiokafka.record.default_records:_DefaultRecordBatchPy._buffer",
-        "aiokafka.record.default_records:_DefaultRecordBatchPy._maybe_uncompress",
-        "aiokafka.record.default_records:_DefaultRecordBatchPy._num_records",
-        "aiokafka.record.default_records:_DefaultRecordBatchPy._pos",
-        "aiokafka.record.default_records:_DefaultRecordBatchPy.base_offset",
-        "aiokafka.record.default_records:_DefaultRecordBatchPy.first_timestamp",
-        "aiokafka.record.default_records:_DefaultRecordBatchPy.max_timestamp",
-        "aiokafka.record.default_records:_DefaultRecordBatchPy.timestamp_type",
-        "aiokafka.record.memory_records:MemoryRecords",
-    ),
-    "client": (
-        "aiokafka.admin.client:AIOKafkaAdminClient._send_request",
-        "aiokafka.conn:collect_hosts",
-        "aiokafka.conn:create_conn",
-        "aiokafka.producer.message_accumulator:MessageAccumulator._batches",
-        "aiokafka.producer.message_accumulator:MessageBatch._drain_waiter",
-        "aiokafka.producer.producer:AIOKafkaProducer._message_accumulator",
-        "aiokafka.producer.producer:AIOKafkaProducer._txn_manager",
-        "aiokafka.producer.transaction_manager:TransactionManager.wait_for_transaction_end",
-        "aiokafka.protocol.api:Request",
-        "aiokafka.protocol.api:RequestStruct",
-        "aiokafka.protocol.api:Response",
-    ),
+PRIVATE_NAMES: dict[Part, dict[str, str]] = {
+    "batches": {
+        "aiokafka.codec": "lz4_encode",
+        "aiokafka.producer.message_accumulator": "BatchBuilder",
+        "aiokafka.producer.message_accumulator:BatchBuilder": (
+            "_builder _relative_offset _set_producer_state _build"
+        ),
+        "aiokafka.record.default_records": "_DefaultRecordBatchBuilderPy",
+        "aiokafka.record.default_records:_DefaultRecordBatchBuilderPy": (
+            "CODEC_LZ4 HEADER_STRUCT _batch_size _buffer _compression_type _first_timestamp "
+            "_last_offset _max_timestamp _maybe_compress _num_records _write_header "
+            "set_producer_state"
+        ),
+    },
+    "fetching": {
+        "aiokafka.consumer.consumer:AIOKafkaConsumer": "_fetcher",
+        "aiokafka.consumer.fetcher:FetchResult": "_partition_records",
+        "aiokafka.consumer.fetcher:Fetcher": "_client _records",
+        "aiokafka.consumer.fetcher:PartitionRecords": (
+            "_consumer_record _records next_fetch_offset"
+        ),
+        "aiokafka.protocol.fetch": "FetchRequest",
+        "aiokafka.record.default_records": "_DefaultRecordBatchPy",
+        "aiokafka.record.default_records:_DefaultRecordBatchPy": (
+            "HEADER_STRUCT _buffer _maybe_uncompress _num_records _pos base_offset "
+            "first_timestamp max_timestamp timestamp_type"
+        ),
+        "aiokafka.record.memory_records": "MemoryRecords",
+    },
+    "client": {
+        "aiokafka.admin.client:AIOKafkaAdminClient": "_send_request",
+        "aiokafka.conn": "collect_hosts create_conn",
+        "aiokafka.producer.message_accumulator:MessageAccumulator": "_batches",
+        "aiokafka.producer.message_accumulator:MessageBatch": "_drain_waiter",
+        "aiokafka.producer.producer:AIOKafkaProducer": "_message_accumulator _txn_manager",
+        "aiokafka.producer.transaction_manager:TransactionManager": "wait_for_transaction_end",
+        "aiokafka.protocol.api": "Request RequestStruct Response",
+        "aiokafka.protocol.types": "Array Boolean Bytes Int16 Int32 Schema String",
+    },
 }
-"""Every name that a part takes from the driver beyond its documented interface."""
+"""What each part takes from the driver beyond its documented interface: module or class → names."""
 
 _SIZE = 1 << 20
 _PRODUCER = (4_000_000_000, 7, 123_456)
@@ -138,7 +121,12 @@ def _usable_parts() -> frozenset[Part]:
 
 
 def _problem(part: Part, check: Callable[[], None]) -> str | None:
-    missing = [name for name in PRIVATE_NAMES[part] if not _exists(name)]
+    missing = [
+        f"{owner}.{name}"
+        for owner, names in PRIVATE_NAMES[part].items()
+        for name in names.split()
+        if not _exists(owner, name)
+    ]
     if missing:
         return f"it has no {', '.join(missing)}"
     try:
@@ -148,21 +136,17 @@ def _problem(part: Part, check: Callable[[], None]) -> str | None:
     return None
 
 
-def _exists(name: str) -> bool:
-    """Return whether the driver has a name, given as ``module:name`` or ``module:class.name``.
+def _exists(owner: str, name: str) -> bool:
+    """Return whether a module or class of the driver, or the class's instances, have a name.
 
     Attributes of instances are assigned in the code of their class's constructor.
     """
-    module, _, path = name.partition(":")
     try:
-        owner: Any = import_module(module)
-    except ImportError:
+        found = resolve_name(owner)
+    except (ImportError, AttributeError):
         return False
-    *classes, last = path.split(".")
-    for each in classes:
-        owner = getattr(owner, each, None)
-    code = getattr(getattr(owner, "__init__", None), "__code__", None)
-    return hasattr(owner, last) or (code is not None and last in _assigned(code))
+    code = getattr(getattr(found, "__init__", None), "__code__", None)
+    return hasattr(found, name) or (code is not None and name in _assigned(code))
 
 
 @cache

@@ -196,10 +196,10 @@ def has_long_attributes(raw: bytes | bytearray) -> bool:
 @example([(0, None, None, [("", b"")])], [(5, 128)])
 @given(rows, st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=3))
 def test_hostile_batches_are_read_alike_or_refused(
-    some: list[Any], spoilt: list[tuple[int, int]]
+    some: list[Any], changed: list[tuple[int, int]]
 ) -> None:
     raw = bytearray(packed("plain", 0, some))
-    for at, byte in spoilt:
+    for at, byte in changed:
         raw[HEAD_BYTES - 4 + at % (len(raw) - HEAD_BYTES + 4)] = byte
     hostile = signed(raw)
     try:

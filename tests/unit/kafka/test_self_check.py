@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from importlib import import_module
+from pkgutil import resolve_name
 from types import CodeType
 from typing import Any
 
@@ -21,7 +21,12 @@ from stream_dedup.kafka._fastpath.self_check import CHECKS, KNOWN, PRIVATE_NAMES
 from stream_dedup.kafka.producer import KafkaProducer
 from stream_dedup.native import PURE_PYTHON
 
-NAMES = [(part, name) for part, names in PRIVATE_NAMES.items() for name in names]
+NAMES = [
+    (part, owner, name)
+    for part, owners in PRIVATE_NAMES.items()
+    for owner, names in owners.items()
+    for name in names.split()
+]
 LIMIT = 5_000
 
 
@@ -37,22 +42,18 @@ def _log_warnings(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
 
 
-def remove(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove one of the driver's names: of a module, a class, or a class's instances."""
-    module, _, path = name.partition(":")
-    owner: Any = import_module(module)
-    *classes, last = path.split(".")
-    for each in classes:
-        owner = getattr(owner, each)
-    if hasattr(owner, last):
-        holders = [each for each in getattr(owner, "__mro__", [owner]) if last in vars(each)]
-        for holder in holders:
-            monkeypatch.delattr(holder, last)
+def remove(owner: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove one of the driver's names: from a module, a class, or a class's instances."""
+    found: Any = resolve_name(owner)
+    if hasattr(found, name):
+        for holder in getattr(found, "__mro__", [found]):
+            if name in vars(holder):
+                monkeypatch.delattr(holder, name)
         return
-    code: CodeType = owner.__init__.__code__
-    assert last in code.co_names
-    renamed = tuple("renamed" if each == last else each for each in code.co_names)
-    monkeypatch.setattr(owner.__init__, "__code__", code.replace(co_names=renamed))
+    code: CodeType = found.__init__.__code__
+    assert name in code.co_names
+    renamed = tuple("renamed" if each == name else each for each in code.co_names)
+    monkeypatch.setattr(found.__init__, "__code__", code.replace(co_names=renamed))
 
 
 def parts() -> set[Part]:
@@ -89,12 +90,12 @@ def test_every_part_fits_the_installed_driver(caplog: pytest.LogCaptureFixture) 
     assert caplog.records == []
 
 
-@pytest.mark.parametrize(("part", "name"), NAMES, ids=[name for _, name in NAMES])
+@pytest.mark.parametrize(("part", "owner", "name"), NAMES)
 def test_without_a_private_name_the_public_path_is_used(
-    part: Part, name: str, caplog: pytest.LogCaptureFixture
+    part: Part, owner: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        remove(name, patch)
+        remove(owner, name, patch)
         assert not usable(part)
 
     rows, kinds = packed(records := Records.of(list(KNOWN) * 9))
@@ -103,11 +104,11 @@ def test_without_a_private_name_the_public_path_is_used(
         assert kinds == {BatchBuilder}
     (warning,) = caplog.records
     assert f"does not fit aiokafka {aiokafka.__version__}" in warning.getMessage()
-    assert name in warning.getMessage()
+    assert f"{owner}.{name}" in warning.getMessage()
 
 
 def test_parts_whose_names_exist_are_still_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    remove("aiokafka.consumer.fetcher:PartitionRecords._consumer_record", monkeypatch)
+    remove("aiokafka.consumer.fetcher:PartitionRecords", "_consumer_record", monkeypatch)
     assert parts() == {"batches", "client"}
 
 
