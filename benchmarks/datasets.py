@@ -5,7 +5,7 @@ one event, where `event_id` names the template that wrote it. This is the shape 
 labelled 2k samples of LogHub (https://github.com/logpai/loghub) are easily cut down; any folder of
 the same shape will do.
 
-The content is kept as bytes, exactly as it stands in the file: it is what a pipeline would hand
+The content is kept as bytes, unchanged, as it is in the file: it is what a pipeline would hand
 to the deduplicator, and decoding is each contestant's own business.
 """
 

@@ -298,7 +298,7 @@ async def redis_costs(recipes: dict[str, Recipe]) -> dict[str, RedisCost]:
     return found
 
 
-# ---------------------------------------------------------------- telling
+# ---------------------------------------------------------------- output
 
 
 def quality_table(title: str, found: dict[str, Quality]) -> Table:

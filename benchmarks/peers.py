@@ -13,7 +13,7 @@ Drain3 (https://github.com/logpai/Drain3) is measured twice:
   `_MASKS` and `_SETTINGS`.
 
 The masks are the seven that `examples/drain3.ini` sets and that the comment at the end of the
-packaged `drain3/masking.py` lists too, in the same order, written anew to match the same text:
+packaged `drain3/masking.py` lists too, in the same order, written again to match the same text:
 where the original spells "a character that is not alphanumeric, or the start" as
 `((?<=[^A-Za-z0-9])|^)`, a negative lookbehind says the same; likewise at the end. The labels come
 out the same as with that file; the time does not: this spelling is quicker, by some 30 % of the
@@ -35,7 +35,7 @@ PEERS = ("drain3", "simhash")
 _START = r"(?<![A-Za-z0-9])"
 _END = r"(?![A-Za-z0-9])"
 
-# (what it matches, what stands in its place), applied in this order.
+# (what it matches, its replacement), applied in this order.
 _MASKS = (
     (_START + r"(?:[0-9a-f]{2,}:){3,}[0-9a-f]{2,}" + _END, "ID"),
     (_START + r"\d{1,3}(?:\.\d{1,3}){3}" + _END, "IP"),

@@ -129,7 +129,7 @@ async def _ours(
             queries = unique_queries(rng, stored + number * ROUND, ROUND)
             rounds.append(await meter.time(ROUND, resolve(index, queries)))
         # Opened with room for more: the engine records, and so would close what is above the cap.
-        async with opened(server, meter, PLAIN, max_clusters=2 * stored, anew=False) as larger:
+        async with opened(server, meter, PLAIN, max_clusters=2 * stored, empty=False) as larger:
             engine = Engine(PLAIN, larger, windows=WIDE, summaries=Summaries(), clock=SystemClock())
             lines = list(iter_replayed(real_lines(), ROUNDS * ROUND, duplicate_share=0, seed=3))
             times = [
@@ -191,10 +191,10 @@ async def bench_growth(
     server: RedisServer, meter: Meter, out: Console, *, sizes: Sequence[int], plot: Path | None
 ) -> list[Target]:
     """Time and memory while one index grows to the capacity it was laid out for."""
-    stamp = plan_layout(PLAIN, sizes[-1], 1)
+    plan = plan_layout(PLAIN, sizes[-1], 1)
     table = cost_table(
         f"E. growth, random 64-bit fingerprints, k = {K}, laid out for {sizes[-1]:,}: "
-        f"{stamp.blocks} blocks, {stamp.table_layout.tables} tables, {stamp.slices:,} slices each",
+        f"{plan.blocks} blocks, {plan.table_layout.tables} tables, {plan.slices:,} slices each",
         "wall, µs", "server, µs", "client, µs", "tables, bytes", "all, bytes a cluster", "all, MB",
     )  # fmt: skip
     rng = random.Random(11)

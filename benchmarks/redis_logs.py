@@ -139,9 +139,9 @@ def one_word_other(line: bytes, rng: random.Random) -> bytes:
     return line[:start] + bytes(rng.choices(b"abcdefghijklmnopqrstuvwxyz", k=8)) + line[end:]
 
 
-def candidates(stamp: NamespaceLayout, stored: Iterable[Query], asked: Sequence[Query]) -> float:
+def candidates(layout: NamespaceLayout, stored: Iterable[Query], asked: Sequence[Query]) -> float:
     """Entries a search looks at on average: those that share a prefix, over all tables."""
-    masks = stamp.table_layout.masks
+    masks = layout.table_layout.masks
     buckets = Counter(
         (table, query.fingerprint & mask)
         for query in stored
@@ -197,12 +197,12 @@ async def bench_logs(
         each = max(BATCH, round(full * share) // 50)
         live = max(round(full * share), ROUNDS * each)
         kinds = sort_out(recipe, real, live + ROUNDS * each // 2, ROUNDS * each)
-        stamp = plan_layout(recipe, LIMITS.max_clusters, 1)
+        layout = plan_layout(recipe, LIMITS.max_clusters, 1)
         misses, aliases = kinds
         before = len(misses) - ROUNDS * each
         looked = (
-            candidates(stamp, misses[:live], misses[before:]),
-            candidates(stamp, misses, aliases),
+            candidates(layout, misses[:live], misses[before:]),
+            candidates(layout, misses, aliases),
         )
         for how, size in (("mirrored", MIRROR_SIZE), ("searched in Redis", 0)):
             miss, alias, exact = await kinds_costs(server, meter, recipe, kinds, each, size)
@@ -212,7 +212,7 @@ async def bench_logs(
                 ("exact hit", exact, ""),
             ):
                 table.add_row(
-                    name, f"{live:,}", f"{stamp.table_layout.tables}", f"{cost.wall_us:.0f}",
+                    name, f"{live:,}", f"{layout.table_layout.tables}", f"{cost.wall_us:.0f}",
                     f"{cost.server_us:.1f}", f"{cost.client_us:.0f}", f"{cost.commands:.1f}",
                     seen if not size else "",
                 )  # fmt: skip
@@ -270,11 +270,11 @@ def bench_slices(server: RedisServer, out: Console, *, data: Path, made: int) ->
         distinct = sorted({numbers.fingerprint(row) for row in range(len(lines))})
         shipped = plan_layout(logs, LIMITS.max_clusters, 1).blocks
         for k, blocks in ((logs.match.k, None), (logs.match.k, shipped), (3, None)):
-            stamp = plan_layout(Recipe(match=Match(k=k)), len(distinct), 1, blocks)
-            row = [name, str(k), f"{len(distinct):,}", str(stamp.table_layout.tables)]
-            row.append(f"{stamp.slices:,}")
+            layout = plan_layout(Recipe(match=Match(k=k)), len(distinct), 1, blocks)
+            row = [name, str(k), f"{len(distinct):,}", str(layout.table_layout.tables)]
+            row.append(f"{layout.slices:,}")
             for by_hash in (True, False):
-                over, inside, each = _sliced(server, stamp, distinct, by_hash=by_hash)
+                over, inside, each = _sliced(server, layout, distinct, by_hash=by_hash)
                 row += [f"{over:.1%}", f"{inside:.1%}", f"{each:.0f}"]
             table.add_row(*row)
     out.print(table)
@@ -282,17 +282,17 @@ def bench_slices(server: RedisServer, out: Console, *, data: Path, made: int) ->
 
 
 def _sliced(
-    server: RedisServer, stamp: NamespaceLayout, fingerprints: Sequence[int], *, by_hash: bool
+    server: RedisServer, layout: NamespaceLayout, fingerprints: Sequence[int], *, by_hash: bool
 ) -> tuple[float, float, float]:
     """The share of slices that are large, the share of entries in them, bytes a fingerprint."""
-    entries = make_entries(stamp.table_layout, stamp.slices)
-    shift = stamp.width - (stamp.slices.bit_length() - 1)
+    entries = make_entries(layout.table_layout, layout.slices)
+    shift = layout.width - (layout.slices.bit_length() - 1)
     size = entries.member_bytes
     slices: dict[bytes, dict[bytes, int]] = {}
     for owner, fingerprint in enumerate(fingerprints):
         keys, packed = entries.arrange(fingerprint, 0, owner << 40 | owner, b"sd:{s:0}:t:")
         for number, hashed in enumerate(keys):
-            ranged = stamp.table_layout.permute(fingerprint, number) >> shift
+            ranged = layout.table_layout.permute(fingerprint, number) >> shift
             key = hashed if by_hash else b"sd:{s:0}:t:%d:%d" % (number, ranged)
             slices.setdefault(key, {})[packed[number * size : (number + 1) * size]] = 0
     with fresh(server) as driver:

@@ -34,12 +34,12 @@ async def bench_expiry(server: RedisServer, meter: Meter, out: Console, *, clust
         late = Commit(HERE, owned.fence, offset, offset, offset + 1, later, ())
         cost = await meter.time(clusters, index.record(late, later))
         swept = await meter.time(clusters, _expire(index, later))
-        told = await meter.time(clusters, _tell(index, later))
+        emitted = await meter.time(clusters, _emit(index, later))
         size = await index.size()
     out.print(
         f"D. {clusters:,} clusters with an alias each expire at once: "
         f"{cost.server_us + swept.server_us:.0f} µs of the server a cluster to close and purge, "
-        f"{told.server_us:.0f} µs to claim and confirm; {size.expired:,} expired, "
+        f"{emitted.server_us:.0f} µs to claim and confirm; {size.expired:,} expired, "
         f"{size.waiting:,} wait, {size.fingerprints:,} fingerprints are left"
     )
 
@@ -90,7 +90,7 @@ async def _expire(index: RedisIndex, now_us: int) -> None:
         await index.expire(now_us)
 
 
-async def _tell(index: RedisIndex, now_us: int) -> None:
+async def _emit(index: RedisIndex, now_us: int) -> None:
     while summaries := await index.claim(1_000, now_us):
         await index.confirm([(one.cluster, one.revision) for one in summaries], now_us)
 

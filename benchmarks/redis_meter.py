@@ -173,22 +173,22 @@ async def opened(
     max_clusters: int = LIMITS.max_clusters,
     blocks: int | None = None,
     mirror_size: int = MIRROR_SIZE,
-    anew: bool = True,
+    empty: bool = True,
 ) -> AsyncIterator[RedisIndex]:
     """An index over the server.
 
     Args:
-        server: where it lives.
+        server: the server.
         meter: notes its calls.
         recipe: what counts as near.
         windows: when clusters close.
-        summaries: how often clusters are told of.
-        max_clusters: for so many it is laid out, above it the least recently seen are closed.
-        blocks: into how many fingerprints are cut; the planner says without.
-        mirror_size: up to so many fingerprints are mirrored in process.
-        anew: empty the server first, and afterwards; else the index is opened as it is.
+        summaries: how often summaries are due.
+        max_clusters: the number it is laid out for; above it the least recently seen are closed.
+        blocks: blocks of a fingerprint; chosen by the planner by default.
+        mirror_size: the number of fingerprints that are mirrored in the process.
+        empty: empty the server before and after; otherwise open the index that is there.
     """
-    if anew:
+    if empty:
         server.command("FLUSHALL", "SYNC")
     service = MeteredServer(server.url, meter)
     limits = Limits(max_clusters, LIMITS.max_candidates, LIMITS.max_verified, LIMITS.sweep)
@@ -200,7 +200,7 @@ async def opened(
         yield index
     finally:
         await service.aclose()
-        if anew:
+        if empty:
             server.command("FLUSHALL", "SYNC")
 
 

@@ -32,7 +32,7 @@ BATCH = 1_000
 HERE = Partition("bench", 0)
 STEPS = 20
 FLAT = 1.05
-"""So much more memory, from half of the events on, still counts as flat."""
+"""Memory may grow by this factor in the second half of the events and still counts as flat."""
 
 
 @dataclass(slots=True)
@@ -42,19 +42,19 @@ class Soak:
     Attributes:
         index: the index.
         fence: of the partition.
-        told: events that final summaries told of.
+        counted: events that final summaries counted.
         finals: final summaries.
     """
 
     index: RedisIndex
     fence: int
-    told: int = 0
+    counted: int = 0
     finals: int = 0
     clock: SystemClock = field(default_factory=SystemClock)
     rng: random.Random = field(default_factory=lambda: random.Random(17))
 
     async def batch(self, first: int, count: int) -> None:
-        """Resolve and record events, then tell what is due."""
+        """Resolve and record events, then emit due summaries."""
         now_us = self.clock.now_us()
         queries = [
             random_query(first + i, self.rng.getrandbits(64))._replace(
@@ -75,15 +75,15 @@ class Soak:
             Commit(HERE, self.fence, first, last, last + 1, now_us, list(deltas.values())), now_us
         )
         assert not closed, "a cluster of this very batch was closed: give more CLUSTERS"
-        await self.tell(2 * BATCH)
+        await self.emit(2 * BATCH)
 
-    async def tell(self, limit: int) -> bool:
-        """Claim and confirm; whether there was anything."""
+    async def emit(self, limit: int) -> bool:
+        """Claim and confirm summaries, and return whether there were any."""
         now_us = self.clock.now_us()
         summaries = await self.index.claim(limit, now_us)
         await self.index.confirm([(one.cluster, one.revision) for one in summaries], now_us)
         finals = [one.count for one in summaries if one.final]
-        self.told += sum(finals)
+        self.counted += sum(finals)
         self.finals += len(finals)
         return bool(summaries)
 
@@ -121,7 +121,7 @@ async def soak(server: RedisServer, out: Console, *, events: int, clusters: int)
         members, without_ttl, keys = _look(server)
         size = await index.size()
         await index.finish(run.clock.now_us())
-        while await run.tell(BATCH):
+        while await run.emit(BATCH):
             pass
         left, still, _ = _look(server)
     quarters = [used[STEPS * part // 4 - 1] / 1e6 for part in (1, 2, 3, 4)]
@@ -139,7 +139,7 @@ async def soak(server: RedisServer, out: Console, *, events: int, clusters: int)
         _equal("members of tables, of the open clusters", members, size.fingerprints * tables),
         _equal("open clusters", size.clusters, min(clusters, events)),
         _equal("final summaries", run.finals, events),
-        _equal("events they told of", run.told, events),
+        _equal("events they counted", run.counted, events),
         _equal("members of tables once all is closed", left, 0),
         _equal("keys without a time to live then", still, 0),
     ]
