@@ -50,4 +50,3 @@ def test_a_batch_passes_through_the_modules_of_the_page(
     measured = set(asyncio.run(batch_path(kafka, redis_server.url)))
     assert listed == measured
     assert f"These are {len(measured)} modules." in text
-
