@@ -282,7 +282,7 @@ def test_what_runs_though_memory_is_full_is_told() -> None:
     assert set(re.findall(r"`([a-z_]+)`", told[1])) == waiting
 
 
-def test_the_defaults_that_are_told_are_those() -> None:
+def test_the_documented_defaults_are_those_of_the_code() -> None:
     page = text_of("redis-availability.md")
     for name in RetryPolicy.__slots__:
         assert f"| `{name}` | {getattr(RetryPolicy(), name):g} |" in page
@@ -291,16 +291,16 @@ def test_the_defaults_that_are_told_are_those() -> None:
     assert len(scripts.ALL) == 10  # "Ten scripts", redis-security.md
 
 
-def test_the_constants_that_are_told_are_those() -> None:
+def test_the_documented_constants_are_those_of_the_code() -> None:
     sizing = " ".join(text_of("redis-sizing.md").split())
     assert f"meant to hold {SLICE_ENTRIES // 2} to {SLICE_ENTRIES} entries" in sizing
     assert f"({LIMITS.max_clusters:,} unless given)" in sizing
     assert f"calls of some {CALL_WORK:,} commands" in sizing
     works = " ".join((ROOT / "docs" / "how-it-works.md").read_text("utf-8").split())
-    assert f"cut to about {CALL_WORK:,} commands" in works
-    assert f"sweep looks at {SWEEP_STEPS} clusters" in works
-    assert f"`claim` takes {CLAIMS} summaries, one of `confirm` {CONFIRMS}" in works
-    assert f"(`Limits.max_verified`, {LIMITS.max_verified})" in works
+    assert f"limited to about {CALL_WORK:,} commands" in works
+    assert f"A `sweep` looks at {SWEEP_STEPS} clusters" in works
+    assert f"`claim` takes {CLAIMS} summaries and one of `confirm` {CONFIRMS}" in works
+    assert f"`Limits.max_verified` ({LIMITS.max_verified})" in works
 
 
 # ------------------------------------------------------------ the library's example

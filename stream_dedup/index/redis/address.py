@@ -112,7 +112,7 @@ def _hosts(text: str, default: int, split: SplitResult) -> list[tuple[str, int]]
 
 
 def _misplaced(split: SplitResult) -> IndexRefused:
-    """What stands where a host should, or behind it, may be part of a password: never repeat it."""
+    """The error for a wrong host. The text may be part of a password, so it is not repeated."""
     return IndexRefused(
         f"the {split.scheme}:// URL holds no host or host:port where one should be; in a "
         "password write '/', '@', ':', '%' as %2F, %40, %3A, %25, and in a path '@' as %40"

@@ -87,8 +87,8 @@ def judge(settings: Mapping[str, str]) -> list[str]:
                 )
     if settings.get("appendonly", "yes") == "no" and not settings.get("save", "?"):
         amiss.append(
-            "nothing is kept on disk: after a restart of the server every cluster opens anew, and "
-            "counts not yet told are lost; set appendonly to yes"
+            "nothing is kept on disk: after a restart of the server every cluster opens again, and "
+            "counts not yet emitted are lost; set appendonly to yes"
         )
     return amiss
 

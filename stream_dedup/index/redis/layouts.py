@@ -123,9 +123,12 @@ EXACT_FIELD_BYTES = GROUP_BYTES + EXACT_BYTES
 NAMES_HEAD_BYTES = GROUP_BYTES
 """The field ``a`` of a cluster: group hash ‖ name ‖ name …, the representative's first."""
 
-NAME_OTHER_BYTES = EXACT_BYTES + 1
-"""A name: exact hash ‖ fingerprint ‖ 1 if it is in the tables (1 byte). These are the bytes of a
-name without its fingerprint."""
+FLAG_BYTES = 1
+"""A 1 or 0 behind a name of a cluster, or behind the token of a claim."""
+
+NAME_OTHER_BYTES = EXACT_BYTES + FLAG_BYTES
+"""A name: exact hash ‖ fingerprint ‖ 1 if it is in the tables. These are the bytes of a name without
+its fingerprint."""
 
 CALL_NAME_BYTES = 8
 
@@ -228,5 +231,5 @@ def _constants() -> dict[str, str]:
 
 
 LUA_CONSTANTS: Final = _constants()
-"""What scripts may name, and the Lua that stands for it. The numbers of a cluster are a Lua table,
-in which ``C_SOME_FIELD`` is the place of a field of `CLUSTER`."""
+"""Names that scripts may use, and the Lua that replaces them. The numbers of a cluster are a Lua
+table, in which ``C_SOME_FIELD`` is the place of a field of `CLUSTER`."""

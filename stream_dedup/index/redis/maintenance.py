@@ -95,7 +95,7 @@ class Maintenance:
     async def _renew_slices(self, now_us: int) -> None:
         """Continue the round through all slices, or begin the next if it is time.
 
-        When a round has ended, the shards are told when it began: every slice that exists was
+        When a round has ended, the shards note when it began: every slice that exists was
             renewed since then, or made since then. Until that wears off, calls that insert need not
             renew it.
         """

@@ -122,8 +122,8 @@ def read_layout(namespace: str, key: bytes, stored: bytes | None) -> NamespaceLa
 
 def _damaged(namespace: str, key: bytes) -> IndexRefused:
     return IndexRefused(
-        f"namespace {namespace!r} has a damaged stamp in {key.decode()}; delete it "
-        "(stream-dedup index delete-namespace) and have the workers make it anew"
+        f"namespace {namespace!r} has a damaged layout in {key.decode()}; delete it "
+        "(stream-dedup index delete-namespace) and have the workers create it again"
     )
 
 
@@ -303,7 +303,7 @@ class ScriptRunner:
         )  # fmt: skip
         if layout != self._layout:
             raise IndexRefused(
-                f"namespace {self._namespace!r} was made anew with another layout by somebody "
+                f"namespace {self._namespace!r} was created again with another layout by somebody "
                 "else; open it again"
             )
         if self.incarnations[shard.number] != lost:

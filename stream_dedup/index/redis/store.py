@@ -205,7 +205,7 @@ class RedisIndex:
                 raise IndexRefused(
                     f"namespace {namespace!r}: shard {number} is laid out as {tuple(found)}, shard "
                     f"{order[0]} as {tuple(layout)}; delete the namespace, or the shard that is "
-                    "wrong, and have the workers make it anew"
+                    "wrong, and have the workers create it again"
                 )
             layout = found
         return cls(

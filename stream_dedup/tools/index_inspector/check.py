@@ -50,7 +50,7 @@ EXAMPLES = 10
 KINDS = {
     "stamp": (
         "the shards of the namespace are not stamped alike",
-        "a shard was lost, or made anew by workers with other settings",
+        "a shard was lost, or created again by workers with other settings",
         "stop the workers, delete the namespace and start them again",
     ),
     "key": (
@@ -89,8 +89,8 @@ KINDS = {
         "set maxmemory-policy to noeviction; delete the namespace if they stay",
     ),
     "untold": (
-        "clusters with news that are neither due nor on their way",
-        "their counts are not told",
+        "clusters with new events whose summary is neither due nor leased",
+        "their counts are not emitted",
         "set maxmemory-policy to noeviction; delete the namespace if they stay",
     ),
     "unburied": (
@@ -116,7 +116,7 @@ KINDS = {
     "counter": (
         "counters that differ from what is counted",
         "the metrics of this namespace are off; keys were lost or evicted",
-        "set maxmemory-policy to noeviction; delete the namespace to count anew",
+        "set maxmemory-policy to noeviction; delete the namespace to start counting again",
     ),
 }
 """Kind of finding → what it is, what it means, the remedy."""
@@ -129,7 +129,7 @@ class Report:
     Attributes:
         counts: findings by kind.
         examples: some of each.
-        notes: what was not looked at, and why.
+        notes: what was not checked, and why.
         looked_at: keys, by kind.
     """
 
@@ -160,18 +160,18 @@ async def check(namespace: Namespace, limit: int, progress: Progress) -> Report:
         IndexRefused: the user may not read what is needed.
     """
     report = Report()
-    await _check_stamps(namespace, report)
+    await _check_layouts(namespace, report)
     for shard in namespace.shards:
         await _Check(namespace, shard, report, progress).run(limit)
     return report
 
 
-async def _check_stamps(namespace: Namespace, report: Report) -> None:
-    stamps = []
+async def _check_layouts(namespace: Namespace, report: Report) -> None:
+    stored = []
     for shard in namespace.shards:
         names = ("digest", "recipe", "layout")
-        stamps.append(await namespace.reader.command(shard.meta, "HMGET", shard.meta, *names))
-        if stamps[-1] != stamps[0]:
+        stored.append(await namespace.reader.command(shard.meta, "HMGET", shard.meta, *names))
+        if stored[-1] != stored[0]:
             text = f"shard {shard.number} is stamped otherwise than shard 0, or not at all"
             report.add(Suspect("stamp", None, text))
 
@@ -258,7 +258,7 @@ class _Check:
             subjects: list[tuple[bytes, bytes]] = []
             for (key, _), answer in zip(part, answers, strict=True):
                 if answer is None:
-                    continue  # of another type, which is told of already
+                    continue  # of another type, which is reported already
                 cursor, members = answer
                 if int(cursor):
                     todo.append((key, cursor))

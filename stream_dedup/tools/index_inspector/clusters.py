@@ -48,7 +48,7 @@ class Brief(NamedTuple):
         identity: its id, 8 bytes.
         numbers: its counts and times.
         group: its group, as it is stored.
-        position: where its representative stood, as it is stored.
+        position: of its representative, as it is stored.
         representative: its first event's value; None if it is not known.
     """
 
@@ -124,8 +124,8 @@ class Name(NamedTuple):
         exact: the exact hash.
         fingerprint: the fingerprint.
         distance: in bits, from the representative's.
-        searchable: whether it stands in the tables.
-        missing: the tables in which it should stand, and does not.
+        searchable: whether it is in the tables.
+        missing: the tables from which it is missing.
         slices: the slice of each table.
         leads_to: the cluster to which the exact hash leads; None for none.
     """
@@ -146,7 +146,7 @@ class Details(NamedTuple):
         held: its numbers, and names while it is open.
         fields: all its fields, as they are stored.
         names: what leads to it, with what was found there.
-        scores: the sorted sets in which it stands, with its score.
+        scores: the sorted sets that hold it, with its score.
         ttl_ms: until its key would be gone.
         shard: where it lives.
     """
@@ -166,7 +166,7 @@ class Details(NamedTuple):
 
     @property
     def snapshot(self) -> tuple[int, int, int] | None:
-        """The summary on its way: revision, count, new count; None without."""
+        """The leased summary: revision, count, new count; None without."""
         packed = self.fields.get(b"z", b"")
         if len(packed) < layouts.SNAPSHOT.struct.size:  # the group follows
             return None
@@ -197,10 +197,10 @@ async def details(namespace: Namespace, identity: int) -> Details | None:
     if held is None:
         raise ValueError("its fields do not fit together")
     names = await _names(namespace, shard, held) if held.open else []
-    standing = {
+    found = {
         name: float(score) for name, score in zip(sets, scores, strict=True) if score is not None
     }
-    return Details(held, fields, names, standing, ttl_ms, shard.number)
+    return Details(held, fields, names, found, ttl_ms, shard.number)
 
 
 async def _names(namespace: Namespace, shard: ShardKeys, held: StoredCluster) -> list[Name]:

@@ -48,7 +48,8 @@ def index() -> None:
     TLS), with USER@ before the host where needed; the password comes out of --password-file.
 
     Exit codes: 0 all went well; 1 check found something wrong, show found no such cluster, or
-    workers made anew what was deleted; 2 an option is wrong, or the server is away or refuses.
+    workers created again what was deleted; 2 an option is wrong, or the server cannot be reached or
+    refuses.
     """
 
 
@@ -117,7 +118,8 @@ def stats(options: dict[str, Any], limit: int) -> None:
 def check(ctx: click.Context, options: dict[str, Any], limit: int) -> None:
     """Check that what a namespace holds fits together, and say what does not.
 
-    What looks wrong is looked at again before it is told of, as workers may just have changed it.
+    Suspicious entries are checked again before they are reported, as workers may just have changed
+    them.
     Exits with 1 if something is wrong.
 
     \b
@@ -230,7 +232,7 @@ def show_cluster(ctx: click.Context, identity: str, options: dict[str, Any], rec
     if found is None:
         click.echo(
             f"stream-dedup: namespace {namespace.name!r} has no cluster {identity.lower()}: it was "
-            "told of and forgotten, or never was",
+            "emitted and forgotten, or never existed",
             err=True,
         )
         ctx.exit(EXIT_WRONG)
@@ -247,8 +249,7 @@ def show_cluster(ctx: click.Context, identity: str, options: dict[str, Any], rec
 def delete_namespace(ctx: click.Context, options: dict[str, Any], yes: bool, dry_run: bool) -> None:
     """Delete a namespace: all its clusters, counts and journals.
 
-    Counts that were not told of yet are lost. Stop the workers before: those that go on make it
-    anew.
+    Counts that were not emitted yet are lost. Stop the workers before, or they create it again.
 
     \b
     stream-dedup index delete-namespace --namespace logs
@@ -276,7 +277,7 @@ def delete_namespace(ctx: click.Context, options: dict[str, Any], yes: bool, dry
     if ago_us < IN_USE_US:
         click.echo(
             f"stream-dedup: workers were at {name!r} {max(0, ago_us) // US_PER_S} s ago; stop "
-            "them first, or they make it anew",
+            "them first, or they create it again",
             err=True,
         )
     if not yes:
@@ -287,7 +288,7 @@ def delete_namespace(ctx: click.Context, options: dict[str, Any], yes: bool, dry
     print_deleted(name, removed, options["format"], dry_run=False)
     if not gone:
         click.echo(
-            f"stream-dedup: workers have made {name!r} anew meanwhile; stop them, then delete "
+            f"stream-dedup: workers have created {name!r} again meanwhile; stop them, then delete "
             "it again",
             err=True,
         )

@@ -35,7 +35,7 @@ class Suspect(NamedTuple):
 
     Attributes:
         kind: of `KINDS`.
-        subject: what is looked at again.
+        subject: what is checked again.
         text: what is wrong, with the key.
     """
 
@@ -56,7 +56,7 @@ class Probes:
         self._garbage: set[bytes] | None = None
 
     def forget(self) -> None:
-        """Have the next look read the list of garbage anew."""
+        """Have the next look read the list of garbage again."""
         self._garbage = None
 
     async def _many(self, commands: Sequence[Command]) -> list[Any]:
@@ -178,7 +178,7 @@ class Probes:
     # ------------------------------------------------------------ entries
 
     async def entries(self, places: Sequence[Place]) -> list[Suspect]:
-        """Table entries that lead nowhere, or stand where nobody looks."""
+        """Find table entries of no open cluster, and entries in the wrong slice."""
         size = self._entries.member_bytes
         states = await self._hold({member[-ID_BYTES:] for _, member in places})
         searched = {
@@ -207,7 +207,7 @@ class Probes:
         return suspects + await self._orphaned(orphans, "ZSCORE")
 
     async def exact(self, places: Sequence[Place]) -> list[Suspect]:
-        """Exact hashes that lead nowhere, or stand where nobody looks."""
+        """Find exact hashes of no open cluster, and exact hashes in the wrong slice."""
         values = await self._many([("HGET", key, field) for key, field in places])
         states = await self._hold({value[:ID_BYTES] for value in values if value})
         named = {
@@ -260,7 +260,7 @@ class Probes:
 async def missing_entries(
     namespace: Namespace, shard: ShardKeys, held: StoredCluster
 ) -> list[set[int]]:
-    """For each name of an open cluster the tables in which it should stand and does not."""
+    """Find, for each name of an open cluster, the tables from which it is missing."""
     group = int.from_bytes(held.group_hash, "big")
     size = namespace.entries.member_bytes
     commands: list[Command] = []

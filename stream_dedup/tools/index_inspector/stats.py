@@ -112,14 +112,14 @@ class ShardState:
         due: summaries that wait for their time, or to be claimed.
         final: final ones among them.
         due_now: those whose time has come.
-        leased: summaries on their way.
+        leased: summaries that were claimed and are not confirmed.
         names: exact hashes of the sampled open clusters.
         sampled_open: how many those are.
         least_ttl: (milliseconds, key) of what would be gone first; tombstones left out.
         measured: the keys, by kind.
         partitions: what is known of them.
         looked_at: keys.
-        whole: whether all keys were looked at.
+        whole: whether all keys were read.
     """
 
     number: int
@@ -475,12 +475,12 @@ def _print_partitions(facts: list[dict[str, Any]]) -> None:
         console().print()
     for fact in facts:
         stream, seen, ttl = fact["stream_time"], fact["seen"], fact["least_ttl_s"]
-        told = [f"shard {fact['shard']}: stream time {stream or 'not begun'}"]
-        told += [f"last moved on at {seen}"] if seen else []
+        parts = [f"shard {fact['shard']}: stream time {stream or 'not begun'}"]
+        parts += [f"last moved on at {seen}"] if seen else []
         if ttl is not None:
             key = shown(fact["least_ttl_key"].encode("utf-8", "replace"), 80)
-            told.append(f"lowest time to live {ttl / 86_400:,.1f} d ({key})")
-        console().print(Text("; ".join(told)), soft_wrap=True)
+            parts.append(f"lowest time to live {ttl / 86_400:,.1f} d ({key})")
+        console().print(Text("; ".join(parts)), soft_wrap=True)
 
 
 def _notes(facts: list[dict[str, Any]], memory: dict[str, dict[str, Any]]) -> Iterator[str]:

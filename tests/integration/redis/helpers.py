@@ -32,8 +32,8 @@ STEADY = RetryPolicy(within_s=30, first_delay_s=0.01, max_delay_s=0.1, timeout_s
 HASTY = RetryPolicy(within_s=30, first_delay_s=0.01, max_delay_s=0.1, timeout_s=0.3)
 """Outlasts them as well, and does not wait long for an answer."""
 
-BRIEF = RetryPolicy(within_s=0.4, first_delay_s=0.01, max_delay_s=0.1, timeout_s=2)
-"""Gives up soon."""
+BRIEF = RetryPolicy(within_s=0.4, first_delay_s=0.01, max_delay_s=0.1, timeout_s=20)
+"""Gives up soon after an error, and waits long for an answer."""
 
 LIMITS = Limits(max_clusters=1000)
 

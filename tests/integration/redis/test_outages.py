@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -185,7 +186,7 @@ async def test_a_server_that_stays_away_is_told_without_secrets(make_redis: Make
 @in_loop
 async def test_a_server_that_hangs_for_ever_is_given_up(make_redis: MakeRedis) -> None:
     server = make_redis()
-    async with opened(server.url, retry_policy=BRIEF) as index:
+    async with opened(server.url, retry_policy=replace(BRIEF, timeout_s=2)) as index:
         server.pause()
         with pytest.raises(IndexUnavailable, match=f"127.0.0.1:{server.port}"):
             await index.size()

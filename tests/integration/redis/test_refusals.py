@@ -134,9 +134,9 @@ async def test_a_damaged_stamp_is_refused_naming_its_key(
     async with opened(server.url):
         pass
     server.command("HSET", META, "layout", layout)
-    assert f"damaged stamp in {META.decode()}" in str(await refused(server.url))
+    assert f"damaged layout in {META.decode()}" in str(await refused(server.url))
     server.command("HDEL", META, "layout")
-    assert f"damaged stamp in {META.decode()}" in str(await refused(server.url))
+    assert f"damaged layout in {META.decode()}" in str(await refused(server.url))
 
 
 @in_loop

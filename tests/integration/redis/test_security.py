@@ -156,7 +156,7 @@ def trusts(certificates: Certificates, *, shows: Certificates | None = None) -> 
 
 
 async def reach(server: RedisServer, tls: Tls) -> None:
-    async with opened(server.url, retry_policy=BRIEF, tls=tls) as index:
+    async with opened(server.url, tls=tls) as index:
         assert (await index.size()).clusters == 0
 
 
@@ -183,10 +183,10 @@ async def test_the_name_on_a_certificate_is_checked(make_redis: MakeRedis) -> No
     url = f"rediss://127.0.0.2:{server.port}/0"
     tls = trusts(server.certificates)
     with pytest.raises(IndexRefused, match="check the certificates"):
-        async with opened(url, retry_policy=BRIEF, tls=tls):
+        async with opened(url, tls=tls):
             pytest.fail("it was opened")
     unchecked = Tls(ca_file=tls.ca_file, check_hostname=False)
-    async with opened(url, retry_policy=BRIEF, tls=unchecked) as index:
+    async with opened(url, tls=unchecked) as index:
         assert (await index.size()).clusters == 0
 
 

@@ -37,7 +37,7 @@ local SETTINGS_FIELDS = unpack_bytes(SETTINGS, ARGV[2])
 -- An error for the script to return if the data is not what the caller knows, else nil.
 local function lost()
   if call('HGET', META, 'incarnation') ~= ARGV[1] then
-    return redis.error_reply('SDRESET the namespace was lost or made anew')
+    return redis.error_reply('SDRESET the namespace was lost or created again')
   end
 end
 

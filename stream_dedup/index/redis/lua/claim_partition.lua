@@ -9,12 +9,12 @@
 -- Cost  four commands.
 local call = redis.call
 if call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
-  return redis.error_reply('SDRESET the namespace was lost or made anew')
+  return redis.error_reply('SDRESET the namespace was lost or created again')
 end
 local known = call('HMGET', KEYS[2], 'fence', 'high_water', 'committed', 'claim', 'incarnation')
 local fence, high_water, committed = tonumber(known[1] or 0), known[2] or '-1', known[3] or '0'
 local claim, reset = known[4] or '', false
-local token = string.sub(claim, 1, -2)
+local token = string.sub(claim, 1, -1 - FLAG_BYTES)
 if known[5] and known[5] ~= ARGV[1] then  -- left behind when meta was lost: only its fence counts
   high_water, committed, token = '-1', '0', ''
   call('DEL', KEYS[3])

@@ -12,7 +12,7 @@
 -- The cluster may have been opened again since: the names that it has now stay.
 local call, sub = redis.call, string.sub
 if call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
-  return redis.error_reply('SDRESET the namespace was lost or made anew')
+  return redis.error_reply('SDRESET the namespace was lost or created again')
 end
 
 local size = tonumber(ARGV[2])
@@ -26,7 +26,7 @@ local function names_of(key, length)
     for i = NAMES_HEAD_BYTES + 1, #stored[2], length do
       local name = sub(stored[2], i, i + length - 1)
       exacts[sub(name, 1, EXACT_BYTES)] = true
-      if sub(name, -1) == '\1' then fingerprints[sub(name, EXACT_BYTES + 1, -2)] = true end
+      if sub(name, -1) == '\1' then fingerprints[sub(name, EXACT_BYTES + 1, -1 - FLAG_BYTES)] = true end
     end
   end
   return exacts, fingerprints
@@ -44,7 +44,7 @@ while arg <= #ARGV do
       if known and sub(known, 1, ID_BYTES) == id then call('HDEL', KEYS[at], field) end
     end
     at = at + 1
-    local stays = fingerprints[sub(name, EXACT_BYTES + 1, -2)]
+    local stays = fingerprints[sub(name, EXACT_BYTES + 1, -1 - FLAG_BYTES)]
     for i = 1, #members, size do
       if not stays then call('ZREM', KEYS[at], sub(members, i, i + size - 1)) end
       at = at + 1

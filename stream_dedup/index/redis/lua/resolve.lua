@@ -131,7 +131,7 @@ local function has_name(c, holds)
   local size = NAME_OTHER_BYTES + #c.fingerprint
   for at = NAMES_HEAD_BYTES + 1, #names, size do
     local behind = at + EXACT_BYTES
-    if holds(sub(names, at, behind - 1), sub(names, behind, at + size - 2), byte(names, at + size - 1) == 1) then
+    if holds(sub(names, at, behind - 1), sub(names, behind, at + size - 1 - FLAG_BYTES), byte(names, at + size - 1) == 1) then
       return true
     end
   end

@@ -77,7 +77,7 @@ def test_a_layout_is_read_as_it_was_written() -> None:
     ],
 )
 def test_a_damaged_layout_is_refused_naming_its_key(layout: bytes | None) -> None:
-    with pytest.raises(IndexRefused, match=r"damaged stamp in sd:\{logs:0\}:meta; delete it"):
+    with pytest.raises(IndexRefused, match=r"damaged layout in sd:\{logs:0\}:meta; delete it"):
         read_layout("logs", b"sd:{logs:0}:meta", layout)
 
 
