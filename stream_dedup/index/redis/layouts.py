@@ -127,8 +127,8 @@ FLAG_BYTES = 1
 """A 1 or 0 behind a name of a cluster, or behind the token of a claim."""
 
 NAME_OTHER_BYTES = EXACT_BYTES + FLAG_BYTES
-"""A name: exact hash ‖ fingerprint ‖ 1 if it is in the tables. These are the bytes of a name without
-its fingerprint."""
+"""A name: exact hash ‖ fingerprint ‖ 1 if it is in the tables. These are the bytes of a name
+without its fingerprint."""
 
 CALL_NAME_BYTES = 8
 
