@@ -225,7 +225,9 @@ class Deduplicator:
             elif isinstance(value, str):
                 text = _encoded(value)
             elif not isinstance(value, dict):
-                raise TypeError(f"{type(value).__name__} is no event: give text, bytes or a dict")
+                raise TypeError(
+                    f"{type(value).__name__} is not an event: give text, bytes or a dict"
+                )
             else:
                 try:
                     text, document = msgspec.json.encode(value), value

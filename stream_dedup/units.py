@@ -36,7 +36,7 @@ def read_duration_us(text: str) -> float:
     """
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no duration")
+        raise ValueError(f"{text!r} is not a duration")
     return float(match[1]) * _SECONDS[match[2]] * US_PER_S
 
 
@@ -69,7 +69,7 @@ def read_size(text: str) -> int:
     match = _SIZE.fullmatch(text)
     size = float(match[1]) * _BYTES[match[2] or "B"] if match else None
     if size is None or not size.is_integer():
-        raise ValueError(f"{text!r} is no size")
+        raise ValueError(f"{text!r} is not a size")
     return int(size)
 
 

@@ -41,6 +41,10 @@ NEAR_CACHE_SIZE = 200_000
 CLAIM_BATCH = 1_000
 """Summaries claimed at once."""
 
+MAX_SEGMENT_EVENTS = 10_000
+"""Events in a segment. A segment that is shortened was looked up in full, so without this bound a
+batch would cost the square of its length."""
+
 
 @dataclass(slots=True)
 class Counts:
@@ -94,14 +98,14 @@ class OwnedPartition:
     def segment_end(self, offsets: Sequence[int], start: int) -> int:
         """Return the row at which a segment that begins at the row `start` has to end.
 
-        All or none of a segment was recorded before, all or none of it is in doubt, and it does
-        not cross a segment boundary.
+        All or none of a segment was recorded before, all or none of it is in doubt, it does not
+        cross a segment boundary, and it has at most `MAX_SEGMENT_EVENTS`.
         """
         last_offsets = (self.high_water, self.in_doubt, *self.segment_boundaries)
         ends = [
             bisect_right(offsets, last, start) for last in last_offsets if last >= offsets[start]
         ]
-        return min(ends, default=len(offsets))
+        return min(*ends, len(offsets), start + MAX_SEGMENT_EVENTS)
 
 
 class Engine:
@@ -171,7 +175,7 @@ class Engine:
         return claimed
 
     def drop_ownership(self, partition: Partition) -> None:
-        """Drop local ownership of a partition; the index is not told."""
+        """Drop local ownership of a partition, without a call to the index."""
         self._owned.pop(partition, None)
 
     async def release_partition(self, partition: Partition) -> None:

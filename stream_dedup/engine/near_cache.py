@@ -130,6 +130,41 @@ class NearCache:
         self._put(key, entry)
         return entry
 
+    def join(
+        self, entries: Sequence[CachedDecision | None], spans: Sequence[tuple[int, int, int]]
+    ) -> list[bool]:
+        """Let all events of an entry join its cluster at once, where that needs no closer look.
+
+        It does for a cluster that may have closed between two of its events, or that still wants
+        samples, and for all entries of such a cluster.
+
+        Args:
+            entries: of a look-up.
+            spans: of each its number of events, and their earliest and latest time.
+
+        Returns:
+            Whether the events of each entry joined.
+        """
+        is_live = self.is_live
+        singly = {
+            entry.cluster
+            for entry, (_, _, last_us) in zip(entries, spans, strict=True)
+            if entry
+            and (
+                entry.cluster.samples_wanted
+                or (last_us > entry.cluster.live_until_us and not is_live(entry.cluster, last_us))
+            )
+        }
+        joined = []
+        for entry, (_, _, last_us) in zip(entries, spans, strict=True):
+            if entry is None or entry.cluster in singly:
+                joined.append(False)
+            else:
+                joined.append(True)
+                if last_us > entry.cluster.last_us:  # noqa: PLR1730 -- max() costs a call here
+                    entry.cluster.last_us = last_us
+        return joined
+
     def store(self, key: Key, resolution: Resolution, decision: Decision) -> CachedDecision:
         """Keep what the index answered, and return it.
 

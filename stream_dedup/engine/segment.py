@@ -236,30 +236,21 @@ class Segment:
     def _join_cached(self, rows: Sequence[int], lookup: Lookup) -> Sequence[int]:
         """Let events join the clusters that the cache knows; return the rows of the others."""
         entries, codes = lookup
-        is_live = self.context.cache.is_live
         spans = group_min_max(codes, _selected(self.times_us, rows), len(entries))
-        # Event by event only for clusters that may have closed between two events, and for those
-        # that still want samples.
-        singly = {
-            entry.cluster
-            for entry, (_, _, last_us) in zip(entries, spans, strict=True)
-            if entry and (entry.cluster.samples_wanted or not is_live(entry.cluster, last_us))
-        }
-        remaining = []
-        for entry, span in zip(entries, spans, strict=True):
-            if entry is None or entry.cluster in singly:
-                remaining.append(True)
-            else:
-                remaining.append(False)
-                self._count(entry.cluster, *span)
-        joined = take([entry.decision if entry else NO_TOKENS for entry in entries], codes)
+        joined = self.context.cache.join(entries, spans)
+        for entry, (count, first_us, last_us), all_joined in zip(
+            entries, spans, joined, strict=True
+        ):
+            if all_joined and entry:
+                self._count(entry.cluster, count, first_us, last_us)
+        decisions = take([entry.decision if entry else NO_TOKENS for entry in entries], codes)
         if isinstance(rows, range):
-            self.decisions[rows.start : rows.stop] = joined
+            self.decisions[rows.start : rows.stop] = decisions
         else:
-            for row, decision in zip(rows, joined, strict=True):
+            for row, decision in zip(rows, decisions, strict=True):
                 self.decisions[row] = decision
         unknown = []
-        for number in rows_of(codes, remaining):
+        for number in rows_of(codes, [not all_joined for all_joined in joined]):
             entry, row = entries[codes[number]], rows[number]
             if entry is None or not self._join(row, entry.cluster):
                 unknown.append(row)
@@ -270,6 +261,7 @@ class Segment:
         time_us = self.times_us[row]
         if not self.context.cache.is_live(cluster, time_us):
             return False
+        cluster.seen(time_us)
         delta = self._count(cluster, 1, time_us, time_us)
         if cluster.take_sample():
             delta.samples.append(self.hashed.batch.values[row])
@@ -286,7 +278,6 @@ class Segment:
             delta.count += count
             delta.first_us = min(delta.first_us, first_us)
             delta.last_us = max(delta.last_us, last_us)
-        cluster.seen(last_us)
         return delta
 
     def _select_queries(self, rows: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
@@ -346,6 +337,7 @@ class Segment:
         duplicate = Decision(DUPLICATE, cluster_id, resolution.distance, fingerprint)
         entry = self.context.cache.store(self.hashed.keys[row], resolution, duplicate)
         value = self.hashed.batch.values[row]
+        entry.cluster.seen(query.first_us)
         delta = self._count(entry.cluster, 1, query.first_us, query.first_us)
         if resolution.new:
             delta.representative = value

@@ -366,12 +366,13 @@ class MemoryIndex:
         room = self._summaries.samples - len(cluster.samples)
         if room > 0 and delta.samples:
             cluster.samples += tuple(sample[:limit] for sample in delta.samples[:room])
-        self._queue_summary(cluster)
+        if not cluster.due:
+            self._queue_summary(cluster)
 
     def _queue_summary(self, cluster: _Cluster) -> None:
-        """Queue the next summary of an open cluster, if there is news and it is not queued yet."""
+        """Queue the next summary of an open cluster, if there is news."""
         # The first event is sent by itself: there is news from the second on.
-        if not cluster.due and cluster.count > max(1, cluster.reported):
+        if cluster.count > max(1, cluster.reported):
             due_us = self._summaries.due_us(cluster.reported_us)
             if due_us is not None:
                 cluster.due = True

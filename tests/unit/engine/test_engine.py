@@ -980,7 +980,7 @@ def test_a_single_event_in_place_of_many_is_refused() -> None:
 
 
 def test_a_value_that_is_not_an_event_is_refused() -> None:
-    with pytest.raises(TypeError, match="NoneType is no event"):
+    with pytest.raises(TypeError, match="NoneType is not an event"):
         Deduplicator().process([None])  # type: ignore[list-item]
 
 
