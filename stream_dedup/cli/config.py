@@ -34,20 +34,20 @@ _STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}
 def config() -> None:
     """Write, show and check the configuration of a worker.
 
-    Needs the extra: pip install 'stream-dedup[worker]'. What is given more than once is taken from
-    --set, else from the environment (STREAM_DEDUP__KAFKA__GROUP_ID=audit), else from the file.
+    Needs the extra: pip install 'stream-dedup[worker]'. A setting is taken from --set, else
+    from the environment (STREAM_DEDUP__KAFKA__GROUP_ID=audit), else from the file.
 
-    Exit codes: 0 all went well; 1 check found something that keeps a worker from running; 2 the
-    configuration is wrong, or a file cannot be written.
+    Exit codes: 0 all went well; 1 check found something that prevents a worker from running; 2
+    the configuration is wrong, or a file cannot be written.
     """
 
 
 @config.command()
 @click.option("-o", "--output", metavar="FILE", shell_complete=complete_file,
-              help="Write it there; standard output without.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+              help="Write to this file; standard output if not given.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def init(output: str | None, force: bool) -> None:
-    """Write a file to begin with: every key, with its default and what it means.
+    """Write a template of the configuration: every key, with its default and its meaning.
 
     \b
     stream-dedup config init -o stream-dedup.toml
@@ -70,9 +70,9 @@ def init(output: str | None, force: bool) -> None:
 @config_option
 @set_config_option
 @click.option("--format", "shape", type=click.Choice(["toml", "json"]), default="toml",
-              show_default=True, help="json is an object with value and origin a key.")  # fmt: skip
+              show_default=True, help="json: an object of value and origin by key.")  # fmt: skip
 def show(file: str | None, settings: tuple[str, ...], shape: str) -> None:
-    """Show the configuration that a worker would have, and where each value comes from.
+    """Show the configuration that a worker would use, and the origin of each value.
 
     Secrets are not shown.
 
@@ -93,7 +93,7 @@ def show(file: str | None, settings: tuple[str, ...], shape: str) -> None:
 @config_option
 @set_config_option
 @click.option("--timeout", type=click.FloatRange(0.1), default=10.0, show_default=True,
-              metavar="SECONDS", help="How long an answer may take.")  # fmt: skip
+              metavar="SECONDS", help="Limit for each answer.")  # fmt: skip
 @click.option("--format", "shape", type=click.Choice(["table", "json"]), default="table",
               show_default=True, help="json is a list of objects.")  # fmt: skip
 @click.pass_context
@@ -102,12 +102,12 @@ def check(
 ) -> None:
     """Check the configuration against Kafka and Redis.
 
-    Looks whether both let us in; whether the topics are there, may be read or written and fit
-    together; at groups, transactional ids and namespaces; and, where otel.enabled is true, whether
-    the collector takes what is sent. It changes nothing, but that with exactly_once it tries a
+    Checks that both accept the credentials; that the topics exist, may be read or written, and fit
+    together; groups, transactional ids and namespaces; and, if otel.enabled is true, that the
+    collector accepts traces and metrics. Changes nothing, except that with exactly_once it opens a
     transactional id that ends in -config-check.
 
-    Exits with 1 if something keeps a worker from running, with 2 if the configuration is wrong.
+    Exits with 1 if something prevents a worker from running, with 2 if the configuration is wrong.
 
     \b
     stream-dedup config check --config stream-dedup.toml
@@ -132,5 +132,5 @@ async def _checked(config: Config, timeout_s: float) -> list[Finding]:
 
 
 def _text(text: str) -> Text:
-    """What others may have written, without what would steer a terminal."""
+    """Escape control characters in a text from elsewhere."""
     return Text("".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text))

@@ -14,7 +14,7 @@ from stream_dedup.errors import ConfigError, StreamDedupError
 
 
 class Stopped(click.ClickException):
-    """The worker cannot go on."""
+    """The worker ended with an error."""
 
     exit_code = 1
 
@@ -28,17 +28,17 @@ class Stopped(click.ClickException):
 @set_config_option
 @click.option("--once", is_flag=True, help="Read to the ends that the topics have now, then stop.")
 def run(file: str | None, settings: tuple[str, ...], once: bool) -> None:
-    """Take near-duplicates out of Kafka topics.
+    """Remove near-duplicates from Kafka topics.
 
     Reads the topics of every pipeline in the configuration, decides each event against the index,
-    and writes to the output topics. Runs until SIGTERM or SIGINT: then it finishes what is on its
-    way; a second signal ends it at once. Nothing is lost either way.
+    and writes to the output topics. Runs until SIGTERM or SIGINT: then it finishes the batches
+    in progress; a second signal ends it at once. Nothing is lost either way.
 
     Needs the extra: pip install 'stream-dedup[worker]'. Metrics and health are at
     http://127.0.0.1:9464 (http.host, http.port).
 
-    Exit codes: 0 stopped by a signal, or with --once at the end; 1 it cannot go on, as the last
-    line says; 2 the configuration is wrong.
+    Exit codes: 0 stopped by a signal, or at the end with --once; 1 stopped by an error, which the
+    last line names; 2 the configuration is wrong.
 
     \b
     stream-dedup config init -o stream-dedup.toml

@@ -1,4 +1,4 @@
-"""``stream-dedup config`` against real services: what it finds, and what it tells of it."""
+"""``stream-dedup config`` against real services: what it finds and reports."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Checked:
         return [(each.level, each.text) for each in self.found if each.subject == subject]
 
     @property
-    def amiss(self) -> list[tuple[str, str]]:
-        """(level, subject) of what is not as it should be."""
+    def problems(self) -> list[tuple[str, str]]:
+        """(level, subject) of warnings and errors."""
         return [(each.level, each.subject) for each in self.found if each.level != "ok"]
 
 
@@ -95,7 +95,7 @@ def topics(kafka: Kafka) -> Topics:
 
 @pytest.fixture
 def durable(make_redis: Callable[..., RedisServer]) -> RedisServer:
-    """A server with nothing amiss."""
+    """A server without warnings."""
     return make_redis(appendonly=True)
 
 
@@ -136,8 +136,8 @@ def test_show_tells_where_values_come_from_and_no_secrets(tmp_path: Path) -> Non
     rows = msgspec.json.decode(done.out)
     assert rows["http.port"] == {"value": 0, "origin": "--set"}
     assert rows["log.level"] == {"value": "debug", "origin": "STREAM_DEDUP__LOG__LEVEL"}
-    assert {"value": str(password), "origin": str(file)} == rows["kafka.sasl_password_file"]
-    assert {"value": "redis://h:1", "origin": str(file)} == rows["index.url"]
+    assert rows["kafka.sasl_password_file"] == {"value": str(password), "origin": str(file)}
+    assert rows["index.url"] == {"value": "redis://h:1", "origin": str(file)}
     hidden = {"value": "**********", "origin": "STREAM_DEDUP__KAFKA__SSL_KEY_PASSWORD"}
     assert rows["kafka.ssl_key_password"] == hidden
     assert rows["kafka.start"] == {"value": "earliest", "origin": "default"}
@@ -164,17 +164,19 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
             text=True,
             check=False,
         )
-        told = "stream-dedup: pydantic is not installed; pip install 'stream-dedup[worker]'\n"
-        assert (done.returncode, done.stderr) == (2, told)
+        expected = "stream-dedup: pydantic is not installed; pip install 'stream-dedup[worker]'\n"
+        assert (done.returncode, done.stderr) == (2, expected)
 
 
 # ------------------------------------------------------------ check
 
 
-def test_where_all_is_well_it_says_so(topics: Topics, kafka: Kafka, durable: RedisServer) -> None:
+def test_a_configuration_that_fits_has_no_problems(
+    topics: Topics, kafka: Kafka, durable: RedisServer
+) -> None:
     settings = topics.settings(kafka.bootstrap, durable.url)
     found = check(settings, worker__guarantee="exactly_once")
-    assert found.amiss == []
+    assert found.problems == []
     assert found.of(f"topic {topics.read}") == [("ok", "may be read, 2 partition(s)")]
     assert ("ok", "may be written, 2 partition(s)") in found.of(f"topic {topics.written}")
     (group,) = found.of(f"group {topics.read}-main")
@@ -189,10 +191,10 @@ def test_where_all_is_well_it_says_so(topics: Topics, kafka: Kafka, durable: Red
     shown = msgspec.json.decode(objects.out, type=list[dict[str, str]])
     levels = [(each["level"], each["subject"]) for each in shown]
     once = [(each.level, each.subject) for each in check(settings).found]
-    assert once == levels
+    assert levels == once
 
 
-def test_it_makes_no_topics(make_kafka: Callable[..., KafkaBroker], durable: RedisServer) -> None:
+def test_it_creates_no_topics(make_kafka: Callable[..., KafkaBroker], durable: RedisServer) -> None:
     broker = make_kafka(extra={"auto.create.topics.enable": "true"})
     settings: dict[str, object] = {
         "kafka__bootstrap_servers": broker.bootstrap,
@@ -202,13 +204,13 @@ def test_it_makes_no_topics(make_kafka: Callable[..., KafkaBroker], durable: Red
         "pipelines__0__dead_letter_topic": "d",
     }
     found = check(settings)
-    assert [("error", f"topic {name}") for name in "abcd"] == found.amiss
-    (told,) = found.of("topic d")
-    assert "is not there; create it, correct dead_letter_topic, or let the user see" in told[1]
+    assert found.problems == [("error", f"topic {name}") for name in "abcd"]
+    ((_, text),) = found.of("topic d")
+    assert "is not there; create it, correct dead_letter_topic, or let the user see" in text
     assert broker.topics() == []
 
 
-def test_what_does_not_fit_is_told(topics: Topics, kafka: Kafka, durable: RedisServer) -> None:
+def test_what_does_not_fit_is_reported(topics: Topics, kafka: Kafka, durable: RedisServer) -> None:
     narrow = kafka.fresh_topic(1, {"max.message.bytes": "1000", "cleanup.policy": "compact"})
     wide, summaries = kafka.fresh_topic(5), kafka.fresh_topic(1)
     settings = topics.settings(kafka.bootstrap, durable.url)
@@ -223,10 +225,10 @@ def test_what_does_not_fit_is_told(topics: Topics, kafka: Kafka, durable: RedisS
     (_, (level, hint)) = found.of(f"topic {summaries}")
     assert (level, "with cleanup.policy compact it keeps the last" in hint) == ("ok", True)
 
-    assert {level for level, _ in check(settings).amiss} == {"warning"}
+    assert {level for level, _ in check(settings).problems} == {"warning"}
     settings["pipelines__0__output_topic"] = wide
     found = check(settings, pipelines__0__partition_by="same")
-    assert found.amiss == [("warning", f"topic {wide}")]
+    assert found.problems == [("warning", f"topic {wide}")]
 
 
 def test_a_group_without_offsets_fails_where_the_start_is_to_fail(
@@ -234,7 +236,7 @@ def test_a_group_without_offsets_fails_where_the_start_is_to_fail(
 ) -> None:
     settings = topics.settings(kafka.bootstrap, durable.url, kafka__start="fail")
     group = f"{topics.read}-main"
-    assert check(settings).amiss == [("error", f"group {group}")]
+    assert check(settings).problems == [("error", f"group {group}")]
     kafka.produce(topics.read, [b"a"], partition=0)
     kafka.produce(topics.read, [b"b"], partition=1)
     consumer = kafka.consumer(group)
@@ -245,11 +247,11 @@ def test_a_group_without_offsets_fails_where_the_start_is_to_fail(
     consumer.commit(asynchronous=False)
     consumer.close()
     found = check(settings)
-    assert found.amiss == []
+    assert found.problems == []
     assert "goes on where it stopped in all 2 partitions" in found.of(f"group {group}")[0][1]
 
 
-def test_a_broker_that_is_away_is_told_with_redis_none_the_less(durable: RedisServer) -> None:
+def test_redis_is_checked_although_the_broker_is_away(durable: RedisServer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     settings: dict[str, object] = {
@@ -258,14 +260,14 @@ def test_a_broker_that_is_away_is_told_with_redis_none_the_less(durable: RedisSe
         "pipelines__0__output_topic": "b",
     }
     found = check(settings, kafka__bootstrap_servers=f"127.0.0.1:{port}")
-    assert found.amiss == [("error", f"kafka 127.0.0.1:{port}")]
+    assert found.problems == [("error", f"kafka 127.0.0.1:{port}")]
     done = config("check", *flags(kafka__bootstrap_servers=f"127.0.0.1:{port}", **settings))
     assert (done.code, done.err) == (1, "")
     assert "check host and port" in found.of(f"kafka 127.0.0.1:{port}")[0][1]
     assert [level for level, _ in found.of(f"redis {durable.url.removesuffix('/0')}")] == ["ok"]
 
 
-def test_redis_is_looked_at(
+def test_redis_is_checked(
     topics: Topics, kafka: Kafka, make_redis: Callable[..., RedisServer]
 ) -> None:
     server = make_redis(acl=f"default off\nworker on >{SECRET} ~sd:* +@all")
@@ -291,33 +293,33 @@ def test_redis_is_looked_at(
     found = check(settings)
     assert "was made with this recipe, logs" in found.of(subject)[0][1]
     assert "nothing is kept on disk" in str(found.found)  # the server's own advice
-    assert "error" not in dict(found.amiss)
+    assert "error" not in dict(found.problems)
 
     found = check(settings, pipelines__0__idle_s="5m")
     assert "windows.idle_us was 3600000000 and is 300000000" in found.of(subject)[1][1]
 
     found = check(settings, pipelines__0__recipe="text")
-    ((level, told),) = found.of(subject)
-    assert (level, "was made with another recipe (logs) than text" in told) == ("error", True)
+    ((level, text),) = found.of(subject)
+    assert (level, "was made with another recipe (logs) than text" in text) == ("error", True)
 
     found = check(settings, index__shards=2)
-    ((level, told),) = found.of(subject)
-    assert (level, "was made with 1 shard(s), and index.shards is 2" in told) == ("error", True)
+    ((level, text),) = found.of(subject)
+    assert (level, "was made with 1 shard(s), and index.shards is 2" in text) == ("error", True)
 
     wrong = {**settings, "index__url": server.url_as("worker", f"not-{SECRET}")}
     found = check(wrong)
-    assert "error" in dict(found.amiss)
+    assert "error" in dict(found.problems)
     assert "check user and password" in str(found.found)
     assert SECRET not in str(found.found)
 
 
 @pytest.mark.parametrize("service", ["redis_cluster", "redis_sentinel"])
-def test_every_way_to_deploy_redis_is_looked_at(
+def test_cluster_and_sentinel_are_checked(
     topics: Topics, kafka: Kafka, service: str, request: pytest.FixtureRequest
 ) -> None:
     url = request.getfixturevalue(service).url
     found = check(topics.settings(kafka.bootstrap, url, index__shards=3))
-    assert "error" not in dict(found.amiss), found.amiss
+    assert "error" not in dict(found.problems), found.problems
     assert "connected, with the permissions" in str(found.found)
     assert "max_clusters is shared out evenly over 3 shards" in str(found.found)
 
@@ -331,7 +333,7 @@ def worker_of_the_page(name: str = "worker") -> str:
 
 
 @pytest.mark.parametrize(
-    ("rights", "told"),
+    ("rights", "expected"),
     [
         ("", ""),
         (" -zadd -hset", "the user may not run HSET, ZADD; give the permissions that docs/how-to"),
@@ -339,15 +341,15 @@ def worker_of_the_page(name: str = "worker") -> str:
         (" resetkeys ~other:*", "give the user the permissions that docs/how-to"),
     ],
 )
-def test_what_a_user_of_redis_may_not_do_is_told(
-    topics: Topics, kafka: Kafka, make_redis: Callable[..., RedisServer], rights: str, told: str
+def test_what_a_user_of_redis_may_not_do_is_reported(
+    topics: Topics, kafka: Kafka, make_redis: Callable[..., RedisServer], rights: str, expected: str
 ) -> None:
     server = make_redis(acl=f"default off\n{worker_of_the_page()}{rights}", appendonly=True)
     url = server.url_as("worker", SECRET)
     found = check(topics.settings(kafka.bootstrap, url))
     ((level, text), *others) = found.of(f"redis {server.url.removesuffix('/0')}")
-    if told:
-        assert (level, told in text) == ("error", True), text
+    if expected:
+        assert (level, expected in text) == ("error", True), text
     else:
         assert level == "ok"
         assert [(each, "may not run INFO" in say) for each, say in others] == [("warning", True)]
@@ -375,7 +377,9 @@ def secured(broker: KafkaBroker, **more: object) -> dict[str, object]:
     }
 
 
-def test_permissions_are_told_one_by_one(guarded: KafkaBroker, durable: RedisServer) -> None:
+def test_missing_permissions_are_reported_one_by_one(
+    guarded: KafkaBroker, durable: RedisServer
+) -> None:
     topics = Topics(guarded)
     group = f"{topics.read}-main"
     settings = topics.settings(guarded.bootstrap, durable.url, **secured(guarded))
@@ -389,19 +393,19 @@ def test_permissions_are_told_one_by_one(guarded: KafkaBroker, durable: RedisSer
     missing = [subject for *_, subject in wanted]
     for operation, resource, name, subject in wanted:
         found = check(settings)
-        assert [("error", each) for each in missing] == found.amiss
-        assert [told for _, told in found.of(subject) if "; " not in told] == []
+        assert found.problems == [("error", each) for each in missing]
+        assert [text for _, text in found.of(subject) if "; " not in text] == []
         guarded.allow("alice", operation, resource, name)
         missing.remove(subject)
     found = check(settings)
-    assert found.amiss == []
+    assert found.problems == []
     assert "its settings may not be seen" in str(found.of(f"topic {topics.written}"))
     (about,) = found.of(f"kafka {guarded.bootstrap}")
     assert about == ("ok", "connected, as alice with SCRAM-SHA-512, SASL_SSL")
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         ({"kafka__sasl_password": SECRET}, "check sasl_username, sasl_password and"),
         ({"kafka__sasl_username": "carol"}, "check sasl_username, sasl_password and"),
@@ -414,8 +418,8 @@ def test_permissions_are_told_one_by_one(guarded: KafkaBroker, durable: RedisSer
         ),
     ],
 )
-def test_who_is_not_let_in_is_told_why(
-    guarded: KafkaBroker, durable: RedisServer, change: dict[str, object], told: str
+def test_a_refused_login_is_reported_with_its_reason(
+    guarded: KafkaBroker, durable: RedisServer, change: dict[str, object], expected: str
 ) -> None:
     settings: dict[str, object] = {
         "kafka__bootstrap_servers": guarded.bootstrap,
@@ -426,7 +430,7 @@ def test_who_is_not_let_in_is_told_why(
     }
     found = check(settings, within_s=3.0)
     ((level, text),) = found.of(f"kafka {guarded.bootstrap}")
-    assert (level, told in text) == ("error", True), text
+    assert (level, expected in text) == ("error", True), text
     shown = str(found.found)
     assert [word for word in (SECRET, *guarded.users.values()) if word in shown] == []
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
 
@@ -28,7 +28,7 @@ from stream_dedup.config import (
     PipelineConfig,
     load,
 )
-from stream_dedup.config.document import HIDDEN, effective, effective_toml, keys, template
+from stream_dedup.config.document import effective, effective_toml, keys, template
 from stream_dedup.engine.engine import NEAR_CACHE_SIZE
 from stream_dedup.errors import BrokerRefused, ConfigError
 from stream_dedup.features.recipe import load_recipe
@@ -92,7 +92,7 @@ def test_flags_win_over_the_environment_over_the_file_over_defaults(
     origins = found.origins
     assert origins["kafka.group_id"] == "--set"
     assert origins["kafka.client_id"] == "STREAM_DEDUP__KAFKA__CLIENT_ID"
-    assert str(file) == origins["kafka.bootstrap_servers"]
+    assert origins["kafka.bootstrap_servers"] == str(file)
     assert "kafka.start" not in origins
 
 
@@ -112,7 +112,7 @@ def test_the_uppermost_layer_that_gives_a_value_wins(
             patch.setenv("STREAM_DEDUP__KAFKA__CLIENT_ID", given_["environment"])
         found = loaded(file, text, *flags)
     order = [given_[name] for name in ("flag", "environment", "file") if name in given_]
-    assert (order or ["stream-dedup"])[0] == found.config.kafka.client_id
+    assert found.config.kafka.client_id == (order or ["stream-dedup"])[0]
 
 
 def test_the_environment_alone_makes_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_pipelines_as_json_replace_those_of_the_file(
 
 
 @pytest.mark.parametrize("which", ["1", "Audit", "audit"])
-def test_a_pipeline_goes_by_number_or_name(file: Path, which: str) -> None:
+def test_a_pipeline_is_addressed_by_number_or_name(file: Path, which: str) -> None:
     second = '[[pipelines]]\nname = "Audit"\ntopics = ["a"]\noutput_topic = "b"\nnamespace = "n"\n'
     found = loaded(file, "", f"pipelines.{which}.topics=x,y", pipeline=PIPELINE + second)
     assert [each.topics for each in found.config.pipelines] == [("in",), ("x", "y")]
@@ -173,13 +173,13 @@ def test_durations_are_read(file: Path, written: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("written", ["'1 hour'", "''", "'-5s'", "-5", "0", "true", "[]", "nan"])
-def test_what_is_no_duration_is_refused(file: Path, written: str) -> None:
+def test_an_invalid_duration_is_refused(file: Path, written: str) -> None:
     error = refused(file, pipeline=f"{PIPELINE}idle_s = {written}")
     assert error.problems[0].key == "pipelines.0.idle_s"
 
 
 @pytest.mark.parametrize("written", ["'off'", "inf", "'never'"])
-def test_only_what_may_be_without_end_is_off(file: Path, written: str) -> None:
+def test_only_some_durations_may_be_off(file: Path, written: str) -> None:
     assert "worker.drain_s: is off" in str(refused(file, f"[worker]\ndrain_s = {written}"))
 
 
@@ -188,11 +188,11 @@ def test_only_what_may_be_without_end_is_off(file: Path, written: str) -> None:
 )
 def test_sizes_are_read(file: Path, written: str, size: int) -> None:
     found = loaded(file, f"[worker]\nmax_batch_bytes = {written}")
-    assert size == found.config.worker.max_batch_bytes
+    assert found.config.worker.max_batch_bytes == size
 
 
 @pytest.mark.parametrize("written", ["'1 parsec'", "'0.3B'", "true", "1.5", "0", "'-1'"])
-def test_what_is_no_size_is_refused(file: Path, written: str) -> None:
+def test_an_invalid_size_is_refused(file: Path, written: str) -> None:
     error = refused(file, f"[worker]\nmax_batch_bytes = {written}")
     assert error.problems[0].key == "worker.max_batch_bytes"
 
@@ -228,7 +228,7 @@ def test_a_pipeline_gives_the_objects_of_the_domain() -> None:
     assert pipeline.windows().idle_us == FOREVER_US
     assert pipeline.summaries().every_us is None
     assert pipeline.reading() == DecoderOptions("jsonl", "m", "t", "epoch", ("a", "b"))
-    assert load_recipe("text") == pipeline.load_recipe()
+    assert pipeline.load_recipe() == load_recipe("text")
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_what_is_left_out_follows_from_the_rest(
     values: dict[str, Any], summaries: str, on_poison: str
 ) -> None:
     (pipeline,) = Config(pipelines=(of(**values),)).pipelines
-    assert (summaries, on_poison) == (pipeline.summary_topic, pipeline.on_poison)
+    assert (pipeline.summary_topic, pipeline.on_poison) == (summaries, on_poison)
     assert (pipeline.namespace, pipeline.group_id) == ("logs", "stream-dedup-main")
     assert KafkaConfig(group_id="audit").transactional_id_prefix == "audit"
     assert bool(summaries) == (pipeline.summaries().every_us is not None)
@@ -333,10 +333,10 @@ def test_a_pipeline_that_cannot_work_is_refused(file: Path, text: str, message: 
     assert message in str(refused(file, pipeline=text))
 
 
-def test_all_that_is_wrong_is_told_at_once(file: Path) -> None:
+def test_all_problems_are_reported_at_once(file: Path) -> None:
     error = refused(file, "[http]\nport = 'x'\n[log]\nlevel = 'y'", "worker.ahead_batches=0")
     assert [p.key for p in error.problems] == ["worker.ahead_batches", "http.port", "log.level"]
-    assert ["--set", str(file), str(file)] == [problem.place for problem in error.problems]
+    assert [each.place for each in error.problems] == ["--set", str(file), str(file)]
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,9 @@ def test_a_flag_that_means_nothing_is_refused(file: Path, setting: str, message:
         (b"a = " + b"[" * 5_000, "not TOML: "),
     ],
 )
-def test_a_file_that_is_none_is_refused(file: Path, content: bytes | None, message: str) -> None:
+def test_a_file_that_cannot_be_loaded_is_refused(
+    file: Path, content: bytes | None, message: str
+) -> None:
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(ConfigError) as caught:
@@ -471,9 +473,11 @@ def test_every_secret_is_known() -> None:
     } == set(SECRETS)
 
 
-@given(secret=st.text(string.ascii_letters + string.digits + "!#$%&*+-:<>?@^_~", min_size=8))
+_secret = st.text(string.ascii_letters + string.digits + "!#$%&*+-:<>?@^_~", min_size=8)
+
+
+@given(secret=_secret.map("~!".__add__))  # else it may be a part of the name of a class
 def test_a_secret_is_shown_nowhere(tmp_path_factory: pytest.TempPathFactory, secret: str) -> None:
-    assume(secret not in template() + HIDDEN * 2)
     file = tmp_path_factory.getbasetemp() / "secrets.toml"
     found = loaded(file, "", *(f"{key}={value}" for key, value in secure(secret)))
     config = found.config
@@ -561,7 +565,7 @@ def test_the_template_can_be_used_as_it_is(file: Path) -> None:
     file.write_text(template())
     found = load(str(file))
     made = PipelineConfig(topics=("logs",), output_topic="logs-deduplicated")
-    assert Config(pipelines=(made,)) == found.config
+    assert found.config == Config(pipelines=(made,))
     assert set(found.origins) == {"pipelines.0.topics", "pipelines.0.output_topic"}
 
 
@@ -585,7 +589,7 @@ def test_what_is_shown_is_the_configuration(file: Path) -> None:
     shown = effective_toml(found)
     assert 'batch_wait_s = "5ms"' in shown
     file.write_text(shown)
-    assert found.config == load(str(file)).config
+    assert load(str(file)).config == found.config
     rows = {key: (value, origin) for key, value, origin in effective(found)}
     assert rows["log.level"] == ("debug", "--set")
     assert rows["pipelines.0.group_id"] == ("stream-dedup-main", "default")

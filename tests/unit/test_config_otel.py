@@ -136,7 +136,7 @@ def origin(found: Loaded, key: str) -> tuple[object, str]:
     return next((value, where) for name, value, where in effective(found) if name == f"otel.{key}")
 
 
-def test_the_standards_variables_win_over_the_file_and_ours_over_them(
+def test_ours_override_the_standards_variables_and_these_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "worker.toml"
@@ -161,7 +161,9 @@ def test_the_standards_variables_win_over_the_file_and_ours_over_them(
 
 
 @pytest.mark.parametrize("value", ["", "0", "soon", "-1", "²"])
-def test_an_interval_that_is_none_says_nothing(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interval_that_is_not_a_number_is_ignored(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", value)
     assert otel(enabled=True).metrics_every_s == 15
 
@@ -186,7 +188,7 @@ def test_others_variables_do_not_matter_while_nothing_is_sent(
         loaded(enabled=True, endpoint="http://h")
 
 
-def test_the_page_shows_settings_and_variables_that_are_such(tmp_path: Path) -> None:
+def test_the_page_shows_settings_and_variables_that_exist(tmp_path: Path) -> None:
     (tmp_path / "otlp-headers").write_text("authorization=Bearer x\n")
     page = ROOT / "docs" / "how-to" / "opentelemetry.md"
     shown = [block for block in blocks(page) if block.language == "toml"]
@@ -255,7 +257,7 @@ def test_the_check_says_what_a_collector_does_not_take(receiver: OtlpReceiver) -
     assert SECRET not in traces.text + metrics.text
 
 
-def test_the_check_does_not_take_a_redirection_for_a_collector(receiver: OtlpReceiver) -> None:
+def test_the_check_reports_a_redirection(receiver: OtlpReceiver) -> None:
     receiver.status = 308
     traces, metrics = checked(endpoint=receiver.url)
     assert (traces.level, metrics.level) == ("warning", "warning")
@@ -283,7 +285,7 @@ def test_the_check_says_which_variable_cannot_be_used(monkeypatch: pytest.Monkey
     assert "'nobody' not found" in found.text
 
 
-def test_the_check_says_that_nobody_is_there() -> None:
+def test_the_check_reports_a_refused_connection() -> None:
     with OtlpReceiver() as gone:
         url = gone.url
     [found] = checked(endpoint=url, metrics_every_s="off")
@@ -291,7 +293,7 @@ def test_the_check_says_that_nobody_is_there() -> None:
     assert "Connection refused" in found.text
 
 
-def test_the_check_waits_no_longer_than_it_may(
+def test_the_check_keeps_its_time_limit(
     receiver: OtlpReceiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.hang.clear()
@@ -301,7 +303,7 @@ def test_the_check_waits_no_longer_than_it_may(
     assert found.level == "warning"
 
 
-def test_without_the_extra_check_and_worker_say_what_to_install(tmp_path: Path) -> None:
+def test_without_the_extra_both_commands_say_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "opentelemetry").mkdir()
     (tmp_path / "opentelemetry" / "__init__.py").write_text("")
     code = "import sys; from stream_dedup.cli.main import main; main()"
