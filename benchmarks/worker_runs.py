@@ -31,8 +31,7 @@ from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.io.base import Record, Records
-from stream_dedup.io.decoder import DecoderOptions
-from stream_dedup.io.record_decoder import RecordDecoder
+from stream_dedup.io.decoder import DecoderOptions, RecordDecoder
 from stream_dedup.kafka._fastpath.batches import NativeBatch
 from stream_dedup.kafka.consumer import KafkaConsumer
 from stream_dedup.kafka.producer import MAX_BATCH_BYTES

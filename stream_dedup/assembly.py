@@ -18,7 +18,7 @@ from stream_dedup.errors import ConfigError, ConfigProblem, IndexUnavailable
 from stream_dedup.fingerprint.kernel import native_module
 from stream_dedup.index.base import Index
 from stream_dedup.index.memory import MemoryIndex
-from stream_dedup.io.record_decoder import RecordDecoder
+from stream_dedup.io.decoder import RecordDecoder
 from stream_dedup.kafka.consumer import KafkaConsumer
 from stream_dedup.kafka.producer import KafkaProducer
 from stream_dedup.metrics import Metrics

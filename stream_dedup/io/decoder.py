@@ -1,7 +1,9 @@
-"""Decoding lines to events: text or JSON, events of several lines, event times, groups.
+"""Decoding lines and Kafka records to events: text or JSON, event times, groups.
 
-Every line becomes an event. An event that cannot be decoded as asked is marked as passed, with the
-reason. The original bytes are kept beside the decoded values.
+Every line or record becomes an event. An event that cannot be decoded as asked is marked as passed,
+with the reason. Lines may be joined to events of several lines, and their original bytes are kept
+beside the decoded values. A record is decoded independently of others, so a record that is
+delivered again becomes the same event.
 """
 
 from __future__ import annotations
@@ -15,9 +17,12 @@ from typing import Any, Literal
 import msgspec
 import re2
 
+from stream_dedup.clock import US_PER_MS
+from stream_dedup.columnar import column_stats, multiplied
 from stream_dedup.errors import InputError
 from stream_dedup.features.fields import UNDECODABLE, parse_path, select, shortened
 from stream_dedup.features.masks import compile_pattern
+from stream_dedup.io.base import Records
 from stream_dedup.io.files import Lines
 from stream_dedup.io.timestamps import TimeFormat, field_time
 from stream_dedup.model import Batch, Partition
@@ -29,12 +34,27 @@ MAX_EVENT_LINES = 1_000
 """Maximum lines of one event, in case no line matches the pattern of a first line."""
 
 MAX_EVENT_BYTES = 1 << 20
-"""Maximum bytes of one event of several lines."""
+"""Maximum bytes of one event of several lines; by default, also of one record."""
 
 TOO_LONG = "line too long"
 NOT_JSON = "not JSON"
 NO_OBJECT = "not a JSON object"
 NO_TEXT = "field missing"
+TOO_LARGE = "too large"
+TOMBSTONE = "tombstone"
+COMPRESSED = "compressed"
+
+INVALID = frozenset({NOT_JSON, NO_OBJECT, NO_TEXT, TOO_LARGE})
+"""Reasons for an *invalid* record: it is not what the settings promise."""
+
+RECORD_REASONS = INVALID | {TOMBSTONE, COMPRESSED}
+"""All reasons for which a record is passed without reading its text."""
+
+_MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"\xff\x06\x00\x00sNaPpY", b"BZh")
+"""The first bytes of gzip, Zstandard, LZ4, framed Snappy and bzip2."""
+
+_SUSPICIOUS = frozenset((None, *(magic[:1] for magic in _MAGIC)))
+"""First bytes of values that may have to be passed."""
 
 MAX_GROUPS_CACHED = 10_000
 
@@ -424,6 +444,48 @@ class Decoder:
             text = msgspec.json.encode(present, order="sorted").decode() if present else ""
             self._groups[values] = text
         return text
+
+
+class RecordDecoder:
+    """Decodes records into batches of events.
+
+    Args:
+        reading: how values are read; `auto` reads those that begin with a brace as JSON.
+        takes_fields: whether the recipe uses fields of JSON events.
+        max_event_bytes: longer values are invalid.
+
+    Raises:
+        InputError: an option is wrong.
+    """
+
+    def __init__(
+        self, reading: DecoderOptions, *, takes_fields: bool, max_event_bytes: int = MAX_EVENT_BYTES
+    ) -> None:
+        self._decoder = Decoder(reading, Partition("", 0), takes_fields=takes_fields)
+        self._max_event_bytes = max_event_bytes
+
+    def decode(self, partition: Partition, records: Records, now_us: int) -> Batch:
+        """Decode the records of one partition."""
+        values: list[Any] = list(records.values)
+        passed: dict[int, str] = {}
+        seen = column_stats(values)
+        if not seen.begins.isdisjoint(_SUSPICIOUS) or seen.longest > self._max_event_bytes:
+            for index, value in enumerate(values):
+                if value is None:
+                    values[index] = b""
+                    passed[index] = TOMBSTONE
+                elif value.startswith(_MAGIC):
+                    passed[index] = COMPRESSED
+                elif len(value) > self._max_event_bytes:
+                    passed[index] = TOO_LARGE
+        times = multiplied(records.timestamps, US_PER_MS)
+        if min(times) < 0:  # the record has no timestamp
+            times = [now_us if time < 0 else time for time in times]
+        batch = Batch(partition, records.offsets, values, times, passed=passed)
+        self._decoder.fill(batch, now_us, seen.begins)
+        if passed:  # nothing of them is kept
+            batch.values = [b"" if i in passed else value for i, value in enumerate(batch.values)]
+        return batch
 
 
 def _first(document: dict[str, Any], steps: tuple[str, ...]) -> object:

@@ -19,7 +19,7 @@ from stream_dedup.errors import (
     ProducerFenced,
 )
 from stream_dedup.io.base import EventSink, EventSource
-from stream_dedup.io.record_decoder import RecordDecoder
+from stream_dedup.io.decoder import RecordDecoder
 from stream_dedup.metrics import Metrics
 from stream_dedup.retries import with_retries
 from stream_dedup.worker.telemetry.health import Health

@@ -24,7 +24,7 @@ from stream_dedup.emit.events import (
 from stream_dedup.emit.summaries import summary_record
 from stream_dedup.errors import TooManyInvalidEvents
 from stream_dedup.io.base import Outgoing, Record, Records
-from stream_dedup.io.record_decoder import INVALID
+from stream_dedup.io.decoder import INVALID
 from stream_dedup.model import Batch, Decision, Partition, Position, Summary
 
 TOO_LARGE_TO_WRITE = "too large for the topic"

@@ -42,7 +42,7 @@ from stream_dedup.engine.hashing import HashedBatch
 from stream_dedup.engine.segment import NO_TOKENS
 from stream_dedup.errors import BrokerUnavailable
 from stream_dedup.io.base import Records
-from stream_dedup.io.record_decoder import INVALID, REASONS
+from stream_dedup.io.decoder import INVALID, RECORD_REASONS
 from stream_dedup.metrics import start_at_zero
 from stream_dedup.model import Partition
 from stream_dedup.worker.assignment import Assignment
@@ -194,7 +194,7 @@ class Pipeline:
             {
                 "events_total": topics,
                 "event_bytes_total": topics,
-                "passed_total": (*REASONS, NO_TOKENS.reason),
+                "passed_total": (*RECORD_REASONS, NO_TOKENS.reason),
                 "dead_letters_total": (*INVALID, TOO_LARGE_TO_WRITE),
             },
         )

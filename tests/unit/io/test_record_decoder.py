@@ -1,4 +1,4 @@
-"""What is not worth deciding on passes for its own reason, however events are read."""
+"""Records that are passed: compressed, without a value, or too large."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from collections.abc import Callable
 import pytest
 
 from stream_dedup.io.base import Record, Records
-from stream_dedup.io.decoder import NOT_JSON, DecoderOptions, Format
-from stream_dedup.io.record_decoder import (
+from stream_dedup.io.decoder import (
     COMPRESSED,
     INVALID,
     MAX_EVENT_BYTES,
+    NOT_JSON,
     TOMBSTONE,
     TOO_LARGE,
+    DecoderOptions,
+    Format,
     RecordDecoder,
 )
 from stream_dedup.model import Batch, Partition
@@ -41,7 +43,7 @@ def decoded(form: Format, *values: bytes | None) -> Batch:
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("packer", PACKED)
-def test_compressed_values_are_left_alone_and_are_no_poison(form: Format, packer: str) -> None:
+def test_compressed_values_pass_and_are_not_invalid(form: Format, packer: str) -> None:
     batch = decoded(form, EVENT, PACKED[packer](EVENT), EVENT)
     assert batch.passed == {1: COMPRESSED}
     assert COMPRESSED not in INVALID
@@ -50,19 +52,19 @@ def test_compressed_values_are_left_alone_and_are_no_poison(form: Format, packer
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_tombstones_are_no_poison_either(form: Format) -> None:
+def test_tombstones_pass_and_are_not_invalid(form: Format) -> None:
     assert decoded(form, None, EVENT).passed == {0: TOMBSTONE}
     assert TOMBSTONE not in INVALID
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_what_is_too_large_is_not_even_read(form: Format) -> None:
+def test_values_that_are_too_large_are_not_read(form: Format) -> None:
     large = EVENT[:-2] + b"x" * MAX_EVENT_BYTES
     assert decoded(form, EVENT, large).passed == {1: TOO_LARGE}
     assert decoded("text", b"x" * MAX_EVENT_BYTES).passed == {}
 
 
-def test_what_only_begins_like_something_compressed_is_read() -> None:
+def test_values_that_only_look_compressed_are_read() -> None:
     values = [b"BZ is a region", b"\x1f", b"\x04\x22\x4d", b"\x28(", b"\xff\x06\x00\x00"]
     assert decoded("text", *values).passed == {}
-    assert dict.fromkeys(range(5), NOT_JSON) == decoded("jsonl", *values).passed
+    assert decoded("jsonl", *values).passed == dict.fromkeys(range(5), NOT_JSON)

@@ -27,9 +27,8 @@ from stream_dedup.errors import (
 from stream_dedup.index.base import Index
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.io.base import Record
-from stream_dedup.io.decoder import DecoderOptions
+from stream_dedup.io.decoder import DecoderOptions, RecordDecoder
 from stream_dedup.io.memory import MemoryBroker
-from stream_dedup.io.record_decoder import RecordDecoder
 from stream_dedup.metrics import MemoryMetrics
 from stream_dedup.model import Partition
 from stream_dedup.worker.context import Context
