@@ -1,7 +1,7 @@
-"""What operators see of a deployment: ``deploy/grafana/dashboards/stream-dedup.json``.
+"""The dashboard of a deployment: ``deploy/grafana/dashboards/stream-dedup.json``.
 
-Every metric of `stream_dedup.metrics` is on it. Each panel answers one question, and each row
-follows the events further: from the whole, by decisions and batches, to Redis, the index and Kafka.
+It has every metric of `stream_dedup.metrics`. Each panel answers one question. The rows go from the
+overview by decisions and batches to Redis, the index and Kafka.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _duplicates(*by: str) -> str:
 
 
 def _near_cache(*by: str) -> str:
-    # Of the decisions, as both are counted at one moment: events are counted at their delivery.
+    # A share of the decisions, as both are counted at once; events are counted at their delivery.
     return f"{rate('near_cache_hits_total', *by)} / {rate('decisions_total', *by)}"
 
 
@@ -98,16 +98,16 @@ DECISIONS = Row(
             stacked=True,
         ),
         Panel(
-            "Came again",
+            "Delivered again",
             "eps",
             [
                 Query(rate("redelivered_total", P), "{{pipeline}} redelivered"),
                 Query(rate("replayed_total", P), "{{pipeline}} replayed"),
             ],
-            note="Some after each rebalance or crash; replayed ones after a rewind.",
+            note="Some after each rebalance or crash; replayed ones after a reset of offsets.",
         ),
         Panel(
-            "Times cut back",
+            "Timestamps set to the limit",
             "eps",
             [Query(rate("clamped_total", P), "{{pipeline}}")],
         ),
@@ -122,7 +122,7 @@ BATCHES = Row(
             "percentunit",
             [Query(busy("stage_seconds", P, "stage"), "{{pipeline}} {{stage}}")],
             stacked=True,
-            note="100 % is all of one worker's time. Waiting counts, and stages overlap.",
+            note="100 % is all of one worker's time. It includes waiting, and stages overlap.",
         ),
         *(
             Panel(
@@ -141,7 +141,7 @@ BATCHES = Row(
             ],
         ),
         Panel(
-            "On their way",
+            "Events in progress",
             "short",
             [Query(level("backlog_events", P, "instance"), "{{pipeline}} {{instance}}")],
         ),
@@ -165,7 +165,7 @@ REDIS = Row(
             "Away, lost, rolled back",
             "short",
             [
-                Query(increase("index_retries_total", P), "{{pipeline}} calls tried again"),
+                Query(increase("index_retries_total", P), "{{pipeline}} calls retried"),
                 Query(increase("index_resets_total", P), "{{pipeline}} resets"),
                 Query(increase("index_rollbacks_total", P), "{{pipeline}} rollbacks"),
             ],
@@ -194,7 +194,7 @@ INDEX = Row(
             ],
         ),
         Panel(
-            "Searches cut short",
+            "Incomplete searches",
             "cps",
             [Query(rate("truncated_searches_total", P, how="max"), "{{pipeline}}")],
         ),
@@ -233,7 +233,7 @@ KAFKA = Row(
             [Query(increase("rebalances_total", P, "instance"), "{{pipeline}} {{instance}}")],
         ),
         Panel(
-            "Partitions taken up again, by reason",
+            "Partition restarts, by reason",
             "short",
             [
                 Query(
@@ -249,7 +249,7 @@ KAFKA = Row(
             stacked=True,
         ),
         Panel(
-            "The most lag by partition",
+            "Partitions with the most lag",
             "short",
             [
                 Query(
@@ -259,15 +259,15 @@ KAFKA = Row(
             ],
         ),
         Panel(
-            "Topics made anew or cut off",
+            "Topics recreated or truncated",
             "short",
             [Query(increase("topics_reset_total", P), "{{pipeline}}")],
         ),
     ],
 )
 
-POISON = Row(
-    "Poison",
+INVALID = Row(
+    "Invalid events",
     [
         Panel(
             "Events that could not be processed, by reason",
@@ -318,7 +318,7 @@ WORKERS = Row(
     ],
 )
 
-ROWS = (OVERVIEW, DECISIONS, BATCHES, REDIS, INDEX, KAFKA, POISON, WORKERS)
+ROWS = (OVERVIEW, DECISIONS, BATCHES, REDIS, INDEX, KAFKA, INVALID, WORKERS)
 
 
 def dashboard_json() -> str:

@@ -1,4 +1,4 @@
-"""The text of ``docs/metrics.md``, made of the table in `stream_dedup.metrics`."""
+"""Makes ``docs/metrics.md`` from the table in `stream_dedup.metrics`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from stream_dedup.worker.telemetry.health import STUCK_AFTER_S
 METRICS_PAGE = ROOT / "docs" / "metrics.md"
 
 COUNT = """\
-They only grow, from 0 at the worker's start. An event that was redelivered or replayed counts in
-no other counter of what was read and decided.
+They begin at 0 when the worker starts, and only grow. An event that was redelivered or replayed is
+not counted again as read or decided.
 """
 
 LABELS = f"""\
 `pipeline` is the pipeline's name in the configuration. Values that come from data are bounded:
-{", ".join(f"{most} of `{label}`" for label, most in BOUNDS.items())} in one metric. Past that a
-counter and a histogram show `{OTHER}`, a gauge leaves them out, and
-`{PREFIX}folded_labels_total` counts it.
+{", ".join(f"{most} of `{label}`" for label, most in BOUNDS.items())} in one metric. Counters and
+histograms show further values as `{OTHER}`, gauges omit them, and `{PREFIX}folded_labels_total`
+counts how often.
 """
 
 HEAD = """\
@@ -37,20 +37,20 @@ HEAD = """\
 
 # Metrics and health
 
-`stream-dedup run` serves them over HTTP, from threads of their own, so that a stuck worker can
-still be seen. Port 0 is no server. Whoever can reach the port can read all of it, and nobody can
-change anything: leave it inside your network.
+`stream-dedup run` serves them over HTTP, from a thread of its own, so that it answers even when the
+worker is stuck. With port 0 there is no server. Whoever can reach the port can read everything, and
+nobody can change anything: keep the port inside your network.
 
 | path | answers | status |
 | --- | --- | --- |
-| `/metrics` | all that is below, in Prometheus's format, or OpenMetrics for who asks for it | 200 |
-| `/healthz` | `{{"alive": true, "last_beat_s": 0.2}}` | 503 when the event loop has stood still \
-for {stuck} s: restart the worker |
+| `/metrics` | all metrics below, in Prometheus's format or, on request, OpenMetrics | 200 |
+| `/healthz` | `{{"alive": true, "last_beat_s": 0.2}}` | 503 when the event loop has been \
+blocked for {stuck} s: restart the worker |
 | `/readyz` | `{{"ready": false, "reasons": [{{"name": …, "reason": …, "for_s": …}}]}}` | 503 \
-while there is a reason: a restart helps nothing |
-| `/` | [a page for people](how-to/monitoring.md#look), which shows the most important of it | 200 |
+while there is a reason: a restart does not help |
+| `/` | [a status page](how-to/monitoring.md#look) for people | 200 |
 
-A worker that waits for Redis or Kafka is alive and not ready: it goes on by itself when they are
+A worker that waits for Redis or Kafka is alive but not ready: it continues by itself when they are
 back.
 """
 
@@ -58,7 +58,7 @@ WATCH = """\
 ## What to watch
 
 ```text
-# The worker falls behind: the lag has grown for a quarter of an hour.
+# The workers fall behind: the lag has grown for 15 minutes.
 deriv(sum by (pipeline, topic) (stream_dedup_lag_events)[15m:1m]) > 0
 
 # Events take longer than a minute from their timestamp to their delivery (99 of 100 batches).
@@ -68,13 +68,13 @@ histogram_quantile(0.99, sum by (le, pipeline) (
 # Events that cannot be processed.
 sum by (pipeline, reason) (increase(stream_dedup_dead_letters_total[10m])) > 0
 
-# The share of duplicates, and that of events recorded in process.
+# The share of duplicates, and the share of events answered by the near cache.
 sum by (pipeline) (rate(stream_dedup_decisions_total{decision="duplicate"}[5m]))
   / sum by (pipeline) (rate(stream_dedup_decisions_total[5m]))
 sum by (pipeline) (rate(stream_dedup_near_cache_hits_total[5m]))
   / sum by (pipeline) (rate(stream_dedup_decisions_total[5m]))
 
-# The index lost data, is too small, or could not look everywhere.
+# The index lost data, is too small, or its searches are incomplete.
 increase(stream_dedup_index_resets_total[1h]) > 0
 increase(stream_dedup_index_rollbacks_total[1h]) > 0
 increase(stream_dedup_clusters_evicted_total[1h]) > 0
@@ -84,9 +84,9 @@ increase(stream_dedup_truncated_searches_total[1h]) > 0
 sum by (pipeline, stage) (rate(stream_dedup_stage_seconds_sum[5m]))
 ```
 
-`clusters`, `fingerprints`, `waiting_clusters`, and the counters of evicted and expired clusters and
-truncated searches, are the index's: each worker shows what all of them did. Take
-`max by (pipeline)` of them, not the sum.
+`clusters`, `fingerprints`, `waiting_clusters` and the counters of evicted and expired clusters and
+of truncated searches belong to the index: each worker shows them for all workers. Use
+`max by (pipeline)`, not the sum.
 """
 
 
@@ -103,7 +103,7 @@ def metrics_page() -> str:
             "## Histograms\n",
             "In seconds.\n",
             _table(HISTOGRAMS),
-            "The process's own metrics (`process_…`, `python_…`) are there as well.\n",
+            "The process's own metrics (`process_…`, `python_…`) are included.\n",
             "## Labels\n",
             LABELS,
             _fixed(),

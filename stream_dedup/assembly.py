@@ -86,12 +86,13 @@ async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: St
 
     async def make_pipelines(server: RedisClient | None) -> list[Pipeline]:
         made = []
-        shared = metrics if telemetry is None else telemetry.metrics
         for section in config.pipelines:
             traces: Traces = NO_TRACES
             if telemetry is not None:
                 traces = telemetry.traces(section.name, section.group_id, config.kafka.client_id)
-            made.append(await make_pipeline(config, section, shared, health, server, traces=traces))
+            made.append(
+                await make_pipeline(config, section, metrics, health, server, traces=traces)
+            )
         return made
 
     every_second = asyncio.create_task(

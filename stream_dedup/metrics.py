@@ -1,12 +1,12 @@
-"""What is measured: every metric's name, labels and meaning, and the port that takes the numbers.
+"""Every metric's name, labels and help, and the port that takes their values.
 
-The names stand in one `Literal` a kind, so that a type checker finds a misspelt one; labels and
-help stand in one table, `METRICS`, which Prometheus shows and ``docs/metrics.md`` is made of. The
-code says short names: what is exported begins with ``stream_dedup_``.
+The names are in one `Literal` for each kind, so that a type checker finds a misspelt one. Labels
+and help are in one table, `METRICS`, from which Prometheus's exposition and ``docs/metrics.md`` are
+made. The code uses short names; exported names begin with ``stream_dedup_``.
 
-Conventions are Prometheus's: counters end in ``_total`` and only grow, times are in seconds, a
-label's values are few. Labels are given in the order of the table. A value that comes from data
-(`BOUNDS`) is bounded by the adapter: past the bound it is counted as ``other``.
+The conventions are Prometheus's: counters end in ``_total`` and only grow, times are in seconds,
+a label has few values. Labels are given in the order of the table. For a label whose values come
+from data (`BOUNDS`), the adapter counts values past the bound as ``other``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Counter = Literal[
     "events_total",
     "event_bytes_total",
     "clamped_total",
-    # what was decided of them
+    # decisions
     "decisions_total",
     "passed_total",
     "near_cache_hits_total",
@@ -53,11 +53,11 @@ Gauge = Literal[
     # how far behind
     "lag_events",
     "backlog_events",
-    # what the worker has in hand
+    # the worker's state
     "assigned_partitions",
     "near_cache_entries",
     "mirror_entries",
-    # what the index holds
+    # the index's state
     "clusters",
     "fingerprints",
     "waiting_clusters",
@@ -67,38 +67,38 @@ Gauge = Literal[
 ]
 
 Histogram = Literal[
-    # one batch's way
+    # one batch
     "stage_seconds",
     "redis_seconds",
     "kernel_seconds",
-    # from the record's timestamp on
+    # from the record's timestamp
     "delivery_delay_seconds",
 ]
 
 Label = str | int
 
 BOUNDS = {"topic": 500, "reason": 50}
-"""Labels whose values come from data, and the most values of one that a metric shows."""
+"""Labels whose values come from data, and how many values a metric shows of each."""
 
 OTHER = "other"
-"""What a counter or histogram shows for all values past the bound; a gauge leaves them out."""
+"""The value for all those past the bound in counters and histograms; gauges omit them."""
 
 FIXED = {
     "stage": ("poll", "hash", "decide", "shape", "deliver", "commit", "tell"),
     "decision": ("new", "duplicate", "passed"),
     "kind": ("event", "summary", "dead_letter"),
 }
-"""Labels that take a few values only, and which."""
+"""Labels that have a fixed set of values."""
 
 _WORK = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _DELAY = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 
 
 class Metric(NamedTuple):
-    """What is known of a metric.
+    """The description of a metric.
 
     Attributes:
-        labels: its labels' names, in the order in which they are given.
+        labels: its labels' names, in the order in which calls give them.
         help: one sentence.
         bounds_s: a histogram's upper bounds in seconds, ascending, without infinity.
     """
@@ -112,66 +112,67 @@ _P = ("pipeline",)
 
 COUNTERS: dict[Counter, Metric] = {
     "events_total": Metric((*_P, "topic"), "Events read and counted, each once."),
-    "event_bytes_total": Metric((*_P, "topic"), "Bytes of their values."),
-    "clamped_total": Metric(_P, "Events whose time lay too far in the future and was cut back."),
-    "decisions_total": Metric((*_P, "decision"), "Decisions of the events counted."),
+    "event_bytes_total": Metric((*_P, "topic"), "Bytes of the values of those events."),
+    "clamped_total": Metric(_P, "Events too far in the future, whose time was set to the limit."),
+    "decisions_total": Metric((*_P, "decision"), "Decisions on events, each event once."),
     "passed_total": Metric((*_P, "reason"), "Events passed through without a fingerprint."),
-    "near_cache_hits_total": Metric(_P, "Events settled by the near cache, without the index."),
-    "redelivered_total": Metric(_P, "Events that came again and were decided as before."),
+    "near_cache_hits_total": Metric(_P, "Events answered by the near cache, without the index."),
+    "redelivered_total": Metric(_P, "Events delivered again, with the same decision as before."),
     "replayed_total": Metric(
-        _P, "Events that came again and were decided anew, as the journal no longer held them."
+        _P, "Events delivered again and decided again, because the journal no longer held them."
     ),
     "outputs_total": Metric((*_P, "kind"), "Records delivered to Kafka."),
     "dead_letters_total": Metric((*_P, "reason"), "Events that could not be processed."),
     "commits_total": Metric(_P, "Commits of offsets, or of transactions."),
-    "commit_failures_total": Metric(_P, "Commits that failed; what they covered is read again."),
-    "rebalances_total": Metric(_P, "Times the group dealt its partitions anew."),
+    "commit_failures_total": Metric(_P, "Commits that failed; their events are read again."),
+    "rebalances_total": Metric(_P, "Rebalances of the consumer group."),
     "partition_restarts_total": Metric(
-        (*_P, "reason"), "Times a partition was taken up again from its committed offset."
+        (*_P, "reason"), "Restarts of a partition from its committed offset."
     ),
     "topics_reset_total": Metric(
-        _P, "Partitions whose committed offset was gone: the topic was made anew or cut off."
+        _P, "Partitions whose committed offset was gone: the topic was recreated or truncated."
     ),
-    "index_retries_total": Metric(_P, "Calls to Redis made again because it was away."),
-    "index_resets_total": Metric(_P, "Times the index was found to have lost all its data."),
+    "index_retries_total": Metric(_P, "Calls to Redis retried because it was away."),
+    "index_resets_total": Metric(_P, "Times the index had lost all its data."),
     "index_rollbacks_total": Metric(
-        _P, "Partitions of which the index had lost its last writes, after a failover say."
+        _P, "Partitions whose last writes the index had lost, for example after a failover."
     ),
     "truncated_searches_total": Metric(
-        _P, "Searches whose list of candidates was cut short: a near event may have been missed."
+        _P, "Searches that reached the limit of candidates: a near event may have been missed."
     ),
     "clusters_evicted_total": Metric(_P, "Clusters closed early because the index was full."),
     "clusters_expired_total": Metric(_P, "Clusters closed because their window had passed."),
     "folded_labels_total": Metric(
-        ("metric",), "Measurements shown as `other`, or left out of a gauge: too many values."
+        ("metric",),
+        "Values shown as `other`, or omitted from a gauge: too many labels.",
     ),
 }
 
 GAUGES: dict[Gauge, Metric] = {
-    "lag_events": Metric(
-        (*_P, "topic", "partition"), "Events of the partition that are not delivered yet."
-    ),
+    "lag_events": Metric((*_P, "topic", "partition"), "Events of the partition not delivered yet."),
     "backlog_events": Metric(_P, "Events read and not yet delivered."),
-    "assigned_partitions": Metric(_P, "Partitions this worker has."),
+    "assigned_partitions": Metric(_P, "Partitions assigned to this worker."),
     "near_cache_entries": Metric(_P, "Exact hashes in the near cache."),
     "mirror_entries": Metric(
         _P,
-        "Fingerprints of the index that this worker has a copy of, some that are closed among "
-        "them; 0 while Redis has to search.",
+        "Fingerprints in this worker's copy of the index, including some of closed clusters; "
+        "0 while Redis does the search.",
     ),
-    "clusters": Metric(_P, "Live clusters in the index, all workers' together."),
+    "clusters": Metric(_P, "Live clusters in the index, of all workers together."),
     "fingerprints": Metric(_P, "Fingerprints in the index, aliases included."),
-    "waiting_clusters": Metric(_P, "Closed clusters whose final summary is not confirmed."),
-    "ready": Metric((), "1 when the worker is ready, 0 when not; `/readyz` says why not."),
-    "info": Metric(("version", "kernel"), "Always 1: the version, and the kernel that hashes."),
+    "waiting_clusters": Metric(_P, "Closed clusters whose final summary is not confirmed yet."),
+    "ready": Metric((), "1 if the worker is ready, else 0; `/readyz` gives the reasons."),
+    "info": Metric(("version", "kernel"), "Always 1; its labels are the version and the kernel."),
 }
 
 HISTOGRAMS: dict[Histogram, Metric] = {
     "stage_seconds": Metric((*_P, "stage"), "Time of one batch in one stage.", _WORK),
-    "redis_seconds": Metric(_P, "Time of one script call to Redis, its retries included.", _WORK),
-    "kernel_seconds": Metric(_P, "Time of one batch in the kernel, waiting aside.", _WORK),
+    "redis_seconds": Metric(_P, "Time of one script call to Redis, including retries.", _WORK),
+    "kernel_seconds": Metric(_P, "Time of one batch in the kernel, without waiting.", _WORK),
     "delivery_delay_seconds": Metric(
-        _P, "From the record's timestamp to its delivery, once a batch, of its oldest.", _DELAY
+        _P,
+        "Time from timestamp to delivery, of the oldest record of each batch.",
+        _DELAY,
     ),
 }
 
@@ -180,33 +181,33 @@ METRICS: dict[str, Metric] = dict(chain(COUNTERS.items(), GAUGES.items(), HISTOG
 
 
 class Metrics(Protocol):
-    """What takes the numbers. Any thread may call it; a call takes no lock for long, no I/O.
+    """Takes values. Any thread may call it; it does no I/O and holds no lock for long.
 
-    All labels of the metric are given, in the order of the table.
+    A call gives all labels of the metric, in the order of the table.
 
     Raises:
-        ValueError: a name, label or value is not in the table, or a counter is to shrink: a bug of
-            the caller's, never because of the data.
+        ValueError: a name, label or value is not in the table, or a counter would shrink. This is
+            a bug of the caller, never caused by data.
     """
 
     def add(self, name: Counter, value: float = 1, **labels: Label) -> None:
-        """Count: `value` more than before; 0 makes the metric appear."""
+        """Add to a counter; 0 makes the series appear."""
 
     def set(self, name: Gauge, value: float, **labels: Label) -> None:
-        """Say how it stands now."""
+        """Set a gauge."""
 
     def observe(self, name: Histogram, seconds: float, **labels: Label) -> None:
-        """Say how long one thing took."""
+        """Add an observation to a histogram."""
 
     def remove(self, name: Counter | Gauge | Histogram, **labels: Label) -> None:
-        """Forget every series that has these labels, as when a partition has left.
+        """Remove all series with these labels, for example of a revoked partition.
 
-        Some of the labels are enough, in any order; without any, all series go.
+        Some of the labels are enough, in any order; without any, all series are removed.
         """
 
 
 class NoMetrics:
-    """Takes the numbers and forgets them."""
+    """Drops all values."""
 
     def add(self, name: Counter, value: float = 1, **labels: Label) -> None: ...
     def set(self, name: Gauge, value: float, **labels: Label) -> None: ...
@@ -219,7 +220,7 @@ Series = tuple[str, ...]
 
 
 class MemoryMetrics:
-    """Keeps the numbers, for tests, which find every misuse.
+    """Keeps the values and refuses every misuse; for tests.
 
     >>> metrics = MemoryMetrics()
     >>> metrics.add("events_total", 500, pipeline="main", topic="logs")
@@ -229,7 +230,7 @@ class MemoryMetrics:
 
     Attributes:
         values: counters and gauges.
-        seconds: what histograms observed, in order.
+        seconds: the observations of histograms, in order.
     """
 
     def __init__(self) -> None:
@@ -237,15 +238,15 @@ class MemoryMetrics:
         self.seconds: defaultdict[Series, list[float]] = defaultdict(list)
 
     def add(self, name: Counter, value: float = 1, **labels: Label) -> None:
-        series = (name, *checked(COUNTERS, name, labels))
-        grown(name, value)
+        series = (name, *check_labels(COUNTERS, name, labels))
+        check_increase(name, value)
         self.values[series] = self.values.get(series, 0) + value
 
     def set(self, name: Gauge, value: float, **labels: Label) -> None:
-        self.values[name, *checked(GAUGES, name, labels)] = value
+        self.values[name, *check_labels(GAUGES, name, labels)] = value
 
     def observe(self, name: Histogram, seconds: float, **labels: Label) -> None:
-        self.seconds[name, *checked(HISTOGRAMS, name, labels)].append(seconds)
+        self.seconds[name, *check_labels(HISTOGRAMS, name, labels)].append(seconds)
 
     def remove(self, name: Counter | Gauge | Histogram, **labels: Label) -> None:
         for kept in (self.values, self.seconds):
@@ -257,21 +258,23 @@ class MemoryMetrics:
         return sum(n for series, n in self.values.items() if matches(series, name, labels))
 
     def observed(self, name: Histogram, **labels: Label) -> list[float]:
-        """What a histogram's series that have these labels observed."""
+        """The observations of a histogram's series that have these labels."""
         every = self.seconds.items()
         return [s for series, seconds in every if matches(series, name, labels) for s in seconds]
 
 
 def matches(series: Series, name: str, labels: dict[str, Label]) -> bool:
-    """Whether it is a series of the metric and has these labels, among others."""
+    """Whether a series is of the metric and has these labels."""
     have = METRICS[name].labels
     return series[0] == name and all(
         series[1 + have.index(label)] == str(value) for label, value in labels.items()
     )
 
 
-def checked(table: Mapping[Any, Metric], name: str, labels: dict[str, Label]) -> tuple[str, ...]:
-    """The labels' values as text, of a metric that stands in the table.
+def check_labels(
+    table: Mapping[Any, Metric], name: str, labels: dict[str, Label]
+) -> tuple[str, ...]:
+    """The labels' values as text, of a metric in the table.
 
     Raises:
         ValueError: there is no such metric, or it has other labels, or one has another value.
@@ -287,8 +290,8 @@ def checked(table: Mapping[Any, Metric], name: str, labels: dict[str, Label]) ->
     return tuple(map(str, labels.values()))
 
 
-def grown(name: str, value: float) -> None:
-    """Raise ValueError if a counter is to grow by less than nothing."""
+def check_increase(name: str, value: float) -> None:
+    """Raise ValueError if a counter would shrink."""
     if not value >= 0:
         raise ValueError(f"{name} is a counter, which cannot grow by {value}")
 
@@ -296,14 +299,14 @@ def grown(name: str, value: float) -> None:
 def start_at_zero(
     metrics: Metrics, pipeline: str, known: Mapping[Counter, Iterable[str]] | None = None
 ) -> None:
-    """Show at 0 whatever of a pipeline's counters can be known ahead.
+    """Show at 0 all series of a pipeline's counters that are known in advance.
 
-    Prometheus sees no rise in a counter whose first value is 1, so an alert on it would be silent.
+    Prometheus sees no increase in a counter whose first value is 1: an alert on it would not fire.
 
     Args:
-        metrics: takes the numbers.
+        metrics: takes the values.
         pipeline: the pipeline's name.
-        known: of counters with another label, values that it may take.
+        known: counters with another label, and values of that label.
     """
     for name, (labels, _, _) in COUNTERS.items():
         if labels == _P:

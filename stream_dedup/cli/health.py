@@ -1,4 +1,4 @@
-"""``stream-dedup health``: asks a worker how it is, for a container's health check."""
+"""``stream-dedup health``: a container's health check of its worker."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import click
 from stream_dedup.cli.config_options import config_option, load_config, set_config_option
 from stream_dedup.features.patterns import readable
 
-EXIT_NOT_WELL = 1
+EXIT_UNHEALTHY = 1
 TIMEOUT_S = 5.0
-"""As long as the worker itself gives a request."""
+"""The worker's own limit for a request."""
 
 MAX_ANSWER_BYTES = 64 * 1024
-"""A worker answers with a few hundred bytes, and some for each reason why it is not ready."""
+"""An answer has a few hundred bytes, and some for each reason."""
 
 MAX_REASON = 1_000
-"""Characters shown of why it is not ready."""
+"""Characters shown of the reasons."""
 
-_STRANGER = "this is not how a worker answers; another program listens there"
-_ITSELF = {"0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1"}  # noqa: S104 -- not listened at
-"""Where a worker that listens at all addresses is found on its own machine."""
+_NO_WORKER = "this is not how a worker answers; another program listens there"
+_LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1"}  # noqa: S104 -- not listened at
+"""The local address of a worker that listens on all addresses."""
 
 
 @click.command()
@@ -74,15 +74,15 @@ def health(
         why = error.strerror or str(error) or type(error).__name__
         _fail(ctx, f"{shown}: no answer ({why}); is the worker running, and is this its port?")
     except http.client.HTTPException:
-        _fail(ctx, f"{shown}: {_STRANGER}")
+        _fail(ctx, f"{shown}: {_NO_WORKER}")
     finally:
         connection.close()
-    told = _told(body)
-    if not isinstance(told.get("ready" if ready else "alive"), bool):
-        _fail(ctx, f"{shown}: {_STRANGER}")
+    answer = _object(body)
+    if not isinstance(answer.get("ready" if ready else "alive"), bool):
+        _fail(ctx, f"{shown}: {_NO_WORKER}")
     if response.status != HTTPStatus.OK:
-        _fail(ctx, f"{shown}: {_reason(told)}")
-    click.echo("ready" if ready else f"alive, last beat {told.get('last_beat_s')} s ago")
+        _fail(ctx, f"{shown}: {_reason(answer)}")
+    click.echo("ready" if ready else f"alive, last beat {answer.get('last_beat_s')} s ago")
 
 
 def _configured(file: str | None, settings: tuple[str, ...]) -> tuple[str, int]:
@@ -90,7 +90,7 @@ def _configured(file: str | None, settings: tuple[str, ...]) -> tuple[str, int]:
     found = load_config(file, settings).config.http
     if not found.port:
         raise click.UsageError("http.port is 0: such a worker has no port to ask; give it one")
-    return _ITSELF.get(found.host, found.host.strip("[]")), found.port
+    return _LOCAL.get(found.host, found.host.strip("[]")), found.port
 
 
 def _split(url: str) -> tuple[str, int]:
@@ -107,8 +107,8 @@ def _split(url: str) -> tuple[str, int]:
     return host, 80 if port is None else port
 
 
-def _told(body: bytes) -> dict[str, Any]:
-    """What was answered; empty if it is no object in JSON."""
+def _object(body: bytes) -> dict[str, Any]:
+    """The answer's JSON object; empty if it is none."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
@@ -116,11 +116,11 @@ def _told(body: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _reason(told: dict[str, Any]) -> str:
-    """Why it is not well, in one line."""
-    if "alive" in told:
-        return f"its event loop is stuck, last beat {told.get('last_beat_s')} s ago"
-    reasons = told.get("reasons")
+def _reason(answer: dict[str, Any]) -> str:
+    """Why it is unhealthy, in one line."""
+    if "alive" in answer:
+        return f"its event loop is stuck, last beat {answer.get('last_beat_s')} s ago"
+    reasons = answer.get("reasons")
     shown = [
         f"{each.get('name')}: {each.get('reason')}"
         for each in (reasons if isinstance(reasons, list) else [])
@@ -132,4 +132,4 @@ def _reason(told: dict[str, Any]) -> str:
 
 def _fail(ctx: click.Context, text: str) -> NoReturn:
     click.echo(f"stream-dedup: {text}", err=True)
-    ctx.exit(EXIT_NOT_WELL)
+    ctx.exit(EXIT_UNHEALTHY)

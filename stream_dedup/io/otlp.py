@@ -1,10 +1,9 @@
-"""OTLP over HTTP: OpenTelemetry's exporters, over a session that takes an answer with care.
+"""OpenTelemetry's exporters by OTLP over HTTP, with a stricter HTTP session.
 
-Their own session takes a redirection for a success, though nothing arrives where it leads; it reads
-the whole of an answer, however long and slow; and it repeats a header that it cannot send in its
-error, which is logged. And where a user has a ``.netrc``, what that says of a host would take the
-place of the authorization that was configured. Ours looks at the head of an answer alone, as its
-body says nothing that the exporters use. Needs the extra ``otel``.
+With their own session, the exporters would take a redirection for a success, though nothing is
+sent to its target; read the whole of an answer, however long and slow; log a header that cannot be
+sent; and replace the configured authorization by that of a ``.netrc``. This session reads only the
+head of an answer: the exporters use nothing of its body. Needs the extra ``otel``.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ from requests import PreparedRequest, RequestException, Response, Session
 from requests.exceptions import InvalidHeader
 
 _PRINTS_SECRETS = "opentelemetry.util.re"
-"""The logger that repeats headers which it cannot read."""
+"""The logger that writes headers which it cannot parse."""
 
 _CREDENTIALS = "OTEL_PYTHON_EXPORTER_OTLP_HTTP_{}CREDENTIAL_PROVIDER"
-"""The SDK's variables that name who makes the session, for all or for one of the two."""
+"""The SDK's variables that name a provider of sessions, for both signals or for one."""
 
 
 class HeadSession(Session):
-    """Sends requests, and looks at no more than the heads of their answers."""
+    """Sends requests, and reads only the heads of their answers."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.auth = _as_it_is
+        self.auth = _unchanged
 
     def request(self, *args: Any, **options: Any) -> Response:  # noqa: ANN401 -- the base's
         """Send a request; see the base class.
 
         Raises:
-            RequestException: it failed, or leads elsewhere; the message repeats no header.
+            RequestException: it failed, or was redirected; the message contains no header.
         """
         try:
             response = super().request(*args, **{**options, "stream": True})
@@ -45,7 +44,7 @@ class HeadSession(Session):
             text = "a header begins or ends with a blank, or holds what HTTP does not take"
             raise InvalidHeader(text) from None
         if response.headers.get("Content-Length") == "0":
-            response.content  # noqa: B018 -- it is read, so that the connection serves again
+            response.content  # noqa: B018 -- read, so that the connection is reused
         else:
             response.close()
         if 300 <= response.status_code < 400:
@@ -55,12 +54,12 @@ class HeadSession(Session):
 
 
 def span_exporter(url: str, headers: Mapping[str, str], timeout_s: float) -> OTLPSpanExporter:
-    """What sends traces.
+    """An exporter of traces.
 
     Args:
-        url: takes them.
-        headers: sent with each request, besides those of the standard's variables; secrets.
-        timeout_s: how long one export may take, tries again included.
+        url: the receiver.
+        headers: sent with each request, besides those of the environment; secrets.
+        timeout_s: the limit for one export, retries included.
 
     Raises:
         ValueError, RuntimeError: a variable of OpenTelemetry's cannot be used.
@@ -70,18 +69,18 @@ def span_exporter(url: str, headers: Mapping[str, str], timeout_s: float) -> OTL
 
 
 def metric_exporter(url: str, headers: Mapping[str, str], timeout_s: float) -> OTLPMetricExporter:
-    """What sends metrics; see `span_exporter`."""
+    """An exporter of metrics; see `span_exporter`."""
     session = _session("METRICS")
     return OTLPMetricExporter(url, headers=headers, timeout=timeout_s, session=session)
 
 
-def _as_it_is(request: PreparedRequest) -> PreparedRequest:
-    """A request with the authorization that it has."""
+def _unchanged(request: PreparedRequest) -> PreparedRequest:
+    """Keep a request's own authorization."""
     return request
 
 
 def _session(signal: str) -> HeadSession | None:
-    """Ours, unless the environment names who makes one; then the exporter asks for it."""
+    """Our session, unless the environment names a provider, which the exporter then asks."""
     logging.getLogger(_PRINTS_SECRETS).setLevel(logging.CRITICAL)
     theirs = (_CREDENTIALS.format(""), _CREDENTIALS.format(f"{signal}_"))
     return None if any(map(os.environ.get, theirs)) else HeadSession()

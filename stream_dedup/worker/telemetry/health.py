@@ -1,8 +1,8 @@
-"""Whether the worker lives and is ready: two questions, which an orchestrator asks.
+"""Whether the worker is alive and ready: the two questions of an orchestrator.
 
-*Alive* is a worker whose event loop turns: it calls `Health.beat` again and again. One that stopped
-beating is stuck and should be started anew. *Ready* is a worker that does its work: nobody has
-given a reason why not. One that waits for Redis is alive and not ready: a restart helps nothing.
+A worker is *alive* while its event loop runs and calls `Health.beat`. Without beats it is stuck and
+should be restarted. It is *ready* while no part of it has given a reason why not. A worker that
+waits for Redis is alive but not ready: a restart does not help.
 
 Pure, apart from a lock and the clock it is given; any thread may call it.
 """
@@ -17,23 +17,23 @@ from typing import NamedTuple
 from stream_dedup.metrics import Metrics, NoMetrics
 
 STUCK_AFTER_S = 30.0
-"""Without a beat for so long the loop is stuck. It beats each second; what takes the processor for
-long runs in threads, and a garbage collection or a paused container takes seconds at most."""
+"""How long without a beat until the loop counts as stuck. It beats every second; long computations
+run in threads, and a garbage collection or a paused container takes seconds at most."""
 
 START = "start"
-"""The reason a worker begins with, until it says that it has started."""
+"""The reason that a worker begins with, until it has started."""
 
 LOOP = "loop"
-"""The reason that stands while the loop is stuck."""
+"""The reason while the loop is stuck."""
 
 
 class Unready(NamedTuple):
     """A reason why the worker is not ready.
 
     Attributes:
-        name: what of it is not: `start`, `index`, `broker`, …
+        name: the part that is not ready: `start`, `index`, `broker`, …
         reason: a sentence for people.
-        for_s: seconds since the name was first given, though the sentence may have changed.
+        for_s: seconds since the name was first given; the sentence may have changed since.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Unready(NamedTuple):
 
 
 class Health:
-    """What is known of the worker's health.
+    """The worker's health.
 
     >>> health = Health()
     >>> health.ready(START)
@@ -54,9 +54,9 @@ class Health:
     []
 
     Args:
-        metrics: where `ready` is shown.
-        stuck_after_s: without a beat for so long the worker is not alive.
-        now_s: seconds on a clock that never goes back.
+        metrics: gets the gauge `ready`.
+        stuck_after_s: how long without a beat until the worker is not alive.
+        now_s: seconds on a monotonic clock.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Health:
         self.not_ready(START, "the worker is starting")
 
     def beat(self) -> None:
-        """The event loop turns. Costs a reading of the clock."""
+        """Report that the event loop runs. Costs one reading of the clock."""
         self._beat_s = self._now_s()
 
     def silent_s(self) -> float:
@@ -83,18 +83,18 @@ class Health:
         return max(0.0, self._now_s() - self._beat_s)
 
     def alive(self) -> bool:
-        """Whether the event loop turned lately."""
+        """Whether the event loop ran recently."""
         return self.silent_s() < self._stuck_after_s
 
     def not_ready(self, name: str, reason: str) -> None:
-        """Give a reason why the worker is not ready, or another sentence for one that stands."""
+        """Add a reason why the worker is not ready, or update its sentence."""
         with self._lock:
             _, since_s = self._reasons.get(name, ("", self._now_s()))
             self._reasons[name] = (reason, since_s)
             self._metrics.set("ready", 0)
 
     def ready(self, name: str) -> None:
-        """Take a reason back; one that was not given is no error."""
+        """Remove a reason; nothing happens if it was not given."""
         with self._lock:
             self._reasons.pop(name, None)
             if not self._reasons:

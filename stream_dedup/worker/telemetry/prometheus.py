@@ -33,8 +33,8 @@ from stream_dedup.metrics import (
     Histogram,
     Label,
     Metric,
-    checked,
-    grown,
+    check_increase,
+    check_labels,
 )
 from stream_dedup.worker.telemetry.snapshots import Distribution, Snapshot, Values
 
@@ -80,7 +80,7 @@ class _Kind(Generic[_M]):
         Raises:
             ValueError: there is no such metric, or it has other labels.
         """
-        values = [_text(value) for value in checked(self._table, name, labels)]
+        values = [_text(value) for value in check_labels(self._table, name, labels)]
         fits = [self._fits(name, *pair) for pair in zip(labels, values, strict=True)]
         folded = not all(fits)
         if folded and self._table is GAUGES:
@@ -157,7 +157,7 @@ class PrometheusMetrics:
     def add(self, name: Counter, value: float = 1, **labels: Label) -> None:
         """See `metrics.Metrics`."""
         if not value >= 0:
-            grown(name, value)
+            check_increase(name, value)
         try:
             record = self._counters.found[name, *labels.values()]
         except KeyError:
@@ -218,9 +218,10 @@ class PrometheusMetrics:
         values: dict[str, dict[Values, float]] = {}
         for name in (*COUNTERS, *GAUGES):
             values[name] = self.values(name)
-        return Snapshot(values, {name: self._distributions(name) for name in HISTOGRAMS})
+        return Snapshot(values, {name: self.distributions(name) for name in HISTOGRAMS})
 
-    def _distributions(self, name: Histogram) -> dict[Values, Distribution]:
+    def distributions(self, name: Histogram) -> dict[Values, Distribution]:
+        """A histogram's current distributions, by its labels' values."""
         bounds_s = HISTOGRAMS[name].bounds_s
         [family] = self._histograms.metrics[name].collect()
         found: dict[Values, Distribution] = {}
