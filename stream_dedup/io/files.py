@@ -10,15 +10,16 @@ from __future__ import annotations
 import glob
 import gzip
 import os
+import secrets
 import select
 import stat
 import sys
-import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from errno import EBADF
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Self, cast
@@ -281,27 +282,21 @@ def whole_file(path: str) -> Iterator[BinaryIO]:
             with target.open("wb") as file:
                 yield file
             return
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
-        with tempfile.NamedTemporaryFile(
-            dir=target.parent, prefix=f".{target.name[:64]}.", suffix=".part", delete=False
-        ) as file:
-            try:
-                yield cast(BinaryIO, file)
+        mode = target.stat().st_mode & 0o777 if target.exists() else None
+        # Named before it is created: a signal at any moment leaves no file behind.
+        part = target.with_name(f".{target.name[:64]}.{secrets.token_hex(8)}.part")
+        try:
+            with open(part, "xb", opener=partial(os.open, mode=mode or 0o666)) as file:
+                yield file
                 file.flush()
-                os.fchmod(file.fileno(), mode)
+                if mode is not None:
+                    os.fchmod(file.fileno(), mode)
                 os.fsync(file.fileno())
-                Path(file.name).replace(target)
-            except BaseException:
-                Path(file.name).unlink()
-                raise
+            part.replace(target)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
     except BrokenPipeError:
         raise
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-def _umask() -> int:
-    """Return the file mode creation mask, which can be read only by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
