@@ -143,7 +143,7 @@ class NearCache:
             spans: of each its number of events, and their earliest and latest time.
 
         Returns:
-            Whether the events of each entry joined.
+            For each entry whether its events remain, because they did not join.
         """
         is_live = self.is_live
         singly = {
@@ -155,15 +155,15 @@ class NearCache:
                 or (last_us > entry.cluster.live_until_us and not is_live(entry.cluster, last_us))
             )
         }
-        joined = []
+        remaining = []
         for entry, (_, _, last_us) in zip(entries, spans, strict=True):
             if entry is None or entry.cluster in singly:
-                joined.append(False)
+                remaining.append(True)
             else:
-                joined.append(True)
+                remaining.append(False)
                 if last_us > entry.cluster.last_us:  # noqa: PLR1730 -- max() costs a call here
                     entry.cluster.last_us = last_us
-        return joined
+        return remaining
 
     def store(self, key: Key, resolution: Resolution, decision: Decision) -> CachedDecision:
         """Keep what the index answered, and return it.

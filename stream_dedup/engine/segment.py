@@ -237,11 +237,11 @@ class Segment:
         """Let events join the clusters that the cache knows; return the rows of the others."""
         entries, codes = lookup
         spans = group_min_max(codes, _selected(self.times_us, rows), len(entries))
-        joined = self.context.cache.join(entries, spans)
-        for entry, (count, first_us, last_us), all_joined in zip(
-            entries, spans, joined, strict=True
+        remaining = self.context.cache.join(entries, spans)
+        for entry, (count, first_us, last_us), remains in zip(
+            entries, spans, remaining, strict=True
         ):
-            if all_joined and entry:
+            if entry and not remains:
                 self._count(entry.cluster, count, first_us, last_us)
         decisions = take([entry.decision if entry else NO_TOKENS for entry in entries], codes)
         if isinstance(rows, range):
@@ -250,7 +250,7 @@ class Segment:
             for row, decision in zip(rows, decisions, strict=True):
                 self.decisions[row] = decision
         unknown = []
-        for number in rows_of(codes, [not all_joined for all_joined in joined]):
+        for number in rows_of(codes, remaining):
             entry, row = entries[codes[number]], rows[number]
             if entry is None or not self._join(row, entry.cluster):
                 unknown.append(row)
