@@ -40,7 +40,12 @@ Part = tuple[bytes, int, int]
 
 
 class Preparer:
-    """Prepares events according to a recipe."""
+    """Prepares events according to a recipe.
+
+    Attributes:
+        takes_fields: whether the recipe reads fields of a decoded JSON event.
+        changes_text: whether `text` may return anything but its argument.
+    """
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
@@ -50,21 +55,8 @@ class Preparer:
         self._salts: dict[str, int] = {}
         plain = self._masker is None and not self._spaces
         self._lower_only = plain and recipe.text.case == "lower"
-
-    @property
-    def takes_fields(self) -> bool:
-        """Whether the recipe reads fields of a decoded JSON event."""
-        return bool(self._fields)
-
-    @property
-    def changes_text(self) -> bool:
-        """Whether `text` may return anything but its argument."""
-        text = self._recipe.text
-        return (
-            self._spaces
-            or self._masker is not None
-            or (text.case, text.unicode) != ("keep", "keep")
-        )
+        self.takes_fields = bool(self._fields)
+        self.changes_text = not plain or (recipe.text.case, recipe.text.unicode) != ("keep", "keep")
 
     def texts(self, values: Sequence[bytes]) -> list[bytes]:
         """Prepare several texts."""

@@ -339,7 +339,8 @@ class RedisIndex:
         if not answer[0]:
             return frozenset(int.from_bytes(identity, "big") for identity in answer[1:])
         self._partitions.check_high_water(shard, record, int(answer[1]))
-        await self._maintenance.tidy(shard, settings, answer)
+        if answer[2] or answer[3:]:  # more to sweep, or garbage to purge
+            await self._maintenance.tidy(shard, settings, answer)
         return frozenset()
 
     # ------------------------------------------------------------ closing
