@@ -122,8 +122,10 @@ class Segment:
         keys = self.hashed.keys
         self._lookup = self.context.cache.look_up(keys[self.start : self.end])
         if not self._fits():
-            self.end = self.start + self._rows_that_fit()
-            self._lookup = self.context.cache.look_up(keys[self.start : self.end])
+            found = take(*self._lookup)
+            count = self._rows_that_fit(found)
+            self.end = self.start + count
+            self._lookup = Lookup(*dictionary_encode(found[:count]))
 
     def _fits(self) -> bool:
         """Return whether it certainly fits into a commit (see `MAX_DELTAS`).
@@ -141,26 +143,27 @@ class Segment:
             weight += min(max_bytes, len(values[self.start + row]))
         return weight <= MAX_DELTAS * DELTA_BYTES
 
-    def _rows_that_fit(self) -> int:
+    def _rows_that_fit(self, found: Sequence[CachedDecision | None]) -> int:
         """Return how many events fit into a commit, at least one, looking at each.
 
         Many may be alike. The second event of a new cluster counts as another delta, because the
         cluster then needs a place in the queue of summaries.
         """
-        values, max_bytes = self.hashed.batch.values, self.context.summaries.max_value_bytes
-        entries, codes = self._lookup
+        rows = slice(self.start, self.end)
+        keys, values, times_us = self.hashed.keys, self.hashed.batch.values, self.times_us
+        max_bytes, samples = self.context.summaries.max_value_bytes, self.context.summaries.samples
         is_live = self.context.windows.live
         room = MAX_DELTAS * DELTA_BYTES
         # key → events so far of its latest cluster, when that was opened and last seen, and what
         # the cache knows of it
         seen: dict[Key, tuple[int, int, int, CachedCluster | None]] = {}
-        for row in range(len(self)):
-            key, time_us = self.hashed.keys[self.start + row], self.times_us[self.start + row]
+        for row, (key, entry, time_us) in enumerate(
+            zip(keys[rows], found, times_us[rows], strict=True)
+        ):
             if key in seen:
                 before, opened_us, last_us, cached = seen[key]
             else:
                 before, opened_us, last_us, cached = 0, time_us, time_us, None
-                entry = entries[codes[row]]
                 if entry and not entry.cluster.forgotten:
                     cached = entry.cluster
                     opened_us, last_us = cached.opened_us, cached.last_us
@@ -169,7 +172,7 @@ class Segment:
             seen[key] = before + 1, opened_us, max(last_us, time_us), cached
             if before < (1 if cached else 2):
                 room -= DELTA_BYTES
-            if before < (cached.samples_wanted if cached else 1 + self.context.summaries.samples):
+            if before < (cached.samples_wanted if cached else 1 + samples):
                 room -= min(max_bytes, len(values[self.start + row]))
             if room < 0:
                 return max(1, row)
