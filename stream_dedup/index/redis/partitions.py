@@ -61,6 +61,7 @@ class Partitions:
         self._claims: dict[Partition, _Claim] = {}
         # by shard and partition: the shard's incarnation, and the high water
         self._high_waters: dict[tuple[int, Partition], tuple[bytes, int]] = {}
+        self._names: dict[tuple[int, Partition], tuple[bytes, bytes, bytes]] = {}
 
     @property
     def claimed(self) -> list[Partition]:
@@ -124,6 +125,15 @@ class Partitions:
             keys = [shard.meta, shard.heads]
             arguments = [settings, codec.pack_partition(partition)]
             await self._runner.run(shard, scripts.RELEASE_PARTITION, keys, arguments)
+            self._names.pop((shard.number, partition), None)
+
+    def names(self, shard: ShardKeys, partition: Partition) -> tuple[bytes, bytes, bytes]:
+        """The keys of a partition and of its journal, and its packed name; made once."""
+        slot = shard.number, partition
+        if slot not in self._names:
+            keys = shard.partition(partition), shard.journal(partition)
+            self._names[slot] = *keys, codec.pack_partition(partition)
+        return self._names[slot]
 
     def incarnation(self, shard: ShardKeys, commit: Commit) -> bytes | None:
         """The shard's incarnation when the commit's fence was claimed; None if not claimed here."""

@@ -304,10 +304,10 @@ class RedisIndex:
         return frozenset[int]().union(*closed)
 
     async def _record(self, shard: ShardKeys, record: Commit, settings: bytes) -> frozenset[int]:
-        partition = record.partition
+        partition_key, journal_key, partition = self._partitions.names(shard, record.partition)
         keys = [
             shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage, shard.gone,
-            shard.heads, shard.partition(partition), shard.journal(partition),
+            shard.heads, partition_key, journal_key,
         ]  # fmt: skip
         batch = layouts.BATCH.struct.pack(
             record.fence,
@@ -323,7 +323,7 @@ class RedisIndex:
         journal = codec.pack_journal(*record.uncommitted())
         bare, others = codec.pack_bare(codec.add_up(record.deltas))
         arguments: list[Argument] = [
-            settings, codec.pack_partition(partition), batch, journal, bare,
+            settings, partition, batch, journal, bare,
         ]  # fmt: skip
         samples, max_bytes = self._summaries.samples, self._summaries.max_value_bytes
         for delta in others:
