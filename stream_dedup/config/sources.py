@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from pydantic import SecretStr, ValidationError
-from pydantic_settings import EnvSettingsSource, SettingsError, TomlConfigSettingsSource
+from pydantic_settings import EnvSettingsSource, SettingsError
 
 from stream_dedup.config.model import DELIMITER, PREFIX, SECTIONS, Config
 from stream_dedup.errors import ConfigError, ConfigProblem
@@ -125,7 +125,7 @@ def _merge(*layers: Layer) -> Layer:
 
 
 def _read_file(file: str) -> Layer:
-    """Read a TOML file. Files named in it are relative to its folder.
+    """Read a TOML file, or a pipe. Files named in it are relative to its folder.
 
     Raises:
         ConfigError: it cannot be read, or is not TOML.
@@ -134,7 +134,7 @@ def _read_file(file: str) -> Layer:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise _wrong(file, "", "larger than 1 MiB", "give a configuration file")
-        document = TomlConfigSettingsSource(Config, path).toml_data
+        document = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         problem = f"cannot be read ({error.strerror})"
         raise _wrong(file, "", problem, "check path and permissions") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 import ssl
 import string
 import traceback
@@ -395,6 +396,19 @@ def test_a_file_that_cannot_be_loaded_is_refused(
     with pytest.raises(ConfigError) as caught:
         load(str(file))
     assert f"{file}: {message}" in str(caught.value)
+
+
+def test_a_folder_is_not_a_file(file: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read \\(Is a directory\\); check path"):
+        load(str(file.parent))
+
+
+def test_a_configuration_is_read_from_a_pipe() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader):
+        with os.fdopen(writer, "w") as pipe:
+            pipe.write(PIPELINE)
+        assert load(f"/dev/fd/{reader}").config.pipelines[0].topics == ("in",)
 
 
 def test_sections_are_frozen() -> None:
