@@ -227,7 +227,7 @@ def test_resolving_counts_nothing_and_unrecorded_clusters_vanish(start: Start) -
     assert (size.clusters, size.fingerprints, size.waiting, size.expired) == (0, 0, 0, 0)
 
 
-def test_a_cap_on_candidates_cuts_a_search_short_and_is_counted(start: Start) -> None:
+def test_a_truncated_search_for_candidates_is_counted(start: Start) -> None:
     index = start(recipe=VERIFIED, limits=Limits(max_candidates=2))
     others = [Text(n, 0, (n * 10, n * 10 + 1)) for n in range(1, 6)]
     index.resolve(*(query(n, text) for n, text in enumerate(others)))

@@ -275,7 +275,7 @@ def test_the_operator_may_look_and_delete(make_redis: MakeRedis, rights: str) ->
 # ------------------------------------------------------------ figures and defaults
 
 
-def test_what_runs_though_memory_is_full_is_told() -> None:
+def test_the_page_says_what_stops_when_memory_is_full() -> None:
     told = re.search(r"deciding and counting\s+stop \((.*?)\)", text_of("redis-availability.md"))
     assert told is not None
     waiting = {s.name for s in scripts.ALL if "allow-oom" not in s.text.partition("\n")[0]}
@@ -357,7 +357,7 @@ def test_the_example_shares_clusters_and_goes_on_where_it_stopped(make_redis: Ma
     assert asyncio.run(counted()) == expected
 
 
-def test_the_example_tells_counts_and_outlives_the_loss_of_the_index(
+def test_the_example_counts_and_survives_the_loss_of_the_index(
     make_redis: MakeRedis,
 ) -> None:
     server = make_redis(appendonly=True)

@@ -116,7 +116,7 @@ def test_init_writes_a_file_that_show_reads(tmp_path: Path) -> None:
     assert (done.code, "cannot be written: No such file" in done.err) == (2, True)
 
 
-def test_show_tells_where_values_come_from_and_no_secrets(tmp_path: Path) -> None:
+def test_show_names_the_origin_of_values_and_no_secrets(tmp_path: Path) -> None:
     file, password = tmp_path / "worker.toml", tmp_path / "password"
     password.write_text(SECRET)
     file.write_text(

@@ -161,7 +161,7 @@ def test_stats_lists_the_namespaces(filled: tuple[str, str, IndexSize]) -> None:
     assert row["bytes"] > 100 * size.clusters
 
 
-def test_a_search_for_namespaces_that_was_cut_short_is_told(own: RedisServer) -> None:
+def test_a_truncated_search_for_namespaces_is_reported(own: RedisServer) -> None:
     own.command("EVAL", "for i = 1, 20000 do redis.call('SET', i, i) end", 0)
     cut = index(own.url, "stats", "--limit", "1000")
     assert (
@@ -184,7 +184,7 @@ def test_tables_are_safe_to_print(filled: tuple[str, str, IndexSize], command: s
     assert len(printed) > 50
 
 
-def test_a_limit_is_told_when_it_was_reached(filled: tuple[str, str, IndexSize]) -> None:
+def test_a_limit_that_was_reached_is_reported(filled: tuple[str, str, IndexSize]) -> None:
     url, name, _ = filled
     for command in ("stats", "check"):
         assert b"--limit" in index(url, command, "-n", name, "--limit", "10").out
@@ -247,7 +247,7 @@ def test_an_unknown_cluster_is_said_to_be_unknown(filled: tuple[str, str, IndexS
     assert "has no cluster 0123456789abcdef" in done.err
 
 
-def test_what_is_no_id_is_refused(redis_server: RedisServer) -> None:
+def test_an_invalid_id_is_refused(redis_server: RedisServer) -> None:
     done = index(redis_server.url, "show", "123", "-n", "logs")
     assert done.code == 2
     assert "'123' is not 16 hex digits" in done.err
@@ -340,7 +340,7 @@ def test_findings_come_with_meaning_and_remedy(own: RedisServer) -> None:
     assert 2 == text.count("  remedy ") == text.count("… and 5 more")
 
 
-def test_shards_stamped_otherwise_are_found(make_redis: Callable[..., RedisServer]) -> None:
+def test_shards_with_different_layouts_are_found(make_redis: Callable[..., RedisServer]) -> None:
     server = make_redis()
     fill(server.url, "logs", shards=2)
     server.command("HSET", ShardKeys("logs", 1).meta, "digest", "other")
@@ -402,7 +402,7 @@ def test_a_user_who_may_only_read_is_enough(
     assert "check user and password" in refused.err
 
 
-def test_two_passwords_are_refused_and_none_is_told(tmp_path: Path) -> None:
+def test_two_passwords_are_refused_and_none_is_shown(tmp_path: Path) -> None:
     password = tmp_path / "password"
     password.write_text("from-file\n")
     done = index("redis://me:from-url@h", "stats", "--password-file", str(password))
@@ -532,7 +532,7 @@ def test_deleting_warns_where_workers_were_just_now(own: RedisServer) -> None:
     assert re.search(r"workers were at 'logs' \d+ s ago; stop them first", done.err)
 
 
-def test_a_damaged_stamp_is_named_and_can_be_deleted(own: RedisServer) -> None:
+def test_a_damaged_layout_is_named_and_can_be_deleted(own: RedisServer) -> None:
     stamp = own.command("HGET", SHARD.meta, "layout")
     assert isinstance(stamp, bytes)
     sound = json.loads(stamp)

@@ -102,7 +102,7 @@ def test_transactions_are_seen_when_they_commit(kafka: Kafka) -> None:
     assert kafka.end_offsets(topic) == {0: 4}
 
 
-def test_a_group_is_described_and_tells_what_it_commits(kafka: Kafka) -> None:
+def test_a_group_is_described_with_its_committed_offsets(kafka: Kafka) -> None:
     topic = kafka.fresh_topic(2)
     kafka.produce(topic, [b"a", b"b"], partition=1)
     assert kafka.committed(topic) == {}

@@ -25,7 +25,7 @@ def test_it_scrapes_and_answers() -> None:
             assert second.query("3 + 4")[0].value == 7
 
 
-def test_what_is_no_query_is_refused_with_the_reason() -> None:
+def test_an_invalid_query_is_refused_with_the_reason() -> None:
     with Prometheus({}) as server, pytest.raises(ServiceError, match="parse error"):
         server.query("sum(")
 
@@ -45,7 +45,7 @@ def test_promtool_says_what_is_wrong(tmp_path: Path) -> None:
     assert "parse error" in done.stdout + done.stderr
 
 
-def test_a_machine_without_a_program_is_told_what_to_install(
+def test_an_error_names_the_program_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # without apt-get too

@@ -171,7 +171,9 @@ def test_sentinels_promote_the_replica_of_a_dead_master(redis_sentinel: RedisSen
     assert replica.info("replication")["master_port"] == str(port)
 
 
-def test_a_proxy_cuts_and_mends(toxiproxy: Toxiproxy, redis_server: RedisServer) -> None:
+def test_a_proxy_breaks_and_restores_a_link(
+    toxiproxy: Toxiproxy, redis_server: RedisServer
+) -> None:
     with toxiproxy.proxy(redis_server.port) as link:
         assert call(link.port, [("PING",)]) == [b"PONG"]
         link.disable()

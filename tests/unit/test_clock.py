@@ -7,13 +7,13 @@ import pytest
 from stream_dedup.clock import ManualClock, SystemClock
 
 
-def test_the_system_clock_tells_microseconds_since_1970() -> None:
+def test_the_system_clock_returns_microseconds_since_1970() -> None:
     before = time.time()
     now_us = SystemClock().now_us()
     assert before - 1 <= now_us / 1_000_000 <= time.time() + 1
 
 
-def test_a_manual_clock_stands_still_until_it_is_moved() -> None:
+def test_a_manual_clock_moves_only_when_it_is_moved() -> None:
     clock = ManualClock(5)
     assert [clock.now_us(), clock.now_us()] == [5, 5]
     clock.advance(1.5)

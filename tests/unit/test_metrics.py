@@ -29,7 +29,7 @@ from stream_dedup.metrics import (
 from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
 
 
-def test_each_name_stands_in_its_kinds_table_in_the_same_order() -> None:
+def test_each_name_is_in_its_kinds_table_in_the_same_order() -> None:
     assert get_args(Counter) == tuple(COUNTERS)
     assert get_args(Gauge) == tuple(GAUGES)
     assert get_args(Histogram) == tuple(HISTOGRAMS)
@@ -90,7 +90,7 @@ def test_a_misuse_is_refused_by_every_adapter(
         getattr(metrics, call)(*args, **labels)
 
 
-def test_counters_add_up_and_gauges_stand_as_last_said() -> None:
+def test_counters_add_up_and_gauges_keep_the_last_value() -> None:
     metrics = MemoryMetrics()
     metrics.add("clamped_total", pipeline="a")
     metrics.add("clamped_total", 4, pipeline="a")
@@ -116,7 +116,7 @@ def test_a_partition_that_left_is_forgotten() -> None:
     assert metrics.values == {("lag_events", "p", "u", "0"): 10}
 
 
-def test_a_pipelines_counters_begin_at_zero_where_their_labels_are_known() -> None:
+def test_a_pipelines_counters_with_known_labels_begin_at_zero() -> None:
     metrics = MemoryMetrics()
     start_at_zero(metrics, "p")
     start_at_zero(metrics, "p")

@@ -151,7 +151,7 @@ class Worker:
             decisions=() if committed is None else decisions,
         )
 
-    async def feed(
+    async def process(
         self, events: Sequence[Event], *, committed: int | None = None
     ) -> list[Resolution]:
         """Resolve and record a batch."""
@@ -161,30 +161,30 @@ class Worker:
             if not await self.index.record(record, self.now_us):
                 return answers
 
-    async def settle(self) -> list[Summary]:
-        """Claim and confirm until nothing is due."""
-        told: list[Summary] = []
+    async def take_summaries(self) -> list[Summary]:
+        """Claim and confirm summaries until none is due."""
+        summaries: list[Summary] = []
         while claimed := await self.index.claim(100, self.now_us):
             await self.index.confirm([(s.cluster, s.revision) for s in claimed], self.now_us)
-            told += claimed
-        return told
+            summaries += claimed
+        return summaries
 
     async def end(self) -> list[Summary]:
-        """Close everything and settle it, also what was taken and whose answer was lost."""
+        """Close all clusters; return their summaries, also those whose answer was lost."""
         await self.index.finish(self.now_us)
-        told = await self.settle()
+        summaries = await self.take_summaries()
         while (await self.index.size()).waiting:
             self.now_us += 31 * S  # leases run out
-            told += await self.settle()
-        return told
+            summaries += await self.take_summaries()
+        return summaries
 
 
 def counts(summaries: Iterable[Summary]) -> Counter[int]:
     """Events a cluster, as its summaries add up."""
-    told: Counter[int] = Counter()
+    counted: Counter[int] = Counter()
     for identity, _, new_count in {(s.cluster, s.revision, s.new_count) for s in summaries}:
-        told[identity] += new_count
-    return told
+        counted[identity] += new_count
+    return counted
 
 
 def families(number: int, seed: int = 0) -> list[Text]:

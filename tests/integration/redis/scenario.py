@@ -36,13 +36,13 @@ async def use_everything(index: RedisIndex, groups: int = 1) -> None:
     worker = Worker(index)
     assert (await worker.own()).high_water == -1
     made = events(groups)
-    told: list[Summary] = []
+    summaries: list[Summary] = []
     for batch in batches(made, 30):
-        answers = await worker.feed(batch, committed=batch[5].offset)
+        answers = await worker.process(batch, committed=batch[5].offset)
         await index.representatives([answer.cluster for answer in answers])
         claimed = await index.claim(10, worker.now_us)
         await index.confirm([(s.cluster, s.revision) for s in claimed[:7]], worker.now_us)
-        told += claimed
+        summaries += claimed
         worker.now_us += S
     assert made[-1].offset == (await worker.own()).high_water
     unrecorded = [Event(10**6 + n, text, 10_000) for n, text in enumerate(families(2, seed=9))]
@@ -51,13 +51,15 @@ async def use_everything(index: RedisIndex, groups: int = 1) -> None:
     worker.now_us += 3600 * S
     await index.expire(worker.now_us)
     await worker.index.release_partition(worker.partition)
-    told += await worker.end()
-    assert len(made) == counts(told).total()
-    await index.claim_partition(worker.partition, 0, worker.now_us)  # it was made anew
+    summaries += await worker.end()
+    assert len(made) == counts(summaries).total()
+    await index.claim_partition(
+        worker.partition, 0, worker.now_us
+    )  # the topic was deleted and created again
     assert (await worker.own()).high_water == -1
     late = made[-30:]
     await worker.resolve(late)  # some tombstones are found, and stay: nobody records anything
     assert await worker.end() == []
-    await worker.feed(late)
+    await worker.process(late)
     assert len(late) == counts(await worker.end()).total()
     assert (await index.size()).clusters == 0

@@ -37,8 +37,8 @@ def alike(first: int, count: int) -> list[Query]:
 
 
 def calls(server: RedisServer, command: str) -> int:
-    told = server.info("commandstats").get(f"cmdstat_{command}", "calls=0,")
-    return int(told.split("calls=")[1].split(",")[0])
+    stats = server.info("commandstats").get(f"cmdstat_{command}", "calls=0,")
+    return int(stats.split("calls=")[1].split(",")[0])
 
 
 def test_a_crowd_of_equal_fingerprints_costs_bounded_work(make_redis: MakeRedis) -> None:
@@ -93,7 +93,7 @@ def test_closing_many_clusters_takes_calls_of_bounded_work(make_redis: MakeRedis
     asyncio.run(close())
 
 
-def test_however_many_clusters_become_due_at_once_all_are_told_of(make_redis: MakeRedis) -> None:
+def test_clusters_that_become_due_at_once_are_all_summarised(make_redis: MakeRedis) -> None:
     redis, many = make_redis(), 1_200
 
     async def count() -> None:

@@ -51,11 +51,11 @@ async def test_representatives_of_thousands_take_few_calls(
         worker = Worker(index)
         await worker.own()
         events = [Event(n, text, 0, f"{n % 9}") for n, text in enumerate(families(20))]
-        known = [answer.cluster for answer in await worker.feed(events)]
+        known = [answer.cluster for answer in await worker.process(events)]
         asked = [known[n % 20] if n % 250 == 0 else n << 8 | n % 5 for n in range(5_000)]
         before = index.client.counts.copy()
-        told = await index.representatives(asked)
-        assert [(n % 250 == 0) for n in range(5_000)] == [value is not None for value in told]
+        values = await index.representatives(asked)
+        assert [(n % 250 == 0) for n in range(5_000)] == [value is not None for value in values]
         made = index.client.counts - before
         assert set(made) == {"pipeline"}
         assert made["pipeline"] <= 5_000 // PIPELINE_COMMANDS + 2
@@ -91,7 +91,7 @@ async def test_a_script_that_is_forgotten_once_more_is_loaded_once_more(
         worker = Worker(index)
         await worker.own()
         events = stream(50, of=5)
-        await worker.feed(events)
+        await worker.process(events)
         assert index.client.counts["reloads"] >= 4
         assert index.client.counts["retries"] == 0
         assert len(events) == counts(await worker.end()).total()
@@ -103,7 +103,7 @@ def named(answer: object) -> bytes:
 
 
 @in_loop
-async def test_calls_wait_while_their_slot_moves_to_a_node_that_does_not_know_the_scripts(
+async def test_calls_wait_while_their_slot_moves_to_a_node_without_scripts(
     redis_cluster: RedisCluster,
 ) -> None:
     redis_cluster.wait_ready()
@@ -128,7 +128,7 @@ async def test_calls_wait_while_their_slot_moves_to_a_node_that_does_not_know_th
         index = await opening
         worker = Worker(index)
         await worker.own()
-        await worker.feed(stream(20, of=5))
+        await worker.process(stream(20, of=5))
         assert redis_cluster.master_of(slot) is new
         assert counts(await worker.end()).total() == 20
     finally:
@@ -155,7 +155,7 @@ async def test_a_script_is_given_to_all_nodes_of_a_cluster(redis_cluster: RedisC
 
 
 @in_loop
-async def test_a_tally_or_decision_of_no_shard_is_refused_and_writes_nothing(
+async def test_a_delta_or_decision_of_no_shard_is_refused(
     redis_server: RedisServer,
 ) -> None:
     redis_server.command("FLUSHALL")
@@ -190,7 +190,7 @@ class Failing(RedisClient):
 
 
 @in_loop
-async def test_what_was_claimed_is_told_though_a_later_call_fails(
+async def test_claimed_summaries_are_returned_though_a_later_call_fails(
     redis_server: RedisServer,
 ) -> None:
     redis_server.command("FLUSHALL")
@@ -200,7 +200,7 @@ async def test_what_was_claimed_is_told_though_a_later_call_fails(
         worker = Worker(index)
         await worker.own()
         events = [Event(n, text, 0, f"{n}") for n, text in enumerate(families(20))]
-        answers = await worker.feed(events)
+        answers = await worker.process(events)
         await index.finish(worker.now_us)
         server.fail(scripts.CLAIM, 1, IndexUnavailable("away"))
         claimed = await index.claim(100, worker.now_us)
@@ -215,14 +215,14 @@ async def test_what_was_claimed_is_told_though_a_later_call_fails(
 
 
 @in_loop
-async def test_a_loss_of_data_is_told_though_something_was_claimed(
+async def test_a_loss_of_data_is_reported_though_something_was_claimed(
     redis_server: RedisServer,
 ) -> None:
     redis_server.command("FLUSHALL")
     async with opened(redis_server.url, shards=2) as index:
         worker = Worker(index)
         await worker.own()
-        await worker.feed([Event(n, text, 0, f"{n}") for n, text in enumerate(families(20))])
+        await worker.process([Event(n, text, 0, f"{n}") for n, text in enumerate(families(20))])
         await index.finish(worker.now_us)
         redis_server.command("DEL", ShardKeys(NAMESPACE, 1).meta)
         with pytest.raises(IndexReset):
@@ -233,7 +233,7 @@ async def test_a_loss_of_data_is_told_though_something_was_claimed(
 
 
 @in_loop
-async def test_groups_that_share_their_stored_bits_are_not_counted_as_left_out(
+async def test_groups_with_equal_stored_bits_are_not_counted_as_left_out(
     redis_server: RedisServer,
 ) -> None:
     redis_server.command("FLUSHALL")
@@ -255,7 +255,7 @@ async def test_groups_that_share_their_stored_bits_are_not_counted_as_left_out(
 
 
 @in_loop
-async def test_a_worker_with_other_settings_is_told_of_it(
+async def test_a_worker_with_other_settings_gets_a_warning(
     redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     redis_server.command("FLUSHALL")
@@ -280,7 +280,7 @@ async def test_a_worker_with_other_settings_is_told_of_it(
 
 
 @in_loop
-async def test_what_shards_mean_without_groups_is_told(redis_server: RedisServer) -> None:
+async def test_shards_without_groups_give_a_warning(redis_server: RedisServer) -> None:
     redis_server.command("FLUSHALL")
     async with opened(redis_server.url, shards=4, limits=Limits(1_000)) as index:
         assert [text for text in index.advice if "250 of 1,000 clusters" in text] != []

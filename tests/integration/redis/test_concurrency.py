@@ -78,13 +78,13 @@ def test_near_twins_that_many_bring_at_once_come_to_one_cluster(
             clusters.setdefault(family, set()).add(found[offset])
     assert [len(found) for found in clusters.values()] == [1] * 60
 
-    async def told() -> tuple[int, dict[int, int]]:
+    async def outcome() -> tuple[int, dict[int, int]]:
         recipe = VERIFIED if verified else PLAIN
         async with opened(redis_server.url, recipe, shards=shards) as index:
             size = await index.size()
             return size.clusters, counts(await Worker(index).end())
 
-    open_ones, counted = asyncio.run(told())
+    open_ones, counted = asyncio.run(outcome())
     assert open_ones == 60
     each = WORKERS * jobs[0].times
     assert {next(iter(found)): each for found in clusters.values()} == counted
@@ -113,13 +113,13 @@ async def test_the_work_of_a_killed_worker_is_taken_over(redis_server: RedisServ
         high_water = (await worker.own()).high_water
         assert len(events) // 4 <= high_water < len(events) - 1
         for batch in batches(events[high_water + 1 :], job.batch):
-            await worker.feed(batch)
-        told = counts(await worker.end())
-    assert list(told.values()) == [job.times] * job.families
+            await worker.process(batch)
+        counted = counts(await worker.end())
+    assert list(counted.values()) == [job.times] * job.families
 
 
 @in_loop
-async def test_a_worker_that_wakes_up_after_its_partition_was_claimed_counts_nothing(
+async def test_a_worker_that_lost_its_partition_while_asleep_counts_nothing(
     redis_server: RedisServer,
 ) -> None:
     redis_server.command("FLUSHALL")
@@ -135,11 +135,11 @@ async def test_a_worker_that_wakes_up_after_its_partition_was_claimed_counts_not
             worker = Worker(index, Partition("topic", 0))
             high_water = (await worker.own()).high_water
             rest = batches(events[high_water + 1 :], job.batch)
-            await worker.feed(rest[0])
+            await worker.process(rest[0])
             zombie.send_signal(signal.SIGCONT)
             assert await asyncio.to_thread(last_line, zombie) == "stale"
             assert rest[0][-1].offset == (await worker.own()).high_water
             for batch in rest[1:]:
-                await worker.feed(batch)
-            told = counts(await worker.end())
-    assert list(told.values()) == [job.times] * job.families
+                await worker.process(batch)
+            counted = counts(await worker.end())
+    assert list(counted.values()) == [job.times] * job.families

@@ -28,7 +28,7 @@ BATCHES = batches(EVENTS, 50)
 
 async def fed(worker: Worker, pieces: Sequence[Sequence[Event]]) -> None:
     for events in pieces:
-        await worker.feed(events)
+        await worker.process(events)
 
 
 async def undisturbed() -> dict[int, int]:
@@ -86,9 +86,9 @@ async def test_calls_leave_a_master_that_sentinels_demoted(redis_sentinel: Redis
         await fed(worker, BATCHES[4:])
         assert index.client.counts["retries"] > 0
         assert (index.resets, index.rollbacks) == (0, 0)
-        told = counts(await worker.end())
+        counted = counts(await worker.end())
     redis_sentinel.revive()
-    assert await undisturbed() == told
+    assert await undisturbed() == counted
 
 
 @in_loop

@@ -34,27 +34,27 @@ EVENTS = [Event(offset, text) for offset, text in enumerate(families(20_000))]
 PIECES = batches(EVENTS, 200)
 
 
-def assert_tells(full: IndexFull) -> None:
+def assert_explains(full: IndexFull) -> None:
     assert "memory is full" in str(full)
     assert "raise maxmemory" in str(full)
     assert full.__cause__ is not None
 
 
 async def fill(worker: Worker) -> int:
-    """Feed new events until the memory is full; how many were counted."""
+    """Process new events until the memory is full; return how many were counted."""
     counted = 0
     for events in PIECES:
         try:
-            await worker.feed(events)
+            await worker.process(events)
         except IndexFull as full:
-            assert_tells(full)
+            assert_explains(full)
             return counted
         counted += len(events)
     pytest.fail("the memory did not become full")
 
 
 @in_loop
-async def test_a_full_server_is_told_of_and_serves_again_once_clusters_closed(
+async def test_a_full_server_is_reported_and_serves_after_clusters_close(
     make_redis: MakeRedis,
 ) -> None:
     server = make_redis(extra=FULL)
@@ -67,10 +67,10 @@ async def test_a_full_server_is_told_of_and_serves_again_once_clusters_closed(
         assert counted > 0
         await index.finish(worker.now_us)  # closes and purges
         assert server.command("LLEN", ShardKeys(NAMESPACE, 0).garbage) == 0
-        assert counts(await worker.settle()).total() == counted
+        assert counts(await worker.take_summaries()).total() == counted
         assert [key for key in keys_of(server) if b":t:" in key or b":e:" in key] == []
         again = [Event(offset, text) for offset, text in enumerate(families(200, seed=1), 10**6)]
-        await worker.feed(again)
+        await worker.process(again)
         assert len(again) == (await index.size()).clusters
 
 
@@ -88,7 +88,7 @@ async def test_clusters_expire_though_the_memory_is_full(make_redis: MakeRedis) 
         worker.now_us += 120 * S
         await index.expire(worker.now_us)
         assert (await index.size()).clusters == 0
-        assert counts(await worker.settle()).total() == counted
+        assert counts(await worker.take_summaries()).total() == counted
 
 
 async def stuffed(server: RedisServer, worker: Worker) -> None:
@@ -96,11 +96,11 @@ async def stuffed(server: RedisServer, worker: Worker) -> None:
     used = int(server.info("memory")["used_memory"])
     server.command("CONFIG", "SET", "maxmemory", max(1, used - 200_000))
     with pytest.raises(IndexFull):
-        await worker.feed(PIECES[0])
+        await worker.process(PIECES[0])
 
 
 @in_loop
-async def test_what_settles_clusters_runs_though_the_memory_is_full(make_redis: MakeRedis) -> None:
+async def test_clusters_close_though_the_memory_is_full(make_redis: MakeRedis) -> None:
     server = make_redis(extra=FULL | {"maxmemory": "100mb"})
     async with opened(
         server.url, retry_policy=BRIEF, summaries=SUMMARIES, windows=WINDOWS
@@ -108,7 +108,7 @@ async def test_what_settles_clusters_runs_though_the_memory_is_full(make_redis: 
         worker = Worker(index)
         await worker.own()
         for events in PIECES[1:4]:
-            await worker.feed(events)
+            await worker.process(events)
         await index.finish(worker.now_us)
         claimed = await index.claim(300, worker.now_us)
         await stuffed(server, worker)
@@ -127,11 +127,11 @@ async def test_summaries_are_claimed_though_the_memory_is_full(make_redis: MakeR
     ) as index:
         worker = Worker(index)
         await worker.own()
-        await worker.feed(PIECES[1])
+        await worker.process(PIECES[1])
         await index.finish(worker.now_us)
         await stuffed(server, worker)
         # Without it nothing could be confirmed, and closed clusters would hold the memory for ever.
-        assert counts(await worker.settle()).total() == 200
+        assert counts(await worker.take_summaries()).total() == 200
 
 
 @in_loop

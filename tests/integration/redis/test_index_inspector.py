@@ -24,7 +24,7 @@ async def fill(url: str, clusters: int, shards: int = 1) -> set[bytes]:
         worker = Worker(index)
         await worker.own()
         events = [Event(n, text, 0, f"{n % 7}") for n, text in enumerate(families(clusters))]
-        return {answer.cluster.to_bytes(8, "big") for answer in await worker.feed(events)}
+        return {answer.cluster.to_bytes(8, "big") for answer in await worker.process(events)}
 
 
 def calls(server: RedisServer, command: str) -> int:
@@ -50,7 +50,7 @@ async def test_the_largest_clusters_take_few_round_trips(redis_server: RedisServ
 
 
 @in_loop
-async def test_an_id_of_no_shard_is_no_cluster(redis_server: RedisServer) -> None:
+async def test_an_id_of_no_shard_finds_no_cluster(redis_server: RedisServer) -> None:
     redis_server.command("FLUSHALL")
     await fill(redis_server.url, 3, shards=2)
     reader = Reader(redis_server.url)

@@ -41,10 +41,10 @@ async def test_every_key_ends_by_itself_and_is_ours(redis_server: RedisServer, s
         worker = Worker(index)
         await worker.own()
         first, second, third = families(3, seed=4)
-        await worker.feed([Event(10**6, first), Event(10**6 + 1, second)])
+        await worker.process([Event(10**6, first), Event(10**6 + 1, second)])
         await index.finish(worker.now_us)
         assert len(await index.claim(1, worker.now_us)) == 1
-        await worker.feed([Event(10**6 + 2, third)], committed=10**6)
+        await worker.process([Event(10**6 + 2, third)], committed=10**6)
         assert_ends_and_is_ours(redis_server, shards)
 
 
@@ -77,7 +77,7 @@ async def test_the_keys_of_a_shard_share_a_slot(redis_cluster: RedisCluster) -> 
         worker = Worker(index)
         await worker.own()
         texts = families(90)
-        await worker.feed([Event(n, text, 0, f"group {n % 30}") for n, text in enumerate(texts)])
+        await worker.process([Event(n, text, 0, f"group {n % 30}") for n, text in enumerate(texts)])
     slots: dict[bytes, set[int]] = {}
     for node in redis_cluster.masters():
         for key in keys_of(node):

@@ -72,14 +72,14 @@ async def claim_another(index: RedisIndex, now_us: int) -> None:
 @pytest.mark.parametrize("sees", [expire, claim, confirm, release, resolve, claim_another])
 @pytest.mark.parametrize("shards", [1, 2])
 @in_loop
-async def test_a_loss_that_another_call_saw_is_told_to_each_partitions_next_record(
+async def test_a_loss_another_call_saw_is_in_each_partitions_next_answer(
     redis_server: RedisServer, sees: Callable[[RedisIndex, int], Awaitable[None]], shards: int
 ) -> None:
     redis_server.command("FLUSHALL")
     async with opened(redis_server.url, shards=shards) as index:
         worker = Worker(index)
         await worker.own()
-        await worker.feed([Event(0, A)])
+        await worker.process([Event(0, A)])
         answers = await worker.resolve([Event(1, A)])
         redis_server.command("FLUSHALL")
         seen = 0
@@ -99,20 +99,20 @@ async def test_a_loss_that_another_call_saw_is_told_to_each_partitions_next_reco
                 break
             except IndexReset:
                 pass
-        await worker.feed([Event(1, A)])
+        await worker.process([Event(1, A)])
         assert shards == index.resets
         assert list(counts(await worker.end()).values()) == [1]
 
 
 @in_loop
-async def test_a_stale_fence_is_told_from_a_loss(redis_server: RedisServer) -> None:
+async def test_a_stale_fence_is_not_counted_as_a_loss(redis_server: RedisServer) -> None:
     redis_server.command("FLUSHALL")
     async with opened(redis_server.url) as index, opened(redis_server.url) as other:
         worker = Worker(index)
         await worker.own()
         await Worker(other).own()
         with pytest.raises(StaleFence):
-            await worker.feed([Event(0, A)])
+            await worker.process([Event(0, A)])
         assert index.resets == 0
 
 
@@ -120,31 +120,31 @@ async def test_a_stale_fence_is_told_from_a_loss(redis_server: RedisServer) -> N
 
 
 @in_loop
-async def test_a_partition_whose_key_is_lost_is_unclaimed_and_goes_on_once_claimed(
+async def test_a_partition_whose_key_is_lost_must_be_claimed_again(
     redis_server: RedisServer,
 ) -> None:
     redis_server.command("FLUSHALL")
     async with opened(redis_server.url) as index:
         worker = Worker(index)
         fence = (await worker.own()).fence
-        await worker.feed([Event(0, A)])
+        await worker.process([Event(0, A)])
         redis_server.command("DEL", SHARD.partition(HERE))
         with pytest.raises(PartitionUnclaimed):
-            await worker.feed([Event(1, A)])
+            await worker.process([Event(1, A)])
         assert fence < (await worker.own()).fence  # nobody's earlier fence is given again
-        assert [answer.new for answer in await worker.feed([Event(1, A)])] == [False]
+        assert [answer.new for answer in await worker.process([Event(1, A)])] == [False]
 
 
 @in_loop
-async def test_what_stands_when_meta_is_lost_leads_nowhere(redis_server: RedisServer) -> None:
+async def test_entries_left_when_meta_is_lost_are_ignored(redis_server: RedisServer) -> None:
     redis_server.command("FLUSHALL")
     texts = families(20)
     async with opened(redis_server.url, VERIFIED) as index:
         worker = Worker(index)
         await worker.own()
-        old = await worker.feed([Event(n, text) for n, text in enumerate(texts[:10])])
+        old = await worker.process([Event(n, text) for n, text in enumerate(texts[:10])])
         await index.finish(worker.now_us)
-        await worker.feed([Event(n, text) for n, text in enumerate(texts, 10)], committed=12)
+        await worker.process([Event(n, text) for n, text in enumerate(texts, 10)], committed=12)
         redis_server.command("DEL", SHARD.meta)
         with pytest.raises(IndexReset):
             await index.expire(worker.now_us)
@@ -152,7 +152,7 @@ async def test_what_stands_when_meta_is_lost_leads_nowhere(redis_server: RedisSe
         assert await index.claim(100, worker.now_us) == []
         owned = await worker.own()
         assert (owned.high_water, owned.journal) == (-1, {})
-        again = await worker.feed([Event(n, text) for n, text in enumerate(texts)])
+        again = await worker.process([Event(n, text) for n, text in enumerate(texts)])
         assert [answer.new for answer in again] == [True] * 20
         assert [a.cluster for a in old] == [a.cluster for a in again[:10]]
         size = await index.size()
@@ -168,10 +168,10 @@ async def test_lost_clusters_are_not_counted_for_ever(redis_server: RedisServer)
     async with opened(redis_server.url) as index:
         worker = Worker(index)
         await worker.own()
-        await worker.feed([Event(n, text) for n, text in enumerate(texts[:4])])
+        await worker.process([Event(n, text) for n, text in enumerate(texts[:4])])
         await index.finish(worker.now_us)
         assert len(await index.claim(1, worker.now_us)) == 1  # one is leased
-        await worker.feed([Event(n, text) for n, text in enumerate(texts[4:], 4)])
+        await worker.process([Event(n, text) for n, text in enumerate(texts[4:], 4)])
         assert (await index.size())[:3] == (4, 4, 4)
         for key in keys_of(redis_server, "*:c:*"):
             redis_server.command("DEL", key)
@@ -191,11 +191,11 @@ async def test_a_lost_shard_is_made_again_as_the_others_are(
 ) -> None:
     redis_server.command("FLUSHALL")
     async with opened(redis_server.url, shards=2, limits=Limits(max_clusters=100_000)) as index:
-        stamp = index.layout
+        layout = index.layout
     for key in keys_of(redis_server, f"sd:{{{NAMESPACE}:{lost}}}*"):
         redis_server.command("DEL", key)
     async with opened(redis_server.url, shards=2, limits=Limits(max_clusters=50)) as index:
-        assert stamp == index.layout
+        assert layout == index.layout
     layouts = {
         redis_server.command("HGET", ShardKeys(NAMESPACE, n).meta, "layout") for n in range(2)
     }
@@ -228,8 +228,8 @@ async def test_what_is_in_use_never_comes_near_its_end(redis_server: RedisServer
         for each in (worker, quiet):
             await each.own()
         events = [Event(0, A), Event(1, apart(A, 2, 0xA1))]
-        await worker.feed(events)
-        await quiet.feed([Event(0, C)], committed=0)
+        await worker.process(events)
+        await quiet.process([Event(0, C)], committed=0)
         await index.expire(worker.now_us)
         kept = [key for key in keys_of(redis_server) if b":t:" in key or b":e:" in key]
         kept += [SHARD.partition(THERE), SHARD.journal(THERE), SHARD.partition(HERE)]
@@ -265,12 +265,12 @@ async def test_counting_keeps_a_cluster_once_half_of_its_time_has_gone(
     async with opened(redis_server.url) as index:
         worker = Worker(index)
         await worker.own()
-        (answer,) = await worker.feed([Event(0, A)])
+        (answer,) = await worker.process([Event(0, A)])
         key = SHARD.cluster(answer.cluster.to_bytes(8, "big"))
         for offset, (days, renewed) in enumerate([(3, False), (1, True), (3, False), (1, True)], 1):
             redis_server.command("PEXPIRE", key, 60_000)
             worker.now_us += days * DAY_S * S
-            await worker.feed([Event(offset, A)])
+            await worker.process([Event(offset, A)])
             assert (ttl(redis_server, key) > 60_000) == renewed
 
 
@@ -283,7 +283,7 @@ async def test_a_claim_that_arrives_again_changes_nothing(redis_server: RedisSer
     async with opened(redis_server.url) as index:
         worker = Worker(index)
         await worker.own()
-        await worker.feed([Event(9, A)])
+        await worker.process([Event(9, A)])
         (shard,) = index._shards
         made = [
             await index._partitions._claim(shard, HERE, b"", 0, b"5", "0123456789abcdef")
@@ -293,10 +293,10 @@ async def test_a_claim_that_arrives_again_changes_nothing(redis_server: RedisSer
         assert made[0] == [b"2", b"-1", b"0", 1]
         # It may even arrive after what was recorded since.
         worker.owned = worker.owned._replace(fence=2)
-        await worker.feed([Event(0, B)])
+        await worker.process([Event(0, B)])
         late = await index._partitions._claim(shard, HERE, b"", 0, b"5", "0123456789abcdef")
         assert late[:2] == [b"2", b"0"]
-        await worker.feed([Event(1, B)])
+        await worker.process([Event(1, B)])
         another = await index._partitions._claim(shard, HERE, b"", 0, b"5", "another")
         assert another == [b"3", b"1", b"2", 0]
 
@@ -308,15 +308,15 @@ async def test_partitions_long_gone_are_looked_at_no_more(redis_server: RedisSer
         worker, gone = Worker(index), Worker(index, THERE)
         for each in (worker, gone):
             await each.own()
-            await each.feed([Event(0, A)])
+            await each.process([Event(0, A)])
         assert redis_server.command("HLEN", SHARD.heads) == 2
         worker.now_us += 8 * DAY_S * S
-        await worker.feed([Event(1, A, 8 * DAY_S)])
+        await worker.process([Event(1, A, 8 * DAY_S)])
         assert redis_server.command("HLEN", SHARD.heads) == 1
 
 
 @in_loop
-async def test_summaries_behind_many_leased_ones_are_found_in_calls_of_bounded_work(
+async def test_bounded_calls_find_summaries_behind_many_leased_ones(
     redis_server: RedisServer,
 ) -> None:
     redis_server.command("FLUSHALL")
@@ -325,10 +325,10 @@ async def test_summaries_behind_many_leased_ones_are_found_in_calls_of_bounded_w
     async with opened(redis_server.url, summaries=summaries) as index:
         worker = Worker(index)
         await worker.own()
-        await worker.feed([Event(n, text) for n, text in enumerate(texts[:900])])
-        await worker.feed([Event(n + 900, text, 30) for n, text in enumerate(texts[:900])])
+        await worker.process([Event(n, text) for n, text in enumerate(texts[:900])])
+        await worker.process([Event(n + 900, text, 30) for n, text in enumerate(texts[:900])])
         assert len(await index.claim(1000, worker.now_us)) == 900
-        (last,) = await worker.feed([Event(1800, texts[900], 31)])
+        (last,) = await worker.process([Event(1800, texts[900], 31)])
         await index.finish(worker.now_us)
         before = index.client.counts["claim"]
         assert [s.cluster for s in await index.claim(1000, worker.now_us)] == [last.cluster]

@@ -51,7 +51,7 @@ class Outcome(NamedTuple):
     decided: list[tuple[int, int, bool]]
     size: IndexSize
     owned: Ownership
-    told: dict[int, list[tuple[int, int, int]]]
+    summaries: dict[int, list[tuple[int, int, int]]]
     end: IndexSize
 
 
@@ -94,20 +94,20 @@ async def whole(step: str, call: Awaitable[object]) -> object:
 async def run(index: Index, through: Breaks) -> Outcome:
     """Use every method, the same in every run."""
     worker = Worker(index)
-    told: list[Summary] = []
+    summaries: list[Summary] = []
     decided: list[tuple[int, int, bool]] = []
 
-    async def settle(times: int = 3) -> None:
+    async def take_summaries(times: int = 3) -> None:
         for _ in range(times):  # what was claimed and lost is due again after its lease
             call = index.claim(1000, worker.now_us)
             claimed = cast("list[Summary]", await through("claim", call))
             names = [(s.cluster, s.revision) for s in claimed]
             await through("confirm", index.confirm(names, worker.now_us))
-            told.extend(claimed)
+            summaries.extend(claimed)
             worker.now_us += 31 * S
 
     await worker.own()
-    await worker.feed(BATCHES[0])
+    await worker.process(BATCHES[0])
     await through("claim_partition", worker.own())
     for events in BATCHES[1:]:
         answers = cast("list[Resolution]", await through("resolve", worker.resolve(events)))
@@ -115,13 +115,13 @@ async def run(index: Index, through: Breaks) -> Outcome:
         record = worker.record_of(events, answers, committed=events[25].offset)
         worker.now_us += S
         await through("record", index.record(record, worker.now_us))
-    await settle()
+    await take_summaries()
     await through("expire", index.expire(worker.now_us))
     size, owned = await index.size(), await worker.own()
     await through("finish", index.finish(worker.now_us))
-    await settle()
+    await take_summaries()
     by_cluster: dict[int, list[tuple[int, int, int]]] = {}
-    for summary in told:
+    for summary in summaries:
         news = by_cluster.setdefault(summary.cluster, [])
         news.append((summary.revision, summary.count, summary.new_count))
     return Outcome(decided, size, owned._replace(fence=0), by_cluster, await index.size())
@@ -137,7 +137,7 @@ async def test_a_call_whose_answer_was_lost_changes_nothing_twice(
     async with opened(redis_server.url, VERIFIED, summaries=SUMMARIES) as index:
         expected = await run(index, whole)
     assert (
-        sum(news for told in expected.told.values() for _, _, news in told),
+        sum(news for each in expected.summaries.values() for _, _, news in each),
         expected.end.clusters,
         expected.end.waiting,
     ) == (len(EVENTS), 0, 0)
@@ -161,7 +161,7 @@ async def test_a_call_whose_answer_was_lost_changes_nothing_twice(
 
 
 class Vandal:
-    """Cuts a link at random moments, until it is told to stop."""
+    """Interrupts a link at random moments until `stop` is called."""
 
     def __init__(self, link: Proxy, index: RedisIndex, seed: int) -> None:
         self._link = link
@@ -185,12 +185,12 @@ class Vandal:
         self._stopped = True
 
 
-async def fed(index: Index, events: list[Event]) -> Worker:
-    """A worker that went through a stream, and told of nothing yet."""
+async def processed(index: Index, events: list[Event]) -> Worker:
+    """Process a stream and return the worker, before it has taken any summary."""
     worker = Worker(index)
     await worker.own()
     for events_of_one in batches(events, 10):
-        await worker.feed(events_of_one)
+        await worker.process(events_of_one)
         worker.now_us += S
     return worker
 
@@ -203,7 +203,7 @@ async def test_a_link_cut_at_random_moments_changes_no_count(
     windows = Windows(idle_us=60 * S, max_age_us=600 * S)  # clusters close on the way
     events = stream(3000, of=60, seed=seed, every_s=0.5)
     memory = MemoryIndex(PLAIN, windows=windows, limits=LIMITS, summaries=SUMMARIES)
-    expected = await fed(memory, events)
+    expected = await processed(memory, events)
     redis_server.command("FLUSHALL")
     with toxiproxy.proxy(redis_server.port) as link:
         url = f"redis://127.0.0.1:{link.port}/0"
@@ -217,10 +217,10 @@ async def test_a_link_cut_at_random_moments_changes_no_count(
         ) as index:
             vandal = Vandal(link, index, seed)
             raging = asyncio.create_task(vandal.rage())
-            worker = await fed(index, events)
-            told = counts(await worker.end())
+            worker = await processed(index, events)
+            counted = counts(await worker.end())
             vandal.stop()
             await raging
             assert index.client.counts["retries"] >= 20
-    assert len(events) == told.total()
-    assert counts(await expected.end()) == told
+    assert len(events) == counted.total()
+    assert counts(await expected.end()) == counted

@@ -105,7 +105,7 @@ def test_real_logs_are_decided_as_in_memory(
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_the_same_items_make_the_same_clusters_in_whatever_order_they_come(
+def test_the_order_of_items_does_not_change_their_clusters(
     name: str, request: pytest.FixtureRequest
 ) -> None:
     opens = ADAPTERS[name].bind(request)
@@ -163,7 +163,7 @@ class LosesAnswer:
 
 @pytest.mark.parametrize("name", ADAPTERS)
 @pytest.mark.parametrize("call", ["resolve", "record"])
-def test_a_first_item_delivered_again_is_found_new_though_its_like_came_by(
+def test_a_first_item_delivered_again_is_new_again(
     name: str, call: str, request: pytest.FixtureRequest
 ) -> None:
     opens = ADAPTERS[name].bind(request)
@@ -205,12 +205,12 @@ def commands_of(server: RedisServer) -> dict[str, int]:
     """How often each command was called, those within scripts too."""
     stats = server.info("commandstats")
     return {
-        name.removeprefix("cmdstat_"): int(told.split("calls=")[1].split(",")[0])
-        for name, told in stats.items()
+        name.removeprefix("cmdstat_"): int(numbers.split("calls=")[1].split(",")[0])
+        for name, numbers in stats.items()
     }
 
 
-def test_an_item_takes_no_more_commands_among_ten_thousand_than_among_one_thousand(
+def test_the_commands_an_item_takes_do_not_grow_with_the_index(
     make_redis: MakeRedis,
 ) -> None:
     redis = make_redis()
@@ -249,12 +249,12 @@ def test_an_item_takes_no_more_commands_among_ten_thousand_than_among_one_thousa
 
 
 def test_keys_fill_the_slices_of_redis_evenly() -> None:
-    stamp = plan_layout(RECIPE, 20_000, shards=1)
-    packer, shard = Packer(NAMESPACE, stamp), ShardKeys(NAMESPACE, 0)
+    layout = plan_layout(RECIPE, 20_000, shards=1)
+    packer, shard = Packer(NAMESPACE, layout), ShardKeys(NAMESPACE, 0)
     hashed = engine_over(MemoryIndex(RECIPE)).hash(Batch(HERE, range(20_000), different(0, 20_000)))
     filled: dict[bytes, int] = defaultdict(int)
     for key in hashed.exact:
         filled[shard.exact(packer._exact_slice(key, 0))] += 1
 
-    assert stamp.exact_slices == len(filled)
-    assert max(filled.values()) < 2 * 20_000 / stamp.exact_slices
+    assert layout.exact_slices == len(filled)
+    assert max(filled.values()) < 2 * 20_000 / layout.exact_slices

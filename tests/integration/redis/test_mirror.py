@@ -77,7 +77,7 @@ def kin(rng: random.Random, of: Sequence[Text], bits: int) -> Text:
     return Text(rng.getrandbits(64), text.fingerprint ^ mask, words)
 
 
-def told(answers: Sequence[Resolution]) -> list[tuple[int, int, bool]]:
+def decisions_of(answers: Sequence[Resolution]) -> list[tuple[int, int, bool]]:
     return [(answer.cluster, answer.distance, answer.new) for answer in answers]
 
 
@@ -105,7 +105,7 @@ def test_processes_with_mirrors_decide_as_processes_without(
                 offset += len(events)
                 worker.now_us = START_US + offset * 20 * S
                 await worker.own()
-                found += told(await worker.feed(events))
+                found += decisions_of(await worker.process(events))
             size = await indexes[0].size()
             assert size.expired > 0
             return [*found, (size.clusters, size.fingerprints, size.truncated > 0)]
@@ -126,7 +126,7 @@ async def test_no_two_near_clusters_are_opened_by_calls_at_once(empty: RedisServ
     opened_by: dict[int, tuple[str, int]] = {}
     async with several(empty.url, [10_000, 10_000]) as indexes:
 
-        async def lane(number: int) -> None:
+        async def resolve_some(number: int) -> None:
             index = indexes[number % 2]
             for turn in range(15):
                 asked = [
@@ -138,7 +138,7 @@ async def test_no_two_near_clusters_are_opened_by_calls_at_once(empty: RedisServ
                     if answer.new:
                         opened_by[answer.cluster] = (text.group, text.fingerprint)
 
-        await asyncio.gather(*map(lane, range(8)))
+        await asyncio.gather(*map(resolve_some, range(8)))
         assert (await indexes[0].size()).clusters == len(opened_by)
     for (group, one), (other_group, other) in combinations(opened_by.values(), 2):
         assert group != other_group or (one ^ other).bit_count() > PLAIN.match.k
@@ -168,7 +168,7 @@ async def test_what_others_insert_is_found_without_a_search(empty: RedisServer) 
 
 
 @in_loop
-async def test_one_that_fell_far_behind_searches_and_reads_anew(empty: RedisServer) -> None:
+async def test_a_mirror_far_behind_searches_in_redis_and_reads_again(empty: RedisServer) -> None:
     texts = families(300)
     async with several(empty.url, [10_000, 10_000]) as (one, other):
         await other.resolve([query(0, families(1, seed=9)[0])], START_US)
@@ -192,7 +192,7 @@ async def test_a_server_that_came_back_with_older_data_is_searched(make_redis: M
         await one.resolve([query(100 + n, t) for n, t in enumerate(lost)], START_US)
         server.kill()
         server.start()
-        # As many calls as were lost: numbers alone would not tell.
+        # As many calls as were lost: their numbers alone would not show the loss.
         await other.resolve([query(200 + n, t) for n, t in enumerate(after)], START_US)
         rng = random.Random(7)
         for start, texts, new in ((300, before, False), (400, lost, True), (500, after, False)):
@@ -208,9 +208,9 @@ async def test_keys_that_are_lost_cost_no_recall(gone: str, empty: RedisServer) 
         workers = [Worker(one), Worker(other)]
         for n, worker in enumerate(workers):
             await worker.own()
-            await worker.feed([Event(n, families(1, seed=9 + n)[0])])
+            await worker.process([Event(n, families(1, seed=9 + n)[0])])
         await workers[1].own()
-        answers = await workers[1].feed([Event(10 + n, t) for n, t in enumerate(texts)])
+        answers = await workers[1].process([Event(10 + n, t) for n, t in enumerate(texts)])
         empty.command("DEL", getattr(ShardKeys(NAMESPACE, 0), gone))
         if gone == "meta":
             for index in (one, other):
@@ -240,14 +240,14 @@ async def test_what_led_to_another_cluster_of_the_same_id_leads_nowhere(empty: R
     async with several(empty.url, [10_000], VERIFIED) as (index,):
         worker = Worker(index)
         await worker.own()
-        await worker.feed([Event(0, families(1, seed=9)[0])])
+        await worker.process([Event(0, families(1, seed=9)[0])])
         (opened_first,) = await index.resolve([query(5, first)], START_US)  # nobody records it
         worker.now_us = START_US + 10**6 * S
         await worker.own()
-        await worker.feed([Event(1, families(1, seed=8)[0], 10**6)])  # closes, and forgets it
+        await worker.process([Event(1, families(1, seed=8)[0], 10**6)])  # closes, and forgets it
         (opened_again,) = await index.resolve([query(5, other, 10**6)], START_US)
         assert (opened_again.cluster, opened_again.new) == (opened_first.cluster, True)
-        # Near by what stood under that id before, and like what stands there now.
+        # Near the fingerprint that had this id before; the words of the one that has it now.
         asked = Text(77, first.fingerprint ^ 1, other.words)
         (answer,) = await index.resolve([query(6, asked, 10**6)], START_US)
         assert answer.new
@@ -264,7 +264,7 @@ async def test_closed_clusters_in_a_mirror_take_no_live_ones_place(empty: RedisS
         for n in range(60):
             at_s = n * 2 * 3600
             worker.now_us = START_US + at_s * S
-            (answer,) = await worker.feed([Event(n, text._replace(exact=1000 + n), at_s)])
+            (answer,) = await worker.process([Event(n, text._replace(exact=1000 + n), at_s)])
             clusters.append(answer.cluster)
         assert len(set(clusters)) == 60
         (answer,) = await index.resolve([query(99, text, at_s + 1)], worker.now_us)
@@ -273,7 +273,7 @@ async def test_closed_clusters_in_a_mirror_take_no_live_ones_place(empty: RedisS
 
 
 @in_loop
-async def test_a_mirror_is_not_begun_empty_where_only_the_calls_names_are_gone(
+async def test_a_mirror_does_not_start_empty_if_only_call_names_are_lost(
     empty: RedisServer,
 ) -> None:
     rng = random.Random(70)

@@ -199,7 +199,7 @@ async def test_a_call_that_comes_late_after_it_was_made_again(make_redis: MakeRe
     async def hook(send: Send, key: bytes, command: Sequence[Argument]) -> object:
         if not late:
             late.append(command)
-            raise exceptions.TimeoutError("the server stands still")
+            raise exceptions.TimeoutError("the server does not answer")
         one.server.hook = None
         answer = await send(key, command)
         await send(key, late[0])
@@ -219,7 +219,7 @@ async def test_a_call_that_comes_late_after_it_was_made_again(make_redis: MakeRe
 async def test_a_script_that_failed_in_its_middle(make_redis: MakeRedis) -> None:
     server = make_redis()
     async with processes(server, 2) as (one, other):
-        packer = one.index._packer  # tells the slice of the last text
+        packer = one.index._packer  # computes the slice of the last text
         shard = ShardKeys(NAMESPACE, 0)
         group, *_ = packer.group("")
         slices, _ = packer.entries.arrange(TEXTS[-1].fingerprint, group, 1, shard.prefixes.table)

@@ -37,26 +37,26 @@ async def undisturbed() -> dict[int, int]:
     worker = Worker(MemoryIndex(PLAIN, windows=HOUR))
     await worker.own()
     for batch in (FIRST, SECOND, THIRD):
-        await worker.feed(batch)
+        await worker.process(batch)
     return counts(await worker.end())
 
 
 async def disturbed(
-    index: RedisIndex, harm: Callable[[], object], mend: Callable[[], object]
+    index: RedisIndex, harm: Callable[[], object], repair: Callable[[], object]
 ) -> dict[int, int]:
-    """What it comes to when the server is harmed before a batch, and mended once a call failed."""
+    """The counts if the server fails before a batch and is repaired once a call has failed."""
     worker = Worker(index)
     await worker.own()
-    await worker.feed(FIRST)
+    await worker.process(FIRST)
     await asyncio.to_thread(harm)
-    waiting = asyncio.create_task(worker.feed(SECOND))
+    waiting = asyncio.create_task(worker.process(SECOND))
     await until(lambda: index.client.retrying)
     assert not waiting.done()
-    await asyncio.to_thread(mend)
+    await asyncio.to_thread(repair)
     await waiting
     assert not index.client.retrying
     assert index.client.counts["retries"] > 0
-    await worker.feed(THIRD)
+    await worker.process(THIRD)
     return counts(await worker.end())
 
 
@@ -64,16 +64,16 @@ async def disturbed(
 async def test_calls_wait_for_a_server_that_is_started_again(make_redis: MakeRedis) -> None:
     server = make_redis(appendonly=True)
     async with opened(server.url, namespace=PLAIN.name) as index:
-        told = await disturbed(index, server.stop, server.start)
-    assert await undisturbed() == told
+        counted = await disturbed(index, server.stop, server.start)
+    assert await undisturbed() == counted
 
 
 @in_loop
 async def test_calls_wait_for_a_server_that_hangs(make_redis: MakeRedis) -> None:
     server = make_redis()
     async with opened(server.url, namespace=PLAIN.name, retry_policy=HASTY) as index:
-        told = await disturbed(index, server.pause, server.resume)
-    assert await undisturbed() == told
+        counted = await disturbed(index, server.pause, server.resume)
+    assert await undisturbed() == counted
 
 
 @in_loop
@@ -87,8 +87,8 @@ async def test_calls_wait_for_a_replica_that_is_made_a_master_again(make_redis: 
         server.command("REPLICAOF", "NO", "ONE")
 
     async with opened(server.url, namespace=PLAIN.name) as index:
-        told = await disturbed(index, demote, promote)
-    assert await undisturbed() == told
+        counted = await disturbed(index, demote, promote)
+    assert await undisturbed() == counted
 
 
 @in_loop
@@ -116,14 +116,14 @@ async def test_calls_wait_for_a_server_that_loads_its_data(make_redis: MakeRedis
             await asyncio.sleep(0.01)
         await started
 
-    def mend() -> None:
+    def repair() -> None:
         asyncio.run_coroutine_threadsafe(start(), loop).result()
 
     async with opened(server.url, namespace=PLAIN.name) as index:
-        told = await disturbed(index, crash, mend)
+        counted = await disturbed(index, crash, repair)
     assert loading.is_set()
     assert refused_scripts(server) > 0
-    assert await undisturbed() == told
+    assert await undisturbed() == counted
 
 
 @in_loop
@@ -137,7 +137,7 @@ async def test_calls_wait_while_somebody_elses_script_runs(make_redis: MakeRedis
         endless.append(loop.run_in_executor(None, server.command, *spin))
 
     async with opened(server.url, namespace=PLAIN.name) as index:
-        told = await disturbed(
+        counted = await disturbed(
             index,
             lambda: loop.call_soon_threadsafe(occupy),
             lambda: server.command("SCRIPT", "KILL"),
@@ -145,7 +145,7 @@ async def test_calls_wait_while_somebody_elses_script_runs(make_redis: MakeRedis
     with pytest.raises(RedisReplyError, match="Script killed"):
         await endless[0]
     assert refused_scripts(server) > 0
-    assert await undisturbed() == told
+    assert await undisturbed() == counted
 
 
 @in_loop
@@ -154,18 +154,18 @@ async def test_scripts_that_the_server_forgot_are_loaded_again(make_redis: MakeR
     async with opened(server.url, namespace=PLAIN.name) as index:
         worker = Worker(index)
         await worker.own()
-        await worker.feed(FIRST)
+        await worker.process(FIRST)
         loaded = index.client.counts["reloads"]
         server.command("SCRIPT", "FLUSH")
-        await worker.feed(SECOND)
-        await worker.feed(THIRD)
+        await worker.process(SECOND)
+        await worker.process(THIRD)
         assert index.client.counts["reloads"] == loaded + 2  # resolve and record
         assert index.client.counts["retries"] == 0
         assert await undisturbed() == counts(await worker.end())
 
 
 @in_loop
-async def test_a_server_that_stays_away_is_told_without_secrets(make_redis: MakeRedis) -> None:
+async def test_a_server_that_stays_away_is_reported_without_secrets(make_redis: MakeRedis) -> None:
     server = make_redis(extra={"requirepass": "hunter2"})
     url = f"redis://:hunter2@127.0.0.1:{server.port}/0"
     async with opened(url, retry_policy=BRIEF) as index:
@@ -173,14 +173,14 @@ async def test_a_server_that_stays_away_is_told_without_secrets(make_redis: Make
         await worker.own()
         server.stop()
         with pytest.raises(IndexUnavailable) as caught:
-            await worker.feed(FIRST)
+            await worker.process(FIRST)
         assert caught.value.__cause__ is not None
         assert f"redis://127.0.0.1:{server.port}" in str(caught.value)
         for shown in (caught.value, caught.value.__cause__):
             assert "hunter2" not in f"{shown} {shown!r}"
         server.start()
         with pytest.raises(IndexReset):
-            await worker.feed(FIRST)
+            await worker.process(FIRST)
 
 
 @in_loop
@@ -195,24 +195,24 @@ async def test_a_server_that_hangs_for_ever_is_given_up(make_redis: MakeRedis) -
 
 
 @in_loop
-async def test_a_server_that_came_back_empty_is_told_of_once(make_redis: MakeRedis) -> None:
+async def test_a_server_that_came_back_empty_is_reported_once(make_redis: MakeRedis) -> None:
     server = make_redis()
     async with opened(server.url, namespace=PLAIN.name) as index:
         worker = Worker(index)
         await worker.own()
-        await worker.feed(SECOND)
+        await worker.process(SECOND)
         server.restart(keep_data=False)
         with pytest.raises(IndexReset, match="has lost its data"):
-            await worker.feed(FIRST)
+            await worker.process(FIRST)
         assert (await worker.own()).high_water == -1
         for batch in (FIRST, SECOND, THIRD):
-            await worker.feed(batch)
+            await worker.process(batch)
         assert (index.resets, index.rollbacks) == (1, 0)
         assert await undisturbed() == counts(await worker.end())
 
 
 @in_loop
-async def test_tasks_that_see_one_loss_at_once_begin_anew_once(make_redis: MakeRedis) -> None:
+async def test_tasks_that_see_one_loss_at_once_start_over_once(make_redis: MakeRedis) -> None:
     server = make_redis()
     async with opened(server.url) as index:
         workers = [Worker(index), Worker(index)]
@@ -223,7 +223,7 @@ async def test_tasks_that_see_one_loss_at_once_begin_anew_once(make_redis: MakeR
         assert any(isinstance(answer, IndexReset) for answer in answers)
         assert index.resets == 1
         await workers[1].own()
-        await workers[1].feed(FIRST)
+        await workers[1].process(FIRST)
         assert index.resets == 1
 
 
@@ -236,8 +236,8 @@ async def test_a_crash_with_an_append_only_file_changes_nothing(
     async with opened(server.url, namespace=PLAIN.name) as index:
         worker = Worker(index)
         await worker.own()
-        await worker.feed(FIRST)
-        await worker.feed(SECOND, committed=150)
+        await worker.process(FIRST)
+        await worker.process(SECOND, committed=150)
 
         async def seen() -> tuple[IndexSize, Ownership, list[bytes | None]]:
             owned = await worker.own()
@@ -253,7 +253,7 @@ async def test_a_crash_with_an_append_only_file_changes_nothing(
         server.kill()
         server.start()
         assert await seen() == before
-        await worker.feed(THIRD)
+        await worker.process(THIRD)
         assert (index.resets, index.rollbacks) == (0, 0)
         assert await undisturbed() == counts(await worker.end())
 
@@ -264,15 +264,15 @@ async def test_a_server_that_lost_its_last_writes_is_noticed(make_redis: MakeRed
     async with opened(server.url) as index:
         worker = Worker(index)
         await worker.own()
-        await worker.feed(FIRST)
+        await worker.process(FIRST)
         server.command("SAVE")
-        await worker.feed(SECOND)
+        await worker.process(SECOND)
         server.kill()
         server.start()
-        await worker.feed(THIRD)
+        await worker.process(THIRD)
         assert (index.resets, index.rollbacks) == (0, 1)
-        told = counts(await worker.end())
-    assert len(FIRST) + len(THIRD) == told.total()
+        counted = counts(await worker.end())
+    assert len(FIRST) + len(THIRD) == counted.total()
 
 
 def refused_scripts(server: RedisServer) -> int:

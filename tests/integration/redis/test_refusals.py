@@ -61,7 +61,7 @@ async def test_a_missing_permission_is_refused_at_once(make_redis: MakeRedis) ->
 
 
 @in_loop
-async def test_a_plain_server_is_no_cluster(make_redis: MakeRedis) -> None:
+async def test_a_plain_server_is_refused_as_a_cluster(make_redis: MakeRedis) -> None:
     server = make_redis()
     error = await refused(f"redis+cluster://127.0.0.1:{server.port}")
     assert "cluster support disabled" in str(error)
@@ -97,7 +97,7 @@ async def test_a_password_that_was_changed_meanwhile_is_refused_at_once(
         server.command("CLIENT", "KILL", "USER", "app")
         # The cut connection may be tried again; the refusal that follows may not.
         with pytest.raises(IndexRefused, match="check user and password"):
-            await worker.feed(stream(1, of=1))
+            await worker.process(stream(1, of=1))
         assert index.client.counts["retries"] <= 1
 
 
@@ -127,7 +127,7 @@ async def test_a_format_with_other_fields_is_refused(make_redis: MakeRedis) -> N
 
 @pytest.mark.parametrize("layout", ["{", "{}", '{"format": 2}', '{"format": 2, "more": 2}'])
 @in_loop
-async def test_a_damaged_stamp_is_refused_naming_its_key(
+async def test_a_damaged_layout_is_refused_naming_its_key(
     make_redis: MakeRedis, layout: str
 ) -> None:
     server = make_redis()

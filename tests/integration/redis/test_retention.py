@@ -56,10 +56,10 @@ async def test_memory_stays_flat_and_nothing_is_left_behind(make_redis: MakeRedi
     async with opened(server.url, limits=LIMITS, summaries=SUMMARIES) as index:
         worker = Worker(index)
         await worker.own()
-        told: Counter[int] = Counter()
+        counted: Counter[int] = Counter()
         for batch in batches(events, 500):
-            await worker.feed(batch)
-            told += counts(await worker.settle())
+            await worker.process(batch)
+            counted += counts(await worker.take_summaries())
             worker.now_us += 5 * S
             used.append(memory_of(server))
         size = await index.size()
@@ -71,10 +71,10 @@ async def test_memory_stays_flat_and_nothing_is_left_behind(make_redis: MakeRedi
         assert server.command("LLEN", ShardKeys(NAMESPACE, 0).garbage) == 0
         assert members(server, keys, "t:", "ZCARD") == tables * CLUSTERS
         assert members(server, keys, "e:", "HLEN") == CLUSTERS
-        told += counts(await worker.end())
+        counted += counts(await worker.end())
         keys = scan(server)
         assert members(server, keys, "t:", "ZCARD") + members(server, keys, "e:", "HLEN") == 0
-    assert told.total() == EVENTS
+    assert counted.total() == EVENTS
     second_half = used[len(used) // 2 :]
     assert max(second_half) <= 1.1 * min(second_half), used
 

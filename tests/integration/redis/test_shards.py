@@ -68,16 +68,16 @@ async def test_groups_are_spread_and_everything_adds_up(
         await worker.own()
         of: dict[int, str] = {}
         for batch in BATCHES:
-            answers = await worker.feed(batch)
+            answers = await worker.process(batch)
             for event, answer in zip(batch, answers, strict=True):
                 assert event.group == of.setdefault(answer.cluster, event.group)
         assert {cluster & 0xFF for cluster in of} == {0, 1, 2}
         assert EVENTS[-1].offset == (await worker.own()).high_water
         values = await index.representatives(list(of))
         assert None not in values
-        told = await worker.end()
-        assert {summary.cluster: summary.group for summary in told} == of
-        assert sorted(expected().values()) == sorted(counts(told).values())
+        summaries = await worker.end()
+        assert {summary.cluster: summary.group for summary in summaries} == of
+        assert sorted(expected().values()) == sorted(counts(summaries).values())
         size = await index.size()
         assert (size.clusters, size.fingerprints, size.waiting) == (0, 0, 0)
 
@@ -86,7 +86,7 @@ async def record_on(index: RedisIndex, number: int, record: Commit, now_us: int)
     """Commit what belongs to one shard, as a worker does that dies before the next."""
     shard = index._shards[number]
     deltas = [delta for delta in record.deltas if delta.cluster & 0xFF == number]
-    told = [
+    own = [
         (offset, decision)
         for offset, decision in zip(record.offsets, record.decisions, strict=True)
         if (decision.cluster or 0) & 0xFF == number
@@ -94,22 +94,22 @@ async def record_on(index: RedisIndex, number: int, record: Commit, now_us: int)
     part = replace(
         record,
         deltas=deltas,
-        offsets=[offset for offset, _ in told],
-        decisions=[decision for _, decision in told],
+        offsets=[offset for offset, _ in own],
+        decisions=[decision for _, decision in own],
     )
     assert not await index._record(shard, part, index._runner.settings(now_us))
 
 
 @in_loop
-async def test_each_shard_is_told_of_its_own_and_the_first_of_what_was_passed(
+async def test_each_shard_gets_its_own_and_the_first_gets_passed_events(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     redis_server.command("FLUSHALL")
-    told: dict[int, Commit] = {}
+    commits: dict[int, Commit] = {}
 
     async def record_part(shard: ShardKeys, record: Commit, settings: bytes) -> frozenset[int]:
         assert settings
-        told[shard.number] = record
+        commits[shard.number] = record
         return frozenset()
 
     async with opened(redis_server.url, shards=3) as index:
@@ -121,14 +121,14 @@ async def test_each_shard_is_told_of_its_own_and_the_first_of_what_was_passed(
         monkeypatch.setattr(index, "_record", record_part)
         await index.record(whole, worker.now_us)
 
-    assert sorted(told) == [0, 1, 2]
+    assert sorted(commits) == [0, 1, 2]
     journal: dict[int, Decision] = {}
-    for number, part in told.items():
+    for number, part in commits.items():
         assert {(d.cluster or 0) & 0xFF for d in part.decisions} == {number}
         assert {delta.cluster & 0xFF for delta in part.deltas} == {number}
         journal.update(zip(part.offsets, part.decisions, strict=True))
     assert dict(zip(whole.offsets[5:], whole.decisions[5:], strict=True)) == journal
-    assert sum(len(part.offsets) for part in told.values()) == len(journal)
+    assert sum(len(part.offsets) for part in commits.values()) == len(journal)
 
 
 @pytest.mark.parametrize("reached", [[0], [1], [2], [0, 2], [1, 2]])
@@ -141,7 +141,7 @@ async def test_a_batch_that_reached_some_shards_is_counted_once(
     async with opened(redis_server.url, shards=3) as index:
         worker = Worker(index)
         await worker.own()
-        await worker.feed(half)
+        await worker.process(half)
         answers = await worker.resolve(torn)
         record = worker.record_of(torn, answers, committed=torn[0].offset)
         for number in reached:
@@ -162,13 +162,13 @@ async def test_a_batch_that_reached_some_shards_is_counted_once(
         # Batches of other sizes, but with an end at the cut.
         rest = [torn[:25], torn[25:], *BATCHES[2:]]
         for batch in rest:
-            again = await worker.feed(batch)
+            again = await worker.process(batch)
             for event, answer in zip(batch, again, strict=True):
                 assert decided.get(event.offset, answer.cluster) == answer.cluster
         assert (await worker.own()).segment_boundaries == ()
-        told = counts(await worker.end())
-    assert len(EVENTS) == told.total()
-    assert sorted(expected().values()) == sorted(told.values())
+        counted = counts(await worker.end())
+    assert len(EVENTS) == counted.total()
+    assert sorted(expected().values()) == sorted(counted.values())
 
 
 @in_loop
@@ -182,7 +182,7 @@ async def test_a_batch_that_straddles_a_cut_is_refused(redis_server: RedisServer
         owned = await worker.own()
         assert (owned.high_water, owned.segment_boundaries) == (-1, (BATCHES[0][-1].offset,))
         with pytest.raises(ProtocolError, match="straddle"):
-            await worker.feed(EVENTS[:90])
+            await worker.process(EVENTS[:90])
 
 
 @in_loop
@@ -197,9 +197,9 @@ async def test_shards_torn_apart_twice_are_made_whole(redis_server: RedisServer)
         owned = await worker.own()
         assert (owned.high_water, owned.segment_boundaries) == (-1, (59, 119))
         for batch in BATCHES:
-            await worker.feed(batch)
-        told = counts(await worker.end())
-    assert sorted(expected().values()) == sorted(told.values())
+            await worker.process(batch)
+        counted = counts(await worker.end())
+    assert sorted(expected().values()) == sorted(counted.values())
 
 
 @in_loop
@@ -208,12 +208,12 @@ async def test_a_fence_that_shards_do_not_agree_on_heals(redis_server: RedisServ
     async with opened(redis_server.url, shards=3) as index:
         worker = Worker(index)
         await worker.own()
-        await worker.feed(BATCHES[0])
+        await worker.process(BATCHES[0])
         # Another worker got no further than to one shard.
         key = ShardKeys(NAMESPACE, 2).partition(worker.partition)
         redis_server.command("HSET", key, "fence", 41)
         with pytest.raises(StaleFence):
-            await worker.feed(BATCHES[1])
+            await worker.process(BATCHES[1])
         owned = await worker.own()
         assert owned.fence > 41
         fences = [
@@ -226,19 +226,19 @@ async def test_a_fence_that_shards_do_not_agree_on_heals(redis_server: RedisServ
         done = {BATCHES[0][-1].offset, *owned.segment_boundaries}
         assert done <= {BATCHES[0][-1].offset, BATCHES[1][-1].offset}
         for batch in BATCHES[1:]:
-            await worker.feed(batch)
-        told = counts(await worker.end())
-    assert sorted(expected().values()) == sorted(told.values())
+            await worker.process(batch)
+        counted = counts(await worker.end())
+    assert sorted(expected().values()) == sorted(counted.values())
 
 
 @in_loop
-async def test_one_shard_that_lost_its_data_is_begun_anew(redis_server: RedisServer) -> None:
+async def test_one_shard_that_lost_its_data_starts_empty(redis_server: RedisServer) -> None:
     redis_server.command("FLUSHALL")
     async with opened(redis_server.url, shards=3) as index:
         worker = Worker(index)
         await worker.own()
         for batch in BATCHES[:3]:
-            await worker.feed(batch)
+            await worker.process(batch)
         for key in keys_of(redis_server, f"sd:{{{NAMESPACE}:1}}*"):
             redis_server.command("DEL", key)
         worker.now_us += S
@@ -247,7 +247,7 @@ async def test_one_shard_that_lost_its_data_is_begun_anew(redis_server: RedisSer
         owned = await worker.own()
         assert (owned.high_water, owned.segment_boundaries) == (-1, (BATCHES[2][-1].offset,))
         for batch in BATCHES:
-            await worker.feed(batch)
-        told = counts(await worker.end())
+            await worker.process(batch)
+        counted = counts(await worker.end())
         assert index.resets == 1
-    assert sorted(expected().values()) == sorted(told.values())
+    assert sorted(expected().values()) == sorted(counted.values())

@@ -99,7 +99,7 @@ async def test_after_a_round_only_what_is_made_is_given_one(
 
 @pytest.mark.parametrize("days", [-9, 9])
 @in_loop
-async def test_once_half_of_it_may_have_gone_what_is_written_to_is_kept_again(
+async def test_a_write_renews_a_time_to_live_once_half_may_be_over(
     days: int, empty: RedisServer
 ) -> None:
     async with opened(empty.url) as index:
@@ -128,7 +128,7 @@ async def test_who_keeps_for_longer_does_not_go_by_the_round_of_another(
 
 
 @in_loop
-async def test_a_round_over_what_stands_takes_calls_of_bounded_work(
+async def test_a_maintenance_round_takes_calls_of_bounded_work(
     empty: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "RENEWED_AT_ONCE", 10)
@@ -167,14 +167,14 @@ def kept(server: RedisServer, keys: Iterable[bytes]) -> list[bool]:
 
 @pytest.mark.parametrize(("sign", "at_once"), [(1, 400), (-1, 400), (1, 1)])
 @in_loop
-async def test_claimed_partitions_are_kept_every_hour_though_they_see_no_events(
+async def test_claimed_partitions_without_events_are_renewed_every_hour(
     empty: RedisServer, sign: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "RENEWED_AT_ONCE", at_once)
     async with opened(empty.url) as index:
         worker = Worker(index)
         await worker.own()
-        await worker.feed(stream(4, of=2), committed=0)
+        await worker.process(stream(4, of=2), committed=0)
         keys = [SHARD.partition(HERE), SHARD.journal(HERE)]
         for seconds, expected in ((0, True), (3599, False), (3600, True), (2 * 3600, True)):
             for key in keys:
@@ -198,7 +198,7 @@ async def test_a_round_begins_once_a_quarter_of_a_time_to_live_has_gone(
 
 
 @in_loop
-async def test_a_round_that_ends_when_the_next_is_due_is_told_of_too(
+async def test_a_round_that_ends_when_the_next_is_due_is_recorded_too(
     empty: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "RENEWED_AT_ONCE", 10)
@@ -215,7 +215,7 @@ async def test_a_round_that_ends_when_the_next_is_due_is_told_of_too(
 
 
 @in_loop
-async def test_every_shard_is_told_once_when_a_round_began(empty: RedisServer) -> None:
+async def test_every_shard_records_once_when_a_round_began(empty: RedisServer) -> None:
     async with gone_round(empty, shards=2) as index:
         for number in range(2):
             meta = ShardKeys(NAMESPACE, number).meta
@@ -245,13 +245,13 @@ async def test_what_a_round_has_begun_wears_off_with_half_of_it(
 
 @pytest.mark.parametrize("sign", [1, -1])
 @in_loop
-async def test_a_cluster_that_is_counted_barely_is_kept_once_half_of_it_has_gone(
+async def test_a_count_renews_a_cluster_after_half_its_time_to_live(
     empty: RedisServer, sign: int
 ) -> None:
     async with opened(empty.url) as index:
         worker = Worker(index)
         await worker.own()
-        (answer,) = await worker.feed(stream(1, of=1))
+        (answer,) = await worker.process(stream(1, of=1))
         key = SHARD.cluster(answer.cluster.to_bytes(8, "big"))
         half_us = index._runner.ttl_ms * 1000 // 2
         seconds = ((0, False), (S, True), (2 * S, False))

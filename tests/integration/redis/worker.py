@@ -58,7 +58,7 @@ async def work(job: Job) -> str:
         clusters: list[list[int]] = []
         for batch in batches(events_of(job), job.batch):
             try:
-                answers = await worker.feed(batch)
+                answers = await worker.process(batch)
             except StaleFence:
                 return "stale"
             clusters += ([event.offset, a.cluster] for event, a in zip(batch, answers, strict=True))

@@ -53,7 +53,7 @@ def test_a_worker_that_lives_is_alive_before_it_is_ready(served: Served) -> None
     assert (done.code, done.out, done.err) == (0, b"ready\n", "")
 
 
-def test_every_reason_is_told_in_one_line(served: Served) -> None:
+def test_every_reason_is_printed_on_one_line(served: Served) -> None:
     served.health.ready(START)
     served.health.not_ready("main: index", "redis is\naway")
     served.health.not_ready("main: broker", "kafka too")
@@ -102,7 +102,7 @@ def test_nobody_there() -> None:
 @pytest.mark.parametrize(
     "url", ["https://a:1", "a:1", "http://", "http://a:99999", "http://a/b", "http://[::1", ""]
 )
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_an_invalid_address_is_refused(url: str) -> None:
     done = command("health", "--url", url)
     assert done.code == 2
     assert "--url" in done.err
@@ -123,7 +123,7 @@ NO_WORKERS = {
 
 @pytest.mark.parametrize("answer", NO_WORKERS.values(), ids=NO_WORKERS)
 @pytest.mark.parametrize("option", ["--ready", "--timeout=4"])
-def test_what_answers_and_is_no_worker_is_not_well(answer: bytes, option: str) -> None:
+def test_an_answer_not_from_a_worker_is_unhealthy(answer: bytes, option: str) -> None:
     with answering(answer) as port:
         done = command("health", "--url", f"http://127.0.0.1:{port}", option)
     assert (done.code, done.out) == (1, b"")
@@ -131,7 +131,7 @@ def test_what_answers_and_is_no_worker_is_not_well(answer: bytes, option: str) -
     assert len(done.err.splitlines()) == 1
 
 
-def test_it_waits_no_longer_than_it_is_told() -> None:
+def test_it_waits_no_longer_than_its_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         done = command("health", "--url", url, "--timeout", "0.2")

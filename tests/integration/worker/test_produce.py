@@ -171,7 +171,7 @@ def test_what_it_is_not_given_it_asks_for(tmp_path: Path) -> None:
     assert (done.code, "--topic" in done.err) == (2, True)
 
 
-def test_a_file_that_is_no_log_does_not_hurt(kafka: Kafka, topic: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_log_does_no_harm(kafka: Kafka, topic: str, tmp_path: Path) -> None:
     (tmp_path / "x.gz").write_bytes(gzip.compress(bytes(range(256)) * 200))
     lines = b"\n".join([b"\xff\xfe broken", b"7" * 70_000, *real_lines(3)])
     (tmp_path / "y").write_bytes(lines)

@@ -59,7 +59,7 @@ def scene(kafka: Kafka, redis_server: RedisServer, toxiproxy: Toxiproxy) -> Iter
             yield Scene(trial, worker, link)
 
 
-def test_it_says_what_it_is_and_what_it_was_told(scene: Scene) -> None:
+def test_it_shows_the_version_and_the_configuration(scene: Scene) -> None:
     page, trial = scene.page(), scene.trial
     assert page.state == "✓ Ready"
     worker = page.sections["Worker"].told

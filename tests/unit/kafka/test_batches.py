@@ -223,7 +223,7 @@ def test_a_batch_stays_below_its_limit(make: Any) -> None:
 
 
 @given(some_records, st.integers(-1, 9_000))
-def test_the_public_path_takes_every_record_once_and_stays_below_the_limit(
+def test_the_public_path_takes_each_record_once_below_the_limit(
     given: list[Any], limit: int
 ) -> None:
     # The driver gives a record without timestamp that of a later one.

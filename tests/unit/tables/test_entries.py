@@ -259,7 +259,7 @@ def test_groups_spread_one_fingerprint_evenly(step: int) -> None:
 
 
 @given(st.integers(1, 128), st.integers(0, 2**128 - 1), GROUPS, st.integers(1, 24))
-def test_doubling_the_slices_cuts_each_in_two(
+def test_doubling_the_slices_splits_each_in_two(
     prefix_bits: int, prefix: int, group: int, bits: int
 ) -> None:
     prefix %= 2**prefix_bits

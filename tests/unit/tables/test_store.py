@@ -122,7 +122,7 @@ def test_memory_grows_with_what_is_stored(make: Any) -> None:
 
 
 @pytest.mark.parametrize("cap", [0, 1, 5, 39, 40, 41])
-def test_the_cap_on_candidates_cuts_the_search_short_and_says_so(make: Any, cap: int) -> None:
+def test_the_cap_on_candidates_truncates_and_reports_it(make: Any, cap: int) -> None:
     layout = Layout(64, 3, 4)
     tables: Tables = make(layout)
     for owner in range(10):

@@ -120,26 +120,26 @@ def test_metrics_are_served_in_the_format_asked_for(worker: Worker) -> None:
     assert body.endswith(b"# EOF\n")
 
 
-def test_healthz_tells_a_loop_that_turns_from_one_that_is_stuck(worker: Worker) -> None:
-    status, told = worker.json("/healthz")
-    assert (status, told["alive"]) == (200, True)
+def test_healthz_distinguishes_a_running_loop_from_a_stuck_one(worker: Worker) -> None:
+    status, answer = worker.json("/healthz")
+    assert (status, answer["alive"]) == (200, True)
     worker.skipped_s = STUCK_AFTER_S + 10
-    status, told = worker.json("/healthz")
-    assert (status, told["alive"]) == (503, False)
-    assert STUCK_AFTER_S + 10 <= told["last_beat_s"] < STUCK_AFTER_S + 20
+    status, answer = worker.json("/healthz")
+    assert (status, answer["alive"]) == (503, False)
+    assert STUCK_AFTER_S + 10 <= answer["last_beat_s"] < STUCK_AFTER_S + 20
     worker.health.beat()
     assert worker.json("/healthz")[0] == 200
 
 
 def test_readyz_lists_the_reasons_why_not(worker: Worker) -> None:
-    status, told = worker.json("/readyz")
-    assert (status, told["reasons"][0]["name"]) == (503, START)
+    status, answer = worker.json("/readyz")
+    assert (status, answer["reasons"][0]["name"]) == (503, START)
     worker.health.ready(START)
     assert worker.json("/readyz") == (200, {"ready": True, "reasons": []})
     worker.health.not_ready("index", 'redis "a" away\n')
-    status, told = worker.json("/readyz")
+    status, answer = worker.json("/readyz")
     assert status == 503
-    assert [(r["name"], r["reason"]) for r in told["reasons"]] == [("index", 'redis "a" away\n')]
+    assert [(r["name"], r["reason"]) for r in answer["reasons"]] == [("index", 'redis "a" away\n')]
     assert b"stream_dedup_ready 0.0" in worker.ask("/metrics")[1]
 
 
@@ -154,7 +154,7 @@ def test_the_status_page_leads_to_the_others(worker: Worker) -> None:
         assert worker.ask(path)[0].status in {200, 503}, path
 
 
-def test_the_status_page_stands_still_for_who_asks_for_it(worker: Worker) -> None:
+def test_the_status_page_does_not_reload_when_asked_not_to(worker: Worker) -> None:
     def refreshes(path: str) -> bool:
         return b'http-equiv="refresh"' in worker.ask(path)[1]
 
@@ -163,7 +163,7 @@ def test_the_status_page_stands_still_for_who_asks_for_it(worker: Worker) -> Non
     assert not refreshes("/?x=1&refresh=off")
 
 
-def test_a_browser_is_told_to_load_nothing_else(worker: Worker) -> None:
+def test_the_headers_forbid_a_browser_to_load_anything_else(worker: Worker) -> None:
     assert worker.ask("/")[0].headers["Content-Security-Policy"] == POLICY
     for path in ("/metrics", "/healthz", "/readyz", "/nothing"):
         headers = worker.ask(path)[0].headers
@@ -181,9 +181,9 @@ def test_head_has_the_headers_of_get_and_no_body(worker: Worker) -> None:
 
 
 def test_other_pages_and_methods_are_refused_in_json(worker: Worker) -> None:
-    status, told = worker.json("/nothing")
+    status, answer = worker.json("/nothing")
     assert status == 404
-    assert "/metrics" in told["pages"]
+    assert "/metrics" in answer["pages"]
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
         for path in ("/", "/metrics"):
             response, body = worker.ask(path, method, b"x" * 1_000)
@@ -192,7 +192,7 @@ def test_other_pages_and_methods_are_refused_in_json(worker: Worker) -> None:
             assert "error" in json.loads(body)
 
 
-def test_no_answer_is_kept_by_a_cache_nor_tells_of_python(worker: Worker) -> None:
+def test_no_answer_may_be_cached_or_names_python(worker: Worker) -> None:
     response, _ = worker.ask("/healthz")
     assert response.headers["Cache-Control"] == "no-store"
     assert response.headers["Server"] == "stream-dedup"
@@ -311,7 +311,7 @@ def test_an_address_that_is_not_this_machines_is_our_error(host: str) -> None:
         HttpServer(host, worker.port, worker.pages).start()
 
 
-def test_port_0_is_no_server() -> None:
+def test_port_0_starts_no_server() -> None:
     server = HttpServer(LOCAL, 0, Worker().pages)
     server.start()
     assert server.url == ""
@@ -380,6 +380,6 @@ def test_a_request_under_way_is_answered_before_it_stops() -> None:
 
 
 def test_a_stuck_event_loop_can_be_seen(worker: Worker) -> None:
-    # This thread stands for the loop's: it does nothing but wait for the answer of another one.
+    # This thread acts as the loop's: it only waits for the answer of another one.
     worker.skipped_s = STUCK_AFTER_S * 2
     assert worker.json("/healthz")[0] == 503

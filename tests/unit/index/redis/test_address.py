@@ -68,9 +68,7 @@ def test_an_address_is_shown_without_secrets(url: str, shown: str) -> None:
         ("rediss://u:secret@a,b", "rediss\\+cluster"),
     ],
 )
-def test_what_is_no_address_is_refused_with_a_remedy_and_without_secrets(
-    url: str, says: str
-) -> None:
+def test_an_invalid_address_is_refused_without_showing_secrets(url: str, says: str) -> None:
     with pytest.raises(IndexRefused, match=says) as caught:
         parse(url)
     assert "sec" not in str(caught.value)
@@ -105,5 +103,5 @@ def test_no_part_of_a_password_is_ever_shown(secret: str, form: str) -> None:
     assert not set("qzj") & set(shown.lower())
 
 
-def test_an_at_sign_may_stand_in_a_path_that_is_escaped() -> None:
+def test_a_path_may_contain_an_escaped_at_sign() -> None:
     assert parse("unix:///run/me%40home.sock").path == "/run/me@home.sock"

@@ -20,9 +20,7 @@ SOON = RetryPolicy(within_s=5, first_delay_s=0.001, max_delay_s=0.001)
         (exceptions.ConnectionError("connection refused"), True),
     ],
 )
-def test_only_what_the_server_is_to_blame_for_counts_as_its_being_away(
-    error: Exception, away: bool
-) -> None:
+def test_only_the_servers_own_errors_count_as_an_outage(error: Exception, away: bool) -> None:
     server = RedisClient("redis://h", retry_policy=SOON)
     left, seen = [error] * 3, []
 

@@ -55,10 +55,10 @@ def test_a_journal_is_written_as_it_was_ever_read() -> None:
 
 
 @pytest.mark.parametrize(("count", "bytes_each"), [(1 << 16, 2), ((1 << 16) + 1, 4)])
-def test_a_journal_tells_any_number_of_decisions_apart(count: int, bytes_each: int) -> None:
-    told = [Decision(Kind.PASSED, reason=str(number)) for number in range(count)]
-    packed = wire.pack_journal(range(count), told)
-    assert dict(enumerate(told)) == wire.unpack_journal(packed)
+def test_a_journal_holds_any_number_of_different_decisions(count: int, bytes_each: int) -> None:
+    decisions = [Decision(Kind.PASSED, reason=str(number)) for number in range(count)]
+    packed = wire.pack_journal(range(count), decisions)
+    assert dict(enumerate(decisions)) == wire.unpack_journal(packed)
     assert len(msgspec.msgpack.decode(packed)[2]) == count * bytes_each
 
 
@@ -68,7 +68,7 @@ def test_a_position_comes_back(source: str, partition: int, offset: int) -> None
     assert wire.unpack_position(wire.pack_position(position)) == position
 
 
-def test_a_path_that_is_no_text_comes_back() -> None:
+def test_a_path_that_is_not_text_is_restored() -> None:
     position = Position("log\udcff:1:x", 0, 5)
     assert wire.unpack_position(wire.pack_position(position)) == position
 

@@ -34,18 +34,18 @@ def near(*found: tuple[int, int]) -> bytes:
     return b"".join(pack(">QQ", *item) for item in found)
 
 
-def standing(turn: float, last: bytes, *, known: bool = True, entries: float = 1) -> bytes:
+def shard_state(turn: float, last: bytes, *, known: bool = True, entries: float = 1) -> bytes:
     return pack("<Bdd8s", known, turn, entries, last)
 
 
-def told(name: bytes, turn: float, entries: Iterable[tuple[int, int, int]]) -> bytes:
+def call_log(name: bytes, turn: float, entries: Iterable[tuple[int, int, int]]) -> bytes:
     return name + pack("<d", turn) + b"".join(pack(">HQQ", *entry) for entry in entries)
 
 
-def test_it_tells_clusters_of_the_group_within_k_bits_and_by_what() -> None:
+def test_near_returns_clusters_of_the_group_within_k_bits() -> None:
     mirror = mirror_of((7, F, 1), (7, F ^ 0b11, 2), (7, F ^ 0b1111, 3), (8, F, 4))
-    told_of = mirror.near(7, F)
-    assert {near((1, F)), near((2, F ^ 0b11))} == {told_of[:16], told_of[16:]}
+    found = mirror.near(7, F)
+    assert {near((1, F)), near((2, F ^ 0b11))} == {found[:16], found[16:]}
     assert mirror.near(9, F) == b""
 
 
@@ -64,13 +64,13 @@ def test_what_is_on_its_way_is_met_by_the_queries_after_it() -> None:
     assert Call(mirror).look(0, F) == UNKNOWN
 
 
-def test_an_answer_settles_what_was_inserted_and_for_whom() -> None:
+def test_an_answer_confirms_which_entries_were_inserted() -> None:
     mirror = mirror_of(base=NOTHING_YET, turn=0)
     call, name = call_of(mirror)
     for fingerprint in (F, F ^ 1, ~F & (1 << 64) - 1):
         call.look(0, fingerprint)
     call.skip()
-    call.answered([11, None, None, None], [standing(1, name)])
+    call.answered([11, None, None, None], [shard_state(1, name)])
     assert (1, near((11, F))) == (len(mirror), mirror.near(0, F ^ 1))
     assert Call(mirror).seen == name
 
@@ -80,7 +80,7 @@ def test_what_the_script_left_unanswered_was_not_inserted() -> None:
     call, name = call_of(mirror)
     call.look(0, F)
     call.look(0, ~F & (1 << 64) - 1)
-    call.answered([11], [standing(2, name)])
+    call.answered([11], [shard_state(2, name)])
     assert len(mirror) == 1
 
 
@@ -92,40 +92,40 @@ def test_a_call_that_was_refused_has_inserted_nothing() -> None:
     assert (len(mirror), Call(mirror).seen, mirror.sound) == (0, NAME, True)
 
 
-def test_it_says_what_it_has_seen_and_which_calls_of_its_own_are_on_their_way() -> None:
+def test_a_call_names_what_was_seen_and_its_own_calls_under_way() -> None:
     mirror = mirror_of()
     first, its_name = call_of(mirror)
     second, other_name = call_of(mirror)
     assert (NAME, NAME + its_name) == (first.seen, second.seen)
-    second.answered([], [standing(3, other_name)])
-    # The first left before: should its answer come late, it tells of nothing newer.
-    first.answered([], [standing(2, its_name)])
+    second.answered([], [shard_state(3, other_name)])
+    # The first left before: should its answer come late, it contains nothing newer.
+    first.answered([], [shard_state(2, its_name)])
     assert Call(mirror).seen == other_name
 
 
 def test_it_learns_what_others_inserted_once() -> None:
     mirror = mirror_of()
     (first, _), (second, _) = call_of(mirror), call_of(mirror)
-    unseen = told(OTHER, 2, [(0, F, 5), (3, F ^ 1, 6)])
-    first.answered([], [standing(2, OTHER), unseen])
-    second.answered([], [standing(2, OTHER), unseen])
+    unseen = call_log(OTHER, 2, [(0, F, 5), (3, F ^ 1, 6)])
+    first.answered([], [shard_state(2, OTHER), unseen])
+    second.answered([], [shard_state(2, OTHER), unseen])
     assert len(mirror) == 2
     assert (near((5, F)), near((6, F ^ 1))) == (mirror.near(0, F), mirror.near(3, F))
     assert Call(mirror).seen == OTHER
 
 
-def test_it_learns_by_name_what_has_the_number_of_a_call_that_the_server_lost() -> None:
+def test_a_call_with_the_number_of_a_lost_one_is_learnt_by_name() -> None:
     mirror = mirror_of()
     (first, its_name), (second, other_name) = call_of(mirror), call_of(mirror)
-    first.answered([], [standing(2, its_name)])  # the server loses it, and takes another's
-    second.answered([], [standing(3, other_name), told(OTHER, 2, [(0, F, 5)])])
+    first.answered([], [shard_state(2, its_name)])  # the server loses it, and takes another's
+    second.answered([], [shard_state(3, other_name), call_log(OTHER, 2, [(0, F, 5)])])
     assert near((5, F)) == mirror.near(0, F)
 
 
-def test_it_is_of_no_use_once_the_shard_does_not_know_what_it_has_seen() -> None:
+def test_a_mirror_is_unsound_if_the_shard_does_not_know_its_calls() -> None:
     mirror = mirror_of()
     call, _ = call_of(mirror)
-    call.answered([], [standing(9, OTHER, known=False)])
+    call.answered([], [shard_state(9, OTHER, known=False)])
     assert not mirror.sound
 
 
@@ -142,7 +142,7 @@ def test_a_call_that_was_made_again_may_have_inserted_twice(end: str) -> None:
     second = call.attempt()
     assert first != second
     if end == "answered":
-        call.answered([], [standing(2, second)])
+        call.answered([], [shard_state(2, second)])
     else:
         call.refused()
     assert not mirror.sound
@@ -154,7 +154,7 @@ def test_it_is_worn_once_much_of_it_is_closed() -> None:
         call, name = call_of(mirror)
         for n in range(step):
             call.look(0, (n + step) << 32)
-        call.answered(range(step), [standing(2, name, entries=0)])
+        call.answered(range(step), [shard_state(2, name, entries=0)])
         assert worn == mirror.worn
     assert mirror.sound
 
@@ -162,7 +162,7 @@ def test_it_is_worn_once_much_of_it_is_closed() -> None:
 def test_it_is_not_worn_by_what_it_was_read_with() -> None:
     mirror = mirror_of(*((0, n << 32, n) for n in range(2 * SPARE)))
     call, name = call_of(mirror)
-    call.answered([], [standing(1, name, entries=0)])  # what was counted has been lost
+    call.answered([], [shard_state(1, name, entries=0)])  # what was counted has been lost
     assert not mirror.worn
 
 
@@ -170,7 +170,7 @@ def test_without_a_mirror_the_tables_are_to_be_searched() -> None:
     call = Call(None)
     assert (call.seen, call.look(0, F)) == (b"", UNKNOWN)
     name = call.attempt()
-    call.answered([1], [standing(1, name)])
+    call.answered([1], [shard_state(1, name)])
     call.refused()
     call.failed()
 
@@ -182,5 +182,5 @@ def test_fingerprints_of_every_width_are_learnt(width: int) -> None:
     fingerprint = (1 << width) - 6
     packed = fingerprint.to_bytes(width // 8, "big")
     unseen = OTHER + pack("<d", 1) + pack(">H", 4) + packed + pack(">Q", 77)
-    call_of(mirror)[0].answered([], [standing(1, OTHER), unseen])
+    call_of(mirror)[0].answered([], [shard_state(1, OTHER), unseen])
     assert pack(">Q", 77) + packed == mirror.near(4, fingerprint)

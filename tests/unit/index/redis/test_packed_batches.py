@@ -7,7 +7,7 @@ from stream_dedup.index.redis.codec import add_up, pack_journal, unpack_journal
 from stream_dedup.model import Decision, Kind
 
 
-def test_two_tallies_of_a_cluster_are_one() -> None:
+def test_two_deltas_of_a_cluster_are_merged() -> None:
     given = [
         ClusterDelta(7, 2, 5, 9),
         ClusterDelta(8, 1, 1, 1),
@@ -20,8 +20,8 @@ def test_two_tallies_of_a_cluster_are_one() -> None:
 
 
 def test_offsets_in_a_row_cost_the_journal_no_bytes() -> None:
-    told = Decision(Kind.DUPLICATE, 7, 1, 9)
+    decision = Decision(Kind.DUPLICATE, 7, 1, 9)
     row = range(10**9, 10**9 + 100)
-    packed = pack_journal(row, [told] * 100)
-    assert dict.fromkeys(row, told) == unpack_journal(packed)
+    packed = pack_journal(row, [decision] * 100)
+    assert dict.fromkeys(row, decision) == unpack_journal(packed)
     assert len(packed) < 300

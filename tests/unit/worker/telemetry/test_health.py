@@ -7,7 +7,7 @@ from stream_dedup.worker.telemetry.health import LOOP, START, STUCK_AFTER_S, Hea
 
 
 class Seconds:
-    """A clock that stands still."""
+    """A clock that does not move."""
 
     def __init__(self) -> None:
         self.now = 1_000.0

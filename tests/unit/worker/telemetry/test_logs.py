@@ -38,7 +38,7 @@ class Terminal(io.StringIO):
 
 
 class Log:
-    """A log that is written to a string, on a clock that stands still."""
+    """A log that is written to a string, on a clock that does not move."""
 
     def __init__(self, stream: io.StringIO | None = None, **options: Any) -> None:
         self.stream = stream or io.StringIO()
@@ -98,7 +98,7 @@ def test_the_time_is_that_of_the_event_in_utc(make: Make) -> None:
     assert abs(datetime.now(UTC) - when) < timedelta(minutes=1)
 
 
-def test_an_exception_with_its_cause_stands_in_one_field(make: Make) -> None:
+def test_an_exception_with_its_cause_is_one_field(make: Make) -> None:
     out = make()
     named = {"password=hunter2": int}
     try:
@@ -117,7 +117,7 @@ def test_an_exception_with_its_cause_stands_in_one_field(make: Make) -> None:
     assert "exc_info" not in line
 
 
-def test_fields_of_the_context_stand_in_every_line_inside_it(make: Make) -> None:
+def test_fields_of_the_context_are_in_every_line_inside_it(make: Make) -> None:
     out = make()
     with context(pipeline="main"):
         log.info("inside")
@@ -181,8 +181,8 @@ def test_auto_is_for_people_on_a_terminal_and_json_elsewhere(
     assert "\x1b" not in out.text
     assert out.text.rstrip().endswith("partition=3")
     out = make(Terminal(), style="json")
-    log.info("as told")
-    assert out.events == ["as told"]
+    log.info("as written")
+    assert out.events == ["as written"]
 
 
 def test_people_see_a_plain_traceback_without_local_variables(make: Make) -> None:
@@ -225,7 +225,7 @@ def test_without_a_stream_it_goes_to_what_standard_error_is_then(
 # ------------------------------------------------------------ nothing stops the work
 
 
-def test_a_log_call_that_is_wrong_or_a_stream_that_is_gone_stops_nothing(make: Make) -> None:
+def test_a_wrong_log_call_or_a_closed_stream_stops_nothing(make: Make) -> None:
     out = make()
     log.info("%d events", "many")
     for _ in range(10):
@@ -292,7 +292,7 @@ def test_the_first_few_pass_then_one_line_a_minute_says_how_often(make: Make) ->
     assert out.events[-1] == "redis is away: try 30"
 
 
-def test_any_line_tells_what_is_due_and_closing_tells_the_rest(make: Make) -> None:
+def test_any_line_reports_due_repeats_and_closing_reports_the_rest(make: Make) -> None:
     out = make()
     with context(partition=7):
         for _ in range(PASSED + 1):
@@ -308,7 +308,7 @@ def test_any_line_tells_what_is_due_and_closing_tells_the_rest(make: Make) -> No
     assert out.events[-1] == "c … repeated 2 times"
 
 
-def test_only_the_same_template_logger_and_level_repeat_and_debug_never(make: Make) -> None:
+def test_repeats_have_one_template_logger_and_level_above_debug(make: Make) -> None:
     out = make(level="debug")
     for _ in range(PASSED):
         log.info("a")
@@ -329,14 +329,14 @@ def test_what_is_remembered_is_bounded() -> None:
     assert len(repeats._windows) <= MAX_KEYS + 1
 
 
-def test_what_is_held_back_is_told_exactly() -> None:
+def test_suppressed_lines_are_counted_exactly() -> None:
     repeats = RateLimit[str]()
-    passed = told = 0
+    passed = reported = 0
     for step in range(5_000):
-        told += sum(each.times for each in repeats.due(step / 10))
+        reported += sum(each.times for each in repeats.due(step / 10))
         passed += repeats.passes(step % 7, lambda: "", step / 10)
-    told += sum(each.times for each in repeats.due(500, all_of_them=True))
-    assert passed + told == 5_000
+    reported += sum(each.times for each in repeats.due(500, all_of_them=True))
+    assert passed + reported == 5_000
     assert repeats.due(10_000) == []
 
 

@@ -189,7 +189,7 @@ def test_a_receiver_that_refuses_is_warned_of_and_holds_nothing_up(
     assert SECRET not in caplog.text
 
 
-def test_a_receiver_that_comes_back_gets_the_numbers_as_they_stand(receiver: OtlpReceiver) -> None:
+def test_a_receiver_that_comes_back_gets_the_current_numbers(receiver: OtlpReceiver) -> None:
     metrics = PrometheusMetrics()
     receiver.status = 500
     telemetry = Telemetry(otel(receiver.url, metrics_every_s=0.05), metrics)

@@ -48,7 +48,7 @@ def test_counters_gauges_and_histograms_are_shown() -> None:
     assert buckets["+Inf"] == 4
 
 
-def test_both_formats_tell_of_every_metric_with_its_kind_and_help() -> None:
+def test_both_formats_have_every_metric_with_its_kind_and_help() -> None:
     metrics = PrometheusMetrics()
     start_at_zero(metrics, "p")
     metrics.set("info", 1, version="1.0", kernel="native")
@@ -71,7 +71,7 @@ def test_both_formats_tell_of_every_metric_with_its_kind_and_help() -> None:
         assert not any(name.endswith("_created") for name in families)
 
 
-def test_a_series_that_was_removed_is_gone_and_begins_anew() -> None:
+def test_a_removed_series_starts_again_from_zero() -> None:
     metrics = PrometheusMetrics()
     for partition in range(3):
         metrics.set("lag_events", 5, pipeline="p", topic="t", partition=partition)
@@ -104,7 +104,7 @@ def test_values_from_data_are_bounded_and_what_was_folded_is_counted() -> None:
     assert len(metrics._counters.found) < BOUNDS["reason"] + 5  # does not grow with the data
 
 
-def test_a_gauge_leaves_out_what_is_past_the_bound_until_others_have_left() -> None:
+def test_a_gauge_omits_labels_past_the_bound_until_others_leave() -> None:
     metrics = PrometheusMetrics()
     for number in range(BOUNDS["topic"] + 1):
         for partition in range(2):

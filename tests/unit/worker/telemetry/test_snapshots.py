@@ -14,7 +14,7 @@ from stream_dedup.worker.telemetry.snapshots import SNAPSHOTS, Distribution, Rec
 
 
 class Watched:
-    """Metrics whose seconds the test tells."""
+    """Metrics whose clock the test sets."""
 
     def __init__(self) -> None:
         self.metrics = PrometheusMetrics()
@@ -83,7 +83,7 @@ def test_a_quantile_is_what_prometheus_would_estimate() -> None:
     ]
 
 
-def test_a_quantile_of_nothing_is_none_and_one_past_the_bounds_is_not_made_up() -> None:
+def test_a_quantile_of_nothing_is_nan_and_one_past_the_bounds_is_inf() -> None:
     assert math.isnan(Distribution.none("redis_seconds").quantile_s(0.5))
     assert math.inf == Distribution((1.0,), (1, 9), 0.0).quantile_s(0.5)
 
@@ -137,7 +137,7 @@ def test_each_second_has_its_rate_however_long_it_took() -> None:
     assert watched.recent.rates("events_total", pipeline="p") == [100, 25, 3]
 
 
-def test_a_clock_that_stands_still_divides_by_nothing() -> None:
+def test_a_clock_that_does_not_move_causes_no_division_by_zero() -> None:
     watched = Watched()
     for _ in range(3):
         watched.metrics.add("commits_total", pipeline="p")

@@ -31,7 +31,7 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
 
 
-def test_the_line_tells_all_numbers() -> None:
+def test_the_line_shows_all_numbers() -> None:
     shown = line(Status(20_000, 19_000, 1_234, 567, 1), 12_345.6).plain
     expected = "12,346 events/s  95.0% duplicates  lag 1,234  567 clusters  1 batch  index ok"
     assert shown == expected
@@ -71,7 +71,7 @@ def test_a_terminal_sees_one_line_that_is_taken_away() -> None:
     assert "\x1b[?25h" in stream.getvalue()  # and the cursor is there again
 
 
-def test_a_narrow_terminal_cuts_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrow_terminal_shortens_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     stream = Terminal()
     with StatusLine(stream) as status:

@@ -81,7 +81,7 @@ def shown() -> Shown:
 # ------------------------------------------------------------ what is shown
 
 
-def test_it_says_what_the_worker_is_and_was_told_to_do(shown: Shown) -> None:
+def test_it_shows_the_worker_and_its_configuration(shown: Shown) -> None:
     shown.pass_by(7_500)
     page = shown.read()
     assert page.state == "✓ Ready"
@@ -154,7 +154,7 @@ def test_the_figures_are_what_the_registry_says(shown: Shown) -> None:
     assert main.row("Counts", "Rebalances") == ["0", "0"]
 
 
-def test_what_an_alert_counts_stands_on_the_page(shown: Shown) -> None:
+def test_what_an_alert_counts_is_on_the_page(shown: Shown) -> None:
     watched = set(re.findall(r"increase\(stream_dedup_(\w+_total)", ALERTS.read_text("utf-8")))
     assert len(watched) > 8
     for name in sorted(watched):
@@ -178,7 +178,7 @@ def test_the_line_shows_each_second_from_nothing_to_the_most(shown: Shown) -> No
     assert text(image.find("title")) == "Of the last 3 seconds, at most 100 a second"
 
 
-def test_partitions_stand_by_how_far_they_are_behind(shown: Shown) -> None:
+def test_partitions_are_listed_by_lag(shown: Shown) -> None:
     for topic, number, behind in (("app", 0, 5), ("app", 10, 1_200), ("audit", 2, 5)):
         shown.metrics.set("lag_events", behind, pipeline="main", topic=topic, partition=number)
     shown.metrics.set("lag_events", 9_999, pipeline="other", topic="app", partition=1)
@@ -189,7 +189,7 @@ def test_partitions_stand_by_how_far_they_are_behind(shown: Shown) -> None:
     assert main.told["Lag"] == ["1,210", "events, in 3 partitions"]
 
 
-def test_dead_letters_stand_by_reason_the_most_first_and_without_those_that_never_were(
+def test_dead_letters_are_listed_by_reason_most_frequent_first(
     shown: Shown,
 ) -> None:
     for reason, count in (("not JSON", 3), ("too large", 1_500), ("field missing", 0)):
@@ -233,7 +233,7 @@ def test_a_loop_that_is_stuck_is_seen(shown: Shown) -> None:
 # ------------------------------------------------------------ how it is shown
 
 
-def test_it_comes_again_by_itself_unless_it_is_told_not_to(shown: Shown) -> None:
+def test_the_page_reloads_itself_unless_asked_not_to(shown: Shown) -> None:
     def asks(page: Page) -> list[str]:
         return [meta.get("content", "") for meta in page.root.iter("meta")
                 if meta.get("http-equiv") == "refresh"]  # fmt: skip

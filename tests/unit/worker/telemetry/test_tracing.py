@@ -1,4 +1,4 @@
-"""Spans of batches: what they tell, how they nest, and what is left of errors."""
+"""Spans of batches: what they contain, how they nest, and what is left of errors."""
 
 from __future__ import annotations
 
@@ -109,16 +109,16 @@ def test_each_batch_of_a_pipeline_is_a_trace_with_its_stages(
     for batch in batches:
         assert batch.kind is SpanKind.CONSUMER
         assert batch.parent is None
-        told = attributes(batch)
+        fields = attributes(batch)
         assert (
-            told["messaging.system"],
-            told["messaging.consumer.group.name"],
+            fields["messaging.system"],
+            fields["messaging.consumer.group.name"],
         ) == ("kafka", "group")
-        seen = offsets.setdefault(told["messaging.destination.partition.id"], [])
-        seen += range(told["stream_dedup.offset.first"], told["stream_dedup.offset.last"] + 1)
-        kinds = {kind: told[f"stream_dedup.decisions.{kind.value}"] for kind in Kind}
-        assert told["messaging.batch.message_count"] == sum(kinds.values())
-        assert told["stream_dedup.batch.bytes"] > 0
+        seen = offsets.setdefault(fields["messaging.destination.partition.id"], [])
+        seen += range(fields["stream_dedup.offset.first"], fields["stream_dedup.offset.last"] + 1)
+        kinds = {kind: fields[f"stream_dedup.decisions.{kind.value}"] for kind in Kind}
+        assert fields["messaging.batch.message_count"] == sum(kinds.values())
+        assert fields["stream_dedup.batch.bytes"] > 0
         decided.update(kinds)
 
         children = spans.below(batch)
@@ -139,8 +139,8 @@ def test_each_batch_of_a_pipeline_is_a_trace_with_its_stages(
     brought = [attributes(span)["messaging.batch.message_count"] for span in spans.all("poll")]
     assert 0 not in brought
     assert len(LINES) == sum(brought)
-    told_of = [attributes(span)["messaging.batch.message_count"] for span in spans.all("tell")]
-    assert sum(told_of) == sum(map(len, rig.summaries_sent().values()))
+    summaries = [attributes(span)["messaging.batch.message_count"] for span in spans.all("tell")]
+    assert sum(summaries) == sum(map(len, rig.summaries_sent().values()))
     names = {span.name for span in spans.all()} - {"process in"}
     assert set(FIXED["stage"]) - ({"commit"} if transactional else set()) == names
     assert {span.status.status_code for span in spans.all()} == {StatusCode.UNSET}
@@ -166,9 +166,9 @@ def test_an_index_that_was_away_is_noted_on_the_batch(spans: Spans) -> None:
     run(traced())
     events = [event for span in spans.all("process") for event in span.events]
     assert [event.name for event in events] == ["exception"] * 2
-    told = dict(events[0].attributes or {})
-    assert told["exception.type"] == "IndexUnavailable"
-    assert told["exception.message"] == "redis://me:[hidden]@h is away"
+    fields = dict(events[0].attributes or {})
+    assert fields["exception.type"] == "IndexUnavailable"
+    assert fields["exception.message"] == "redis://me:[hidden]@h is away"
     assert {span.status.status_code for span in spans.all()} == {StatusCode.UNSET}
 
 
@@ -243,7 +243,7 @@ def test_a_cancelled_stage_ends_the_batch_as_given_up(spans: Spans) -> None:
     ) == (StatusCode.ERROR, "CancelledError")
 
 
-def test_a_poll_that_brings_nothing_is_not_told_of(spans: Spans) -> None:
+def test_a_poll_without_events_has_no_span(spans: Spans) -> None:
     for error in (None, asyncio.CancelledError()):
         poll = spans.traces.poll()
         poll.brought({})
@@ -251,7 +251,7 @@ def test_a_poll_that_brings_nothing_is_not_told_of(spans: Spans) -> None:
     assert spans.all() == []
 
 
-def test_a_commit_is_told_to_the_batches_it_covers(spans: Spans) -> None:
+def test_a_commit_links_to_the_batches_it_covers(spans: Spans) -> None:
     traces, other = spans.traces, Partition("logs", 4)
     for partition, next_offset in ((PARTITION, 15), (PARTITION, 20), (other, 5)):
         trace = traces.batch(partition, RECORDS, 5)
