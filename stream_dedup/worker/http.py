@@ -266,6 +266,13 @@ class _Connection(web.RequestHandler):
             self._timer.cancel()
         super().connection_lost(exc)
 
+    def force_close(self) -> None:
+        """Close now; drop what a slow client has not taken, for which aiohttp waits endlessly."""
+        transport = self.transport
+        super().force_close()
+        if transport is not None:
+            transport.abort()
+
     def handle_error(
         self,
         request: web.BaseRequest,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import http.client
 import json
 import socket
@@ -277,6 +278,54 @@ def test_only_so_many_connections_are_served_at_once(
     finally:
         for connection in idle:
             connection.close()
+
+
+@pytest.mark.parametrize("size", [50_000, 8_000_000])
+def test_clients_that_take_no_answer_are_disconnected(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(served, "REQUEST_S", 0.3)
+    monkeypatch.setattr(worker.metrics, "exposition", lambda _: ("text/plain", b"x" * size))
+    slow = [socket.socket() for _ in range(MAX_CONNECTIONS)]
+    try:
+        for connection in slow:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+            connection.connect((LOCAL, worker.port))
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        deadline_s = time.monotonic() + 20
+        while True:
+            try:
+                assert worker.ask("/healthz")[0].status == 200
+                break
+            except OSError:  # they still have all places
+                assert time.monotonic() < deadline_s
+                time.sleep(0.05)
+    finally:
+        for connection in slow:
+            connection.close()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_client_that_takes_no_answer_leaves_no_socket_at_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(served, "REQUEST_S", 0.3)
+    worker = Worker()
+    asked = threading.Event()
+
+    def large(_: str) -> tuple[str, bytes]:
+        asked.set()
+        return "text/plain", b"x" * 8_000_000
+
+    worker.server = HttpServer(LOCAL, worker.port, Pages(worker.health, large, worker.page.html))
+    worker.server.start()
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+        slow.connect((LOCAL, worker.port))
+        slow.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert asked.wait(10)
+        worker.server.stop()
+        gc.collect()
 
 
 def test_many_ask_at_once(worker: Worker) -> None:
