@@ -33,7 +33,7 @@ from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
 from stream_dedup.worker.telemetry.snapshots import RecentMetrics
 from stream_dedup.worker.telemetry.status_line import Status, StatusLine
 from stream_dedup.worker.telemetry.status_page import StatusPage
-from stream_dedup.worker.telemetry.tracing import NO_TRACES, Traces
+from stream_dedup.worker.telemetry.tracing import Traces
 
 if TYPE_CHECKING:
     from stream_dedup.index.redis.client import RedisClient
@@ -87,7 +87,7 @@ async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: St
     async def make_pipelines(server: RedisClient | None) -> list[Pipeline]:
         made = []
         for section in config.pipelines:
-            traces: Traces = NO_TRACES
+            traces: Traces | None = None
             if telemetry is not None:
                 traces = telemetry.traces(section.name, section.group_id, config.kafka.client_id)
             made.append(
@@ -168,7 +168,7 @@ async def make_pipeline(
     health: Health,
     server: RedisClient | None,
     step: Callable[[str], None] = no_step,
-    traces: Traces = NO_TRACES,
+    traces: Traces | None = None,
 ) -> Pipeline:
     """Make a pipeline; waits for an index that cannot be reached.
 
@@ -179,7 +179,7 @@ async def make_pipeline(
         health: collects reasons why the worker is not ready.
         server: Redis; None for an index in memory.
         step: called with the name of each step done.
-        traces: takes traces.
+        traces: takes traces, if they are wanted.
 
     Raises:
         IndexRefused, RecipeMismatch: the index cannot be used.

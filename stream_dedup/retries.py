@@ -21,19 +21,29 @@ async def with_retries(
 ) -> T:
     """Call `work` until it succeeds, as often as it takes; a cancellation ends it at once.
 
-    The pauses are random, and their limit doubles from call to call up to `MAX_PAUSE_S`.
-
     Args:
         work: makes the call.
         retryable: whether to try again after this exception; any other is raised.
         report: gets each exception that is followed by another call.
     """
     try:
-        return await work()  # the usual case, without the bookkeeping: it is done for every batch
+        return await work()
     except Exception as error:
         if not retryable(error):
             raise
         report(error)
+    return await retry(work, retryable, report)
+
+
+async def retry(
+    work: Callable[[], Awaitable[T]],
+    retryable: Callable[[BaseException], bool],
+    report: Callable[[Exception], None],
+) -> T:
+    """Call `work` again after a failure that was reported, until it succeeds; see `with_retries`.
+
+    The pauses are random, and their limit doubles from call to call up to `MAX_PAUSE_S`.
+    """
     await asyncio.sleep(FIRST_PAUSE_S)
 
     def before_sleep(state: RetryCallState) -> None:

@@ -209,8 +209,9 @@ class Assignment:
             if not offsets:
                 return
             context, name = self._context, self._context.config.name
+            trace = context.traces.commit(offsets) if context.traces else None
             try:
-                with context.timed("commit", context.traces.commit(offsets)):
+                with context.timed("commit", trace):
                     await context.source.commit(offsets)
             except BrokerUnavailable as error:
                 context.metrics.add("commit_failures_total", pipeline=name)

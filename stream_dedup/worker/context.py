@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from stream_dedup.clock import monotonic_s
@@ -21,15 +21,9 @@ from stream_dedup.errors import (
 from stream_dedup.io.base import EventSink, EventSource
 from stream_dedup.io.decoder import RecordDecoder
 from stream_dedup.metrics import Metrics
-from stream_dedup.retries import with_retries
+from stream_dedup.retries import retry
 from stream_dedup.worker.telemetry.health import Health
-from stream_dedup.worker.telemetry.tracing import (
-    NO_TRACE,
-    NO_TRACES,
-    BatchTrace,
-    StageTrace,
-    Traces,
-)
+from stream_dedup.worker.telemetry.tracing import BatchTrace, StageTrace, Traces
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +49,7 @@ class Context:
         health: collects reasons why the worker is not ready.
         step: called with the name of each step done, so that tests can end the worker there:
             recorded, sent, committed; claimed, emitted, confirmed.
-        traces: takes traces.
+        traces: takes traces; None without.
         finish: emit the final summary of every cluster on a stop, because the index ends with the
             worker.
         summaries_every_s: time between looks for summaries that are due.
@@ -70,16 +64,20 @@ class Context:
     metrics: Metrics
     health: Health
     step: Callable[[str], None] = no_step
-    traces: Traces = NO_TRACES
+    traces: Traces | None = None
     finish: bool = False
     summaries_every_s: float = 1.0
+    _not_ready: set[str] = field(default_factory=set, init=False)
 
     def ready(self, part: str) -> None:
-        """Report that a part of the pipeline works."""
-        self.health.ready(f"{self.config.name}: {part}")
+        """Report that a part of the pipeline works; costs nothing unless it did not."""
+        if part in self._not_ready:
+            self._not_ready.remove(part)
+            self.health.ready(f"{self.config.name}: {part}")
 
     def not_ready(self, part: str, reason: str) -> None:
         """Report that a part of the pipeline does not work, and why."""
+        self._not_ready.add(part)
         self.health.not_ready(f"{self.config.name}: {part}", reason)
 
     def warn(self, text: str) -> None:
@@ -87,7 +85,7 @@ class Context:
         log.warning("pipeline %s: %s", self.config.name, text)
 
     @contextmanager
-    def timed(self, stage: str, trace: StageTrace = NO_TRACE) -> Iterator[None]:
+    def timed(self, stage: str, trace: StageTrace | None = None) -> Iterator[None]:
         """Measure how long a stage takes, for the metrics and a trace."""
         failed: BaseException | None = None
         started_s = monotonic_s()
@@ -100,10 +98,11 @@ class Context:
             ended_s = monotonic_s()
             seconds = ended_s - started_s
             self.metrics.observe("stage_seconds", seconds, pipeline=self.config.name, stage=stage)
-            trace.stage(stage, started_s, ended_s, failed)
+            if trace:
+                trace.stage(stage, started_s, ended_s, failed)
 
     async def with_retries(
-        self, part: str, work: Callable[[], Awaitable[T]], trace: BatchTrace = NO_TRACE
+        self, part: str, work: Callable[[], Awaitable[T]], trace: BatchTrace | None = None
     ) -> T:
         """Call `work` until the broker and the index answer; the worker is not ready meanwhile.
 
@@ -122,9 +121,19 @@ class Context:
                 self.metrics.add("index_retries_total", pipeline=self.config.name)
             self.not_ready(part, str(error))
             self.warn(f"{error}; trying again")
-            trace.failed(error)
+            if trace:
+                trace.failed(error)
 
-        answer = await with_retries(work, _retryable, report)
+        try:
+            answer = await work()
+        except Exception as error:
+            if not _retryable(error):
+                raise
+            report(error)
+        else:
+            self.ready(part)
+            return answer
+        answer = await retry(work, _retryable, report)
         self.ready(part)
         return answer
 

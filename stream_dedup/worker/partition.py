@@ -202,20 +202,20 @@ class HashedRecords(NamedTuple):
         records: the events as they were read.
         hashed: the events as the engine takes them.
         size: bytes of their values.
-        trace: the batch's trace.
+        trace: the batch's trace, if it is traced.
     """
 
     records: Records
     hashed: HashedBatch
     size: int
-    trace: BatchTrace
+    trace: BatchTrace | None
 
 
 class _DecidedRecords(NamedTuple):
     records: Records
     size: int
     output: BatchOutput
-    trace: BatchTrace
+    trace: BatchTrace | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +381,8 @@ class PartitionProcessor:
             if decisions is None or state.gone:
                 return
             context.step("recorded")
-            trace.decided(decisions)
+            if trace:
+                trace.decided(decisions)
             with context.timed("shape", trace):
                 output = self._output.batch(records, hashed.batch, decisions)
             self._invalid_events.count(hashed.batch)
@@ -407,7 +408,8 @@ class PartitionProcessor:
                 committed = await producer.deliver(batch.output.outgoing, next_offset, too_large)
             context.step("sent")
             state.mark_delivered(next_offset, len(batch.records))
-            batch.trace.delivered(next_offset, committed=committed)
+            if batch.trace:
+                batch.trace.delivered(next_offset, committed=committed)
             if committed:
                 state.mark_committed(next_offset)
                 context.metrics.add("commits_total", pipeline=context.config.name)

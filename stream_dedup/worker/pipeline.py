@@ -98,14 +98,15 @@ class Pipeline:
     async def _poll(self) -> None:
         """Stage 1: read records into the queues of their partitions."""
         loop, assignment = asyncio.get_running_loop(), self._assignment
-        room = assignment.wakeups.poll
+        room, traces = assignment.wakeups.poll, self.context.traces
         while True:
             room.clear()
             wanted = [state.partition for state in assignment if state.has_room]
-            trace = self.context.traces.poll()
+            trace = traces.poll() if traces else None
             with self.context.timed("poll", trace):
                 found = await self._read(wanted)
-                trace.brought(found)
+                if trace:
+                    trace.brought(found)
             for partition, records in found.items():
                 state = assignment.get(partition)
                 if state is not None:
@@ -125,12 +126,13 @@ class Pipeline:
     async def _prepare(self) -> None:
         """Stage 2: take a batch of a partition; decode and hash it in a thread."""
         loop, assignment = asyncio.get_running_loop(), self._assignment
+        traces = self.context.traces
         while True:
             processor = await assignment.next_ready()
             partition = processor.state.partition
             records, size = processor.state.take(loop.time())
             assignment.wakeups.poll.set()
-            trace = self.context.traces.batch(partition, records, size)
+            trace = traces.batch(partition, records, size) if traces else None
             with self.context.timed("hash", trace):
                 hashed = await loop.run_in_executor(self._threads, self._hash, partition, records)
             processor.submit(HashedRecords(records, hashed, size, trace))

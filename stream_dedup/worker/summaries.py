@@ -70,7 +70,8 @@ class SummaryEmitter:
     async def _emit(self, summaries: list[Summary]) -> None:
         context = self._context
         context.step("claimed")
-        with context.timed("tell", context.traces.summaries(len(summaries))):
+        trace = context.traces.summaries(len(summaries)) if context.traces else None
+        with context.timed("tell", trace):
             if context.config.summary_topic:
                 await self._send(summaries)
             context.step("emitted")

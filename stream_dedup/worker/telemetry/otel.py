@@ -78,8 +78,6 @@ from stream_dedup.model import Decision, Kind, Partition
 from stream_dedup.worker.telemetry.logs import clean_text
 from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
 from stream_dedup.worker.telemetry.tracing import (
-    NO_TRACE,
-    NO_TRACES,
     BatchTrace,
     PollTrace,
     StageTrace,
@@ -147,10 +145,10 @@ class Telemetry:
             make_instruments(metrics, meters)
             self._parts.append((meters, exporter))
 
-    def traces(self, pipeline: str, group: str, client_id: str) -> Traces:
-        """The traces of a pipeline; see `OtelTraces`."""
+    def traces(self, pipeline: str, group: str, client_id: str) -> Traces | None:
+        """The traces of a pipeline, if they are sent; see `OtelTraces`."""
         if self._tracers is None:
-            return NO_TRACES
+            return None
         tracer = self._tracers.get_tracer(SCOPE, __version__)
         return OtelTraces(tracer, pipeline, group, client_id)
 
@@ -349,7 +347,7 @@ class OtelTraces:
     def poll(self) -> PollTrace:
         return _Single(self)
 
-    def batch(self, partition: Partition, records: Records, size: int) -> BatchTrace:
+    def batch(self, partition: Partition, records: Records, size: int) -> BatchTrace | None:
         topic, number = partition
         attributes: Attributes = {
             "messaging.destination.name": topic,
@@ -361,9 +359,9 @@ class OtelTraces:
         }
         times = self.times()
         span = self.begin(f"process {topic}", "process", attributes, times.ns(monotonic_s()))
-        return _Batch(self, span, partition, times) if span.is_recording() else NO_TRACE
+        return _Batch(self, span, partition, times) if span.is_recording() else None
 
-    def commit(self, offsets: Mapping[Partition, int]) -> StageTrace:
+    def commit(self, offsets: Mapping[Partition, int]) -> StageTrace | None:
         covered = [
             batch
             for batch in self._uncommitted
@@ -371,7 +369,7 @@ class OtelTraces:
         ]
         for batch in covered:
             self._uncommitted.remove(batch)
-        return _Commit(covered) if covered else NO_TRACE
+        return _Commit(covered) if covered else None
 
     def summaries(self, count: int) -> StageTrace:
         return _Single(self, count)

@@ -1,4 +1,4 @@
-"""The port for traces of batches, and an adapter that drops them.
+"""The port for traces of batches; a pipeline without traces has None in its place.
 
 A batch is reported when it is taken, after each stage and when it is delivered: a few calls for
 thousands of events. A stage is reported when it is over, with its times, so nothing stays open.
@@ -60,8 +60,8 @@ class Traces(Protocol):
     def poll(self) -> PollTrace:
         """Begin a poll."""
 
-    def batch(self, partition: Partition, records: Records, size: int) -> BatchTrace:
-        """Begin a batch.
+    def batch(self, partition: Partition, records: Records, size: int) -> BatchTrace | None:
+        """Begin a batch; None if it is not traced.
 
         Args:
             partition: where its events come from.
@@ -69,42 +69,11 @@ class Traces(Protocol):
             size: bytes of their values.
         """
 
-    def commit(self, offsets: Mapping[Partition, int]) -> StageTrace:
-        """Begin a commit of offsets; it is a stage of each delivered batch that it covers."""
+    def commit(self, offsets: Mapping[Partition, int]) -> StageTrace | None:
+        """Begin a commit of offsets; it is a stage of each traced batch that it covers.
+
+        None if it covers none.
+        """
 
     def summaries(self, count: int) -> StageTrace:
         """Begin the sending and confirming of summaries."""
-
-
-class NoTrace:
-    """Drops what it gets."""
-
-    def stage(
-        self, name: str, started_s: float, ended_s: float, error: BaseException | None
-    ) -> None: ...
-    def brought(self, found: Mapping[Partition, Records]) -> None: ...
-    def failed(self, error: Exception) -> None: ...
-    def decided(self, decisions: Sequence[Decision]) -> None: ...
-    def delivered(self, next_offset: int, *, committed: bool) -> None: ...
-
-
-NO_TRACE = NoTrace()
-
-
-class NoTraces:
-    """Drops all traces."""
-
-    def poll(self) -> NoTrace:
-        return NO_TRACE
-
-    def batch(self, partition: Partition, records: Records, size: int) -> NoTrace:  # noqa: ARG002 -- the port's
-        return NO_TRACE
-
-    def commit(self, offsets: Mapping[Partition, int]) -> NoTrace:  # noqa: ARG002 -- the port's
-        return NO_TRACE
-
-    def summaries(self, count: int) -> NoTrace:  # noqa: ARG002 -- the port's
-        return NO_TRACE
-
-
-NO_TRACES = NoTraces()

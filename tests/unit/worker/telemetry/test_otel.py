@@ -19,7 +19,7 @@ from stream_dedup.io.base import Record, Records
 from stream_dedup.model import Partition
 from stream_dedup.worker.telemetry.otel import FLUSH_S, Telemetry, make_resource
 from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
-from stream_dedup.worker.telemetry.tracing import NO_TRACE, NO_TRACES, Traces
+from stream_dedup.worker.telemetry.tracing import Traces
 from tests.services.certificates import make_certificates
 from tests.services.otlp import METRICS, OtlpReceiver
 
@@ -48,12 +48,13 @@ def otel(url: str, **settings: Any) -> OtelConfig:
     return OtelConfig(**{"endpoint": url, "sample_ratio": 1.0, **settings})
 
 
-def trace(traces: Traces, batches: int = 1) -> None:
+def trace(traces: Traces | None, batches: int = 1) -> None:
     """Batches that are hashed and delivered."""
+    assert traces is not None
     for number in range(batches):
-        batch = traces.batch(PARTITION, RECORDS, 1)
-        batch.stage("hash", monotonic_s(), monotonic_s(), None)
-        batch.delivered(number + 1, committed=True)
+        if batch := traces.batch(PARTITION, RECORDS, 1):
+            batch.stage("hash", monotonic_s(), monotonic_s(), None)
+            batch.delivered(number + 1, committed=True)
 
 
 def wait_for(holds: Callable[[], object], within_s: float = 30) -> None:
@@ -119,14 +120,15 @@ def test_the_standards_sampler_wins(
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
     telemetry = Telemetry(otel(receiver.url), PrometheusMetrics())
     traces = telemetry.traces("p", "group", "client")
-    assert traces.batch(PARTITION, RECORDS, 1) is NO_TRACE
+    assert traces is not None
+    assert traces.batch(PARTITION, RECORDS, 1) is None
     telemetry.stop()
 
 
 def test_one_of_the_two_may_be_sent_alone(receiver: OtlpReceiver) -> None:
     metrics = PrometheusMetrics()
     only_metrics = Telemetry(otel(receiver.url, sample_ratio=0), metrics)
-    assert only_metrics.traces("p", "group", "client") is NO_TRACES
+    assert only_metrics.traces("p", "group", "client") is None
     only_metrics.stop()
     assert {request.path for request in receiver.requests()} == {METRICS}
     only_traces = Telemetry(otel(receiver.url, metrics_every_s="off"), metrics)

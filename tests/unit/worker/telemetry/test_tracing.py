@@ -23,15 +23,7 @@ from stream_dedup.metrics import FIXED
 from stream_dedup.model import Kind, Partition
 from stream_dedup.worker.pipeline import Pipeline
 from stream_dedup.worker.telemetry.otel import MAX_ERROR_CHARS, MAX_UNCOMMITTED, OtelTraces
-from stream_dedup.worker.telemetry.tracing import (
-    NO_TRACE,
-    NO_TRACES,
-    BatchTrace,
-    NoTraces,
-    PollTrace,
-    StageTrace,
-    Traces,
-)
+from stream_dedup.worker.telemetry.tracing import BatchTrace, PollTrace, StageTrace, Traces
 from tests.unit.worker.test_pipeline import LINES, Rig, pipeline_of, run
 
 PARTITION = Partition("logs", 3)
@@ -67,6 +59,20 @@ class Spans:
 @pytest.fixture
 def spans() -> Spans:
     return Spans()
+
+
+def batch_of(traces: Traces, partition: Partition = PARTITION) -> BatchTrace:
+    """The trace of a batch that is traced."""
+    trace = traces.batch(partition, RECORDS, 5)
+    assert trace is not None
+    return trace
+
+
+def commit_of(traces: Traces, offsets: dict[Partition, int]) -> StageTrace:
+    """The trace of a commit that covers batches."""
+    trace = traces.commit(offsets)
+    assert trace is not None
+    return trace
 
 
 def stages(trace: BatchTrace, *names: str) -> None:
@@ -220,8 +226,8 @@ def test_a_delivery_that_failed_ends_the_batch_and_it_comes_again(spans: Spans) 
 
 def test_a_batch_that_is_not_kept_costs_its_first_span_alone() -> None:
     spans = Spans(ALWAYS_OFF)
-    assert spans.traces.batch(PARTITION, RECORDS, 5) is NO_TRACE
-    assert spans.traces.commit({PARTITION: 15}) is NO_TRACE
+    assert spans.traces.batch(PARTITION, RECORDS, 5) is None
+    assert spans.traces.commit({PARTITION: 15}) is None
     poll = spans.traces.poll()
     poll.brought({PARTITION: RECORDS})
     poll.stage("poll", 0.0, 1.0, None)
@@ -229,12 +235,12 @@ def test_a_batch_that_is_not_kept_costs_its_first_span_alone() -> None:
 
 
 def test_a_batch_that_is_given_up_leaves_nothing(spans: Spans) -> None:
-    stages(spans.traces.batch(PARTITION, RECORDS, 5), "hash", "decide")
+    stages(batch_of(spans.traces), "hash", "decide")
     assert spans.all() == []
 
 
 def test_a_cancelled_stage_ends_the_batch_as_given_up(spans: Spans) -> None:
-    trace = spans.traces.batch(PARTITION, RECORDS, 5)
+    trace = batch_of(spans.traces)
     trace.stage("decide", monotonic_s(), monotonic_s(), asyncio.CancelledError())
     batch = spans.one("process logs")
     assert (
@@ -254,31 +260,31 @@ def test_a_poll_without_events_has_no_span(spans: Spans) -> None:
 def test_a_commit_links_to_the_batches_it_covers(spans: Spans) -> None:
     traces, other = spans.traces, Partition("logs", 4)
     for partition, next_offset in ((PARTITION, 15), (PARTITION, 20), (other, 5)):
-        trace = traces.batch(partition, RECORDS, 5)
+        trace = batch_of(traces, partition)
         stages(trace, *IN_BATCH)
         trace.delivered(next_offset, committed=False)
-    commit = traces.commit({PARTITION: 15})
+    commit = commit_of(traces, {PARTITION: 15})
     commit.stage("commit", monotonic_s(), monotonic_s(), None)
     assert [span.name for span in spans.all("commit")] == ["commit"]
-    assert traces.commit({PARTITION: 15}) is NO_TRACE
-    failing = traces.commit({PARTITION: 20, other: 4})
+    assert traces.commit({PARTITION: 15}) is None
+    failing = commit_of(traces, {PARTITION: 20, other: 4})
     failing.stage("commit", monotonic_s(), monotonic_s(), BrokerUnavailable("away"))
     _, failed = spans.all("commit")
     assert (failed.status.description, failed.status.status_code) == ("away", StatusCode.ERROR)
     assert spans.all("process")[1].status.status_code is StatusCode.UNSET  # it was delivered
-    assert NO_TRACE is not traces.commit({other: 5})
+    assert traces.commit({other: 5}) is not None
 
 
 def test_batches_that_wait_for_their_commit_are_bounded(spans: Spans) -> None:
     for number in range(MAX_UNCOMMITTED + 20):
-        trace = spans.traces.batch(PARTITION, RECORDS, 5)
+        trace = batch_of(spans.traces)
         trace.delivered(number + 1, committed=False)
-    spans.traces.commit({PARTITION: 1_000}).stage("commit", 0.0, 1.0, None)
+    commit_of(spans.traces, {PARTITION: 1_000}).stage("commit", 0.0, 1.0, None)
     assert len(spans.all("commit")) == MAX_UNCOMMITTED
 
 
 def test_a_long_error_is_cut_and_its_secrets_are_hidden(spans: Spans) -> None:
-    trace = spans.traces.batch(PARTITION, RECORDS, 5)
+    trace = batch_of(spans.traces)
     error = BrokerUnavailable("sasl_plain_password=hunter2 \x1b[2J" + "x" * 10_000)
     trace.stage("deliver", monotonic_s(), monotonic_s(), error)
     text = spans.one("process").status.description or ""
@@ -293,7 +299,7 @@ def test_times_are_the_clocks() -> None:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     clock = ManualClock(1_700_000_000_000_000)
     traces = OtelTraces(provider.get_tracer("t"), "main", "group", "client", clock)
-    trace = traces.batch(PARTITION, RECORDS, 5)
+    trace = batch_of(traces)
     started_s = monotonic_s()
     trace.stage("hash", started_s, started_s + 2.5, None)
     trace.delivered(15, committed=True)
@@ -303,19 +309,14 @@ def test_times_are_the_clocks() -> None:
     assert 1_700_000_000_000_000_000 <= times(batch)[0] <= begun_ns < 1_700_000_060_000_000_000
 
 
-@pytest.mark.parametrize("adapter", [OtelTraces, NoTraces])
-def test_adapters_have_the_signatures_of_the_port(adapter: type) -> None:
+def test_the_adapter_has_the_signatures_of_the_port(spans: Spans) -> None:
     for name in ("poll", "batch", "commit", "summaries"):
         expected = inspect.signature(getattr(Traces, name)).parameters
-        assert inspect.signature(getattr(adapter, name)).parameters == expected
-
-
-@pytest.mark.parametrize("traces", [Spans().traces, NO_TRACES], ids=["kept", "dropped"])
-def test_traces_take_what_the_ports_name(traces: Traces) -> None:
+        assert inspect.signature(getattr(OtelTraces, name)).parameters == expected
     made = {
-        PollTrace: traces.poll(),
-        BatchTrace: traces.batch(PARTITION, RECORDS, 5),
-        StageTrace: traces.summaries(1),
+        PollTrace: spans.traces.poll(),
+        BatchTrace: spans.traces.batch(PARTITION, RECORDS, 5),
+        StageTrace: spans.traces.summaries(1),
     }
     for port, trace in made.items():
         for name in (name for name in dir(port) if not name.startswith("_")):
