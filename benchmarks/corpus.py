@@ -110,7 +110,7 @@ def _generate(
 def _stem_texts(
     lines: Sequence[bytes], count: int, average_length: int, rng: random.Random
 ) -> list[bytes]:
-    """Cuts `count` stems, each from a random place of the sources."""
+    """Take `count` stems, each from a random place of the sources."""
     usable = [b" ".join(line.split()) for line in lines if line.strip()]
     if not usable:
         raise ValueError("no line to replay: every one is blank")

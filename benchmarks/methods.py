@@ -16,7 +16,7 @@ the mean over the samples of the mean over seeds of the hash; F1 is the mean of 
 that of the two means. *GA over seeds* is the least and the greatest mean over the samples.
 
 **Cost**, while 10,000 clusters and more are live, of an event that opens one (*new*) and of one
-whose like was seen, where the index is asked about it (*known*) and where the near cache settles it
+similar to an earlier one, where the index finds its cluster (*known*) and where the near cache does
 (*cached*): processor time in memory, and with ``--redis`` commands, processor time and memory of a
 real redis-server, which sees nothing of what is cached.
 

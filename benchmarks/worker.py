@@ -191,7 +191,7 @@ def bench_throughput(bench: Bench, out: Console, rounds: int) -> list[Target]:
 def bench_latency(bench: Bench, out: Console, rate: int) -> None:
     """Phase B: from an event's writing to its delivery, at a steady rate.
 
-    The broker stamps the output as it stores it; the time of writing goes along in a header.
+    The broker sets the output's timestamp when it stores it; a header holds the time of writing.
     """
     seconds = 10
     topic = bench.broker.fresh_topic(PARTITIONS)

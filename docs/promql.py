@@ -16,7 +16,7 @@ How = Literal["sum", "max"]
 """How the workers' numbers become one: `max` where each shows what all of them did."""
 
 Process = Literal["process_cpu_seconds_total", "process_resident_memory_bytes"]
-"""What the client library tells of the process, without a label."""
+"""Metrics of the process that the client library adds, without a label."""
 
 WINDOW = "$__rate_interval"
 """Grafana's: long enough for four scrapes, and for the width of a pixel."""

@@ -39,7 +39,7 @@ LARGE = b"not a line but a dump of memory " * 3_000
 
 
 def main() -> None:
-    """Take all pictures anew."""
+    """Take all pictures again."""
     chromium = find_program("chromium", "chromium", "it takes the pictures")
     pngquant = find_program("pngquant", "pngquant", "it makes the pictures small")
     take(chromium)

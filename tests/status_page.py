@@ -63,15 +63,15 @@ class Section:
     """A part of it.
 
     Attributes:
-        told: what stands under each term: the figure, then what explains it.
+        values: the texts under each term: the figure, then what explains it.
         tables: the rows under each heading, the column heads first.
         text: all of its text.
     """
 
     def __init__(self, section: Element) -> None:
         self.text = text(section)
-        self.told = {
-            text(pair.find("dt")): [text(told) for told in pair.findall("dd")]
+        self.values = {
+            text(pair.find("dt")): [text(value) for value in pair.findall("dd")]
             for pair in section.findall("dl/div")
         }
         parts = [(text(part.find("h3")), part) for part in section.findall("div/div")]

@@ -18,7 +18,7 @@ EXCERPT = 10
 
 
 def main() -> None:
-    """Merge all logs, show a stretch of one before and after, and explain a merge."""
+    """Merge all logs, show an excerpt of one before and after, and explain a merge."""
     logs = sorted(HERE.glob("*.log.gz"))
     lines = {path.name: _lines(path) for path in logs}
     total = sum(map(len, lines.values()))
@@ -40,13 +40,13 @@ def main() -> None:
 
     redis = lines["redis.log.gz"]
     start = next(i for i, line in enumerate(redis) if b"Background saving started" in line)
-    stretch = redis[start : start + 400]
-    _title(f"A stretch of {len(stretch)} lines from the Redis server, its first {EXCERPT}")
-    _show(stretch[:EXCERPT])
+    excerpt = redis[start : start + 400]
+    _title(f"A stretch of {len(excerpt)} lines from the Redis server, its first {EXCERPT}")
+    _show(excerpt[:EXCERPT])
     _say("dedup", "redis.log")
-    shown = _run("dedup", stdin=b"\n".join(stretch) + b"\n").splitlines()
+    shown = _run("dedup", stdin=b"\n".join(excerpt) + b"\n").splitlines()
     repeated = [line for line in shown if line.startswith("…")]
-    print(f"{len(stretch)} lines became {len(shown)}: {len(shown) - len(repeated)} as they came, "
+    print(f"{len(excerpt)} lines became {len(shown)}: {len(shown) - len(repeated)} as they came, "
           f"{len(repeated)} counts such as these:\n")  # fmt: skip
     _show([line.encode() for line in repeated[:EXCERPT]])
 

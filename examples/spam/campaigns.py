@@ -1,4 +1,4 @@
-"""Tells of spam campaigns: many near messages, at a rate, from several senders.
+"""Reports spam campaigns: many near messages, at a rate, from several senders.
 
     python campaigns.py messages.jsonl
     tail -F messages.jsonl | python campaigns.py
@@ -9,8 +9,8 @@ count as one sender each, those without a time as sent now.
 
 Each is decided by a recipe, which gives it a cluster. As soon as a cluster passes the rule, a
 verdict is written, a JSON line: the cluster, how many messages it has, how many came in the last
-minute, the senders, and its first message. A cluster is told of once; what comes later has the same
-cluster.
+minute, the senders, and its first message. A cluster is reported once; later messages have the
+same cluster.
 
 Memory is bounded: of a cluster the newest SIZE times and senders are kept, which is all the rule
 looks at, and of clusters the `MAX_CLUSTERS` seen last.
@@ -37,7 +37,7 @@ from stream_dedup.io.files import InputFile
 
 HERE = Path(__file__).resolve().parent
 MAX_LINE_BYTES = 256 * 1024
-"""A longer line is no message; it is left out, and counted."""
+"""A longer line is not a message; it is left out, and counted."""
 
 MAX_CLUSTERS = 20_000
 MAX_CANDIDATES = 40_000
@@ -84,7 +84,7 @@ class Rule:
         window_s: seconds.
         rate: least messages within the last minute.
         senders: least senders among the newest `size` messages.
-        letters: a message with fewer letters is too common to be told from chance.
+        letters: a message with fewer letters is too common to be distinguished from chance.
     """
 
     size: int = 10
@@ -101,7 +101,7 @@ class Cluster:
     first: Message
     newest: deque[tuple[int, str]]
     count: int = 0
-    told: bool = False
+    reported: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +161,9 @@ class Campaigns:
         self._clusters.move_to_end(name)
         cluster.count += 1
         cluster.newest.append((message.time_us, message.sender))
-        if cluster.told or not self._passes(cluster):
+        if cluster.reported or not self._passes(cluster):
             return None
-        cluster.told = True
+        cluster.reported = True
         end_us = max(time_us for time_us, _ in cluster.newest)
         return Verdict(
             cluster=name,
@@ -211,7 +211,8 @@ class Decider:
             [message.text for message in messages],
             times_us=[message.time_us for message in messages],
         )
-        self._dedup.due(patterns=False)  # nobody asks for them, but closed clusters wait to be told
+        # Nobody asks for the summaries, but closed clusters wait until they are taken.
+        self._dedup.due(patterns=False)
         return [decision.cluster_hex or "" for decision in decisions]
 
 
@@ -270,8 +271,8 @@ def parse(line: bytes, place: str, now_us: int) -> Message | str:
 
     Args:
         line: its bytes.
-        place: stands for the sender where none is given.
-        now_us: stands for the time where none is given; later times are cut back to it.
+        place: used as the sender where none is given.
+        now_us: used as the time where none is given; later times are cut back to it.
     """
     line = line.strip()
     if not line:
@@ -401,14 +402,14 @@ def main(paths: tuple[str, ...], recipe: str, decided: bool, **rule: int) -> Non
     campaigns = Campaigns(rule_of(**rule))
     decider = None if decided else Decider(recipe_of(recipe), campaigns.rule.window_s)
     reader = Reader(paths or ("-",))
-    told = 0
+    reported = 0
     try:
         for batch in reader.batches():
             clusters = decider.clusters(batch) if decider else [m.cluster for m in batch]
             for cluster, message in zip(clusters, batch, strict=True):
                 verdict = campaigns.see(cluster, message) if cluster else None
                 if verdict is not None:
-                    told += 1
+                    reported += 1
                     sys.stdout.buffer.write(verdict.json())
             sys.stdout.flush()
     except StreamDedupError as error:
@@ -417,7 +418,7 @@ def main(paths: tuple[str, ...], recipe: str, decided: bool, **rule: int) -> Non
         sys.stderr.close()
         sys.exit(1)
     left_out = "".join(f", {count:,} {why}" for why, count in sorted(reader.left_out.items()))
-    click.echo(f"{reader.read:,} messages{left_out}; {told} campaigns", err=True)
+    click.echo(f"{reader.read:,} messages{left_out}; {reported} campaigns", err=True)
 
 
 if __name__ == "__main__":

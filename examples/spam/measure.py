@@ -4,11 +4,11 @@
     python measure.py sms.txt           # of a file of lines label<TAB>text
     python measure.py --steps           # what each step of folding buys
 
-A message counts as *found* if its cluster is told of, be it before the message or after. Of what is
+A message counts as *found* if its cluster is reported, before or after the message. Of what is
 found the share labelled spam is the *precision*; of what is labelled spam the share found is the
 *recall*. Below stand recall by the way a campaign is disguised, and, by the sort of good message,
-the share wrongly found. "At once" is the share of spam whose cluster had been told of when it came:
-the first messages of a campaign cannot be.
+the share wrongly found. "At once" is the share of spam whose cluster was reported when it came: the
+first messages of a campaign cannot be.
 
 A file's lines have neither sender nor time, so each counts as a sender of its own, and all as sent
 now: of the rule only size and letters are left.
@@ -53,7 +53,7 @@ class Found:
         spam: kind → messages labelled spam.
         ham: kind → the others.
         found: (whether spam, kind) → messages found.
-        at_once: of the spam, messages whose cluster had been told of.
+        at_once: of the spam, messages whose cluster had been reported.
     """
 
     spam: Counter[str]
@@ -82,21 +82,21 @@ def measured(messages: Sequence[Message], recipe: Recipe, rule: Rule, spam_label
     """Look for campaigns among labelled messages."""
     campaigns, decider = Campaigns(rule), Decider(recipe, rule.window_s)
     members: list[tuple[str, Message]] = []
-    told: set[str] = set()
+    reported: set[str] = set()
     at_once = 0
     for start in range(0, len(messages), BATCH):
         batch = messages[start : start + BATCH]
         for name, message in zip(decider.clusters(batch), batch, strict=True):
             members.append((name, message))
-            at_once += name in told and message.label == spam_label
+            at_once += name in reported and message.label == spam_label
             if name and campaigns.see(name, message):
-                told.add(name)
+                reported.add(name)
     spam, ham = Counter[str](), Counter[str]()
     found = Counter[tuple[bool, str]]()
     for name, message in members:
         is_spam = message.label == spam_label
         (spam if is_spam else ham)[message.kind] += 1
-        found[is_spam, message.kind] += name in told
+        found[is_spam, message.kind] += name in reported
     return Found(spam, ham, found, at_once)
 
 

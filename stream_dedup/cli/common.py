@@ -41,7 +41,7 @@ class Failed(click.ClickException):
 
 # Generic since click 8.4, which Faust does not accept.
 class DurationOption(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A duration such as ``90s``, ``5m`` or ``1h``, in microseconds; `off` stands for ``off``."""
+    """A duration such as ``90s``, ``5m`` or ``1h``, in microseconds, or ``off``, which is `off`."""
 
     name = "duration"
 

@@ -100,7 +100,7 @@ def event_json(
 
 
 def json_with_decision(value: bytes, decision: Decision, width: int) -> bytes | None:
-    """A JSON object with a ``dedup`` object at its end; None if the value is no JSON object."""
+    """A JSON object with a ``dedup`` object at its end; None if the value is not a JSON object."""
     try:
         fields = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -3,7 +3,7 @@
 One batch's way (see `index.base` for the index's part)
 -------------------------------------------------------
 1. `hash` computes the exact hashes of all its events; any thread may do it ahead of time.
-2. `process` cuts the batch into segments (see `segment`). Events above the partition's high water
+2. `process` splits the batch into segments (see `segment`). Events above the partition's high water
    are decided and committed to the index, a segment at a time. Those at or below it were committed
    before: their decisions come from the partition's journal, or, where that no longer holds them,
    from what the index holds now; they are not counted again.

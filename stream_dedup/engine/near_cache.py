@@ -80,7 +80,7 @@ class Lookup(NamedTuple):
     """The result of a look-up, dictionary-encoded (see `columnar`).
 
     Attributes:
-        entries: the different entries found; None stands for all keys not found.
+        entries: the different entries found; None represents all keys not found.
         codes: for each key, where its entry is in `entries`.
     """
 

@@ -84,7 +84,7 @@ def load_extractor(name: str, recipe_name: str) -> Extractor:
             found = entry_points(group=ENTRY_POINT_GROUP)[name].load()
     except (ImportError, AttributeError, KeyError) as error:
         problem = f"{name!r} cannot be imported ({error})"
-        remedy = "install its package, or mend the name"
+        remedy = "install its package, or correct the name"
         raise RecipeError(recipe_name, "features.extractor", problem, remedy) from error
     if not callable(found):
         problem = f"{name!r} is not a function"

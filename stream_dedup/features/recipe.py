@@ -299,7 +299,7 @@ def load_recipe(name: str | os.PathLike[str]) -> Recipe:
         problem = f"cannot be read ({error.strerror})"
         raise RecipeError(place, "", problem, "check path and permissions") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RecipeError(place, "", f"not TOML: {error}", "mend the file there") from error
+        raise RecipeError(place, "", f"not TOML: {error}", "correct the file there") from error
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem).lstrip("_.-")[:64]
     document.setdefault("name", name or "own")
     return parse_recipe(document, place, path.parent)

@@ -246,7 +246,7 @@ _JSON_KINDS = {"true": "#boolean", "false": "#boolean", "null": "#null"}
 
 
 def json_nodes(text: bytes) -> Iterator[Node]:
-    """Yield the nodes of a JSON text as far as its brackets tell, also if it is cut off.
+    """Yield the nodes of a JSON text as far as its brackets show them, also if it is truncated.
 
     >>> [node.name or node.kind for node in json_nodes(b'{"a": [1, "x"]}')]
     ['#object', 'a', '#array', '[]', '#number', 'close', '[]', '#string', 'close', 'close']

@@ -20,7 +20,7 @@ from stream_dedup.fingerprint.kernel import (
 from stream_dedup.fingerprint.reference import ReferenceKernel, Taken
 
 OTHER_EXTRACTOR = "syllables"
-"""Stands for every extractor that is not the kernel's own; the kernel does not tell them apart."""
+"""Name used for every extractor that is not the kernel's own; the kernel treats them alike."""
 
 Prepared = Sequence[bytes] | Segments | list[list[tuple[bytes, int, int]]]
 """A batch in a form that the kernel accepts."""
@@ -45,7 +45,7 @@ class Fingerprinter:
 
         Args:
             values: the events' texts.
-            documents: the decoded events, where the recipe takes fields; None stands for an event
+            documents: the decoded events, where the recipe takes fields; None for an event
                 that could not be decoded, whose text is used instead.
         """
         if self.takes_fields:

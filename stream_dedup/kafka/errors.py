@@ -90,7 +90,7 @@ def translated(what: str) -> Iterator[None]:
 
 
 def check(code: int, what: str, message: str | None = None) -> None:
-    """Raise our error for an error code in a response; 0 is no error."""
+    """Raise our error for an error code in a response; 0 means success."""
     if code:
         kind = errors.for_code(code)
         raise translate(kind(message) if message else kind(), what)

@@ -316,7 +316,7 @@ class KafkaProducer:
             return DEFAULT_MAX_BYTES
 
     async def _lower_limit(self, topic: str) -> None:
-        """Ask again for the limit of a topic that refused a batch; halve it if that is no lower."""
+        """Ask again for the limit of a topic that refused a batch; halve it if not lower."""
         before = self._limits.pop(topic, MAX_BATCH_BYTES)
         if await self._limit(topic) >= before:
             self._limits[topic] = max(1024, before // 2)

@@ -139,7 +139,7 @@ class Assignment:
         self._tasks[processor] = asyncio.create_task(self._run(processor, delay_s))
 
     async def _run(self, processor: PartitionProcessor, delay_s: float) -> None:
-        """Run a partition. If it fails, open it again, or end the pipeline where that is no use."""
+        """Run a partition. If it fails, open it again; end the pipeline if that cannot help."""
         try:
             try:
                 await processor.run(delay_s)

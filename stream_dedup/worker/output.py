@@ -139,7 +139,7 @@ class OutputBuilder:
     def _partitioned(
         self, source: Partition, records: Records, decisions: Sequence[Decision]
     ) -> list[Outgoing]:
-        """Events by output partition; None stands for the partition that a record's key selects."""
+        """Events by output partition; None for the partition that a record's key selects."""
         topic, by = self._config.output_topic, self._config.partition_by
         count = self._counts[topic]
         if by == "same" or (by == "auto" and count == self._counts.get(source.source)):

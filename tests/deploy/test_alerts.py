@@ -21,7 +21,7 @@ RUNBOOK = ROOT / "docs" / "how-to" / "runbook.md"
 RUNBOOK_URL = "https://github.com/stream-dedup/stream-dedup/blob/main/docs/how-to/runbook.md#"
 
 OF_PROMETHEUS = {"up", "process_start_time_seconds"}
-"""What Prometheus and the client library tell beside the worker's own."""
+"""Metrics of Prometheus and the client library beside the worker's own."""
 
 DOCUMENT: dict[str, Any] = msgspec.yaml.decode((PROMETHEUS / "alerts.yaml").read_bytes())
 ALERTS = {rule["alert"]: rule for group in DOCUMENT["groups"] for rule in group["rules"]}

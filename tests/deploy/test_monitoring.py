@@ -143,8 +143,8 @@ def test_the_numbers_equal_the_load(scene: Scene) -> None:
     assert scene.value(shown["Events read", "stat"]) > 5
     passed = scene.asked(shown["Passed through, by reason", "timeseries"])
     assert "tombstone" in {sample.labels["reason"] for sample in passed if sample.value > 0}
-    poison = scene.asked(shown["Events that could not be processed, by reason", "timeseries"])
-    assert {sample.labels["reason"] for sample in poison if sample.value > 0} == {"too large"}
+    invalid = scene.asked(shown["Events that could not be processed, by reason", "timeseries"])
+    assert {sample.labels["reason"] for sample in invalid if sample.value > 0} == {"too large"}
     total = "sum(stream_dedup_events_total)"
     assert ROUNDS * (len(LINES) + 203) == scene.prometheus.query(total)[0].value
 

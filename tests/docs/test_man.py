@@ -22,7 +22,7 @@ CONTROL = re.compile(r"\x1b\[[0-9;]*m|.\x08")
 def formatted(page: Path) -> str:
     """A page as `man` shows it, each run of blanks as one."""
     groff = find_program("groff", "groff", "the manual pages are tried in groff")
-    # -rLL: no line is broken, so that no word is; -b tells where a warning comes from.
+    # -rLL: no line is broken, so that no word is; -b names the place of a warning.
     command = [str(groff), "-ww", "-b", "-man", "-Tutf8", "-rLL=9000n", str(page)]
     environment = {**os.environ, "GROFF_NO_SGR": "1"}
     done = subprocess.run(

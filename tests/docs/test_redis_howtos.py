@@ -1,6 +1,6 @@
 """The pages about Redis say what is so: their sessions, users, keys and code are tried.
 
-What needs a server stands in ``text`` and ``python`` blocks, which `test_docs` leaves alone or only
+What needs a server is in ``text`` and ``python`` blocks, which `test_docs` leaves alone or only
 defines. A ``text`` block that begins with ``$`` is a session: run in order, on a server that holds
 what the page says, in the place of redis://127.0.0.1:6379.
 """
@@ -170,7 +170,7 @@ def test_the_table_of_keys_names_every_kind_with_its_type() -> None:
     rows = dict(
         re.findall(r"^\| `([^`]+)` \| ([a-z ]+) \|", text_of("redis-inspect.md"), re.MULTILINE)
     )
-    shard, stamp = ShardKeys(NAMESPACE, 0), plan_layout(load_recipe("logs"), 20_000, 1)
+    shard, layout = ShardKeys(NAMESPACE, 0), plan_layout(load_recipe("logs"), 20_000, 1)
     filled = {
         "<id>": "0" * 16,
         "<slice>": "1",
@@ -182,7 +182,7 @@ def test_the_table_of_keys_names_every_kind_with_its_type() -> None:
     kinds = set()
     for pattern, shown in rows.items():
         name = re.sub(r"<[a-z]+>", lambda match: filled[match[0]], pattern)
-        kind = kind_of(shard, shard.prefix + name.encode(), stamp)
+        kind = kind_of(shard, shard.prefix + name.encode(), layout)
         assert redis_types[shown] == kind.type, pattern
         kinds.add(kind.name)
     here = Partition("a", 0)
@@ -197,7 +197,7 @@ def test_the_table_of_keys_names_every_kind_with_its_type() -> None:
         shard.partition(here),
         shard.journal(here),
     }
-    assert {kind_of(shard, key, stamp).name for key in made} == kinds
+    assert {kind_of(shard, key, layout).name for key in made} == kinds
 
 
 def test_the_refusal_of_another_recipe_reads_as_shown() -> None:
@@ -276,10 +276,10 @@ def test_the_operator_may_look_and_delete(make_redis: MakeRedis, rights: str) ->
 
 
 def test_the_page_says_what_stops_when_memory_is_full() -> None:
-    told = re.search(r"deciding and counting\s+stop \((.*?)\)", text_of("redis-availability.md"))
-    assert told is not None
+    listed = re.search(r"deciding and counting\s+stop \((.*?)\)", text_of("redis-availability.md"))
+    assert listed is not None
     waiting = {s.name for s in scripts.ALL if "allow-oom" not in s.text.partition("\n")[0]}
-    assert set(re.findall(r"`([a-z_]+)`", told[1])) == waiting
+    assert set(re.findall(r"`([a-z_]+)`", listed[1])) == waiting
 
 
 def test_the_documented_defaults_are_those_of_the_code() -> None:

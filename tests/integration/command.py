@@ -24,7 +24,7 @@ TIMEOUT_S = 60
 
 REPEATED = re.compile(r"… repeated ([0-9]+)× until (.+) \[([0-9a-f]{16})\] (.*)")
 
-# A process tells the peak memory of its children, and of those it forks itself alone: what pytest
+# A process reports the peak memory of its children, and of those it forks itself alone: what pytest
 # takes must not count.
 _MEASURED = """
 import resource, subprocess, sys
@@ -196,7 +196,7 @@ def live(*args: str | Path) -> Iterator[Live]:
 
 
 def repeats(done: Done) -> int:
-    """The sum of the repeats that a merged text tells of."""
+    """The sum of the repeats that a merged text reports."""
     found = REPEATED.findall(done.out.decode("utf-8", "replace"))
     return sum(int(count) for count, *_ in found)
 

@@ -145,7 +145,7 @@ def test_a_script_that_the_shell_finds_serves_each_time(way: str, tmp_path: Path
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_value_may_be_joined_to_its_option(shell: str, tmp_path: Path) -> None:
-    # Bash cuts words at "=", the others do not.
+    # Bash splits words at "=", the others do not.
     with typing(shell, tmp_path) as typist:
         found = [typist.words(f"stream-dedup dedup --{typed}{TAB}") for typed in
                  ("recipe=md", "emit=an", "recipe=no-such")]  # fmt: skip

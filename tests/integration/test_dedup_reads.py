@@ -47,12 +47,12 @@ def test_the_first_line_is_written_as_it_is_and_repeats_as_counts(log: Path) -> 
     assert done.code == 0
     assert done.err == ""
     assert shown(done) == FIRSTS
-    told = [line.decode() for line in done.lines[3:]]
-    assert len(told) == 2
-    assert told[0].startswith("… repeated 2× until line 6 [")
-    assert told[0].endswith("] disk <*> is <number> full")
-    assert told[1].startswith("… repeated 1× until line 5 [")
-    assert told[1].endswith("] user bob logged in from <ipv4>")
+    repeated = [line.decode() for line in done.lines[3:]]
+    assert len(repeated) == 2
+    assert repeated[0].startswith("… repeated 2× until line 6 [")
+    assert repeated[0].endswith("] disk <*> is <number> full")
+    assert repeated[1].startswith("… repeated 1× until line 5 [")
+    assert repeated[1].endswith("] user bob logged in from <ipv4>")
 
 
 def test_event_times_say_until_when() -> None:
@@ -308,9 +308,9 @@ def test_statistics_show_counts_share_and_the_largest_clusters() -> None:
 
 def test_every_output_mode_has_the_same_statistics() -> None:
     body = b"link 1 went down\n" * 7 + b"user bob came in\n" * 3 + b"\n"
-    told = [run("dedup", "-e", emit, "--stats", stdin=body).stats
+    stats = [run("dedup", "-e", emit, "--stats", stdin=body).stats
             for emit in ("merge", "drop", "annotate")]  # fmt: skip
-    assert [told[0]] * 3 == told
+    assert [stats[0]] * 3 == stats
 
 
 def test_rotated_files_may_come_newest_first(tmp_path: Path) -> None:
@@ -355,11 +355,11 @@ def test_summaries_of_a_file_are_written_where_they_were_due(tmp_path: Path) -> 
         "".join(f"2025-11-21T12:{n // 12:02}:{n % 12 * 5:02}Z job {n} done\n" for n in range(120))
     )
     done = run("dedup", "--time-format", "iso", "--summary-every", "1m", log)
-    told = [re.search(r"repeated (\d+)× until (\S+)", line.decode()) for line in done.lines[1:]]
+    matches = [re.search(r"repeated (\d+)× until (\S+)", line.decode()) for line in done.lines[1:]]
 
-    assert 1 + sum(int(match[1]) for match in told if match) == 120
-    assert (told[0] or [""] * 3)[2] == "12:01:55"
-    assert 8 <= len(told) <= 10
+    assert 1 + sum(int(match[1]) for match in matches if match) == 120
+    assert (matches[0] or [""] * 3)[2] == "12:01:55"
+    assert 8 <= len(matches) <= 10
 
 
 @pytest.mark.parametrize("pieces", [False, True])

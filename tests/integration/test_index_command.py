@@ -65,9 +65,7 @@ async def _fill(url: str, namespace: str, shards: int, clusters: int, number: in
         await engine.process(Batch(partition, offsets, values, groups=groups))
         due = await engine.claim_summaries(20)
         await engine.confirm_summaries(due if number else due[:10])
-        while number and (
-            due := await engine.claim_summaries()
-        ):  # who goes on and on has to tell them all
+        while number and (due := await engine.claim_summaries()):
             await engine.confirm_summaries(due)
     size = await index.size()
     await server.aclose()
@@ -533,9 +531,9 @@ def test_deleting_warns_where_workers_were_just_now(own: RedisServer) -> None:
 
 
 def test_a_damaged_layout_is_named_and_can_be_deleted(own: RedisServer) -> None:
-    stamp = own.command("HGET", SHARD.meta, "layout")
-    assert isinstance(stamp, bytes)
-    sound = json.loads(stamp)
+    layout = own.command("HGET", SHARD.meta, "layout")
+    assert isinstance(layout, bytes)
+    sound = json.loads(layout)
     for wrong in (b"\xff", b"[]", b"{}", json.dumps(sound | {"slices": 3}).encode(),
                   json.dumps(sound | {"format": 99}).encode()):  # fmt: skip
         own.command("HSET", SHARD.meta, "layout", wrong)

@@ -30,7 +30,7 @@ VERSIONS = {
     "deploy/helm/stream-dedup/Chart.yaml": r'^(?:version|appVersion): "?([^"\n]+)"?$',
     "docs/how-to/install.md": r"stream-dedup(?:\[worker\])?(?:==|~=|:|_dedup-)([0-9.]*[0-9])",
 }
-"""Where the version is told a second time, and how."""
+"""Where the version is written a second time, and how."""
 
 MADE = re.compile(r"\.(so|c|pyc)$|(^|/)__pycache__(/|$)")
 """What building and running leave behind."""

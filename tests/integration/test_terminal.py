@@ -140,11 +140,11 @@ def test_summaries_and_statistics_escape_what_a_terminal_would_obey(tmp_path: Pa
     path = tmp_path / "hostile.log"
     path.write_bytes(HOSTILE + b"\n" + HOSTILE + b"\n")
     done = run("dedup", "--stats", path)
-    first, *told = done.lines
+    first, *repeated = done.lines
     assert first == HOSTILE  # as it came
-    assert len(told) == 1
-    assert printable(told[0])
-    assert "\\x1b" in told[0].decode()
+    assert len(repeated) == 1
+    assert printable(repeated[0])
+    assert "\\x1b" in repeated[0].decode()
     _, shown, out, _ = on_terminal("dedup", "--stats", path, out=False, err=True)
     assert b"\\x1b" in shown
     assert printable(shown)

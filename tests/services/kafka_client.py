@@ -186,7 +186,7 @@ class Kafka(ABC):
             ServiceError: The end was not reached in that time.
         """
         if read_committed:
-            self._settle(topic)
+            self._wait_for_topic(topic)
         consumer = self.consumer(
             "tests-consume",
             enable_partition_eof=True,
@@ -252,7 +252,7 @@ class Kafka(ABC):
         admin = self.admin()
         _once_led(lambda: admin.delete_records([where], request_timeout=CALL_S))
 
-    def _settle(self, topic: str) -> None:
+    def _wait_for_topic(self, topic: str) -> None:
         """Return once no transaction is open, or after a moment, as some stay open on purpose.
 
         A producer's commit is answered before the partitions know of it, which make it visible.

@@ -1,4 +1,4 @@
-"""The real Toxiproxy: cuts, delays and throttles the connections to a server."""
+"""The real Toxiproxy: interrupts, delays and throttles the connections to a server."""
 
 from __future__ import annotations
 

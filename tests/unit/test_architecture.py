@@ -39,6 +39,18 @@ def test_every_module_and_all_that_is_public_has_a_docstring(module: Path) -> No
     assert missing == []
 
 
+def test_names_of_tests_have_at_most_60_characters() -> None:
+    definitions = (
+        node.name.removeprefix("test_")
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+    )
+
+    assert [name for name in definitions if len(name) > 60] == []
+
+
 def public(nodes: list[ast.stmt]) -> Iterator[Definition]:
     """Public classes and functions, and the public methods of ports."""
     for node in nodes:

@@ -75,7 +75,7 @@ def parse(url: str) -> Address:
     if split.query or split.fragment:
         raise IndexRefused("a Redis URL holds address, credentials and database; no '?' or '#'")
     if "@" in split.path:
-        raise _misplaced(split)  # a '/' in the password: what follows is no path
+        raise _misplaced(split)  # a '/' in the password: what follows is not a path
     credentials, _, hosts = split.netloc.rpartition("@")
     username, colon, password = credentials.partition(":")
     path = unquote(split.path.lstrip("/"))

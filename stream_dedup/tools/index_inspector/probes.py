@@ -1,4 +1,4 @@
-"""Single looks at parts of a shard: find what is inconsistent, as far as one look can tell.
+"""Single reads of parts of a shard: find what is inconsistent, as far as one read can show.
 
 The entries of a closed cluster may wait in the list of garbage to be purged. So the order of
 reading matters: first the cluster, then the garbage, last the entry. A purge removes the entry

@@ -5,7 +5,7 @@ redis. structlog, which only this module imports, shapes their records: fields i
 times in UTC, an exception in one field, ``extra=`` as fields of their own.
 
 Identical messages are rate-limited (`RateLimit`). Secrets and control characters are hidden
-(`clean`): a backstop, by the name of a field and by what stands before a value in a text. It may
+(`clean`): a backstop, by the name of a field and by what precedes a value in a text. It may
 hide too much, and cannot find a secret without a name.
 """
 

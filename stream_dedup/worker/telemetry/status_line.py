@@ -82,7 +82,7 @@ class Rate:
 
 
 def line(status: Status, events_per_s: float) -> Text:
-    """The status line, most important parts first: a narrow terminal cuts it.
+    """The status line, most important parts first: a narrow terminal truncates it.
 
     >>> line(Status(2000, 1900, 12, 40, 2), 950.4).plain
     '950 events/s  95.0% duplicates  lag 12  40 clusters  2 batches  index ok'

@@ -1,4 +1,4 @@
-"""``stream-dedup health`` against a worker's real port, and against what is no worker."""
+"""``stream-dedup health`` against a worker's real port, and against other servers."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def page(worker: Worker) -> dict[Series, float]:
 
 
 def sent(receiver: OtlpReceiver) -> dict[Series, float]:
-    """What was sent last, as `page` tells it."""
+    """What was sent last, as `page` shows it."""
     metrics, points = receiver.metrics(), receiver.points()
     return {
         series: point.observed if metrics[series[0]].HasField("histogram") else point.value
@@ -91,7 +91,7 @@ def test_all_metrics_arrive_as_the_page_shows_them(trial: Trial, receiver: OtlpR
     trial.write([*LINES, b"x" * 20_000])
     with trial.worker(**settings) as worker:
         wait_for(lambda: worker.metric("events_total") == len(LINES) + 1, "all is delivered")
-        wait_for(lambda: worker.metric("dead_letters_total") == 1, "the poison is counted")
+        wait_for(lambda: worker.metric("dead_letters_total") == 1, "the invalid event is counted")
         wait_for(lambda: worker.metric("passed_total") == 3, "decisions are measured")
         wait_for(lambda: worker.metric("clusters") > 0, "the index is measured")
 
@@ -145,16 +145,16 @@ def test_batches_arrive_as_traces_of_their_stages(
 
     batches = receiver.spans("process ")
     assert {span.name for span in batches} == {f"process {trial.read}"}
-    told = [attributes(span.attributes) for span in batches]
-    assert len(LINES) == sum(_number(each, "messaging.batch.message_count") for each in told)
+    fields = [attributes(span.attributes) for span in batches]
+    assert len(LINES) == sum(_number(each, "messaging.batch.message_count") for each in fields)
     decided = {
-        kind: sum(_number(each, f"stream_dedup.decisions.{kind}") for each in told)
+        kind: sum(_number(each, f"stream_dedup.decisions.{kind}") for each in fields)
         for kind in ("new", "duplicate", "passed")
     }
     assert (len(LINES), 2) == (sum(decided.values()), decided["passed"])
-    assert {each["messaging.destination.partition.id"] for each in told} == {"0", "1"}
-    assert {each["stream_dedup.pipeline"] for each in told} == {"main"}
-    assert {each["messaging.consumer.group.name"] for each in told} == {trial.group}
+    assert {each["messaging.destination.partition.id"] for each in fields} == {"0", "1"}
+    assert {each["stream_dedup.pipeline"] for each in fields} == {"main"}
+    assert {each["messaging.consumer.group.name"] for each in fields} == {trial.group}
 
     children: dict[bytes, list[Span]] = {}
     for span in receiver.spans():
@@ -176,8 +176,8 @@ def test_batches_arrive_as_traces_of_their_stages(
     assert receiver.spans("tell")
 
 
-def _number(told: dict[str, object], key: str) -> int:
-    value = told[key]
+def _number(fields: dict[str, object], key: str) -> int:
+    value = fields[key]
     assert isinstance(value, int)
     return value
 
@@ -223,11 +223,12 @@ def test_a_collector_that_dies_midway_is_not_missed(trial: Trial, receiver: Otlp
         trial.write(LINES)
         wait_for(lambda: worker.metric("events_total") == 2 * len(LINES), "it goes on without it")
         assert worker.ready()
-        with OtlpReceiver(receiver.port) as anew:
+        with OtlpReceiver(receiver.port) as restarted:
             wait_for(
                 lambda: (
-                    anew.metrics() != {}
-                    and sent(anew)["stream_dedup.events", ("main", trial.read)] == 2 * len(LINES)
+                    restarted.metrics() != {}
+                    and sent(restarted)["stream_dedup.events", ("main", trial.read)]
+                    == 2 * len(LINES)
                 ),
                 "the new one learns the numbers",
             )

@@ -36,13 +36,13 @@ class Scene(NamedTuple):
         """The pipeline's part."""
         return self.page().sections["Pipeline main"]
 
-    def settle(self) -> int:
+    def wait_for_lag(self) -> int:
         """Wait until all that was written is done and measured; how much that is."""
         trial, metric = self.trial, self.worker.metric
         written = sum(trial.kafka.end_offsets(trial.read).values())
         wait_for(lambda: metric("decisions_total") == written, "all is decided and measured")
         wait_for(lambda: trial.committed() == written, "all is through")
-        wait_for(lambda: self.main().told["Lag"][0] == "0", "the lag is measured")
+        wait_for(lambda: self.main().values["Lag"][0] == "0", "the lag is measured")
         return written
 
 
@@ -62,32 +62,32 @@ def scene(kafka: Kafka, redis_server: RedisServer, toxiproxy: Toxiproxy) -> Iter
 def test_it_shows_the_version_and_the_configuration(scene: Scene) -> None:
     page, trial = scene.page(), scene.trial
     assert page.state == "✓ Ready"
-    worker = page.sections["Worker"].told
+    worker = page.sections["Worker"].values
     assert worker["Version"][0].startswith(f"{__version__}, ")
     assert worker["Kafka"] == [trial.kafka.bootstrap]
     assert [trial.settings["index__url"]] == worker["Index"]
     assert worker["Guarantee"] == ["at least once"]
     assert worker["Up since"][0].endswith("s)")
-    told = page.sections["Pipeline main"].told
-    assert told["Reads"] == [f"{trial.read}, as group {trial.group}"]
-    assert told["Emits"] == [f"annotate, to {trial.out}"]
-    assert told["Summaries"] == [f"to {trial.summary_topic}"]
-    assert told["Dead letters"] == [f"to {trial.dead}"]
-    assert told["Recipe"][0].startswith("logs (")
-    assert told["Namespace"] == [trial.read]
+    values = page.sections["Pipeline main"].values
+    assert values["Reads"] == [f"{trial.read}, as group {trial.group}"]
+    assert values["Emits"] == [f"annotate, to {trial.out}"]
+    assert values["Summaries"] == [f"to {trial.summary_topic}"]
+    assert values["Dead letters"] == [f"to {trial.dead}"]
+    assert values["Recipe"][0].startswith("logs (")
+    assert values["Namespace"] == [trial.read]
 
 
 def test_its_figures_are_those_of_the_metrics(scene: Scene) -> None:
-    events = scene.settle()
+    events = scene.wait_for_lag()
     metric, main = scene.worker.metric, scene.main()
-    assert main.told["Events a second"][1] == f"{events:,} since the start"
+    assert main.values["Events a second"][1] == f"{events:,} since the start"
     share = metric("decisions_total", decision="duplicate") / events
     assert 0.5 < share < 1
-    assert main.told["Duplicates"][1] == f"{int(1000 * share) / 10:.1f} % since the start"
+    assert main.values["Duplicates"][1] == f"{int(1000 * share) / 10:.1f} % since the start"
     near = metric("near_cache_hits_total") / events
     assert 0 < near < 1
-    assert main.told["Near cache"][1] == f"{int(1000 * near) / 10:.1f} % since the start"
-    assert main.told["Clusters"][0] == f"{metric('clusters'):,.0f}"
+    assert main.values["Near cache"][1] == f"{int(1000 * near) / 10:.1f} % since the start"
+    assert main.values["Clusters"][0] == f"{metric('clusters'):,.0f}"
     lag = [[scene.trial.read, str(partition), "0"] for partition in range(3)]
     assert main.tables["Lag"][1:] == lag
     assert [["too large", str(BAD)]] == main.tables["Dead letters"][1:]
@@ -104,7 +104,7 @@ def test_batches_and_calls_have_their_times(scene: Scene) -> None:
         return all(row[1] != "0" and all(each.endswith("s") for each in row[2:]) for row in rows)
 
     wait_for(measured, "each stage has its times")
-    scene.settle()
+    scene.wait_for_lag()
 
 
 def test_it_says_why_it_is_not_ready_and_since_when(scene: Scene) -> None:

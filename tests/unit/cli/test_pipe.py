@@ -125,9 +125,9 @@ def test_merged_text_accounts_for_every_line(
         tmp_path, lines, reading, emit="merge", form="text", max_clusters=max_clusters
     )
     shown = output_lines(out)
-    told = [REPEATED.fullmatch(line.decode("utf-8", "replace")) for line in shown]
-    first = [line for line, match in zip(shown, told, strict=True) if match is None]
-    assert len(lines) == len(first) + sum(int(match[1]) for match in told if match)
+    matches = [REPEATED.fullmatch(line.decode("utf-8", "replace")) for line in shown]
+    first = [line for line, match in zip(shown, matches, strict=True) if match is None]
+    assert len(lines) == len(first) + sum(int(match[1]) for match in matches if match)
     assert len(lines) == pipe.lines == dedup.counts.events
     rest = iter(lines)
     assert all(line in rest for line in first)  # as they came, in their order

@@ -75,7 +75,7 @@ def test_ids_differ_by_every_part_of_namespace_and_position() -> None:
 
 def test_ids_never_change() -> None:
     assert cluster_id("logs", Position("app.log", 0, 17)) == 0xE3E788EC37CE54A9
-    assert cluster_id("logs", Position("\udcff.log", 0, 1))  # a file name that is no text
+    assert cluster_id("logs", Position("\udcff.log", 0, 1))  # a file name that is not text
 
 
 hashes = st.sets(st.one_of(st.integers(0, 20), st.integers(0, 2**64 - 1)), max_size=SKETCH_SIZE - 1)

@@ -1,4 +1,4 @@
-"""Recipes: what is refused and how that is told, what the digest names, how files are found."""
+"""Recipes: what is refused and with which error, what the digest names, how files are found."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ OWN = {"name": "a", "pattern": "b"}
             "features.weights.placehodler",
             ["did you mean 'placeholder'?"],
         ),
-        # what types alone cannot tell
+        # what types alone cannot check
         ({"text": {"masks": ["ip"]}}, "text.masks", ["no mask is named 'ip'", "ipv4, ipv6"]),
         (
             {"text": {"mask": [OWN, {"name": "b", "pattern": "(a"}]}},

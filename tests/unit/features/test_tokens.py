@@ -30,7 +30,7 @@ def masked(text: bytes, *, classes: bool = True) -> list[bytes]:
 
 def assert_scanned(expected: list[bytes], text: bytes) -> None:
     """The kernel's exact hash is that of the expected tokens, so it saw these."""
-    # Between two words: an event that is all placeholders is hashed as it stands.
+    # Between two words: an event that is all placeholders is hashed as it is.
     text, expected = b"one %b two" % text, [b"one", *expected, b"two"]
     lows = [hash128(token)[0] for token in expected]
     kernel = native_module().Kernel(load_recipe("logs"))

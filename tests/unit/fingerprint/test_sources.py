@@ -1,4 +1,4 @@
-"""The systems that recipes rebuild: what they have printed, and how they work, written out anew."""
+"""The systems that recipes rebuild: what they have printed, and how they work, as Python."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_worked_example_of_the_erlang_simhash() -> None:
     assert sum(16 >> at for at, total in enumerate(printed) if total > 0) == 0b11001
 
     # They are not those of its hashes: in the middle and at the end there are two ones each, so no
-    # rule can tell these two bits apart. They are those of 01001 in the place of its fourth.
+    # rule can distinguish these two bits. They are those of 01001 in the place of its fourth.
     def summed(hashes: list[int]) -> tuple[list[int], int]:
         features = [(value, 1) for value in hashes]
         assert majority(hashes, 5) == simhash(features, 5)

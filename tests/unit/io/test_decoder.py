@@ -43,8 +43,8 @@ def one(line: bytes, **reading: object) -> Events:
 
 @st.composite
 def split(draw: st.DrawFn, lines: Sequence[bytes]) -> list[Sequence[bytes]]:
-    cuts = sorted(draw(st.lists(st.integers(0, len(lines)), max_size=4)))
-    return [lines[a:b] for a, b in zip([0, *cuts], [*cuts, len(lines)], strict=True)]
+    boundaries = sorted(draw(st.lists(st.integers(0, len(lines)), max_size=4)))
+    return [lines[a:b] for a, b in zip([0, *boundaries], [*boundaries, len(lines)], strict=True)]
 
 
 @given(st.data(), lines_of_text, st.sampled_from(["auto", "text", "jsonl"]))

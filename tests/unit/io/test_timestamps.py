@@ -1,4 +1,4 @@
-"""Event times: formats, what is completed, and what is no time."""
+"""Event times: formats, what is completed, and what is not a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEW_YEAR = us("2026-01-01T00:00:05+00:00")
 NEW_YEARS_EVE = us("2025-12-31T23:59:55+00:00")
 
 FOUND = [
-    # format, line, what it tells
+    # format, line, its time
     ("iso", b"2024-02-29T10:11:12Z leap day", "2024-02-29T10:11:12+00:00"),
     ("iso", b"2026-03-01 10:11:12 no zone is UTC", "2026-03-01T10:11:12+00:00"),
     ("iso", b"2026-03-01 10:11 no seconds", "2026-03-01T10:11:00+00:00"),
@@ -66,9 +66,9 @@ FOUND = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "line", "told"), FOUND)
-def test_a_time_is_found(text: str, line: bytes, told: str) -> None:
-    assert us(told) == TimeFormat(text).find(line, NOW)
+@pytest.mark.parametrize(("text", "line", "expected"), FOUND)
+def test_a_time_is_found(text: str, line: bytes, expected: str) -> None:
+    assert us(expected) == TimeFormat(text).find(line, NOW)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_an_invalid_time_is_skipped(text: str, line: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "line", "told"),
+    ("now", "line", "expected"),
     [
         (NEW_YEAR, b"Dec 31 23:59:59 x", "2025-12-31T23:59:59+00:00"),
         (NEW_YEAR, b"Jan  1 00:00:00 x", "2026-01-01T00:00:00+00:00"),
@@ -110,9 +110,9 @@ def test_an_invalid_time_is_skipped(text: str, line: bytes) -> None:
     ],
 )
 def test_times_without_a_year_keep_their_order_at_new_year(
-    now: int, line: bytes, told: str
+    now: int, line: bytes, expected: str
 ) -> None:
-    assert us(told) == TimeFormat("syslog").find(line, now)
+    assert us(expected) == TimeFormat("syslog").find(line, now)
 
 
 def test_times_without_a_date_keep_their_order_at_midnight() -> None:
@@ -138,7 +138,7 @@ def test_a_wrong_format_is_refused_with_its_reason(text: str, says: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "expected"),
     [
         (1700000000, "2023-11-14T22:13:20+00:00"),
         (1700000000.25, "2023-11-14T22:13:20.250000+00:00"),
@@ -159,8 +159,8 @@ def test_a_wrong_format_is_refused_with_its_reason(text: str, says: str) -> None
         ({}, None),
     ],
 )
-def test_a_json_value_is_a_time_or_none(value: object, told: str | None) -> None:
-    assert (None if told is None else us(told)) == field_time(value, None, NOW)
+def test_a_json_value_is_a_time_or_none(value: object, expected: str | None) -> None:
+    assert (None if expected is None else us(expected)) == field_time(value, None, NOW)
 
 
 def test_a_json_value_is_read_in_the_format_given() -> None:

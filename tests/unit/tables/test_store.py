@@ -129,7 +129,7 @@ def test_the_cap_on_candidates_truncates_and_reports_it(make: Any, cap: int) -> 
         tables.insert(0, 0, owner)
     found = tables.query(0, 0, cap)
     assert (found.candidates, found.truncated) == (min(cap, 40), cap < 40)
-    # Each stands in all four tables, which are gone through side by side, the newest first.
+    # Each is in all four tables, which are searched side by side, the newest entries first.
     assert list(range(9, -1, -1))[: -(-cap // 4)] == found.owners
 
 

@@ -86,27 +86,27 @@ def test_it_shows_the_worker_and_its_configuration(shown: Shown) -> None:
     page = shown.read()
     assert page.state == "✓ Ready"
     assert set(page.sections) == {"Worker", "Pipeline main"}
-    worker = page.sections["Worker"].told
+    worker = page.sections["Worker"].values
     assert worker["Version"] == ["1.2.3, native kernel"]
     assert worker["Up since"] == ["2023-11-14 22:13:20 UTC (2 h 5 min)"]
     assert worker["Kafka"] == ["k1:9092, k2:9092"]
     assert worker["Index"] == ["redis://r:6379"]
     assert worker["Guarantee"] == ["exactly once"]
-    told = page.sections["Pipeline main"].told
-    assert told["Reads"] == ["app-logs, audit, as group stream-dedup-main"]
-    assert told["Emits"] == ["merge, to merged"]
-    assert told["Summaries"] == ["to counts"]
-    assert told["Dead letters"] == ["none"]
-    assert told["Recipe"] == ["logs (e4bab17433e60216)"]
-    assert told["Namespace"] == ["app"]
+    values = page.sections["Pipeline main"].values
+    assert values["Reads"] == ["app-logs, audit, as group stream-dedup-main"]
+    assert values["Emits"] == ["merge, to merged"]
+    assert values["Summaries"] == ["to counts"]
+    assert values["Dead letters"] == ["none"]
+    assert values["Recipe"] == ["logs (e4bab17433e60216)"]
+    assert values["Namespace"] == ["app"]
 
 
 def test_before_anything_is_measured_nothing_is_made_up(shown: Shown) -> None:
     page = shown.read()
-    assert page.sections["Worker"].told["Shown"][0].endswith("; no rates yet")
+    assert page.sections["Worker"].values["Shown"][0].endswith("; no rates yet")
     main = page.sections["Pipeline main"]
     for tile in ("Events a second", "Duplicates", "Near cache", "Lag", "Delay, 99 %", "Clusters"):
-        assert main.told[tile][0] == "–", tile
+        assert main.values[tile][0] == "–", tile
     assert main.row("Times", "decide") == ["0", "–", "–", "–"]
     assert main.row("Counts", "Commits") == ["–", "0"]
     assert "Lag" not in main.tables
@@ -136,13 +136,13 @@ def test_the_figures_are_what_the_registry_says(shown: Shown) -> None:
         metrics.observe("stage_seconds", 0.004, pipeline="main", stage="decide")
         shown.pass_by(1)
     page = shown.read()
-    assert page.sections["Worker"].told["Shown"][0].endswith("; rates of the last 20 s")
+    assert page.sections["Worker"].values["Shown"][0].endswith("; rates of the last 20 s")
     main = page.sections["Pipeline main"]
-    assert main.told["Events a second"][:2] == ["120", "1,002,400 since the start"]
-    assert main.told["Duplicates"] == ["90.0 %", "0.1 % since the start"]
-    assert main.told["Near cache"] == ["75.0 %", "0.1 % since the start"]
-    assert main.told["Delay, 99 %"] == ["995 ms", "from timestamp to delivery"]
-    assert main.told["Clusters"] == ["4,321", "5,000 fingerprints, 2 waiting"]
+    assert main.values["Events a second"][:2] == ["120", "1,002,400 since the start"]
+    assert main.values["Duplicates"] == ["90.0 %", "0.1 % since the start"]
+    assert main.values["Near cache"] == ["75.0 %", "0.1 % since the start"]
+    assert main.values["Delay, 99 %"] == ["995 ms", "from timestamp to delivery"]
+    assert main.values["Clusters"] == ["4,321", "5,000 fingerprints, 2 waiting"]
     assert main.row("Times", "decide") == ["20", "3.75 ms", "4.98 ms", "80 ms"]
     assert main.row("Times", "tell") == ["0", "–", "–", "–"]
     assert main.row("Times", "a call of Redis") == ["1", "over 10 s", "over 10 s", "12 s"]
@@ -186,7 +186,7 @@ def test_partitions_are_listed_by_lag(shown: Shown) -> None:
     main = shown.main()
     expected = [["app", "10", "1,200"], ["app", "0", "5"], ["audit", "2", "5"]]
     assert main.tables["Lag"][1:] == expected
-    assert main.told["Lag"] == ["1,210", "events, in 3 partitions"]
+    assert main.values["Lag"] == ["1,210", "events, in 3 partitions"]
 
 
 def test_dead_letters_are_listed_by_reason_most_frequent_first(
@@ -226,7 +226,7 @@ def test_a_loop_that_is_stuck_is_seen(shown: Shown) -> None:
     (row,) = page.sections["Why it is not ready"].tables[""][1:]
     assert row[:2] == ["loop", "the event loop is stuck for 100 s"]
     assert (
-        page.sections["Worker"].told["Shown"][0].endswith("rates of the last 1 s, 1 min 40 s ago")
+        page.sections["Worker"].values["Shown"][0].endswith("rates of the last 1 s, 1 min 40 s ago")
     )
 
 
@@ -343,9 +343,9 @@ def test_no_secret_is_shown() -> None:
     html = shown.page.html().decode()
     assert secret not in html
     page = Page(html)
-    assert page.sections["Worker"].told["Index"] == ["redis://r:6379/2"]
-    assert page.sections["Worker"].told["Kafka"] == ["k:9093"]
-    assert page.sections["Pipeline main"].told["Reads"] == ["in, as group stream-dedup-main"]
+    assert page.sections["Worker"].values["Index"] == ["redis://r:6379/2"]
+    assert page.sections["Worker"].values["Kafka"] == ["k:9093"]
+    assert page.sections["Pipeline main"].values["Reads"] == ["in, as group stream-dedup-main"]
     assert "redis://me:[hidden]@" in page.sections["Why it is not ready"].text
 
 
@@ -370,12 +370,12 @@ def test_of_long_lists_it_shows_some_and_says_how_many_more_there_are() -> None:
     names = [name for name in page.sections if name.startswith("Pipeline")]
     assert [f"Pipeline p{number}" for number in range(MAX_ROWS)] == names
     assert "… and 30 more pipelines" in text(page.root.find(".//main"))
-    assert page.sections["Worker"].told["Kafka"][0].endswith("topic-19, … and 280 more")
+    assert page.sections["Worker"].values["Kafka"][0].endswith("topic-19, … and 280 more")
     first = page.sections["Pipeline p0"]
-    assert "topic-19, … and 280 more, as group" in first.told["Reads"][0]
+    assert "topic-19, … and 280 more, as group" in first.values["Reads"][0]
     assert len(first.tables["Lag"]) - 1 == MAX_ROWS
     assert "… and 2,980 more partitions, 5,960 events behind in all" in first.text
-    assert first.told["Lag"][0] == "6,000"
+    assert first.values["Lag"][0] == "6,000"
     assert len(first.tables["Dead letters"]) - 1 == MAX_ROWS
     assert "… and 20 more reasons" in first.text
     why = page.sections["Why it is not ready"]
