@@ -12,7 +12,8 @@ from stream_dedup.index.redis import codec, layouts, scripts
 from stream_dedup.index.redis.client import Argument, RedisClient
 from stream_dedup.index.redis.codec import Packer
 from stream_dedup.index.redis.keys import ShardKeys
-from stream_dedup.index.redis.namespace import CALL_WORK, NamespaceLayout, ScriptRunner
+from stream_dedup.index.redis.namespace import CALL_WORK, NamespaceLayout
+from stream_dedup.index.redis.runner import ScriptRunner
 from stream_dedup.model import Partition
 
 SWEEP_STEPS = 100

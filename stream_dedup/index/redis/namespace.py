@@ -1,4 +1,4 @@
-"""One namespace: its layout, fixed when it is created, and the calls of scripts on its shards.
+"""One namespace: its layout, fixed when it is created, and how its shards are opened.
 
 Every shard stores the namespace's layout and the recipe's digest in its ``meta`` key, and both are
 checked whenever it is opened. It also stores a random *incarnation*, which every script compares
@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from stream_dedup.clock import US_PER_S, monotonic_s
+from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.errors import IndexRefused, IndexReset, RecipeMismatch
+from stream_dedup.errors import IndexRefused, RecipeMismatch
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Limits, check_width
 from stream_dedup.index.redis import codec, scripts
-from stream_dedup.index.redis.client import Argument, Arguments, RedisClient, Refusal
+from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import ShardKeys
-from stream_dedup.index.redis.scripts import Script
 from stream_dedup.tables.entries import MAX_SLICES, make_entries
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.planner import REDIS, choose
@@ -194,119 +192,3 @@ def ttl_ms(windows: Windows, summaries: Summaries) -> int:
     """The time to live of a key: twice as long as any cluster needs it, and a week at least."""
     longest_us = 2 * (windows.max_age_us + summaries.retention_us)
     return min(max(longest_us, LEAST_TTL_US), codec.LATEST_US) // 1000
-
-
-class ScriptRunner:
-    """Runs scripts on the shards of a namespace, and creates a shard again that lost its data.
-
-    Args:
-        client: the service.
-        namespace: its name.
-        recipe: the recipe it was created with.
-        layout: how it is laid out.
-        incarnations: of each shard, as it was opened.
-        windows: when clusters close.
-        summaries: how often summaries are emitted.
-        limits: how much it holds.
-
-    Attributes:
-        incarnations: of each shard, the latest known.
-        resets: how often a shard had lost its data.
-        ttl_ms: the time to live of a key.
-        on_call: called with the seconds that a script call took, its retries included.
-    """
-
-    def __init__(
-        self,
-        client: RedisClient,
-        namespace: str,
-        recipe: Recipe,
-        layout: NamespaceLayout,
-        incarnations: list[bytes],
-        *,
-        windows: Windows,
-        summaries: Summaries,
-        limits: Limits,
-    ) -> None:
-        self.incarnations = incarnations
-        self.resets = 0
-        self.ttl_ms = ttl_ms(windows, summaries)
-        self.on_call: Callable[[float], None] = lambda _seconds: None
-        self._client = client
-        self._namespace = namespace
-        self._recipe = recipe
-        self._layout = layout
-        self._windows = windows
-        self._summaries = summaries
-        self._limits = limits
-
-    def settings(self, now_us: int, max_clusters: int | None = None) -> bytes:
-        """Pack the caller's clock and settings, the second argument of most scripts.
-
-        Args:
-            now_us: the clock.
-            max_clusters: a shard's cap on clusters; its share of the limits' without.
-        """
-        if max_clusters is None:
-            max_clusters = -(-self._limits.max_clusters // self._layout.shards)
-        return codec.pack_settings(
-            now_us, self._windows, self._summaries, self.ttl_ms, max_clusters
-        )
-
-    async def run(
-        self,
-        shard: ShardKeys,
-        script: Script,
-        keys: Sequence[bytes],
-        arguments: Arguments,
-        incarnation: bytes | None = None,
-    ) -> Any:  # noqa: ANN401 -- each script documents what it returns
-        """Run a script on a shard.
-
-        Args:
-            shard: where.
-            script: the script.
-            keys: its keys.
-            arguments: those behind the incarnation, or a function that returns those of each
-                attempt.
-            incarnation: the one that the caller knows; the latest without.
-
-        Raises:
-            IndexReset: the shard has another incarnation: its data was lost.
-            Refusal, IndexUnavailable, IndexRefused: see `RedisClient.run`.
-        """
-        incarnation = incarnation or self.incarnations[shard.number]
-
-        def of_attempt() -> list[Argument]:
-            return [incarnation, *(arguments() if callable(arguments) else arguments)]
-
-        started_s = monotonic_s()
-        try:
-            return await self._client.run(script, keys, of_attempt)
-        except Refusal as refusal:
-            if refusal.code != "SDRESET":
-                raise
-            if self.incarnations[shard.number] == incarnation:  # else another call has noticed it
-                await self._create_again(shard, incarnation)
-            raise IndexReset(
-                f"{self._client.address}: namespace {self._namespace!r} has lost its data: the "
-                "server came back without it, or it was deleted"
-            ) from refusal
-        finally:
-            self.on_call(monotonic_s() - started_s)
-
-    async def _create_again(self, shard: ShardKeys, lost: bytes) -> None:
-        incarnation, layout = await open_shard(
-            self._client, self._namespace, shard.number, self._recipe, self._layout,
-            self._windows, self._summaries,
-            describe_settings(self._windows, self._summaries, self._limits),
-        )  # fmt: skip
-        if layout != self._layout:
-            raise IndexRefused(
-                f"namespace {self._namespace!r} was created again with another layout by somebody "
-                "else; open it again"
-            )
-        if self.incarnations[shard.number] != lost:
-            return  # another task has done it
-        self.incarnations[shard.number] = incarnation
-        self.resets += 1

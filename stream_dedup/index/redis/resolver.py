@@ -16,7 +16,8 @@ from stream_dedup.index.redis.client import Argument, RedisClient, Refusal
 from stream_dedup.index.redis.codec import Packer
 from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.mirror import SPARE, UNKNOWN, Call, Mirror, read_mirror
-from stream_dedup.index.redis.namespace import CALL_WORK, NamespaceLayout, ScriptRunner
+from stream_dedup.index.redis.namespace import CALL_WORK, NamespaceLayout
+from stream_dedup.index.redis.runner import ScriptRunner
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.planner import MEMORY, choose
 

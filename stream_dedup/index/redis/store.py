@@ -69,13 +69,12 @@ from stream_dedup.index.redis.mirror import MIRROR_SIZE
 from stream_dedup.index.redis.namespace import (
     MAX_SHARDS,
     NamespaceLayout,
-    ScriptRunner,
     describe_settings,
     open_shard,
     plan_layout,
 )
-from stream_dedup.index.redis.partitions import Partitions
 from stream_dedup.index.redis.resolver import Resolver
+from stream_dedup.index.redis.runner import Partitions, ScriptRunner
 from stream_dedup.model import Partition, Summary
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,7 @@
-"""Partitions as this process has claimed them: fences, high waters, and losses of data.
+"""Script calls on the shards of a namespace, and the partitions claimed here; losses of data.
+
+`ScriptRunner` gives every call the incarnation of its shard, so a shard that lost its data answers
+none. `Partitions` keeps what this process knows of the partitions that it has claimed.
 
 A partition has a fence, a high water and a journal in each shard. They are claimed in the first
 shard, which chooses the fence, then in the others. A crash between two shards leaves their high
@@ -17,14 +20,141 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from stream_dedup.index.base import Commit, Ownership
+from stream_dedup.clock import monotonic_s
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import Windows
+from stream_dedup.errors import IndexRefused, IndexReset
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.index.base import Commit, Limits, Ownership
 from stream_dedup.index.redis import codec, scripts
-from stream_dedup.index.redis.client import Argument
+from stream_dedup.index.redis.client import Argument, Arguments, RedisClient, Refusal
 from stream_dedup.index.redis.keys import ShardKeys
-from stream_dedup.index.redis.namespace import ScriptRunner
+from stream_dedup.index.redis.namespace import (
+    NamespaceLayout,
+    describe_settings,
+    open_shard,
+    ttl_ms,
+)
+from stream_dedup.index.redis.scripts import Script
 from stream_dedup.model import Decision, Partition
 
 log = logging.getLogger(__name__)
+
+
+class ScriptRunner:
+    """Runs scripts on the shards of a namespace, and creates a shard again that lost its data.
+
+    Args:
+        client: the service.
+        namespace: its name.
+        recipe: the recipe it was created with.
+        layout: how it is laid out.
+        incarnations: of each shard, as it was opened.
+        windows: when clusters close.
+        summaries: how often summaries are emitted.
+        limits: how much it holds.
+
+    Attributes:
+        incarnations: of each shard, the latest known.
+        resets: how often a shard had lost its data.
+        ttl_ms: the time to live of a key.
+        on_call: called with the seconds that a script call took, its retries included.
+    """
+
+    def __init__(
+        self,
+        client: RedisClient,
+        namespace: str,
+        recipe: Recipe,
+        layout: NamespaceLayout,
+        incarnations: list[bytes],
+        *,
+        windows: Windows,
+        summaries: Summaries,
+        limits: Limits,
+    ) -> None:
+        self.incarnations = incarnations
+        self.resets = 0
+        self.ttl_ms = ttl_ms(windows, summaries)
+        self.on_call: Callable[[float], None] = lambda _seconds: None
+        self._client = client
+        self._namespace = namespace
+        self._recipe = recipe
+        self._layout = layout
+        self._windows = windows
+        self._summaries = summaries
+        self._limits = limits
+
+    def settings(self, now_us: int, max_clusters: int | None = None) -> bytes:
+        """Pack the caller's clock and settings, the second argument of most scripts.
+
+        Args:
+            now_us: the clock.
+            max_clusters: a shard's cap on clusters; its share of the limits' without.
+        """
+        if max_clusters is None:
+            max_clusters = -(-self._limits.max_clusters // self._layout.shards)
+        return codec.pack_settings(
+            now_us, self._windows, self._summaries, self.ttl_ms, max_clusters
+        )
+
+    async def run(
+        self,
+        shard: ShardKeys,
+        script: Script,
+        keys: Sequence[bytes],
+        arguments: Arguments,
+        incarnation: bytes | None = None,
+    ) -> Any:  # noqa: ANN401 -- each script documents what it returns
+        """Run a script on a shard.
+
+        Args:
+            shard: where.
+            script: the script.
+            keys: its keys.
+            arguments: those behind the incarnation, or a function that returns those of each
+                attempt.
+            incarnation: the one that the caller knows; the latest without.
+
+        Raises:
+            IndexReset: the shard has another incarnation: its data was lost.
+            Refusal, IndexUnavailable, IndexRefused: see `RedisClient.run`.
+        """
+        incarnation = incarnation or self.incarnations[shard.number]
+
+        def of_attempt() -> list[Argument]:
+            return [incarnation, *(arguments() if callable(arguments) else arguments)]
+
+        started_s = monotonic_s()
+        try:
+            return await self._client.run(script, keys, of_attempt)
+        except Refusal as refusal:
+            if refusal.code != "SDRESET":
+                raise
+            if self.incarnations[shard.number] == incarnation:  # else another call has noticed it
+                await self._create_again(shard, incarnation)
+            raise IndexReset(
+                f"{self._client.address}: namespace {self._namespace!r} has lost its data: the "
+                "server came back without it, or it was deleted"
+            ) from refusal
+        finally:
+            self.on_call(monotonic_s() - started_s)
+
+    async def _create_again(self, shard: ShardKeys, lost: bytes) -> None:
+        incarnation, layout = await open_shard(
+            self._client, self._namespace, shard.number, self._recipe, self._layout,
+            self._windows, self._summaries,
+            describe_settings(self._windows, self._summaries, self._limits),
+        )  # fmt: skip
+        if layout != self._layout:
+            raise IndexRefused(
+                f"namespace {self._namespace!r} was created again with another layout by somebody "
+                "else; open it again"
+            )
+        if self.incarnations[shard.number] != lost:
+            return  # another task has done it
+        self.incarnations[shard.number] = incarnation
+        self.resets += 1
 
 
 class _Claim(NamedTuple):
