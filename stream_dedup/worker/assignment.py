@@ -58,6 +58,7 @@ class Assignment:
         self._invalid_events = InvalidEventMonitor(context.config)
         self._processors: dict[Partition, PartitionProcessor] = {}
         self._tasks: dict[PartitionProcessor, asyncio.Task[None]] = {}
+        self._reopening: set[Partition] = set()  # failed, and not closed yet
         self._closed_delivered = 0  # events delivered by processors that are closed
         self._commit_lock = asyncio.Lock()
         self._stopping = False
@@ -101,6 +102,7 @@ class Assignment:
         name = self._context.config.name
         log.info("pipeline %s: %d partitions are assigned", name, len(partitions))
         self._context.metrics.add("rebalances_total", pipeline=name)
+        self._reopening.difference_update(partitions)
         if not self._stopping:  # a worker that stops must not fence the next owner
             for partition in partitions:
                 self._start(partition)
@@ -109,6 +111,7 @@ class Assignment:
 
     async def revoked(self, partitions: Sequence[Partition]) -> None:
         """Deliver and commit decided batches, and close; see `io.base.RebalanceListener`."""
+        self._reopening.difference_update(partitions)
         found = [each for each in map(self._processors.get, partitions) if each is not None]
         if found:
             log.info("pipeline %s: %d are revoked", self._context.config.name, len(found))
@@ -153,15 +156,17 @@ class Assignment:
         state = processor.state
         if state.gone:
             return
-        reopen = state.state is not State.CLOSING and not self._stopping
+        if state.state is not State.CLOSING:
+            self._reopening.add(state.partition)
         self._context.metrics.add(
             "partition_restarts_total",
             pipeline=self._context.config.name,
             reason=type(error).__name__,
         )
         self._context.warn(f"{error}; {state} is taken up again")
-        await self._close(processor)
-        if reopen:
+        await self._close(processor)  # a rebalance may come meanwhile
+        if state.partition in self._reopening and not self._stopping:
+            self._reopening.remove(state.partition)
             fenced = isinstance(error, StaleFence | ProducerFenced | GroupLost)
             self._start(state.partition, REOPEN_FENCED_S if fenced else REOPEN_S)
 
