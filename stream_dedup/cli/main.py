@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 import sysconfig
+import warnings
 from typing import Any
 
 import click
@@ -78,7 +79,8 @@ def _show_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> N
 def _kernel_in_use() -> str:
     if os.environ.get(PURE_PYTHON):
         return f"kernel in Python: {PURE_PYTHON} is set"
-    missing = [name for name in EXTENSIONS if extension(name) is None]
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # the line says it
+        missing = [name for name in EXTENSIONS if extension(name) is None]
     if not missing:
         return "native kernel"
     if len(missing) == len(EXTENSIONS):

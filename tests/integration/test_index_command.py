@@ -443,13 +443,15 @@ def test_a_namespace_that_is_none_is_refused(redis_server: RedisServer) -> None:
             assert says in done.err
 
 
-INTERRUPTED_WITHIN_S = 4.0
-"""Ends sooner than one wait for an answer (5 s), which a swallowed interrupt would outlast."""
+INTERRUPTED_WITHIN_S = 60.0
+"""For the slowest machine; a command that swallows the interrupt waits for its 600 s."""
 
 
 def interrupted(url: str, wait: Callable[[], object]) -> None:
     """Interrupt a check once something has come to pass, and see it end at once and quietly."""
-    command = [str(COMMAND), "index", "check", "-n", "logs", "--redis", url, "--timeout", "600"]
+    # A test run in a shell's background ignores the signal, and would hand that on.
+    command = ["env", "--default-signal=INT", str(COMMAND), "index", "check", "-n", "logs"]
+    command += ["--redis", url, "--timeout", "600"]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         try:
             wait()
