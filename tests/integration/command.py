@@ -104,7 +104,7 @@ def shell(script: str, *args: str | Path) -> Done:
 
 
 def _unmeasured() -> dict[str, str]:
-    """The environment without coverage, which could not write its data where a script sets limits."""
+    """The environment without coverage, whose data would not fit a limit that a script sets."""
     return {name: value for name, value in os.environ.items() if "COVERAGE" not in name}
 
 
