@@ -49,8 +49,8 @@ demo: setup
 	@$(BIN)/python $(DEMO)/demo.py
 
 # The tiers. PYTEST spreads tests over two processes; a file stays in one, with the servers it shares.
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 JOBS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 FAST := tests/unit tests/contract tests/golden tests/docs tests/smoke stream_dedup benchmarks
 SLOW := tests/integration tests/faults tests/deploy tests/examples tests/services
 
