@@ -41,7 +41,7 @@ def main() -> None:
     redis = lines["redis.log.gz"]
     start = next(i for i, line in enumerate(redis) if b"Background saving started" in line)
     excerpt = redis[start : start + 400]
-    _title(f"A stretch of {len(excerpt)} lines from the Redis server, its first {EXCERPT}")
+    _title(f"{len(excerpt)} consecutive lines from the Redis server, its first {EXCERPT}")
     _show(excerpt[:EXCERPT])
     _say("dedup", "redis.log")
     shown = _run("dedup", stdin=b"\n".join(excerpt) + b"\n").splitlines()

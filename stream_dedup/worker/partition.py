@@ -340,7 +340,7 @@ class PartitionProcessor:
         if owned.reset:
             context.metrics.add("topics_reset_total", pipeline=context.config.name)
             context.warn(
-                f"{name} ends at {end}, before events that were counted: the topic was made anew "
+                f"{name} ends at {end}, before events that were counted: the topic was created again "
                 "or truncated, and is counted from its beginning"
             )
         start = await context.with_retries(name, partial(self._start_offset, owned))
