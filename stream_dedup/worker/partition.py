@@ -340,8 +340,8 @@ class PartitionProcessor:
         if owned.reset:
             context.metrics.add("topics_reset_total", pipeline=context.config.name)
             context.warn(
-                f"{name} ends at {end}, before events that were counted: the topic was created again "
-                "or truncated, and is counted from its beginning"
+                f"{name} ends at {end}, before events that were counted: the topic was created"
+                " again or truncated, and is counted from its beginning"
             )
         start = await context.with_retries(name, partial(self._start_offset, owned))
         source.seek(partition, start)
