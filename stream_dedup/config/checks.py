@@ -21,6 +21,7 @@ from stream_dedup.index.redis.client import RedisClient, RetryPolicy
 from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.namespace import describe_settings, read_layout
 from stream_dedup.kafka.admin import KafkaAdmin, Topic, connected
+from stream_dedup.model import Partition
 
 CHECK_SUFFIX = "config-check"
 """Ends the transactional id that the check opens; no worker uses it."""
@@ -205,19 +206,19 @@ async def _check_group(
 ) -> Finding:
     name = pipeline.group_id
     subject = f"group {name}"
-    try:
-        group = await admin.group(name)
-        if group.allowed is not None and "read" not in group.allowed:
-            return _error(subject, "the user may not join it; allow Read on the group")
-        committed = await admin.committed(name)
-    except BrokerRefused as denied:
-        return _error(subject, f"{denied} (Read on the group)")
     partitions = [
-        (topic, number)
+        Partition(topic, number)
         for topic in pipeline.topics
         if topic in topics
         for number in range(topics[topic].partitions)
     ]
+    try:
+        group = await admin.group(name)
+        if group.allowed is not None and "read" not in group.allowed:
+            return _error(subject, "the user may not join it; allow Read on the group")
+        committed = await admin.committed(name, partitions)
+    except BrokerRefused as denied:
+        return _error(subject, f"{denied} (Read on the group)")
     missing = sum(partition not in committed for partition in partitions)
     if missing and start == "fail":
         text = (

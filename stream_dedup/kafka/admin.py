@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from aiokafka import AIOKafkaProducer, errors
+from aiokafka import AIOKafkaProducer, TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
@@ -18,6 +19,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 from stream_dedup.errors import BrokerUnavailable
 from stream_dedup.kafka._fastpath import self_check
 from stream_dedup.kafka.errors import check, fail, translated
+from stream_dedup.model import Partition
 
 T = TypeVar("T")
 
@@ -28,6 +30,12 @@ creates the topic of its state, which takes a broker some tenths of a second."""
 TRY_TRANSACTION_TIMEOUT_MS = 10_000
 """Timeout of transactions under the id that `try_transactions` opens. None is begun, so any value
 does that brokers accept (their maximum is 15 minutes by default)."""
+
+CLIENT = {
+    "bootstrap_servers", "client_id", "request_timeout_ms", "security_protocol", "ssl_context",
+    "sasl_mechanism", "sasl_plain_username", "sasl_plain_password",
+}  # fmt: skip
+"""The options that every client of the driver takes: those of `KafkaConfig.client_options`."""
 
 _OPERATIONS = {
     2: "all", 3: "read", 4: "write", 5: "create", 6: "delete", 7: "alter", 8: "describe",
@@ -134,15 +142,23 @@ class KafkaAdmin:
         allowed = _allowed(group.get("allowed", _UNKNOWN))
         return Group(group["state"], len(group["members"]), allowed)
 
-    async def committed(self, group: str) -> dict[tuple[str, int], int]:
-        """Return the offsets that a group has committed: (topic, partition) → next offset."""
-        return await self._retried(self._committed, group)
+    async def committed(self, group: str, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Return the next offsets that a group has committed, of those partitions that have one."""
+        return await self._retried(partial(self._committed, partitions), group)
 
-    async def _committed(self, group: str) -> dict[tuple[str, int], int]:
-        with translated(f"offsets of group {group}"):
+    async def _committed(self, partitions: Sequence[Partition], group: str) -> dict[Partition, int]:
+        if not partitions:
+            return {}
+        what = f"offsets of group {group}"
+        places = [TopicPartition(*partition) for partition in partitions]
+        with translated(what):
             node = await self._coordinator(group)
-            found = await self._client.list_consumer_group_offsets(group, node)
-        return {tuple(place): each.offset for place, each in found.items() if each.offset >= 0}
+            found = await self._client.list_consumer_group_offsets(group, node, places)
+        # aiokafka drops an error of the whole answer. Then it holds no partition, while one without
+        # an offset is answered with -1.
+        if not all(place in found for place in places):
+            raise BrokerUnavailable(f"{what}: the group's coordinator does not know them yet")
+        return {Partition(*place): each.offset for place, each in found.items() if each.offset >= 0}
 
     async def _coordinator(self, group: str) -> int:
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
@@ -17,6 +18,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from stream_dedup.errors import BrokerRefused, BrokerUnavailable, GroupLost
 from stream_dedup.io.base import RebalanceListener, Records
 from stream_dedup.kafka._fastpath import self_check
+from stream_dedup.kafka.admin import CLIENT, KafkaAdmin, connected
 from stream_dedup.kafka.errors import LOST, NOT_STARTED, fail, fail_lost, translated
 from stream_dedup.model import Partition
 
@@ -48,6 +50,9 @@ class KafkaConsumer:
         self._polled_s = 0.0
         self._next: dict[Partition, int] = {}  # next offset to read
         self._found: dict[Partition, Records] = {}  # what the current poll has taken so far
+        self._admin: KafkaAdmin | None = None
+        self._asking = asyncio.Lock()
+        self._stack = AsyncExitStack()
         self._separately = False  # whether partitions are polled one by one, after a failure
         # Three polls fit into the interval after which the group expels a silent member, so one
         # that is late does no harm.
@@ -186,7 +191,23 @@ class KafkaConsumer:
     async def committed(self, partition: Partition) -> int | None:
         with translated(f"offset of {partition} in group {self._group_id}"):
             offset: int | None = await self.consumer.committed(TopicPartition(*partition))
+        if offset is None:
+            # The driver drops an error of the whole answer, such as that of a coordinator that is
+            # starting, and reports no offset. Taken for granted, that would send us back to the
+            # topic's beginning, or on to its end.
+            offset = (await (await self._ask()).committed(self._group_id, [partition])).get(
+                partition
+            )
         return offset
+
+    async def _ask(self) -> KafkaAdmin:
+        """Return a client for questions that the consumer cannot ask; it lives as long as we do."""
+        async with self._asking:
+            if self._admin is None:
+                options = {name: self._options[name] for name in CLIENT & self._options.keys()}
+                timeout_s = options.get("request_timeout_ms", 40_000) / 1_000
+                self._admin = await self._stack.enter_async_context(connected(options, timeout_s))
+            return self._admin
 
     async def begin(self, partition: Partition) -> int:
         place = TopicPartition(*partition)
@@ -248,6 +269,8 @@ class KafkaConsumer:
             fail(what, error)
 
     async def stop(self) -> None:
+        self._admin = None
+        await self._stack.aclose()
         if self._consumer is not None:
             consumer, self._consumer = self._consumer, None
             await consumer.stop()

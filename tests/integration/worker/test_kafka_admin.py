@@ -11,6 +11,7 @@ import pytest
 from stream_dedup.errors import BrokerRefused, BrokerUnavailable
 from stream_dedup.kafka._fastpath import self_check
 from stream_dedup.kafka.admin import Group, KafkaAdmin, Topic, connected
+from stream_dedup.model import Partition
 from tests.services.kafka import Kafka, KafkaBroker
 
 T = TypeVar("T")
@@ -54,7 +55,8 @@ def test_a_group_and_its_offsets_are_described(kafka: Kafka, path: str) -> None:
     unknown = ask(kafka.bootstrap, lambda admin: admin.group(group))
     assert unknown._replace(allowed=None) == Group("Dead", 0, None)
     assert (unknown.allowed is None) == (path == "public interface")
-    assert ask(kafka.bootstrap, lambda admin: admin.committed(group)) == {}
+    places = [Partition(topic, 0), Partition(topic, 1)]
+    assert ask(kafka.bootstrap, lambda admin: admin.committed(group, places)) == {}
 
     kafka.produce(topic, [b"a", b"b"], partition=1)
     consumer = kafka.consumer(group)
@@ -64,7 +66,9 @@ def test_a_group_and_its_offsets_are_described(kafka: Kafka, path: str) -> None:
     consumer.commit(asynchronous=False)
     member = ask(kafka.bootstrap, lambda admin: admin.group(group))
     assert (member.state, member.members) == ("Stable", 1)
-    assert ask(kafka.bootstrap, lambda admin: admin.committed(group)) == {(topic, 1): 2}
+    found = ask(kafka.bootstrap, lambda admin: admin.committed(group, places))
+    assert found == {Partition(topic, 1): 2}
+    assert ask(kafka.bootstrap, lambda admin: admin.committed(group, [])) == {}
     consumer.close()
 
 

@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 from aiokafka import ConsumerRecord
 
-from stream_dedup.errors import BrokerUnavailable
+from stream_dedup.errors import BrokerRefused, BrokerUnavailable
 from stream_dedup.io.base import Record, Records
 from stream_dedup.kafka._fastpath import self_check
 from stream_dedup.kafka._fastpath.fetching import PIECE_RECORDS, _Piece
@@ -205,3 +205,43 @@ def test_a_corrupt_batch_does_not_hold_up_other_partitions() -> None:
         offsets, failed = asyncio.run(read_both(source, corrupt, sound, lambda: put(whole)))
     assert failed
     assert offsets == {sound: list(range(EVENTS)), corrupt: list(range(EVENTS))}
+
+
+@pytest.mark.usefixtures("path")
+def test_an_error_of_the_coordinator_is_not_taken_for_no_offset() -> None:
+    """The driver drops the error of a whole answer, here that of a permission taken back."""
+
+    async def ask(broker: KafkaBroker, topic: str) -> None:
+        source = KafkaConsumer(
+            [topic],
+            group_id=topic,
+            options={
+                "bootstrap_servers": broker.bootstrap,
+                "security_protocol": "SASL_PLAINTEXT",
+                "sasl_mechanism": "PLAIN",
+                "sasl_plain_username": "alice",
+                "sasl_plain_password": broker.users["alice"],
+                "session_timeout_ms": 60_000,
+                "heartbeat_interval_ms": 20_000,
+            },
+            start="latest",
+        )
+        assigned = Assigned()
+        await source.start(assigned)
+        try:
+            (place,) = await assigned.partitions
+            assert await source.committed(place) is None
+            await source.commit({place: 1})
+            assert await source.committed(place) == 1
+            await asyncio.to_thread(broker.disallow, "alice", "read", "group", topic)
+            with pytest.raises(BrokerRefused, match="give the user the permission"):
+                await source.committed(place)
+        finally:
+            await source.stop()
+
+    with KafkaBroker(security="sasl_plain", authorizer=True) as broker:
+        topic = broker.fresh_topic()
+        broker.produce(topic, [b"a", b"b"])
+        broker.allow("alice", "read", "topic", topic)
+        broker.allow("alice", "read", "group", topic)
+        asyncio.run(ask(broker, topic))
