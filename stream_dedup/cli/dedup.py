@@ -28,6 +28,7 @@ from stream_dedup.errors import InputError
 from stream_dedup.index.base import Limits
 from stream_dedup.io.decoder import Decoder, DecoderOptions
 from stream_dedup.io.files import expand, is_live
+from stream_dedup.io.formats import Transcoder
 from stream_dedup.model import Partition
 
 MAX_FUTURE_US = 24 * 3600 * US_PER_S
@@ -59,8 +60,25 @@ MAX_FUTURE_US = 24 * 3600 * US_PER_S
     type=click.Choice(["text", "jsonl"]),
     help="By default the format of the input.",
 )
-@click.option("--text-field", default="", metavar="PATH", help="JSON field with the text.")
-@click.option("--time-field", default="", metavar="PATH", help="JSON field with the time.")
+@click.option(
+    "--encoding",
+    default="",
+    metavar="NAME",
+    help="Encoding of the input, such as utf-16 or latin-1; the output is UTF-8. Without it, "
+    "UTF-16 is recognised, and other bytes are taken as they are.",
+)
+@click.option(
+    "--text-field",
+    default="",
+    metavar="PATH",
+    help="JSON field with the text; by default message, msg, log or another common name.",
+)
+@click.option(
+    "--time-field",
+    default="",
+    metavar="PATH|auto",
+    help="JSON field with the time; auto: time, timestamp, ts or another common name.",
+)
 @click.option(
     "--time-format",
     default="",
@@ -123,7 +141,7 @@ MAX_FUTURE_US = 24 * 3600 * US_PER_S
 def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
     """Remove near-duplicates from files, pipes, or standard input.
 
-    Reads text or JSON lines from FILEs (plain, gzip or Zstandard; also patterns such as
+    Reads text or JSON lines from FILEs (plain, gzip, Zstandard, xz or bzip2; also patterns such as
     'logs/*.gz'), or from standard input, live, without FILE or for "-". Writes to standard output.
 
     \b
@@ -141,9 +159,11 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
         group_fields=options["group_fields"],
         group_pattern=options["group_regex"],
         start_pattern=options["start_regex"],
+        encoding=options["encoding"],
     )
     try:
         Decoder(reading, Partition("", 0), takes_fields=False)  # checks the options
+        Transcoder(reading.encoding)
     except InputError as error:
         raise click.UsageError(str(error)) from error
     if reading.group_fields and reading.group_pattern:
@@ -197,6 +217,8 @@ def _print_stats(pipe: Pipe, deduplicator: Deduplicator) -> None:
     ]
     if size.evicted:
         rows.append(("clusters closed for want of room", f"{size.evicted:,}"))
+    if size.new_again:
+        rows.append(("events new again for that", f"{size.new_again:,}"))
     if pipe.timeless:
         rows.append(("events that told no time", f"{pipe.timeless:,}"))
     if size.truncated:

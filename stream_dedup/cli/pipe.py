@@ -19,6 +19,7 @@ from typing import BinaryIO, Literal
 import click
 
 from stream_dedup.cli.common import write_whole
+from stream_dedup.cli.notes import Notes
 from stream_dedup.clock import SystemClock
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.emit.events import (
@@ -30,7 +31,6 @@ from stream_dedup.emit.events import (
     kept_text,
 )
 from stream_dedup.emit.summaries import summary_json, summary_text, time_text
-from stream_dedup.engine.segment import NO_TOKENS
 from stream_dedup.errors import InputError
 from stream_dedup.io.decoder import Decoder, DecoderOptions, Events, split_by_time
 from stream_dedup.io.files import InputFile
@@ -135,6 +135,7 @@ class Pipe:
         # The line where a cluster was last seen, for inputs without times.
         self._last_seen: dict[int | None, str | int] = {}
         self._live = False
+        self._notes = Notes(dedup, reading, self._note)
 
     def run(self, paths: Sequence[str]) -> int:
         """Read all inputs and write the output.
@@ -153,27 +154,15 @@ class Pipe:
                 if self._interrupt.signal or self._limit_reached():
                     break
                 try:
-                    source = InputFile(path)
+                    source = InputFile(path, encoding=self._reading.encoding)
                 except InputError as error:
                     self._report(error)
                     continue
                 with source:
                     self._read(source, path, several=several)
             self._finish()
-        self._warn_of_options()
+        self._notes.ended(self.timeless)
         return self._interrupt.signal
-
-    def _warn_of_options(self) -> None:
-        """Warn of options that had no effect or decided nothing."""
-        counts = self._dedup.counts
-        if not counts.events:
-            return
-        if self.timeless == counts.events:
-            self._note("no event told a time as --time-format or --time-field says; all were "
-                       "taken as of one time")  # fmt: skip
-        reasons = {why: n for why, n in counts.passed.items() if why != NO_TOKENS.reason}
-        if sum(reasons.values()) == counts.events:
-            self._note(f"every event was passed through, undecided: {', '.join(reasons)}")
 
     def _read(self, source: InputFile, path: str, *, several: bool) -> None:
         # A path given twice is two inputs: their lines are different positions.
@@ -229,6 +218,7 @@ class Pipe:
 
     def _handle(self, events: Events, decoder: Decoder, prefix: str) -> None:
         self.lines += events.lines
+        self._notes.decoded(events)
         decisions = self._dedup.process_batch(events.batch)
         if self._output.format is None:
             self._json = decoder.json
@@ -295,6 +285,8 @@ class Pipe:
         if self._live and now_s - self._polled_s < POLL_S:
             return
         self._polled_s = now_s
+        if self._live:
+            self._notes.waiting()
         self._write_summaries(self._dedup.due(patterns=False))
 
     def _finish(self) -> None:

@@ -150,8 +150,8 @@ def vocabulary() -> None:
 def build(files: tuple[str, ...], output: str, **options: Any) -> None:  # noqa: ANN401
     """Count the documents that contain each feature, and write a table of weights.
 
-    Each line of the FILEs, or each JSON event, is a document. FILEs may be plain, gzip or
-    Zstandard, or patterns such as 'logs/*.gz'; "-" is standard input. The recipe decides what the
+    Each line of the FILEs, or each JSON event, is a document. FILEs may be plain or
+    compressed (see dedup), or patterns such as 'logs/*.gz'; "-" is standard input. The recipe decides what the
     features are: words, n-grams, letters, syllables. Weights are from 1 to 1000; the rarer a
     feature, the higher its weight.
 

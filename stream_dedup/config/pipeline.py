@@ -62,9 +62,11 @@ class PipelineConfig(Section):
     format: Literal["auto", "text", "json"] = "auto"
     """Format of the events; auto: decided for each event."""
     text_field: str = ""
-    """JSON field that holds the text."""
+    """JSON field that holds the text; if empty, the first of message, msg, log and other common
+    names that holds text."""
     time_field: str = ""
-    """JSON field that holds the time; if empty, the record's timestamp counts."""
+    """JSON field that holds the time; auto: the first of time, timestamp, ts and other common names
+    that holds one. If empty, the record's timestamp counts."""
     time_format: str = ""
     """How times are written, in time_field or in the text: iso, syslog, epoch, or a format of
     strptime."""

@@ -241,6 +241,8 @@ class IndexSize(NamedTuple):
         expired: clusters closed by time, since the index was created.
         truncated: queries whose candidates were cut short by the cap.
         table_bytes: memory of the tables.
+        new_again: events that opened a cluster because theirs had been closed for lack of room,
+            as far as known; only the index in memory counts them.
     """
 
     clusters: int
@@ -250,6 +252,7 @@ class IndexSize(NamedTuple):
     expired: int
     truncated: int
     table_bytes: int
+    new_again: int = 0
 
 
 class Index(Protocol):

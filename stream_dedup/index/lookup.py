@@ -8,6 +8,7 @@ a list whether they are live and touches no object for those that are not.
 from __future__ import annotations
 
 import heapq
+from array import array
 from dataclasses import dataclass, field
 
 from stream_dedup.clustering.linkage import Candidate, Linkage, fastest_jaccard
@@ -15,6 +16,8 @@ from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Limits, Query
 from stream_dedup.tables.planner import MEMORY, choose
 from stream_dedup.tables.store import Found, make_tables
+
+_LEAST_PLACES, _MOST_PLACES = 1 << 16, 1 << 22
 
 
 @dataclass(slots=True, eq=False)
@@ -197,3 +200,40 @@ class Lookup:
         if group and not self._group_uses[group]:
             del self._group_uses[group]
             self._free_groups.append(self._groups.pop(group))
+
+
+class EvictedKeys:
+    """The exact hashes of clusters that were closed for lack of room.
+
+    Each hash has one place in a table of 16 bytes a place, eight places for each cluster that may
+    be open. A later hash takes the place of an earlier one, so memory is bounded, and a few are not
+    found again.
+
+    Args:
+        max_clusters: clusters that may be open.
+    """
+
+    def __init__(self, max_clusters: int) -> None:
+        wanted = 1 << (8 * max_clusters - 1).bit_length()
+        self._mask = min(max(wanted, _LEAST_PLACES), _MOST_PLACES) - 1
+        self._hashes = array("q")  # filled when the first cluster is evicted
+        self._live_until_us = array("q")
+
+    def add(self, slot: Slot, live_until_us: int) -> None:
+        """Add the keys of a cluster that is closed though it would have been live until then."""
+        if not self._hashes:
+            self._hashes = array("q", bytes(8 * (self._mask + 1)))
+            self._live_until_us = array("q", bytes(8 * (self._mask + 1)))
+        for key in slot.exacts:
+            number = hash(key)
+            self._hashes[number & self._mask] = number
+            self._live_until_us[number & self._mask] = live_until_us
+
+    def take(self, query: Query) -> bool:
+        """Return whether the query would have found a cluster that was evicted; forget it then."""
+        number = hash((query.group, query.exact))
+        place = number & self._mask
+        if not self._hashes or self._hashes[place] != number:
+            return False
+        self._hashes[place] = 0
+        return self._live_until_us[place] >= query.first_us

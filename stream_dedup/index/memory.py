@@ -43,7 +43,7 @@ from stream_dedup.index.base import (
     max_waiting,
     too_many_wait,
 )
-from stream_dedup.index.lookup import Lookup, Slot
+from stream_dedup.index.lookup import EvictedKeys, Lookup, Slot
 from stream_dedup.model import Closing, Decision, Partition, Position, Summary
 
 _ID_BITS = 64
@@ -201,7 +201,8 @@ class MemoryIndex:
         self._leases: dict[int, int] = {}  # claimed cluster → when its lease ends (clock)
         # → (revision, count, until)
         self._tombstones: OrderedDict[int, tuple[int, int, int]] = OrderedDict()
-        self._evicted = self._expired = 0
+        self._evicted = self._expired = self._new_again = 0
+        self._evicted_keys = EvictedKeys(self._limits.max_clusters)
 
     # ------------------------------------------------------------ partitions
 
@@ -275,6 +276,7 @@ class MemoryIndex:
             query.first_us, query.first_us, reported_us=query.first_us,
         )  # fmt: skip
         self._restore(cluster, now_us)
+        self._new_again += self._evicted_keys.take(query)
         self._clusters[identity] = cluster
         self._queue_closing(cluster)
         return Resolution(identity, 0, True, query.first_us, cluster.last_us)
@@ -408,6 +410,8 @@ class MemoryIndex:
             if least is None:  # pragma: no cover -- every open cluster is in the heap
                 return
             self._evicted += 1
+            cluster = self._clusters[least[1]]
+            self._evicted_keys.add(cluster.slot, self._live_until_us(cluster))
             self._close(least[1], Closing.EVICTED)
 
     def _close(self, identity: int, reason: Closing) -> None:
@@ -515,6 +519,7 @@ class MemoryIndex:
             expired=self._expired,
             truncated=self._lookup.truncated,
             table_bytes=self._lookup.nbytes,
+            new_again=self._new_again,
         )
 
     # ------------------------------------------------------------ current times for the queues

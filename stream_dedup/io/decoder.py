@@ -24,11 +24,26 @@ from stream_dedup.features.fields import UNDECODABLE, parse_path, select, shorte
 from stream_dedup.features.masks import compile_pattern
 from stream_dedup.io.base import Records
 from stream_dedup.io.files import Lines
-from stream_dedup.io.timestamps import TimeFormat, field_time
+from stream_dedup.io.timestamps import TimeFormat, field_time, known_time
 from stream_dedup.model import Batch, Partition
 
-TEXT_FIELDS = ("message", "msg", "MESSAGE", "log", "text", "body", "event", "line")
+TEXT_FIELDS = (
+    "message",
+    "msg",
+    "MESSAGE",  # journald
+    "log",  # Docker, Fluent Bit
+    "text",
+    "body",  # OpenTelemetry
+    "event",  # structlog
+    "line",
+    "textPayload",  # Google Cloud
+    "@m",  # Serilog
+    "@mt",
+)
 """Fields of a JSON event that may hold its text, if neither recipe nor option names one."""
+
+KNOWN_TIME = "auto"
+"""The `time_field` that stands for the fields that common tools use (`timestamps.TIME_FIELDS`)."""
 
 MAX_EVENT_LINES = 1_000
 """Maximum lines of one event, in case no line matches the pattern of a first line."""
@@ -68,12 +83,13 @@ class DecoderOptions:
     Attributes:
         format: text, JSON lines, or decided by each input's first line.
         text_field: path of the JSON field with the text.
-        time_field: path of the JSON field with the event's time.
+        time_field: path of the JSON field with the event's time, or `KNOWN_TIME`.
         time_format: how times are written, in that field or in the text.
         group_fields: paths of JSON fields; only events with equal values are compared.
         group_pattern: RE2 pattern, for text; only events with equal named groups are compared.
         start_pattern: RE2 pattern of an event's first line; lines that do not match belong to
             the event before them.
+        encoding: of files, as for `InputFile`.
     """
 
     format: Format = "auto"
@@ -83,6 +99,7 @@ class DecoderOptions:
     group_fields: tuple[str, ...] = ()
     group_pattern: str = ""
     start_pattern: str = ""
+    encoding: str = ""
 
     @property
     def takes_json(self) -> bool:
@@ -200,7 +217,8 @@ class Decoder:
         self._json = {"text": False, "jsonl": True}.get(options.format)
         self._time_format = TimeFormat(options.time_format) if options.time_format else None
         try:
-            self._time_path = parse_path(options.time_field) if options.time_field else None
+            own = options.time_field if options.time_field != KNOWN_TIME else ""
+            self._time_path = parse_path(own) if own else None
             self._text_path = parse_path(options.text_field) if options.text_field else None
             self._group_paths = [(path, parse_path(path)) for path in options.group_fields]
         except ValueError as error:
@@ -368,6 +386,11 @@ class Decoder:
             value = document.get(name)
             if isinstance(value, str):
                 return value.encode("utf-8", "surrogatepass")
+            if name == "MESSAGE" and isinstance(value, list):
+                try:
+                    return bytes(value)  # as journald writes text with escapes or other encodings
+                except (TypeError, ValueError):
+                    continue
         return None
 
     # ------------------------------------------------------------ times and groups
@@ -399,8 +422,11 @@ class Decoder:
                 return None
             value = _first(document, self._time_path)
             return field_time(value, self._time_format, now_us)
-        assert self._time_format is not None
-        return self._time_format.find(raw, now_us)
+        if document is not None:
+            time_us = known_time(document, self._time_format, now_us)
+            if time_us is not None:
+                return time_us
+        return None if self._time_format is None else self._time_format.find(raw, now_us)
 
     def _groups_of(
         self, raws: list[bytes], documents: list[dict[str, Any] | None]

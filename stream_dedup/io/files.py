@@ -1,14 +1,13 @@
 """Reading lines from files and pipes, in batches; and writing a file completely or not at all.
 
 A regular file is read in large pieces; from a pipe comes what is available, so lines are processed
-as they arrive. Gzip and Zstandard files are recognised by their first bytes, not by their names.
+as they arrive. Compressed files are unpacked, and other encodings become UTF-8 (see `formats`).
 Memory is bounded by the piece size and the longest line: longer lines are returned in pieces.
 """
 
 from __future__ import annotations
 
 import glob
-import gzip
 import os
 import secrets
 import select
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import BinaryIO, Self, cast
 
 from stream_dedup.errors import InputError
+from stream_dedup.io.formats import HEAD_BYTES, Transcoder, packing, refusal, unpacked
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -36,10 +36,6 @@ PIECE_BYTES = 512 * 1024
 
 MAX_LINE_BYTES = 8 << 20
 """A longer line is returned in pieces."""
-
-_GZIP = b"\x1f\x8b"
-_ZSTD = b"\x28\xb5\x2f\xfd"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(slots=True)
@@ -69,12 +65,17 @@ class InputFile:
 
     Args:
         path: a file's path; ``-`` for standard input.
+        max_line_bytes: a longer line is returned in pieces.
+        encoding: of its text; empty to recognise UTF-16, and to take anything else as it is.
 
     Raises:
-        InputError: it cannot be opened.
+        InputError: it cannot be opened, or there is no such encoding.
     """
 
-    def __init__(self, path: str, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+    def __init__(
+        self, path: str, *, max_line_bytes: int = MAX_LINE_BYTES, encoding: str = ""
+    ) -> None:
+        self._text = Transcoder(encoding)
         self.name = "standard input" if path == "-" else path
         self._max_line_bytes = max_line_bytes
         try:
@@ -85,7 +86,7 @@ class InputFile:
             self._regular = stat.S_ISREG(mode)
             self.total = os.fstat(self._raw.fileno()).st_size if self._regular else None
             self._file = self._decompressed()
-        except OSError as error:
+        except (OSError, InputError) as error:
             if path != "-" and hasattr(self, "_raw"):
                 self._raw.close()
             raise self._failed("opened", error) from error
@@ -129,13 +130,11 @@ class InputFile:
             InputError: the input cannot be read further. All that could be read was returned.
         """
         while not self._ended:
-            piece = self._read_piece()
-            at_end = not piece
-            if not self._begun:
-                self._begun = bool(piece)
-                piece = self._first(piece)  # may be empty: a byte order mark alone
+            piece, at_end = self._read_text()
             if at_end or (not piece and self._error is not None):
                 self._ended = True
+                if piece:  # what is left of a character
+                    self._left.append(piece)
                 rest = self.rest()
                 if rest is not None:
                     return rest
@@ -173,20 +172,27 @@ class InputFile:
             self._file.close()
             self._raw.close()
 
-    def _first(self, piece: bytes) -> bytes:
-        """Return the first bytes of the input without a byte order mark; nothing if compressed."""
-        if self.live and piece.startswith((_GZIP, _ZSTD)):
-            self._error = InputError(
-                "it is compressed; unpack it first, as in: zcat FILE | stream-dedup dedup"
-            )
-            return b""
-        return piece.removeprefix(_BYTE_ORDER_MARK)
-
     def _take_left(self) -> bytes:
         left = b"".join(self._left)
         self._left.clear()
         self._left_bytes = 0
         return left
+
+    def _read_text(self) -> tuple[bytes, bool]:
+        """Return the next bytes as UTF-8, and whether they are the last. They may be empty."""
+        piece = self._read_piece()
+        at_end = not piece
+        if piece and not self._begun:
+            self._begun = True
+            reason = refusal(piece[:HEAD_BYTES])
+            if reason is not None:
+                self._error = InputError(reason)
+                return b"", at_end
+        try:
+            return self._text.convert(piece, at_end=at_end), at_end
+        except InputError as error:
+            self._error = error
+            return b"", at_end
 
     def _read_piece(self) -> bytes:
         """Return the next bytes; nothing at the end, or once the input cannot be read further."""
@@ -199,7 +205,7 @@ class InputFile:
             while room and (part := self._file.read1(room)):  # type: ignore[attr-defined]
                 parts.append(part)
                 room -= len(part)
-        except (OSError, EOFError, zlib.error, zstd.ZstdError) as error:
+        except (OSError, EOFError, zlib.error, zstd.ZstdError, InputError) as error:
             self._error = error
         return b"".join(parts)
 
@@ -221,12 +227,8 @@ class InputFile:
         raw = cast("BinaryIO", self._raw)
         if not self._regular:
             return raw
-        head = os.pread(self._raw.fileno(), 4, 0)
-        if head.startswith(_GZIP):
-            return cast("BinaryIO", gzip.GzipFile(fileobj=raw, mode="rb"))
-        if head == _ZSTD:
-            return cast("BinaryIO", zstd.ZstdFile(raw, "rb"))
-        return raw
+        name = packing(os.pread(self._raw.fileno(), HEAD_BYTES, 0))
+        return raw if name is None else unpacked(raw, name)
 
     def _failed(self, what: str, error: Exception) -> InputError:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -5,6 +5,8 @@ A format is written as for `datetime.strptime` (``%d/%b/%Y:%H:%M:%S %z``) or nam
 1970, distinguished by their size). It becomes one pattern of bounded length, which is searched in
 the first bytes of each line, but not in the middle of a number. Times without a zone are UTC. A
 missing year or date is the latest that does not put the time in the future.
+
+JSON events of common tools have their time in a field of a known name (`known_time`).
 """
 
 from __future__ import annotations
@@ -19,6 +21,22 @@ from stream_dedup.errors import InputError
 
 SEARCHED_BYTES = 512
 """The first bytes of a line, in which its time is searched."""
+
+TIME_FIELDS = (
+    "time",  # Docker, slog
+    "timestamp",
+    "@timestamp",  # Logstash, Elastic
+    "ts",  # zap
+    "__REALTIME_TIMESTAMP",  # journald; microseconds, as text
+    "_SOURCE_REALTIME_TIMESTAMP",
+    "@t",  # Serilog
+    "datetime",
+    "eventTime",  # CloudTrail
+)
+"""Fields of a JSON event that may hold its time."""
+
+_LEAST_KNOWN_S = 10**9
+"""A smaller number in one of these fields may be a duration."""
 
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -116,6 +134,20 @@ def field_time(value: object, time_format: TimeFormat | None, now_us: int) -> in
             return time_format.find(text, now_us)
         time_us = _ISO.find(text, now_us)
         return _EPOCH.find(text, now_us) if time_us is None else time_us
+    return None
+
+
+def known_time(
+    document: Mapping[str, object], time_format: TimeFormat | None, now_us: int
+) -> int | None:
+    """Return the time in the first of `TIME_FIELDS` that holds one; None if none does."""
+    for name in TIME_FIELDS:
+        value = document.get(name)
+        if value is None or (isinstance(value, int | float) and value < _LEAST_KNOWN_S):
+            continue
+        time_us = field_time(value, time_format, now_us)
+        if time_us is not None:
+            return time_us
     return None
 
 

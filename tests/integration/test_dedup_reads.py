@@ -342,6 +342,23 @@ def test_compressed_stdin_is_unpacked_from_files_refused_from_pipes(
     assert "zcat FILE | stream-dedup dedup" in refused.err
 
 
+def test_an_encoding_is_recognised_or_given_and_an_archive_refused(tmp_path: Path) -> None:
+    text = "Größe 1 überschritten\nGröße 2 überschritten\n"
+    windows, latin, archive = tmp_path / "w.log", tmp_path / "l.log", tmp_path / "a.zip"
+    windows.write_text(text, "utf-16")
+    latin.write_text(text, "latin-1")
+    archive.write_bytes(b"PK\x03\x04\x14\x00")
+    first = "Größe 1 überschritten\n".encode()
+
+    assert run("dedup", "-e", "drop", windows, archive).out == first
+    assert run("dedup", "-e", "drop", "--encoding", "latin-1", latin).out == first
+    refused = run("dedup", archive, windows)
+    assert (refused.code, refused.out[: len(first)]) == (1, first)
+    assert f"{archive}: cannot be read: it is a ZIP archive" in refused.err
+    unknown = run("dedup", "--encoding", "utf-99", latin)
+    assert (unknown.code, unknown.out) == (2, b"")
+
+
 def test_a_time_format_that_never_matches_is_reported() -> None:
     done = run("dedup", "--time-format", "iso", "--stats", stdin=b"disk a is full\nno time\n")
 
@@ -395,7 +412,8 @@ def test_options_without_effect_are_reported() -> None:
         in run("dedup", "--text-field", "m", stdin=text).err
     )
     assert (
-        "every event was passed through, undecided: field missing"
+        "1 of 1 JSON lines have no field 'mesage', and pass undecided; name the field of their "
+        "text with --text-field (the first has msg)"
         in run("dedup", "--text-field", "mesage", stdin=record).err
     )
     both = run("dedup", "--group-field", "a", "--group-regex", "(?P<a>b)", stdin=text)

@@ -67,7 +67,7 @@ Shape = Literal["text", "json"]
 def produce(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
     """Write events to a topic, to try a deployment.
 
-    Reads the FILEs to their end (text or JSON lines, plain, gzip or Zstandard; standard input
+    Reads the FILEs to their end (text or JSON lines, plain or compressed; standard input
     without FILE or for "-") and keeps one line of each pattern. Writes these lines again and again
     with other numbers, addresses and times, so that a known share of the events are near-duplicates
     and none are exact copies. New events are lines not used yet; after that, lines with unseen

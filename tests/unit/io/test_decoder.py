@@ -133,6 +133,10 @@ def test_a_line_of_another_format_is_passed_with_the_reason(line: bytes, reason:
         (b'{"a.b":"c d"}', {"text_field": "/a.b"}, b"c d"),
         (b'{"a":[{"b":17}]}', {"text_field": "a.0.b"}, b"17"),
         (b'{"message":"\\u00e9"}\r', {}, "é".encode()),
+        (b'{"textPayload":"a b","severity":"INFO"}', {}, b"a b"),
+        (b'{"@t":"2026-01-01","@m":"a 1","@mt":"a {n}"}', {}, b"a 1"),
+        (b'{"MESSAGE":[27,91,97,255],"PRIORITY":"6"}', {}, b"\x1b[a\xff"),
+        (b'{"MESSAGE":[1,"x"],"log":"a b"}', {}, b"a b"),
     ],
 )
 def test_the_text_of_a_json_line_is_found(
@@ -147,6 +151,28 @@ def test_lines_without_a_time_are_as_old_as_the_one_before() -> None:
     assert [
         [time - 1_767_225_600_000_000 for time in part.batch.times_us or ()] for part in events[:2]
     ] == [[0, 0, 0, 5_000_000], [5_000_000]]
+
+
+@pytest.mark.parametrize(
+    ("line", "reading", "second"),
+    [
+        (b'{"log":"a","time":"2026-01-01T00:00:07.123Z"}', {"time_field": "auto"}, 7),
+        (b'{"MESSAGE":"a","__REALTIME_TIMESTAMP":"1767225607123456"}', {"time_field": "auto"}, 7),
+        (b'{"@m":"a","@t":"2026-01-01T00:00:07Z"}', {"time_field": "auto"}, 7),
+        (b'{"msg":"a","ts":1767225607.5}', {"time_field": "auto"}, 7),
+        (b'{"msg":"a","time":0.25,"ts":1767225607}', {"time_field": "auto"}, 7),  # a duration
+        (b'{"msg":"2026-01-01T00:00:07Z a"}', {"time_field": "auto"}, 0),  # none by its name
+        (b'{"log":"' + b"a" * 600 + b'","time":"2026-01-01T00:00:07Z"}', {"time_format": "iso"}, 7),
+        (b'{"log":"at 2026-01-01T00:00:09Z","time":"2026-01-01T00:00:07Z"}',
+         {"time_format": "iso"}, 7),
+        (b'{"log":"at 2026-01-01T00:00:09Z"}', {"time_format": "iso"}, 9),
+    ],
+)  # fmt: skip
+def test_the_times_that_common_tools_write_are_known(
+    line: bytes, reading: dict[str, object], second: int
+) -> None:
+    (time_us,) = one(line, format="jsonl", **reading).batch.times_us or [0]
+    assert time_us // 1_000_000 == (1_767_225_600 + second if second else 0)
 
 
 @pytest.mark.parametrize(

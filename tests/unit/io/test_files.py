@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stream_dedup.errors import InputError
-from stream_dedup.io import files
+from stream_dedup.io import files, formats
 from stream_dedup.io.files import InputFile, Lines, expand, is_live
 
 if sys.version_info >= (3, 14):
@@ -22,12 +25,15 @@ else:
     from backports import zstd
 
 MARK = b"\xef\xbb\xbf"
-PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
-"""What gzip and Zstandard begin with."""
 
 
 def is_plain(body: bytes) -> bool:
-    return not body.startswith((MARK, *PACKED))
+    return not (
+        body.startswith(MARK)
+        or formats.packing(body)
+        or formats.refusal(body)
+        or formats.encoding_of(body)
+    )
 
 
 bodies = (
@@ -35,7 +41,10 @@ bodies = (
     .map(b"\n".join)
     .filter(is_plain)
 )
-packers = st.sampled_from([bytes, gzip.compress, zstd.compress])
+PACKERS: list[Callable[[bytes], bytes]] = [
+    gzip.compress, zstd.compress, lzma.compress, partial(bz2.compress, compresslevel=1)
+]  # fmt: skip
+packers = st.sampled_from([bytes, *PACKERS])
 
 
 @pytest.fixture
@@ -104,7 +113,7 @@ def test_a_line_too_long_comes_in_pieces_that_join_to_it(
 
 
 writings = st.lists(st.binary(min_size=1, max_size=12), max_size=8).filter(
-    lambda writes: not (writes and writes[0].startswith(PACKED))
+    lambda writes: not writes or writes[0].startswith(MARK) or is_plain(writes[0])
 )
 
 
@@ -134,7 +143,7 @@ def test_a_pipe_gives_the_lines_whatever_the_write_sizes(writes: list[bytes]) ->
     assert expected_lines(body) == [value for lines in read for value in lines.values]
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress])
+@pytest.mark.parametrize("pack", PACKERS)
 def test_a_truncated_file_gives_all_that_can_be_read_of_it(
     tmp_path: Path, pack: Callable[[bytes], bytes]
 ) -> None:
@@ -153,7 +162,7 @@ def test_a_truncated_file_gives_all_that_can_be_read_of_it(
 
 
 def test_members_and_frames_are_read_one_after_the_other(tmp_path: Path) -> None:
-    for pack in (gzip.compress, zstd.compress):
+    for pack in PACKERS:
         path = tmp_path / "f"
         path.write_bytes(pack(b"a\nb") + pack(b"c\nd\n"))
         source = InputFile(str(path))

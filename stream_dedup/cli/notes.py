@@ -1,0 +1,107 @@
+"""What ``stream-dedup dedup`` says on standard error about events that it did not compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from stream_dedup.deduplicator import Deduplicator
+from stream_dedup.engine.segment import NO_TOKENS
+from stream_dedup.io.decoder import NO_TEXT, TEXT_FIELDS, DecoderOptions, Events
+
+TEXTLESS_NOTED = 100
+"""So many JSON events without text are worth a note at once."""
+
+NAMES_SHOWN = 8
+NAME_CHARACTERS = 40
+
+
+class Notes:
+    """Notes of one run, each written once.
+
+    Args:
+        dedup: what decides.
+        reading: how its events are decoded.
+        write: writes a note.
+    """
+
+    def __init__(
+        self, dedup: Deduplicator, reading: DecoderOptions, write: Callable[[str], None]
+    ) -> None:
+        self._dedup = dedup
+        self._reading = reading
+        self._write = write
+        self._textless = 0
+        self._names: list[str] = []  # fields of the first event without text
+        self._noted_textless = False
+        self._noted_evictions = False
+
+    def decoded(self, events: Events) -> None:
+        """Note JSON events without text, at the first hundred."""
+        if not events.batch.passed or self._noted_textless:
+            return
+        rows = [row for row, reason in events.batch.passed.items() if reason == NO_TEXT]
+        if rows and not self._textless:
+            self._names = list(_text_paths(events.documents[rows[0]]))
+        self._textless += len(rows)
+        if self._textless >= TEXTLESS_NOTED:
+            self._note_textless(f"{self._textless} JSON lines so far have")
+
+    def waiting(self) -> None:
+        """Note that events are new again for want of room, while the input goes on."""
+        if not self._noted_evictions and self._dedup.size().new_again:
+            self._noted_evictions = True
+            self._write(
+                "events are new again because their clusters were closed for want of room; raise "
+                "--max-clusters"
+            )
+
+    def ended(self, timeless: int) -> None:
+        """Note options that had no effect, and how many events were not compared.
+
+        Args:
+            timeless: events without a time, though times were asked for.
+        """
+        counts, size = self._dedup.counts, self._dedup.size()
+        if size.new_again:
+            self._write(
+                f"{size.new_again:,} events were new again because their clusters were among the "
+                f"{size.evicted:,} that were closed for want of room; give --max-clusters "
+                f"{counts.new - size.new_again} or more"
+            )
+        if not counts.events:
+            return
+        if timeless == counts.events:
+            self._write(
+                "no event told a time as --time-format or --time-field says; all were taken as of "
+                "one time"
+            )
+        if not self._noted_textless and 2 * self._textless >= counts.events:
+            self._note_textless(f"{self._textless} of {counts.events} JSON lines have")
+        reasons = {why: n for why, n in counts.passed.items() if why != NO_TOKENS.reason}
+        if sum(reasons.values()) == counts.events and not self._noted_textless:
+            self._write(f"every event was passed through, undecided: {', '.join(reasons)}")
+
+    def _note_textless(self, which: str) -> None:
+        self._noted_textless = True
+        field = self._reading.text_field
+        lacks = f"no field {field!r}" if field else f"no text in {', '.join(TEXT_FIELDS)}"
+        remedy = "name the field of their text with --text-field"
+        if self._names:
+            remedy += f" (the first has {', '.join(self._names)})"
+        self._write(f"{which} {lacks}, and pass undecided; {remedy}")
+
+
+def _text_paths(document: dict[str, object] | None) -> Iterator[str]:
+    """Yield the paths of some texts in an event, as --text-field takes them."""
+    found: list[tuple[str, ...]] = []
+    for name, value in (document or {}).items():
+        if isinstance(value, str):
+            found.append((name,))
+        elif isinstance(value, dict):
+            found += [(name, inner) for inner, text in value.items() if isinstance(text, str)]
+    for steps in found[:NAMES_SHOWN]:
+        path = ".".join(steps)
+        if any("." in step or "/" in step or not step for step in steps):
+            path = "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
+        if len(path) <= NAME_CHARACTERS and path.isprintable():
+            yield path

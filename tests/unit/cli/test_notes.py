@@ -1,0 +1,95 @@
+"""What a run says about events that it did not compare, and when it says nothing."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.cli.pipe import Output, Pipe
+from stream_dedup.clustering.windows import FOREVER_US, Windows
+from stream_dedup.deduplicator import Deduplicator
+from stream_dedup.index.base import Limits
+from stream_dedup.io import files
+from stream_dedup.io.decoder import DecoderOptions
+
+DIGITS = str.maketrans("0123456789", "abcdefghij")
+Run = Callable[..., tuple[str, int]]
+
+
+def distinct(count: int) -> list[str]:
+    """Lines that are not alike."""
+    return [f"{n:06} x{n:06} {n * 7919:08}y z{n * 31:07}".translate(DIGITS) for n in range(count)]
+
+
+@pytest.fixture
+def notes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """Runs lines through a pipe; gives its notes and the lines that it wrote."""
+    monkeypatch.setattr(files, "PIECE_BYTES", 200)  # a few lines at once
+
+    def of(
+        lines: Sequence[str], max_clusters: int = 100, idle_us: int = FOREVER_US, **reading: str
+    ) -> tuple[str, int]:
+        path = tmp_path / "input"
+        path.write_text("".join(f"{line}\n" for line in lines))
+        dedup = Deduplicator(
+            windows=Windows(idle_us=idle_us, max_age_us=FOREVER_US, quiet_after_us=FOREVER_US),
+            limits=Limits(max_clusters=max_clusters),
+        )
+        out = io.BytesIO()
+        output = Output("drop", None, stats=False, limit=None, step_us=60_000_000)
+        Pipe(dedup, DecoderOptions(**reading), output, out, lambda _: None).run([str(path)])  # type: ignore[arg-type]
+        return capsys.readouterr().err, out.getvalue().count(b"\n")
+
+    return of
+
+
+def test_copies_that_came_after_their_cluster_closed_are_told(notes: Run) -> None:
+    lines = distinct(130)
+    said, written = notes(lines * 2)
+    assert written == 260
+    assert said == (
+        "stream-dedup: 130 events were new again because their clusters were among the 160 that "
+        "were closed for want of room; give --max-clusters 130 or more\n"
+    )
+    assert notes(lines * 2, max_clusters=130) == ("", 130)
+
+
+def test_closed_clusters_that_nothing_came_back_to_are_no_news(notes: Run) -> None:
+    assert notes(distinct(500)) == ("", 500)
+
+
+def test_copies_after_their_window_are_no_want_of_room(notes: Run) -> None:
+    lines = [f"2026-01-01T0{hour}:00:00Z {line}" for hour in (0, 5) for line in distinct(130)]
+    said, written = notes(lines, idle_us=3600 * 10**6, time_format="iso")
+    assert (said, written) == ("", 260)
+
+
+def test_json_without_a_known_text_is_told_at_the_first_hundred(notes: Run) -> None:
+    line = '{"n":1,"summary":"disk full","http":{"path":"/a","status":200},"a.b":"c"}'
+    said, written = notes([line] * 1000)
+    assert written == 1000
+    (note,) = said.splitlines()
+    count = int(note.split()[1])
+    assert 100 <= count < 110
+    assert note == (
+        f"stream-dedup: {count} JSON lines so far have no text in message, msg, MESSAGE, log, "
+        "text, body, event, line, textPayload, @m, @mt, and pass undecided; name the field of "
+        "their text with --text-field (the first has summary, http.path, /a.b)"
+    )
+    assert notes([line] * 1000, text_field="summary") == ("", 1)
+
+
+def test_a_few_json_lines_without_text_are_told_at_the_end(notes: Run) -> None:
+    said, _ = notes(['{"summary":"disk full"}'] * 3)
+    assert said.startswith("stream-dedup: 3 of 3 JSON lines have no text in message, ")
+    assert notes(['{"msg":"disk full"}'] * 3 + ['{"n":1}']) == ("", 2)
+
+
+def test_names_of_fields_are_shown_on_one_line_only(notes: Run) -> None:
+    said, _ = notes(['{"a\\nb\\u001b[31m":"x","' + "y" * 100 + '":"x"}'])
+    assert said.endswith("name the field of their text with --text-field\n")
