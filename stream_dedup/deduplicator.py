@@ -1,8 +1,15 @@
-"""`Deduplicator`: the engine with an index in memory, for one process, without an event loop."""
+"""`Deduplicator`: the engine with an index in memory, for one process, without an event loop.
+
+Batches are decided in parts of `PART_EVENTS`, so that a batch of any length costs the same for each
+event, and the summaries that wait stay bounded. Single events that the near cache knows are decided
+without the machinery of batches, and counted together (see `engine.joins`): whatever else is done,
+they are committed first.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
@@ -21,9 +28,10 @@ from stream_dedup.clock import Clock, SystemClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.engine.engine import NEAR_CACHE_SIZE, Counts, Engine
+from stream_dedup.errors import IndexFull
 from stream_dedup.features.fields import UNDECODABLE
 from stream_dedup.features.recipe import Recipe, load_recipe
-from stream_dedup.index.base import IndexSize, Limits
+from stream_dedup.index.base import IndexSize, Limits, max_waiting
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.model import Batch, Decision, Partition, Summary
 
@@ -32,9 +40,12 @@ Value = bytes | bytearray | memoryview | str | dict[str, Any]
 
 T = TypeVar("T")
 
+PART_EVENTS = 1_000
+"""Events of a batch that are decided together."""
+
 
 class Deduplicator:
-    """Near-duplicate detection in one process.
+    """Near-duplicate detection in one process. Threads may share it; they take turns.
 
     Example:
         >>> dedup = Deduplicator(recipe="logs")
@@ -50,9 +61,11 @@ class Deduplicator:
         recipe: a shipped recipe's name, a TOML file's path, or a `Recipe`.
         windows: when clusters close; an hour idle or a day old by default.
         summaries: how often summaries are due, and what they hold.
-        limits: how many clusters are kept.
+        limits: how many clusters are kept, and how many summaries may wait for `due`.
         clock: gives arrival times and the time of leases.
         source: names the input in positions.
+        keep_summaries: whether closed clusters wait for `due`. If not, their summaries are dropped:
+            for callers that need decisions only.
     """
 
     def __init__(
@@ -64,18 +77,21 @@ class Deduplicator:
         limits: Limits | None = None,
         clock: Clock | None = None,
         source: str = "input",
+        keep_summaries: bool = True,
     ) -> None:
         if not isinstance(recipe, Recipe):
             recipe = load_recipe(recipe)
         windows, summaries = windows or Windows(), summaries or Summaries()
+        if not keep_summaries:
+            summaries = replace(summaries, every_us=None, samples=0)
         limits = limits or Limits()
-        # One batch may close any number of clusters before the caller can claim their summaries.
-        index = MemoryIndex(
+        # `_make_room` bounds what waits: between parts of a batch, as within one nothing may fail.
+        self._index = MemoryIndex(
             recipe, windows=windows, summaries=summaries, limits=limits, cap_waiting=False
         )
         self.engine = Engine(
             recipe,
-            index,
+            self._index,
             windows=windows,
             summaries=summaries,
             clock=clock or SystemClock(),
@@ -83,11 +99,20 @@ class Deduplicator:
         )
         self._partition = Partition(source, 0)
         self._offset = 0
+        self._keep_summaries = keep_summaries
+        self._max_waiting = max_waiting(limits.max_clusters)
+        self._max_future_us = windows.max_future_us
+        self._turns = _Turns()
 
     @property
     def recipe(self) -> Recipe:
         """What counts as near."""
         return self.engine.recipe
+
+    @property
+    def waiting(self) -> int:
+        """Closed clusters whose final summaries wait for `due`."""
+        return self._index.waiting
 
     @property
     def counts(self) -> Counts:
@@ -115,35 +140,111 @@ class Deduplicator:
         Raises:
             TypeError: `values` is a single event, or one of the values is not an event.
             ValueError: `times_us` or `groups` differ in length from `values`.
+            IndexFull: too many summaries wait: call `due`, and continue after the events whose
+                decisions the error has.
         """
         if isinstance(values, str | bytes | bytearray | memoryview | dict):
             raise TypeError("one event is for process_one; process takes many")
-        texts, documents, passed = self._decoded(list(values))
-        count = len(texts)
+        values = list(values)
+        for kind in set(map(type, values)):
+            _check_type(kind)
+        count = len(values)
         for name, given in (("times_us", times_us), ("groups", groups)):
             if given is not None and len(given) != count:
                 raise ValueError(f"{name} has {len(given)} entries for {count} values")
-        batch = Batch(
-            partition=self._partition,
-            offsets=range(self._offset, self._offset + count),
-            values=texts,
-            times_us=times_us,
-            groups=groups,
-            documents=documents,
-            passed=passed,
-        )
-        self._offset += count
-        return self.process_batch(batch)
+        decisions: list[Decision] = []
+        with self._turns:
+            for start in range(0, count, PART_EVENTS):
+                self._make_room(decisions)
+                rows = slice(start, start + PART_EVENTS)
+                texts, documents, passed = self._decoded(values[rows])
+                times = None if times_us is None else times_us[rows]
+                part = None if groups is None else groups[rows]
+                batch = self._next_batch(texts, documents, passed, times, part)
+                decisions += run(self.engine.process(batch))
+        return decisions
 
     def process_batch(self, batch: Batch) -> list[Decision]:
-        """Decide a batch with positions that the caller gives."""
-        return run(self.engine.process(batch))
+        """Decide a batch with positions that the caller gives.
+
+        Raises:
+            IndexFull: as for `process`.
+        """
+        decisions: list[Decision] = []
+        with self._turns:
+            self._commit_joins()
+            for start in range(0, len(batch.values), PART_EVENTS):
+                self._make_room(decisions)
+                decisions += run(self.engine.process(batch.part(start, start + PART_EVENTS)))
+        return decisions
 
     def process_one(self, value: Value, *, time_us: int | None = None, group: str = "") -> Decision:
-        """Decide one event. A batch of many costs little more."""
-        return self.process(
-            [value], times_us=None if time_us is None else [time_us], groups=[group]
-        )[0]
+        """Decide one event.
+
+        Raises:
+            TypeError: it is not an event.
+            IndexFull: as for `process`.
+        """
+        kind, engine = type(value), self.engine
+        with self._turns:
+            passed: dict[int, str] = {}
+            documents: list[object] | None = None
+            if kind is str and not engine.takes_fields:
+                texts = [_encoded(cast(str, value))]
+            elif kind is bytes and not engine.takes_fields:
+                texts = [cast(bytes, value)]
+            else:
+                _check_type(kind)
+                texts, documents, passed = self._decoded([value])
+            now_us = engine.clock.now_us()
+            at_us = now_us if time_us is None else time_us
+            if not passed and at_us <= now_us + self._max_future_us:
+                document = None if documents is None else documents[0]
+                decision = engine.join(texts[0], document, at_us, group, self._index.is_open)
+                if decision is not None:
+                    if engine.joins.full:
+                        self._commit_joins()
+                    return decision
+            self._make_room([])
+            batch = self._next_batch(texts, documents, passed, [at_us], [group])
+            return run(self.engine.process(batch))[0]
+
+    def _next_batch(
+        self,
+        texts: list[bytes],
+        documents: list[object] | None,
+        passed: dict[int, str],
+        times_us: Sequence[int] | None,
+        groups: Sequence[str] | None,
+    ) -> Batch:
+        """Return the next events of the deduplicator's own input."""
+        self._commit_joins()
+        offsets = range(self._offset, self._offset + len(texts))
+        self._offset += len(texts)
+        return Batch(self._partition, offsets, texts, times_us, groups, documents, passed)
+
+    def _make_room(self, decisions: list[Decision]) -> None:
+        """Refuse to go on while too many summaries wait."""
+        self._drop_unwanted()
+        waiting = self._index.waiting
+        if waiting > self._max_waiting:
+            raise IndexFull(
+                f"{waiting} closed clusters wait for their final summary: call due(), or give "
+                "keep_summaries=False if you need none",
+                decisions,
+            )
+
+    def _drop_unwanted(self) -> None:
+        if not self._keep_summaries and self._index.waiting:
+            for _ in self._claimed(patterns=False):
+                pass
+
+    def _commit_joins(self) -> None:
+        count = self.engine.joins.count
+        if count:
+            first_offset = self._offset
+            self._offset += count
+            run(self.engine.commit_joins(self._partition, first_offset))
 
     async def stream(
         self,
@@ -177,13 +278,18 @@ class Deduplicator:
         Args:
             patterns: whether to compute their patterns; `pattern` does it for a single one.
         """
-        run(self.engine.index.expire(self.engine.clock.now_us()))
-        return list(self._claimed(patterns))
+        with self._turns:
+            self._commit_joins()
+            run(self._index.expire(self.engine.clock.now_us()))
+            self._drop_unwanted()
+            return list(self._claimed(patterns=patterns))
 
     def close(self, *, patterns: bool = True) -> list[Summary]:
         """Close all clusters and return their final summaries; they count as sent."""
-        run(self.engine.index.finish(self.engine.clock.now_us()))
-        return list(self._claimed(patterns))
+        with self._turns:
+            self._commit_joins()
+            run(self._index.finish(self.engine.clock.now_us()))
+            return list(self._claimed(patterns=patterns))
 
     def pattern(self, summary: Summary) -> str:
         """Return the pattern of a summary's cluster."""
@@ -192,18 +298,23 @@ class Deduplicator:
     def patterns(self, decisions: Sequence[Decision]) -> list[str | None]:
         """Return the pattern of each decision's cluster; None for passed events."""
         clusters = [d.cluster for d in decisions if d.cluster is not None]
-        patterns = run(self.engine.patterns(clusters))
+        with self._turns:
+            patterns = run(self.engine.patterns(clusters))
         return [None if d.cluster is None else patterns.get(d.cluster) for d in decisions]
 
     def release(self, partition: Partition) -> None:
         """Release a partition, given to `process_batch`, that was read to its end."""
-        run(self.engine.release_partition(partition))
+        with self._turns:
+            self._commit_joins()
+            run(self.engine.release_partition(partition))
 
     def size(self) -> IndexSize:
         """Return how much the index holds."""
-        return run(self.engine.index.size())
+        with self._turns:
+            self._commit_joins()
+            return run(self._index.size())
 
-    def _claimed(self, patterns: bool) -> Iterator[Summary]:
+    def _claimed(self, *, patterns: bool) -> Iterator[Summary]:
         while summaries := run(self.engine.claim_summaries()):
             run(self.engine.confirm_summaries(summaries))
             for summary in summaries:
@@ -224,10 +335,6 @@ class Deduplicator:
                 text = bytes(value)
             elif isinstance(value, str):
                 text = _encoded(value)
-            elif not isinstance(value, dict):
-                raise TypeError(
-                    f"{type(value).__name__} is not an event: give text, bytes or a dict"
-                )
             else:
                 try:
                     text, document = msgspec.json.encode(value), value
@@ -245,6 +352,37 @@ class Deduplicator:
             texts.append(text)
             documents.append(document)
         return texts, documents if takes_fields else None, passed
+
+
+class _Turns:
+    """Lets one thread in at a time; as a context manager.
+
+    Raises:
+        RuntimeError: the thread that is in enters again, from a signal handler, the clock or an
+            extractor.
+    """
+
+    __slots__ = ("_busy", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._busy = False
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        if self._busy:
+            self._lock.release()
+            raise RuntimeError("a Deduplicator was called from within itself; call it afterwards")
+        self._busy = True
+
+    def __exit__(self, *_: object) -> None:
+        self._busy = False
+        self._lock.release()
+
+
+def _check_type(kind: type) -> None:
+    if not issubclass(kind, bytes | bytearray | memoryview | str | dict):
+        raise TypeError(f"{kind.__name__} is not an event: give text, bytes or a dict")
 
 
 def _encoded(text: str) -> bytes:

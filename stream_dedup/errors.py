@@ -25,7 +25,8 @@ Adapters turn errors of drivers and of the system into these, with the original 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 
 class StreamDedupError(Exception):
@@ -109,7 +110,15 @@ class IndexFull(IndexUnavailable):
     Its memory is used up: it accepts nothing until clusters expire or it gets more memory. Or too
     many closed clusters wait for their final summaries: it opens no clusters until those are
     claimed and confirmed.
+
+    Attributes:
+        decisions: of a `Deduplicator`: the decisions for the first events of the batch, which are
+            counted. Continue with the event after them.
     """
+
+    def __init__(self, message: str, decisions: Sequence[Any] = ()) -> None:
+        self.decisions = list(decisions)
+        super().__init__(message)
 
 
 class IndexReset(StreamDedupError):  # noqa: N818 -- as above

@@ -46,6 +46,20 @@ class Batch:
     documents: Sequence[object] | None = None
     passed: dict[int, str] = field(default_factory=dict)
 
+    def part(self, start: int, end: int) -> Batch:
+        """Return the events of some rows as a batch."""
+        rows = slice(start, end)
+        passed = self.passed.items()
+        return Batch(
+            partition=self.partition,
+            offsets=self.offsets[rows],
+            values=self.values[rows],
+            times_us=self.times_us[rows] if self.times_us is not None else None,
+            groups=self.groups[rows] if self.groups is not None else None,
+            documents=self.documents[rows] if self.documents is not None else None,
+            passed={row - start: reason for row, reason in passed if start <= row < end},
+        )
+
 
 class Kind(StrEnum):
     """The kinds of decision."""

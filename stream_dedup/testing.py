@@ -52,7 +52,8 @@ def decisions_of(
         A decision for each event, in order.
     """
     clock = ManualClock(max(times_us, default=0) if times_us is not None else 0)
-    return Deduplicator(recipe, clock=clock).process(values, times_us=times_us, groups=groups)
+    dedup = Deduplicator(recipe, clock=clock, keep_summaries=False)
+    return dedup.process(values, times_us=times_us, groups=groups)
 
 
 def clusters_of(

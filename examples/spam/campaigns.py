@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from stream_dedup import Deduplicator, Limits, Recipe, Summaries, Windows, load_recipe
+from stream_dedup import Deduplicator, Limits, Recipe, Windows, load_recipe
 from stream_dedup.clock import US_PER_S, SystemClock
 from stream_dedup.errors import StreamDedupError
 from stream_dedup.io.files import InputFile
@@ -201,8 +201,8 @@ class Decider:
         self._dedup = Deduplicator(
             recipe,
             windows=Windows(idle_us=window_s * US_PER_S),
-            summaries=Summaries(every_us=None),
             limits=Limits(max_clusters=MAX_CLUSTERS, max_candidates=MAX_CANDIDATES),
+            keep_summaries=False,
         )
 
     def clusters(self, messages: Sequence[Message]) -> list[str]:
@@ -211,8 +211,6 @@ class Decider:
             [message.text for message in messages],
             times_us=[message.time_us for message in messages],
         )
-        # Nobody asks for the summaries, but closed clusters wait until they are taken.
-        self._dedup.due(patterns=False)
         return [decision.cluster_hex or "" for decision in decisions]
 
 

@@ -282,7 +282,7 @@ class Pipe:
 
     def _write_due(self) -> None:
         now_s = time.monotonic()
-        if self._live and now_s - self._polled_s < POLL_S:
+        if self._live and now_s - self._polled_s < POLL_S and not self._dedup.waiting:
             return
         self._polled_s = now_s
         if self._live:

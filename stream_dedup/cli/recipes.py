@@ -150,10 +150,10 @@ def vocabulary() -> None:
 def build(files: tuple[str, ...], output: str, **options: Any) -> None:  # noqa: ANN401
     """Count the documents that contain each feature, and write a table of weights.
 
-    Each line of the FILEs, or each JSON event, is a document. FILEs may be plain or
-    compressed (see dedup), or patterns such as 'logs/*.gz'; "-" is standard input. The recipe decides what the
-    features are: words, n-grams, letters, syllables. Weights are from 1 to 1000; the rarer a
-    feature, the higher its weight.
+    Each line of the FILEs, or each JSON event, is a document. FILEs may be plain or compressed, or
+    patterns such as 'logs/*.gz'; "-" is standard input. The recipe decides what the features are:
+    words, n-grams, letters, syllables. Weights are from 1 to 1000; the rarer a feature, the higher
+    its weight.
 
     To use the table, name it in the recipe as features.weights.file, and set
     features.weights.default = 1000 for features that it does not have. The table does not change

@@ -16,7 +16,7 @@ copies, and what is known of a partition comes back when it is claimed again.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from stream_dedup.clock import Clock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.engine.hashing import HashedBatch, Hasher, Offload, inline
+from stream_dedup.engine.joins import Joins
 from stream_dedup.engine.near_cache import NearCache
 from stream_dedup.engine.segment import NO_TOKENS, REPLAYED, Segment, SegmentContext
 from stream_dedup.errors import IndexReset, PartitionUnclaimed, ProtocolError
@@ -139,6 +140,7 @@ class Engine:
         self._windows = windows
         self._hasher = Hasher(recipe, offload)
         self._cache = NearCache(windows, near_cache_size, summaries.samples)
+        self.joins = Joins(self._cache)
         self._context = SegmentContext(index, self._hasher, self._cache, windows, summaries)
         self._owned: dict[Partition, OwnedPartition] = {}
         self._index_resets = index.resets
@@ -247,6 +249,51 @@ class Engine:
                 last = segment.last_offset
                 owned.journal = {o: kept for o, kept in owned.journal.items() if o > last}
         return decisions
+
+    def join(
+        self,
+        value: bytes,
+        document: object,
+        time_us: int,
+        group: str,
+        is_open: Callable[[int], bool],
+    ) -> Decision | None:
+        """Decide one event by the near cache; None if that is not certain of its cluster.
+
+        The index counts it with the next `commit_joins`. Only for a caller that is the index's only
+        one, and commits before any other call that reads or changes it.
+
+        Args:
+            value: its text.
+            document: its decoded JSON value, if the recipe takes fields.
+            time_us: its time; not too far ahead of the clock.
+            group: its group; empty for none.
+            is_open: tells whether the index has a cluster open.
+        """
+        key = self._hasher.key(value, document, group)
+        decision = self.joins.add(key, time_us, is_open)
+        if decision is not None:
+            self.counts.events += 1
+            self.counts.duplicates += 1
+        return decision
+
+    async def commit_joins(self, partition: Partition, first_offset: int) -> None:
+        """Commit to the index what `join` has decided since the last commit.
+
+        Args:
+            partition: the partition of those events.
+            first_offset: the offset of the first of them; the others follow it.
+        """
+        owned = self._owned.get(partition)
+        if owned is None:
+            await self.claim_partition(partition)
+            owned = self._owned[partition]
+        commit = self.joins.take(partition, owned.fence, first_offset)
+        if await self.index.record(commit, self.clock.now_us()):
+            raise ProtocolError(
+                "clusters closed between the events that joined them and the commit"
+            )
+        owned.high_water = commit.last_offset
 
     def _clamped_times(self, batch: Batch, now_us: int) -> Sequence[int]:
         times_us = batch.times_us

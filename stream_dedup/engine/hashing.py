@@ -89,6 +89,14 @@ class Hasher:
             keys = [(g, e) if g else e for g, e in zip(batch.groups, exact, strict=True)]
         return HashedBatch(batch, prepared, exact, keys)
 
+    def key(self, value: bytes, document: object, group: str) -> Key:
+        """Return the key of one event in the near cache, as `hash` does for each of a batch."""
+        documents = [document] if self.takes_fields else None
+        prepared = self._fingerprinter.prepare([value], documents)
+        numbers = self._fingerprinter.fingerprints(prepared, full=self._minhash)
+        exact = lookup_keys(numbers, self._min_features)[0] if self._minhash else numbers.exact[0]
+        return (group, exact) if group else exact
+
     async def fingerprints(self, hashed: HashedBatch, rows: Sequence[int]) -> Fingerprints:
         """Compute the fingerprints and sketches of some events of a batch."""
         work = partial(self._fingerprints, hashed, rows)

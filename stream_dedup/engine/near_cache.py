@@ -108,6 +108,11 @@ class NearCache:
     def __len__(self) -> int:
         return len(self._recent) + len(self._older)
 
+    def get(self, key: Key) -> CachedDecision | None:
+        """Look up the key of one event."""
+        entry = self._recent.get(key)
+        return self._promote(key) if entry is None and self._older else entry
+
     def look_up(self, keys: Sequence[Key]) -> Lookup:
         """Look up the keys of many events."""
         column = list(map(self._recent.get, keys))

@@ -204,6 +204,11 @@ class MemoryIndex:
         self._evicted = self._expired = self._new_again = 0
         self._evicted_keys = EvictedKeys(self._limits.max_clusters)
 
+    @property
+    def waiting(self) -> int:
+        """Closed clusters whose final summary is not confirmed."""
+        return len(self._clusters) - self._open_count
+
     # ------------------------------------------------------------ partitions
 
     async def claim_partition(
@@ -268,9 +273,8 @@ class MemoryIndex:
             # the text is another one (the topic was created again, the file rewritten).
             self._reopen(former, query)
             return self._join(query, former, 0)
-        waiting = len(self._clusters) - self._open_count
-        if self._cap_waiting and waiting > max_waiting(self._limits.max_clusters):
-            raise IndexFull(too_many_wait(waiting))
+        if self._cap_waiting and self.waiting > max_waiting(self._limits.max_clusters):
+            raise IndexFull(too_many_wait(self.waiting))
         cluster = _Cluster(
             identity, query.position, self._add_slot(identity, query), query.last_us,
             query.first_us, query.first_us, reported_us=query.first_us,
@@ -333,7 +337,7 @@ class MemoryIndex:
                 f"straddle the high water {state.high_water}"
             )
         closed = frozenset(
-            delta.cluster for delta in commit.deltas if not self._is_open(delta.cluster)
+            delta.cluster for delta in commit.deltas if not self.is_open(delta.cluster)
         )
         self._time.record(commit.partition, commit.last_us, now_us)
         if closed:
@@ -350,7 +354,8 @@ class MemoryIndex:
         self._evict()
         return closed
 
-    def _is_open(self, identity: int) -> bool:
+    def is_open(self, identity: int) -> bool:
+        """Return whether a cluster takes events."""
         cluster = self._clusters.get(identity)
         return cluster is not None and cluster.closing is None
 
@@ -514,7 +519,7 @@ class MemoryIndex:
         return IndexSize(
             clusters=self._open_count,
             fingerprints=self._lookup.fingerprints,
-            waiting=len(self._clusters) - self._open_count,
+            waiting=self.waiting,
             evicted=self._evicted,
             expired=self._expired,
             truncated=self._lookup.truncated,

@@ -8,7 +8,6 @@ delivered again becomes the same event.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -44,6 +43,9 @@ TEXT_FIELDS = (
 
 KNOWN_TIME = "auto"
 """The `time_field` that stands for the fields that common tools use (`timestamps.TIME_FIELDS`)."""
+
+PART_EVENTS = 1_000
+"""Events decided together, before due summaries are collected."""
 
 MAX_EVENT_LINES = 1_000
 """Maximum lines of one event, in case no line matches the pattern of a first line."""
@@ -149,39 +151,32 @@ class _Held:
 
 
 def split_by_time(events: Events, step_us: int) -> Iterator[Events]:
-    """Split `events` wherever their time enters the next step of `step_us`.
+    """Split `events` wherever their time enters the next step of `step_us`, and into short parts.
 
     When the parts are decided one after the other, clusters close and their summaries are written
-    at the right place among the events. Without event times there is one part.
+    at the right place among the events, and few summaries wait at any time. A part has at most
+    `PART_EVENTS`.
     """
     times = events.batch.times_us
     count = len(events.raws)
-    if times is None or count < 2 or max(times) // step_us == min(times) // step_us:
+    if count <= PART_EVENTS and (
+        times is None or count < 2 or max(times) // step_us == min(times) // step_us
+    ):
         yield events
         return
-    latest = -1 << 62
     starts: list[int] = []
-    for index, time_us in enumerate(times):
+    latest = -1 << 62
+    for index in range(count):
+        time_us = latest if times is None else times[index]
         if not starts or time_us // step_us > latest // step_us:
             starts.append(index)
             latest = time_us
-    batch = events.batch
-    passed: dict[int, dict[int, str]] = {}
-    for index, why in batch.passed.items():
-        start = starts[bisect_right(starts, index) - 1]
-        passed.setdefault(start, {})[index - start] = why
+        elif index - starts[-1] == PART_EVENTS:
+            starts.append(index)
     for start, end in zip(starts, [*starts[1:], count], strict=True):
         part = slice(start, end)
         yield Events(
-            batch=Batch(
-                partition=batch.partition,
-                offsets=batch.offsets[part],
-                values=batch.values[part],
-                times_us=times[part],
-                groups=batch.groups[part] if batch.groups else None,
-                documents=batch.documents[part] if batch.documents else None,
-                passed=passed.get(start, {}),
-            ),
+            batch=events.batch.part(start, end),
             raws=events.raws[part],
             numbers=events.numbers[part],
             documents=events.documents[part],

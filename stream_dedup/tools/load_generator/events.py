@@ -216,7 +216,7 @@ def read_samples(paths: Sequence[str]) -> Samples:
     Raises:
         InputError: an input cannot be read.
     """
-    dedup, rng = Deduplicator(recipe="logs"), random.Random(0)  # noqa: S311 -- a trial's data
+    dedup, rng = Deduplicator("logs", keep_summaries=False), random.Random(0)  # noqa: S311 -- a trial's data
     samples: list[Sample] = []
     others: list[Sample] = []
     count = 0

@@ -1,0 +1,88 @@
+"""Events decided one at a time: those that the near cache knows, counted together later.
+
+A commit to the index costs several times what such an event costs, so their counts are collected,
+and the index learns of them with the next commit: before any other call that reads or changes it.
+Decisions are those that the same events would get as one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stream_dedup.engine.near_cache import CachedCluster, Key, NearCache
+from stream_dedup.index.base import MAX_DELTAS, ClusterDelta, Commit
+from stream_dedup.model import Decision, Partition
+
+MAX_JOINS = 1_000
+"""So many events are counted together at most: stream time moves only with a commit."""
+
+
+class Joins:
+    """What single events add to clusters of the near cache since the last commit.
+
+    Args:
+        cache: the near cache.
+
+    Attributes:
+        count: events not committed yet.
+    """
+
+    def __init__(self, cache: NearCache) -> None:
+        self._cache = cache
+        self._deltas: dict[CachedCluster, ClusterDelta] = {}
+        self._last_us = 0
+        self.count = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether they have to be committed before another event is added."""
+        return self.count >= MAX_JOINS or len(self._deltas) >= MAX_DELTAS
+
+    def add(self, key: Key, time_us: int, is_open: Callable[[int], bool]) -> Decision | None:
+        """Let an event join the cluster that the near cache knows for certain; None if none.
+
+        Events whose values are wanted as samples do not join here.
+
+        Args:
+            key: of the event in the near cache.
+            time_us: its time.
+            is_open: tells whether the index has a cluster open: the near cache hears of its end
+                only with a commit.
+        """
+        entry = self._cache.get(key)
+        if entry is None:
+            return None
+        cluster = entry.cluster
+        if cluster.samples_wanted or not self._cache.is_live(cluster, time_us):
+            return None
+        if not is_open(cluster.cluster_id):
+            return None
+        cluster.last_us = max(cluster.last_us, time_us)
+        delta = self._deltas.get(cluster)
+        if delta is None:
+            self._deltas[cluster] = ClusterDelta(cluster.cluster_id, 1, time_us, time_us)
+        else:
+            delta.count += 1
+            if time_us > delta.last_us:
+                delta.last_us = time_us
+            elif time_us < delta.first_us:
+                delta.first_us = time_us
+        if time_us > self._last_us or not self.count:
+            self._last_us = time_us
+        self.count += 1
+        return entry.decision
+
+    def take(self, partition: Partition, fence: int, first_offset: int) -> Commit:
+        """Return what is to be recorded in the index, and begin again."""
+        last_offset = first_offset + self.count - 1
+        commit = Commit(
+            partition=partition,
+            fence=fence,
+            first_offset=first_offset,
+            last_offset=last_offset,
+            committed=last_offset + 1,
+            last_us=self._last_us,
+            deltas=list(self._deltas.values()),
+        )
+        self._deltas, self.count = {}, 0
+        return commit

@@ -1,0 +1,262 @@
+"""`Deduplicator`: bounds, single events, and threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup.clock import ManualClock
+from stream_dedup.clustering.windows import FOREVER_US, Windows
+from stream_dedup.deduplicator import PART_EVENTS, Deduplicator
+from stream_dedup.errors import IndexFull
+from stream_dedup.index.base import MIN_WAITING, Limits
+from stream_dedup.model import Batch, Decision, Kind, Partition, Summary
+from stream_dedup.testing import assert_counts_add_up
+
+S = 1_000_000
+NOW_US = 1_700_000_000 * S
+WIDE = Windows(idle_us=FOREVER_US, max_age_us=FOREVER_US)
+DIGITS = str.maketrans("0123456789", "abcdefghij")
+
+LINES = [
+    "disk sda1 is 91% full",
+    "disk sdb7 is 64% full",
+    "out of memory: killed process 4711",
+    "user alice logged in from terminal",
+    "user bob logged in from terminal",
+    "ok",
+    "",
+]
+
+
+def distinct(count: int) -> list[str]:
+    """Lines that are not alike."""
+    return [f"{n:06} x{n:06} {n * 7919:08}y z{n * 31:07}".translate(DIGITS) for n in range(count)]
+
+
+def deduplicator(max_clusters: int = 100_000, **settings: Any) -> Deduplicator:
+    settings.setdefault("clock", ManualClock(NOW_US))
+    return Deduplicator(limits=Limits(max_clusters=max_clusters), **settings)
+
+
+def processed(dedup: Deduplicator, lines: list[str]) -> tuple[list[Decision], list[Summary]]:
+    """The decisions for all lines, and the summaries taken whenever too many waited."""
+    decisions: list[Decision] = []
+    summaries: list[Summary] = []
+    while len(decisions) < len(lines):
+        try:
+            decisions += dedup.process(lines[len(decisions) :])
+        except IndexFull as full:
+            assert dedup.waiting <= MIN_WAITING + PART_EVENTS
+            decisions += full.decisions
+            summaries += dedup.due(patterns=False)
+    return decisions, summaries
+
+
+# ---------------------------------------------------------------- bounds
+
+
+def test_a_batch_that_closes_many_clusters_stops_and_goes_on() -> None:
+    dedup = deduplicator(max_clusters=1000)
+    decisions, summaries = processed(dedup, distinct(30_000))
+    assert sum(decision.kind == Kind.NEW for decision in decisions) > 29_000
+    assert dedup.counts.events == 30_000
+    assert_counts_add_up([*summaries, *dedup.close(patterns=False)], dedup.counts)
+
+
+def test_too_many_waiting_summaries_are_an_error_with_a_remedy() -> None:
+    dedup = deduplicator(max_clusters=1)
+    with pytest.raises(
+        IndexFull, match=r"[0-9]+ closed clusters wait .*: call due\(\), or"
+    ) as full:
+        dedup.process(distinct(10_000))
+    assert len(full.value.decisions) == dedup.counts.events == 2 * PART_EVENTS
+    with pytest.raises(IndexFull):
+        dedup.process_one("out of memory")
+    with pytest.raises(IndexFull):
+        dedup.process_batch(Batch(Partition("other", 0), [0], [b"out of memory"]))
+    dedup.due()
+    assert dedup.process_one("out of memory").kind == Kind.NEW
+
+
+def test_without_summaries_nothing_waits_and_decisions_are_the_same() -> None:
+    lines = distinct(5_000)
+    lines += lines[-900:] + lines[:900]
+    ours, without = deduplicator(1000), deduplicator(1000, keep_summaries=False)
+    decisions = without.process(lines)
+    assert decisions == processed(ours, lines)[0]
+    assert without.waiting <= PART_EVENTS
+    assert without.counts == ours.counts
+    assert without.due() == []
+    assert sum(summary.count for summary in without.close()) <= 2 * 1000
+
+
+def test_a_batch_is_decided_in_short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    dedup = deduplicator()
+    lengths: list[int] = []
+    process = dedup.engine.process
+
+    async def seen(batch: Batch) -> list[Decision]:
+        lengths.append(len(batch.values))
+        return await process(batch)
+
+    monkeypatch.setattr(dedup.engine, "process", seen)
+    assert len(dedup.process("disk 1 full" for _ in range(5 * PART_EVENTS + 1))) == 5001
+    assert lengths == [PART_EVENTS] * 5 + [1]
+
+
+def test_a_value_that_is_no_event_is_refused_before_others_count() -> None:
+    dedup = deduplicator()
+    with pytest.raises(TypeError, match="int is not an event: give text, bytes or a dict"):
+        dedup.process(["disk 1 full"] * 5000 + [17])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="NoneType is not an event"):
+        dedup.process_one(None)  # type: ignore[arg-type]
+    assert dedup.counts.events == 0
+
+
+# ---------------------------------------------------------------- single events
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(LINES), st.integers(0, 500), st.sampled_from(["", "a"]))),
+    st.sampled_from(["logs", "minhash-n", "text"]),
+)
+def test_single_events_are_decided_as_a_batch(
+    events: list[tuple[str, int, str]], recipe: str
+) -> None:
+    one, many = (Deduplicator(recipe, windows=WIDE, clock=ManualClock(NOW_US)) for _ in range(2))
+    times_us = [NOW_US + at_s * S for _, at_s, _ in events]
+    expected = many.process(
+        [line for line, _, _ in events], times_us=times_us, groups=[group for *_, group in events]
+    )
+    decisions = [
+        one.process_one(line, time_us=time_us, group=group)
+        for (line, _, group), time_us in zip(events, times_us, strict=True)
+    ]
+    assert decisions == expected
+    assert one.counts.events == many.counts.events
+    assert one.counts.duplicates == many.counts.duplicates
+    assert [(s.cluster, s.count, s.first_time_us, s.last_time_us) for s in one.close()] == [
+        (s.cluster, s.count, s.first_time_us, s.last_time_us) for s in many.close()
+    ]
+
+
+CALLS: dict[str, Callable[[Deduplicator, ManualClock], Any]] = {
+    "batch": lambda dedup, _: dedup.process(LINES),
+    "elsewhere": lambda dedup, clock: dedup.process_batch(
+        Batch(Partition("b", 0), [clock.now_us() + dedup.counts.events], [b"disk sda1 is 9% full"])
+    ),
+    "due": lambda dedup, _: dedup.patterns([dedup.process_one("ok")]),
+    "size": lambda dedup, _: dedup.size(),
+    "wait": lambda _, clock: clock.advance(40),
+}
+
+
+@given(
+    st.lists(st.sampled_from([*LINES, *CALLS]), max_size=60),
+    st.sampled_from([1, 2, 1000]),
+    st.sampled_from([60, 3600]),
+)
+def test_counts_add_up_whatever_is_called_between_events(
+    calls: list[str], max_clusters: int, idle_s: int
+) -> None:
+    clock = ManualClock(NOW_US)
+    dedup = deduplicator(max_clusters, clock=clock, windows=Windows(idle_us=idle_s * S))
+    summaries: list[Summary] = []
+    for call in calls:
+        if call in CALLS:
+            CALLS[call](dedup, clock)
+        else:
+            dedup.process_one(call)
+        if call == "due":
+            summaries += dedup.due()
+    assert_counts_add_up([*summaries, *dedup.close()], dedup.counts)
+
+
+def test_exact_hits_are_committed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    dedup = deduplicator()
+    for number in range(10):
+        dedup.process_one(f"disk {number} is full")
+    commits: list[int] = []
+    record = dedup.engine.index.record
+
+    async def seen(commit: Any, now_us: int) -> frozenset[int]:
+        commits.append(commit.last_offset - commit.first_offset + 1)
+        return await record(commit, now_us)
+
+    monkeypatch.setattr(dedup.engine.index, "record", seen)
+    for number in range(2500):
+        assert dedup.process_one(f"disk {number} is full").kind == Kind.DUPLICATE
+    assert commits == [1000, 1000]
+    assert dedup.counts.events == 2510
+    assert [summary.count for summary in dedup.close()] == [2510]
+    assert commits == [1000, 1000, 506]
+
+
+def test_an_exact_hit_of_an_evicted_cluster_is_new_again() -> None:
+    dedup = deduplicator(max_clusters=1, windows=WIDE)
+    kinds = [
+        dedup.process_one(line).kind for line in ["disk 1 full"] * 6 + ["ok"] + ["disk 1 full"]
+    ]
+    assert kinds == [Kind.NEW] + [Kind.DUPLICATE] * 5 + [Kind.NEW, Kind.NEW]
+    assert_counts_add_up(dedup.close(), dedup.counts)
+
+
+def test_a_single_event_far_in_the_future_is_set_back_and_counted() -> None:
+    dedup = deduplicator()
+    for _ in range(6):
+        dedup.process_one("disk 1 full", time_us=NOW_US + 10**12)
+    assert dedup.counts.clamped == 6
+    (summary,) = dedup.close()
+    assert summary.last_time_us == NOW_US + Windows().max_future_us
+
+
+# ---------------------------------------------------------------- threads
+
+
+def test_threads_share_one_without_losing_a_count() -> None:
+    dedup = deduplicator()
+    summaries: list[Summary] = []
+    start = threading.Barrier(4)
+
+    def work(number: int) -> Iterator[Decision]:
+        start.wait()
+        for step in range(300):
+            yield dedup.process_one(f"disk {number} is {step}% full")
+            yield from dedup.process([f"user bob logged in {step} times", "ok", ""])
+            if step % 50 == number:
+                summaries.extend(dedup.due())
+
+    with ThreadPoolExecutor(4) as pool:
+        decisions = [d for part in pool.map(lambda n: list(work(n)), range(4)) for d in part]
+    assert dedup.counts.events == len(decisions) == 4 * 300 * 4
+    assert sum(decision.kind == Kind.NEW for decision in decisions) == dedup.counts.new == 3
+    assert_counts_add_up([*summaries, *dedup.close()], dedup.counts)
+
+
+class CallsBack(ManualClock):
+    """A clock that calls its deduplicator, as a handler of signals or logs may."""
+
+    dedup: Deduplicator | None = None
+
+    def now_us(self) -> int:
+        if self.dedup is not None:
+            dedup, self.dedup = self.dedup, None
+            dedup.process_one("the time was asked")
+        return super().now_us()
+
+
+def test_a_call_from_within_itself_is_an_error() -> None:
+    clock = CallsBack(NOW_US)
+    dedup = deduplicator(clock=clock)
+    clock.dedup = dedup
+    with pytest.raises(RuntimeError, match="called from within itself; call it afterwards"):
+        dedup.process_one("disk 1 full")
+    assert dedup.process_one("disk 1 full").kind == Kind.NEW
+    assert_counts_add_up(dedup.close(), dedup.counts)
