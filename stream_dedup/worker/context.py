@@ -16,7 +16,6 @@ from stream_dedup.errors import (
     GroupLost,
     IndexReset,
     IndexUnavailable,
-    OffsetGone,
     ProducerFenced,
 )
 from stream_dedup.io.base import EventSink, EventSource
@@ -114,7 +113,6 @@ class Context:
 
         Raises:
             ProducerFenced, GroupLost: another worker has the partition now.
-            OffsetGone: the partition must be opened again.
             BrokerRefused, IndexRefused, StaleFence: a retry would not help.
         """
 
@@ -142,5 +140,5 @@ class Context:
 
 def _retryable(error: BaseException) -> bool:
     return isinstance(error, BrokerUnavailable | IndexUnavailable | IndexReset) and not isinstance(
-        error, ProducerFenced | GroupLost | OffsetGone
+        error, ProducerFenced | GroupLost
     )

@@ -1,17 +1,14 @@
-"""The status page's elements, and how it shows numbers and times. Pure.
-
-HTML is built of elements; a string in an element is text. So text from topics, errors or files
-cannot become markup.
-"""
+"""The status page's elements, and how it shows numbers and times. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from xml.etree.ElementTree import Element, tostring
+from xml.etree.ElementTree import Element
 
 from stream_dedup.clock import US_PER_S
+from stream_dedup.markup import make
 from stream_dedup.worker.telemetry.logs import clean_text
 
 MAX_TEXT_CHARS = 400
@@ -19,39 +16,6 @@ MAX_TEXT_CHARS = 400
 
 MAX_ROWS = 20
 """Items shown of a list, before the number of those left out."""
-
-_NAMES = {"class_": "class", "view_box": "viewBox", "http_equiv": "http-equiv"}
-"""Attributes' names that Python does not take, or would not."""
-
-
-def make(tag: str, *inside: Element | str, **attributes: str) -> Element:
-    """An element.
-
-    >>> as_html(make("p", "a ", make("b", "<i>"), " c", id="x"))
-    '<p id="x">a <b>&lt;i&gt;</b> c</p>'
-
-    Args:
-        tag: its name.
-        inside: elements and texts, in order.
-        attributes: its attributes, some by other names; see `_NAMES`.
-    """
-    element = Element(tag, {_NAMES.get(name, name): value for name, value in attributes.items()})
-    last: Element | None = None
-    for part in inside:
-        if isinstance(part, str):
-            if last is None:
-                element.text = (element.text or "") + part
-            else:
-                last.tail = (last.tail or "") + part
-        else:
-            element.append(part)
-            last = part
-    return element
-
-
-def as_html(element: Element) -> str:
-    """An element as text."""
-    return tostring(element, encoding="unicode", method="html")
 
 
 def shown(text: str) -> str:

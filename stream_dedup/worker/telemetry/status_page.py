@@ -17,12 +17,12 @@ from xml.etree.ElementTree import Element
 
 from stream_dedup.clock import US_PER_S, Clock
 from stream_dedup.config import Config, PipelineConfig
+from stream_dedup.markup import as_html, make
 from stream_dedup.metrics import FIXED, Counter, Gauge, Histogram
 from stream_dedup.worker.telemetry.health import Health, Unready
 from stream_dedup.worker.telemetry.page_elements import (
     MAX_ROWS,
     UNKNOWN,
-    as_html,
     facts,
     format_age,
     format_count,
@@ -30,7 +30,6 @@ from stream_dedup.worker.telemetry.page_elements import (
     format_rate,
     format_share,
     format_time,
-    make,
     more,
     names,
     notes,
