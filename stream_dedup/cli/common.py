@@ -9,17 +9,22 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from stream_dedup.cli.completion import complete_recipe
+from stream_dedup.cli.completion import complete_file, complete_recipe
+from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.windows import FOREVER_US
 from stream_dedup.features.patterns import readable
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
+from stream_dedup.io.timestamps import TimeFormat
 from stream_dedup.units import OFF, read_duration_us
+
+if TYPE_CHECKING:
+    from stream_dedup.config import Loaded
 
 T = TypeVar("T")
 
@@ -66,6 +71,52 @@ class DurationOption(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         if length_us < 1:
             self.fail(f"{value!r} is no duration; write 90s, 5m, 1h, 2d or off", param, ctx)
         return FOREVER_US if length_us >= FOREVER_US else round(length_us)
+
+
+class MomentOption(click.ParamType):  # type: ignore[type-arg, unused-ignore] # as DurationOption
+    """A time, or how long ago it was, as microseconds since 1970."""
+
+    name = "time"
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 -- as click passes it
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> int:
+        if not isinstance(value, str):
+            return int(value)
+        now_us = SystemClock().now_us()
+        try:
+            return now_us - round(read_duration_us(value))
+        except (ValueError, OverflowError):
+            pass
+        text = f"{value}T00:00" if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value) else value
+        found = TimeFormat("iso").find(os.fsencode(text), now_us)
+        if found is None:
+            self.fail(
+                f"{value!r} is no time; write 2024-05-07T09:30, 2024-05-07, or 15m for fifteen "
+                "minutes ago",
+                param,
+                ctx,
+            )
+        return found
+
+
+class MarkOption(click.ParamType):  # type: ignore[type-arg, unused-ignore] # as DurationOption
+    """The mark of summaries: printable, and not empty."""
+
+    name = "text"
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 -- as click passes it
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str:
+        if not value.strip() or not value.isprintable():
+            self.fail(f"{value!r} is not a printable text", param, ctx)
+        return str(value)
 
 
 recipe_option = click.option(
@@ -178,12 +229,73 @@ def redis_options(*, namespace: bool = True) -> Callable[[Callable[..., T]], Cal
     return decorate
 
 
+# ---------------------------------------------------------------- a worker's configuration
+
+
+EXTRA = frozenset(
+    {"aiokafka", "hiredis", "prometheus_client", "pydantic", "pydantic_settings", "redis"}
+    | {"aiohttp", "structlog", "tenacity"}
+)
+"""What the extra ``worker`` brings."""
+
+config_option = click.option(
+    "-c",
+    "--config",
+    "file",
+    envvar="STREAM_DEDUP_CONFIG",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="The TOML file, else what STREAM_DEDUP_CONFIG says (see: stream-dedup config init).",
+)
+
+set_config_option = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Give a setting, as in kafka.group_id=audit or pipelines.0.topics=a,b. Repeatable.",
+)
+
+
+@contextmanager
+def worker_extra() -> Iterator[None]:
+    """Imports that need the extra: without it, says what to install."""
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in EXTRA:
+            raise
+        raise Failed(
+            f"{error.name} is not installed; pip install 'stream-dedup[worker]'"
+        ) from error
+
+
+def load_config(file: str | None, settings: tuple[str, ...]) -> Loaded:
+    """The configuration that options and environment give.
+
+    Raises:
+        ConfigError: it is wrong.
+        Failed: the extra is not installed.
+    """
+    with worker_extra():
+        from stream_dedup.config import load  # noqa: PLC0415 -- an extra
+    return load(file, settings)
+
+
 # ---------------------------------------------------------------- output
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # noqa: PLE0704 -- the BrokenPipeError, whose exit code is ours; rich would exit with 1
+
+
 def console() -> Console:
-    """Standard output for tables: as wide as the terminal, or wide enough for files and pipes."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    """Standard output for tables: as wide as the terminal, or wide enough for files and pipes.
+
+    As a context manager it writes everything at its end, at once.
+    """
+    return _Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 
 def write_whole(out: BinaryIO, data: bytes) -> None:

@@ -12,14 +12,15 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from stream_dedup.cli.common import Failed, console
-from stream_dedup.cli.completion import complete_file
-from stream_dedup.cli.config_options import (
+from stream_dedup.cli.common import (
+    Failed,
     config_option,
+    console,
     load_config,
     set_config_option,
     worker_extra,
 )
+from stream_dedup.cli.completion import complete_file
 
 if TYPE_CHECKING:
     from stream_dedup.config import Config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -68,13 +69,19 @@ def fingerprint(
 ) -> None:
     """Show what a recipe computes for lines: masks, tokens, features, weights and bits.
 
-    Takes the LINEs given, or those of standard input.
+    Takes the LINEs given, or those of standard input; to read a file, use "< FILE".
 
     \b
     stream-dedup fingerprint "Failed password for root from 10.0.0.7 port 4422 ssh2"
     head -3 app.log | stream-dedup fingerprint --json
     """
     inspector = Inspector(recipe_of(recipe, settings))
+    if len(lines) == 1 and os.path.isfile(lines[0]):  # noqa: PTH113 -- pathlib's raises if it is long
+        click.echo(
+            f"stream-dedup: {shown(_bytes_of(lines[0]), 400)!r} is a file, and fingerprint takes "
+            "lines; for the lines of the file: stream-dedup fingerprint < FILE",
+            err=True,
+        )
     for line in map(_bytes_of, lines) if lines else _standard_input():
         look = inspector.look(line)
         if as_json:
@@ -284,13 +291,13 @@ def explain(first: str, second: str, recipe: str, settings: tuple[str, ...]) -> 
     """
     inspector = Inspector(recipe_of(recipe, settings))
     found = inspector.compare(_bytes_of(first), _bytes_of(second))
-    out = console()
-    out.print(Text(found.verdict()))
-    out.print()
-    _print_patterns(out, found)
-    _print_features(out, found)
-    _print_bits(out, found)
-    _print_measures(out, found)
+    with console() as out:  # at once: `| head` must not change the exit code
+        out.print(Text(found.verdict()))
+        out.print()
+        _print_patterns(out, found)
+        _print_features(out, found)
+        _print_bits(out, found)
+        _print_measures(out, found)
     click.get_current_context().exit(0 if found.merge else 3)
 
 

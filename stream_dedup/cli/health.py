@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from stream_dedup.cli.config_options import config_option, load_config, set_config_option
+from stream_dedup.cli.common import config_option, load_config, set_config_option
 from stream_dedup.features.patterns import readable
 
 EXIT_UNHEALTHY = 1

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import click
+from rich.cells import cell_len
+from rich.console import JustifyMethod
 from rich.table import Table
 
 from stream_dedup.cli.common import console
-from stream_dedup.tables.planner import MEMORY, REDIS, CostModel, TablePlan, choose, plans
+from stream_dedup.tables.planner import MEMORY, REDIS, TablePlan, choose, plans
 
 SHOWN = 4
 """Layouts shown on each side of the chosen one."""
+
+HEADS = ("", "blocks", "tables", "prefix bits", "candidates", "query", "insert", "bytes each",
+         "memory")  # fmt: skip
+
+NAMING = 2
+"""The first columns, which a narrow terminal shows with each of the others."""
+
+GAP = 2
 
 
 @click.command()
@@ -41,22 +51,20 @@ def plan(k: int, width: str, capacity: int, budget: int) -> None:
             chosen = choose(bits, k, capacity, model, budget)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="'--k'") from error
-        out.print(_table(list(plans(bits, k, capacity, model)), chosen, capacity, model))
-        out.print()
+        found = list(plans(bits, k, capacity, model))
+        for table in _tables(_rows(found, chosen, capacity), out.width):
+            table.title = f"{model.name}: {capacity:,} fingerprints of {bits} bits, k = {k}"
+            out.print(table)
+            out.print()
 
 
-def _table(found: list[TablePlan], chosen: TablePlan, capacity: int, model: CostModel) -> Table:
-    table = Table(
-        "", "blocks", "tables", "prefix bits", "candidates", "query", "insert", "bytes each",
-        "memory", title=f"{model.name}: {capacity:,} fingerprints of {chosen.layout.width} bits, "
-        f"k = {chosen.layout.k}", title_justify="left", box=None, padding=(0, 2, 0, 0),
-    )  # fmt: skip
-    for column in table.columns[1:]:
-        column.justify = "right"
+def _rows(found: list[TablePlan], chosen: TablePlan, capacity: int) -> list[tuple[str, ...]]:
+    """The heads of the columns, and a row for each layout near the chosen one."""
     at = next(i for i, plan in enumerate(found) if plan.layout == chosen.layout)
+    rows: list[tuple[str, ...]] = [HEADS]
     for plan in found[max(0, at - SHOWN) : at + SHOWN + 1]:
         prefixes = sorted(set(plan.layout.prefix_bits))
-        table.add_row(
+        rows.append((
             "*" if plan.layout == chosen.layout else "",
             str(plan.layout.blocks),
             str(plan.layout.tables),
@@ -66,5 +74,29 @@ def _table(found: list[TablePlan], chosen: TablePlan, capacity: int, model: Cost
             f"{plan.insert_us:,.1f} µs",
             f"{plan.bytes_each:,.0f}",
             f"{plan.bytes_each * capacity / 1e6:,.1f} MB",
-        )
-    return table
+        ))  # fmt: skip
+    return rows
+
+
+def _tables(rows: list[tuple[str, ...]], width: int) -> list[Table]:
+    """Tables that fit the width, cells uncut; each begins with the columns that name a layout."""
+    widths = [max(map(cell_len, column)) + GAP for column in zip(*rows, strict=True)]
+    named = sum(widths[:NAMING])
+    groups: list[list[int]] = []
+    room = 0
+    for at in range(NAMING, len(widths)):
+        if not groups or widths[at] > room:
+            groups.append([*range(NAMING)])
+            room = width - named
+        groups[-1].append(at)
+        room -= widths[at]
+    tables = []
+    for group in groups:
+        table = Table(title_justify="left", box=None, padding=(0, GAP, 0, 0))
+        for at in group:
+            justify: JustifyMethod = "right" if at else "left"
+            table.add_column(rows[0][at], justify=justify, no_wrap=True)
+        for row in rows[1:]:
+            table.add_row(*(row[at] for at in group))
+        tables.append(table)
+    return tables

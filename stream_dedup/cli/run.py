@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from stream_dedup.cli.config_options import (
+from stream_dedup.cli.common import (
     config_option,
     load_config,
     set_config_option,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 from docs.commands import subcommands
 from stream_dedup.cli.main import cli
 from stream_dedup.features.recipe import load_recipe, shipped
-from tests.integration.command import Done, run
+from tests.integration.command import COMMAND, Done, run, shell
 
 BOB = "user bob logged in from 10.0.0.7 port 4422 over ssh"
 EVE = "user eve logged in from 10.0.0.9 port 4423 over ssh"
@@ -103,6 +105,22 @@ def test_explain_and_dedup_agree(first: str, second: str) -> None:
     assert run("explain", "--", first, second).code == (0 if merged else 3)
 
 
+@pytest.mark.parametrize(("second", "code"), [(BOB, 0), (EVE, 3)])
+def test_a_reader_of_the_first_line_leaves_explains_verdict(second: str, code: int) -> None:
+    script = '"$SD" explain "$1" "$2" | head -1; echo "${PIPESTATUS[0]}"'
+    done = shell(script, BOB, second)
+    assert done.lines[1:] == [b"%d" % code]
+
+
+@pytest.mark.parametrize("args", [("explain", BOB, EVE), ("plan",), ("recipes", "list")])
+def test_a_reader_that_is_gone_is_exit_code_141(args: tuple[str, ...]) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = subprocess.run([COMMAND, *args], stdout=theirs, stderr=subprocess.PIPE, check=False)
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 def test_explain_shows_patterns_features_bits_and_measures() -> None:
     text = run("explain", BOB, EVE).out.decode()
     assert "user bob logged in from <ipv4> port <number> over ssh" in text
@@ -133,6 +151,17 @@ def test_fingerprint_shows_masks_features_weights_and_bits() -> None:
     for word in ("Failed", "login", "for", "root", "from"):
         assert re.search(rf"^ +{word} +1 +[0-9a-f]{{16}}", text, re.MULTILINE)
     assert re.search(r"^ +<\*> +1 .*<ipv4>  10\.0\.0\.7 *$", text, re.MULTILINE)
+
+
+def test_fingerprint_says_that_it_takes_lines_not_files(tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    path.write_text("link 1 went down\n")
+    done = run("fingerprint", path)
+    assert done.code == 0
+    assert done.err.endswith(
+        "app.log' is a file, and fingerprint takes lines; for the lines of the file: stream-dedup "
+        "fingerprint < FILE\n"
+    )
 
 
 def test_fingerprint_as_json_is_one_object_a_line_and_equals_dedup() -> None:

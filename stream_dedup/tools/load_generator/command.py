@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 import msgspec
 
-from stream_dedup.cli.completion import complete_file
-from stream_dedup.cli.config_options import (
+from stream_dedup.cli.common import (
     config_option,
     load_config,
     set_config_option,
     worker_extra,
 )
+from stream_dedup.cli.completion import complete_file
 from stream_dedup.clock import SystemClock
 from stream_dedup.errors import BrokerRefused, ConfigError, InputError
 from stream_dedup.io.files import expand
