@@ -1,5 +1,8 @@
 """Pictures of what people see, taken of the real thing: ``make screenshots``.
 
+The command runs over the example log, and what a terminal would show is drawn as SVG; ``python -m
+docs.screenshots terminal`` takes this picture alone.
+
 A broker and a Redis are started, a worker between them, and `stream-dedup produce` writes events
 made of the example logs; after a minute and a half Chromium, without a window, takes the picture of
 the worker's status page. It takes two minutes, and on Debian installs what is missing.
@@ -7,6 +10,8 @@ the worker's status page. It takes two minutes, and on Debian installs what is m
 
 from __future__ import annotations
 
+import io
+import os
 import subprocess
 import sys
 import tempfile
@@ -15,12 +20,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from docs.blocks import ROOT
+from rich.console import Console
+from rich.text import Text
+
+from docs.blocks import ROOT, prepare, write
 from tests.integration.command import COMMAND
 from tests.integration.worker.running import flags, free_port
 from tests.services.debian import find_program
 from tests.services.kafka import KafkaBroker
 from tests.services.redis import RedisServer
+
+TERMINAL = ROOT / "docs" / "images" / "terminal.svg"
+COLUMNS = 104
+COMMANDS = ("dedup auth.log", "dedup --top 2 auth.log")
+"""What is run for the picture of a terminal."""
 
 STATUS_PAGE = ROOT / "docs" / "images" / "status-page.png"
 LOGS = sorted((ROOT / "examples" / "logs").glob("*.log.gz"))
@@ -34,18 +47,68 @@ UNDER_LOAD_S = 90
 COLOURS = 64
 """Kept in a picture: it looks the same, in a third of the bytes."""
 
+TERMINAL_FORMAT = """\
+<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg" role="img">
+<title>stream-dedup in a terminal</title>
+<desc>First lines with their variables in colour, summaries of their repeats, and a report of the
+largest clusters.</desc>
+<style>
+.{unique_id}-matrix {{ font-family: monospace; font-size: {char_height}px; }}
+.{unique_id}-title {{ font: bold 18px sans-serif; }}
+{styles}
+@media (prefers-color-scheme: dark) {{ rect {{ stroke-opacity: .6; }} }}
+</style>
+<defs>
+<clipPath id="{unique_id}-clip-terminal">
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" />
+</clipPath>
+{lines}
+</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</g>
+</svg>
+"""
+
 RATE = 2_000
 LARGE = b"not a line but a dump of memory " * 3_000
 
 
 def main() -> None:
-    """Take all pictures again."""
+    """Take all pictures again, or that of a terminal alone."""
+    write(TERMINAL, terminal_picture())
+    if sys.argv[1:] == ["terminal"]:
+        return
     chromium = find_program("chromium", "chromium", "it takes the pictures")
     pngquant = find_program("pngquant", "pngquant", "it makes the pictures small")
     take(chromium)
     quantise = [str(pngquant), "--force", "--output", str(STATUS_PAGE), str(COLOURS)]
     subprocess.run([*quantise, str(STATUS_PAGE)], check=True)  # noqa: S603 -- as it was found
     sys.stdout.write(f"{STATUS_PAGE}: {STATUS_PAGE.stat().st_size:,} bytes\n")
+
+
+def terminal_picture() -> str:
+    """What a terminal shows of the commands in colour, as SVG that loads nothing."""
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
+    with tempfile.TemporaryDirectory() as folder:
+        prepare(Path(folder))
+        for command in COMMANDS:
+            done = subprocess.run(  # noqa: S603 -- our own command
+                [COMMAND, *command.split(), "--color", "always"],
+                cwd=folder,
+                env={**os.environ, "COLUMNS": str(COLUMNS)},
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            console.print(Text(f"$ stream-dedup {command}", style="bold"))
+            console.print(Text.from_ansi(done.stdout))
+            console.print()
+    return console.export_svg(title="", code_format=TERMINAL_FORMAT, unique_id="terminal")
 
 
 def take(chromium: Path) -> None:

@@ -16,8 +16,7 @@
     ├── RecipeMismatch           the namespace belongs to another recipe
     ├── BrokerUnavailable        a broker cannot be reached or refuses for now; retry
     │   ├── ProducerFenced       another worker writes for the partition now
-    │   ├── GroupLost            the group assigned the partitions to another worker
-    │   └── OffsetGone           the offset to be read does not exist; open the partition again
+    │   └── GroupLost            the group assigned the partitions to another worker
     ├── BrokerRefused            the broker refuses for good; names the remedy
     └── TooManyInvalidEvents     so many events are invalid that the settings must be wrong
 
@@ -156,22 +155,6 @@ class ProducerFenced(BrokerUnavailable):
 
 class GroupLost(BrokerUnavailable):
     """The group assigned the partitions to another worker; the offsets were not committed."""
-
-
-class OffsetGone(BrokerUnavailable):
-    """The next offset of a partition does not exist: it expired, or the topic was created again.
-
-    Attributes:
-        topic, number: name the partition.
-    """
-
-    def __init__(self, topic: str, number: int, offset: int) -> None:
-        self.topic = topic
-        self.number = number
-        super().__init__(
-            f"{topic}-{number} has no offset {offset}: its records have expired, or the topic was "
-            "truncated or created again"
-        )
 
 
 class BrokerRefused(StreamDedupError):  # noqa: N818 -- as above

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, Literal
 
 import click
 from rich.console import Console
@@ -12,27 +14,42 @@ from rich.text import Text
 
 from stream_dedup.cli.common import (
     DurationOption,
+    MarkOption,
+    MomentOption,
     bytes_of_files,
     reading_progress,
     recipe_of,
     recipe_option,
     set_option,
+    shown,
+    write_whole,
 )
 from stream_dedup.cli.completion import complete_file
-from stream_dedup.cli.pipe import POLL_S, Output, Pipe
+from stream_dedup.cli.output import Output
+from stream_dedup.cli.pipe import POLL_S, Pipe
+from stream_dedup.cli.report import HTML_ROWS, Ranking, page
+from stream_dedup.cli.terminal import wants_colour
 from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.deduplicator import Deduplicator
+from stream_dedup.emit.summaries import MARK
 from stream_dedup.errors import InputError
 from stream_dedup.index.base import Limits
-from stream_dedup.io.decoder import Decoder, DecoderOptions
-from stream_dedup.io.files import expand, is_live
+from stream_dedup.io.decoder import Decoder, DecoderOptions, Times
+from stream_dedup.io.files import expand, is_live, whole_file
 from stream_dedup.io.formats import Transcoder
 from stream_dedup.model import Partition
 
 MAX_FUTURE_US = 24 * 3600 * US_PER_S
 """A time without a zone is read as UTC, but its zone may be up to 14 hours ahead of it."""
+
+
+MAX_NAMES = 5
+"""Names of inputs in the title of a page."""
+
+MAX_NAME = 120
+"""Characters shown of each."""
 
 
 @click.command()
@@ -100,6 +117,23 @@ MAX_FUTURE_US = 24 * 3600 * US_PER_S
     help="Only lines with equal named groups are compared, as in '(?P<app>[a-z]+):'.",
 )
 @click.option(
+    "--group-prefix",
+    type=click.Choice(["auto", "service", "off"]),
+    default="auto",
+    show_default=True,
+    help="Lines with the prefix of kubectl logs --prefix or docker compose logs are compared only "
+    "with lines of the same pod or container (auto), of the same service with all its replicas, or "
+    "with all.",
+)
+@click.option(
+    "--since",
+    type=MomentOption(),
+    metavar="TIME",
+    help="Only events from this time on: 2024-05-07T09:30, 2024-05-07, or 15m for fifteen minutes "
+    "ago. Needs --time-format or --time-field.",
+)
+@click.option("--until", type=MomentOption(), metavar="TIME", help="Only events before this time.")
+@click.option(
     "--start-regex",
     default="",
     metavar="RE2",
@@ -135,6 +169,51 @@ MAX_FUTURE_US = 24 * 3600 * US_PER_S
     help="With more clusters, the least recently seen is closed. Each takes 2 to 3 kB.",
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Read at most N lines.")
+@click.option(
+    "-f",
+    "--follow",
+    is_flag=True,
+    help="Read the FILEs, and what is added to them until Ctrl-C, also after a rotation, as tail "
+    "-F does.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Instead of lines, write a report when all is read: the N largest clusters.",
+)
+@click.option(
+    "--sort",
+    "order",
+    type=click.Choice(["count", "first", "last"]),
+    help="The order of this report: the largest clusters first, those that began last, or those "
+    "seen last. --top N takes the first N of this order.",
+)
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Instead of lines, write this report to a page of HTML, which needs no other file.",
+)
+@click.option("--ids", is_flag=True, help="In text, write its cluster's id before a first line.")
+@click.option(
+    "--mark",
+    type=MarkOption(),
+    default=MARK,
+    show_default=True,
+    metavar="TEXT",
+    help="What a summary in text begins with. If a line of the input may look like a summary, give "
+    "a mark that nobody can guess.",
+)
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Colour variables and counts in text; auto: on a terminal, unless NO_COLOR is set. On a "
+    "terminal, and with colour, control characters are shown as escapes.",
+)
 @click.option("--stats", is_flag=True, help="Print statistics on standard error.")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress bar.")
 @click.pass_context
@@ -150,7 +229,49 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
     stream-dedup dedup --emit drop --stats 'logs/*.gz' > short.log
     stream-dedup dedup --emit annotate --output-format jsonl app.log
     stream-dedup dedup --time-field ts --group-field service events.jsonl
+    stream-dedup dedup --follow /var/log/app.log
+    stream-dedup dedup --top 20 app.log
+    stream-dedup dedup --html report.html app.log
     """
+    reading = _reading(options)
+    if options["follow"] and (not files or "-" in files):
+        raise click.UsageError("--follow takes FILEs; a pipe is followed anyway")
+    for name in ("since", "until"):
+        if options[name] is not None and not reading.event_times:
+            raise click.UsageError(
+                f"--{name} compares the times of events; say where they are: --time-format iso "
+                "(or syslog, epoch, a format), or --time-field auto for JSON"
+            )
+    output = _output(options)
+    paths = list(expand(files)) or ["-"]
+    deduplicator = _deduplicator(options, output, live=options["follow"] or is_live(paths))
+    total = None if options["follow"] else bytes_of_files(paths)
+    bar = not options["quiet"] and sys.stderr.isatty() and total is not None
+    # Lines and a bar on one terminal would spoil each other.
+    bar = bar and (not sys.stdout.isatty() or output.ranking is not None)
+    times = Times(**{
+        f"{name}_us": options[name] for name in ("since", "until") if options[name] is not None
+    })  # fmt: skip
+    with ExitStack() as stack:
+        html = stack.enter_context(whole_file(options["html"])) if options["html"] else None
+        with reading_progress(total, shown=bar) as advance:
+            pipe = Pipe(deduplicator, reading, output, sys.stdout.buffer, advance, times)
+            signal = pipe.run(paths, follow=options["follow"])
+        if output.ranking is not None:
+            rows = pipe.writer.rows(output.ranking, event_times=reading.event_times)
+            if html is None:
+                pipe.writer.report(rows, output.ranking)
+            else:
+                facts = _facts(pipe, deduplicator)
+                text = page(_title(paths), facts, rows, output.ranking.left_out())
+                write_whole(html, text.encode("utf-8", "backslashreplace"))
+    if output.stats:
+        _print_stats(pipe, deduplicator)
+    ctx.exit(128 + signal if signal else int(pipe.failed))
+
+
+def _reading(options: dict[str, Any]) -> DecoderOptions:
+    prefix: dict[str, Literal["", "source", "service"]] = {"auto": "source", "service": "service"}
     reading = DecoderOptions(
         format=options["input_format"],
         text_field=options["text_field"],
@@ -158,6 +279,7 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
         time_format=options["time_format"],
         group_fields=options["group_fields"],
         group_pattern=options["group_regex"],
+        group_prefix=prefix.get(options["group_prefix"], ""),
         start_pattern=options["start_regex"],
         encoding=options["encoding"],
     )
@@ -168,46 +290,65 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
         raise click.UsageError(str(error)) from error
     if reading.group_fields and reading.group_pattern:
         raise click.UsageError("--group-field and --group-regex exclude each other")
+    return reading
+
+
+def _output(options: dict[str, Any]) -> Output:
+    ranking = None
+    if options["top"] or options["order"] or options["html"]:
+        if options["emit"] != "merge":
+            raise click.UsageError(
+                f"--top, --sort and --html report clusters, not lines: leave out --emit "
+                f"{options['emit']}"
+            )
+        most = HTML_ROWS if options["html"] else options["max_clusters"]
+        ranking = Ranking(options["top"] or most, options["order"] or "count")
+    colour = wants_colour(options["color"])
     every_us = options["summary_every"] if options["emit"] == "merge" else None
-    wants_samples = options["emit"] == "merge" and options["output_format"] != "text"
-    output = Output(
+    return Output(
         options["emit"],
         options["output_format"],
         options["stats"],
         options["limit"],
         step_us=min(every_us or FOREVER_US, options["idle"], options["max_age"]),
+        mark=options["mark"],
+        ids=options["ids"],
+        colour=colour,
+        escape=colour or sys.stdout.isatty(),
+        ranking=ranking,
     )
-    paths = list(expand(files)) or ["-"]
-    deduplicator = Deduplicator(
+
+
+def _deduplicator(options: dict[str, Any], output: Output, *, live: bool) -> Deduplicator:
+    merges = output.emit == "merge"
+    wants_samples = options["html"] or (merges and output.format != "text")
+    return Deduplicator(
         recipe_of(options["recipe"], options["settings"]),
         windows=Windows(
             idle_us=options["idle"],
             max_age_us=options["max_age"],
             max_future_us=MAX_FUTURE_US,
             # Time passes while a pipe is silent, but not while a file waits for a slow reader.
-            quiet_after_us=round(POLL_S * US_PER_S) if is_live(paths) else FOREVER_US,
+            quiet_after_us=round(POLL_S * US_PER_S) if live else FOREVER_US,
         ),
-        summaries=Summaries(every_us=every_us, samples=3 if wants_samples else 0),
+        summaries=Summaries(
+            every_us=options["summary_every"] if merges and output.ranking is None else None,
+            samples=3 if wants_samples else 0,
+        ),
         limits=Limits(max_clusters=options["max_clusters"]),
     )
-    total = bytes_of_files(paths)
-    shown = not options["quiet"] and sys.stderr.isatty() and not sys.stdout.isatty()
-    with reading_progress(total, shown=shown and total is not None) as advance:
-        pipe = Pipe(deduplicator, reading, output, sys.stdout.buffer, advance)
-        signal = pipe.run(paths)
-    if output.stats:
-        _print_stats(pipe, deduplicator)
-    ctx.exit(128 + signal if signal else int(pipe.failed))
 
 
-def _print_stats(pipe: Pipe, deduplicator: Deduplicator) -> None:
+def _title(paths: list[str]) -> str:
+    names = [shown(os.fsencode(path), MAX_NAME) for path in paths[:MAX_NAMES]]
+    left_out = len(paths) - len(names)
+    return ", ".join(names) + (f" and {left_out:,} more" if left_out else "")
+
+
+def _facts(pipe: Pipe, deduplicator: Deduplicator) -> list[tuple[str, str]]:
+    """What was read, and what was found in it."""
     counts, size = deduplicator.counts, deduplicator.size()
-    width = None if sys.stderr.isatty() else 120
-    console = Console(stderr=True, highlight=False, width=width)
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column()
-    grid.add_column(justify="right")
-    rows: list[tuple[str, str]] = [
+    facts = [
         ("lines", f"{pipe.lines:,}"),
         ("events", f"{counts.events:,}"),
         ("clusters", f"{counts.new:,}"),
@@ -215,23 +356,32 @@ def _print_stats(pipe: Pipe, deduplicator: Deduplicator) -> None:
         ("share removed", f"{counts.removed:.1%}"),
         *((f"passed: {reason}", f"{n:,}") for reason, n in sorted(counts.passed.items())),
     ]
-    if size.evicted:
-        rows.append(("clusters closed for want of room", f"{size.evicted:,}"))
-    if size.new_again:
-        rows.append(("events new again for that", f"{size.new_again:,}"))
-    if pipe.timeless:
-        rows.append(("events that told no time", f"{pipe.timeless:,}"))
-    if size.truncated:
-        rows.append(("searches cut short", f"{size.truncated:,}"))
-    if counts.clamped:
-        rows.append(("times in the future", f"{counts.clamped:,}"))
-    for name, value in rows:
+    for name, number in (
+        ("events outside --since and --until", pipe.outside),
+        ("clusters closed for want of room", size.evicted),
+        ("events new again for that", size.new_again),
+        ("events that told no time", pipe.timeless),
+        ("searches cut short", size.truncated),
+        ("times in the future", counts.clamped),
+    ):
+        if number:
+            facts.append((name, f"{number:,}"))
+    return facts
+
+
+def _print_stats(pipe: Pipe, deduplicator: Deduplicator) -> None:
+    width = None if sys.stderr.isatty() else 120
+    console = Console(stderr=True, highlight=False, width=width)
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column()
+    grid.add_column(justify="right")
+    for name, value in _facts(pipe, deduplicator):
         grid.add_row(name, value)
     console.print(grid)
     table = Table("count", "cluster", "pattern", title="largest clusters", title_justify="left")
     table.columns[0].justify = "right"
-    for count, _, summary in sorted(pipe.largest, reverse=True):
+    for summary, _, _ in pipe.writer.largest.entries():
         pattern = Text(deduplicator.pattern(summary), overflow="ellipsis", no_wrap=True)
-        table.add_row(f"{count:,}", summary.cluster_hex, pattern)
-    if pipe.largest:
+        table.add_row(f"{summary.count:,}", summary.cluster_hex, pattern)
+    if table.row_count:
         console.print(table)

@@ -3,66 +3,41 @@
 from __future__ import annotations
 
 import gc
-import heapq
 import os
+import select
 import signal
 import socket
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC
-from typing import BinaryIO, Literal
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import BinaryIO
 
 import click
 
-from stream_dedup.cli.common import write_whole
 from stream_dedup.cli.notes import Notes
+from stream_dedup.cli.output import Output, Writer
 from stream_dedup.clock import SystemClock
 from stream_dedup.deduplicator import Deduplicator
-from stream_dedup.emit.events import (
-    PASSED,
-    annotated_text,
-    decision_object,
-    event_json,
-    kept,
-    kept_text,
-)
-from stream_dedup.emit.summaries import summary_json, summary_text, time_text
 from stream_dedup.errors import InputError
-from stream_dedup.io.decoder import Decoder, DecoderOptions, Events, split_by_time
-from stream_dedup.io.files import InputFile
-from stream_dedup.model import Decision, Kind, Partition, Summary
-
-LARGEST = 10
-"""Clusters listed in the statistics."""
+from stream_dedup.io.decoder import (
+    ALL_TIMES,
+    Decoder,
+    DecoderOptions,
+    Events,
+    Times,
+    split_by_time,
+)
+from stream_dedup.io.files import InputFile, is_live
+from stream_dedup.io.following import FollowedFile
+from stream_dedup.model import Partition, Summary
 
 POLL_S = 0.5
 """How often due summaries are collected while a live input is silent; also how long an event of
 several lines waits for its next line."""
-
-PIECE = Decision(Kind.PASSED, reason="piece of a line too long")
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """What is written, and how.
-
-    Attributes:
-        emit: every event, new events, or new events and counts.
-        format: text or JSON lines; None for the format of each input.
-        stats: whether to collect statistics.
-        limit: maximum number of lines to read; None for all.
-        step_us: event time between two checks for due summaries.
-    """
-
-    emit: Literal["annotate", "drop", "merge"]
-    format: Literal["text", "jsonl"] | None
-    stats: bool
-    limit: int | None
-    step_us: int
 
 
 class Interrupt:
@@ -100,6 +75,16 @@ class Interrupt:
         self.signal = number
 
 
+@dataclass(slots=True)
+class _Input:
+    """An input that is being read."""
+
+    source: InputFile | FollowedFile
+    decoder: Decoder
+    partition: Partition
+    size: int = 0
+
+
 class Pipe:
     """One run over all inputs.
 
@@ -107,7 +92,8 @@ class Pipe:
         lines: lines read.
         failed: whether an input could not be read.
         timeless: events without a time, though times were asked for.
-        largest: (count, -cluster, summary) of the largest clusters, as a heap.
+        outside: events that were left out because of their time.
+        writer: what writes the output.
     """
 
     def __init__(
@@ -117,28 +103,31 @@ class Pipe:
         output: Output,
         out: BinaryIO,
         progress: Callable[[int], None],
+        times: Times = ALL_TIMES,
     ) -> None:
         self.lines = 0
         self.failed = False
         self.timeless = 0
-        self.largest: list[tuple[int, int, Summary]] = []
+        self.outside = 0
+        self.writer = Writer(dedup, output, out, self._note)
         self._dedup = dedup
         self._reading = reading
         self._output = output
-        self._out = out
+        self._times = times
         self._progress = progress
         self._clock = SystemClock()
         self._interrupt = Interrupt()
-        self._json = output.format == "jsonl"
         self._names: Counter[str] = Counter()
         self._polled_s = 0.0
-        # The line where a cluster was last seen, for inputs without times.
-        self._last_seen: dict[int | None, str | int] = {}
         self._live = False
         self._notes = Notes(dedup, reading, self._note)
 
-    def run(self, paths: Sequence[str]) -> int:
+    def run(self, paths: Sequence[str], *, follow: bool = False) -> int:
         """Read all inputs and write the output.
+
+        Args:
+            paths: the inputs, read one after the other.
+            follow: whether to read all at once, and what is added to them, until a signal.
 
         Returns:
             The number of the signal that ended the run early, or 0.
@@ -150,135 +139,124 @@ class Pipe:
         gc.set_threshold(50_000, 20, 100)
         several = len(paths) > 1
         with self._interrupt.watch():
-            for path in paths:
-                if self._interrupt.signal or self._limit_reached():
-                    break
-                try:
-                    source = InputFile(path, encoding=self._reading.encoding)
-                except InputError as error:
-                    self._report(error)
-                    continue
-                with source:
-                    self._read(source, path, several=several)
-            self._finish()
+            if follow:
+                self._read([self._open(path, several=several, follow=True) for path in paths])
+            else:
+                for path in paths:
+                    if self._ended():
+                        break
+                    self._read([self._open(path, several=several)])
+            self._write_due()
+            output = self._output
+            if output.emit == "merge" or output.stats or output.ranking is not None:
+                self._write_summaries(self._dedup.close(patterns=False))
         self._notes.ended(self.timeless)
         return self._interrupt.signal
 
-    def _read(self, source: InputFile, path: str, *, several: bool) -> None:
+    # ------------------------------------------------------------ reading
+
+    def _open(self, path: str, *, several: bool, follow: bool = False) -> _Input | None:
+        """Open an input; None if that fails, which is reported."""
         # A path given twice is two inputs: their lines are different positions.
         partition = Partition(path, self._names[path])
         self._names[path] += 1
-        self._live = source.live
-        prefix = f"{path}:" if several else "line "
-        takes_fields = self._dedup.engine.takes_fields
-        decoder = Decoder(self._reading, partition, takes_fields=takes_fields)
-        size = 0
         try:
-            while not self._interrupt.signal and not self._limit_reached():
-                if not source.wait(self._interrupt.fd, POLL_S):
-                    if not self._interrupt.signal:
-                        self._idle(decoder, prefix)
-                    continue
-                lines = source.read()
-                if lines is None:
-                    break
-                if self._output.limit is not None:
-                    left = self._output.limit - self.lines
-                    if left < len(lines.values):
-                        lines.values = lines.values[:left]
-                        lines.pieces = set()
-                events = decoder.decode(lines, self._clock.now_us())
-                for part in split_by_time(events, self._output.step_us):
-                    self._handle(part, decoder, prefix)
-                    self._write_due()
-                self._progress(lines.size - size)
-                size = lines.size
-            rest = source.rest() if self._interrupt.signal else None
-            # A file was interrupted in the middle of a line; a pipe has nothing more to give.
-            if rest is not None and (source.live or rest.goes_on):
-                self._handle(decoder.decode(rest, self._clock.now_us()), decoder, prefix)
+            source: InputFile | FollowedFile
+            opened = partial(InputFile, encoding=self._reading.encoding)
+            if follow and not is_live([path]):
+                source = FollowedFile(path, self._note, partial(opened, growing=True))
+            else:
+                source = opened(path)
         except InputError as error:
             self._report(error)
-        self._handle(decoder.flush(self._clock.now_us()), decoder, prefix)
-        self._dedup.release(partition)
-        self.timeless += decoder.timeless
-        if self.lines and not decoder.json and self._reading.takes_json:
-            self._note(f"{source.name} is text; options that name a JSON field do nothing there")
+            return None
+        takes_fields = self._dedup.engine.takes_fields
+        decoder = Decoder(self._reading, partition, takes_fields=takes_fields)
+        self.writer.places.begin(partition, f"{path}:" if several else "line ", self.lines)
+        return _Input(source, decoder, partition)
 
-    def _idle(self, decoder: Decoder, prefix: str) -> None:
-        """Handle a pause of a live input: decide the event that waits for more lines."""
-        if decoder.holds:
-            self._handle(decoder.flush(self._clock.now_us()), decoder, prefix)
+    def _read(self, opened: Sequence[_Input | None]) -> None:
+        """Read inputs to their ends, whichever has more lines; close them."""
+        inputs = [each for each in opened if each is not None]
+        self._live = any(each.source.live for each in inputs)
+        with ExitStack() as stack:
+            for each in inputs:
+                stack.enter_context(each.source)
+            while inputs and not self._ended():
+                busy = False
+                for each in list(inputs):
+                    if each.source.wait(self._interrupt.fd, 0 if len(inputs) > 1 else POLL_S):
+                        busy = True
+                        if not self._read_some(each):
+                            self._end(each)
+                            inputs.remove(each)
+                if not busy:
+                    if len(inputs) > 1:
+                        select.select([self._interrupt.fd], [], [], POLL_S)
+                    if not self._interrupt.signal:
+                        self._idle(inputs)
+            for each in inputs:
+                self._end(each)
+
+    def _read_some(self, each: _Input) -> bool:
+        """Read and handle the next lines of an input; whether there may be more."""
+        try:
+            lines = each.source.read()
+        except InputError as error:
+            self._report(error)
+            return False
+        if lines is None:
+            return False
+        if self._output.limit is not None:
+            left = self._output.limit - self.lines
+            if left < len(lines.values):
+                lines.values = lines.values[:left]
+                lines.pieces = set()
+        events = each.decoder.decode(lines, self._clock.now_us())
+        for part in split_by_time(events, self._output.step_us):
+            self._handle(part, each)
+            self._write_due()
+        self._progress(lines.size - each.size)
+        each.size = lines.size
+        return not self._ended()
+
+    def _end(self, each: _Input) -> None:
+        """Handle what is left of an input."""
+        rest = each.source.rest() if self._interrupt.signal else None
+        # A file was interrupted in the middle of a line; a pipe has nothing more to give.
+        if rest is not None and (each.source.live or rest.goes_on):
+            self._handle(each.decoder.decode(rest, self._clock.now_us()), each)
+        self._handle(each.decoder.flush(self._clock.now_us()), each)
+        self._dedup.release(each.partition)
+        self.timeless += each.decoder.timeless
+        if self.lines and not each.decoder.json and self._reading.takes_json:
+            name = each.source.name
+            self._note(f"{name} is text; options that name a JSON field do nothing there")
+
+    def _idle(self, inputs: Sequence[_Input]) -> None:
+        """Handle a pause of live inputs: decide the events that wait for more lines."""
+        for each in inputs:
+            if each.decoder.holds:
+                self._handle(each.decoder.flush(self._clock.now_us()), each)
         self._write_due()
 
-    def _limit_reached(self) -> bool:
-        return self._output.limit is not None and self.lines >= self._output.limit
+    def _ended(self) -> bool:
+        """Whether to read no more."""
+        limit = self._output.limit
+        return bool(self._interrupt.signal) or (limit is not None and self.lines >= limit)
 
     # ------------------------------------------------------------ writing
 
-    def _handle(self, events: Events, decoder: Decoder, prefix: str) -> None:
+    def _handle(self, events: Events, each: _Input) -> None:
         self.lines += events.lines
         self._notes.decoded(events)
+        if self._times is not ALL_TIMES:
+            read = len(events.raws)
+            events = self._times.chosen(events)
+            self.outside += read - len(events.raws)
         decisions = self._dedup.process_batch(events.batch)
-        if self._output.format is None:
-            self._json = decoder.json
-        if self._json:
-            text = self._json_lines(events, decisions)
-        elif self._output.emit == "annotate":
-            text = b"".join(map(annotated_text, events.raws, decisions))
-            if events.goes_on and decisions:
-                text = text.removeprefix(PASSED)
-        else:
-            text = kept_text(events.raws, decisions)
-        if events.piece:
-            text += self._piece(events)
-        if self._by_time:
-            if self._last_seen:  # set by an earlier input without times
-                for decision in decisions:
-                    self._last_seen.pop(decision.cluster, None)
-        elif self._output.emit == "merge" and not self._json:
-            clusters = [decision.cluster for decision in decisions]
-            places = events.numbers
-            if prefix != "line ":
-                places = [f"{prefix}{number}" for number in places]  # type: ignore[misc]
-            self._last_seen.update(zip(clusters, places, strict=True))
-        self._write(text)
-
-    def _json_lines(self, events: Events, decisions: list[Decision]) -> bytes:
-        annotate = self._output.emit == "annotate"
-        chosen = [True] * len(decisions) if annotate else kept(decisions)
-        indexes = [index for index, leaves in enumerate(chosen) if leaves]
-        patterns = self._dedup.patterns([decisions[index] for index in indexes])
-        width = self._dedup.recipe.fingerprint.width
-        return b"".join(
-            event_json(
-                events.numbers[index],
-                events.raws[index],
-                events.documents[index],
-                decision_object(decisions[index], pattern, width),
-            )
-            for index, pattern in zip(indexes, patterns, strict=True)
-        )
-
-    def _piece(self, events: Events) -> bytes:
-        """Format a piece of a line that is too long, without its line end."""
-        if self._json:
-            passed = decision_object(PIECE, None, self._dedup.recipe.fingerprint.width)
-            return event_json(events.piece_number, events.piece, None, passed)
-        begins = not events.goes_on or bool(events.raws)
-        if self._output.emit == "annotate" and begins:
-            return PASSED + events.piece
-        return events.piece
-
-    def _write(self, text: bytes) -> None:
-        if text:
-            write_whole(self._out, text)
-
-    # ------------------------------------------------------------ summaries
-
-    @property
-    def _by_time(self) -> bool:
-        return self._reading.event_times or self._live
+        by_time = self._reading.event_times or self._live
+        self.writer.events(events, decisions, json=each.decoder.json, by_time=by_time)
 
     def _write_due(self) -> None:
         now_s = time.monotonic()
@@ -289,51 +267,8 @@ class Pipe:
             self._notes.waiting()
         self._write_summaries(self._dedup.due(patterns=False))
 
-    def _finish(self) -> None:
-        self._write_due()
-        if self._output.emit == "merge" or self._output.stats:
-            self._write_summaries(self._dedup.close(patterns=False))
-
-    def _write_summaries(self, summaries: Iterator[Summary] | list[Summary]) -> None:
-        parts: list[bytes] = []
-        for summary in summaries:
-            if summary.final:
-                self._rank(summary)
-            if self._output.emit == "merge":
-                parts.append(self._summary(summary))
-            if len(parts) > 1000:
-                self._write(b"".join(parts))
-                parts.clear()
-        self._write(b"".join(parts))
-
-    def _summary(self, summary: Summary) -> bytes:
-        if not self._json and summary.new_count < 2 and summary.revision == 1:
-            self._last_seen.pop(summary.cluster, None)
-            return b""
-        summary = self._with_pattern(summary)
-        if self._json:
-            return summary_json(summary, self._dedup.recipe.name)
-        place = self._last_seen.get(summary.cluster)
-        if summary.final:
-            self._last_seen.pop(summary.cluster, None)
-        if place is None:
-            zone = UTC if self._reading.event_times else None
-            until = time_text(summary.last_time_us, summary.first_time_us, zone)
-        else:
-            until = f"line {place}" if isinstance(place, int) else place
-        return summary_text(summary, until)
-
-    def _with_pattern(self, summary: Summary) -> Summary:
-        return replace(summary, pattern=self._dedup.pattern(summary))
-
-    def _rank(self, summary: Summary) -> None:
-        if not self._output.stats:
-            return
-        entry = (summary.count, -summary.cluster, summary)
-        if len(self.largest) < LARGEST:
-            heapq.heappush(self.largest, entry)
-        else:
-            heapq.heappushpop(self.largest, entry)
+    def _write_summaries(self, summaries: Sequence[Summary]) -> None:
+        self.writer.summaries(summaries, event_times=self._reading.event_times)
 
     def _report(self, error: InputError) -> None:
         self.failed = True

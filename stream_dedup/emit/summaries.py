@@ -5,7 +5,7 @@ In text a summary reads::
     … repeated 412× until 10:32:11 [5d41402abc4b2a76] Connection from <ipv4> refused
 
 It counts the events that no earlier line has shown or counted, so the events shown and the repeats
-add up to the events read. A final summary with nothing to add is not printed.
+add up to the events read. A summary with nothing to add is not printed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from datetime import UTC, datetime, tzinfo
 import msgspec
 
 from stream_dedup.clock import US_PER_MS, US_PER_S
+from stream_dedup.features.patterns import readable
 from stream_dedup.model import Summary
+
+MARK = "…"
+"""What a summary in text begins with."""
+
+MAX_VALUE = 60
+"""Characters shown of a value of a group."""
 
 
 def summary_json(summary: Summary, namespace: str) -> bytes:
@@ -61,18 +68,36 @@ def repeats(summary: Summary) -> int:
     return summary.new_count - (summary.count == summary.new_count)
 
 
-def summary_text(summary: Summary, until: str) -> bytes:
+def summary_text(summary: Summary, until: str, mark: str = MARK) -> bytes:
     """A summary as a line of text; empty when there is nothing to add.
 
     Args:
         summary: the summary, with its pattern.
         until: when, or where, the cluster was last seen.
+        mark: what the line begins with.
     """
+    parts = summary_parts(summary, until, mark)
+    return f"{' '.join(parts)}\n".encode("utf-8", "backslashreplace") if parts else b""
+
+
+def summary_parts(summary: Summary, until: str, mark: str) -> tuple[str, ...]:
+    """The count, the place, and the pattern of `summary_text`; nothing if it is empty."""
     count = repeats(summary)
     if count <= 0:
-        return b""
-    line = f"… repeated {count}× until {until} [{summary.cluster_hex}] {summary.pattern}\n"
-    return line.encode("utf-8", "backslashreplace")
+        return ()
+    place = f"until {until} [{summary.cluster_hex}]{group_label(summary.group)}"
+    return f"{mark} repeated {count}×", place, summary.pattern
+
+
+def group_label(group: str) -> str:
+    """A group for people to read, in front of a pattern; empty without one.
+
+    >>> group_label('{"pod":"api-1"}')
+    ' (pod=api-1)'
+    """
+    values: dict[str, str] = msgspec.json.decode(group) if group else {}
+    shown = (f"{name}={readable(value.encode(), MAX_VALUE)}" for name, value in values.items())
+    return f" ({', '.join(shown)})" if values else ""
 
 
 def time_text(time_us: int, since_us: int, zone: tzinfo | None = UTC) -> str:

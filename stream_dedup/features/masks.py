@@ -96,6 +96,10 @@ class Masker:
         replaced: bytes = self._pattern.sub(lambda match: b"<%b>" % self._name_of(match), text)
         return replaced
 
+    def spans(self, text: bytes) -> list[tuple[int, int]]:
+        """Return where the masks match, in order."""
+        return [match.span() for match in self._pattern.finditer(text)]
+
     def _name_of(self, match: re2._Match) -> bytes:
         return self._names[bisect_right(self._first_group, match.lastindex) - 1]
 

@@ -64,6 +64,26 @@ class Patterns:
         )
         return readable(b" ".join(shown).strip(), MAX_PATTERN)
 
+    def variables(self, line: bytes) -> list[tuple[int, int]]:
+        """Return where the variable parts of a line of text are, in order.
+
+        An event with fields has none. Nor has a line without words: its text itself is compared.
+        """
+        if self._preparer.takes_fields:
+            return []
+        line = line[:_MAX_BYTES]
+        found = self._preparer.masked(line)
+        tokens = list(tokenise(line, self._split, self._classes)) if self._words else []
+        if not all(token.variable for token in tokens):
+            found += [(token.start, token.end) for token in tokens if token.variable]
+        merged: list[tuple[int, int]] = []
+        for start, end in sorted(found):
+            if merged and start < merged[-1][1]:
+                merged[-1] = merged[-1][0], max(end, merged[-1][1])
+            else:
+                merged.append((start, end))
+        return merged
+
     def _masked(self, text: bytes, tokens: list[Token]) -> bytes:
         if not self._words:
             return _FOLDED_SUBSTITUTES.sub(rb"<\1>", text)

@@ -91,6 +91,10 @@ class Preparer:
             value = self._masker.substitute(value)
         return b" ".join(value.split()) if self._spaces else value
 
+    def masked(self, value: bytes) -> list[tuple[int, int]]:
+        """Return where the masks match in a text."""
+        return self._masker.spans(value) if self._masker is not None else []
+
     def parts(self, document: object) -> Iterator[tuple[str, bytes, int, int]]:
         """Yield (name, prepared text, weight, salt) of the fields found in a decoded event."""
         for steps, weight in self._fields:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
@@ -75,6 +75,28 @@ _SUSPICIOUS = frozenset((None, *(magic[:1] for magic in _MAGIC)))
 
 MAX_GROUPS_CACHED = 10_000
 
+PREFIX_LINES = 10
+"""The first lines of an input, among which a prefix of pods or containers is looked for."""
+
+_NAME = r"[a-z0-9][a-z0-9_.-]*"  # in capitals it may be a level, as in "INFO  | up"
+_RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"
+_POD_ENDING = (
+    rf"(?:(?:-{_RANDOM}{{6,10}})?-{_RANDOM}{{5}}|-[0-9]{{1,4}})?"  # as Kubernetes makes it
+)
+
+PREFIXES = {
+    "source": (
+        rf"^\[pod/(?P<pod>{_NAME})/(?P<container>{_NAME})\] ",  # kubectl logs --prefix
+        rf"^(?P<container>{_NAME}) {{2,}}\| ",  # docker compose logs
+    ),
+    "service": (
+        rf"^\[pod/(?P<workload>{_NAME}?){_POD_ENDING}/(?P<container>{_NAME})\] ",
+        rf"^(?P<service>{_NAME}?)(?:-[0-9]{{1,4}})? {{2,}}\| ",
+    ),
+}
+"""Patterns of what tools write before the lines of several pods or containers: for each of these a
+group, or for each service with all its replicas."""
+
 Format = Literal["auto", "text", "jsonl"]
 
 
@@ -89,6 +111,8 @@ class DecoderOptions:
         time_format: how times are written, in that field or in the text.
         group_fields: paths of JSON fields; only events with equal values are compared.
         group_pattern: RE2 pattern, for text; only events with equal named groups are compared.
+        group_prefix: whether lines with the prefix of a pod or container form groups, and which
+            (see `PREFIXES`); unless other groups are given.
         start_pattern: RE2 pattern of an event's first line; lines that do not match belong to
             the event before them.
         encoding: of files, as for `InputFile`.
@@ -100,6 +124,7 @@ class DecoderOptions:
     time_format: str = ""
     group_fields: tuple[str, ...] = ()
     group_pattern: str = ""
+    group_prefix: Literal["", "source", "service"] = ""
     start_pattern: str = ""
     encoding: str = ""
 
@@ -187,6 +212,52 @@ def split_by_time(events: Events, step_us: int) -> Iterator[Events]:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Times:
+    """From when to when events are taken; all by default.
+
+    Attributes:
+        since_us: the earliest time.
+        until_us: the first time that is too late.
+    """
+
+    since_us: int = -1 << 62
+    until_us: int = 1 << 62
+
+    def chosen(self, events: Events) -> Events:
+        """Return the events of these times. Without event times that is all of them."""
+        times, batch = events.batch.times_us, events.batch
+        if times is None:
+            return events
+        # The last piece of a line too long is written, as its first was.
+        kept = [
+            row
+            for row, time_us in enumerate(times)
+            if self.since_us <= time_us < self.until_us or (row == 0 and events.goes_on)
+        ]
+        if len(kept) == len(times):
+            return events
+        return replace(
+            events,
+            batch=Batch(
+                partition=batch.partition,
+                offsets=[batch.offsets[row] for row in kept],
+                values=[batch.values[row] for row in kept],
+                times_us=[times[row] for row in kept],
+                groups=[batch.groups[row] for row in kept] if batch.groups else None,
+                documents=[batch.documents[row] for row in kept] if batch.documents else None,
+                passed={
+                    new: batch.passed[row] for new, row in enumerate(kept) if row in batch.passed
+                },
+            ),
+            raws=[events.raws[row] for row in kept],
+            numbers=[events.numbers[row] for row in kept],
+            documents=[events.documents[row] for row in kept],
+        )
+
+
+ALL_TIMES = Times()
+
 _BEFORE_JSON = frozenset((b"{", *(bytes([byte]) for byte in b" \t\n\r\x0b\x0c")))
 """First bytes of lines that may be a JSON object."""
 
@@ -225,6 +296,8 @@ class Decoder:
                 f"group pattern {options.group_pattern!r} has no named group; "
                 "write one as (?P<service>[a-z]+)"
             )
+        grouped = options.group_fields or options.group_pattern
+        self._unprefixed = PREFIX_LINES if options.group_prefix and not grouped else 0
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder().decode
         self._groups: dict[tuple[object, ...], str] = {}
         self._held = _Held()
@@ -253,6 +326,8 @@ class Decoder:
             whole = values[1:] if too_long else values
             first = next((value for value in whole if value.strip()), None)
             self._json = None if first is None else self._object(first) is not None
+        if self._unprefixed:
+            self._find_prefix(values)
         if self._start is not None:
             values, numbers = self._joined(values, numbers, flush=bool(too_long or piece))
         events = self._events(values, numbers, too_long, now_us)
@@ -431,6 +506,19 @@ class Decoder:
         if self._group_pattern is not None:
             return [self._pattern_group(raw) for raw in raws]
         return None
+
+    def _find_prefix(self, values: Sequence[bytes]) -> None:
+        """Look for the prefix of a pod or container in the first lines of an input of text."""
+        assert self._options.group_prefix
+        patterns = [compile_pattern(each) for each in PREFIXES[self._options.group_prefix]]
+        for value in values:
+            if not self._unprefixed or self._json:
+                self._unprefixed = 0
+                return
+            found = next((pattern for pattern in patterns if pattern.search(value)), None)
+            if found is not None:
+                self._group_pattern = found
+            self._unprefixed = 0 if found else self._unprefixed - bool(value.strip())
 
     def _field_group(self, document: dict[str, Any] | None) -> str:
         if document is None:

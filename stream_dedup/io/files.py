@@ -67,14 +67,21 @@ class InputFile:
         path: a file's path; ``-`` for standard input.
         max_line_bytes: a longer line is returned in pieces.
         encoding: of its text; empty to recognise UTF-16, and to take anything else as it is.
+        growing: whether a file's end is not the end of the input, as more may be added.
 
     Raises:
         InputError: it cannot be opened, or there is no such encoding.
     """
 
     def __init__(
-        self, path: str, *, max_line_bytes: int = MAX_LINE_BYTES, encoding: str = ""
+        self,
+        path: str,
+        *,
+        max_line_bytes: int = MAX_LINE_BYTES,
+        encoding: str = "",
+        growing: bool = False,
     ) -> None:
+        self._growing = growing
         self._text = Transcoder(encoding)
         self.name = "standard input" if path == "-" else path
         self._max_line_bytes = max_line_bytes
@@ -107,8 +114,16 @@ class InputFile:
 
     @property
     def live(self) -> bool:
-        """Whether more lines may arrive: for a pipe or terminal, not for a file."""
-        return not self._regular
+        """Whether more lines may arrive: from a pipe, a terminal or a growing file."""
+        return not self._regular or self._growing
+
+    def unread(self) -> int:
+        """Return how many bytes a growing file has that were not read; below 0: it was cut."""
+        return os.fstat(self._raw.fileno()).st_size - self._raw.tell()
+
+    def is_same(self, other: os.stat_result) -> bool:
+        """Return whether this is the file with that status."""
+        return os.path.samestat(os.fstat(self._raw.fileno()), other)
 
     def wait(self, wakeup_fd: int, timeout_s: float | None) -> bool:
         """Wait until the input or `wakeup_fd` is readable, or time is up.
@@ -181,7 +196,7 @@ class InputFile:
     def _read_text(self) -> tuple[bytes, bool]:
         """Return the next bytes as UTF-8, and whether they are the last. They may be empty."""
         piece = self._read_piece()
-        at_end = not piece
+        at_end = not piece and not self._growing
         if piece and not self._begun:
             self._begun = True
             reason = refusal(piece[:HEAD_BYTES])
@@ -225,7 +240,7 @@ class InputFile:
 
     def _decompressed(self) -> BinaryIO:
         raw = cast("BinaryIO", self._raw)
-        if not self._regular:
+        if self.live:
             return raw
         name = packing(os.pread(self._raw.fileno(), HEAD_BYTES, 0))
         return raw if name is None else unpacked(raw, name)

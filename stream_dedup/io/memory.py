@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stream_dedup.errors import BrokerRefused, GroupLost, OffsetGone, ProducerFenced
+from stream_dedup.errors import BrokerRefused, GroupLost, ProducerFenced
 from stream_dedup.io.base import (
     Headers,
     Outgoing,
@@ -40,7 +40,6 @@ class MemoryBroker:
 
     Attributes:
         logs: the stored records of each partition.
-        firsts: partition → the offset before which its records have expired.
         faults: called with the name of a step ("send", "commit", "transaction") before that step;
             an exception that it raises is raised by the step.
     """
@@ -51,7 +50,6 @@ class MemoryBroker:
             for topic, count in topics.items()
             for number in range(count)
         }
-        self.firsts: dict[Partition, int] = {}
         self.max_bytes = max_bytes
         self.faults: Callable[[str], None] = lambda _step: None
         self._groups: dict[str, _Group] = {}
@@ -82,10 +80,6 @@ class MemoryBroker:
     def committed(self, group: str) -> dict[Partition, int]:
         """Return a group's committed offsets."""
         return dict(self._group(group).offsets)
-
-    def forget_offsets(self, group: str) -> None:
-        """Forget a group's committed offsets, as a broker does when they have expired."""
-        self._group(group).offsets.clear()
 
     def source(self, topics: Sequence[str], group: str) -> MemoryConsumer:
         """Make a member of a group; it joins when it is started."""
@@ -218,10 +212,8 @@ class MemoryConsumer:
         for partition in wanted:
             if partition not in self.assigned:
                 continue
-            start, log = self.assigned[partition], self._broker.logs[partition]
-            if not self._broker.firsts.get(partition, 0) <= start <= len(log):
-                raise OffsetGone(*partition, start)
-            records = log[start : start + limit]
+            start = self.assigned[partition]
+            records = self._broker.logs[partition][start : start + limit]
             if records:
                 found[partition] = Records.of(records)
                 self.assigned[partition] += len(records)
@@ -233,11 +225,9 @@ class MemoryConsumer:
     async def committed(self, partition: Partition) -> int | None:
         return self._broker.committed(self._group).get(partition)
 
-    async def first(self, partition: Partition) -> int:
-        return self._broker.firsts.get(partition, 0)
-
     async def begin(self, partition: Partition) -> int:
-        return await self.first(partition)
+        del partition
+        return 0
 
     async def end(self, partition: Partition) -> int:
         return len(self._broker.logs[partition])

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from docs.blocks import ROOT, Block, blocks, missing, pages, prepare, run, says, steps
-from docs.commands import commands, options
+from docs.commands import commands, options, subcommands
 from docs.generate import CLI_PAGE, CONFIGURATION_PAGE, cli_page, configuration_page
 from stream_dedup.cli.main import cli
 from stream_dedup.config import load
@@ -107,6 +107,12 @@ def test_every_option_is_in_the_reference_with_its_help(name: str, found: click.
         row = next((r for r in rows if re.search(rf"{max(option.opts, key=len)}[ `]", r)), "")
         assert row, f"{max(option.opts, key=len)} is missing"
         assert (option.help or "")[:20].replace("|", r"\|") in row
+
+
+def test_the_table_of_commands_names_each_of_them() -> None:
+    _, _, below = (ROOT / "docs" / "index.md").read_text("utf-8").partition("## Which command?")
+    table = below.partition("\n## ")[0]
+    assert [name for name in subcommands(cli) if not re.search(rf"\b{name}\b", table)] == []
 
 
 def test_the_reference_of_the_configuration_is_up_to_date() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -161,6 +163,16 @@ class Live:
                 assert piece, f"the output ended without {wanted!r}: {self.out!r}"
                 self.out += piece
         return time.monotonic() - start
+
+    def wait_until_read(self, within_s: float = 10.0) -> None:
+        """Wait until it has read all that was written to its input."""
+        assert self._process.stdin is not None
+        end = time.monotonic() + within_s
+        unread = b"\1"
+        while any(unread):
+            assert time.monotonic() < end, "it does not read its input"
+            time.sleep(0.01)
+            unread = fcntl.ioctl(self._process.stdin, termios.FIONREAD, bytes(4))
 
     @property
     def running(self) -> bool:

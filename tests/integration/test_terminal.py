@@ -22,7 +22,7 @@ HOSTILE = b"\x1b]0;owned\x07\x1b[2Jdisk \x9b31m \x1b[8mhidden\x7f\x00 \xe2\x80\x
 
 
 def on_terminal(
-    *args: str | Path, out: bool, err: bool, columns: int = 100
+    *args: str | Path, out: bool, err: bool, columns: int = 100, term: str | None = "xterm"
 ) -> tuple[int, bytes, bytes, bytes]:
     """Run with a terminal as standard output, error, or both.
 
@@ -30,7 +30,7 @@ def on_terminal(
         The exit code; what came on the terminal; on the pipes of output and error.
     """
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm"}
+    environment = {**os.environ, **({"TERM": term} if term else {})}
     for name in ("COLUMNS", "LINES"):  # they would win over the terminal's size
         environment.pop(name, None)
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -178,3 +178,13 @@ def test_long_patterns_stay_on_one_line_of_a_narrow_terminal(tmp_path: Path) -> 
     lines = ESCAPES.sub(b"", shown).decode().splitlines()
     assert max(map(len, lines)) <= 60
     assert sum("a very long" in line for line in lines) == 1
+
+
+def test_plan_shows_whole_numbers_on_a_narrow_terminal() -> None:
+    wide = run("plan").out.decode()
+    _, shown, _, _ = on_terminal("plan", out=True, err=False, columns=60)
+    narrow = ESCAPES.sub(b"", shown).decode()
+    assert max(map(len, narrow.splitlines())) <= 60
+    numbers = re.compile(r"[0-9][0-9,.]*(?: MB| µs)?")
+    assert set(numbers.findall(narrow)) == set(numbers.findall(wide))
+    assert "…" not in narrow

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.cli.pipe import Output, Pipe
+from stream_dedup.cli.output import Output
+from stream_dedup.cli.pipe import Pipe
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.index.base import Limits

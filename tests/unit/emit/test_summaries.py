@@ -9,7 +9,14 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.emit.summaries import iso_time, repeats, summary_json, summary_text, time_text
+from stream_dedup.emit.summaries import (
+    group_label,
+    iso_time,
+    repeats,
+    summary_json,
+    summary_text,
+    time_text,
+)
 from stream_dedup.model import Closing, Position, Summary
 
 
@@ -39,12 +46,23 @@ def test_summary_json_has_the_documented_fields() -> None:
 
 
 def test_summary_text_counts_only_events_not_reported_before() -> None:
-    text = "… repeated 3× until 10:32:11 [00000000000000ab] a <ipv4>\n"
+    text = "… repeated 3× until 10:32:11 [00000000000000ab] (app=api) a <ipv4>\n"
     assert summary_text(summary(), "10:32:11") == text.encode()
     later = summary(revision=2, count=9, new_count=5)
     assert repeats(later) == 5
     assert summary_text(summary(count=1, new_count=1), "10:32:11") == b""
     assert summary_text(summary(revision=2, new_count=0), "10:32:11") == b""
+
+
+def test_the_mark_of_a_summarys_text_can_be_given() -> None:
+    text = summary_text(summary(group=""), "line 8", "== 7f3a")
+    assert text == b"== 7f3a repeated 3\xc3\x97 until line 8 [00000000000000ab] a <ipv4>\n"
+
+
+def test_values_of_groups_are_shown_printable_and_short() -> None:
+    group = msgspec.json.encode({"pod": "a\x9b1", "tenant": "x" * 99}).decode()
+    assert group_label(group) == f" (pod=a\\x9b1, tenant={'x' * 59}…)"
+    assert group_label("") == ""
 
 
 def test_times_show_the_date_when_it_differs() -> None:

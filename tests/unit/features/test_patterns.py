@@ -124,3 +124,29 @@ def test_a_pattern_has_every_word_in_order_and_no_variable(
     words = [word for word in shown.split() if not word.startswith("<")]
     assert [word.decode() for word, _ in pieces] == words
     assert not any(character.isdigit() for character in shown.replace("<ipv4>", ""))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "line", "expected"),
+    [
+        ("logs", b"disk sda1 is 91% full", [b"sda1", b"91%"]),
+        ("logs", b"from 10.0.0.7 port 4422, 17", [b"10.0.0.7", b"4422, 17"]),
+        ("logs", b"12 34", []),
+        ("logs", b"", []),
+        ("text", b"see https://a.example/b now", [b"https://a.example/b"]),
+        ("words", b"a 1", []),
+        ("json", b'{"n": 1, "text": "two words"}', []),
+    ],
+)
+def test_variable_parts_of_a_line_are_found(
+    recipe: str, line: bytes, expected: list[bytes]
+) -> None:
+    spans = Patterns(load_recipe(recipe)).variables(line)
+    assert [line[start:end] for start, end in spans] == expected
+
+
+@given(recipes(), texts)
+def test_variable_parts_are_in_order_and_inside_the_line(recipe: Recipe, line: bytes) -> None:
+    bounds = [bound for span in Patterns(recipe).variables(line) for bound in span]
+    assert bounds == sorted(bounds)
+    assert all(0 <= bound <= len(line) for bound in bounds)

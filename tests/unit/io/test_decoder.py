@@ -5,12 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dedup.errors import InputError
-from stream_dedup.io.decoder import MAX_EVENT_LINES, Decoder, DecoderOptions, Events
+from stream_dedup.io.decoder import (
+    MAX_EVENT_LINES,
+    PREFIX_LINES,
+    Decoder,
+    DecoderOptions,
+    Events,
+    Times,
+)
 from stream_dedup.io.files import Lines
 from stream_dedup.model import Partition
 from tests.strategies import texts
@@ -31,6 +39,12 @@ def decode(coder: Decoder, batches: Sequence[Sequence[bytes]]) -> list[Events]:
         events.append(coder.decode(Lines(list(values), first), NOW_US))
         first += len(values)
     return [*events, coder.flush(NOW_US)]
+
+
+def groups(lines: Sequence[bytes], **reading: object) -> list[object]:
+    (first, _) = decode(decoder(**reading), [lines])
+    found = first.batch.groups or [""] * len(lines)
+    return [msgspec.json.decode(group) if group else None for group in found]
 
 
 def raws(events: Sequence[Events]) -> list[bytes]:
@@ -221,3 +235,79 @@ def test_a_line_too_long_is_passed_and_counted_once() -> None:
     assert [part.goes_on for part in parts] == [False, True, True]
     assert sum(part.lines for part in parts) == 3
     assert parts[2].batch.passed == {0: "line too long"}
+
+
+POD = b"[pod/api-7d9c9f6b4-x2x8p/app] "
+
+
+@pytest.mark.parametrize(
+    ("prefix", "source", "service"),
+    [
+        (POD, {"pod": "api-7d9c9f6b4-x2x8p", "container": "app"},
+         {"workload": "api", "container": "app"}),
+        (b"[pod/db-0/postgres] ", {"pod": "db-0", "container": "postgres"},
+         {"workload": "db", "container": "postgres"}),
+        (b"[pod/agent-k8zwl/agent] ", {"pod": "agent-k8zwl", "container": "agent"},
+         {"workload": "agent", "container": "agent"}),
+        (b"[pod/my-redis/main] ", {"pod": "my-redis", "container": "main"},
+         {"workload": "my-redis", "container": "main"}),
+        (b"web-1  | ", {"container": "web-1"}, {"service": "web"}),
+        (b"database-1      | ", {"container": "database-1"}, {"service": "database"}),
+    ],
+)  # fmt: skip
+def test_prefixes_of_pods_and_containers_are_groups(
+    prefix: bytes, source: object, service: object
+) -> None:
+    lines = [prefix + b"ready", b"no prefix", prefix + b"done"]
+    assert groups(lines, group_prefix="source") == [source, None, source]
+    assert groups(lines, group_prefix="service") == [service, None, service]
+    assert groups(lines) == [None, None, None]
+
+
+def test_a_prefix_is_looked_for_in_the_first_lines_only() -> None:
+    near = [b"Attaching to web-1"] * (PREFIX_LINES - 1) + [b"web-1  | ready"]
+    assert groups(near, group_prefix="source")[-1] == {"container": "web-1"}
+    assert groups([b"far", *near], group_prefix="source") == [None] * (PREFIX_LINES + 1)
+
+
+def test_a_level_before_a_bar_is_no_prefix() -> None:
+    assert groups([b"INFO  | ready", b"web-1 | ready"], group_prefix="source") == [None, None]
+
+
+def test_groups_that_are_asked_for_win_over_prefixes() -> None:
+    lines = [b"web-1  | level=info ready"]
+    found = groups(lines, group_prefix="source", group_pattern="level=(?P<level>[a-z]+)")
+    assert found == [{"level": "info"}]
+
+
+@given(st.data(), st.lists(st.sampled_from([b"", b"text", b"web-1  | a", POD + b"b"]), max_size=15))
+def test_prefixes_do_not_depend_on_batches(data: st.DataObject, lines: list[bytes]) -> None:
+    whole = decode(decoder(group_prefix="source"), [lines])
+    parts = decode(decoder(group_prefix="source"), data.draw(split(lines)))
+    assert [groups_of(each) for each in (whole, parts)] == [groups_of(whole)] * 2
+
+
+def groups_of(events: Sequence[Events]) -> list[str]:
+    return [group for part in events for group in part.batch.groups or [""] * len(part.raws)]
+
+
+def test_only_events_of_the_wanted_times_are_taken() -> None:
+    lines = [b"before any time", b"1970-01-01T00:00:10Z a", b"  at b", b"1970-01-01T00:00:20Z c",
+             b"1970-01-01T00:00:30Z d", b"1970-01-01T00:00:15Z late"]  # fmt: skip
+    events = decode(decoder(time_format="iso"), [lines])[0]
+    chosen = Times(since_us=15_000_000, until_us=30_000_000).chosen(events)
+    assert chosen.raws == chosen.batch.values == [lines[3], lines[5]]
+    assert (list(chosen.numbers), list(chosen.batch.offsets)) == ([4, 6], [4, 6])
+    assert chosen.lines == 6
+    assert Times(until_us=15_000_000).chosen(events).raws == lines[:3]
+    assert Times().chosen(events) is events
+
+
+def test_a_line_too_long_that_was_begun_is_taken_to_its_end() -> None:
+    coder = decoder(time_format="iso")
+    begun = Lines([b"1970-01-01T00:00:10Z long"], 1, pieces={0})
+    end = Lines([b" end", b"1970-01-01T00:00:10Z b"], 1, tails={0}, goes_on=True)
+    late = Times(since_us=20_000_000)
+    assert late.chosen(coder.decode(begun, NOW_US)).piece == b"1970-01-01T00:00:10Z long"
+    chosen = late.chosen(coder.decode(end, NOW_US))
+    assert (chosen.raws, chosen.batch.passed) == ([b" end"], {0: "line too long"})

@@ -1,0 +1,223 @@
+"""Reports on the clusters of a whole input: as a table, and as a page of HTML.
+
+The page is one file without anything from elsewhere, and its policy lets a browser load nothing.
+What comes from the input is text in it, never markup.
+"""
+
+from __future__ import annotations
+
+import heapq
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from importlib import resources
+from itertools import count
+from typing import Literal, NamedTuple
+from xml.etree.ElementTree import Element
+
+from rich.cells import cell_len, set_cell_size
+
+from stream_dedup.cli.terminal import escaped
+from stream_dedup.emit.summaries import group_label
+from stream_dedup.markup import as_html, make
+from stream_dedup.model import Summary
+
+Order = Literal["count", "first", "last"]
+
+HTML_ROWS = 1_000
+"""Clusters on a page, unless the user asks for another number."""
+
+MAX_SHOWN_BYTES = 2_000
+"""Of an event on a page."""
+
+STYLE = (resources.files(__package__) / "report.css").read_text("utf-8")
+SCRIPT = (resources.files(__package__) / "report.js").read_text("utf-8")
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+POLICY = (
+    f"default-src 'none'; style-src {_digest(STYLE)}; script-src {_digest(SCRIPT)}; "
+    "base-uri 'none'; form-action 'none'"
+)
+
+
+class Ranking:
+    """The clusters that come first in an order, and how many others there were.
+
+    Args:
+        limit: clusters kept.
+        order: largest count, latest first event, or latest last event first.
+    """
+
+    def __init__(self, limit: int, order: Order = "count") -> None:
+        self.clusters = 0
+        self.events = 0
+        self._limit = limit
+        self._order = order
+        self._numbers = count()
+        self._heap: list[tuple[tuple[int, ...], int, Summary, int, int | None]] = []
+
+    def add(self, summary: Summary, first: int, last: int | None) -> None:
+        """Add a cluster, by its final summary.
+
+        Args:
+            summary: without a pattern.
+            first: number of the line of its first event.
+            last: number of the line of its last event; None if times say more than lines.
+        """
+        self.clusters += 1
+        self.events += summary.count
+        key: tuple[int, ...]
+        if self._order == "count":
+            key = summary.count, -summary.first_time_us, -first
+        elif self._order == "first":
+            key = summary.first_time_us, first, summary.count
+        else:
+            key = summary.last_time_us, last or 0, summary.count
+        entry = key, next(self._numbers), summary, first, last
+        if len(self._heap) < self._limit:
+            heapq.heappush(self._heap, entry)
+        else:
+            heapq.heappushpop(self._heap, entry)
+
+    def entries(self) -> Iterator[tuple[Summary, int, int | None]]:
+        """Yield the clusters kept, in order, with the lines of their first and last events."""
+        for _, _, summary, first, last in sorted(self._heap, reverse=True):
+            yield summary, first, last
+
+    def left_out(self) -> str:
+        """Say what was not kept; empty if all was."""
+        clusters = self.clusters - len(self._heap)
+        events = self.events - sum(entry[2].count for entry in self._heap)
+        if not clusters:
+            return ""
+        return f"and {_number(clusters, 'more cluster')} with {_number(events, 'event')}"
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' if count != 1 else ''}"
+
+
+class Row(NamedTuple):
+    """A cluster of a report.
+
+    Attributes:
+        summary: its final summary, with its pattern.
+        first, last: when, or in which line, it was first and last seen.
+        first_key, last_key: the same as numbers that sort.
+    """
+
+    summary: Summary
+    first: str
+    last: str
+    first_key: int
+    last_key: int
+
+
+# ---------------------------------------------------------------- a table
+
+
+def table_text(rows: Sequence[Row], ranking: Ranking, *, width: int | None) -> str:
+    """Return a report as a table of plain text; patterns are cut to the width of a terminal."""
+    cells = [("count", "first", "last", "cluster", "pattern")]
+    cells += [
+        (
+            f"{row.summary.count}",
+            row.first,
+            row.last,
+            row.summary.cluster_hex,
+            f"{group_label(row.summary.group)} {row.summary.pattern}".strip(),
+        )
+        for row in rows
+    ]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)][:-1]
+    lines = [_line(row, widths, width) for row in cells]
+    return "".join(f"{line}\n" for line in [*lines, ranking.left_out()] if line)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], width: int | None) -> str:
+    padded = [set_cell_size(cell, room) for cell, room in zip(cells[1:-1], widths[1:], strict=True)]
+    line = "  ".join([cells[0].rjust(widths[0]), *padded, cells[-1]])
+    if width is None or cell_len(line) <= width:
+        return line
+    return set_cell_size(line, max(0, width - 1)).rstrip() + "…"
+
+
+# ---------------------------------------------------------------- a page
+
+
+def page(title: str, facts: Sequence[tuple[str, str]], rows: Sequence[Row], left_out: str) -> str:
+    """Return a report as a page of HTML.
+
+    Args:
+        title: names the input.
+        facts: terms and figures.
+        rows: the clusters, in order.
+        left_out: what is not among them; empty if nothing is.
+    """
+    largest = max((row.summary.count for row in rows), default=1)
+    heads = [("count", "number"), ("first", ""), ("last", ""), ("pattern", "")]
+    table = make(
+        "table",
+        make(
+            "thead",
+            make(
+                "tr",
+                *(
+                    make("th", make("button", name, type="button"), scope="col", class_=kind)
+                    for name, kind in heads
+                ),
+            ),
+        ),
+        make("tbody", *(_page_row(row, largest) for row in rows)),
+    )
+    body = make(
+        "body",
+        make("h1", title),
+        make("dl", *(make("div", make("dt", term), make("dd", text)) for term, text in facts)),
+        make(
+            "p",
+            make(
+                "label",
+                "Show patterns that contain ",
+                make("input", type="search", id="filter", autocomplete="off"),
+            ),
+            " ",
+            make("span", id="matches", role="status"),
+        ),
+        table,
+        *([make("p", left_out, class_="note")] if left_out else []),
+        make("script", SCRIPT),
+    )
+    head = make(
+        "head",
+        make("meta", charset="utf-8"),
+        make("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        make("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        make("meta", name="referrer", content="no-referrer"),
+        make("title", title),
+        make("style", STYLE),
+    )
+    return f"<!DOCTYPE html>\n{as_html(make('html', head, body, lang='en'))}\n"
+
+
+def _page_row(row: Row, largest: int) -> Element:
+    summary = row.summary
+    share = make("progress", max=str(largest), value=str(summary.count), aria_hidden="true")
+    events = [summary.representative, *summary.samples]
+    details = make(
+        "details",
+        make("summary", f"{group_label(summary.group)} ".lstrip(), make("code", summary.pattern)),
+        make("p", f"cluster {summary.cluster_hex}; {len(events)} of its events:", class_="note"),
+        *(make("pre", escaped(event[:MAX_SHOWN_BYTES])) for event in events),
+    )
+    return make(
+        "tr",
+        make("td", f"{summary.count:,}", share, class_="number", data_value=str(summary.count)),
+        make("td", row.first, data_value=str(row.first_key)),
+        make("td", row.last, data_value=str(row.last_key)),
+        make("td", details),
+    )
