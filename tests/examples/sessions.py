@@ -85,7 +85,10 @@ def beside(page: Path, folder: Path, kafka: Kafka, redis: RedisServer) -> list[s
     for line, step in _sessions(page):
         if "jq " in step.command:
             find_program("jq", "jq", "a page's commands are run")
-        printed = _run(step.command, folder, docker.parent)
+        command = step.command
+        for shown, real in ports.items():
+            command = command.replace(f"localhost:{shown}", f"127.0.0.1:{real}")
+        printed = _run(command, folder, docker.parent)
         for shown, real in ports.items():
             printed = printed.replace(f"127.0.0.1:{real}", f"localhost:{shown}")
         if not _LIKE.check_output(step.expected, printed, _HOW):
