@@ -1,9 +1,9 @@
 """`Deduplicator`: the engine with an index in memory, for one process, without an event loop.
 
-Batches are decided in parts of `PART_EVENTS`, so that a batch of any length costs the same for each
-event, and the summaries that wait stay bounded. Single events that the near cache knows are decided
-without the machinery of batches, and counted together (see `engine.joins`): whatever else is done,
-they are committed first.
+Long batches are decided in parts, so that each event costs the same however long the batch is, and
+the summaries that wait stay bounded. Single events that the near cache knows are decided without
+the machinery of batches, and counted together (see `engine.joins`): whatever else is done, they are
+committed first.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Value = bytes | bytearray | memoryview | str | dict[str, Any]
 
 T = TypeVar("T")
 
-PART_EVENTS = 1_000
-"""Events of a batch that are decided together."""
+MAX_PART_EVENTS = 10_000
+"""Events of a batch that are decided together at most: more would cost more for each."""
 
 
 class Deduplicator:
@@ -66,6 +66,10 @@ class Deduplicator:
         source: names the input in positions.
         keep_summaries: whether closed clusters wait for `due`. If not, their summaries are dropped:
             for callers that need decisions only.
+
+    Attributes:
+        part_events: events of a batch that are decided together. Whoever calls `due` after so many
+            never gets `IndexFull`.
     """
 
     def __init__(
@@ -101,6 +105,7 @@ class Deduplicator:
         self._offset = 0
         self._keep_summaries = keep_summaries
         self._max_waiting = max_waiting(limits.max_clusters)
+        self.part_events = min(MAX_PART_EVENTS, self._max_waiting)
         self._max_future_us = windows.max_future_us
         self._turns = _Turns()
 
@@ -154,9 +159,9 @@ class Deduplicator:
                 raise ValueError(f"{name} has {len(given)} entries for {count} values")
         decisions: list[Decision] = []
         with self._turns:
-            for start in range(0, count, PART_EVENTS):
+            for start in range(0, count, self.part_events):
                 self._make_room(decisions)
-                rows = slice(start, start + PART_EVENTS)
+                rows = slice(start, start + self.part_events)
                 texts, documents, passed = self._decoded(values[rows])
                 times = None if times_us is None else times_us[rows]
                 part = None if groups is None else groups[rows]
@@ -173,9 +178,9 @@ class Deduplicator:
         decisions: list[Decision] = []
         with self._turns:
             self._commit_joins()
-            for start in range(0, len(batch.values), PART_EVENTS):
+            for part in self._parts(batch):
                 self._make_room(decisions)
-                decisions += run(self.engine.process(batch.part(start, start + PART_EVENTS)))
+                decisions += run(self.engine.process(part))
         return decisions
 
     def process_one(self, value: Value, *, time_us: int | None = None, group: str = "") -> Decision:
@@ -208,6 +213,14 @@ class Deduplicator:
             self._make_room([])
             batch = self._next_batch(texts, documents, passed, [at_us], [group])
             return run(self.engine.process(batch))[0]
+
+    def _parts(self, batch: Batch) -> Iterator[Batch]:
+        count, step = len(batch.values), self.part_events
+        if count <= step:
+            yield batch
+            return
+        for start in range(0, count, step):
+            yield batch.part(start, start + step)
 
     def _next_batch(
         self,

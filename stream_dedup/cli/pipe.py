@@ -213,7 +213,7 @@ class Pipe:
                 lines.values = lines.values[:left]
                 lines.pieces = set()
         events = each.decoder.decode(lines, self._clock.now_us())
-        for part in split_by_time(events, self._output.step_us):
+        for part in split_by_time(events, self._output.step_us, self._dedup.part_events):
             self._handle(part, each)
             self._write_due()
         self._progress(lines.size - each.size)

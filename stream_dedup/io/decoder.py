@@ -44,9 +44,6 @@ TEXT_FIELDS = (
 KNOWN_TIME = "auto"
 """The `time_field` that stands for the fields that common tools use (`timestamps.TIME_FIELDS`)."""
 
-PART_EVENTS = 1_000
-"""Events decided together, before due summaries are collected."""
-
 MAX_EVENT_LINES = 1_000
 """Maximum lines of one event, in case no line matches the pattern of a first line."""
 
@@ -175,16 +172,15 @@ class _Held:
     size: int = 0
 
 
-def split_by_time(events: Events, step_us: int) -> Iterator[Events]:
-    """Split `events` wherever their time enters the next step of `step_us`, and into short parts.
+def split_by_time(events: Events, step_us: int, most: int) -> Iterator[Events]:
+    """Split `events` wherever their time enters the next step of `step_us`, and after `most`.
 
     When the parts are decided one after the other, clusters close and their summaries are written
-    at the right place among the events, and few summaries wait at any time. A part has at most
-    `PART_EVENTS`.
+    at the right place among the events, and few summaries wait at any time.
     """
     times = events.batch.times_us
     count = len(events.raws)
-    if count <= PART_EVENTS and (
+    if count <= most and (
         times is None or count < 2 or max(times) // step_us == min(times) // step_us
     ):
         yield events
@@ -196,7 +192,7 @@ def split_by_time(events: Events, step_us: int) -> Iterator[Events]:
         if not starts or time_us // step_us > latest // step_us:
             starts.append(index)
             latest = time_us
-        elif index - starts[-1] == PART_EVENTS:
+        elif index - starts[-1] == most:
             starts.append(index)
     for start, end in zip(starts, [*starts[1:], count], strict=True):
         part = slice(start, end)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from stream_dedup.clock import ManualClock
 from stream_dedup.clustering.windows import FOREVER_US, Windows
-from stream_dedup.deduplicator import PART_EVENTS, Deduplicator
+from stream_dedup.deduplicator import MAX_PART_EVENTS, Deduplicator
 from stream_dedup.errors import IndexFull
 from stream_dedup.index.base import MIN_WAITING, Limits
 from stream_dedup.model import Batch, Decision, Kind, Partition, Summary
@@ -53,7 +53,7 @@ def processed(dedup: Deduplicator, lines: list[str]) -> tuple[list[Decision], li
         try:
             decisions += dedup.process(lines[len(decisions) :])
         except IndexFull as full:
-            assert dedup.waiting <= MIN_WAITING + PART_EVENTS
+            assert dedup.waiting <= MIN_WAITING + dedup.part_events
             decisions += full.decisions
             summaries += dedup.due(patterns=False)
     return decisions, summaries
@@ -76,7 +76,7 @@ def test_too_many_waiting_summaries_are_an_error_with_a_remedy() -> None:
         IndexFull, match=r"[0-9]+ closed clusters wait .*: call due\(\), or"
     ) as full:
         dedup.process(distinct(10_000))
-    assert len(full.value.decisions) == dedup.counts.events == 2 * PART_EVENTS
+    assert len(full.value.decisions) == dedup.counts.events == 2 * dedup.part_events
     with pytest.raises(IndexFull):
         dedup.process_one("out of memory")
     with pytest.raises(IndexFull):
@@ -91,7 +91,7 @@ def test_without_summaries_nothing_waits_and_decisions_are_the_same() -> None:
     ours, without = deduplicator(1000), deduplicator(1000, keep_summaries=False)
     decisions = without.process(lines)
     assert decisions == processed(ours, lines)[0]
-    assert without.waiting <= PART_EVENTS
+    assert without.waiting <= without.part_events
     assert without.counts == ours.counts
     assert without.due() == []
     assert sum(summary.count for summary in without.close()) <= 2 * 1000
@@ -107,8 +107,9 @@ def test_a_batch_is_decided_in_short_parts(monkeypatch: pytest.MonkeyPatch) -> N
         return await process(batch)
 
     monkeypatch.setattr(dedup.engine, "process", seen)
-    assert len(dedup.process("disk 1 full" for _ in range(5 * PART_EVENTS + 1))) == 5001
-    assert lengths == [PART_EVENTS] * 5 + [1]
+    decisions = dedup.process("disk 1 full" for _ in range(3 * MAX_PART_EVENTS + 1))
+    assert len(decisions) == 3 * MAX_PART_EVENTS + 1
+    assert lengths == [MAX_PART_EVENTS] * 3 + [1]
 
 
 def test_a_value_that_is_no_event_is_refused_before_others_count() -> None:
