@@ -38,6 +38,7 @@ from stream_dedup.index.base import (
     Index,
     Query,
     Resolution,
+    merge_deltas,
 )
 from stream_dedup.model import Decision, Kind, Position
 
@@ -369,7 +370,7 @@ class Segment:
             last_offset=self.last_offset,
             committed=self.last_offset + 1 if committed is None else committed,
             last_us=max(self.times_us[rows]),
-            deltas=list(self.deltas.values()),
+            deltas=merge_deltas(list(self.deltas.values())),
             offsets=batch.offsets[rows],
             decisions=self.decisions[rows],
         )

@@ -18,7 +18,8 @@ is *committed* where the events come from (in Kafka), once their output is deliv
 One batch's way
 ---------------
 1. `resolve` finds or opens a cluster for every query. Nothing is counted yet.
-2. `record` counts the events and writes the journal, all or nothing.
+2. `record` counts the events and writes the journal, all or nothing. A cluster counts once the
+   commit that holds its representative is recorded; until then its opening is *provisional*.
 3. The caller sends its output, commits its offsets, and goes on.
 4. `claim` takes the summaries that are due; the caller sends them and calls `confirm`.
 
@@ -35,7 +36,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from stream_dedup.errors import RecipeError
@@ -143,8 +144,9 @@ class Resolution(NamedTuple):
             or when the event was delivered before.
         opened_us: event time at which the cluster was opened.
         last_us: event time at which it was last seen, this query included.
-        recorded: whether its representative was recorded. Until then the representative may be
-            delivered again and must be found new, so nobody may cache this answer for equal events.
+        recorded: whether its opening was recorded. Until then the cluster may vanish, or its
+            representative be delivered again and found new: nobody may cache this answer for equal
+            events.
     """
 
     cluster: int
@@ -164,7 +166,7 @@ class ClusterDelta:
         count: events.
         first_us: earliest event time among them.
         last_us: latest event time.
-        representative: the first event's value, if the commit holds it.
+        representative: the representative's value, if the commit holds that event.
         samples: values of a few others.
     """
 
@@ -174,6 +176,25 @@ class ClusterDelta:
     last_us: int
     representative: bytes | None = None
     samples: list[bytes] = field(default_factory=list)
+
+
+def merge_deltas(deltas: Sequence[ClusterDelta]) -> Sequence[ClusterDelta]:
+    """Merge deltas of the same cluster, which a segment may have found in two ways."""
+    if len({delta.cluster for delta in deltas}) == len(deltas):
+        return deltas
+    added: dict[int, ClusterDelta] = {}
+    for delta in deltas:
+        one = added.get(delta.cluster)
+        if one is None:
+            added[delta.cluster] = replace(delta, samples=list(delta.samples))
+            continue
+        one.count += delta.count
+        one.first_us = min(one.first_us, delta.first_us)
+        one.last_us = max(one.last_us, delta.last_us)
+        if one.representative is None:
+            one.representative = delta.representative
+        one.samples += delta.samples
+    return list(added.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +320,9 @@ class Index(Protocol):
         3. Otherwise a new cluster. Two callers that resolve near-duplicates at the same time never
            both open one.
 
-        Nothing is counted: a cluster of which nothing is recorded closes silently. The cap on
+        Nothing is counted. A cluster whose opening is not recorded closes silently: its state
+        before it was opened returns. So neither a caller that dies, nor one that has lost its
+        partition, nor a replay brings a cluster into being, or back. The cap on
         candidates may cut a search short; that is counted (`IndexSize.truncated`).
 
         If another text's open cluster is found under the event's own position (the topic was
@@ -324,7 +347,9 @@ class Index(Protocol):
         nothing and returns an empty set.
 
         Returns:
-            The clusters of the commit that are no longer open. Unless it is empty, nothing was
+            The clusters of the commit that are no longer open, or were opened for an event of which
+            no commit is recorded, nor is it in this one; those are closed. Unless it is empty,
+            nothing was
             counted: resolve their events again, then record again. The partition now holds stream
             time back, at `last_us`, so the clusters opened on the second attempt stay open,
             however far the partition is behind.
@@ -346,8 +371,9 @@ class Index(Protocol):
     async def confirm(self, summaries: Sequence[tuple[int, int]], now_us: int) -> None:
         """Confirm that the summaries of these (cluster, revision) pairs were sent.
 
-        A final one deletes its cluster and leaves a tombstone with its revision and count, so that
-        a representative delivered again late continues from there.
+        A final one deletes its cluster and leaves a tombstone with its revision and count: if an
+        event is recorded at its representative's position again (the topic was created again, the
+        index has lost a high water), they go on from there.
 
         Called again, or for a revision that is not the claimed one: does nothing.
         """

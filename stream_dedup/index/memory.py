@@ -5,11 +5,14 @@ Theory of operation
 A cluster is *open* (it has a slot in the `Lookup` and takes events), then *closed* (nothing leads
 to it, its final summary waits), then gone (a tombstone keeps its revision and count for a while)::
 
-    resolve opens ──► open ──record──► open ──expired, evicted, ended──► closed ──confirm──► gone
-                       │                                                                     │
-                       └──closed before anything was recorded──► gone, silently              │
-                       ▲                                                                     │
-                       └─────────── its representative is delivered again ◄──────────────────┘
+    resolve ──► provisional ──record──► open ──expired, evicted, ended──► closed ──confirm──► gone
+                 │      ▲                                                  │                   │
+                 │      └────── its representative's position is resolved again ───────────────┘
+                 └──► what it was before: not stored, closed or gone
+
+An opening counts once it is recorded: by the commit that holds the representative, which is the
+first to count events. Until then the cluster is *provisional*. A commit of others that names it is
+refused, and closes it. (Over Redis it waits a while: the opener may only be slower.)
 
 Size: `record` closes the least recently seen clusters above `max_clusters`, so the index holds at
 most that many open clusters and those of the commit at hand. Closed ones wait for `claim` and
@@ -120,13 +123,13 @@ class _Cluster:
         first_us: earliest event time recorded.
         latest_us: latest event time recorded.
         count: events recorded.
-        initial_count: the count it was opened with, from a tombstone.
+        initial_count: the count it was opened with; as many: it is provisional.
         reported: the count in its last confirmed summary.
         reported_us: stream time of that.
         revision: of its last summary.
         due: whether it is in the queue of due summaries.
+        before: why it was closed before it was opened; None if it was not stored.
         snapshot: its claimed summary.
-        recorded: whether its representative was recorded.
     """
 
     identity: int
@@ -144,8 +147,13 @@ class _Cluster:
     samples: tuple[bytes, ...] = ()
     due: bool = False
     closing: Closing | None = None
+    before: Closing | None = None
     snapshot: Summary | None = None
-    recorded: bool = False
+
+    @property
+    def provisional(self) -> bool:
+        """Whether nothing was counted since it was opened."""
+        return self.count == self.initial_count
 
 
 @dataclass(slots=True)
@@ -264,7 +272,9 @@ class MemoryIndex:
         self._see(cluster, query.last_us)
         new = cluster.position == query.position
         identity, opened_us, last_us = cluster.identity, cluster.slot.opened_us, cluster.last_us
-        return Resolution(identity, distance, new, opened_us, last_us, cluster.recorded)
+        return Resolution(
+            identity, distance, new, opened_us, last_us, recorded=not cluster.provisional
+        )
 
     def _open_cluster(self, identity: int, query: Query, now_us: int) -> Resolution:
         former = self._clusters.get(identity)
@@ -300,10 +310,9 @@ class MemoryIndex:
         """Open a cluster again; its revisions and counts go on."""
         if cluster.closing is None:
             self._remove_slot(cluster)
-        cluster.closing, cluster.recorded = None, False
-        # Another text's values are dropped, unless a claimed summary holds them.
-        if cluster.slot.fingerprint != query.fingerprint and cluster.snapshot is None:
-            cluster.representative, cluster.samples = b"", ()
+        if not (cluster.closing is None and cluster.provisional):
+            cluster.before = cluster.closing or Closing.EXPIRED
+        cluster.closing, cluster.initial_count = None, cluster.count
         cluster.slot = self._add_slot(cluster.identity, query)
         cluster.last_us = query.last_us
         self._finals.pop(cluster.identity, None)
@@ -336,11 +345,12 @@ class MemoryIndex:
                 f"{commit.partition}: offsets {commit.first_offset} to {commit.last_offset} "
                 f"straddle the high water {state.high_water}"
             )
-        closed = frozenset(
-            delta.cluster for delta in commit.deltas if not self.is_open(delta.cluster)
-        )
+        closed = frozenset(delta.cluster for delta in commit.deltas if not self._may_count(delta))
         self._time.record(commit.partition, commit.last_us, now_us)
         if closed:
+            for identity in closed:
+                if self.is_open(identity):  # provisional
+                    self._close(identity, Closing.ENDED)
             return closed
         for delta in commit.deltas:
             self._count(delta)
@@ -359,17 +369,21 @@ class MemoryIndex:
         cluster = self._clusters.get(identity)
         return cluster is not None and cluster.closing is None
 
+    def _may_count(self, delta: ClusterDelta) -> bool:
+        if not self.is_open(delta.cluster):
+            return False
+        return delta.representative is not None or not self._clusters[delta.cluster].provisional
+
     def _count(self, delta: ClusterDelta) -> None:
         cluster = self._clusters[delta.cluster]
+        limit = self._summaries.max_value_bytes
+        # Values of an earlier window give way, unless a claimed summary holds them.
+        if cluster.provisional and cluster.snapshot is None:
+            cluster.representative, cluster.samples = (delta.representative or b"")[:limit], ()
         cluster.count += delta.count
         cluster.first_us = min(cluster.first_us, delta.first_us)
         cluster.latest_us = max(cluster.latest_us, delta.last_us)
         self._see(cluster, delta.last_us)
-        limit = self._summaries.max_value_bytes
-        if delta.representative is not None:
-            cluster.recorded = True
-            if not cluster.representative:
-                cluster.representative = delta.representative[:limit]
         room = self._summaries.samples - len(cluster.samples)
         if room > 0 and delta.samples:
             cluster.samples += tuple(sample[:limit] for sample in delta.samples[:room])
@@ -401,7 +415,7 @@ class MemoryIndex:
             return
         for identity in self._expiry.pop_until(stream_us - 1, self._limits.sweep):
             cluster = self._clusters[identity]
-            self._expired += cluster.count > cluster.initial_count
+            self._expired += not cluster.provisional
             self._close(identity, Closing.EXPIRED)
 
     def _evict(self) -> None:
@@ -422,10 +436,13 @@ class MemoryIndex:
     def _close(self, identity: int, reason: Closing) -> None:
         cluster = self._clusters[identity]
         self._remove_slot(cluster)
-        if cluster.count == cluster.initial_count:
-            del self._clusters[identity]  # nothing was recorded
+        if not cluster.provisional:
+            cluster.closing = reason
+        elif cluster.before is not None:
+            cluster.closing = cluster.before
+        else:
+            del self._clusters[identity]
             return
-        cluster.closing = reason
         self._finals[identity] = None
 
     def _remove_slot(self, cluster: _Cluster) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from stream_dedup.index.redis import store
 from tests.contract.driver import ADAPTERS, Driver, Setup
 
 
@@ -22,3 +23,9 @@ def start(request: pytest.FixtureRequest) -> Iterator[Callable[..., Driver]]:
     yield made
     for driver in drivers:
         driver.stop()
+
+
+@pytest.fixture(autouse=True)
+def _commits_wait_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who opened a cluster and has not recorded it has died: tests run one call at a time."""
+    monkeypatch.setattr(store, "OPENING_WAIT_S", 0.0)

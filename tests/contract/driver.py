@@ -279,5 +279,7 @@ class Driver:
 
 
 def delta(answer: Resolution, count: int = 1, at_s: float = 0) -> ClusterDelta:
+    """What these events add: one of them is the representative, if the answer says so."""
     time_us = START_US + round(at_s * S)
-    return ClusterDelta(answer.cluster, count, time_us, time_us)
+    representative = b"first" if answer.new else None
+    return ClusterDelta(answer.cluster, count, time_us, time_us, representative)

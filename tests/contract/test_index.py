@@ -227,6 +227,61 @@ def test_resolving_counts_nothing_and_unrecorded_clusters_vanish(start: Start) -
     assert (size.clusters, size.fingerprints, size.waiting, size.expired) == (0, 0, 0, 0)
 
 
+def test_no_commit_counts_before_that_of_the_representative(start: Start) -> None:
+    index = start()
+    (opened,) = index.resolve(query(0, A))
+    (joined,) = index.resolve(query(5, A, partition=THERE))
+    assert (joined.cluster, joined.new, joined.recorded) == (opened.cluster, False, False)
+    # The opener may have died: its cluster is closed, and the event opens its own.
+    assert index.count(5, delta(joined), partition=THERE) == frozenset([opened.cluster])
+    own = index.add(5, A, partition=THERE)
+    assert own.new
+    assert own.cluster != opened.cluster
+    # If the opener lives, it learns that its cluster is closed, and its event joins.
+    assert index.count(0, delta(opened)) == frozenset([opened.cluster])
+    late = index.add(0, A)
+    assert (late.cluster, late.new, late.recorded) == (own.cluster, False, True)
+    index.finish()
+    (final,) = index.confirm_all()
+    assert (final.cluster, final.count, final.representative) == (own.cluster, 2, b"value 5")
+
+
+def test_events_join_in_the_commit_of_the_representative(start: Start) -> None:
+    index = start()
+    opened, joined = index.resolve(query(0, A), query(1, apart(A, 1, 0xA1)))
+    assert joined.recorded is False
+    assert index.count(1, delta(opened, 2), first_offset=0) == frozenset()
+    assert index.resolve(query(2, A))[0].recorded
+
+
+@pytest.mark.parametrize("buried", [False, True])
+def test_a_former_owner_does_not_bring_a_closed_cluster_back(start: Start, buried: bool) -> None:
+    index = start()
+    old = index.add(0, A)
+    index.finish()
+    if buried:
+        index.confirm_all()
+    (again,) = index.resolve(query(0, A))  # by one whose commit will be refused
+    assert (again.cluster, again.new, again.recorded) == (old.cluster, True, False)
+    (joined,) = index.resolve(query(1, A))
+    assert joined.cluster == old.cluster
+    assert index.count(1, delta(joined)) == frozenset([old.cluster])
+    own = index.add(1, A)
+    assert own.new
+    index.finish()
+    finals = {s.cluster: (s.revision, s.count) for s in index.confirm_all()}
+    assert finals == ({} if buried else {old.cluster: (1, 1)}) | {own.cluster: (1, 1)}
+
+
+def test_an_unrecorded_opening_keeps_the_earlier_text(start: Start) -> None:
+    index = start()
+    old = index.add(0, A, value=b"old text")
+    index.resolve(query(0, B, 1))
+    index.finish()
+    (final,) = index.confirm_all()
+    assert (final.cluster, final.representative) == (old.cluster, b"old text")
+
+
 def test_a_truncated_search_for_candidates_is_counted(start: Start) -> None:
     index = start(recipe=VERIFIED, limits=Limits(max_candidates=2))
     others = [Text(n, 0, (n * 10, n * 10 + 1)) for n in range(1, 6)]
@@ -903,7 +958,7 @@ def test_a_cluster_reopened_before_its_final_summary_takes_events(start: Start) 
     assert (again.cluster, again.new) == (old.cluster, True)
     assert (index.size().clusters, index.size().waiting) == (1, 0)
     assert index.claim() == []
-    index.add(1, A, 1)
+    index.count(1, delta(again))
     index.finish()
     assert [(s.revision, s.count, s.new_count) for s in index.confirm_all()] == [(1, 2, 2)]
 
@@ -915,8 +970,8 @@ def test_a_cluster_closed_again_reports_the_rest(
     index.add(0, A, 0)
     index.finish()
     (sent,) = index.claim()
-    index.resolve(query(0, A, 0))
-    index.add(1, A, 1)
+    (again,) = index.resolve(query(0, A, 0))
+    index.count(1, delta(again))
     index.finish()
     index.confirm([sent])
     assert [(s.revision, s.count, s.new_count, s.final) for s in index.confirm_all()] == [
@@ -931,8 +986,8 @@ def test_a_reopened_cluster_with_a_leased_summary_is_not_claimed(
     index.add(0, A, 0)
     index.finish()
     (sent,) = index.claim()
-    index.resolve(query(0, A, 0))
-    index.add(1, A, 100)
+    (again,) = index.resolve(query(0, A, 0))
+    index.count(1, delta(again, 1, 100), at_s=100)
     index.add(2, A, 200)
     assert index.claim() == []
     index.confirm([sent])
@@ -947,8 +1002,8 @@ def test_a_reopened_cluster_is_due_again(start: Start) -> None:
     index.finish()
     index.add(2, B, 100)
     assert index.claim(0) == []  # nothing is taken with a limit of none
-    index.resolve(query(0, A, 100))
-    index.add(3, A, 101)
+    (again,) = index.resolve(query(0, A, 100))
+    index.count(3, delta(again, 1, 101), at_s=101)
     index.add(4, B, 300)
     due = [s for s in index.claim() if not s.final and s.position.offset == 0]
     assert [(s.count, s.new_count) for s in due] == [(3, 3)]
@@ -959,6 +1014,7 @@ def test_a_representative_reopened_in_another_group_is_found_there(start: Start)
     index.add(0, A, 0, group="old")
     index.finish()
     (again,) = index.resolve(query(0, A, 0, group="new"))
+    index.count(1, delta(again))
     (joins,) = index.resolve(query(1, A, 0, group="new"))
     assert again.cluster == joins.cluster
     index.finish()

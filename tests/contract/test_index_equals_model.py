@@ -55,6 +55,7 @@ class Cluster:
     revision: int = 0
     due: bool = False
     closing: Closing | None = None
+    before: Closing | None = None
     snapshot: Summary | None = None
     lease_until_us: int | None = None
     final_due: bool = False
@@ -64,15 +65,20 @@ class Cluster:
         live = WINDOWS.live(self.opened_us, self.last_us, query.first_us)
         return self.closing is None and live
 
+    @property
+    def provisional(self) -> bool:
+        return self.count == self.base
+
 
 class Model:
     """What an index does, said plainly.
 
-    A cluster's `life` distinguishes it from one of the same id whose tombstone was forgotten.
+    A cluster's `life` distinguishes it from one of the same id whose tombstone was forgotten: there
+    is another only after its topic was created again.
     """
 
     def __init__(self) -> None:
-        self.lives = 0
+        self.creations = 0
         self.life_of: dict[int, int] = {}
         self.clusters: list[Cluster] = []
         self.names: dict[tuple[str, int], tuple[int, int]] = {}
@@ -102,14 +108,15 @@ class Model:
             return self.join(cluster, query, best[1])
         if own:
             self.delist(own)
-            own.query, own.closing, own.final_due = query, None, False
+            if own.closing or not own.provisional:
+                own.before = own.closing or Closing.EXPIRED
+            own.query, own.closing, own.final_due, own.base = query, None, False, own.count
             own.opened_us, own.last_us = query.first_us, query.last_us
         else:
             first_us = query.first_us
             own = Cluster(identity, query, first_us, first_us, first_us, first_us)
             own.reported_us = first_us
-            self.lives += 1
-            own.life = self.lives
+            own.life = self.creations
             revision, count, until = self.tombstones.get(identity, (0, 0, now_us))
             if until >= now_us:
                 own.revision, own.count, own.reported, own.base = revision, count, count, count
@@ -133,7 +140,10 @@ class Model:
     def join(self, cluster: Cluster, query: Query, distance: int) -> Resolution:
         cluster.last_us = max(cluster.last_us, query.last_us)
         new = cluster.query.position == query.position
-        return Resolution(cluster.identity, distance, new, cluster.opened_us, cluster.last_us)
+        recorded = not cluster.provisional
+        return Resolution(
+            cluster.identity, distance, new, cluster.opened_us, cluster.last_us, recorded
+        )
 
     def name(self, cluster: Cluster, query: Query, distance: int, *, searchable: bool) -> None:
         self.names[query.group, query.exact] = (cluster.identity, distance)
@@ -142,8 +152,17 @@ class Model:
             cluster.fingerprints.append(query.fingerprint)
 
     def closed(self, deltas: list[ClusterDelta]) -> frozenset[int]:
-        open_ones = {c.identity for c in self.clusters if c.closing is None}
-        return frozenset(t.cluster for t in deltas if t.cluster not in open_ones)
+        open_ones = {c.identity: c for c in self.clusters if c.closing is None}
+        return frozenset(
+            t.cluster
+            for t in deltas
+            if t.cluster not in open_ones
+            or (open_ones[t.cluster].provisional and t.representative is None)
+        )
+
+    def refuse(self, closed: frozenset[int]) -> None:
+        for cluster in [c for c in self.clusters if c.identity in closed and c.closing is None]:
+            self.close(cluster, Closing.ENDED)
 
     def record(self, record: Commit, now_us: int) -> None:
         for delta in record.deltas:
@@ -169,10 +188,11 @@ class Model:
 
     def close(self, cluster: Cluster, closing: Closing) -> None:
         self.delist(cluster)
-        if cluster.count == cluster.base:
+        if cluster.provisional and cluster.before is None:
             self.clusters.remove(cluster)
         else:
-            cluster.closing, cluster.final_due = closing, True
+            cluster.closing = cluster.before if cluster.provisional else closing
+            cluster.final_due = True
 
     def delist(self, cluster: Cluster) -> None:
         self.names = {key: to for key, to in self.names.items() if to[0] != cluster.identity}
@@ -244,6 +264,7 @@ class Reader:
     pending: list[Query] = field(default_factory=list)
     answers: list[Resolution] = field(default_factory=list)
     last: Commit | None = None
+    recorded: list[Query] = field(default_factory=list)
     journal: dict[int, Decision] = field(default_factory=dict)
 
 
@@ -301,10 +322,19 @@ class Histories(RuleBasedStateMachine):
         reader.answers = self.index.resolve(*reader.pending)
         assert reader.answers == expected
 
+    @precondition(lambda self: any(reader.recorded for reader in self.readers))
+    @rule(data=st.data())
+    def resolve_as_one_who_was_shut_out(self, data: st.DataObject) -> None:
+        """What is recorded is resolved again, by a former owner or a replay, and not recorded."""
+        recorded = [query for reader in self.readers for query in reader.recorded]
+        query = data.draw(st.sampled_from(recorded))
+        expected = self.model.resolve(query, self.index.now_us)
+        assert self.index.resolve(query) == [expected]
+
     @precondition(lambda self: any(reader.answers for reader in self.readers))
-    @rule()
-    def record(self) -> None:
-        reader = next(reader for reader in self.readers if reader.answers)
+    @rule(data=st.data())
+    def record(self, data: st.DataObject) -> None:
+        reader = data.draw(st.sampled_from([reader for reader in self.readers if reader.answers]))
         deltas: dict[int, ClusterDelta] = {}
         for query, answer in zip(reader.pending, reader.answers, strict=True):
             delta = deltas.setdefault(
@@ -313,6 +343,8 @@ class Histories(RuleBasedStateMachine):
             delta.count += 1
             delta.first_us = min(delta.first_us, query.first_us)
             delta.last_us = max(delta.last_us, query.first_us)
+            if answer.new:
+                delta.representative = b""
         last_offset = reader.offset + len(reader.pending) - 1
         decisions = {
             query.position.offset: Decision(
@@ -338,9 +370,11 @@ class Histories(RuleBasedStateMachine):
         self.model.time.record(record.partition, record.last_us, self.index.now_us)
         assert self.index.record(record) == closed
         reader.answers = []
+        self.model.refuse(closed)
         if not closed:
             self.model.record(record, self.index.now_us)
             self.recorded += len(reader.pending)
+            reader.recorded += reader.pending
             reader.pending = []
             reader.offset = last_offset + 1
             reader.last = record
@@ -370,6 +404,7 @@ class Histories(RuleBasedStateMachine):
         owned = self.index.claim_partition(reader.partition, 0)
         assert (owned.high_water, owned.journal, owned.reset) == (-1, {}, reader.offset > 0)
         self.readers[number] = Reader(reader.partition, reader.event_us, owned.fence)
+        self.model.creations += 1
 
     # ---------------------------------------------------------------- time
 

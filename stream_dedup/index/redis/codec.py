@@ -9,7 +9,6 @@ import sys
 from array import array
 from binascii import hexlify
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -110,25 +109,6 @@ def unpack_resolutions(packed: bytes) -> tuple[list[Resolution], list[int | None
         )
         inserted.append(cluster if flags & layouts.INSERTED else None)
     return resolutions, inserted
-
-
-def add_up(deltas: Sequence[ClusterDelta]) -> Sequence[ClusterDelta]:
-    """Merge deltas of the same cluster, which a batch may have found in two ways."""
-    if len({delta.cluster for delta in deltas}) == len(deltas):
-        return deltas
-    added: dict[int, ClusterDelta] = {}
-    for delta in deltas:
-        one = added.get(delta.cluster)
-        if one is None:
-            added[delta.cluster] = replace(delta, samples=list(delta.samples))
-            continue
-        one.count += delta.count
-        one.first_us = min(one.first_us, delta.first_us)
-        one.last_us = max(one.last_us, delta.last_us)
-        if one.representative is None:
-            one.representative = delta.representative
-        one.samples += delta.samples
-    return list(added.values())
 
 
 def pack_bare(deltas: Iterable[ClusterDelta]) -> tuple[bytes, list[ClusterDelta]]:
@@ -256,10 +236,9 @@ class Cluster(NamedTuple):
     due: int
     samples: int
     leased: int
-    reopened: int
+    before: int
     renewed_s: int
     born: int
-    recorded: int
 
     @property
     def closing(self) -> Closing | None:

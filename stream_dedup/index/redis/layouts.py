@@ -66,7 +66,7 @@ CLUSTER = Layout(
     first_us="d",  # earliest event time that was recorded
     latest_us="d",  # latest event time that was recorded
     events="d",  # recorded
-    base="d",  # events when it was opened
+    base="d",  # events when it was opened; as many: its opening is not recorded yet
     emitted="d",  # events in the last confirmed summary
     emitted_us="d",  # stream time of the last confirmed summary
     revision="d",  # of the last claimed summary
@@ -77,10 +77,9 @@ CLUSTER = Layout(
     due="B",  # 1 if a periodic summary is due, or will be
     samples="B",  # how many are stored
     leased="B",  # 1 while a summary is claimed and not confirmed: the field z
-    reopened="B",  # 1 if entries of its earlier window may not be purged yet
+    before="B",  # its state before it was opened; OPEN if it was not stored
     renewed_s="I",  # clock at which its time to live began, at the earliest
     born="I",  # the first four bytes of the incarnation under which it was opened
-    recorded="B",  # 1 if its representative was recorded since it was opened
 )
 """The field ``n`` of a cluster."""
 
@@ -95,7 +94,6 @@ SNAPSHOT = Layout(
     first_us="d",
     latest_us="d",
     state="B",
-    known="B",  # 1 if the representative is stored
     samples="B",
 )
 """The field ``z`` of a cluster: the summary that is claimed; the cluster's group follows."""
@@ -184,8 +182,8 @@ RESOLUTION = Layout(">", id="Q", opened_us="d", last_us="d", distance="B", flags
 """The answer to a query."""
 
 NEW, RECORDED_BEFORE, INSERTED = 1, 2, 4
-"""Flags of a resolution: the event is the representative; its record has arrived; the query's
-fingerprint was inserted."""
+"""Flags of a resolution: the event is the representative; the cluster's opening was recorded
+before; the query's fingerprint was inserted."""
 
 MIRROR_STATE = Layout("<", known="B", number="d", entries="d", last=f"{CALL_NAME_BYTES}s")
 """Whether the calls that the caller has seen are known; number of the last call that inserted,

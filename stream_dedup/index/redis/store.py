@@ -20,6 +20,12 @@ records all of its part or nothing, and ignores what it has already. A crash bet
 leaves their high waters apart: `claim_partition` returns the offsets
 (`Ownership.segment_boundaries`).
 
+Openings: the commit that holds a cluster's representative is the first that may count there (see
+`memory`). Other commits that name the cluster wait for it. So that no two wait for each other, one
+waits only for partitions that come before its own (by source and number), and closes what later
+ones have opened: these find their cluster closed, and resolve again. An opener that has died is
+waited for a second.
+
 Retention: every key has a time to live of at least twice the longest time a cluster can be open. It
 is renewed when a partition is recorded, when a cluster is opened, closed or emitted, and when a
 cluster is counted after half of it. `expire` renews what scripts do not renew while clusters only
@@ -38,8 +44,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar, cast
 
+from stream_dedup.clock import monotonic_s
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.columnar import dictionary_encode, rows_of
@@ -90,6 +98,17 @@ CLAIMS = 100
 
 CONFIRMS = 60
 """Summaries confirmed a call; each takes some ten commands if its cluster is closed."""
+
+
+WAITS = 2
+"""The first number of ``record.lua``'s answer when the commit waits for others."""
+
+OPENING_WAIT_S = 1.0
+"""How long a commit waits for another one that opens a cluster named in it: some milliseconds,
+unless its worker has died."""
+
+OPENING_PAUSES_S = (0.002, 0.064)
+"""Between two attempts of such a commit: the first pause, doubled each time, and the longest."""
 
 
 class RedisIndex:
@@ -320,17 +339,25 @@ class RedisIndex:
             PIECES,
         )
         journal = codec.pack_journal(*record.uncommitted())
-        bare, others = codec.pack_bare(codec.add_up(record.deltas))
+        bare, others = codec.pack_bare(record.deltas)
         arguments: list[Argument] = [
-            settings, partition, batch, journal, bare,
+            settings, partition, batch, 1, journal, bare,
         ]  # fmt: skip
         samples, max_bytes = self._summaries.samples, self._summaries.max_value_bytes
         for delta in others:
             keys.append(shard.cluster(codec.pack_id(delta.cluster)))
             arguments += codec.pack_delta(delta, samples, max_bytes)
         incarnation = self._partitions.incarnation(shard, record)
+        call = partial(self._runner.run, shard, scripts.RECORD, keys, arguments, incarnation)
         try:
-            answer = await self._runner.run(shard, scripts.RECORD, keys, arguments, incarnation)
+            answer = await call()
+            pause_s, longest_s = OPENING_PAUSES_S
+            until_s = monotonic_s() + OPENING_WAIT_S
+            while answer[0] == WAITS:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, longest_s)
+                arguments[3] = int(monotonic_s() < until_s)
+                answer = await call()
         except Refusal as refusal:
             if refusal.code == "SDFENCE":
                 self._partitions.superseded(record)

@@ -7,6 +7,8 @@
 --   a               its names, by which events find it: the representative's, then aliases
 --   z               the snapshot that is leased (see claim.lua)
 -- A cluster of another incarnation was left behind when meta was lost: it does not count as stored.
+-- An opening counts once it is recorded: by the commit that holds the representative, which is the first
+-- to count events. Until then the cluster is *provisional*, and no other commit may count there.
 -- Times are microseconds, in doubles, exact to 2^53; ids, hashes and fingerprints are bytes and
 -- never numbers.
 
@@ -131,36 +133,52 @@ local function advance(heads_key)
   return stream_us
 end
 
+local function is_provisional(c)
+  return c[C_EVENTS] == c[C_BASE]
+end
+
 -- Close a cluster. Its entries in tables and slices are ignored from now on, because it is not open;
--- its names go to the garbage list, from which the caller purges them (see purge.lua).
+-- its names go to the garbage list, from which the caller purges them (see purge.lua). If it is
+-- provisional, its state before it was opened returns. The caller then calls write_closed.
+local closed_ids, closed_names, closed_dues = {}, {}, {}
 local function close(keys, c, reason)
-  call('ZREM', keys.expiry, c.id)
-  call('ZREM', keys.recency, c.id)
-  call('RPUSH', keys.garbage, c.id .. call('HGET', c.key, 'a'))
+  closed_ids[#closed_ids + 1] = c.id
+  closed_names[#closed_names + 1] = c.id .. (c.names or call('HGET', c.key, 'a'))
   add('fingerprints', -c[C_SEARCHABLE])
-  if c[C_EVENTS] == c[C_BASE] then  -- nothing was recorded: the state before it was opened returns
-    local remembered = c[C_UNTIL_US] > 0 and call('ZSCORE', keys.gone, c.id)
+  local before = c[C_BEFORE]
+  if is_provisional(c) and (before == OPEN or before == GONE) then
     call('DEL', c.key)
-    if remembered then
-      c[C_STATE], c[C_NAMES], c[C_SEARCHABLE], c[C_SAMPLES], c[C_DUE], c[C_LEASED] = GONE, 0, 0, 0, 0, 0
+    if before == GONE and call('ZSCORE', keys.gone, c.id) then
+      c[C_STATE], c[C_NAMES], c[C_SEARCHABLE] = GONE, 0, 0
       call('HSET', c.key, 'n', pack_cluster(c))
       call('PEXPIRE', c.key, math.max(1, math.ceil((c[C_UNTIL_US] - now_us) / 1000)))
     end
     return
   end
-  c[C_STATE] = reason
+  c[C_STATE] = is_provisional(c) and before or reason
   keep_cluster(c)
   call('HSET', c.key, 'n', pack_cluster(c))
-  call('ZADD', keys.due, '-inf', c.id)
+  closed_dues[#closed_dues + 1] = '-inf'
+  closed_dues[#closed_dues + 1] = c.id
   add('waiting', 1)
+end
+
+-- Take closed clusters out of their queues: all at once, as a command costs more than what it does.
+local function write_closed(keys)
+  if #closed_ids == 0 then return end
+  call('ZREM', keys.expiry, unpack(closed_ids))
+  call('ZREM', keys.recency, unpack(closed_ids))
+  call('RPUSH', keys.garbage, unpack(closed_names))
+  if #closed_dues > 0 then call('ZADD', keys.due, unpack(closed_dues)) end
+  closed_ids, closed_names, closed_dues = {}, {}, {}
 end
 
 local function load_numbers(id)
   local key = key_of(id)
-  local stored = call('HGET', key, 'n')
-  if not stored then return nil end
-  local c = unpack_cluster(stored)
-  if c then c.id, c.key = id, key end
+  local stored = call('HMGET', key, 'n', 'a')
+  if not stored[1] then return nil end
+  local c = unpack_cluster(stored[1])
+  if c then c.id, c.key, c.names = id, key, stored[2] end
   return c
 end
 
@@ -173,15 +191,17 @@ end
 
 -- Close clusters that stream time has passed, then the least recently seen above the cap; at most
 -- `steps` clusters are read. Scores are lower bounds: an event moves its cluster's time, not the score.
+-- So of as many as are too many, those whose score is exact are the least recently seen; the others
+-- move back, and the next take their place.
 -- Returns whether more is to be done.
 local function sweep(keys, stream_us, steps)
   local left = steps
-  local function head(key, id, score_of, is_due, reason)
+  local function visit(key, id, score_of, is_due, reason)
     local c = load_numbers(id)
     if c == nil or c[C_STATE] ~= OPEN then return leave(keys, id, c) end
     local score = score_of(c)
     if is_due(score) then
-      if reason == EVICTED or c[C_EVENTS] > c[C_BASE] then
+      if reason == EVICTED or not is_provisional(c) then
         add(reason == EVICTED and 'evicted' or 'expired', 1)
       end
       close(keys, c, reason)
@@ -194,15 +214,19 @@ local function sweep(keys, stream_us, steps)
     if #passed == 0 then break end
     left = left - #passed
     for i = 1, #passed do
-      head(keys.expiry, passed[i], expires_us, function(score) return score <= stream_us - 1 end, EXPIRED)
+      visit(keys.expiry, passed[i], expires_us, function(score) return score <= stream_us - 1 end, EXPIRED)
     end
+    write_closed(keys)
   end
   local over = call('ZCARD', keys.recency) - max_clusters
   while over > 0 and left > 0 do
-    left = left - 1
-    local least = call('ZRANGE', keys.recency, 0, 0, 'WITHSCORES')
-    local seen = tonumber(least[2])
-    head(keys.recency, least[1], function(c) return c[C_LAST_US] end, function(score) return score <= seen end, EVICTED)
+    local least = call('ZRANGE', keys.recency, 0, math.min(over, left) - 1, 'WITHSCORES')
+    left = left - #least / 2
+    for i = 1, #least, 2 do
+      local seen = tonumber(least[i + 1])
+      visit(keys.recency, least[i], function(c) return c[C_LAST_US] end, function(score) return score <= seen end, EVICTED)
+    end
+    write_closed(keys)
     over = call('ZCARD', keys.recency) - max_clusters
   end
   if over > 0 then return true end

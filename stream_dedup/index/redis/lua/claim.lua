@@ -4,8 +4,8 @@
 -- KEYS  meta, due, leases, recency
 -- ARGV  incarnation, settings (see _shard.lua), how many at most
 -- Returns whether more may be due though fewer than the limit are returned; and for each
---       {id, SNAPSHOT, position, group, representative ('' if not known), sample …}.
--- Cost  five commands a summary and one a sample; two for each of at most LOOKS that are leased.
+--       {id, SNAPSHOT, position, group, representative, sample …}.
+-- Cost  three commands a summary and one a sample; at most LOOKS that are leased are looked at.
 --       The clusters are known only here; they share the hash tag.
 local reply = lost()
 if reply then return reply end
@@ -27,13 +27,14 @@ while #taken < limit do
   local ready = call('ZRANGE', due, '-inf', until_us, 'BYSCORE', 'LIMIT', 0, limit - #taken)
   if #ready == 0 then break end
   looks = looks - #ready
+  call('ZREM', due, unpack(ready))
+  local leased = call('ZMSCORE', leases, unpack(ready))
   for i = 1, #ready do
-    call('ZREM', due, ready[i])
-    if not call('ZSCORE', leases, ready[i]) then taken[#taken + 1] = ready[i] end
+    if not leased[i] then taken[#taken + 1] = ready[i] end
   end
 end
 
-local answers = {}
+local answers, leased_until = {}, {}
 for i = 1, #taken do
   local id = taken[i]
   local key = key_of(id)
@@ -43,23 +44,26 @@ for i = 1, #taken do
     call('ZREM', leases, id)
     if not call('ZSCORE', recency, id) then add('waiting', -1) end
   else
-    call('ZADD', leases, now_us + lease_us, id)
+    leased_until[#leased_until + 1] = now_us + lease_us
+    leased_until[#leased_until + 1] = id
     local snapshot = stored[2]
     if not snapshot then
       c[C_REVISION], c[C_LEASED] = c[C_REVISION] + 1, 1
       snapshot = pack_bytes(SNAPSHOT, c[C_REVISION], c[C_EVENTS], c[C_EVENTS] - c[C_EMITTED], c[C_FIRST_US], c[C_LATEST_US],
-        c[C_STATE], stored[5] and 1 or 0, c[C_SAMPLES]) .. stored[4]
+        c[C_STATE], c[C_SAMPLES]) .. stored[4]
       call('HSET', key, 'n', pack_cluster(c), 'z', snapshot)
     end
-    local known, samples = byte(snapshot, SNAPSHOT_KNOWN_AT, SNAPSHOT_SAMPLES_AT)
     local answer = {id, sub(snapshot, 1, SNAPSHOT_BYTES), stored[3], sub(snapshot, SNAPSHOT_BYTES + 1),
-      known == 1 and stored[5] or ''}
-    for s = 1, samples do answer[5 + s] = call('HGET', key, s) or '' end
+      stored[5] or ''}
+    for s = 1, byte(snapshot, SNAPSHOT_SAMPLES_AT) do answer[5 + s] = call('HGET', key, s) or '' end
     keep(key)
     answers[#answers + 1] = answer
   end
 end
-if #answers > 0 then keep(leases) end
+if #answers > 0 then
+  call('ZADD', leases, unpack(leased_until))
+  keep(leases)
+end
 write_counters()
 table.insert(answers, 1, more)
 return answers

@@ -2,16 +2,18 @@
 -- Count the events of a commit, write its journal and raise the partition's high water: all or nothing.
 -- KEYS  meta, expiry, recency, due, garbage, gone, heads, partition, journal; then the cluster of
 --       each delta with values
--- ARGV  incarnation, settings (see _shard.lua), partition's name, BATCH, journal of the batch ('' for
+-- ARGV  incarnation, settings (see _shard.lua), partition's name, BATCH, whether the
+--       caller waits for commits of others (0 or 1), journal of the batch ('' for
 --       none), deltas without values (BARE_DELTA) one after the other; then for each delta with values
 --       its DELTA, its cluster's id, representative ('' if not known), samples.
 --       No cluster has two deltas.
 -- Returns {1, high water before, whether more is to be swept, garbage …} when written;
---       {0, cluster id …} naming the clusters that are closed: nothing was counted, but the
---       partition holds stream time back from now on.
+--       {0, cluster id …} naming the clusters that are closed, or were provisional and are closed now:
+--       nothing was counted, but the partition holds stream time back from now on.
+--       {2} if it waits for the commits that open clusters named here: nothing was counted.
 --       SDFENCE: another worker has claimed the partition. SDUNCLAIMED: none has, or its key is
 --       lost. SDSTRADDLE: the batch begins below the high water and ends above it.
--- Cost  two or three commands a delta, thirty a call, ten a cluster swept; some 3 microseconds a
+-- Cost  two or three commands a delta, thirty a call, four a cluster swept; some 3 microseconds a
 --       bare delta, 6 one with values and 3 more a kilobyte. MAX_DELTAS of index/base.py bounds them,
 --       so that other clients do not wait for long.
 local reply = lost()
@@ -28,7 +30,26 @@ local high_water = tonumber(owned[2])
 if last <= high_water then return {1, owned[2], 0} end
 if first <= high_water then return redis.error_reply('SDSTRADDLE ' .. owned[2]) end
 
-local closed = {0}
+-- A cluster that is provisional for another event waits for the commit of that event, or is closed:
+-- at once if this partition comes first (or is the same: its former owner opened it), so that no two
+-- commits wait for each other; else when the caller waits no longer, as the opener may have died.
+local closed, provisional, blocked = {0}, {}, false
+local own_number, own_source = string.match(ARGV[3], '^(%d+):(.*)$')
+local function comes_first(c)
+  local number, source = string.match(call('HGET', c.key, 'p'), '^(%d+):%-?%d+:(.*)$')
+  if source ~= own_source then return own_source < source end
+  return tonumber(own_number) <= tonumber(number)
+end
+
+local function refuse(id, c)
+  if not (c and c[C_STATE] == OPEN) then
+    closed[#closed + 1] = id
+  elseif ARGV[5] == '0' or comes_first(c) then
+    closed[#closed + 1], provisional[#provisional + 1] = id, c
+  else
+    blocked = true
+  end
+end
 
 -- Whether a periodic summary becomes due. The first event is emitted by itself: only later ones count.
 local function is_due(due, events, emitted)
@@ -40,14 +61,14 @@ end
 -- more.
 local CLUSTERS = SHARD .. 'c:'
 local bare_keys, bare_numbers, dues, to_keep = {}, {}, {}, {}
-for at = 1, #ARGV[6], BARE_DELTA_BYTES do
-  local BARE_DELTA_FIELDS = unpack_bytes(BARE_DELTA, ARGV[6], at)
+for at = 1, #ARGV[7], BARE_DELTA_BYTES do
+  local BARE_DELTA_FIELDS = unpack_bytes(BARE_DELTA, ARGV[7], at)
   local key = CLUSTERS .. digits
   local stored = call('HGET', key, 'n')
   local open = false
   if stored then
     local CLUSTER_FIELDS = unpack_bytes(CLUSTER, stored)
-    if born == INCARNATION and state == OPEN then
+    if born == INCARNATION and state == OPEN and events > base then
       open = true
       events = events + count
       if earliest < first_us then first_us = earliest end
@@ -66,28 +87,33 @@ for at = 1, #ARGV[6], BARE_DELTA_BYTES do
       bare_numbers[#bare_keys] = pack_bytes(CLUSTER, CLUSTER_FIELDS)
     end
   end
-  if not open then closed[#closed + 1] = id end
+  if not open then refuse(id, load_numbers(id)) end
 end
 
-local deltas, arg = {}, 7
+local deltas, arg = {}, 8
 for i = 10, #KEYS do
   local DELTA_FIELDS = unpack_bytes(DELTA, ARGV[arg])
   local id = ARGV[arg + 1]
   local stored = call('HGET', KEYS[i], 'n')
   local c = stored and unpack_cluster(stored)
-  if c and c[C_STATE] == OPEN then
-    c.id, c.key = id, KEYS[i]
-    if is_representative == 1 then c[C_RECORDED] = 1 end
+  if c then c.id, c.key = id, KEYS[i] end
+  if c and c[C_STATE] == OPEN and (is_representative == 1 or not is_provisional(c)) then
     deltas[#deltas + 1] = {c, count, earliest, latest, arg + 2, samples}
   else
-    closed[#closed + 1] = id
+    refuse(id, c)
   end
   arg = arg + 3 + samples
 end
 -- Even if nothing can be counted: clusters that a partition further behind opens have to stay open.
 arrive(heads, ARGV[3], time_us)
 keep(heads)
-if #closed > 1 then return closed end
+if #closed > 1 or blocked then
+  for i = 1, #provisional do close(keys, provisional[i], ENDED) end
+  write_closed(keys)
+  write_counters()
+  for _, key in pairs(keys) do keep(key) end
+  return #closed > 1 and closed or {2}
+end
 
 for i = 1, #bare_keys do call('HSET', bare_keys[i], 'n', bare_numbers[i]) end
 for i = 1, #to_keep do keep(to_keep[i]) end
@@ -95,12 +121,11 @@ for i = 1, #to_keep do keep(to_keep[i]) end
 for i = 1, #deltas do
   local c, count, earliest, latest, at, samples = unpack(deltas[i])
   local values = {}
-  if ARGV[at] ~= '' then
-    if c[C_EVENTS] == 0 then
-      values[1], values[2] = 'r', ARGV[at]
-    else
-      call('HSETNX', c.key, 'r', ARGV[at])
-    end
+  -- Values of an earlier window, maybe of another text, give way unless a leased summary holds them.
+  if is_provisional(c) and c[C_LEASED] == 0 then
+    values[1], values[2] = 'r', ARGV[at]
+    for s = 1, c[C_SAMPLES] do call('HDEL', c.key, s) end
+    c[C_SAMPLES] = 0
   end
   c[C_EVENTS] = c[C_EVENTS] + count
   if earliest < c[C_FIRST_US] then c[C_FIRST_US] = earliest end
@@ -126,7 +151,7 @@ end
 
 call('HSET', partition, 'high_water', string.format('%.0f', last), 'committed', string.format('%.0f', committed))
 call('ZREMRANGEBYSCORE', journal, '-inf', '(' .. string.format('%.0f', committed))
-if ARGV[5] ~= '' then call('ZADD', journal, last, ARGV[5]) end
+if ARGV[6] ~= '' then call('ZADD', journal, last, ARGV[6]) end
 
 local more = sweep(keys, advance(heads), steps)
 write_counters()

@@ -141,11 +141,11 @@ end
 -- A cluster that was opened again may be found by earlier names that are not purged yet. So a match
 -- counts only if the cluster still has that name.
 local function is_named(c, q)
-  return c[C_REOPENED] == 0 or has_name(c, function(exact) return exact == sub(q.field, GROUP_BYTES + 1) end)
+  return c[C_BEFORE] == OPEN or has_name(c, function(exact) return exact == sub(q.field, GROUP_BYTES + 1) end)
 end
 
 local function reaches(c, q)
-  if c[C_REOPENED] == 0 then return true end
+  if c[C_BEFORE] == OPEN then return true end
   local from = full_from(q.fingerprint)
   return has_name(c, function(_, fingerprint, searchable) return searchable and from(fingerprint) <= k end)
 end
@@ -371,11 +371,13 @@ local function open(q, earlier)
   local c
   if earlier and earlier[C_STATE] ~= GONE then
     c = earlier
-    c[C_REOPENED], c[C_RECORDED] = 1, 0
     if c[C_STATE] == OPEN then  -- closed first
       call('RPUSH', garbage_key, c.id .. call('HGET', c.key, 'a'))
       add('fingerprints', -c[C_SEARCHABLE])
+      -- GONE: nothing was recorded before, but its names have to be checked.
+      if not is_provisional(c) then c[C_BEFORE] = EXPIRED elseif c[C_BEFORE] == OPEN then c[C_BEFORE] = GONE end
     else  -- its final summary waits
+      c[C_BEFORE] = c[C_STATE]
       add('waiting', -1)
       if c[C_DUE] == 1 then
         call('ZADD', due, c[C_EMITTED_US] + every_us, c.id)
@@ -383,20 +385,14 @@ local function open(q, earlier)
         call('ZREM', due, c.id)
       end
     end
-    -- Values of another text are deleted, unless a leased summary holds them.
-    if c.fingerprint ~= q.fingerprint and c[C_LEASED] == 0 then
-      local kept = {'r'}
-      for s = 1, c[C_SAMPLES] do kept[s + 1] = s end
-      call('HDEL', c.key, unpack(kept))
-      c[C_SAMPLES] = 0
-    end
+    c[C_BASE] = c[C_EVENTS]
   else
     if waiting() > math.max(1000, max_clusters) then return nil end
-    c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 0, 0, OPEN, 0, 0, 0, 0, now_s,
-      INCARNATION, 0, id = q.id, key = q.key, fingerprint = '', group = '', sketch = ''}
+    c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 0, 0, OPEN, 0, 0, 0, OPEN, now_s,
+      INCARNATION, id = q.id, key = q.key, fingerprint = '', group = '', sketch = ''}
     if earlier and earlier[C_UNTIL_US] >= now_us then  -- it was delivered again late
       c[C_REVISION], c[C_EVENTS], c[C_UNTIL_US] = earlier[C_REVISION], earlier[C_EVENTS], earlier[C_UNTIL_US]
-      c[C_EMITTED], c[C_BASE] = c[C_EVENTS], c[C_EVENTS]
+      c[C_EMITTED], c[C_BASE], c[C_BEFORE] = c[C_EVENTS], c[C_EVENTS], GONE
     end
   end
   c[C_OPENED_US], c[C_LAST_US], c[C_STATE], c[C_NAMES], c[C_SEARCHABLE] = q.first, q.last, OPEN, 1, q.near and 1 or 0
@@ -475,7 +471,7 @@ local function resolve_all()
       break
     end
     answers[i] = pack_bytes(RESOLUTION, c.id, c[C_OPENED_US], c[C_LAST_US], distance,
-      (c.id == id and NEW or 0) + RECORDED_BEFORE * c[C_RECORDED] + (q.inserted and INSERTED or 0))
+      (c.id == id and NEW or 0) + (is_provisional(c) and 0 or RECORDED_BEFORE) + (q.inserted and INSERTED or 0))
     at = at + 1 + (q.near and tables or 0)
   end
 end

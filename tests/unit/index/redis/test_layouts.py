@@ -23,8 +23,8 @@ FILES = sorted(file.name for file in LUA.iterdir() if file.name.endswith(".lua")
 @pytest.mark.parametrize(
     ("layout", "stored"),
     [
-        (layouts.CLUSTER, "<10d2H5B2IB"),
-        (layouts.SNAPSHOT, "<5d3B"),
+        (layouts.CLUSTER, "<10d2H5B2I"),
+        (layouts.SNAPSHOT, "<5d2B"),
         (layouts.HEAD, "<2d"),
         (layouts.INSERTING_CALL, "<8sd"),
     ],
@@ -48,7 +48,7 @@ def test_the_sizes_of_stored_parts_do_not_change() -> None:
 
 
 def test_scripts_get_the_same_format_as_python() -> None:
-    assert LUA_CONSTANTS["CLUSTER"] == "'<ddddddddddHHBBBBBI4I4B'"
+    assert LUA_CONSTANTS["CLUSTER"] == "'<ddddddddddHHBBBBBI4I4'"
     assert LUA_CONSTANTS["BARE_DELTA"] == "'<dddc8c16'"
     assert LUA_CONSTANTS["RESOLUTION"] == "'>c8ddBB'"
     assert LUA_CONSTANTS["CLUSTER_STATE_AT"] == str(1 + calcsize("<10d2H"))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stream_dedup.index.base import ClusterDelta
-from stream_dedup.index.redis.codec import add_up, pack_journal, unpack_journal
+from stream_dedup.index.base import ClusterDelta, merge_deltas
+from stream_dedup.index.redis.codec import pack_journal, unpack_journal
 from stream_dedup.model import Decision, Kind
 
 
@@ -13,7 +13,7 @@ def test_two_deltas_of_a_cluster_are_merged() -> None:
         ClusterDelta(8, 1, 1, 1),
         ClusterDelta(7, 3, 4, 6, b"first", [b"x"]),
     ]
-    assert list(add_up(given)) == [
+    assert list(merge_deltas(given)) == [
         ClusterDelta(7, 5, 4, 9, b"first", [b"x"]),
         ClusterDelta(8, 1, 1, 1),
     ]
