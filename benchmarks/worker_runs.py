@@ -34,7 +34,7 @@ from stream_dedup.io.base import Record, Records
 from stream_dedup.io.decoder import DecoderOptions, RecordDecoder
 from stream_dedup.kafka._fastpath.batches import NativeBatch
 from stream_dedup.kafka.consumer import KafkaConsumer
-from stream_dedup.kafka.producer import MAX_BATCH_BYTES
+from stream_dedup.kafka.packing import MAX_BATCH_BYTES
 from stream_dedup.metrics import NoMetrics
 from stream_dedup.model import Partition
 from stream_dedup.worker.output import OutputBuilder

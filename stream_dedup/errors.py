@@ -16,7 +16,9 @@
     ├── RecipeMismatch           the namespace belongs to another recipe
     ├── BrokerUnavailable        a broker cannot be reached or refuses for now; retry
     │   ├── ProducerFenced       another worker writes for the partition now
-    │   └── GroupLost            the group assigned the partitions to another worker
+    │   ├── GroupLost            the group assigned the partitions to another worker
+    │   ├── RecordsRefused       a topic refuses records for good; deliver again without them
+    │   └── DeliveryTimeout      a delivery took too long; its partition is taken up again
     ├── BrokerRefused            the broker refuses for good; names the remedy
     └── TooManyInvalidEvents     so many events are invalid that the settings must be wrong
 
@@ -155,6 +157,14 @@ class ProducerFenced(BrokerUnavailable):
 
 class GroupLost(BrokerUnavailable):
     """The group assigned the partitions to another worker; the offsets were not committed."""
+
+
+class RecordsRefused(BrokerUnavailable):
+    """A topic refuses records for good. The next delivery replaces those that are known."""
+
+
+class DeliveryTimeout(BrokerUnavailable):
+    """A delivery was not finished within its time limit; some of it may have been stored."""
 
 
 class BrokerRefused(StreamDedupError):  # noqa: N818 -- as above

@@ -21,6 +21,7 @@ from stream_dedup.index.redis.client import RedisClient, RetryPolicy
 from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.namespace import describe_settings, read_layout
 from stream_dedup.kafka.admin import KafkaAdmin, Topic, connected
+from stream_dedup.kafka.limits import TopicLimits
 from stream_dedup.model import Partition
 
 CHECK_SUFFIX = "config-check"
@@ -33,6 +34,14 @@ OTEL_REMEDY = (
     "look whether an OTLP receiver for HTTP listens there, at port 4318 mostly, and takes our "
     "headers; the worker would go on without it"
 )
+
+
+_WHEN_REFUSED = {
+    "dead_letter": "becomes a dead letter",
+    "pass": "leaves undecided, shortened or with another timestamp",
+    "stop": "stops the worker",
+}
+"""What happens to an event that the output topic refuses, by `on_poison`."""
 
 
 class Finding(NamedTuple):
@@ -118,6 +127,9 @@ async def _check_pipeline(
         if access.level != "error":
             async for found in _check_topic_settings(pipeline, name, admin):
                 yield found
+            if key == "output_topic":
+                async for found in _compare_limits(pipeline, topics, admin):
+                    yield found
     for found in _compare_partitions(pipeline, topics):
         yield found
     yield await _check_group(config.kafka.start, pipeline, topics, admin)
@@ -128,7 +140,7 @@ async def _check_pipeline(
             await admin.try_transactions(f"{prefix}-{CHECK_SUFFIX}")
             yield _ok(subject, "may be used")
         except BrokerRefused as denied:
-            yield _error(subject, f"{denied} (Write on transactional ids that begin so)")
+            yield _error(subject, str(denied))
 
 
 def _check_access(
@@ -170,8 +182,8 @@ async def _check_topic_settings(
     compacts = "compact" in (settings.get("cleanup.policy") or "")
     if name in {pipeline.output_topic, pipeline.dead_letter_topic} and compacts:
         text = (
-            "is compacted: events without a key are refused, and of those with the same key "
-            "only the last is kept; set cleanup.policy to delete"
+            "is compacted: it refuses events without a key, and of those with the same key keeps "
+            "only the last; set cleanup.policy to delete"
         )
         yield _warning(subject, text)
     elif name == pipeline.summary_topic != pipeline.output_topic and not compacts:
@@ -180,6 +192,42 @@ async def _check_topic_settings(
             "keeps the last of each cluster"
         )
         yield _ok(subject, text)
+
+
+async def _compare_limits(
+    pipeline: PipelineConfig, topics: Mapping[str, Topic], admin: KafkaAdmin
+) -> AsyncIterator[Finding]:
+    """Compare what the output topic takes with what its input topics take."""
+    subject = f"topic {pipeline.output_topic}"
+    try:
+        output = TopicLimits.of(await admin.settings(pipeline.output_topic))
+        settings = {name: await admin.settings(name) for name in pipeline.topics if name in topics}
+    except BrokerRefused as denied:
+        yield _ok(subject, f"was not compared with the topics that are read: {denied}")
+        return
+    then = _WHEN_REFUSED[pipeline.on_poison]
+    for name, given in settings.items():
+        limits = TopicLimits.of(given)
+        if output.max_bytes < limits.max_bytes:
+            text = (
+                f"takes {output.max_bytes:,} bytes, and {name} takes {limits.max_bytes:,}: a "
+                f"larger event {then}; raise its max.message.bytes"
+            )
+            yield _warning(subject, text)
+        narrower = [
+            setting
+            for setting, ours, theirs in (
+                ("message.timestamp.before.max.ms", output.before_ms, limits.before_ms),
+                ("message.timestamp.after.max.ms", output.after_ms, limits.after_ms),
+            )
+            if ours < theirs and given.get("message.timestamp.type") != "LogAppendTime"
+        ]
+        if narrower:
+            text = (
+                f"refuses timestamps that {name} takes ({' and '.join(narrower)}): such an event "
+                f"{then}; give both topics the same limits"
+            )
+            yield _warning(subject, text)
 
 
 def _compare_partitions(pipeline: PipelineConfig, topics: Mapping[str, Topic]) -> Iterator[Finding]:
@@ -218,7 +266,7 @@ async def _check_group(
             return _error(subject, "the user may not join it; allow Read on the group")
         committed = await admin.committed(name, partitions)
     except BrokerRefused as denied:
-        return _error(subject, f"{denied} (Read on the group)")
+        return _error(subject, str(denied))
     missing = sum(partition not in committed for partition in partitions)
     if missing and start == "fail":
         text = (

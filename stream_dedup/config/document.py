@@ -15,11 +15,8 @@ from pydantic.fields import FieldInfo
 
 from stream_dedup.config.model import DELIMITER, PREFIX, SECTIONS, Config
 from stream_dedup.config.sources import Loaded
-from stream_dedup.config.values import Section
+from stream_dedup.config.values import HIDDEN, Section, without_user
 from stream_dedup.units import duration_text, size_text
-
-HIDDEN = "**********"
-"""Shown in place of every secret."""
 
 DEFAULT = "default"
 """Origin of a value that no source gives."""
@@ -104,6 +101,8 @@ def _value(name: str, value: object, *, url: str = HIDDEN) -> object:
         return url if name == "url" else HIDDEN * bool(value)
     if value is None:
         return ""
+    if name.endswith("endpoint"):  # unchecked, while the section is not enabled
+        return without_user(str(value))
     if name.endswith("_s") and isinstance(value, int | float):
         return duration_text(value)
     if name.endswith("_bytes") and isinstance(value, int):

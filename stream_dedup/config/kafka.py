@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from stream_dedup.config.values import Seconds, Secret, Section, Size, Words, wrong
+from stream_dedup.config.values import Seconds, Secret, Section, Size, Words, without_user, wrong
 from stream_dedup.errors import BrokerRefused
 
 _SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
@@ -85,7 +85,9 @@ class KafkaConfig(Section):
         for server in servers:
             match = _SERVER.fullmatch(server)
             if match is None or int((match[2] or ":9092")[1:]) not in range(1, 65_536):
-                raise wrong(f"holds {server!r}", "write brokers as host:port,host:port")
+                raise wrong(
+                    f"holds {without_user(server)!r}", "write brokers as host:port,host:port"
+                )
         return servers
 
     @field_validator("transactional_id_prefix")

@@ -102,6 +102,9 @@ class Config(BaseSettings):
         if worker.drain_s >= kafka.max_poll_interval_s:
             remedy = "give less: a rebalance waits no longer"
             yield "worker.drain_s", "is not below kafka.max_poll_interval_s", remedy
+        if worker.delivery_timeout_s < kafka.request_timeout_s:
+            problem = "is less than kafka.request_timeout_s: one slow answer would end a delivery"
+            yield "worker.delivery_timeout_s", problem, "give as much, or more"
         if worker.guarantee == "exactly_once":
             if self.index.kind == "memory":
                 problem = (

@@ -92,13 +92,17 @@ class PipelineConfig(Section):
     """Partition of output_topic: the number of the event's own partition (same), by the event's
     key, or by its cluster. auto: same if the topics have equally many partitions, else key."""
     on_poison: OnPoison = Field(default_factory=_default_on_poison)
-    """What happens to an invalid event: it is written to dead_letter_topic (the default if that is
-    given), it is passed on without a decision, or the worker stops."""
+    """What happens to an invalid event, and to one that the output topic refuses: it is written to
+    dead_letter_topic (the default if that is given), it is passed on without a decision, or the
+    worker stops."""
+    reserved_headers: Literal["remove", "rename"] = "remove"
+    """What happens to an input event's own headers whose names begin with sd-, which are reserved
+    for the worker: they are removed, or original- is put before their names."""
     max_event_bytes: Annotated[Size, Field(ge=1)] = 1 << 20
     """A larger event is invalid."""
-    poison_share: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """If more than this share of the last poison_least events is invalid, the settings must be
-    wrong and the worker stops; 1: it never stops."""
+    poison_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """If more than this share of the last poison_least events is invalid, the worker stops; 1: it
+    never stops. Below 1, whoever may write to the topics can stop the worker."""
     poison_least: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
     """Number of events over which poison_share is measured."""
     summary_every_s: SecondsOrOff = 60.0

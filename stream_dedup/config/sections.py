@@ -16,6 +16,7 @@ from stream_dedup.config.values import (
     Secret,
     Section,
     Size,
+    without_user,
     wrong,
 )
 from stream_dedup.errors import IndexRefused
@@ -154,6 +155,9 @@ class WorkerConfig(Section):
     """Batches of a partition in progress at the same time, between reading and delivery."""
     commit_every_s: SecondsOrZero = 0.5
     """Time between commits of offsets (at_least_once); 0: after each batch."""
+    delivery_timeout_s: Seconds = 120.0
+    """How long the delivery of a batch may take. After that its partition is taken up again: closed
+    and read on from its committed offset. At least kafka.request_timeout_s."""
     drain_s: SecondsOrZero = 10.0
     """How long a stop or a rebalance waits for batches in progress; less than
     kafka.max_poll_interval_s."""
@@ -227,7 +231,9 @@ class OtelConfig(Section):
             return self
         if self.protocol != PROTOCOL:
             remedy = f"give {PROTOCOL}, which collectors take at port 4318, or set enabled to false"
-            raise wrong(f"is {self.protocol!r}, which is not supported", remedy, "protocol")
+            raise wrong(
+                f"is {without_user(self.protocol)!r}, which is not supported", remedy, "protocol"
+            )
         for name in ("endpoint", "traces_endpoint", "metrics_endpoint"):
             if name == "endpoint" or getattr(self, name):
                 _check_url(name, getattr(self, name))

@@ -21,6 +21,7 @@ from pydantic import SecretStr, ValidationError
 from pydantic_settings import EnvSettingsSource, SettingsError
 
 from stream_dedup.config.model import DELIMITER, PREFIX, SECTIONS, Config
+from stream_dedup.config.values import without_user
 from stream_dedup.errors import ConfigError, ConfigProblem
 
 MAX_FILE_BYTES = 1 << 20
@@ -41,6 +42,9 @@ OTEL_VARIABLES = {
 OTEL_DISABLED, OTEL_INTERVAL_MS = "OTEL_SDK_DISABLED", "OTEL_METRIC_EXPORT_INTERVAL"
 
 PIPELINES = "pipelines"
+
+NEAR_PREFIX = "STREAM_DEDUP_"
+"""Begins variables that miss an underscore."""
 
 FLAG = "--set"
 
@@ -184,6 +188,7 @@ def _read_environment(below: Layer) -> Layer:
     """
     names = {name.lower(): name for name in os.environ if name.upper().startswith(PREFIX)}
     _check_sections(names.values())
+    _check_underscores(os.environ)
     layer: Layer = {}
     if os.environ.get(REDIS_VARIABLE):
         layer["index", "url"] = Given(os.environ[REDIS_VARIABLE], REDIS_VARIABLE)
@@ -210,6 +215,40 @@ def _check_sections(names: Iterable[str]) -> None:
             close = difflib.get_close_matches(section.lower(), list(SECTIONS), 1, 0.5)
             example = f"{PREFIX}{(close or ['kafka'])[0].upper()}{DELIMITER}..."
             raise _wrong(name, "", "means no setting", f"write {example}")
+
+
+def _check_underscores(variables: Mapping[str, str]) -> None:
+    """Refuse a variable that would be a setting if it had the right number of underscores.
+
+    Kubernetes gives variables such as STREAM_DEDUP_HTTP_PORT=tcp://… for services of such names;
+    those are left alone.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    for name, value in sorted(variables.items()):
+        if not name.upper().startswith(NEAR_PREFIX) or "://" in value[:8]:
+            continue
+        section, _, rest = name.upper().removeprefix(NEAR_PREFIX).partition("_")
+        if section.lower() not in SECTIONS:
+            continue
+        meant = _setting(section.lower(), re.sub("_+", "_", rest.strip("_")))
+        if meant or rest.startswith("_"):
+            variable = f"{PREFIX}{section}{DELIMITER}{meant or '...'}"
+            remedy = f"write {variable}, with two underscores between its parts"
+            raise _wrong(name, "", "means no setting", remedy)
+
+
+def _setting(section: str, name: str) -> str:
+    """Find the setting of a section whose variable ends with a name, but for underscores."""
+    for key in sorted(SECTIONS[section].model_fields, key=len, reverse=True):
+        pipeline, found, after = name.rpartition(key.upper())
+        if found and not after:
+            if section == PIPELINES and pipeline.strip("_"):
+                return f"{pipeline.strip('_')}{DELIMITER}{found}"
+            if section != PIPELINES and not pipeline:
+                return found
+    return ""
 
 
 def _read_otel_variables(below: Layer) -> Layer:
@@ -390,4 +429,6 @@ def _show_value(path: list[str], document: Mapping[str, Any]) -> str:
         value = value.get(part) if isinstance(value, Mapping) else value
     plain = isinstance(value, str | int | float | bool)
     secret = info is None or SecretStr in (info.annotation, *get_args(info.annotation))
+    if isinstance(value, str) and "://" in value:
+        value = without_user(value)
     return f"is {value!r}" if plain and not secret else "is not what it must be"

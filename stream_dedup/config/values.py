@@ -33,6 +33,21 @@ DURATION_REMEDY = "write a duration such as 250ms, 60s or 1h"
 SIZE_REMEDY = "write a size such as 65536, 64KiB or 1MiB"
 
 
+HIDDEN = "**********"
+"""Shown in place of every secret."""
+
+
+def without_user(url: str) -> str:
+    """Hide user and password of a URL, also where they contain what a URL may not.
+
+    >>> without_user("http://user:pa/ss@word@host:4318/v1")
+    'http://**********@host:4318/v1'
+    """
+    before, at, host = url.rpartition("@")
+    scheme, slashes, _ = before.partition("://")
+    return f"{scheme + slashes if slashes else ''}{HIDDEN}@{host}" if at else url
+
+
 def wrong(problem: str, remedy: str, key: str = "") -> PydanticCustomError:
     """Return a validator's error.
 
@@ -101,7 +116,9 @@ def _words(value: object) -> object:
         try:
             return tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:
-            raise wrong(f"is {value!r}", "write a list as a,b or ['a', 'b']") from None
+            raise wrong(
+                f"is {without_user(value)!r}", "write a list as a,b or ['a', 'b']"
+            ) from None
     return [word.strip() for word in value.split(",") if word.strip()]
 
 

@@ -6,11 +6,14 @@ equals the first copy.
 An event leaves unchanged, with its decision in four headers, in a ``dedup`` object of its JSON
 value, or in front of its text. A dead letter is the unchanged event with headers that say why and
 where it was read.
+
+Names of headers that begin with ``sd-`` are reserved: an event's own are removed or renamed, so a
+reader can rely on those that it finds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import compress
 from typing import Any
 
@@ -29,6 +32,12 @@ MAX_MESSAGE = 1_000
 
 MAX_CACHED = 50_000
 """Decisions whose headers are cached; some 500 bytes each."""
+
+RESERVED = "sd-"
+"""Begins the names of headers that only we write, in upper case too: some readers ignore case."""
+
+RENAMED = "original-"
+"""Begins the names of reserved headers of input that are kept under another name."""
 
 _KINDS: dict[Kind, Header] = {kind: ("sd-decision", kind.value.encode()) for kind in Kind}
 
@@ -120,6 +129,27 @@ def _appended(value: bytes, dedup: dict[str, Any], *, empty: bool) -> bytes:
 # ---------------------------------------------------------------- Kafka headers
 
 
+def reserved_names(headers: Iterable[Sequence[Header]]) -> frozenset[str]:
+    """The names of headers, of all these events, that are reserved for our own."""
+    names = {name for each in headers for name, _ in each}
+    return frozenset(name for name in names if name[: len(RESERVED)].lower() == RESERVED)
+
+
+def without_reserved(
+    headers: Sequence[Header], reserved: frozenset[str], *, rename: bool
+) -> Sequence[Header]:
+    """An event's headers without reserved ones, or with those renamed.
+
+    Args:
+        headers: the event's headers.
+        reserved: the names that are reserved, see `reserved_names`.
+        rename: keep them, with `RENAMED` before their names.
+    """
+    if rename:
+        return [(RENAMED + n if n in reserved else n, value) for n, value in headers]
+    return [header for header in headers if header[0] not in reserved]
+
+
 class DecisionHeaders:
     """Makes the headers of decisions. Equal events share a decision, so its headers are cached.
 
@@ -162,6 +192,11 @@ class DecisionHeaders:
             self._decisions.clear()
         self._cached[id(decision)] = headers
         self._decisions[id(decision)] = decision
+
+
+def passed_headers(reason: str) -> list[Header]:
+    """The headers of an event that leaves without a decision."""
+    return [_KINDS[Kind.PASSED], ("sd-reason", reason.encode())]
 
 
 def dead_letter_headers(

@@ -10,6 +10,7 @@ add up to the events read. A summary with nothing to add is not printed.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 
 import msgspec
@@ -23,6 +24,9 @@ MARK = "…"
 
 MAX_VALUE = 60
 """Characters shown of a value of a group."""
+
+SHORTENED = 128
+"""Bytes or characters of each text that a shortened summary keeps."""
 
 
 def summary_json(summary: Summary, namespace: str) -> bytes:
@@ -60,6 +64,20 @@ def summary_record(summary: Summary, namespace: str) -> tuple[bytes, bytes, int]
         summary.cluster_hex.encode(),
         summary_json(summary, namespace).rstrip(b"\n"),
         summary.last_time_us // US_PER_MS,
+    )
+
+
+def shortened_summary(summary: Summary) -> Summary:
+    """A summary without samples, and with the beginning of its texts, for a topic of small records.
+
+    Its counts are unchanged.
+    """
+    return replace(
+        summary,
+        samples=(),
+        representative=summary.representative[:SHORTENED],
+        pattern=summary.pattern[:SHORTENED],
+        group="" if len(summary.group) > SHORTENED else summary.group,
     )
 
 

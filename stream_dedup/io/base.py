@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import compress
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
@@ -128,30 +129,65 @@ class Outgoing:
     records: Records
 
 
-TooLarge = Callable[[str, Record], Outgoing | None]
-"""Returns what to write in place of a record that is too large for its topic; None: nothing."""
+class Refusal(StrEnum):
+    """Why a topic does not take a record, however often it is sent."""
+
+    TOO_LARGE = "too large for the topic"
+    TIMESTAMP = "timestamp refused by the topic"
+    NO_KEY = "no key for a compacted topic"
+    OTHER = "refused by the topic"
 
 
-def drop_too_large(topic: str, record: Record) -> None:
-    """Log a record that is dropped: even the replacement of the original is too large."""
-    log.warning("a dead letter of %d bytes is too large for %s", len(record.value or b""), topic)
+class Refused(NamedTuple):
+    """A record that its topic does not take.
+
+    Attributes:
+        topic: the topic.
+        partition: the partition that it was meant for.
+        record: the record.
+        why: why the topic refuses it.
+        limit_bytes: how large a record of the topic may be.
+        attempt: 1 for the record itself, 2 for what was to be written in its place, and so on.
+    """
+
+    topic: str
+    partition: int
+    record: Record
+    why: Refusal
+    limit_bytes: int
+    attempt: int = 1
+
+
+Substitute = Callable[[Refused], Outgoing | None]
+"""Returns what to write in place of a record that its topic refuses; None: nothing.
+
+It is called again for what it returned, if that is refused too: after some attempts it must return
+None, or raise.
+"""
+
+
+def drop_refused(refused: Refused) -> None:
+    """Log a record that is not written, because its topic refuses it."""
+    log.warning("a record for %s is dropped: %s", refused.topic, refused.why)
 
 
 class PartitionProducer(Protocol):
     """Delivers the output of one input partition. Calls must not overlap."""
 
     async def deliver(
-        self, outgoing: Sequence[Outgoing], next_offset: int, too_large: TooLarge
+        self, outgoing: Sequence[Outgoing], next_offset: int, substitute: Substitute
     ) -> bool:
         """Send records and wait until they are stored.
 
-        After an error this producer is unusable: close it and open another.
+        A record that its topic refuses for good is replaced by `substitute`. After an error this
+        producer is unusable: close it and open another.
 
         Returns:
             Whether the next offset is committed too; if not, call `EventSource.commit`.
 
         Raises:
             BrokerUnavailable: all, some or none of the records may have been stored.
+            RecordsRefused: the next call replaces the records that were refused.
             BrokerRefused: the topic cannot be written to.
             ProducerFenced: another worker has opened a producer for the partition.
         """
@@ -172,7 +208,7 @@ class EventSink(Protocol):
         With exactly-once delivery, whoever opened one for it before can store nothing from now on.
         """
 
-    async def send(self, outgoing: Sequence[Outgoing], too_large: TooLarge) -> None:
+    async def send(self, outgoing: Sequence[Outgoing], substitute: Substitute) -> None:
         """Send records that belong to no input partition, and wait until they are stored."""
 
     async def partitions(self, topic: str) -> int:

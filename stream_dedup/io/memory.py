@@ -19,8 +19,9 @@ from stream_dedup.io.base import (
     RebalanceListener,
     Record,
     Records,
-    TooLarge,
-    drop_too_large,
+    Refusal,
+    Refused,
+    Substitute,
 )
 from stream_dedup.model import Partition
 
@@ -42,6 +43,7 @@ class MemoryBroker:
         logs: the stored records of each partition.
         faults: called with the name of a step ("send", "commit", "transaction") before that step;
             an exception that it raises is raised by the step.
+        refuses: called with a topic and a record; returns why the topic does not take it, or None.
     """
 
     def __init__(self, topics: Mapping[str, int], *, max_bytes: int = 1_000_000) -> None:
@@ -52,6 +54,7 @@ class MemoryBroker:
         }
         self.max_bytes = max_bytes
         self.faults: Callable[[str], None] = lambda _step: None
+        self.refuses: Callable[[str, Record], Refusal | None] = lambda _topic, _record: None
         self._groups: dict[str, _Group] = {}
         self._epochs: dict[Partition, int] = {}
         self._written = asyncio.Event()
@@ -126,7 +129,7 @@ class MemoryBroker:
             mine = [p for p in sorted(self.logs) if p.source in member.topics]
             await member.assign(mine[number :: len(members)])
 
-    def store(self, outgoing: Sequence[Outgoing], too_large: TooLarge) -> None:
+    def store(self, outgoing: Sequence[Outgoing], substitute: Substitute, attempt: int = 1) -> None:
         """Append records to their topics."""
         for part in outgoing:
             count = self.partition_count(part.topic)
@@ -134,15 +137,20 @@ class MemoryBroker:
                 raise BrokerRefused(f"no such topic: {part.topic}; create it")
             for record in part.records:
                 _, timestamp_ms, key, value, headers = record
-                if len(value or b"") > self.max_bytes:
-                    instead = too_large(part.topic, record)
-                    if instead is not None:
-                        again = too_large if instead.topic != part.topic else drop_too_large
-                        self.store([instead], again)
-                    continue
                 place = part.partition
                 if place is None:
                     place = sum(key or b"") % count
+                why = self.refuses(part.topic, record)
+                if why is None and len(value or b"") > self.max_bytes:
+                    why = Refusal.TOO_LARGE
+                if why is not None:
+                    instead = substitute(
+                        Refused(part.topic, place, record, why, self.max_bytes, attempt)
+                    )
+                    if instead is not None:
+                        same = instead.topic == part.topic
+                        self.store([instead], substitute, attempt + 1 if same else 1)
+                    continue
                 self.write(
                     part.topic,
                     value,
@@ -270,9 +278,9 @@ class MemoryProducer:
         epoch = self._broker.fence(partition) if self._transactional else 0
         return _MemoryPartitionProducer(self._broker, self._group, partition, epoch)
 
-    async def send(self, outgoing: Sequence[Outgoing], too_large: TooLarge) -> None:
+    async def send(self, outgoing: Sequence[Outgoing], substitute: Substitute) -> None:
         self._broker.faults("send")
-        self._broker.store(outgoing, too_large)
+        self._broker.store(outgoing, substitute)
 
     async def partitions(self, topic: str) -> int:
         count = self._broker.partition_count(topic)
@@ -292,17 +300,17 @@ class _MemoryPartitionProducer:
         self._epoch = epoch
 
     async def deliver(
-        self, outgoing: Sequence[Outgoing], next_offset: int, too_large: TooLarge
+        self, outgoing: Sequence[Outgoing], next_offset: int, substitute: Substitute
     ) -> bool:
         await asyncio.sleep(0)
         self._broker.faults("send")
         if not self._epoch:
-            self._broker.store(outgoing, too_large)
+            self._broker.store(outgoing, substitute)
             return False
         if self._epoch != self._broker.epoch(self._partition):
             raise ProducerFenced(f"{self._partition} has another producer")
         self._broker.faults("transaction")
-        self._broker.store(outgoing, too_large)
+        self._broker.store(outgoing, substitute)
         self._broker.commit(self._group, {self._partition: next_offset})
         return True
 

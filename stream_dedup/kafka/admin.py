@@ -114,13 +114,13 @@ class KafkaAdmin:
 
     async def settings(self, topic: str) -> Mapping[str, str]:
         """Return a topic's settings, including those at their default."""
-        what = f"settings of topic {topic}"
-        with translated(what):
+        what, operation = f"settings of topic {topic}", "DescribeConfigs"
+        with translated(what, operation):
             (response,) = await self._client.describe_configs(
                 [ConfigResource(ConfigResourceType.TOPIC, topic)]
             )
         ((code, message, _, _, entries),) = response.resources
-        check(code, what, message)
+        check(code, what, message, operation)
         return {entry[0]: entry[1] for entry in entries}
 
     async def group(self, name: str) -> Group:

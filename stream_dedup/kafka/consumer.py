@@ -91,8 +91,8 @@ class KafkaConsumer:
         missing = sorted(set(self.topics) - known)
         if missing:
             raise BrokerRefused(
-                f"no such topic: {', '.join(missing)} (or no permission to see it); create it, "
-                "or correct pipelines.topics"
+                f"no such topic: {', '.join(missing)} (or no permission to see it: Describe on the "
+                "topic); create it, or correct pipelines.topics"
             )
 
     async def poll(

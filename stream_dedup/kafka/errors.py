@@ -21,6 +21,36 @@ from stream_dedup.errors import (
     StreamDedupError,
 )
 
+
+class InvalidRecordError(errors.BrokerResponseError):  # type: ignore[misc] # the driver has no types
+    """A record breaks a rule of its topic, as one without a key in a compacted topic does."""
+
+    errno = 87
+    message = "INVALID_RECORD"
+    description = "A record breaks a rule of its topic."
+
+
+class FencedInstanceIdError(errors.BrokerResponseError):  # type: ignore[misc] # as above
+    """Another member of the group has joined with the same group_instance_id."""
+
+    errno = 82
+    message = "FENCED_INSTANCE_ID"
+    description = "Another member of the group has the same group_instance_id."
+
+
+for _kind in (InvalidRecordError, FencedInstanceIdError):  # the driver does not know them
+    errors.kafka_errors.setdefault(_kind.errno, _kind)
+
+PERMISSIONS = {
+    errors.TopicAuthorizationFailedError: "{operation} on the topic",
+    errors.GroupAuthorizationFailedError: "Read on the group",
+    errors.TransactionalIdAuthorizationFailed: "Write and Describe on the transactional id",
+    errors.ClusterAuthorizationFailedError: (
+        "Write on the topics that are written, or IdempotentWrite on the cluster"
+    ),
+}
+"""The permission that is missing where a broker says so."""
+
 FENCED = (errors.ProducerFenced, errors.InvalidProducerEpoch, errors.TransactionCoordinatorFenced)
 """Another producer uses the transactional id."""
 
@@ -58,16 +88,17 @@ _REFUSALS = (
 )
 
 
-def fail(what: str, error: BaseException) -> NoReturn:
+def fail(what: str, error: BaseException, operation: str = "Read") -> NoReturn:
     """Raise our error for one of the driver's.
 
     Args:
         what: what failed; begins the message.
         error: the driver's error.
+        operation: what is done with topics; for the message where that is not permitted.
     """
     if isinstance(error, FENCED):
         raise ProducerFenced(f"{what}: {type(error).__name__}: {error}") from error
-    raise translate(error, what) from error
+    raise translate(error, what, operation) from error
 
 
 def fail_lost(what: str, error: BaseException) -> NoReturn:
@@ -76,8 +107,8 @@ def fail_lost(what: str, error: BaseException) -> NoReturn:
 
 
 @contextmanager
-def translated(what: str) -> Iterator[None]:
-    """Raise our errors for those that the driver raises in the block."""
+def translated(what: str, operation: str = "Read") -> Iterator[None]:
+    """Raise our errors for those that the driver raises in the block; see `fail`."""
     try:
         yield
     except NotImplementedError as error:
@@ -86,24 +117,30 @@ def translated(what: str) -> Iterator[None]:
             "that serves"
         ) from error
     except (errors.KafkaError, OSError) as error:
-        fail(what, error)
+        fail(what, error, operation)
 
 
-def check(code: int, what: str, message: str | None = None) -> None:
+def check(code: int, what: str, message: str | None = None, operation: str = "Read") -> None:
     """Raise our error for an error code in a response; 0 means success."""
     if code:
         kind = errors.for_code(code)
-        raise translate(kind(message) if message else kind(), what)
+        raise translate(kind(message) if message else kind(), what, operation)
 
 
-def translate(error: BaseException, what: str) -> StreamDedupError:
+def translate(error: BaseException, what: str, operation: str = "Read") -> StreamDedupError:
     """Return our error for one of the driver's, with the remedy where one is known.
 
     Args:
         error: the driver's error.
         what: what failed, or where; begins the message.
+        operation: as in `fail`.
     """
     said = str(error) or type(error).__name__
+    if FencedInstanceIdError.__name__ in said:  # the driver wraps it in an error without a type
+        return BrokerRefused(
+            f"{what}: another worker has joined the group with the same kafka.group_instance_id; "
+            "give every worker a name of its own"
+        )
     root = next((each for each in _chain(error) if isinstance(each, _REFUSALS)), None)
     if isinstance(error, ssl.SSLCertVerificationError):
         return BrokerRefused(f"{what}: {said}; check kafka.ssl_ca_file and the host's name")
@@ -122,8 +159,9 @@ def translate(error: BaseException, what: str) -> StreamDedupError:
         return BrokerRefused(f"{what}: {said}; {remedy}")
     if isinstance(root, errors.UnsupportedSaslMechanismError):
         return BrokerRefused(f"{what}: {said}; set kafka.sasl_mechanism to one of the broker's")
-    if "Authorization" in type(root).__name__:
-        return BrokerRefused(f"{what}: {said}; give the user the permission")
+    if type(root) in PERMISSIONS:
+        permission = PERMISSIONS[type(root)].format(operation=operation)
+        return BrokerRefused(f"{what}: {said}; allow the user {permission}")
     return BrokerRefused(f"{what}: {said}")
 
 

@@ -8,6 +8,11 @@ is stored, in order. Exactly once: each input partition has a transactional prod
 id. Opening it raises the id's epoch: whoever used the id before can neither write nor commit from
 then on, and an unfinished transaction is aborted. (This driver does not send the group's generation
 with the offsets of a transaction, so the group alone would not stop a zombie worker.)
+
+Records that their topic refuses for good are replaced (`kafka.limits` says how they are found). At
+least once, what was refused is sent again by another producer. Exactly once, the delivery fails, as
+this driver can send nothing more in order after a refused batch: the partition is opened again, and
+the next delivery of its events replaces the records that are known by then.
 """
 
 from __future__ import annotations
@@ -16,36 +21,24 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, NoReturn
 
 from aiokafka import AIOKafkaProducer, TopicPartition, errors
 from aiokafka.partitioner import DefaultPartitioner
 
-from stream_dedup.errors import BrokerRefused
-from stream_dedup.io.base import Outgoing, PartitionProducer, Records, TooLarge, drop_too_large
+from stream_dedup.errors import BrokerRefused, RecordsRefused
+from stream_dedup.io.base import Outgoing, PartitionProducer, Records, Substitute
 from stream_dedup.kafka._fastpath import self_check
 from stream_dedup.kafka.admin import KafkaAdmin, connected
 from stream_dedup.kafka.errors import NOT_STARTED, fail
+from stream_dedup.kafka.limits import REFUSALS, Suspects
+from stream_dedup.kafka.packing import MAX_BATCH_BYTES, Delivery, Packed, Packer
 from stream_dedup.model import Partition
-
-if TYPE_CHECKING:
-    from stream_dedup.kafka._fastpath.batches import NativeBatch
 
 log = logging.getLogger(__name__)
 
-MAX_BATCH_BYTES = (1 << 20) - 4096
-"""Largest batch, where the topic takes as much. One batch is one request, which brokers accept up
-to 1 MiB by default; the rest is for the request's head, and for data that grows a little when it is
-compressed."""
-
-CODECS = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-"""Names of the codecs → their numbers in Kafka's format."""
-
 STOP_S = 5.0
 """Longest wait for a producer to stop: twice what a healthy broker needs for the last answers."""
-
-DEFAULT_MAX_BYTES = 1_048_588
-"""Kafka's default for a topic's ``max.message.bytes``."""
 
 PARTITIONS_TTL_S = 60.0
 """How long a topic's number of partitions is cached: partitions are added rarely, and a new one may
@@ -57,58 +50,15 @@ CLIENT_OPTIONS = frozenset(
 )
 """Options of a producer that every kind of client takes."""
 
-RECORD_OVERHEAD_BYTES = 36
-"""A record takes at most this many bytes besides its fields: 1 of attributes, 10 of its timestamp,
-and 5 each of its length, position, number of headers, length of key and length of value."""
-
-HEADER_OVERHEAD_BYTES = 10
-"""The same of a header: the lengths of its name and value."""
-
 _PARTITIONER = DefaultPartitioner()
 
 
-class RecordBatch(Protocol):
-    """A filled batch, as the driver's `send_batch` takes it."""
+class _BatchesRefused(Exception):  # noqa: N818 -- as `RecordsRefused`
+    """Batches were refused for good. `unsent`: all records that were not stored."""
 
-    def append(
-        self, *, timestamp: int, key: bytes | None, value: bytes | None, headers: object
-    ) -> object:
-        """Add a record; return None if it does not fit."""
-
-    def close(self) -> None:
-        """Take no more records."""
-
-    def record_count(self) -> int:
-        """Return how many records it has."""
-
-    def size(self) -> int:
-        """Return its size in bytes, before compression."""
-
-
-def fill(batch: RecordBatch, records: Records, size: int) -> int:
-    """Fill a batch of the driver through its public interface, record by record, and close it.
-
-    Args:
-        batch: an empty batch.
-        records: the records; at least the first one is taken.
-        size: bytes that the batch stays below before compression, unless it has only one record.
-
-    Returns:
-        How many records it took, from the first on.
-    """
-    taken = 0
-    for _, timestamp, key, value, headers in records:
-        most = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
-        for name, content in headers:  # a character takes four bytes at most
-            most += HEADER_OVERHEAD_BYTES + 4 * len(name) + len(content or b"")
-        if taken and batch.size() + most >= size:
-            break
-        added = batch.append(timestamp=timestamp, key=key, value=value, headers=list(headers))
-        if added is None:
-            break
-        taken += 1
-    batch.close()
-    return taken
+    def __init__(self, message: str, unsent: Sequence[Outgoing]) -> None:
+        self.unsent = unsent
+        super().__init__(message)
 
 
 class KafkaProducer:
@@ -125,18 +75,15 @@ class KafkaProducer:
     ) -> None:
         # For batches that the driver makes; a topic's own limit may be lower.
         self._options = {"max_batch_size": MAX_BATCH_BYTES, **options}
-        self._codec = CODECS[options.get("compression_type")]
-        self._native_batch: type[NativeBatch] | None = None
-        if self_check.usable("batches"):
-            from stream_dedup.kafka._fastpath.batches import NativeBatch  # noqa: PLC0415 -- after the check
-
-            self._native_batch = NativeBatch
         self._group_id = group_id
         self._prefix = transactional_prefix
         self._shared: AIOKafkaProducer | None = None
         self._starting = asyncio.Lock()
         self._asking = asyncio.Lock()
-        self._limits: dict[str, int] = {}  # topic → largest batch in bytes
+        self._packer = Packer(
+            options.get("compression_type"), self._partitioned, self._ask_settings
+        )
+        self.suspects: dict[Partition, Suspects] = {}  # of transactions that failed
         self._partitions: dict[str, tuple[int, float]] = {}  # topic → how many, and as of when
         self._stopping: set[asyncio.Task[None]] = set()
 
@@ -196,13 +143,20 @@ class KafkaProducer:
             raise
         return _TransactionalProducer(self, producer, partition, self._group_id)
 
-    async def send(self, outgoing: Sequence[Outgoing], too_large: TooLarge) -> None:
-        producer = await self._producer()
-        try:
-            await self.write(producer, outgoing, too_large)
-        except BaseException:
-            self.discard(producer)
-            raise
+    async def send(self, outgoing: Sequence[Outgoing], substitute: Substitute) -> None:
+        suspects = Suspects()
+        while outgoing:
+            producer = await self._producer()
+            try:
+                await self.write(outgoing, Delivery(producer, substitute, suspects))
+            except _BatchesRefused as refused:
+                self.discard(producer)
+                outgoing = refused.unsent
+            except BaseException:
+                self.discard(producer)
+                raise
+            else:
+                return
 
     async def partitions(self, topic: str) -> int:
         count = self._known_partitions(topic)
@@ -222,66 +176,48 @@ class KafkaProducer:
             found = (await admin.topics([topic])).get(topic)
         if found is None or not found.partitions:
             raise BrokerRefused(
-                f"no such topic: {topic} (or no permission to see it); create it, or correct "
-                "the pipeline's topics"
+                f"no such topic: {topic} (or no permission to see it: Describe on the topic); "
+                "create it, or correct the pipeline's topics"
             )
         self._partitions[topic] = found.partitions, asyncio.get_running_loop().time()
         return found.partitions
 
-    async def write(
-        self,
-        producer: AIOKafkaProducer,
-        outgoing: Sequence[Outgoing],
-        too_large: TooLarge,
-        *,
-        transactional: bool = False,
-    ) -> None:
+    async def write(self, outgoing: Sequence[Outgoing], delivery: Delivery) -> None:
         """Pack records into batches, send them, and wait until they are stored."""
-        packed: list[tuple[str, int, RecordBatch]] = []
-        for part in outgoing:
-            packed += await self._pack(producer, part, too_large, transactional)
-        sent = []
+        packed = await self._packer.pack(outgoing, delivery)
+        sent: list[asyncio.Future[Any]] = []
         try:
-            for topic, partition, batch in packed:
-                sent.append(await producer.send_batch(batch, topic, partition=partition))
-            for future in sent:
-                await future
-        except errors.MessageSizeTooLargeError as error:
-            for topic in {topic for topic, _, _ in packed}:
-                await self._lower_limit(topic)
-            fail("a batch was too large for its topic, whose setting has changed", error)
+            for topic, partition, batch, _, _ in packed:
+                sent.append(await delivery.producer.send_batch(batch, topic, partition=partition))
+            if sent:
+                await asyncio.wait(sent)
         except (errors.KafkaError, OSError) as error:
-            fail(f"cannot write to {', '.join(sorted({t for t, _, _ in packed}))}", error)
+            topics = ", ".join(sorted({each.topic for each in packed}))
+            fail(f"cannot write to {topics}", error, "Write")
         finally:
             for future in sent:
                 future.add_done_callback(_retrieve_exception)
+        outcomes = [(each, future.exception()) for each, future in zip(packed, sent, strict=True)]
+        failed = [(each, error) for each, error in outcomes if error is not None]
+        if failed:
+            await self._fail(failed, delivery)
 
-    async def _pack(
-        self, producer: AIOKafkaProducer, part: Outgoing, too_large: TooLarge, transactional: bool
-    ) -> list[tuple[str, int, RecordBatch]]:
-        topic = part.topic
-        limit = await self._limit(topic)
-        size = min(limit, MAX_BATCH_BYTES)
-        done: list[tuple[str, int, RecordBatch]] = []
-        for partition, records in await self._partitioned(part):
-            left = records
-            while left:
-                batch: RecordBatch
-                if self._native_batch is not None:
-                    batch = native = self._native_batch(size, self._codec, transactional)
-                    taken = native.fill(left)
-                else:
-                    batch = producer.create_batch()
-                    taken = fill(batch, left, size)
-                if taken == 1 and batch.size() > limit:  # a batch takes its first record always
-                    instead = too_large(topic, left[0])
-                    if instead is not None:
-                        again = too_large if instead.topic != topic else drop_too_large
-                        done += await self._pack(producer, instead, again, transactional)
-                else:
-                    done.append((topic, partition, batch))
-                left = left.part(taken, len(left))
-        return done
+    async def _fail(
+        self, failed: Sequence[tuple[Packed, BaseException]], delivery: Delivery
+    ) -> NoReturn:
+        """Raise the error of batches that were not stored; learn from those refused for good."""
+        refused = [
+            (each, REFUSALS[type(error)]) for each, error in failed if type(error) in REFUSALS
+        ]
+        if not refused:
+            each, error = failed[0]
+            fail(f"cannot write to {each.topic}", error, "Write")
+        await self._packer.learn(refused, delivery)
+        each, why = refused[0]
+        raise _BatchesRefused(
+            f"{each.topic}-{each.partition}: a batch of {each.taken} is {why}",
+            [Outgoing(e.topic, e.partition, e.records.part(0, e.taken)) for e, _ in failed],
+        )
 
     async def _partitioned(self, part: Outgoing) -> list[tuple[int, Records]]:
         """Divide records among the partitions of their topic."""
@@ -297,29 +233,9 @@ class KafkaProducer:
             rows.setdefault(partition, []).append(row)
         return [(partition, part.records.rows(some)) for partition, some in rows.items()]
 
-    async def _limit(self, topic: str) -> int:
-        """Return the largest batch that a topic takes; Kafka's default if we may not know."""
-        if topic in self._limits:
-            return self._limits[topic]
-        async with self._asking:
-            if topic not in self._limits:
-                self._limits[topic] = await self._ask_limit(topic)
-            return self._limits[topic]
-
-    async def _ask_limit(self, topic: str) -> int:
-        try:
-            async with self._admin() as admin:
-                settings = await admin.settings(topic)
-            return int(settings["max.message.bytes"])
-        except (BrokerRefused, KeyError, ValueError) as error:
-            log.debug("settings of topic %s are unknown: %s", topic, error)
-            return DEFAULT_MAX_BYTES
-
-    async def _lower_limit(self, topic: str) -> None:
-        """Ask again for the limit of a topic that refused a batch; halve it if not lower."""
-        before = self._limits.pop(topic, MAX_BATCH_BYTES)
-        if await self._limit(topic) >= before:
-            self._limits[topic] = max(1024, before // 2)
+    async def _ask_settings(self, topic: str) -> Mapping[str, str]:
+        async with self._admin() as admin:
+            return await admin.settings(topic)
 
     async def stop(self) -> None:
         producer, self._shared = self._shared, None
@@ -336,11 +252,10 @@ class _SharedProducer:
         self._sink = sink
 
     async def deliver(
-        self, outgoing: Sequence[Outgoing], next_offset: int, too_large: TooLarge
+        self, outgoing: Sequence[Outgoing], next_offset: int, substitute: Substitute
     ) -> bool:
         del next_offset
-        if outgoing:
-            await self._sink.send(outgoing, too_large)
+        await self._sink.send(outgoing, substitute)
         return False
 
     async def close(self) -> None:
@@ -359,17 +274,21 @@ class _TransactionalProducer:
         self._group_id = group_id
 
     async def deliver(
-        self, outgoing: Sequence[Outgoing], next_offset: int, too_large: TooLarge
+        self, outgoing: Sequence[Outgoing], next_offset: int, substitute: Substitute
     ) -> bool:
-        producer = self._producer
+        producer, all_suspects = self._producer, self._sink.suspects
         place = TopicPartition(*self._partition)
+        suspects = all_suspects.setdefault(self._partition, Suspects())
         try:
             await producer.begin_transaction()
-            await self._sink.write(producer, outgoing, too_large, transactional=True)
+            await self._sink.write(outgoing, Delivery(producer, substitute, suspects, True))
             await producer.send_offsets_to_transaction({place: next_offset}, self._group_id)
             await producer.commit_transaction()
+        except _BatchesRefused as refused:
+            raise RecordsRefused(str(refused)) from refused
         except (errors.KafkaError, OSError) as error:
-            fail(f"transaction of {self._partition} failed", error)
+            fail(f"transaction of {self._partition} failed", error, "Write")
+        all_suspects.pop(self._partition, None)
         return True
 
     async def close(self) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ from stream_dedup.config import PipelineConfig, WorkerConfig
 from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import (
     BrokerUnavailable,
+    DeliveryTimeout,
     GroupLost,
     IndexReset,
     IndexUnavailable,
@@ -100,6 +102,25 @@ class Context:
             self.metrics.observe("stage_seconds", seconds, pipeline=self.config.name, stage=stage)
             if trace:
                 trace.stage(stage, started_s, ended_s, failed)
+
+    @asynccontextmanager
+    async def delivery_limit(self, what: str) -> AsyncIterator[None]:
+        """Limit the time of a delivery, whatever it waits for.
+
+        Raises:
+            DeliveryTimeout: the time is over.
+        """
+        within_s = self.worker.delivery_timeout_s
+        try:
+            async with asyncio.timeout(within_s) as limit:
+                yield
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise DeliveryTimeout(
+                f"{what}: the output was not stored within {within_s:g} s "
+                "(worker.delivery_timeout_s)"
+            ) from error
 
     async def with_retries(
         self, part: str, work: Callable[[], Awaitable[T]], trace: BatchTrace | None = None

@@ -4,14 +4,15 @@ The same events and decisions always give the same bytes in the same partitions,
 again after a crash equals the first copy.
 
 An *invalid event* is not what the settings promise: not JSON, without the text's field, too large.
-It goes to the dead-letter topic, passes, or stops the pipeline, as the settings say.
+A *refused event* is one that the output topic does not take, however often it is sent. Either goes
+to the dead-letter topic, passes, or stops the pipeline, as the settings say.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import compress
 
 from stream_dedup.config import PipelineConfig
@@ -20,14 +21,24 @@ from stream_dedup.emit.events import (
     dead_letter_headers,
     json_with_decision,
     kept,
+    passed_headers,
+    reserved_names,
+    without_reserved,
 )
-from stream_dedup.emit.summaries import summary_record
-from stream_dedup.errors import TooManyInvalidEvents
-from stream_dedup.io.base import Outgoing, Record, Records
+from stream_dedup.emit.summaries import shortened_summary, summary_record
+from stream_dedup.errors import BrokerRefused, TooManyInvalidEvents
+from stream_dedup.io.base import Outgoing, Record, Records, Refusal, Refused
 from stream_dedup.io.decoder import INVALID
 from stream_dedup.model import Batch, Decision, Partition, Position, Summary
 
-TOO_LARGE_TO_WRITE = "too large for the topic"
+MAX_ATTEMPTS = 2
+"""How many records are tried in place of a refused one before the topic itself must be at fault."""
+
+SHORTENED_ROOM_BYTES = 4096
+"""Room for headers and key of a record whose value is shortened to what its topic takes."""
+
+MAX_KEY_BYTES = 1024
+"""A longer key does not stay with a record that is shortened."""
 
 _MEANING = {
     "not JSON": "the value could not be read as JSON",
@@ -38,6 +49,15 @@ _MEANING = {
 """What a reason for an invalid event means; for error messages."""
 
 
+_REFUSED = {
+    Refusal.TOO_LARGE: "with its decision it is larger than the {limit_bytes:,} bytes of {topic}",
+    Refusal.TIMESTAMP: "its timestamp is further from now than {topic} allows",
+    Refusal.NO_KEY: "it has no key, and {topic} is compacted",
+    Refusal.OTHER: "it breaks a rule of {topic}",
+}
+"""The same of a refused event."""
+
+
 @dataclass(frozen=True, slots=True)
 class BatchOutput:
     """What leaves for a batch.
@@ -45,12 +65,14 @@ class BatchOutput:
     Attributes:
         outgoing: the records.
         events: the events among them, as they were read.
-        dead_letters: the number of dead letters by reason.
+        dead_letters: the number of dead letters by reason, without refused events.
+        refused: offset → why, of the events that the output topic refused while they were sent.
     """
 
     outgoing: list[Outgoing]
     events: Records
     dead_letters: Mapping[str, int]
+    refused: dict[int, Refusal] = field(default_factory=dict)
 
     def event_of(self, record: Record) -> Record:
         """The event, as it was read, that leaves as this record."""
@@ -100,6 +122,7 @@ class OutputBuilder:
             invalid = sorted(index for index, why in batch.passed.items() if why in INVALID)
         if invalid and config.on_poison == "stop":
             raise TooManyInvalidEvents(self._stopped(batch, invalid[0]))
+        records = self._without_reserved(records)
         events, decided = records, decisions
         if invalid or config.emit != "annotate":
             leaves = [True] * len(decisions) if config.emit == "annotate" else kept(decisions)
@@ -119,6 +142,16 @@ class OutputBuilder:
             outgoing.append(self._dead_letters(batch.partition, letters))
             return BatchOutput(outgoing, events, Counter(reasons))
         return BatchOutput(outgoing, events, {})
+
+    def _without_reserved(self, records: Records) -> Records:
+        """Records without the reserved headers of their producers: no decision can be forged."""
+        own = records.headers
+        reserved = reserved_names(own) if any(own) else None
+        if not reserved:
+            return records
+        rename = self._config.reserved_headers == "rename"
+        headers = [without_reserved(each, reserved, rename=rename) for each in own]
+        return Records(records.offsets, records.timestamps, records.keys, records.values, headers)
 
     def _annotated(self, records: Records, decisions: Sequence[Decision]) -> Records:
         """Events with their decisions, in headers or in their JSON values."""
@@ -160,50 +193,116 @@ class OutputBuilder:
         topic = self._config.dead_letter_topic
         return Outgoing(topic, source.number % self._counts[topic], Records.of(letters))
 
-    def too_large(
-        self, topic: str, record: Record, output: BatchOutput, source: Partition
+    def instead(
+        self, refused: Refused, output: BatchOutput, source: Partition, now_ms: int
     ) -> Outgoing:
-        """The record to write in place of one that is too large for its topic: a dead letter.
+        """The record to write in place of one of a batch that its topic refuses.
 
-        A dead letter that is too large leaves without its value.
+        A refused event becomes a dead letter or passes: too large with its decision, it leaves as
+        it was read. What is refused even so is corrected, and then shortened.
 
         Raises:
-            TooManyInvalidEvents: there is no dead-letter topic.
+            TooManyInvalidEvents: on_poison is stop.
+            BrokerRefused: the topic takes not even the shortened record.
         """
         config = self._config
-        size = len(record.value or b"")
-        if topic == config.dead_letter_topic:
-            headers = [*record.headers, ("sd-truncated", b"%d" % size)]
-            return self._dead_letters(source, [record._replace(value=None, headers=headers)])
-        event = output.event_of(record)
-        if not config.dead_letter_topic:
-            raise TooManyInvalidEvents(
-                f"{source.source}-{source.number} offset {event.offset}: with its decision the "
-                f"record of {size} bytes is too large for {topic}; raise its max.message.bytes, or "
-                "give the pipeline a dead_letter_topic"
+        topic, partition, record, why, limit_bytes, attempt = refused
+        position = Position(source.source, source.number, record.offset)
+        if topic != config.dead_letter_topic:
+            event = output.event_of(record)
+            output.refused.setdefault(record.offset, why)
+            if config.on_poison == "dead_letter":
+                message = _REFUSED[why].format(topic=topic, limit_bytes=limit_bytes)
+                return self._dead_letters(source, [_dead_letter(event, source, why, message)])
+            if config.on_poison == "stop":
+                raise TooManyInvalidEvents(
+                    f"{_place(position)}: {why}, {topic}, and on_poison is stop; correct the "
+                    "topic's settings, or set on_poison to dead_letter or pass"
+                )
+            if attempt == 1 and why is Refusal.TOO_LARGE:
+                return Outgoing(topic, partition, Records.of([event]))
+            if attempt > 1 or why is Refusal.OTHER:
+                record = event._replace(headers=passed_headers(output.refused[record.offset]))
+        elif attempt == 1 and why is Refusal.TOO_LARGE:
+            size = b"%d" % len(record.value or b"")
+            headers = [*record.headers, ("sd-truncated", size)]
+            record = record._replace(value=None, headers=headers)
+            return Outgoing(topic, partition, Records.of([record]))
+        if attempt > MAX_ATTEMPTS:
+            raise BrokerRefused(
+                f"{topic} does not take even the shortened record of {_place(position)}: {why}; "
+                "correct its max.message.bytes, cleanup.policy and limits of timestamps"
             )
-        message = f"{size} bytes and their headers are more than {topic} takes"
-        return self._dead_letters(
-            source, [_dead_letter(event, source, TOO_LARGE_TO_WRITE, message)]
-        )
+        corrected = _corrected(refused._replace(record=record), _place(position).encode(), now_ms)
+        return Outgoing(topic, partition, Records.of([corrected]))
 
     def _stopped(self, batch: Batch, index: int) -> str:
-        source, number = batch.partition
         why = batch.passed[index]
-        return (
-            f"{source}-{number} offset {batch.offsets[index]}: {why} ({_MEANING[why]}), and "
-            "on_poison is stop"
-        )
+        position = Position(*batch.partition, batch.offsets[index])
+        return f"{_place(position)}: {why} ({_MEANING[why]}), and on_poison is stop"
 
     # ------------------------------------------------------------ summaries
 
     def summaries(self, summaries: Sequence[Summary]) -> list[Outgoing]:
         """Summaries as records, keyed by their clusters."""
-        records = []
-        for summary in summaries:
-            key, value, timestamp_ms = summary_record(summary, self._config.namespace)
-            records.append(Record(-1, timestamp_ms, key, value, [("sd-type", b"summary")]))
+        records = [self._summary(summary) for summary in summaries]
         return [Outgoing(self._config.summary_topic, None, Records.of(records))]
+
+    def _summary(self, summary: Summary) -> Record:
+        key, value, timestamp_ms = summary_record(summary, self._config.namespace)
+        return Record(-1, timestamp_ms, key, value, [("sd-type", b"summary")])
+
+    def summary_instead(
+        self, refused: Refused, summaries: Sequence[Summary], now_ms: int
+    ) -> Outgoing:
+        """The record to write in place of a summary that its topic refuses.
+
+        Raises:
+            BrokerRefused: the topic takes not even the shortened summary.
+        """
+        topic, partition, record, why, _, attempt = refused
+        name = (record.key or b"").decode()
+        if attempt > MAX_ATTEMPTS:
+            raise BrokerRefused(
+                f"{topic} does not take even the shortened summary of cluster {name}: {why}; "
+                "correct its max.message.bytes and limits of timestamps"
+            )
+        if why is not Refusal.TIMESTAMP or attempt > 1:
+            summary = next(each for each in summaries if each.cluster_hex == name)
+            record = self._summary(shortened_summary(summary))
+        if why is not Refusal.TOO_LARGE or attempt > 1:
+            record = _with_time(record, now_ms)
+        return Outgoing(topic, partition, Records.of([record]))
+
+
+def _place(position: Position) -> str:
+    return f"{position.source}-{position.partition} offset {position.offset}"
+
+
+def _with_time(record: Record, now_ms: int) -> Record:
+    headers = [*record.headers, ("sd-timestamp", b"%d" % record.timestamp)]
+    return record._replace(timestamp=now_ms, headers=headers)
+
+
+def _corrected(refused: Refused, place: bytes, now_ms: int) -> Record:
+    """A record without what its topic refuses; shortened, if that is not known or not enough."""
+    record = refused.record
+    if refused.attempt == 1 and refused.why is Refusal.TIMESTAMP:
+        return _with_time(record, now_ms)
+    if refused.attempt == 1 and refused.why is Refusal.NO_KEY:
+        return record._replace(key=place)
+    key, value = record.key, record.value
+    ours = reserved_names([record.headers])
+    headers = [header for header in record.headers if header[0] in ours]
+    if value is not None:
+        limit_bytes = refused.limit_bytes
+        most = max(limit_bytes - SHORTENED_ROOM_BYTES, limit_bytes // 4)
+        if len(value) > most:
+            headers.append(("sd-truncated", b"%d" % len(value)))
+            value = value[:most]
+    if key is None or len(key) > MAX_KEY_BYTES:
+        key = place
+    return _with_time(record._replace(key=key, value=value, headers=headers), now_ms)
 
 
 def _dead_letter(record: Record, source: Partition, why: str, message: str) -> Record:

@@ -24,7 +24,7 @@ again by the next owner; the index knows which of them were counted.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -38,15 +38,10 @@ from stream_dedup.columnar import column_stats
 from stream_dedup.config import WorkerConfig
 from stream_dedup.engine.hashing import HashedBatch
 from stream_dedup.index.base import Ownership
-from stream_dedup.io.base import Outgoing, PartitionProducer, Record, Records
+from stream_dedup.io.base import Outgoing, PartitionProducer, Records, Refused
 from stream_dedup.model import Decision, Partition
 from stream_dedup.worker.context import Context
-from stream_dedup.worker.output import (
-    TOO_LARGE_TO_WRITE,
-    BatchOutput,
-    InvalidEventMonitor,
-    OutputBuilder,
-)
+from stream_dedup.worker.output import BatchOutput, InvalidEventMonitor, OutputBuilder
 from stream_dedup.worker.telemetry.tracing import BatchTrace
 
 COMMITTED_TRIES, COMMITTED_PAUSE_S = 5, 0.1
@@ -403,9 +398,12 @@ class PartitionProcessor:
         while True:
             batch = await self._decided.get()
             next_offset = batch.records.offsets[-1] + 1
-            too_large = partial(self._too_large, batch.output)
+            output = batch.output
             with context.timed("deliver", batch.trace):
-                committed = await producer.deliver(batch.output.outgoing, next_offset, too_large)
+                async with context.delivery_limit(str(state)):
+                    committed = await producer.deliver(
+                        output.outgoing, next_offset, partial(self._instead, output)
+                    )
             context.step("sent")
             state.mark_delivered(next_offset, len(batch.records))
             if batch.trace:
@@ -419,21 +417,25 @@ class PartitionProcessor:
                 await self._commit()
             self._batch_done()
 
-    def _too_large(self, output: BatchOutput, topic: str, record: Record) -> Outgoing:
-        config = self._context.config
-        instead = self._output.too_large(topic, record, output, self.state.partition)
-        if topic != config.dead_letter_topic:
-            self._context.metrics.add(
-                "dead_letters_total", pipeline=config.name, reason=TOO_LARGE_TO_WRITE
-            )
-        return instead
+    def _instead(self, output: BatchOutput, refused: Refused) -> Outgoing:
+        now_ms = self._context.engine.clock.now_us() // US_PER_MS
+        return self._output.instead(refused, output, self.state.partition, now_ms)
 
     def _count(self, batch: _DecidedRecords) -> None:
         metrics, name = self._context.metrics, self._context.config.name
         records, output, topic = batch.records, batch.output, self.state.partition.source
-        if output.events:
-            metrics.add("outputs_total", len(output.events), pipeline=name, kind="event")
-        for reason, count in output.dead_letters.items():
+        left, dead_letters = len(output.events), Counter(output.dead_letters)
+        if output.refused:
+            reasons = Counter(output.refused.values())
+            if self._context.config.on_poison == "dead_letter":
+                left -= reasons.total()
+                dead_letters.update(reasons)
+            else:
+                for why, count in reasons.items():
+                    metrics.add("passed_total", count, pipeline=name, reason=why)
+        if left:
+            metrics.add("outputs_total", left, pipeline=name, kind="event")
+        for reason, count in dead_letters.items():
             metrics.add("outputs_total", count, pipeline=name, kind="dead_letter")
             metrics.add("dead_letters_total", count, pipeline=name, reason=reason)
         metrics.add("events_total", len(records), pipeline=name, topic=topic)

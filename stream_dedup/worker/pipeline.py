@@ -41,13 +41,13 @@ from stream_dedup.clock import monotonic_s
 from stream_dedup.engine.hashing import HashedBatch
 from stream_dedup.engine.segment import NO_TOKENS
 from stream_dedup.errors import BrokerUnavailable
-from stream_dedup.io.base import Records
+from stream_dedup.io.base import Records, Refusal
 from stream_dedup.io.decoder import INVALID, RECORD_REASONS
 from stream_dedup.metrics import start_at_zero
 from stream_dedup.model import Partition
 from stream_dedup.worker.assignment import Assignment
 from stream_dedup.worker.context import Context
-from stream_dedup.worker.output import TOO_LARGE_TO_WRITE, OutputBuilder
+from stream_dedup.worker.output import OutputBuilder
 from stream_dedup.worker.partition import HashedRecords
 from stream_dedup.worker.summaries import SummaryEmitter
 from stream_dedup.worker.telemetry.reporter import MetricsReporter, PipelineStats
@@ -196,8 +196,8 @@ class Pipeline:
             {
                 "events_total": topics,
                 "event_bytes_total": topics,
-                "passed_total": (*RECORD_REASONS, NO_TOKENS.reason),
-                "dead_letters_total": (*INVALID, TOO_LARGE_TO_WRITE),
+                "passed_total": (*RECORD_REASONS, NO_TOKENS.reason, *Refusal),
+                "dead_letters_total": (*INVALID, *Refusal),
             },
         )
 

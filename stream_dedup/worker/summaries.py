@@ -13,13 +13,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from stream_dedup.errors import (
-    BrokerUnavailable,
-    IndexReset,
-    IndexUnavailable,
-    TooManyInvalidEvents,
-)
-from stream_dedup.io.base import Record
+from stream_dedup.clock import US_PER_MS
+from stream_dedup.errors import BrokerUnavailable, IndexReset, IndexUnavailable
+from stream_dedup.io.base import Outgoing, Refused
 from stream_dedup.model import Summary
 from stream_dedup.worker.context import Context
 from stream_dedup.worker.output import OutputBuilder
@@ -82,14 +78,13 @@ class SummaryEmitter:
         context = self._context
         pattern_of = context.engine.pattern
         named = [replace(each, pattern=pattern_of(each.representative)) for each in summaries]
-        await context.sink.send(self._output.summaries(named), _too_large)
+
+        def instead(refused: Refused) -> Outgoing:
+            now_ms = context.engine.clock.now_us() // US_PER_MS
+            return self._output.summary_instead(refused, named, now_ms)
+
+        async with context.delivery_limit("summaries"):
+            await context.sink.send(self._output.summaries(named), instead)
         context.metrics.add(
             "outputs_total", len(named), pipeline=context.config.name, kind="summary"
         )
-
-
-def _too_large(topic: str, record: Record) -> None:
-    raise TooManyInvalidEvents(
-        f"a summary of {len(record.value or b''):,} bytes is too large for {topic}; raise its "
-        "max.message.bytes, or lower samples or max_value_bytes"
-    )

@@ -16,7 +16,9 @@ from stream_dedup.io.base import (
     Outgoing,
     Record,
     Records,
-    drop_too_large,
+    Refusal,
+    Refused,
+    drop_refused,
 )
 from stream_dedup.io.memory import MemoryBroker
 from stream_dedup.kafka._fastpath import self_check
@@ -268,8 +270,8 @@ def test_sent_records_are_stored_in_order(broker: Broker) -> None:
     async def test() -> None:
         sink = broker.sink()
         await sink.start()
-        await sink.send(outgoing(broker, values, 1), drop_too_large)
-        await sink.send(outgoing(broker, [b"last"], 1), drop_too_large)
+        await sink.send(outgoing(broker, values, 1), drop_refused)
+        await sink.send(outgoing(broker, [b"last"], 1), drop_refused)
         await sink.stop()
 
     run(test)
@@ -284,7 +286,7 @@ def test_records_with_equal_keys_go_to_one_partition(broker: Broker) -> None:
         with pytest.raises(BrokerRefused, match="no such topic: missing"):
             await sink.partitions("missing")
         values = [b"%03d" % number for number in range(100)] * 2
-        await sink.send(outgoing(broker, values, None), drop_too_large)
+        await sink.send(outgoing(broker, values, None), drop_refused)
         await sink.stop()
 
     run(test)
@@ -295,11 +297,13 @@ def test_records_with_equal_keys_go_to_one_partition(broker: Broker) -> None:
 
 
 def test_a_record_too_large_is_replaced_or_dropped(broker: Broker) -> None:
-    def replace(topic: str, record: Record) -> Outgoing | None:
+    def replace(refused: Refused) -> Outgoing | None:
+        topic, partition, record, why, limit_bytes, attempt = refused
         assert (topic, len(record.value or b"")) == (broker.output, 2 * MEGABYTE)
+        assert (partition, why, limit_bytes, attempt) == (0, Refusal.TOO_LARGE, MEGABYTE, 1)
         if record.key == b"yyy":
             return None
-        return Outgoing(topic, 0, Records.of([record._replace(value=b"replaced")]))
+        return Outgoing(topic, partition, Records.of([record._replace(value=b"replaced")]))
 
     async def test() -> None:
         sink = broker.sink()
@@ -324,8 +328,8 @@ def test_a_transaction_commits_the_offset_with_the_output(
         producer = await sink.open(first)
         for offset in (5, 6):
             sent = outgoing(broker, [b"%d" % offset])
-            assert await producer.deliver(sent, offset, drop_too_large) == transactional
-        assert await producer.deliver([], 9, drop_too_large) == transactional
+            assert await producer.deliver(sent, offset, drop_refused) == transactional
+        assert await producer.deliver([], 9, drop_refused) == transactional
         await producer.close()
         await sink.stop()
 
@@ -343,9 +347,9 @@ def test_opening_a_partitions_producer_fences_the_previous_one(broker: Broker) -
         old, apart = await sink.open(first), await sink.open(second)
         new = await other.open(first)
         with pytest.raises(ProducerFenced):
-            await old.deliver(outgoing(broker, [b"old"]), 1, drop_too_large)
-        assert await new.deliver(outgoing(broker, [b"new"]), 2, drop_too_large)
-        assert await apart.deliver(outgoing(broker, [b"other"]), 3, drop_too_large)
+            await old.deliver(outgoing(broker, [b"old"]), 1, drop_refused)
+        assert await new.deliver(outgoing(broker, [b"new"]), 2, drop_refused)
+        assert await apart.deliver(outgoing(broker, [b"other"]), 3, drop_refused)
         for producer in (old, new, apart):
             await producer.close()
         for each in (sink, other):

@@ -217,10 +217,12 @@ def test_what_does_not_fit_is_reported(topics: Topics, kafka: Kafka, durable: Re
     settings |= {"pipelines__0__output_topic": narrow, "pipelines__0__summary_topic": summaries}
 
     found = check(settings, pipelines__0__partition_by="same")
-    ((first, large), (second, compact), (third, fewer)) = found.of(f"topic {narrow}")[1:]
-    assert (first, second, third) == ("warning", "warning", "error")
+    levels, texts = zip(*found.of(f"topic {narrow}")[1:], strict=True)
+    assert levels == ("warning", "warning", "warning", "error")
+    large, compact, smaller, fewer = texts
     assert "takes records of 1,000 bytes, less than pipelines.main.max_event_bytes" in large
-    assert "is compacted: events without a key are refused" in compact
+    assert "is compacted: it refuses events without a key" in compact
+    assert f"takes 1,000 bytes, and {topics.read} takes 1,048,588: a larger event leaves" in smaller
     assert f"has 1 partition(s), and {topics.read} has 2, but partition_by is same" in fewer
     (_, (level, hint)) = found.of(f"topic {summaries}")
     assert (level, "with cleanup.policy compact it keeps the last" in hint) == ("ok", True)
@@ -229,6 +231,20 @@ def test_what_does_not_fit_is_reported(topics: Topics, kafka: Kafka, durable: Re
     settings["pipelines__0__output_topic"] = wide
     found = check(settings, pipelines__0__partition_by="same")
     assert found.problems == [("warning", f"topic {wide}")]
+
+
+def test_limits_of_the_topics_are_compared(
+    topics: Topics, kafka: Kafka, durable: RedisServer
+) -> None:
+    day, hour = ({"message.timestamp.after.max.ms": str(h * 3_600_000)} for h in (24, 1))
+    read, narrow, wide = (kafka.fresh_topic(2, config) for config in (day, hour, day))
+    settings = topics.settings(kafka.bootstrap, durable.url, pipelines__0__topics=read)
+    found = check(settings | {"pipelines__0__output_topic": narrow})
+    assert found.problems == [("warning", f"topic {narrow}")]
+    _, (_, times) = found.of(f"topic {narrow}")
+    assert f"refuses timestamps that {read} takes (message.timestamp.after.max.ms)" in times
+    assert "such an event leaves undecided, shortened or with another timestamp" in times
+    assert check(settings | {"pipelines__0__output_topic": wide}).problems == []
 
 
 def test_a_group_without_offsets_fails_where_the_start_is_to_fail(

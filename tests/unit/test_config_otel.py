@@ -19,9 +19,10 @@ from docs.blocks import ROOT, blocks
 from stream_dedup.assembly import make_telemetry
 from stream_dedup.config import Loaded, OtelConfig, load
 from stream_dedup.config.checks import Finding, check_otel
-from stream_dedup.config.document import HIDDEN, effective
+from stream_dedup.config.document import effective
 from stream_dedup.config.sections import read_headers
 from stream_dedup.config.sources import OTEL_DISABLED, OTEL_INTERVAL_MS, OTEL_VARIABLES
+from stream_dedup.config.values import HIDDEN
 from stream_dedup.errors import ConfigError
 from stream_dedup.worker.telemetry.prometheus import PrometheusMetrics
 from tests.services.otlp import METRICS, TRACES, OtlpReceiver

@@ -419,7 +419,8 @@ class RedisClient:
         ):
             return IndexRefused(
                 f"{self.address}: {error}; give the user the permissions that "
-                "docs/how-to/redis-security.md lists"
+                "docs/how-to/redis-security.md lists (stream-dedup config check names those that "
+                "are missing)"
             )
         if isinstance(error, _CREDENTIALS):
             return IndexRefused(f"{self.address}: {error}; check user and password")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from stream_dedup.clock import US_PER_MS, Clock
-from stream_dedup.io.base import EventSink, Outgoing, Record, Records
+from stream_dedup.io.base import EventSink, Outgoing, Record, Records, Refused
 
 MAX_BATCH = 2_000
 """Maximum events of a turn, which take a broker some milliseconds."""
@@ -138,12 +138,12 @@ class LoadGenerator:
                 )
                 for turn in range(min(partitions, count))
             ]
-        await self._sink.send(outgoing, self._too_large)
+        await self._sink.send(outgoing, self._left_out)
         self.sent += count
         self.size += sum(len(event.value) for event in batch)
 
-    def _too_large(self, topic: str, record: Record) -> None:
-        del topic, record
+    def _left_out(self, refused: Refused) -> None:
+        del refused
         self.left_out += 1
 
 

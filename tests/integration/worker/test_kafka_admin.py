@@ -106,13 +106,14 @@ def test_permissions_are_asked_for_one_by_one() -> None:
         with pytest.raises(BrokerRefused) as refused:
             ask(address, lambda admin: admin.group(group), **options)
         assert str(refused.value) == (
-            f"group {group}: [Error 30] GroupAuthorizationFailedError; give the user the permission"
+            f"group {group}: [Error 30] GroupAuthorizationFailedError; allow the user Read on the "
+            "group"
         )
         with pytest.raises(BrokerRefused) as refused:
             ask(address, lambda admin: admin.try_transactions("id"), **options)
         assert str(refused.value) == (
-            "transactional id id: [Error 53] TransactionalIdAuthorizationFailed; give the user the "
-            "permission"
+            "transactional id id: [Error 53] TransactionalIdAuthorizationFailed; allow the user "
+            "Write and Describe on the transactional id"
         )
         broker.allow("alice", "read", "topic", topic)
         found = ask(address, lambda admin: admin.topics([topic]), **options)

@@ -12,7 +12,7 @@ from aiokafka.cluster import ClusterMetadata
 from confluent_kafka.admin import NewPartitions
 
 from stream_dedup.errors import BrokerUnavailable, ProducerFenced
-from stream_dedup.io.base import Outgoing, PartitionProducer, Record, Records, drop_too_large
+from stream_dedup.io.base import Outgoing, PartitionProducer, Record, Records, Refused, drop_refused
 from stream_dedup.kafka import producer as kafka_producer
 from stream_dedup.kafka._fastpath import self_check
 from stream_dedup.kafka.producer import KafkaProducer
@@ -62,10 +62,10 @@ class Fencing:
             lambda _, context: self.complaints.append(f"{context['message']}: {context}")
         )
         first: Any = await self.first.open(self.source)
-        await first.deliver(self.outgoing(), 5, drop_too_large)
+        await first.deliver(self.outgoing(), 5, drop_refused)
         self.fences_before(first._producer, call)
         with pytest.raises(ProducerFenced):
-            await first.deliver(self.outgoing(), 9, drop_too_large)
+            await first.deliver(self.outgoing(), 9, drop_refused)
         for each in (first, *self.others):
             await each.close()
         for sink in (self.first, self.second):
@@ -132,13 +132,13 @@ def test_records_fill_batch_after_batch_in_order(
     topic = kafka.fresh_topic(2)
     options = {"bootstrap_servers": kafka.bootstrap, "compression_type": compression}
     sink = KafkaProducer(options=options, group_id="group")
-    assert (sink._native_batch is None) == (path == "public interface")
+    assert sink._packer.native == (path == "fast path")
     values = [b"%d " % number + b"x" * 1_000 for number in range(3_000)]
     records = Records.of([Record(-1, 1, None, value) for value in values])
 
     async def send() -> None:
         await sink.start()
-        await sink.send([Outgoing(topic, 1, records)], drop_too_large)
+        await sink.send([Outgoing(topic, 1, records)], drop_refused)
         await sink.stop()
 
     asyncio.run(send())
@@ -152,8 +152,9 @@ def test_a_record_larger_than_its_topic_takes_is_replaced(kafka: Kafka) -> None:
     values = [b"first", b"x" * 3_000, b"last"] + [b"y" * 900] * 9
     records = Records.of([Record(-1, 1, None, value) for value in values])
 
-    def replace(topic: str, record: Record) -> Outgoing:
-        return Outgoing(topic, 0, Records.of([record._replace(value=b"replaced")]))
+    def replace(refused: Refused) -> Outgoing:
+        record = refused.record._replace(value=b"replaced")
+        return Outgoing(refused.topic, 0, Records.of([record]))
 
     async def send() -> None:
         await sink.start()

@@ -16,10 +16,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from stream_dedup.io.base import Records
-from stream_dedup.kafka import producer
+from stream_dedup.kafka import packing
 from stream_dedup.kafka._fastpath import _batches
 from stream_dedup.kafka._fastpath.batches import NativeBatch
-from stream_dedup.kafka.producer import CODECS, MAX_BATCH_BYTES
+from stream_dedup.kafka.packing import CODECS, MAX_BATCH_BYTES
 
 
 class DriverBatch(BatchBuilder):  # type: ignore[misc]  # it has no types
@@ -47,7 +47,7 @@ class PublicBatch(BatchBuilder):  # type: ignore[misc]  # it has no types
         self._limit = size
 
     def fill(self, records: Records) -> int:
-        return producer.fill(self, records, self._limit)
+        return packing.fill(self, records, self._limit)
 
 
 KINDS: dict[str, Any] = {"native": NativeBatch, "public": PublicBatch}

@@ -20,7 +20,27 @@ CASES: list[tuple[BaseException, type[StreamDedupError], str]] = [
     (ssl.SSLError("wrong version"), BrokerRefused, "that security_protocol is the listener's"),
     (errors.AuthenticationFailedError("no"), BrokerRefused, "check sasl_username, sasl_password"),
     (errors.UnsupportedSaslMechanismError(), BrokerRefused, "set kafka.sasl_mechanism"),
-    (errors.TopicAuthorizationFailedError("t"), BrokerRefused, "give the user the permission"),
+    (
+        errors.TopicAuthorizationFailedError("t"),
+        BrokerRefused,
+        "t; allow the user Read on the topic",
+    ),
+    (errors.GroupAuthorizationFailedError("g"), BrokerRefused, "allow the user Read on the group"),
+    (
+        errors.TransactionalIdAuthorizationFailed("i"),
+        BrokerRefused,
+        "i; allow the user Write and Describe on the transactional id",
+    ),
+    (
+        errors.ClusterAuthorizationFailedError(),
+        BrokerRefused,
+        "allow the user Write on the topics that are written, or IdempotentWrite on the cluster",
+    ),
+    (
+        errors.KafkaError(f"Unexpected exception in heartbeat task: {errors.for_code(82)()!r}"),
+        BrokerRefused,
+        "another worker has joined the group with the same kafka.group_instance_id; give every",
+    ),
     (errors.InvalidTopicError("t"), BrokerRefused, "InvalidTopicError: t"),
     (errors.ProducerFenced(), ProducerFenced, "ProducerFenced: "),
     (errors.InvalidProducerEpoch(), ProducerFenced, "InvalidProducerEpoch: "),
@@ -52,5 +72,5 @@ def test_an_error_code_in_a_response_raises_unless_it_is_zero() -> None:
     check(0, "group g")
     with pytest.raises(BrokerUnavailable, match="group g: "):
         check(errors.GroupCoordinatorNotAvailableError.errno, "group g")
-    with pytest.raises(BrokerRefused, match="not allowed; give the user the permission"):
+    with pytest.raises(BrokerRefused, match="not allowed; allow the user Read on the group"):
         check(errors.GroupAuthorizationFailedError.errno, "group g", "not allowed")

@@ -15,9 +15,12 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
-from stream_dedup.io.base import Outgoing, Record, Records, drop_too_large
+from stream_dedup.clock import monotonic_s
+from stream_dedup.io.base import Outgoing, Record, Records, drop_refused
 from stream_dedup.kafka._fastpath import batches, client, fetching, self_check
 from stream_dedup.kafka._fastpath.self_check import CHECKS, KNOWN, PRIVATE_NAMES, Part, usable
+from stream_dedup.kafka.limits import Suspects, TopicLimits
+from stream_dedup.kafka.packing import Delivery
 from stream_dedup.kafka.producer import KafkaProducer
 from stream_dedup.native import PURE_PYTHON
 
@@ -65,24 +68,25 @@ def packed(records: Records) -> tuple[list[Record], set[type]]:
 
     async def pack() -> list[Any]:
         sink = KafkaProducer(options={}, group_id="group")
-        sink._limits["topic"] = LIMIT
+        sink._packer._limits["topic"] = TopicLimits(LIMIT), monotonic_s()
         producer = AIOKafkaProducer(**sink._options)
         try:
             outgoing = Outgoing("topic", 0, records)
-            return await sink._pack(producer, outgoing, drop_too_large, False)
+            delivery = Delivery(producer, drop_refused, Suspects())
+            return await sink._packer.pack([outgoing], delivery)
         finally:
             await producer.stop()
 
     rows: list[Record] = []
     found = asyncio.run(pack())
-    for _, _, batch in found:
+    for _, _, batch, _, _ in found:
         assert batch.size() < LIMIT
         rows += (
             Record(-1, row.timestamp, row.key, row.value, list(row.headers))
             for row in MemoryRecords(bytes(batch._build())).next_batch()
         )
     assert len(found) > 1
-    return rows, {type(batch) for _, _, batch in found}
+    return rows, {type(batch) for _, _, batch, _, _ in found}
 
 
 def test_every_part_fits_the_installed_driver(caplog: pytest.LogCaptureFixture) -> None:

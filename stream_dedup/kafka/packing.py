@@ -1,0 +1,296 @@
+"""Packing records into batches for the driver, as large as their topics take.
+
+Records that their topic does not take are replaced before they are sent, as far as is known by then
+(`kafka.limits`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from aiokafka import AIOKafkaProducer
+
+from stream_dedup.clock import US_PER_MS, SystemClock, monotonic_s
+from stream_dedup.errors import BrokerRefused, BrokerUnavailable
+from stream_dedup.io.base import Outgoing, Record, Records, Refusal, Refused, Substitute
+from stream_dedup.kafka._fastpath import self_check
+from stream_dedup.kafka.limits import Suspects, TopicLimits
+
+if TYPE_CHECKING:
+    from stream_dedup.kafka._fastpath.batches import NativeBatch
+
+log = logging.getLogger(__name__)
+
+MAX_BATCH_BYTES = (1 << 20) - 4096
+"""Largest batch, where the topic takes as much. One batch is one request, which brokers accept up
+to 1 MiB by default; the rest is for the request's head, and for data that grows a little when it is
+compressed."""
+
+CODECS = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+"""Names of the codecs → their numbers in Kafka's format."""
+
+MIN_BATCH_BYTES = 1024
+"""Batches are not made smaller than this, however often a topic refuses them as too large."""
+
+LIMITS_TTL_S = 60.0
+"""How long the limits of a topic are cached: one request a minute costs nothing."""
+
+RECORD_OVERHEAD_BYTES = 36
+"""A record takes at most this many bytes besides its fields: 1 of attributes, 10 of its timestamp,
+and 5 each of its length, position, number of headers, length of key and length of value."""
+
+HEADER_OVERHEAD_BYTES = 10
+"""The same of a header: the lengths of its name and value."""
+
+
+class RecordBatch(Protocol):
+    """A filled batch, as the driver's `send_batch` takes it."""
+
+    def append(
+        self, *, timestamp: int, key: bytes | None, value: bytes | None, headers: object
+    ) -> object:
+        """Add a record; return None if it does not fit."""
+
+    def close(self) -> None:
+        """Take no more records."""
+
+    def record_count(self) -> int:
+        """Return how many records it has."""
+
+    def size(self) -> int:
+        """Return its size in bytes, before compression."""
+
+
+def fill(batch: RecordBatch, records: Records, size: int) -> int:
+    """Fill a batch of the driver through its public interface, record by record, and close it.
+
+    Args:
+        batch: an empty batch.
+        records: the records; at least the first one is taken.
+        size: bytes that the batch stays below before compression, unless it has only one record.
+
+    Returns:
+        How many records it took, from the first on.
+    """
+    taken = 0
+    for _, timestamp, key, value, headers in records:
+        most = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+        for name, content in headers:  # a character takes four bytes at most
+            most += HEADER_OVERHEAD_BYTES + 4 * len(name) + len(content or b"")
+        if taken and batch.size() + most >= size:
+            break
+        added = batch.append(timestamp=timestamp, key=key, value=value, headers=list(headers))
+        if added is None:
+            break
+        taken += 1
+    batch.close()
+    return taken
+
+
+class Packed(NamedTuple):
+    """A batch to send: it holds the first `taken` of these records."""
+
+    topic: str
+    partition: int
+    batch: RecordBatch
+    records: Records
+    taken: int
+
+
+class Delivery(NamedTuple):
+    """How records are written that are delivered together.
+
+    Attributes:
+        producer: the driver's producer.
+        substitute: called with each record that its topic refuses.
+        suspects: what earlier tries of the same delivery have shown.
+        transactional: whether they are written in a transaction.
+    """
+
+    producer: AIOKafkaProducer
+    substitute: Substitute
+    suspects: Suspects
+    transactional: bool = False
+
+
+class _Task(NamedTuple):
+    """Records of one topic that are packed.
+
+    Attributes:
+        topic: the topic.
+        limits: which records it takes.
+        delivery: how they are written.
+        moved: (topic, partition) → what is written to other topics in their place.
+    """
+
+    topic: str
+    limits: TopicLimits
+    delivery: Delivery
+    moved: dict[tuple[str, int | None], Records]
+
+    def instead(self, partition: int, record: Record, why: Refusal, attempt: int) -> Record | None:
+        """The record to write to the same topic in place of one; None if there is none."""
+        instead = self.delivery.substitute(
+            Refused(self.topic, partition, record, why, self.limits.max_bytes, attempt)
+        )
+        if instead is None:
+            return None
+        if instead.topic == self.topic:
+            return instead.records[0]
+        place = instead.topic, instead.partition
+        if place in self.moved:
+            self.moved[place].extend(instead.records)
+        else:
+            self.moved[place] = instead.records
+        return None
+
+
+Partitioned = Callable[[Outgoing], Awaitable[Sequence[tuple[int, Records]]]]
+"""Divides records among the partitions of their topic."""
+
+
+class Packer:
+    """Packs records into batches, and knows which records their topics take.
+
+    Args:
+        compression: the name of the codec.
+        partitioned: divides records among partitions.
+        settings: asks for the settings of a topic.
+    """
+
+    def __init__(
+        self,
+        compression: str | None,
+        partitioned: Partitioned,
+        settings: Callable[[str], Awaitable[Mapping[str, str]]],
+    ) -> None:
+        self._codec = CODECS[compression]
+        self._partitioned = partitioned
+        self._settings = settings
+        self._asking = asyncio.Lock()
+        self._limits: dict[str, tuple[TopicLimits, float]] = {}  # topic → limits, and as of when
+        self._sizes: dict[str, int] = {}  # topic → bytes of a batch, where it refused larger ones
+        self._clock = SystemClock()
+        self._native_batch: type[NativeBatch] | None = None
+        if self_check.usable("batches"):
+            from stream_dedup.kafka._fastpath.batches import NativeBatch  # noqa: PLC0415 -- after the check
+
+            self._native_batch = NativeBatch
+
+    @property
+    def native(self) -> bool:
+        """Whether batches are packed natively."""
+        return self._native_batch is not None
+
+    async def pack(self, outgoing: Sequence[Outgoing], delivery: Delivery) -> list[Packed]:
+        """Pack records into batches; those that their topic refuses are replaced."""
+        packed: list[Packed] = []
+        waiting = deque(outgoing)
+        while waiting:
+            part = waiting.popleft()
+            limits = await self._limits_of(part.topic)
+            task = _Task(part.topic, limits, delivery, {})
+            for partition, records in await self._partitioned(part):
+                packed += self._pack(task, partition, self._replaced(task, partition, records))
+            waiting.extend(
+                Outgoing(topic, partition, records)
+                for (topic, partition), records in task.moved.items()
+            )
+        return packed
+
+    def _replaced(self, task: _Task, partition: int, records: Records) -> Records:
+        """Replace the records that are refused for another reason than their size."""
+        refused = self._refused(task, records)
+        if not refused:
+            return records
+        rows: list[Record] = []
+        for row, record in enumerate(records):
+            left: Record | None = record
+            attempt, why = 1, refused.get(row)
+            while left is not None and why is not None:
+                left = task.instead(partition, left, why, attempt)
+                attempt += 1
+                if left is not None:
+                    why = self._refused(task, Records.of([left]), attempt).get(0)
+            if left is not None:
+                rows.append(left)
+        return Records.of(rows)
+
+    def _refused(self, task: _Task, records: Records, attempt: int = 1) -> dict[int, Refusal]:
+        """Find the records that are refused, apart from those that are too large: row → why."""
+        refused = task.limits.refused(records, self._clock.now_us() // US_PER_MS)
+        suspects = task.delivery.suspects
+        if suspects:
+            for row, record in enumerate(records):
+                if len(whys := suspects.of(task.topic, record)) >= attempt:
+                    refused[row] = whys[attempt - 1]
+        return refused
+
+    def _pack(
+        self, task: _Task, partition: int, left: Records, attempt: int = 1
+    ) -> Iterator[Packed]:
+        topic, limits, delivery, _ = task
+        size = self._size(topic, limits)
+        while left:
+            some = delivery.suspects.together(topic, left)
+            batch: RecordBatch
+            if self._native_batch is not None:
+                batch = native = self._native_batch(size, self._codec, delivery.transactional)
+                taken = native.fill(some)
+            else:
+                batch = delivery.producer.create_batch()
+                taken = fill(batch, some, size)
+            if taken > 1 or batch.size() <= limits.max_bytes:  # the first record is always taken
+                yield Packed(topic, partition, batch, left, taken)
+            else:
+                instead = task.instead(partition, left[0], Refusal.TOO_LARGE, attempt)
+                if instead is not None:
+                    yield from self._pack(task, partition, Records.of([instead]), attempt + 1)
+            left = left.part(taken, len(left))
+
+    # ------------------------------------------------------------ limits of topics
+
+    async def learn(self, refused: Sequence[tuple[Packed, Refusal]], delivery: Delivery) -> None:
+        """Learn from batches that their topics refused for good."""
+        for topic in {each.topic for each, _ in refused}:
+            limits = await self._ask_limits(topic)  # they may have changed
+            for each, why in refused:
+                if each.topic == topic and each.taken == 1:
+                    now_ms = self._clock.now_us() // US_PER_MS
+                    limits = limits.learn(each.records[0], why, now_ms)
+                elif each.topic == topic and why is Refusal.TOO_LARGE:
+                    self._sizes[topic] = max(MIN_BATCH_BYTES, self._size(topic, limits) // 2)
+            self._limits[topic] = limits, monotonic_s()
+        delivery.suspects.learn(
+            [(each.topic, each.records.part(0, each.taken), why) for each, why in refused]
+        )
+
+    def _size(self, topic: str, limits: TopicLimits) -> int:
+        return min(limits.max_bytes, self._sizes.get(topic, MAX_BATCH_BYTES))
+
+    async def _limits_of(self, topic: str) -> TopicLimits:
+        """Return which records a topic takes; Kafka's defaults if we may not know."""
+        limits, known_s = self._limits.get(topic, (None, 0.0))
+        if limits is not None and monotonic_s() - known_s < LIMITS_TTL_S:
+            return limits
+        async with self._asking:  # concurrent callers wait for one answer
+            limits, known_s = self._limits.get(topic, (None, 0.0))
+            if limits is None or monotonic_s() - known_s >= LIMITS_TTL_S:
+                try:
+                    limits = await self._ask_limits(topic)
+                except BrokerUnavailable:
+                    if limits is None:
+                        raise
+                self._limits[topic] = limits, monotonic_s()
+            return limits
+
+    async def _ask_limits(self, topic: str) -> TopicLimits:
+        try:
+            return TopicLimits.of(await self._settings(topic))
+        except (BrokerRefused, ValueError) as error:
+            log.debug("settings of topic %s are unknown: %s", topic, error)
+            return TopicLimits()
