@@ -18,7 +18,8 @@
     │   ├── ProducerFenced       another worker writes for the partition now
     │   ├── GroupLost            the group assigned the partitions to another worker
     │   ├── RecordsRefused       a topic refuses records for good; deliver again without them
-    │   └── DeliveryTimeout      a delivery took too long; its partition is taken up again
+    │   ├── DeliveryTimeout      a delivery took too long; its partition is taken up again
+    │   └── OffsetGone           the offset to be read does not exist; open the partition again
     ├── BrokerRefused            the broker refuses for good; names the remedy
     └── TooManyInvalidEvents     so many events are invalid that the settings must be wrong
 
@@ -165,6 +166,22 @@ class RecordsRefused(BrokerUnavailable):
 
 class DeliveryTimeout(BrokerUnavailable):
     """A delivery was not finished within its time limit; some of it may have been stored."""
+
+
+class OffsetGone(BrokerUnavailable):
+    """The next offset of a partition does not exist: it expired, or the topic was created again.
+
+    Attributes:
+        topic, number: name the partition.
+    """
+
+    def __init__(self, topic: str, number: int, offset: int) -> None:
+        self.topic = topic
+        self.number = number
+        super().__init__(
+            f"{topic}-{number} has no offset {offset}: its records have expired, or the topic was "
+            "truncated or created again"
+        )
 
 
 class BrokerRefused(StreamDedupError):  # noqa: N818 -- as above

@@ -65,8 +65,8 @@ class KafkaConfig(Section):
     request_timeout_s: Seconds = 40.0
     """Time after which a request that a broker has not answered counts as failed."""
     start: Literal["earliest", "latest", "fail"] = "earliest"
-    """Where a group begins that has no stored offset, or one that no longer exists: with the oldest
-    events, with new ones, or not at all."""
+    """Where a group begins that has no stored offset, or one that no longer exists, where the index
+    does not know the last one either: with the oldest events, with new ones, or not at all."""
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     """Whether events of open and aborted transactions are skipped (read_committed)."""
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "lz4"

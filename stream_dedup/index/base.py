@@ -242,6 +242,8 @@ class Ownership(NamedTuple):
         segment_boundaries: offsets above the high water at which a commit has to end. Some shards
             of an index may have recorded more than others; what they recorded is in the journal
             and is not counted again.
+        committed: the latest offset named by a commit as committed, so that all events before it
+            were delivered; None before the first commit.
     """
 
     fence: int
@@ -249,6 +251,7 @@ class Ownership(NamedTuple):
     journal: Mapping[int, Decision]
     reset: bool = False
     segment_boundaries: tuple[int, ...] = ()
+    committed: int | None = None
 
 
 class IndexSize(NamedTuple):

@@ -229,7 +229,9 @@ class MemoryIndex:
         if reset:
             state.high_water, state.committed = -1, 0
             state.journal.clear()
-        return Ownership(state.fence, state.high_water, dict(state.journal), reset)
+        committed = None if state.high_water < 0 else state.committed
+        journal = dict(state.journal)
+        return Ownership(state.fence, state.high_water, journal, reset, committed=committed)
 
     async def release_partition(self, partition: Partition) -> None:
         self._time.release(partition)

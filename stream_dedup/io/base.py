@@ -255,13 +255,23 @@ class EventSource(Protocol):
                 consider the worker dead.
             limit: about how many events to return at most.
             wait_s: how long to wait for the first event.
+
+        Raises:
+            OffsetGone: a partition does not have its next offset. The others may be polled.
         """
 
     async def committed(self, partition: Partition) -> int | None:
         """Return the group's committed offset, or None if it has stored none."""
 
+    async def first(self, partition: Partition) -> int:
+        """Ask the broker for the oldest offset that the partition still has."""
+
     async def begin(self, partition: Partition) -> int:
-        """Return the offset where a group without a committed offset begins."""
+        """Return the offset where a group begins whose committed offset does not exist.
+
+        Raises:
+            BrokerRefused: the configuration forbids to begin.
+        """
 
     async def end(self, partition: Partition) -> int:
         """Ask the broker for the partition's end offset."""

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stream_dedup.errors import BrokerRefused, GroupLost, ProducerFenced
+from stream_dedup.errors import BrokerRefused, GroupLost, OffsetGone, ProducerFenced
 from stream_dedup.io.base import (
     Headers,
     Outgoing,
@@ -41,6 +41,7 @@ class MemoryBroker:
 
     Attributes:
         logs: the stored records of each partition.
+        firsts: partition → the offset before which its records have expired.
         faults: called with the name of a step ("send", "commit", "transaction") before that step;
             an exception that it raises is raised by the step.
         refuses: called with a topic and a record; returns why the topic does not take it, or None.
@@ -52,6 +53,7 @@ class MemoryBroker:
             for topic, count in topics.items()
             for number in range(count)
         }
+        self.firsts: dict[Partition, int] = {}
         self.max_bytes = max_bytes
         self.faults: Callable[[str], None] = lambda _step: None
         self.refuses: Callable[[str, Record], Refusal | None] = lambda _topic, _record: None
@@ -83,6 +85,10 @@ class MemoryBroker:
     def committed(self, group: str) -> dict[Partition, int]:
         """Return a group's committed offsets."""
         return dict(self._group(group).offsets)
+
+    def forget_offsets(self, group: str) -> None:
+        """Forget a group's committed offsets, as a broker does when they have expired."""
+        self._group(group).offsets.clear()
 
     def source(self, topics: Sequence[str], group: str) -> MemoryConsumer:
         """Make a member of a group; it joins when it is started."""
@@ -220,8 +226,10 @@ class MemoryConsumer:
         for partition in wanted:
             if partition not in self.assigned:
                 continue
-            start = self.assigned[partition]
-            records = self._broker.logs[partition][start : start + limit]
+            start, log = self.assigned[partition], self._broker.logs[partition]
+            if not self._broker.firsts.get(partition, 0) <= start <= len(log):
+                raise OffsetGone(*partition, start)
+            records = log[start : start + limit]
             if records:
                 found[partition] = Records.of(records)
                 self.assigned[partition] += len(records)
@@ -233,9 +241,11 @@ class MemoryConsumer:
     async def committed(self, partition: Partition) -> int | None:
         return self._broker.committed(self._group).get(partition)
 
+    async def first(self, partition: Partition) -> int:
+        return self._broker.firsts.get(partition, 0)
+
     async def begin(self, partition: Partition) -> int:
-        del partition
-        return 0
+        return await self.first(partition)
 
     async def end(self, partition: Partition) -> int:
         return len(self._broker.logs[partition])

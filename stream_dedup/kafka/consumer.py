@@ -15,7 +15,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
 
-from stream_dedup.errors import BrokerRefused, BrokerUnavailable, GroupLost
+from stream_dedup.errors import BrokerRefused, BrokerUnavailable, GroupLost, OffsetGone
 from stream_dedup.io.base import RebalanceListener, Records
 from stream_dedup.kafka._fastpath import self_check
 from stream_dedup.kafka.admin import CLIENT, KafkaAdmin, connected
@@ -32,7 +32,7 @@ class KafkaConsumer:
         topics: the topics' names.
         group_id: the group.
         options: keyword arguments of the driver's consumer, see `KafkaConfig`.
-        start: where a group without committed offsets begins: "earliest", "latest", or "fail".
+        start: where `begin` is: "earliest", "latest", or "fail" for an error.
     """
 
     def __init__(
@@ -41,8 +41,8 @@ class KafkaConsumer:
         self.topics = tuple(topics)
         self._group_id = group_id
         self._start = start
-        reset = "none" if start == "fail" else start
-        self._options = {**options, "auto_offset_reset": reset}
+        # The worker decides where to read on; by itself the driver would start again silently.
+        self._options = {**options, "auto_offset_reset": "none"}
         self._consumer: AIOKafkaConsumer | None = None
         # On the fast path the driver returns pieces of many records, else single records.
         self._columns: Callable[[Sequence[Any]], Records] = Records.of
@@ -107,8 +107,8 @@ class KafkaConsumer:
             pieces = max(1, left // self._piece_records)
             try:
                 taken = await self._take(wanted, pieces, 0 if self._found else wait_s)
-            except BrokerUnavailable:
-                if self._found:
+            except BrokerUnavailable as error:
+                if self._found and not isinstance(error, OffsetGone):
                     break  # return what was read; the next poll raises the error
                 raise
             left = limit - sum(map(len, self._found.values()))
@@ -127,6 +127,8 @@ class KafkaConsumer:
         if not self._separately:
             try:
                 return await self._get(wanted, pieces, wait_s)
+            except OffsetGone:
+                raise  # the driver keeps what it has of the others
             except BrokerUnavailable:
                 self._separately = True
                 self._rewind(wanted)
@@ -137,6 +139,8 @@ class KafkaConsumer:
             share = max(1, pieces // len(wanted))
             try:
                 taken += await self._get([partition], share, wait_s / len(wanted))
+            except OffsetGone:
+                raise
             except BrokerUnavailable as error:
                 failed = error
         self._separately = failed is not None
@@ -152,10 +156,11 @@ class KafkaConsumer:
             fetched: Mapping[TopicPartition, Sequence[Any]] = await self.consumer.getmany(
                 *places, timeout_ms=int(wait_s * 1000), max_records=pieces
             )
-        except errors.NoOffsetForPartitionError as error:
-            raise BrokerRefused(
-                f"group {self._group_id} has stored no offset for {error}, and kafka.start is fail"
-            ) from error
+        except errors.NoOffsetForPartitionError:
+            return 0  # the worker is about to seek
+        except errors.OffsetOutOfRangeError as error:
+            ((place, offset),) = error.args[0].items()
+            raise OffsetGone(*place, offset) from error
         except (errors.KafkaError, errors.ConsumerStoppedError) as error:
             fail(f"group {self._group_id} cannot be read", error)
         for place, some in fetched.items():
@@ -200,6 +205,12 @@ class KafkaConsumer:
             )
         return offset
 
+    async def first(self, partition: Partition) -> int:
+        place = TopicPartition(*partition)
+        with translated(f"first offset of {partition}"):
+            offsets = await self.consumer.beginning_offsets([place])
+        return int(offsets[place])
+
     async def _ask(self) -> KafkaAdmin:
         """Return a client for questions that the consumer cannot ask; it lives as long as we do."""
         async with self._asking:
@@ -210,18 +221,13 @@ class KafkaConsumer:
             return self._admin
 
     async def begin(self, partition: Partition) -> int:
-        place = TopicPartition(*partition)
         if self._start == "fail":
             raise BrokerRefused(
                 f"group {self._group_id} has stored no offset for {partition.source}-"
-                f"{partition.number}, and kafka.start is fail; give earliest or latest"
+                f"{partition.number} that still exists, and kafka.start is fail; give earliest or "
+                "latest"
             )
-        with translated(f"first offset of {partition}"):
-            if self._start == "latest":
-                offsets = await self.consumer.end_offsets([place])
-            else:
-                offsets = await self.consumer.beginning_offsets([place])
-        return int(offsets[place])
+        return await (self.end if self._start == "latest" else self.first)(partition)
 
     async def end(self, partition: Partition) -> int:
         place = TopicPartition(*partition)

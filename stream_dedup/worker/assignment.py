@@ -152,6 +152,12 @@ class Assignment:
             if not self._failure.done():
                 self._failure.set_exception(error)
 
+    async def reopen(self, partition: Partition, error: BrokerUnavailable) -> None:
+        """Close a partition that cannot be read on, and open it again, if it is still assigned."""
+        processor = self._processors.get(partition)
+        if processor is not None:
+            await self._restart(processor, error)
+
     async def _restart(self, processor: PartitionProcessor, error: Exception) -> None:
         state = processor.state
         if state.gone:

@@ -18,6 +18,7 @@ from stream_dedup.errors import (
     GroupLost,
     IndexReset,
     IndexUnavailable,
+    OffsetGone,
     ProducerFenced,
 )
 from stream_dedup.io.base import EventSink, EventSource
@@ -134,6 +135,7 @@ class Context:
 
         Raises:
             ProducerFenced, GroupLost: another worker has the partition now.
+            OffsetGone: the partition must be opened again.
             BrokerRefused, IndexRefused, StaleFence: a retry would not help.
         """
 
@@ -161,5 +163,5 @@ class Context:
 
 def _retryable(error: BaseException) -> bool:
     return isinstance(error, BrokerUnavailable | IndexUnavailable | IndexReset) and not isinstance(
-        error, ProducerFenced | GroupLost
+        error, ProducerFenced | GroupLost | OffsetGone
     )

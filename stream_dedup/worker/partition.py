@@ -323,7 +323,8 @@ class PartitionProcessor:
         1. Open the producer: no earlier owner can store output of the partition from now on.
         2. Claim the fence: no earlier owner can count its events any more. Nothing was committed
            since step 1.
-        3. Read the committed offset, which is final now, and continue from there.
+        3. Read the committed offset, which is final now, and continue from there. If the group
+           has lost it, continue from the one that the index knows.
         """
         context, partition, name = self._context, self.state.partition, str(self.state)
         source, sink, engine = context.source, context.sink, context.engine
@@ -350,14 +351,28 @@ class PartitionProcessor:
         While the journal holds decisions at or after the committed offset, their transaction may
         have been committed and not be visible yet: then the offset is read again.
         """
-        source, partition = self._context.source, self.state.partition
+        context, source, partition = self._context, self._context.source, self.state.partition
         committed = await source.committed(partition)
         for _ in range(COMMITTED_TRIES):
             if not any(offset >= (committed or 0) for offset in owned.journal):
                 break
             await asyncio.sleep(COMMITTED_PAUSE_S)
             committed = await source.committed(partition)
-        return await source.begin(partition) if committed is None else committed
+        if committed is None and owned.committed is not None:
+            committed = owned.committed
+            context.warn(
+                f"the group has no offset of {self.state}, but the index has: all events before "
+                f"{committed} were delivered, so it is read from there"
+            )
+        if committed is not None:
+            first, end = await source.first(partition), await source.end(partition)
+            if first <= committed <= end:
+                return committed
+            context.warn(
+                f"{self.state} has no offset {committed}, only {first} to {end}: its records have "
+                "expired, or the topic was truncated or created again; kafka.start decides"
+            )
+        return await source.begin(partition)
 
     # ------------------------------------------------------------ stage 3
 

@@ -40,7 +40,7 @@ from functools import partial
 from stream_dedup.clock import monotonic_s
 from stream_dedup.engine.hashing import HashedBatch
 from stream_dedup.engine.segment import NO_TOKENS
-from stream_dedup.errors import BrokerUnavailable
+from stream_dedup.errors import BrokerUnavailable, OffsetGone
 from stream_dedup.io.base import Records, Refusal
 from stream_dedup.io.decoder import INVALID, RECORD_REASONS
 from stream_dedup.metrics import start_at_zero
@@ -121,7 +121,11 @@ class Pipeline:
     async def _read(self, wanted: list[Partition]) -> Mapping[Partition, Records]:
         limit = POLL_BATCHES * self.context.worker.max_batch_events
         poll = partial(self.context.source.poll, wanted, limit, POLL_S)
-        return await self.context.with_retries("kafka", poll)
+        try:
+            return await self.context.with_retries("kafka", poll)
+        except OffsetGone as error:
+            await self._assignment.reopen(Partition(error.topic, error.number), error)
+            return {}
 
     async def _prepare(self) -> None:
         """Stage 2: take a batch of a partition; decode and hash it in a thread."""

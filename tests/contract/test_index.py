@@ -544,6 +544,16 @@ def test_an_empty_commit_raises_the_high_water(start: Start) -> None:
 def test_an_unknown_partition_has_no_state(start: Start) -> None:
     owned = start().claim_partition(Partition("new", 7), 100)
     assert (owned.high_water, owned.journal, owned.reset) == (-1, {}, False)
+    assert owned.committed is None
+
+
+def test_the_last_committed_offset_outlives_its_writer(start: Start) -> None:
+    index = start()
+    index.count(12, first_offset=10, committed=10)
+    assert index.claim_partition(HERE, 13).committed == 10
+    index.count(13, committed=12)
+    assert index.claim_partition(HERE, 14).committed == 12
+    assert index.claim_partition(HERE, 5).committed is None
 
 
 def test_the_journal_outlives_its_writer_up_to_the_committed_offset(start: Start) -> None:

@@ -231,7 +231,9 @@ class Partitions:
                 decisions = codec.unpack_journal(packed).items()
                 journal.update(item for item in decisions if item[0] >= committed)
         boundaries = tuple(sorted({mark for mark in marks if mark > min(marks)}))
-        return Ownership(fence, min(marks), journal, reset, boundaries)
+        recorded = [int(answer[2]) for answer in answers if int(answer[1]) >= 0]
+        committed = max(recorded, default=None)
+        return Ownership(fence, min(marks), journal, reset, boundaries, committed)
 
     async def _claim(
         self,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
 import pytest
 from aiokafka import ConsumerRecord
 
-from stream_dedup.errors import BrokerRefused, BrokerUnavailable
+from stream_dedup.errors import BrokerRefused, BrokerUnavailable, OffsetGone
 from stream_dedup.io.base import Record, Records
 from stream_dedup.kafka._fastpath import self_check
 from stream_dedup.kafka._fastpath.fetching import PIECE_RECORDS, _Piece
@@ -245,3 +245,41 @@ def test_an_error_of_the_coordinator_is_not_taken_for_no_offset() -> None:
         broker.allow("alice", "read", "topic", topic)
         broker.allow("alice", "read", "group", topic)
         asyncio.run(ask(broker, topic))
+
+
+async def read_at(source: KafkaConsumer, *starts: int) -> list[list[int] | str]:
+    """What the first polls after seeks to offsets of the only partition give."""
+    assigned = Assigned()
+    await source.start(assigned)
+    try:
+        (place,) = await assigned.partitions
+        answers: list[list[int] | str] = []
+        for start in starts:
+            source.seek(place, start)
+            found: Mapping[Partition, Records] = {}
+            try:
+                while not found:
+                    found = await source.poll([place], LIMIT, 1.0)
+                answers += [list(records.offsets) for records in found.values()]
+            except OffsetGone as error:
+                answers.append(str(error))
+        return answers
+    finally:
+        await source.stop()
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_an_offset_that_does_not_exist_is_reported(kafka: Kafka, start: str) -> None:
+    topic = kafka.fresh_topic()
+    kafka.produce(topic, [b"event"] * 10, 0)
+    kafka.delete_records(topic, 0, 8)
+    source = KafkaConsumer(
+        [topic], group_id=topic, options={"bootstrap_servers": kafka.bootstrap}, start=start
+    )
+    expired, read, beyond, again = asyncio.run(read_at(source, 3, 8, 11, 9))
+    why = "its records have expired, or the topic was truncated or created again"
+    assert expired == f"{topic}-0 has no offset 3: {why}"
+    assert read == [8, 9]
+    assert beyond == f"{topic}-0 has no offset 11: {why}"
+    assert again == [9]
