@@ -160,7 +160,7 @@ class KafkaConsumer:
             return 0  # the worker is about to seek
         except errors.OffsetOutOfRangeError as error:
             ((place, offset),) = error.args[0].items()
-            raise OffsetGone(*place, offset) from error
+            raise OffsetGone(place.topic, place.partition, offset) from error
         except (errors.KafkaError, errors.ConsumerStoppedError) as error:
             fail(f"group {self._group_id} cannot be read", error)
         for place, some in fetched.items():

@@ -232,8 +232,8 @@ class Partitions:
                 journal.update(item for item in decisions if item[0] >= committed)
         boundaries = tuple(sorted({mark for mark in marks if mark > min(marks)}))
         recorded = [int(answer[2]) for answer in answers if int(answer[1]) >= 0]
-        committed = max(recorded, default=None)
-        return Ownership(fence, min(marks), journal, reset, boundaries, committed)
+        last = max(recorded, default=None)
+        return Ownership(fence, min(marks), journal, reset, boundaries, last)
 
     async def _claim(
         self,

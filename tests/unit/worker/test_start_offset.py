@@ -15,7 +15,7 @@ __all__ = ["rig"]  # a fixture
 FIRST = Partition("in", 0)
 
 
-def keys_of(rig: Rig) -> list[bytes | None]:
+def keys_of(rig: Rig) -> list[bytes]:
     return sorted(record.key or b"" for record in rig.broker.read("out"))
 
 
