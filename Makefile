@@ -114,7 +114,7 @@ GUARANTEE ?= both
 
 chaos: setup
 	@echo "== chaos: $(CYCLES) faults, guarantee: $(GUARANTEE)"
-	@$(BIN)/python -m tests.faults.chaos --cycles $(CYCLES) --seed '$(SEED)' --guarantee $(GUARANTEE)
+	@$(BIN)/python -m tests.faults.chaos --cycles $(CYCLES) --seed '$(SEED)' --guarantee $(GUARANTEE) $(ARGS)
 
 quality: setup
 	@echo "== quality: grouping of labelled logs, beside the peers"

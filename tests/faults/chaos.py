@@ -1,20 +1,23 @@
 """Chaos: ``python -m tests.faults.chaos --cycles 200 --seed 1 --guarantee both``.
 
 Workers read a topic while one fault after another is injected. At the end an oracle, which sees
-only the records in Kafka, checks every promise.
+only the records in Kafka, checks every promise. A second one polls the workers' health each second
+and compares it with progress. In half of the cycles there is room for a few clusters only.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import secrets
 import shutil
 import sys
+from itertools import product
 from pathlib import Path
 
 from tests.faults.faults import FAULTS
 from tests.faults.harness import GUARANTEES, Site
-from tests.faults.rounds import RATE, Report, play
+from tests.faults.rounds import DEAD_S, RATE, Report, play
 
 
 def options() -> argparse.ArgumentParser:
@@ -22,7 +25,9 @@ def options() -> argparse.ArgumentParser:
         prog="python -m tests.faults.chaos",
         description="Break workers, Kafka and Redis, one after the other, while events stream "
         "through; then check, from the records in Kafka alone, that nothing was lost, doubled or "
-        "changed. Exits with 1 if a promise was broken.",
+        "changed, and from their answers that the workers' health was right at every second. In "
+        "half of the cycles the index has room for a few clusters only. Exits with 1 if a promise "
+        "was broken.",
         epilog="faults: " + ", ".join(FAULTS),
     )
     parser.add_argument(
@@ -38,8 +43,36 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rate", type=float, default=RATE, help=f"events a second (default {RATE})"
     )
+    parser.add_argument(
+        "--faults",
+        type=chosen_faults,
+        default=tuple(FAULTS),
+        metavar="KIND,KIND",
+        help="faults to inject, of those below (default all)",
+    )
+    parser.add_argument(
+        "--clusters",
+        choices=["both", "usual", "few"],
+        default="both",
+        help="room for clusters: usual, few, or one half of the cycles each (default both)",
+    )
+    parser.add_argument(
+        "--dead-s",
+        type=float,
+        default=DEAD_S,
+        help=f"how long the fault 'broker dead' takes, in seconds (default {DEAD_S:g})",
+    )
     parser.add_argument("--report", type=Path, help="a file to write the report to")
     return parser
+
+
+def chosen_faults(text: str) -> tuple[str, ...]:
+    """The kinds of faults that a list names."""
+    names = tuple(name.strip() for name in text.split(","))
+    unknown = [name for name in names if name not in FAULTS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no such fault: {', '.join(unknown)}")
+    return names
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,10 +81,19 @@ def main(arguments: list[str] | None = None) -> int:
     seed = given.seed or secrets.token_hex(3)
     chosen = [each for each in GUARANTEES if given.guarantee in ("both", each)]
     reports: list[Report] = []
-    for guarantee in chosen:
+    rooms = {"usual": [False], "few": [True], "both": [False, True]}[given.clusters]
+    for guarantee, low_clusters in product(chosen, rooms):
         with Site() as site:
             report = play(
-                site, guarantee, cycles=given.cycles, seed=seed, rate=given.rate, say=_say
+                site,
+                guarantee,
+                cycles=math.ceil(given.cycles / len(rooms)),
+                seed=seed,
+                kinds=given.faults,
+                rate=given.rate,
+                dead_s=given.dead_s,
+                low_clusters=low_clusters,
+                say=_say,
             )
         reports.append(report)
         if report.good:

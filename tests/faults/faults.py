@@ -8,11 +8,16 @@ import time
 from collections.abc import Callable
 
 from tests.faults.harness import SESSION_S, Stage, Worker
+from tests.faults.health import HealthWatch
+from tests.faults.lines import Producing
 from tests.faults.members import members
 from tests.services.processes import ServiceError
 
 LEAST, MOST = 2, 4
 """Workers at a time."""
+
+LONG_S = 25.0
+"""Long enough for readiness to follow."""
 
 TAKEN_S = 120.0
 """The longest time until a group has dropped a silent member and is stable again."""
@@ -24,15 +29,28 @@ class Crew:
     Args:
         stage: their topics and settings.
         rng: makes random choices.
+        producing: writes the events.
+        watch: polls their health.
+        dead_s: how long a broker is dead.
 
     Attributes:
         workers: the workers that should run.
         deaths: workers that ended when they should not.
     """
 
-    def __init__(self, stage: Stage, rng: random.Random) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        rng: random.Random,
+        producing: Producing,
+        watch: HealthWatch,
+        dead_s: float,
+    ) -> None:
         self.stage = stage
         self.rng = rng
+        self.producing = producing
+        self.watch = watch
+        self.dead_s = dead_s
         self.workers: list[Worker] = []
         self.deaths: list[str] = []
         self.starts = 0
@@ -43,12 +61,14 @@ class Crew:
         self.starts += 1
         worker = self.stage.worker(f"worker-{self._names}")
         self.workers.append(worker)
+        self.watch.add(worker)
         return worker
 
     def leave(self, worker: Worker) -> None:
         """End a worker in an orderly way, and do not replace it."""
         self.workers.remove(worker)
         self.stop(worker)
+        worker.close()
 
     def stop(self, worker: Worker) -> None:
         code = worker.stop()
@@ -115,7 +135,7 @@ def zombie_worker(crew: Crew) -> None:
     end_s = time.monotonic() + 30
     while not members(*where)[worker.name] and time.monotonic() < end_s:
         time.sleep(0.2)  # it has no partitions yet
-    worker.signal(signal.SIGSTOP)
+    worker.pause()
     try:
         end_s = time.monotonic() + TAKEN_S
         while time.monotonic() < end_s:
@@ -126,7 +146,7 @@ def zombie_worker(crew: Crew) -> None:
             time.sleep(0.2)
         raise ServiceError(f"the group did not give up {worker.name} within {TAKEN_S:g} s")
     finally:
-        worker.signal(signal.SIGCONT)
+        worker.resume()
 
 
 def pause_broker(crew: Crew) -> None:
@@ -145,6 +165,20 @@ def restart_broker(crew: Crew) -> None:
     else:
         broker.kill()
     time.sleep(crew.rng.choice((0, 2)))
+    _start_broker(crew)
+
+
+def kill_broker_for_long(crew: Crew) -> None:
+    """Kill the broker, and start it with its data only after a long time."""
+    broker = crew.stage.site.broker
+    with crew.watch.stopped("the broker died"):
+        broker.kill()
+        time.sleep(crew.dead_s)
+    _start_broker(crew)
+
+
+def _start_broker(crew: Crew) -> None:
+    broker = crew.stage.site.broker
     for tries_left in (2, 1, 0):
         try:
             broker.start()
@@ -199,6 +233,43 @@ def cut_redis(crew: Crew) -> None:
         link.enable()
 
 
+def fill_redis(crew: Crew) -> None:
+    """Leave Redis no memory for writes for a while."""
+    redis = crew.stage.site.redis
+    with crew.watch.stopped("Redis was full"):
+        redis.command("CONFIG", "SET", "maxmemory", "1")
+        time.sleep(crew.rng.choice((2, 5, LONG_S)))
+    redis.command("CONFIG", "SET", "maxmemory", "0")
+
+
+def grow_input(crew: Crew) -> None:
+    """Add a partition to the input topic, and write to it."""
+    crew.stage.add_partition("input")
+    crew.producing.grown()
+
+
+def grow_output(crew: Crew) -> None:
+    """Add a partition to the output topic."""
+    crew.stage.add_partition("output")
+
+
+def remake_output(crew: Crew) -> None:
+    """Delete the output topic under the workers, and create it again a little later.
+
+    They are cut off while what is about to be gone is read for the oracle: so it knows exactly
+    what that was.
+    """
+    link = crew.stage.site.link
+    with crew.watch.stopped("the output topic was deleted"):
+        link.disable()
+        try:
+            crew.stage.delete_output()
+        finally:
+            link.enable()
+        time.sleep(crew.rng.choice((0, 3, LONG_S)))
+    crew.stage.create_output()
+
+
 FAULTS: dict[str, Fault] = {
     "worker killed": kill_worker,
     "worker restarted": restart_worker,
@@ -211,4 +282,9 @@ FAULTS: dict[str, Fault] = {
     "slow sink": slow_sink,
     "Redis restarted": restart_redis,
     "Redis cut off": cut_redis,
+    "Redis full": fill_redis,
+    "broker dead": kill_broker_for_long,
+    "input grown": grow_input,
+    "output grown": grow_output,
+    "output re-made": remake_output,
 }

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -15,8 +15,8 @@ from typing import Literal, Self
 
 from tests.faults.lines import MAX_EVENT_BYTES, PARTITIONS
 from tests.faults.oracle import Verdict, judge
-from tests.services.kafka import KafkaBroker
-from tests.services.processes import ServiceError, spawn, wait_until
+from tests.services.kafka import KafkaBroker, Record
+from tests.services.processes import PortReservation, ServiceError, spawn, wait_until
 from tests.services.redis import RedisServer
 from tests.services.toxiproxy import Proxy, Toxiproxy
 
@@ -27,6 +27,9 @@ SESSION_S = 6.0
 IDLE_S, QUIET_S, LEASE_S, EVERY_S, MAX_AGE_S = 4.0, 3.0, 3.0, 1.0, 20.0
 STOP_S = 120.0
 """The longest time until a worker has ended after SIGTERM, whatever is away meanwhile."""
+
+RESUMED_S = 3.0
+"""A worker that was paused may look stuck for so long after it goes on."""
 
 START = "--- start"
 """The beginning of the line that the harness writes into a worker's log at its start."""
@@ -84,6 +87,11 @@ class Stage:
         guarantee: the guarantee of delivery.
         folder: takes the workers' logs.
         settings: further settings of the workers.
+        partitions: of the input and the output topic.
+
+    Attributes:
+        partitions: the numbers of partitions of the topics.
+        grown: whether the input or output topic got more of them.
     """
 
     def __init__(
@@ -92,6 +100,7 @@ class Stage:
         guarantee: Guarantee,
         folder: Path,
         settings: Mapping[str, object] | None = None,
+        partitions: int = PARTITIONS,
     ) -> None:
         self.site = site
         self.guarantee = guarantee
@@ -100,9 +109,14 @@ class Stage:
         self.topics = {
             use: f"{self.name}-{use}" for use in ("input", "output", "summaries", "dead")
         }
-        for use, count in zip(self.topics, (PARTITIONS, PARTITIONS, 2, 1), strict=True):
+        counts = (partitions, partitions, 2, 1)
+        self.partitions = dict(zip(self.topics, counts, strict=True))
+        for use, count in self.partitions.items():
             site.broker.create_topic(self.topics[use], count)
+        self.grown = False
         self._settings = dict(settings or {})
+        self._old_outputs: list[Record] = []  # of deleted topics
+        self._in_doubt: list[Record] = []  # the same, of transactions that were open
 
     @property
     def input(self) -> str:
@@ -127,7 +141,6 @@ class Stage:
             "worker.guarantee": self.guarantee,
             "worker.max_batch_events": 40,
             "worker.commit_every_s": 0.2,
-            "http.port": 0,
             one + "topics": self.input,
             one + "output_topic": self.topics["output"],
             one + "summary_topic": self.topics["summaries"],
@@ -148,6 +161,33 @@ class Stage:
         """Start a worker."""
         command = [*(program or [str(COMMAND), "run"]), *self.settings(name)]
         return Worker(name, command, self.folder / f"{name}.log")
+
+    def add_partition(self, use: str) -> None:
+        """Give the input or output topic another partition."""
+        self.grown = True
+        self.partitions[use] += 1
+        self.site.broker.add_partitions(self.topics[use], self.partitions[use])
+
+    def delete_output(self) -> None:
+        """Delete the output topic, and keep for the oracle what it held.
+
+        Nobody may write to it meanwhile, so that this is exactly what is gone.
+        """
+        kafka, topic = self.site.broker, self.topics["output"]
+        before: dict[int, int] = {}
+        while before != (before := kafka.end_offsets(topic)):
+            time.sleep(0.5)  # the broker may be storing what it has received
+        once = self.guarantee == "exactly_once"
+        self._old_outputs += kafka.consume(topic, read_committed=once, timeout_s=120)
+        if once:
+            stable = kafka.end_offsets(topic, read_committed=True)
+            every = kafka.consume(topic, read_committed=False, timeout_s=120)
+            self._in_doubt += [each for each in every if each.offset >= stable[each.partition]]
+        kafka.delete_topic(topic)
+
+    def create_output(self) -> None:
+        """Create the output topic again."""
+        self.site.broker.create_topic(self.topics["output"], self.partitions["output"])
 
     def read_to_the_end(self, *, seconds: float) -> None:
         """Wait until all input is committed.
@@ -197,11 +237,27 @@ class Stage:
             kafka.consume(topic, read_committed=once or use == "input", timeout_s=120)
             for use, topic in self.topics.items()
         )
-        verdict = judge(inputs, outputs, summaries, dead, exactly_once=once)
+        verdict = judge(
+            inputs,
+            [*self._gone(outputs), *outputs],
+            summaries,
+            dead,
+            exactly_once=once,
+            partitions_kept=not self.grown,
+        )
         if once:
             every = kafka.consume(self.topics["output"], read_committed=False, timeout_s=120)
             verdict.figures["outputs of aborted transactions"] = len(every) - len(outputs)
         return verdict
+
+    def _gone(self, outputs: Sequence[Record]) -> list[Record]:
+        """What deleted topics held.
+
+        A transaction that was open at the deletion was committed later if its events were not
+        written again: then its output is gone with the topic.
+        """
+        known = {each.key for each in (*self._old_outputs, *outputs)}
+        return [*self._old_outputs, *(each for each in self._in_doubt if each.key not in known)]
 
 
 class Worker:
@@ -215,6 +271,7 @@ class Worker:
     Attributes:
         starts: how often it was started.
         wanted: whether it should run; if it does not, it ended by itself.
+        port: where it serves health and metrics.
     """
 
     def __init__(self, name: str, command: list[str], log: Path) -> None:
@@ -222,8 +279,11 @@ class Worker:
         self.log = log
         self.starts = 0
         self.wanted = False
-        self._command = command
+        self._reservation = PortReservation()
+        self.port = self._reservation.port
+        self._command = [*command, "--set", f"http.port={self.port}"]
         self._process: subprocess.Popen[bytes] | None = None
+        self._polled_from_s = 0.0
         self.start()
 
     def start(self) -> None:
@@ -238,15 +298,35 @@ class Worker:
         """Its exit code; None while it runs."""
         return None if self._process is None else self._process.poll()
 
+    @property
+    def answering(self) -> bool:
+        """Whether it runs, and is neither paused nor asked to end."""
+        return self.wanted and self.code is None and time.monotonic() >= self._polled_from_s
+
     def signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
+
+    def pause(self) -> None:
+        """Let it hang (SIGSTOP)."""
+        self._polled_from_s = float("inf")
+        self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self.signal(signal.SIGCONT)
+        self._polled_from_s = time.monotonic() + RESUMED_S
 
     def kill(self) -> None:
         """End it like a crash."""
         self.wanted = False
         self.signal(signal.SIGKILL)
         self.wait(60)
+
+    def close(self) -> None:
+        """Kill it if it runs, and give up its port."""
+        self.kill()
+        self._reservation.release()
 
     def stop(self) -> int | None:
         """End it like an operator.

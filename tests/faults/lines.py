@@ -7,10 +7,11 @@ import random
 import re
 import threading
 import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from tests.services.kafka import Kafka
 
@@ -58,7 +59,7 @@ class Producing(threading.Thread):
 
     Args:
         kafka: the broker.
-        topic: its topic, of `PARTITIONS` partitions.
+        topic: its topic, of `PARTITIONS` partitions or more.
         rate: lines per second.
         seed: chooses the lines.
     """
@@ -70,6 +71,7 @@ class Producing(threading.Thread):
         self._rate = rate
         self._rng = random.Random(seed)
         self._stopping = threading.Event()
+        self._grown = threading.Event()
         self.written = 0
         self.failed: list[str] = []
 
@@ -83,8 +85,14 @@ class Producing(threading.Thread):
             if error is not None:
                 self.failed.append(str(error))
 
+        partitions = PARTITIONS
         started_s = time.monotonic()
         while not self._stopping.wait(0.02):
+            if self._grown.is_set():
+                self._grown.clear()
+                with suppress(KafkaException):  # the broker is away: later
+                    listed = producer.list_topics(self._topic, timeout=5).topics[self._topic]
+                    partitions = max(partitions, len(listed.partitions))
             due = int((time.monotonic() - started_s) * self._rate)
             while self.written < due:
                 value = line(self._rng, self.written)
@@ -92,7 +100,7 @@ class Producing(threading.Thread):
                     self._topic,
                     value=value,
                     key=b"id-%07d" % self.written,
-                    partition=self._rng.randrange(PARTITIONS),
+                    partition=self._rng.randrange(partitions),
                     headers=[("host", b"h%d" % self._rng.randrange(9))],
                     on_delivery=delivered,
                 )
@@ -101,6 +109,10 @@ class Producing(threading.Thread):
         left = producer.flush(180)
         if left:
             self.failed.append(f"{left} records were not stored")
+
+    def grown(self) -> None:
+        """Write to new partitions of the topic, too."""
+        self._grown.set()
 
     def stop(self) -> None:
         """Stop writing; return once all records are stored."""

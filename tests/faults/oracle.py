@@ -87,6 +87,7 @@ def judge(
     dead: Sequence[Record],
     *,
     exactly_once: bool,
+    partitions_kept: bool = True,
     index_was_reset: bool = False,
 ) -> Verdict:
     """Compare output with input.
@@ -94,10 +95,12 @@ def judge(
     Args:
         inputs: all records of the input topics.
         outputs: the output topic, ordered by partition and offset; with exactly-once delivery only
-            committed records.
+            committed records. Those of a topic that was deleted come before those of its successor.
         summaries: the summary topic.
         dead: the dead-letter topic, like `outputs`.
         exactly_once: whether copies are a violation.
+        partitions_kept: whether input and output always had equally many partitions; else the
+            output's partition may be another one than the input's.
         index_was_reset: whether the index lost its data: then clusters start again, and counts do
             not add up.
     """
@@ -111,7 +114,7 @@ def judge(
             kind = "left both ways" if key in copies else "lost"
             verdict.found(kind, f"{_place(record)}, key {key!r}, {how}")
         elif key in copies:
-            _compare(record, copies[key], verdict)
+            _compare(record, copies[key], verdict, partition_kept=partitions_kept)
         else:
             _compare_letter(record, letters[key], verdict)
     members, news, joined, passed = _decided(came, copies, verdict, strict=not index_was_reset)
@@ -182,11 +185,11 @@ def _first_copies(
     return first
 
 
-def _compare(came: Record, left: Record, verdict: Verdict) -> None:
+def _compare(came: Record, left: Record, verdict: Verdict, *, partition_kept: bool) -> None:
     """Check that an annotated event is unchanged, in its partition, with added headers only."""
     if (came.value, came.timestamp_ms) != (left.value, left.timestamp_ms):
         verdict.found("changed", f"{_place(came)}: {_copy(came)} became {_copy(left)}")
-    if came.partition != left.partition:
+    if partition_kept and came.partition != left.partition:
         verdict.found("changed", f"{_place(came)} went to {_place(left)}")
     own = len(came.headers)
     added = [name for name, _ in left.headers[own:]]

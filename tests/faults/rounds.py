@@ -12,12 +12,19 @@ from pathlib import Path
 
 from tests.faults.faults import FAULTS, LEAST, Crew
 from tests.faults.harness import Guarantee, Site, Stage
+from tests.faults.health import HealthWatch, judge_health
 from tests.faults.lines import Producing
 from tests.faults.oracle import Verdict
 from tests.services.processes import ServiceError
 
 RATE = 150
 """Events a second."""
+
+DEAD_S = 120.0
+"""How long a broker is dead."""
+
+LOW_CLUSTERS = 40
+"""Far fewer clusters than are open at a time otherwise, some 300."""
 
 READ_ALL_S = 300.0
 """The longest time until the last worker has read all events."""
@@ -33,7 +40,9 @@ class Report:
         faults: the number of faults of each kind.
         starts: how often a worker was started.
         seconds: how long it took.
+        low_clusters: whether the index had room for a few clusters only.
         verdict: the oracle's verdict.
+        health: the verdict of the oracle for health.
         problems: other problems.
         folder: the workers' logs.
     """
@@ -44,25 +53,30 @@ class Report:
     faults: Counter[str] = field(default_factory=Counter)
     starts: int = 0
     seconds: float = 0.0
+    low_clusters: bool = False
     verdict: Verdict = field(default_factory=Verdict)
+    health: Verdict = field(default_factory=Verdict)
     problems: list[str] = field(default_factory=list)
 
     @property
     def good(self) -> bool:
-        return self.verdict.good and not self.problems
+        return self.verdict.good and self.health.good and not self.problems
 
     def __str__(self) -> str:
+        few = f", max_clusters {LOW_CLUSTERS}" if self.low_clusters else ""
         head = (
-            f"{self.guarantee}, seed {self.seed}: {self.faults.total()} faults in "
+            f"{self.guarantee}{few}, seed {self.seed}: {self.faults.total()} faults in "
             f"{self.seconds:,.0f} s, {self.starts} starts of workers"
         )
-        numbers = [f"  {count:9,} {what}" for what, count in self.verdict.figures.items()]
+        figures = self.verdict.figures | self.health.figures
+        numbers = [f"  {count:9,} {what}" for what, count in figures.items()]
         return "\n".join(
             [
                 head,
                 *(f"  {count:9,} × {kind}" for kind, count in sorted(self.faults.items())),
                 *numbers,
-                f"  {self.verdict}",
+                f"  events: {self.verdict}",
+                f"  health: {self.health}",
                 *(f"  PROBLEM: {text}" for text in self.problems),
                 *([] if self.good else [f"  seed {self.seed}; logs in {self.folder}"]),
             ]
@@ -84,6 +98,8 @@ def play(
     kinds: Sequence[str] = tuple(FAULTS),
     rate: float = RATE,
     pause_s: float = 2.0,
+    dead_s: float = DEAD_S,
+    low_clusters: bool = False,
     say: Callable[[str], None] = lambda _text: None,
 ) -> Report:
     """Run a round.
@@ -96,14 +112,19 @@ def play(
         kinds: kinds of faults.
         rate: events a second.
         pause_s: the longest time between two faults.
+        dead_s: how long a broker is dead.
+        low_clusters: whether the index has room for `LOW_CLUSTERS` only.
         say: prints progress.
     """
-    rng = random.Random(f"{seed} {guarantee}")
-    report = Report(guarantee, seed, Path(tempfile.mkdtemp(prefix=f"chaos-{guarantee}-{seed}-")))
+    rng = random.Random(f"{seed} {guarantee} {low_clusters}")
+    folder = Path(tempfile.mkdtemp(prefix=f"chaos-{guarantee}-{seed}-"))
+    report = Report(guarantee, seed, folder, low_clusters=low_clusters)
     started_s = time.monotonic()
-    stage = Stage(site, guarantee, report.folder)
-    crew = Crew(stage, rng)
+    few = {"pipelines.0.max_clusters": LOW_CLUSTERS} if low_clusters else {}
+    stage = Stage(site, guarantee, report.folder, few)
     producing = Producing(site.broker, stage.input, rate=rate, seed=seed)
+    watch = HealthWatch()
+    crew = Crew(stage, rng, producing, watch, dead_s)
     producing.start()
     try:
         for _ in range(LEAST):
@@ -125,8 +146,10 @@ def play(
         _end(stage, crew, report)
     finally:
         producing.stop()
+        watch.stop()
         for worker in crew.workers:
-            worker.kill()
+            worker.close()
+    report.health = judge_health(watch.samples, watch.stops)
     report.problems += crew.deaths
     report.starts = crew.starts
     report.seconds = time.monotonic() - started_s

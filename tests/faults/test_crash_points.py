@@ -81,7 +81,7 @@ def run_case(site: Site, case: Case, folder: Path) -> Outcome:
     crashing = [sys.executable, str(CRASHING), case.step, str(case.at)]
     first = stage.worker(f"{stage.name}-first", crashing)
     code = first.wait(MAX_WAIT_S)
-    first.kill()
+    first.close()
     second = stage.worker(f"{stage.name}-second")
     try:
         stage.read_to_the_end(seconds=MAX_WAIT_S)
@@ -92,7 +92,7 @@ def run_case(site: Site, case: Case, folder: Path) -> Outcome:
             verdict = stage.verdict()
         log = first.last_lines() + "\n" + second.last_lines()
     finally:
-        second.kill()
+        second.close()
     return Outcome(code, verdict, log)
 
 

@@ -19,7 +19,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from tests.services.kafka_records import Group, Headers, Record, group_of, number, record_of
 from tests.services.processes import ServiceError, wait_until
@@ -94,6 +94,17 @@ class Kafka(ABC):
         )
         self.end_offsets(name)
 
+    def add_partitions(self, name: str, partitions: int) -> None:
+        """Give a topic so many partitions, and return once they can be used."""
+        admin = self.admin()
+        wanted = NewPartitions(name, partitions)
+        _result(admin.create_partitions([wanted], request_timeout=CALL_S)[name])
+        wait_until(
+            lambda: len(_led_partitions(admin, name)) == partitions,
+            what=f"the partitions of {name} have their leaders",
+        )
+        self.end_offsets(name)
+
     def delete_topic(self, name: str) -> None:
         """Delete a topic, and return once no broker lists it any more."""
         admin = self.admin()
@@ -112,9 +123,16 @@ class Kafka(ABC):
         """The offset of the first record that is kept, for each partition."""
         return self._offsets(topic, OffsetSpec.earliest())
 
-    def end_offsets(self, topic: str) -> dict[int, int]:
-        """The offset that the next record gets, for each partition."""
-        return self._offsets(topic, OffsetSpec.latest())
+    def end_offsets(self, topic: str, *, read_committed: bool = False) -> dict[int, int]:
+        """The offset that the next record gets, for each partition.
+
+        Args:
+            topic: An existing topic.
+            read_committed: The offset of the first record of an open transaction instead, if there
+                is one.
+        """
+        level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+        return self._offsets(topic, OffsetSpec.latest(), level)
 
     def produce(
         self,
@@ -259,8 +277,7 @@ class Kafka(ABC):
         """
         end = time.monotonic() + _SETTLE_S
         while time.monotonic() < end:
-            stable = self._offsets(topic, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
-            if stable == self.end_offsets(topic):
+            if self.end_offsets(topic, read_committed=True) == self.end_offsets(topic):
                 return
             time.sleep(0.01)
 
