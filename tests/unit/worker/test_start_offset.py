@@ -31,8 +31,6 @@ def test_a_group_that_lost_its_offsets_reads_on_where_it_was(
 
     run(forgotten())
     assert set(keys_of(rig)) == {record.key for record in rig.broker.read("in")}
-    again = len(rig.broker.read("out")) - len(rig.broker.read("in"))
-    assert 0 <= again <= 3 * 100, "at most a batch of each partition"
     assert rig.metrics.value("replayed_total", pipeline="main") == 0
     assert "the group has no offset of in-0, but the index has" in caplog.text
 
