@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -188,6 +189,15 @@ class Stage:
     def create_output(self) -> None:
         """Create the output topic again."""
         self.site.broker.create_topic(self.topics["output"], self.partitions["output"])
+
+    def wait_for_output(self, *, seconds: float) -> None:
+        """Wait until the first events have left.
+
+        Raises:
+            ServiceError: it takes too long.
+        """
+        ends = partial(self.site.broker.end_offsets, self.topics["output"])
+        wait_until(lambda: any(ends().values()), what="events leave", seconds=seconds)
 
     def read_to_the_end(self, *, seconds: float) -> None:
         """Wait until all input is committed.

@@ -26,6 +26,9 @@ DEAD_S = 120.0
 LOW_CLUSTERS = 40
 """Far fewer clusters than are open at a time otherwise, some 300."""
 
+START_S = 120.0
+"""The longest time until the first workers write."""
+
 READ_ALL_S = 300.0
 """The longest time until the last worker has read all events."""
 
@@ -129,7 +132,7 @@ def play(
     try:
         for _ in range(LEAST):
             crew.join()
-        time.sleep(2)
+        stage.wait_for_output(seconds=START_S)
         for number, kind in zip(range(cycles), orders(kinds, rng), strict=False):
             say(f"{time.monotonic() - started_s:6.0f} s  {guarantee} {number + 1}: {kind}")
             report.faults[kind] += 1
