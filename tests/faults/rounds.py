@@ -123,7 +123,7 @@ def play(
     folder = Path(tempfile.mkdtemp(prefix=f"chaos-{guarantee}-{seed}-"))
     report = Report(guarantee, seed, folder, low_clusters=low_clusters)
     started_s = time.monotonic()
-    few = {"pipelines.0.max_clusters": LOW_CLUSTERS} if low_clusters else {}
+    few = {"index.max_clusters": LOW_CLUSTERS} if low_clusters else {}
     stage = Stage(site, guarantee, report.folder, few)
     producing = Producing(site.broker, stage.input, rate=rate, seed=seed)
     watch = HealthWatch()

@@ -13,26 +13,40 @@ from tests.faults.harness import Guarantee, Site
 from tests.faults.rounds import orders, play
 
 ALWAYS = ("worker killed", "zombie worker", "broker restarted", "Redis restarted")
+LONG_ONLY = ("input grown", "output grown")
+"""Minutes may pass until clients notice new partitions."""
+
+DEAD_S = 20.0
 KINDS: dict[Guarantee, tuple[str, ...]] = {
-    "at_least_once": (*ALWAYS, "broker cut off", "slow sink", "worker left"),
+    "at_least_once": (
+        *ALWAYS,
+        "broker cut off",
+        "slow sink",
+        "worker left",
+        "Redis full",
+        "output re-made",
+    ),
     "exactly_once": (
         *ALWAYS,
         "broker paused",
         "worker joined",
         "worker restarted",
         "Redis cut off",
+        "broker dead",
     ),
 }
 
 
 def test_the_short_rounds_contain_all_kinds_of_faults() -> None:
-    assert {kind for kinds in KINDS.values() for kind in kinds} == set(FAULTS)
+    assert {kind for kinds in (*KINDS.values(), LONG_ONLY) for kind in kinds} == set(FAULTS)
 
 
 @pytest.mark.parametrize("guarantee", KINDS)
 def test_promises_are_kept_through_faults_of_every_kind(site: Site, guarantee: Guarantee) -> None:
     kinds = KINDS[guarantee]
-    report = play(site, guarantee, cycles=len(kinds), seed="short", kinds=kinds, pause_s=1.5)
+    report = play(
+        site, guarantee, cycles=len(kinds), seed="short", kinds=kinds, pause_s=1.5, dead_s=DEAD_S
+    )
     assert report.good, str(report)
     assert report.faults == dict.fromkeys(kinds, 1)
     assert report.verdict.figures["inputs"] > 1_000
@@ -43,6 +57,14 @@ def test_no_fault_is_repeated_before_all_have_come() -> None:
     coming = orders("abc", random.Random(1))
     for _ in range(3):
         assert {next(coming) for _ in range(3)} == {"a", "b", "c"}
+
+
+def test_faults_are_chosen_by_name() -> None:
+    given = options().parse_args(["--faults", "Redis full, broker dead"])
+    assert given.faults == ("Redis full", "broker dead")
+    assert options().parse_args([]).faults == tuple(FAULTS)
+    with pytest.raises(SystemExit):
+        options().parse_args(["--faults", "Redis full,nothing"])
 
 
 def test_the_help_lists_all_faults() -> None:
