@@ -10,7 +10,6 @@ two batches.
 from __future__ import annotations
 
 import argparse
-import random
 import sys
 import tempfile
 import threading
@@ -26,13 +25,15 @@ from typing import NamedTuple
 from confluent_kafka import TopicPartition
 
 from tests.faults.harness import GUARANTEES, Guarantee, Site, Stage, Worker
-from tests.faults.lines import line
 from tests.services.processes import wait_until
 
 PARTITIONS = 12
 WORKERS = 3
-RATE = 600
-"""Events a second; each partition gets one every 20 ms."""
+RATE = 300
+"""Events a second, near-duplicates; each partition gets one every 40 ms."""
+
+ASSIGNED = "partitions are assigned"
+"""What a worker logs then."""
 
 SETTLE_S = 8.0
 """Time before, between and after the changes."""
@@ -51,8 +52,10 @@ def nothing(_stage: Stage, _workers: list[Worker]) -> None:
 
 
 def joins(stage: Stage, workers: list[Worker]) -> None:
-    """Start another worker."""
-    workers.append(stage.worker("joined"))
+    """Start another worker, and wait until it has partitions."""
+    worker = stage.worker("joined")
+    workers.append(worker)
+    wait_until(lambda: ASSIGNED in worker.last_lines(), what="it has partitions", seconds=120)
 
 
 def leaves(_stage: Stage, workers: list[Worker]) -> None:
@@ -72,7 +75,7 @@ class Traffic(threading.Thread):
         self.arrived: dict[int, list[float]] = defaultdict(list)
 
     def run(self) -> None:
-        kafka, rng, written = self._stage.site.broker, random.Random(1), 0
+        kafka, written = self._stage.site.broker, 0
         producer = kafka.producer(linger_ms=1)
         level = "read_committed" if self._stage.guarantee == "exactly_once" else "read_uncommitted"
         with closing(kafka.consumer("bench", isolation_level=level, fetch_wait_max_ms=5)) as reader:
@@ -82,10 +85,9 @@ class Traffic(threading.Thread):
             while not self._stopping.is_set():
                 due = int((time.monotonic() - started_s) * RATE)
                 while written < due:
-                    value = line(rng, written)
-                    producer.produce(
-                        self._stage.input, value, b"id-%d" % written, written % PARTITIONS
-                    )
+                    value = b"user %d logged in from host-%d" % (written, written % 7)
+                    key = b"id-%d" % written
+                    producer.produce(self._stage.input, value, key, written % PARTITIONS)
                     written += 1
                 producer.poll(0)
                 for message in reader.consume(500, 0.005):
@@ -115,7 +117,7 @@ def measure(site: Site, guarantee: Guarantee, change: Change) -> list[float]:
     try:
         traffic.start()
         wait_until(
-            lambda: len(traffic.arrived) == PARTITIONS, what="all partitions write", seconds=60
+            lambda: len(traffic.arrived) == PARTITIONS, what="all partitions write", seconds=120
         )
         time.sleep(SETTLE_S)
         from_s = time.monotonic()
