@@ -15,6 +15,9 @@ goes back; so a partition that catches up on a backlog keeps its clusters open u
 up. When every partition is quiet, stream time moves on with the clock, so that final summaries are
 sent. A partition that was read to its end is released; when none is left, stream time starts again
 with the next one.
+
+Stream time is never more than `max_future_us` ahead of the clock: event times are set back to that,
+and an index that several workers share goes by its server's clock where a worker's is ahead.
 """
 
 from __future__ import annotations

@@ -544,6 +544,7 @@ class MemoryIndex:
             truncated=self._lookup.truncated,
             table_bytes=self._lookup.nbytes,
             new_again=self._new_again,
+            stream_us=self._time.value_us,
         )
 
     # ------------------------------------------------------------ current times for the queues
@@ -562,4 +563,4 @@ class MemoryIndex:
         cluster = self._clusters.get(identity)
         if cluster is None or not cluster.due:
             return None
-        return cluster.reported_us + (self._summaries.every_us or 0)
+        return self._summaries.due_us(cluster.reported_us)

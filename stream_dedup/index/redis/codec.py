@@ -82,6 +82,7 @@ def pack_settings(
         now_us,
         min(windows.idle_us, LATEST_US),
         min(windows.max_age_us, LATEST_US),
+        min(windows.max_future_us, LATEST_US),
         windows.quiet_after_us,
         -1 if summaries.every_us is None else min(summaries.every_us, LATEST_US),
         min(summaries.retention_us, LATEST_US),

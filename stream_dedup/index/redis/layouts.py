@@ -145,6 +145,7 @@ SETTINGS = Layout(
     now_us="d",  # the caller's clock
     idle_us="d",
     max_age_us="d",
+    max_future_us="d",
     quiet_us="d",
     every_us="d",  # below 0: only final summaries
     retention_us="d",

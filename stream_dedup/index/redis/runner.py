@@ -155,6 +155,11 @@ class ScriptRunner:
             return  # another task has done it
         self.incarnations[shard.number] = incarnation
         self.resets += 1
+        log.warning(
+            "%s: namespace %r has lost its data (a server without persistence was restarted, or "
+            "FLUSHALL or delete-namespace was run): going on with an empty index",
+            self._client.address, self._namespace,
+        )  # fmt: skip
 
 
 class _Claim(NamedTuple):

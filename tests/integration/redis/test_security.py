@@ -20,7 +20,7 @@ MakeRedis = Callable[..., RedisServer]
 
 COMMANDS = (
     "client|setname del evalsha exists hdel hget hincrby hlen hmget hset hsetnx hvals llen lmove"
-    " lrange lrem ltrim pexpire rpush script|load unlink zadd zcard zcount zpopmin zrange zrem"
+    " lrange lrem ltrim pexpire rpush script|load time unlink zadd zcard zcount zpopmin zrange zrem"
     " zremrangebyscore zscore"
 ).split()
 

@@ -36,6 +36,13 @@ end
 -- The caller's clock and settings: now_us, idle_us and so on.
 local SETTINGS_FIELDS = unpack_bytes(SETTINGS, ARGV[2])
 
+-- A caller's clock may be ahead. The server's bounds it, or partitions would be active and summaries
+-- leased until the others' clocks get there; and it bounds stream time, by bound_us.
+local server_time = call('TIME')
+local server_us = server_time[1] * 1e6 + server_time[2]
+local bound_us = server_us + max_future_us
+if now_us > server_us then now_us = server_us end
+
 -- An error for the script to return if the data is not what the caller knows, else nil.
 local function lost()
   if call('HGET', META, 'incarnation') ~= ARGV[1] then
@@ -77,7 +84,8 @@ local function write_counters()
   end
 end
 
--- Stream time (see clustering/windows.py, which this repeats). Nil before the first event.
+-- Stream time (see clustering/windows.py, which this repeats). Nil before the first event; never beyond
+-- bound_us.
 local function number(field)
   local value = call('HGET', META, field)
   return value and tonumber(value) or nil
@@ -101,6 +109,7 @@ local function arrive(heads_key, name, time_us)
   elseif call('HLEN', heads_key) == 0 then
     call('HDEL', META, 'stream')
   end
+  time_us = math.min(time_us, bound_us)
   call('HSET', heads_key, name, pack_bytes(HEAD, time_us, now_us) .. name)
   local stream_us = number('stream')
   if stream_us ~= nil and time_us < stream_us then write_stream(time_us) end
@@ -113,7 +122,9 @@ local function advance(heads_key)
   local least, most
   for i = 1, #heads do
     local head, seen, name_at = unpack_bytes(HEAD, heads[i])
-    if now_us - seen <= quiet_us and (least == nil or head < least) then least = head end
+    -- Seen in the future: the server's own clock was ahead.
+    local active = now_us - seen <= quiet_us and seen - server_us <= quiet_us
+    if active and (least == nil or head < least) then least = head end
     if most == nil or head > most then most = head end
     -- Never released, and inactive for longer than keys live: it would be read for ever.
     if now_us - seen > 1000 * ttl_ms then call('HDEL', heads_key, sub(heads[i], name_at)) end
@@ -126,9 +137,10 @@ local function advance(heads_key)
     end
     if most ~= nil then stream_us = forward(stream_us, most) end
   end
-  if seen_us == nil or now_us > seen_us then
+  if seen_us == nil or now_us > seen_us or seen_us > server_us then
     call('HSET', META, 'seen', string.format('%.0f', now_us))
   end
+  if stream_us ~= nil and stream_us > bound_us then stream_us = bound_us end
   if stream_us ~= before then write_stream(stream_us) end
   return stream_us
 end
