@@ -25,7 +25,7 @@ from stream_dedup.metrics import Metrics
 from stream_dedup.retries import with_retries
 from stream_dedup.worker.app import StopRequest, run_every_second, run_pipelines
 from stream_dedup.worker.context import Context, log, no_step
-from stream_dedup.worker.http import HttpServer, Pages
+from stream_dedup.worker.http import HostNames, HttpServer, Pages
 from stream_dedup.worker.pipeline import Pipeline
 from stream_dedup.worker.telemetry.health import Health
 from stream_dedup.worker.telemetry.logs import configure
@@ -74,9 +74,9 @@ async def _run(config: Config, *, once: bool, tick: Callable[[], None], line: St
     health, stop = Health(metrics), StopRequest()
     recent = RecentMetrics(metrics.snapshot, monotonic_s)
     page = StatusPage(config, health, recent, SystemClock(), kernel=kernel, version=__version__)
-    http = HttpServer(
-        config.http.host, config.http.port, Pages(health, metrics.exposition, page.html)
-    )
+    names = HostNames([*config.http.allowed_hosts, config.http.host])
+    pages = Pages(health, metrics.exposition, page.html, names)
+    http = HttpServer(config.http.host, config.http.port, pages)
     http.start()
     pipelines: list[Pipeline] = []
 

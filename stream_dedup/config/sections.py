@@ -16,7 +16,11 @@ from stream_dedup.config.values import (
     Secret,
     Section,
     Size,
+<<<<<<< HEAD
     without_user,
+=======
+    Words,
+>>>>>>> 58a0596 (Slow clients keep no probe out; requests for foreign names are refused; 405 for every other method)
     wrong,
 )
 from stream_dedup.errors import IndexRefused
@@ -161,6 +165,12 @@ class WorkerConfig(Section):
     drain_s: SecondsOrZero = 10.0
     """How long a stop or a rebalance waits for batches in progress; less than
     kafka.max_poll_interval_s."""
+    stalled_after_s: Seconds = 10.0
+    """A worker is not ready when events wait for a step (reading, deciding, delivering, committing)
+    and it has not moved for this long."""
+
+
+_HOST = re.compile(r"\*|\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 
 
 class HttpConfig(Section):
@@ -170,6 +180,19 @@ class HttpConfig(Section):
     """Address to listen at; 0.0.0.0: all."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 9464
     """Port of metrics, health and status page; 0: none."""
+    allowed_hosts: Words = ()
+    """Names by which the worker may be asked, besides addresses, names without a dot, and names in
+    localhost, svc, cluster.local and internal: for example a reverse proxy's. `.example.com` allows
+    all names below it, `*` any. Other names are refused: a web page could use them to read through
+    a browser in your network (DNS rebinding)."""
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _check_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for host in hosts:
+            if not _HOST.fullmatch(host):
+                raise wrong(f"holds {host!r}", "write names without a port, such as a.example.com")
+        return hosts
 
 
 class LogConfig(Section):

@@ -4,9 +4,16 @@
 ``/`` for people. Who reaches the port may read; there is nothing to write.
 
 aiohttp serves it, on an event loop in a thread of its own: when the worker's loop is stuck, probes
-still get an answer that says so. One request a connection, at most `MAX_CONNECTIONS` at once. A
-request has `MAX_REQUEST_BYTES` and `REQUEST_S` to arrive, however slowly its bytes come; the client
-has `REQUEST_S` to take the answer.
+still get an answer that says so. One request a connection. A request has `MAX_REQUEST_BYTES` and
+`REQUEST_S` to arrive, however slowly its bytes come; the client has `REQUEST_S` to take the answer.
+
+Slow clients cannot keep others out. Of more than `MAX_CONNECTIONS`, one is closed: of the address
+that has most, the one that has waited longest for its request. The request of a probe or a scrape
+arrives with its connection, so it is answered before its turn comes.
+
+A browser inside the network may be led to the port by a foreign page whose name an attacker has
+pointed here (DNS rebinding). So the ``Host`` of a request must be an address or a name that nobody
+outside can own; see `HostNames`.
 """
 
 from __future__ import annotations
@@ -14,15 +21,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import ipaddress
 import json
 import logging
+import re
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import cast
 
 from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMethod
 
 from stream_dedup.errors import ConfigError, ConfigProblem
 from stream_dedup.worker.telemetry.health import Health
@@ -34,11 +44,28 @@ MAX_REQUEST_BYTES = 16 * 1024
 REQUEST_S = 5.0
 """A probe usually waits for 1 s, Prometheus for 10 s."""
 
-MAX_CONNECTIONS = 16
-"""Some probes, two Prometheus, a person. Further connections are closed."""
+MAX_DROPPED_BYTES = 1 << 20
+"""Of a request that was refused or has a body, so much is read and dropped: closing at once could
+lose the answer."""
+
+MAX_CONNECTIONS = 256
+"""Some probes, two Prometheus, a person, and many slow clients. The process needs file descriptors
+for Kafka and Redis too, often out of 1,024."""
+
+BACKLOG = 1_024
+"""Connections that wait to be accepted: a probe must not be turned away where many come at once."""
+
+ACCEPTED_AT_ONCE = 16
+"""Connections accepted before those that are open are read again. A request is read two or three
+rounds after its connection was accepted: much fewer than `MAX_CONNECTIONS` come in between."""
 
 LINGER_S = 1.0
 """How long a refused client's bytes are read and dropped: closing at once could lose the answer."""
+
+LOCAL_DOMAINS = ("localhost", "svc", "cluster.local", "internal")
+"""Domains that no public name server answers for, as those of Kubernetes."""
+
+_REQUEST_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32} [^ \r\n]+ HTTP/1\.[01]\r?\n")
 
 NO_CONTENT_POLICY = "default-src 'none'; frame-ancestors 'none'"
 """The Content-Security-Policy of all but the status page: a browser loads nothing for it."""
@@ -52,6 +79,42 @@ StatusPage = Callable[[bool], bytes]
 log = logging.getLogger(__name__)
 
 
+class HostNames:
+    """The names by which the server may be asked.
+
+    Those are addresses, as kubelets and Prometheus use them; names without a dot (``localhost``,
+    the names of Compose services and pods); names in `LOCAL_DOMAINS`; the machine's own name; and
+    those that the settings name.
+
+    >>> names = HostNames(["metrics.example.com", ".example.org"])
+    >>> [names.allow(host) for host in ("10.0.0.7:9464", "[::1]:9464", "worker-1", "example.com")]
+    [True, True, True, False]
+    >>> names.allow("metrics.example.com:9464"), names.allow("a.b.example.org")
+    (True, True)
+
+    Args:
+        allowed: further names; ``.example.org`` stands for all names below it, ``*`` for any name.
+    """
+
+    def __init__(self, allowed: Iterable[str] = ()) -> None:
+        given = {name.lower().rstrip(".") for name in allowed}
+        self._any = "*" in given
+        self._names = {*given, socket.gethostname().lower()}
+        own = (name for name in given if name.startswith("."))
+        self._domains = (*own, *(f".{domain}" for domain in LOCAL_DOMAINS))
+
+    def allow(self, host: str) -> bool:
+        """Whether a request with this header may be answered."""
+        if self._any:
+            return True
+        name = re.sub(r":[0-9]*$", "", host.strip()).lower().rstrip(".")
+        if name.startswith("["):
+            name = name.strip("[]")
+        with contextlib.suppress(ValueError):
+            return bool(ipaddress.ip_address(name))
+        return "." not in name or name in self._names or name.endswith(self._domains)
+
+
 class Pages:
     """The server's pages.
 
@@ -59,9 +122,17 @@ class Pages:
         health: for ``/healthz`` and ``/readyz``.
         exposition: makes ``/metrics``.
         status_page: makes ``/``.
+        names: by which the server may be asked.
     """
 
-    def __init__(self, health: Health, exposition: Exposition, status_page: StatusPage) -> None:
+    def __init__(
+        self,
+        health: Health,
+        exposition: Exposition,
+        status_page: StatusPage,
+        names: HostNames | None = None,
+    ) -> None:
+        self._names = names or HostNames()
         self._health = health
         self._exposition = exposition
         self._status_page = status_page
@@ -74,14 +145,17 @@ class Pages:
 
     def answer(self, request: web.BaseRequest) -> web.Response:
         """The answer to a request; never raises."""
+        host = request.headers.get("Host", "")
+        if not self._names.allow(host):
+            log.warning("a request for the host %.100r is refused", host)
+            problem = {"error": "not a name of this server; add it to http.allowed_hosts"}
+            return _json(HTTPStatus.MISDIRECTED_REQUEST, problem)
         page = self._pages.get(request.path)
         if page is None:
             error: dict[str, object] = {"error": "no such page", "pages": list(self._pages)}
             return _json(HTTPStatus.NOT_FOUND, error)
         if request.method not in {"GET", "HEAD"}:
-            refused = _json(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD"})
-            refused.headers["Allow"] = "GET, HEAD"
-            return refused
+            return _other_method()
         try:
             return page(request)
         except Exception:
@@ -160,12 +234,18 @@ class HttpServer:
         )
         family, _, _, _, address = found[0]
         both = family == socket.AF_INET6 and address[0] == "::"
-        return socket.create_server(address, family=family, backlog=64, dualstack_ipv6=both)
+        return socket.create_server(address, family=family, dualstack_ipv6=both)
 
 
 def _json(status: HTTPStatus, value: object) -> web.Response:
     body = json.dumps(value).encode() + b"\n"
     return web.Response(status=status, body=body, content_type="application/json")
+
+
+def _other_method() -> web.Response:
+    refused = _json(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD"})
+    refused.headers["Allow"] = "GET, HEAD"
+    return refused
 
 
 def _problem(url: str, error: OSError) -> ConfigProblem:
@@ -200,7 +280,8 @@ class _Running:
     async def _open(listening: socket.socket, pages: Pages) -> web.ServerRunner:
         runner = web.ServerRunner(_Server(pages), shutdown_timeout=REQUEST_S)
         await runner.setup()
-        await web.SockSite(runner, listening).start()
+        await web.SockSite(runner, listening, backlog=ACCEPTED_AT_ONCE).start()
+        listening.listen(BACKLOG)
         return runner
 
     def stop(self) -> None:
@@ -211,11 +292,12 @@ class _Running:
 
 
 class _Server(web.Server):
-    """Answers each connection's request."""
+    """Answers each connection's request, and closes a connection where there are too many."""
 
     def __init__(self, pages: Pages) -> None:
         super().__init__(self._answer)
         self._pages = pages
+        self._of_address: dict[str, dict[_Connection, None]] = {}  # each the oldest first
 
     def __call__(self) -> web.RequestHandler:
         return _Connection(self)
@@ -224,9 +306,31 @@ class _Server(web.Server):
         cast(_Connection, request.protocol).arrived()
         return _closing(self._pages.answer(request))
 
+    def add(self, connection: _Connection) -> None:
+        """Note a connection; close one if there are too many."""
+        self._of_address.setdefault(connection.address, {})[connection] = None
+        if sum(map(len, self._of_address.values())) > MAX_CONNECTIONS:
+            most = max(self._of_address.values(), key=len)
+            oldest = next((each for each in most if each.waits), next(iter(most)))
+            log.warning("more than %d connections at once: one is closed", MAX_CONNECTIONS)
+            self.remove(oldest)
+            oldest.force_close()
+
+    def remove(self, connection: _Connection) -> None:
+        """Forget a connection; do nothing if that was done."""
+        same = self._of_address.get(connection.address, {})
+        same.pop(connection, None)
+        if not same:
+            self._of_address.pop(connection.address, None)
+
 
 class _Connection(web.RequestHandler):
-    """One connection, one request: closed when the request is too slow or too large."""
+    """One connection, one request: closed when the request is too slow or too large.
+
+    Attributes:
+        address: the client's.
+        waits: whether its request has not arrived.
+    """
 
     def __init__(self, server: _Server) -> None:
         super().__init__(
@@ -238,32 +342,36 @@ class _Connection(web.RequestHandler):
             max_field_size=MAX_REQUEST_BYTES,
             lingering_time=LINGER_S,
         )
+        self.address = ""
+        self.waits = True
         self._server = server
+        self._begin = b""
         self._left = MAX_REQUEST_BYTES
         self._refused = False
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        if len(self._server.connections) > MAX_CONNECTIONS:
-            log.warning("more than %d connections at once: one is closed", MAX_CONNECTIONS)
-            self.force_close()
-        else:
-            self._within(REQUEST_S, self._too_slow)
+        self.address = str((transport.get_extra_info("peername") or ("",))[0])
+        self._within(REQUEST_S, self._too_slow)
+        self._server.add(self)
 
     def data_received(self, data: bytes) -> None:
-        self._left -= len(data)
-        if self._left >= 0 and not self._refused:
-            super().data_received(data)
-        elif not self._refused:
-            error = f"a request has {MAX_REQUEST_BYTES} bytes at most"
-            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, error)
-        elif self._left < -4 * MAX_REQUEST_BYTES:
+        self._begin = self._begin or data[:MAX_REQUEST_BYTES]
+        taken, self._left = max(0, self._left), self._left - len(data)
+        if taken and not self._refused:
+            super().data_received(data[:taken])
+            self.waits = not self._request_count
+        if self._left < -MAX_DROPPED_BYTES:
             self.force_close()
+        elif self._left < 0 and not self._refused and not self._request_count:
+            error = f"a request has {MAX_REQUEST_BYTES} bytes at most, without its body"
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, error)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._server.remove(self)
         super().connection_lost(exc)
 
     def force_close(self) -> None:
@@ -282,6 +390,8 @@ class _Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """Answer what aiohttp's parser does not understand."""
         del request, message
+        if isinstance(exc, BadHttpMethod) and _REQUEST_LINE.match(self._begin):
+            return _closing(_other_method())
         log.debug("not an HTTP request: %r", exc)
         return _closing(_json(HTTPStatus(status), {"error": "this is not an HTTP request"}))
 

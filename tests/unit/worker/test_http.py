@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import http.client
 import json
@@ -21,6 +22,7 @@ from stream_dedup.worker.http import (
     MAX_CONNECTIONS,
     MAX_REQUEST_BYTES,
     NO_CONTENT_POLICY,
+    HostNames,
     HttpServer,
     Pages,
 )
@@ -193,6 +195,20 @@ def test_other_pages_and_methods_are_refused_in_json(worker: Worker) -> None:
             assert "error" in json.loads(body)
 
 
+@pytest.mark.parametrize("size", [MAX_REQUEST_BYTES, 60_000, 500_000])
+def test_a_large_body_does_not_hide_that_the_method_is_refused(worker: Worker, size: int) -> None:
+    response, body = worker.ask("/metrics", "POST", b"x" * size)
+    assert response.status == 405
+    assert json.loads(body) == {"error": "only GET and HEAD"}
+
+
+def test_an_unknown_method_is_refused_as_one(worker: Worker) -> None:
+    for request in (b"BREW / HTTP/1.1\r\n\r\n", b"get /metrics HTTP/1.0\r\nHost: a\r\n\r\n"):
+        answer = worker.raw(request)
+        assert answer.split(b" ", 2)[1] == b"405"
+        assert b"Allow: GET, HEAD\r\n" in answer
+
+
 def test_no_answer_may_be_cached_or_names_python(worker: Worker) -> None:
     response, _ = worker.ask("/healthz")
     assert response.headers["Cache-Control"] == "no-store"
@@ -228,7 +244,7 @@ def test_a_page_that_cannot_be_made_is_an_error_of_its_own(
         (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n", b"400"),
         (b"nonsense\r\n\r\n", b"400"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"400"),
-        (b"BREW / HTTP/1.1\r\n\r\n", b"400"),
+        (b"BREW /\r\n\r\n", b"400"),
         (b"GET / HTTP/9.9\r\n\r\n", b"400"),
     ],
 )
@@ -266,18 +282,106 @@ def test_who_only_knocks_or_leaves_harms_nothing(worker: Worker) -> None:
         pytest.fail("it does not answer any more")
 
 
-def test_only_so_many_connections_are_served_at_once(
+def test_of_too_many_connections_the_oldest_that_waits_is_closed(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served, "LINGER_S", 0.1)
-    idle = [socket.create_connection((LOCAL, worker.port)) for _ in range(MAX_CONNECTIONS)]
+    monkeypatch.setattr(served, "MAX_CONNECTIONS", 3)
+    first, *others = (socket.create_connection((LOCAL, worker.port), 20) for _ in range(3))
     try:
-        with socket.create_connection((LOCAL, worker.port), timeout=20) as late:
-            assert late.recv(1) == b""
-        assert threading.active_count() < MAX_CONNECTIONS + 10
+        assert worker.ask("/healthz")[0].status == 200
+        assert first.recv(1) == b""
+        for connection in others:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert whole(connection).startswith(b"HTTP/1.1 200 ")
     finally:
-        for connection in idle:
+        for connection in (first, *others):
             connection.close()
+
+
+def test_an_address_with_many_connections_keeps_no_other_out(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served, "MAX_CONNECTIONS", 3)
+    kept = socket.create_connection((LOCAL, worker.port), 20)
+    many = [
+        socket.create_connection((LOCAL, worker.port), 20, source_address=("127.0.0.2", 0))
+        for _ in range(10)
+    ]
+    try:
+        kept.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert whole(kept).startswith(b"HTTP/1.1 200 ")
+    finally:
+        for connection in (kept, *many):
+            connection.close()
+
+
+def test_probes_are_answered_while_1000_connections_dribble(worker: Worker) -> None:
+    over = threading.Event()
+
+    def dribble() -> None:
+        """Hold connections whose requests never end; open another one for each that is closed."""
+        held: list[socket.socket] = []
+        while not over.wait(0.2):
+            for connection in list(held):
+                try:
+                    connection.sendall(b"x")
+                except OSError:
+                    held.remove(connection)
+                    connection.close()
+            while len(held) < 100 and not over.is_set():
+                connection = socket.create_connection((LOCAL, worker.port), 20)
+                held.append(connection)
+                with contextlib.suppress(OSError):
+                    connection.sendall(b"GET /")
+        for connection in held:
+            connection.close()
+
+    threads = [threading.Thread(target=dribble) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(40):
+            assert worker.ask("/healthz")[0].status == 200
+            time.sleep(0.1)
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert worker.ask("/healthz")[0].status == 200  # all before it are accepted
+
+
+# ------------------------------------------------------------ names
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "10.244.1.7:9464", "[fd00::7]:9464", "localhost:9464", "worker-1:9464", "x.localhost",
+        "stream-dedup.logs.svc:9464", "stream-dedup-0.stream-dedup.logs.svc.cluster.local", "",
+        "10-0-0-7.logs.pod.cluster.local.", "metrics.example.com", "a.example.org", "A.Example.ORG",
+    ],
+)  # fmt: skip
+def test_addresses_local_names_and_named_ones_are_answered(host: str) -> None:
+    names = HostNames(["metrics.example.com", ".example.org"])
+    assert names.allow(host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.com", "evil.com:9464", "example.com", "notexample.org", "svc.evil.com", "7f.1", "[x].y"],
+)
+def test_a_name_that_anybody_may_own_is_refused(host: str) -> None:
+    names = HostNames(["metrics.example.com", ".example.org"])
+    assert not names.allow(host)
+    assert HostNames(["*"]).allow(host)
+
+
+def test_a_foreign_host_gets_no_page_and_learns_the_setting(worker: Worker) -> None:
+    for path in ("/", "/metrics", "/readyz", "/healthz"):
+        response, body = worker.ask(path, Host="evil.com:9464")
+        assert response.status == 421
+        assert "http.allowed_hosts" in json.loads(body)["error"]
+    assert worker.ask("/metrics", Host="10.0.0.7:9464")[0].status == 200
 
 
 @pytest.mark.parametrize("size", [50_000, 8_000_000])
@@ -285,8 +389,9 @@ def test_clients_that_take_no_answer_are_disconnected(
     worker: Worker, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     monkeypatch.setattr(served, "REQUEST_S", 0.3)
+    monkeypatch.setattr(served, "MAX_CONNECTIONS", 16)
     monkeypatch.setattr(worker.metrics, "exposition", lambda _: ("text/plain", b"x" * size))
-    slow = [socket.socket() for _ in range(MAX_CONNECTIONS)]
+    slow = [socket.socket() for _ in range(16)]
     try:
         for connection in slow:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
