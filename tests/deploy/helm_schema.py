@@ -199,7 +199,8 @@ _WORKLOAD: Schema = {
         enabled=_FLAG, labels=_LABELS, interval=_DURATION, scrapeTimeout=_DURATION
     ),
     "networkPolicy": _texts(
-        enabled=_FLAG,
+        enabled={"enum": [True, False, "auto"]},
+        metricsNamespace=_NAME,
         metricsFrom=_LIST,
         kafka=_texts(ports=_PORTS, to=_LIST),
         redis=_texts(ports=_PORTS, to=_LIST),

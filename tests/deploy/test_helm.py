@@ -240,6 +240,25 @@ def test_an_ipv6_address_is_not_a_port(tmp_path: Path) -> None:
     assert "NetworkPolicy" in with_minimal(tmp_path, **url)
 
 
+@pytest.mark.parametrize(
+    ("enabled", "namespace", "expected"),
+    [("auto", "", False), ("auto", "metrics", True), (False, "metrics", False), (True, "", True)],
+)
+def test_a_network_policy_is_there_where_metrics_have_a_namespace(
+    enabled: object, namespace: str, *, expected: bool, tmp_path: Path
+) -> None:
+    settings = {"networkPolicy.enabled": enabled, "networkPolicy.metricsNamespace": namespace}
+    found = with_minimal(tmp_path, **settings)
+    assert ("NetworkPolicy" in found) is expected
+    if expected:
+        named = [
+            peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]
+            for rule in found["NetworkPolicy"]["spec"]["ingress"]
+            for peer in rule["from"]
+        ]
+        assert named == ([namespace] if namespace else [])
+
+
 def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     done = helm_chart.template(home=tmp_path)
     assert done.stderr.count("is empty; ") == 3

@@ -108,6 +108,13 @@ is TOML too. A null is a key not given.
 {{- default $made .pipeline.group_id -}}
 {{- end -}}
 
+{{/* Not empty if there is a network policy. */}}
+{{- define "stream-dedup.hasNetworkPolicy" -}}
+{{- with .Values.networkPolicy -}}
+{{- if eq (toString .enabled) "auto" -}}{{ .metricsNamespace }}{{- else if .enabled -}}true{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* All checks that a schema cannot express; fails with every problem and its remedy. */}}
 {{- define "stream-dedup.check" -}}
 {{- $problems := list -}}
@@ -147,7 +154,7 @@ is TOML too. A null is a key not given.
 {{- end -}}
 {{- end -}}
 {{- with .Values.networkPolicy -}}
-{{- if .enabled -}}
+{{- if include "stream-dedup.hasNetworkPolicy" $ -}}
 {{- range $server := $kafka.bootstrap_servers -}}
 {{- $port := regexFind ":[0-9]+$" $server | trimPrefix ":" | default "9092" | int -}}
 {{- if not (has (toString $port) (toStrings $.Values.networkPolicy.kafka.ports)) -}}
