@@ -148,9 +148,9 @@ async def take(bootstrap: str, topic: str, group: str) -> Cost:
     assigned = Assigned()
     await source.start(assigned)
     partitions = await assigned.partitions
-    left, events = 0, 0
+    events = 0
+    left = sum((await source.ends(partitions)).values())
     for partition in partitions:
-        left += await source.end(partition)
         source.seek(partition, 0)
     while events < left:
         found = await source.poll(partitions, 4 * WorkerConfig().max_batch_events, 0.1)

@@ -149,6 +149,34 @@ BATCHES = Row(
     ],
 )
 
+PROGRESS = Row(
+    "Progress",
+    [
+        Panel(
+            "Steps that stand still",
+            "s",
+            [Query(level("stalled_seconds", P, "step", how="max"), "{{pipeline}} {{step}}")],
+            note="A worker is not ready from worker.stalled_after_s on, 10 s by default.",
+        ),
+        Panel(
+            "Calls retried, by cause",
+            "short",
+            [Query(increase("retries_total", P, "cause"), "{{pipeline}} {{cause}}")],
+        ),
+        Panel(
+            "Stream time behind the clock",
+            "s",
+            [Query(level("stream_time_lag_seconds", P, how="max"), "{{pipeline}}")],
+        ),
+        Panel(
+            "Stream time",
+            "dateTimeAsIso",
+            [Query(f"1000 * {level('stream_time_seconds', P, how='max')}", "{{pipeline}}")],
+            "stat",
+        ),
+    ],
+)
+
 REDIS = Row(
     "Redis",
     [
@@ -162,10 +190,9 @@ REDIS = Row(
         ),
         Panel("Calls", "cps", [Query(observed("redis_seconds", P), "{{pipeline}}")]),
         Panel(
-            "Away, lost, rolled back",
+            "Lost, rolled back",
             "short",
             [
-                Query(increase("index_retries_total", P), "{{pipeline}} calls retried"),
                 Query(increase("index_resets_total", P), "{{pipeline}} resets"),
                 Query(increase("index_rollbacks_total", P), "{{pipeline}} rollbacks"),
             ],
@@ -318,7 +345,7 @@ WORKERS = Row(
     ],
 )
 
-ROWS = (OVERVIEW, DECISIONS, BATCHES, REDIS, INDEX, KAFKA, INVALID, WORKERS)
+ROWS = (OVERVIEW, PROGRESS, DECISIONS, BATCHES, REDIS, INDEX, KAFKA, INVALID, WORKERS)
 
 
 def dashboard_json() -> str:

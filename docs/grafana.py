@@ -20,7 +20,7 @@ SCHEMA_VERSION = 39
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
-Unit = Literal["short", "percentunit", "s", "eps", "cps", "Bps", "bytes"]
+Unit = Literal["short", "percentunit", "s", "eps", "cps", "Bps", "bytes", "dateTimeAsIso"]
 """Grafana's names: a number, a share of 1, seconds, events and other things a second, bytes."""
 
 Kind = Literal["timeseries", "stat"]

@@ -38,8 +38,9 @@ Counter = Literal[
     "rebalances_total",
     "partition_restarts_total",
     "topics_reset_total",
+    # the services
+    "retries_total",
     # the index
-    "index_retries_total",
     "index_resets_total",
     "index_rollbacks_total",
     "truncated_searches_total",
@@ -53,6 +54,7 @@ Gauge = Literal[
     # how far behind
     "lag_events",
     "backlog_events",
+    "stalled_seconds",
     # the worker's state
     "assigned_partitions",
     "near_cache_entries",
@@ -61,6 +63,8 @@ Gauge = Literal[
     "clusters",
     "fingerprints",
     "waiting_clusters",
+    "stream_time_seconds",
+    "stream_time_lag_seconds",
     # the process
     "ready",
     "info",
@@ -87,6 +91,8 @@ FIXED = {
     "stage": ("poll", "hash", "decide", "shape", "deliver", "commit", "tell"),
     "decision": ("new", "duplicate", "passed"),
     "kind": ("event", "summary", "dead_letter"),
+    "cause": ("broker", "index", "index_full", "index_reset"),
+    "step": ("poll", "decide", "deliver", "commit", "emit"),
 }
 """Labels that have a fixed set of values."""
 
@@ -132,7 +138,11 @@ COUNTERS: dict[Counter, Metric] = {
     "topics_reset_total": Metric(
         _P, "Partitions whose committed offset was gone: the topic was recreated or truncated."
     ),
-    "index_retries_total": Metric(_P, "Calls to Redis retried because it was away."),
+    "retries_total": Metric(
+        (*_P, "cause"),
+        "Calls tried again after an error, by cause: of Kafka (`broker`), or of Redis (`index`: it "
+        "is away; `index_full`; `index_reset`: its data was lost).",
+    ),
     "index_resets_total": Metric(_P, "Times the index had lost all its data."),
     "index_rollbacks_total": Metric(
         _P, "Partitions whose last writes the index had lost, for example after a failover."
@@ -149,8 +159,16 @@ COUNTERS: dict[Counter, Metric] = {
 }
 
 GAUGES: dict[Gauge, Metric] = {
-    "lag_events": Metric((*_P, "topic", "partition"), "Events of the partition not delivered yet."),
+    "lag_events": Metric(
+        (*_P, "topic", "partition"),
+        "Events of the partition not delivered yet. Its end is asked from the broker.",
+    ),
     "backlog_events": Metric(_P, "Events read and not yet delivered."),
+    "stalled_seconds": Metric(
+        (*_P, "step"),
+        "Time since a step last moved, while events wait for it, in the partition where that is "
+        "longest; 0 if it has nothing to do. `emit` is for summaries.",
+    ),
     "assigned_partitions": Metric(_P, "Partitions assigned to this worker."),
     "near_cache_entries": Metric(_P, "Exact hashes in the near cache."),
     "mirror_entries": Metric(
@@ -161,6 +179,12 @@ GAUGES: dict[Gauge, Metric] = {
     "clusters": Metric(_P, "Live clusters in the index, of all workers together."),
     "fingerprints": Metric(_P, "Fingerprints in the index, aliases included."),
     "waiting_clusters": Metric(_P, "Closed clusters whose final summary is not confirmed yet."),
+    "stream_time_seconds": Metric(
+        _P, "Event time that all partitions have passed, which closes clusters; Unix time."
+    ),
+    "stream_time_lag_seconds": Metric(
+        _P, "The worker's clock minus that time; negative if event times are in the future."
+    ),
     "ready": Metric((), "1 if the worker is ready, else 0; `/readyz` gives the reasons."),
     "info": Metric(("version", "kernel"), "Always 1; its labels are the version and the kernel."),
 }

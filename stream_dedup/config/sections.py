@@ -16,11 +16,8 @@ from stream_dedup.config.values import (
     Secret,
     Section,
     Size,
-<<<<<<< HEAD
-    without_user,
-=======
     Words,
->>>>>>> 58a0596 (Slow clients keep no probe out; requests for foreign names are refused; 405 for every other method)
+    without_user,
     wrong,
 )
 from stream_dedup.errors import IndexRefused

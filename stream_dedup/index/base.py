@@ -267,6 +267,7 @@ class IndexSize(NamedTuple):
         table_bytes: memory of the tables.
         new_again: events that opened a cluster because theirs had been closed for lack of room,
             as far as known; only the index in memory counts them.
+        stream_us: stream time; of several shards the least; None before the first event.
     """
 
     clusters: int
@@ -277,6 +278,7 @@ class IndexSize(NamedTuple):
     truncated: int
     table_bytes: int
     new_again: int = 0
+    stream_us: int | None = None
 
 
 class Index(Protocol):

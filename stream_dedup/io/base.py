@@ -273,11 +273,12 @@ class EventSource(Protocol):
             BrokerRefused: the configuration forbids to begin.
         """
 
-    async def end(self, partition: Partition) -> int:
-        """Ask the broker for the partition's end offset."""
-
     async def ends(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """Return the end offsets last seen while reading: no request, but slightly outdated."""
+        """Ask the broker for end offsets; of partitions too that are not assigned.
+
+        Events of open transactions are not counted where they are not read. It may wait for long:
+        for all of the partitions, if one has no leader.
+        """
 
     async def position(self, partition: Partition) -> int:
         """Return the offset that is read next; all is read once it reaches the end offset."""

@@ -247,9 +247,6 @@ class MemoryConsumer:
     async def begin(self, partition: Partition) -> int:
         return await self.first(partition)
 
-    async def end(self, partition: Partition) -> int:
-        return len(self._broker.logs[partition])
-
     async def ends(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         return {partition: len(self._broker.logs[partition]) for partition in partitions}
 

@@ -229,26 +229,13 @@ class KafkaConsumer:
             )
         return await (self.end if self._start == "latest" else self.first)(partition)
 
-    async def end(self, partition: Partition) -> int:
-        place = TopicPartition(*partition)
-        with translated(f"end of {partition}"):
-            offsets = await self.consumer.end_offsets([place])
-        return int(offsets[place])
-
     async def ends(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        if self._consumer is None:  # not connected yet
-            return {}
-        found = {}
-        assigned = self.consumer.assignment()
-        for partition in partitions:
-            place = TopicPartition(*partition)
-            # Records after the start of an open transaction cannot be read yet.
-            mark = self.consumer.last_stable_offset(place) if place in assigned else None
-            if mark is None or mark < 0:
-                mark = self.consumer.highwater(place) if place in assigned else None
-            if mark is not None:
-                found[partition] = int(mark)
-        return found
+        topics = sorted({partition.source for partition in partitions})
+        with translated(f"ends of {len(partitions)} partitions of {', '.join(topics)}"):
+            offsets = await self.consumer.end_offsets(
+                [TopicPartition(*partition) for partition in partitions]
+            )
+        return {Partition(*place): int(offset) for place, offset in offsets.items()}
 
     async def position(self, partition: Partition) -> int:
         with translated(f"position in {partition}"):

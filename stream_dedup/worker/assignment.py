@@ -27,8 +27,10 @@ from stream_dedup.worker.partition import PartitionProcessor, PartitionState, St
 
 log = logging.getLogger(__name__)
 
-REOPEN_S = 1.0
-"""A partition that failed is opened again after so long."""
+REOPEN_S, MAX_REOPEN_S = 1.0, 10.0
+"""A partition that failed is opened again after so long: the first time, and the longest time. Each
+opening reads and decides batches again, and a topic that is gone makes it fail each time. It
+doubles while nothing is delivered in between."""
 
 REOPEN_FENCED_S = 5.0
 """The same after another worker took it: within that time the group revokes it here."""
@@ -45,6 +47,7 @@ class Assignment:
     Attributes:
         wakeups: set when events may be read, or a batch be taken.
         assigned_once: set with the first assignment.
+        rebalancing: whether partitions were revoked and the group has assigned none yet.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Assignment:
     ) -> None:
         self.wakeups = Wakeups()
         self.assigned_once = asyncio.Event()
+        self.rebalancing = False
         self._context = context
         self._output = output
         self._failure = failure
@@ -59,6 +63,7 @@ class Assignment:
         self._processors: dict[Partition, PartitionProcessor] = {}
         self._tasks: dict[PartitionProcessor, asyncio.Task[None]] = {}
         self._reopening: set[Partition] = set()  # failed, and not closed yet
+        self._failures: dict[Partition, int] = {}  # in a row, without a delivery in between
         self._closed_delivered = 0  # events delivered by processors that are closed
         self._commit_lock = asyncio.Lock()
         self._stopping = False
@@ -70,6 +75,11 @@ class Assignment:
         """The state of a partition; None if it is not assigned."""
         processor = self._processors.get(partition)
         return None if processor is None else processor.state
+
+    @property
+    def partitions(self) -> set[Partition]:
+        """The partitions, those included that failed and are not open again yet."""
+        return self._processors.keys() | self._reopening
 
     @property
     def events_delivered(self) -> int:
@@ -106,12 +116,16 @@ class Assignment:
         if not self._stopping:  # a worker that stops must not fence the next owner
             for partition in partitions:
                 self._start(partition)
+        self.rebalancing = False
         self.assigned_once.set()
         self._context.ready("assignment")  # even with none: there may be more members than those
 
     async def revoked(self, partitions: Sequence[Partition]) -> None:
         """Deliver and commit decided batches, and close; see `io.base.RebalanceListener`."""
+        self.rebalancing = True
         self._reopening.difference_update(partitions)
+        for partition in partitions:
+            self._failures.pop(partition, None)
         found = [each for each in map(self._processors.get, partitions) if each is not None]
         if found:
             log.info("pipeline %s: %d are revoked", self._context.config.name, len(found))
@@ -169,12 +183,20 @@ class Assignment:
             pipeline=self._context.config.name,
             reason=type(error).__name__,
         )
+        fenced = isinstance(error, StaleFence | ProducerFenced | GroupLost)
+        if not fenced:
+            self._context.count_retry(error)
         self._context.warn(f"{error}; {state} is taken up again")
         await self._close(processor)  # a rebalance may come meanwhile
         if state.partition in self._reopening and not self._stopping:
             self._reopening.remove(state.partition)
-            fenced = isinstance(error, StaleFence | ProducerFenced | GroupLost)
-            self._start(state.partition, REOPEN_FENCED_S if fenced else REOPEN_S)
+            self._start(state.partition, REOPEN_FENCED_S if fenced else self._pause_s(state))
+
+    def _pause_s(self, failed: PartitionState) -> float:
+        """How long to wait before a partition that failed is opened again."""
+        before = 0 if failed.events_delivered else self._failures.get(failed.partition, 0)
+        self._failures[failed.partition] = before + 1
+        return float(min(REOPEN_S * 2**before, MAX_REOPEN_S))
 
     async def _drain(self, processors: Sequence[PartitionProcessor]) -> None:
         for processor in processors:

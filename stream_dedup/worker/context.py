@@ -16,6 +16,7 @@ from stream_dedup.errors import (
     BrokerUnavailable,
     DeliveryTimeout,
     GroupLost,
+    IndexFull,
     IndexReset,
     IndexUnavailable,
     OffsetGone,
@@ -31,6 +32,14 @@ from stream_dedup.worker.telemetry.tracing import BatchTrace, StageTrace, Traces
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_CAUSES: tuple[tuple[type[Exception], str], ...] = (
+    (IndexFull, "index_full"),
+    (IndexReset, "index_reset"),
+    (IndexUnavailable, "index"),
+    (Exception, "broker"),
+)
+"""Errors after which something is tried again, and the label of `retries_total` for each."""
 
 
 def no_step(name: str) -> None:
@@ -70,18 +79,31 @@ class Context:
     traces: Traces | None = None
     finish: bool = False
     summaries_every_s: float = 1.0
-    _not_ready: set[str] = field(default_factory=set, init=False)
+    _not_ready: dict[str, set[str]] = field(default_factory=dict, init=False)
 
-    def ready(self, part: str) -> None:
-        """Report that a part of the pipeline works; costs nothing unless it did not."""
-        if part in self._not_ready:
-            self._not_ready.remove(part)
-            self.health.ready(f"{self.config.name}: {part}")
+    def ready(self, part: str, *, by: str = "") -> None:
+        """Report that a part of the pipeline works; costs nothing unless it did not.
 
-    def not_ready(self, part: str, reason: str) -> None:
+        Args:
+            part: the part.
+            by: who has noticed it. The part is ready when all have that reported otherwise.
+        """
+        waiting = self._not_ready.get(part)
+        if waiting is not None:
+            waiting.discard(by)
+            if not waiting:
+                del self._not_ready[part]
+                self.health.ready(f"{self.config.name}: {part}")
+
+    def not_ready(self, part: str, reason: str, *, by: str = "") -> None:
         """Report that a part of the pipeline does not work, and why."""
-        self._not_ready.add(part)
+        self._not_ready.setdefault(part, set()).add(by)
         self.health.not_ready(f"{self.config.name}: {part}", reason)
+
+    def count_retry(self, error: Exception) -> None:
+        """Count that something is tried again after an error."""
+        cause = next(cause for kind, cause in _CAUSES if isinstance(error, kind))
+        self.metrics.add("retries_total", pipeline=self.config.name, cause=cause)
 
     def warn(self, text: str) -> None:
         """Log a warning about this pipeline."""
@@ -124,7 +146,12 @@ class Context:
             ) from error
 
     async def with_retries(
-        self, part: str, work: Callable[[], Awaitable[T]], trace: BatchTrace | None = None
+        self,
+        part: str,
+        work: Callable[[], Awaitable[T]],
+        trace: BatchTrace | None = None,
+        *,
+        by: str = "",
     ) -> T:
         """Call `work` until the broker and the index answer; the worker is not ready meanwhile.
 
@@ -132,6 +159,7 @@ class Context:
             part: the part of the pipeline whose readiness this shows.
             work: makes the call.
             trace: gets the failures.
+            by: who calls, where several call for one part; see `ready`.
 
         Raises:
             ProducerFenced, GroupLost: another worker has the partition now.
@@ -140,9 +168,8 @@ class Context:
         """
 
         def report(error: Exception) -> None:
-            if isinstance(error, IndexUnavailable):
-                self.metrics.add("index_retries_total", pipeline=self.config.name)
-            self.not_ready(part, str(error))
+            self.count_retry(error)
+            self.not_ready(part, str(error), by=by)
             self.warn(f"{error}; trying again")
             if trace:
                 trace.failed(error)
@@ -154,10 +181,10 @@ class Context:
                 raise
             report(error)
         else:
-            self.ready(part)
+            self.ready(part, by=by)
             return answer
         answer = await retry(work, _retryable, report)
-        self.ready(part)
+        self.ready(part, by=by)
         return answer
 
 

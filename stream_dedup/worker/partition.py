@@ -17,7 +17,7 @@ The states of a partition::
     closing  no       if decided   gone: those are delivered and committed, or drain_s is over
     gone     no       no           (if it failed and is still assigned, a new state: opening)
 
-Offsets only grow: committed ≤ delivered ≤ next to take. Events at or after `committed` are read
+Offsets only grow: committed ≤ delivered ≤ decided ≤ read. Events at or after `committed` are read
 again by the next owner; the index knows which of them were counted.
 """
 
@@ -68,6 +68,8 @@ class PartitionState:
         state: see the theory of operation.
         committed: the next offset that the group has stored, as far as is known.
         delivered: the next offset after the events that were delivered.
+        decided: the next offset after the events that were decided.
+        read: the next offset after the events that were read.
         in_flight: batches taken and not delivered yet.
         end: the end offset when the partition was opened.
         events: events that wait to be taken.
@@ -79,6 +81,8 @@ class PartitionState:
         self.state = State.OPENING
         self.committed = 0
         self.delivered = 0
+        self.decided = 0
+        self.read = 0
         self.in_flight = 0
         self.end = 0
         self.events = 0
@@ -94,7 +98,7 @@ class PartitionState:
     def open(self, start: int, end: int) -> None:
         """Let events in, from the offset `start` on."""
         self.state = State.OPEN
-        self.committed = self.delivered = start
+        self.committed = self.delivered = self.decided = self.read = start
         self.end = end
 
     def begin_closing(self) -> None:
@@ -136,6 +140,7 @@ class PartitionState:
             self._oldest_s = now_s
         self._queue.append(records)
         self.events += len(records)
+        self.read = records.offsets[-1] + 1
 
     def ready_in_s(self, now_s: float) -> float | None:
         """Seconds until a batch should be taken; 0 for now, None for not until something changes.
@@ -179,6 +184,10 @@ class PartitionState:
         self.in_flight += 1
         self._oldest_s = now_s
         return batch, size
+
+    def mark_decided(self, next_offset: int) -> None:
+        """Note that all events before an offset are decided."""
+        self.decided = next_offset
 
     def mark_delivered(self, next_offset: int, events: int) -> None:
         """Note that all events before an offset are delivered."""
@@ -296,6 +305,7 @@ class PartitionProcessor:
             stage.cancel()
         context.engine.drop_ownership(partition)
         context.ready(str(self.state))
+        context.ready("index", by=str(self.state))
         context.metrics.remove(
             "lag_events",
             pipeline=context.config.name,
@@ -331,7 +341,8 @@ class PartitionProcessor:
         count = await context.with_retries(name, partial(sink.partitions, partition.source))
         self._output.set_partition_count(partition.source, count)
         self._producer = await context.with_retries(name, partial(sink.open, partition))
-        end = await context.with_retries(name, partial(source.end, partition))
+        ends = await context.with_retries(name, partial(source.ends, [partition]))
+        end = ends[partition]
         owned = await context.with_retries(name, partial(engine.claim_partition, partition, end))
         if owned.reset:
             context.metrics.add("topics_reset_total", pipeline=context.config.name)
@@ -386,10 +397,11 @@ class PartitionProcessor:
                 continue
             with context.timed("decide", trace):
                 decisions = await context.with_retries(
-                    "index", partial(self._decisions, hashed), trace
+                    "index", partial(self._decisions, hashed), trace, by=str(state)
                 )
             if decisions is None or state.gone:
                 return
+            state.mark_decided(records.offsets[-1] + 1)
             context.step("recorded")
             if trace:
                 trace.decided(decisions)

@@ -81,7 +81,7 @@ class Pipeline:
         self._output = OutputBuilder(config, engine.recipe.fingerprint.width)
         self._assignment = Assignment(context, self._output, self._failure)
         self._summaries = SummaryEmitter(context, self._output)
-        self._reporter = MetricsReporter(context, self._assignment)
+        self._reporter = MetricsReporter(context, self._assignment, self._summaries)
         self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"kernel-{config.name}")
         self._stopping = asyncio.Event()
 

@@ -30,12 +30,16 @@ class SummaryEmitter:
     Args:
         context: the pipeline's settings and connections.
         output: builds the records.
+
+    Attributes:
+        rounds: grows when summaries were emitted, or none was due.
     """
 
     def __init__(self, context: Context, output: OutputBuilder) -> None:
         self._context = context
         self._output = output
         self._lock = asyncio.Lock()
+        self.rounds = 0
 
     async def run(self) -> None:
         """Emit due summaries periodically, without end; errors of connections are retried.
@@ -47,13 +51,12 @@ class SummaryEmitter:
         while True:
             try:
                 await context.engine.index.expire(context.engine.clock.now_us())
-                context.ready("index")
                 await self.emit_due()
-            except IndexUnavailable as error:
-                context.metrics.add("index_retries_total", pipeline=context.config.name)
-                context.not_ready("index", str(error))
-                context.warn(f"summaries wait: {error}")
-            except (BrokerUnavailable, IndexReset) as error:
+                context.ready("index", by="summaries")
+            except (BrokerUnavailable, IndexReset, IndexUnavailable) as error:
+                context.count_retry(error)
+                if isinstance(error, IndexUnavailable):
+                    context.not_ready("index", str(error), by="summaries")
                 context.warn(f"summaries wait: {error}")
             await asyncio.sleep(context.summaries_every_s)
 
@@ -62,6 +65,8 @@ class SummaryEmitter:
         async with self._lock:
             while summaries := await self._context.engine.claim_summaries(MAX_CLAIMED):
                 await self._emit(summaries)
+                self.rounds += 1
+            self.rounds += 1
 
     async def _emit(self, summaries: list[Summary]) -> None:
         context = self._context

@@ -220,7 +220,6 @@ def test_a_seek_reads_again_and_a_poll_for_nothing_returns(broker: Broker) -> No
             assert await member.source.poll([first], 10, 0.01) == {}
             member.source.seek(first, 1)
             assert await member.read([first], 2) == {first: [b"b", b"c"]}
-            assert await member.source.end(first) == 3
             assert await member.source.ends([first]) == {first: 3}
             with pytest.raises(GroupLost):
                 member.source.seek(Partition(broker.input, 7), 0)

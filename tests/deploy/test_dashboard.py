@@ -111,6 +111,7 @@ def test_titles_of_a_row_are_unique() -> None:
     titles = [title for title, *_ in rows]
     wanted = [
         "Overview",
+        "Progress",
         "Decisions",
         "Batches",
         "Redis",

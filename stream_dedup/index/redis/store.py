@@ -449,13 +449,22 @@ class RedisIndex:
     async def size(self) -> IndexSize:
         counters = ("fingerprints", "waiting", "evicted", "expired", "truncated")
         totals = dict.fromkeys(("clusters", *counters), 0)
+        streams_us = []
         for shard in self._shards:
-            values = await self.client.command(shard.meta, "HMGET", shard.meta, *counters)
+            stream_us, *values = await self.client.command(
+                shard.meta, "HMGET", shard.meta, "stream", *counters
+            )
+            if stream_us is not None:
+                streams_us.append(int(stream_us))
             totals["clusters"] += await self.client.command(shard.meta, "ZCARD", shard.recency)
             for counter, value in zip(counters, values, strict=True):
                 totals[counter] += max(0, int(value or 0))
         bytes_each = self.layout.table_layout.tables * (self._packer.entries.member_bytes + 4)
-        return IndexSize(**totals, table_bytes=totals["fingerprints"] * bytes_each)
+        return IndexSize(
+            **totals,
+            table_bytes=totals["fingerprints"] * bytes_each,
+            stream_us=min(streams_us, default=None),
+        )
 
 
 async def _existing_first(client: RedisClient, namespace: str, shards: int) -> list[int]:

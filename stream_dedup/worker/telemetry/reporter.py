@@ -1,17 +1,31 @@
-"""Metrics that are read once a second, rather than counted as things happen."""
+"""Metrics that are read regularly, rather than counted as things happen; readiness by progress."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
+from stream_dedup.clock import US_PER_S, monotonic_s
 from stream_dedup.engine.engine import Counts
-from stream_dedup.errors import BrokerUnavailable, IndexReset, IndexUnavailable
+from stream_dedup.errors import BrokerRefused, BrokerUnavailable, IndexReset, IndexUnavailable
 from stream_dedup.index.base import IndexSize
+from stream_dedup.model import Partition
 from stream_dedup.worker.assignment import Assignment
 from stream_dedup.worker.context import Context
 from stream_dedup.worker.partition import PartitionState, State
+from stream_dedup.worker.summaries import SummaryEmitter
+from stream_dedup.worker.telemetry.progress import REASONS, Progress
+
+ENDS_EVERY_S = 2.0
+"""How often the broker is asked for the ends of the partitions: one request to each broker, and
+Prometheus scrapes every 15 s."""
+
+ENDS_TIMEOUT_S = 5.0
+"""Longest wait for the answer. A broker first answers a fetch that waits on the same connection,
+which takes half a second; the driver asks again while a partition has no leader."""
 
 
 class PipelineStats(NamedTuple):
@@ -37,38 +51,48 @@ class PipelineStats(NamedTuple):
 
 
 class MetricsReporter:
-    """Reports a pipeline's metrics once a second.
+    """Reports a pipeline's metrics regularly, and whether its events move.
+
+    Three tasks do it: one for what the process itself knows, one asks the broker, one the index. So
+    a service that does not answer holds up nothing but its own figures.
 
     Args:
         context: what the pipeline's parts share.
         assignment: its partitions.
+        summaries: emits its summaries.
     """
 
-    def __init__(self, context: Context, assignment: Assignment) -> None:
+    def __init__(self, context: Context, assignment: Assignment, summaries: SummaryEmitter) -> None:
         self._context = context
         self._assignment = assignment
+        self._summaries = summaries
         self._reported = Counts()
         self._resets = 0
-        self._lag: int | None = None
+        self._lags: dict[Partition, int] = {}
         self._size: IndexSize | None = None
+        worker = context.worker
+        self._progress = Progress(
+            {
+                "poll": 2 * ENDS_EVERY_S,
+                "decide": worker.batch_wait_s,
+                "commit": worker.commit_every_s,
+                "emit": 2 * context.summaries_every_s,
+            }
+        )
 
     async def run(self) -> None:
         """Report until cancelled."""
-        while True:
-            await asyncio.sleep(1)
-            try:
-                self._report_decisions()
-                await self._report_lag()
-                await self._report_index()
-            except (BrokerUnavailable, IndexUnavailable, IndexReset):
-                continue  # the stages report it
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_regularly(1.0, self._report_process))
+            tasks.create_task(_regularly(ENDS_EVERY_S, self._ask_ends))
+            tasks.create_task(_regularly(1.0, self._report_index))
 
     def stats(self) -> PipelineStats:
         """The current state; lag and clusters as they were last reported."""
         states = list(self._assignment)
         return PipelineStats(
             partitions=_open(states),
-            lag=self._lag,
+            lag=sum(self._lags.values()) if self._lags else None,
             backlog=sum(state.events for state in states),
             batches=sum(state.in_flight for state in states),
             delivered=self._assignment.events_delivered,
@@ -98,20 +122,101 @@ class MetricsReporter:
         metrics.add("clamped_total", counts.clamped - before.clamped, pipeline=name)
         metrics.set("near_cache_entries", self._context.engine.near_cache_entries, pipeline=name)
 
-    async def _report_lag(self) -> None:
+    # ------------------------------------------------------------ what the process knows
+
+    async def _report_process(self) -> None:
         metrics, name = self._context.metrics, self._context.config.name
-        states = list(self._assignment)
-        ends = await self._context.source.ends([state.partition for state in states])
-        self._lag = 0
-        for state in states:
-            behind = max(0, ends.get(state.partition, state.end) - state.delivered)
-            self._lag += behind
-            if not state.gone:
-                topic, number = state.partition
-                metrics.set("lag_events", behind, pipeline=name, topic=topic, partition=number)
+        self._report_decisions()
+        self._report_progress(monotonic_s())
         states = list(self._assignment)
         metrics.set("backlog_events", sum(state.events for state in states), pipeline=name)
         metrics.set("assigned_partitions", _open(states), pipeline=name)
+
+    def _report_progress(self, now_s: float) -> None:
+        """Report for how long each step stands still; the worker is not ready if that is long."""
+        context, assignment, progress = self._context, self._assignment, self._progress
+        partitions = assignment.partitions
+        if not assignment.rebalancing:
+            progress.keep(partitions)
+        for state in assignment:
+            place, is_open = state.partition, state.state is State.OPEN
+            full = is_open and not state.has_room
+            progress.note("poll", place, state.read, None, now_s=now_s, excused=full)
+            if is_open:
+                progress.note("decide", place, state.decided, state.read, now_s=now_s)
+                progress.note("deliver", place, state.delivered, state.decided, now_s=now_s)
+                progress.note("commit", place, state.committed, state.delivered, now_s=now_s)
+        has_some = bool(partitions) and not assignment.rebalancing
+        progress.note("poll", None, 0, None, now_s=now_s, excused=has_some)
+        progress.note("emit", None, self._summaries.rounds, None, now_s=now_s)
+        for step in REASONS:
+            stalled = progress.stalled(step, partitions, now_s=now_s)
+            context.metrics.set(
+                "stalled_seconds", stalled.seconds, pipeline=context.config.name, step=step
+            )
+            if stalled.seconds >= context.worker.stalled_after_s:
+                context.not_ready(step, stalled.reason(step))
+            else:
+                context.ready(step)
+
+    # ------------------------------------------------------------ what the broker knows
+
+    async def _ask_ends(self) -> None:
+        """Ask how far the partitions go; topic by topic, as one that is gone holds up an answer.
+
+        A worker without partitions asks too: its readiness says whether the broker answers.
+        """
+        by_topic: dict[str, list[Partition]] = {}
+        for partition in self._assignment.partitions:
+            by_topic.setdefault(partition.source, []).append(partition)
+        if not by_topic:
+            topic = self._context.source.topics[0]
+            by_topic[topic] = [Partition(topic, 0)]
+        await asyncio.gather(*map(self._ask_ends_of, by_topic.values()))
+        self._lags = {
+            partition: behind
+            for partition, behind in self._lags.items()
+            if partition in self._assignment.partitions
+        }
+
+    async def _ask_ends_of(self, partitions: list[Partition]) -> None:
+        assignment, read = (
+            self._assignment,
+            {state.partition: state.read for state in self._assignment},
+        )
+        try:
+            async with asyncio.timeout(ENDS_TIMEOUT_S):
+                ends = await self._context.source.ends(partitions)
+                for partition, end in ends.items():
+                    state = assignment.get(partition)
+                    if state is not None and state.state is State.OPEN:
+                        if end < read.get(partition, 0):
+                            self._progress.restart(partition)
+                        await self._note_end(state, end)
+        except (BrokerRefused, BrokerUnavailable, TimeoutError) as error:
+            self._context.count_retry(error)
+            return
+        if not assignment.partitions and not assignment.rebalancing:
+            self._progress.note("poll", None, 0, None, now_s=monotonic_s(), excused=True)
+
+    async def _note_end(self, state: PartitionState, end: int) -> None:
+        """Note the end of an open partition."""
+        reached = state.read
+        if reached < end and state.idle:
+            # The last offsets may be markers of transactions, which are never read.
+            reached = max(reached, await self._context.source.position(state.partition))
+        if state.gone:
+            return
+        self._progress.note("poll", state.partition, reached, end, now_s=monotonic_s())
+        behind = 0 if state.idle and reached >= end else max(0, end - state.delivered)
+        self._lags[state.partition] = behind
+        topic, number = state.partition
+        name = self._context.config.name
+        self._context.metrics.set(
+            "lag_events", behind, pipeline=name, topic=topic, partition=number
+        )
+
+    # ------------------------------------------------------------ what the index knows
 
     async def _report_index(self) -> None:
         metrics, name = self._context.metrics, self._context.config.name
@@ -124,6 +229,10 @@ class MetricsReporter:
         metrics.set("clusters", size.clusters, pipeline=name)
         metrics.set("fingerprints", size.fingerprints, pipeline=name)
         metrics.set("waiting_clusters", size.waiting, pipeline=name)
+        if size.stream_us is not None:
+            lag_us = self._context.engine.clock.now_us() - size.stream_us
+            metrics.set("stream_time_seconds", size.stream_us / US_PER_S, pipeline=name)
+            metrics.set("stream_time_lag_seconds", lag_us / US_PER_S, pipeline=name)
         # The counts of an index that lost its data begin at zero again.
         more = max(0, size.evicted - before.evicted)
         metrics.add("clusters_evicted_total", more, pipeline=name)
@@ -131,6 +240,14 @@ class MetricsReporter:
         metrics.add("clusters_expired_total", more, pipeline=name)
         more = max(0, size.truncated - before.truncated)
         metrics.add("truncated_searches_total", more, pipeline=name)
+
+
+async def _regularly(every_s: float, report: Callable[[], Awaitable[None]]) -> None:
+    """Report without end; what a service does not answer is left out."""
+    while True:
+        with suppress(BrokerUnavailable, IndexUnavailable, IndexReset):  # the stages report it
+            await report()
+        await asyncio.sleep(every_s)
 
 
 def _open(states: list[PartitionState]) -> int:

@@ -170,7 +170,7 @@ _COUNTS: tuple[tuple[Counter, str], ...] = (
     ("commit_failures_total", "Commits that failed"),
     ("dead_letters_total", "Dead letters"),
     ("passed_total", "Passed through"),
-    ("index_retries_total", "Redis calls retried"),
+    ("retries_total", "Calls to Kafka or Redis retried"),
     ("partition_restarts_total", "Partitions restarted"),
     ("rebalances_total", "Rebalances"),
     ("redelivered_total", "Redelivered"),

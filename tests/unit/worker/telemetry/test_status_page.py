@@ -122,7 +122,7 @@ def test_the_figures_are_what_the_registry_says(shown: Shown) -> None:
     metrics.observe("delivery_delay_seconds", 0.9, pipeline="main")
     metrics.observe("redis_seconds", 12, pipeline="main")
     metrics.observe("kernel_seconds", 0.0003, pipeline="main")
-    metrics.add("index_retries_total", 3, pipeline="main")
+    metrics.add("retries_total", 3, pipeline="main", cause="index")
     for name, value in (("clusters", 4_321), ("fingerprints", 5_000), ("waiting_clusters", 2)):
         metrics.set(name, value, pipeline="main")  # type: ignore[arg-type]
     metrics.set("assigned_partitions", 3, pipeline="main")
@@ -150,7 +150,7 @@ def test_the_figures_are_what_the_registry_says(shown: Shown) -> None:
     assert main.tables["Times"][0] == ["Last 20 s", "How often", "50 %", "99 %", "In all"]
     assert [*FIXED["stage"]] == [row[0] for row in main.tables["Times"][1:-2]]
     assert main.row("Counts", "Commits") == ["40", "130"]
-    assert main.row("Counts", "Redis calls retried") == ["3", "3"]
+    assert main.row("Counts", "Calls to Kafka or Redis retried") == ["3", "3"]
     assert main.row("Counts", "Rebalances") == ["0", "0"]
 
 
