@@ -227,7 +227,9 @@ class KafkaConsumer:
                 f"{partition.number} that still exists, and kafka.start is fail; give earliest or "
                 "latest"
             )
-        return await (self.end if self._start == "latest" else self.first)(partition)
+        if self._start == "latest":
+            return (await self.ends([partition]))[partition]
+        return await self.first(partition)
 
     async def ends(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         topics = sorted({partition.source for partition in partitions})

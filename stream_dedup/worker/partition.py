@@ -376,7 +376,7 @@ class PartitionProcessor:
                 f"{committed} were delivered, so it is read from there"
             )
         if committed is not None:
-            first, end = await source.first(partition), await source.end(partition)
+            first, end = await source.first(partition), (await source.ends([partition]))[partition]
             if first <= committed <= end:
                 return committed
             context.warn(

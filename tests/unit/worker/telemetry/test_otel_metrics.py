@@ -16,6 +16,7 @@ from stream_dedup.config import OtelConfig
 from stream_dedup.metrics import (
     BOUNDS,
     COUNTERS,
+    FIXED,
     GAUGES,
     HISTOGRAMS,
     METRICS,
@@ -83,8 +84,7 @@ class Exported:
 def fill(metrics: Any) -> None:
     """Give every metric of the table a number of its own."""
     for number, (name, (labels, _, _)) in enumerate(METRICS.items(), 1):
-        fixed = {"stage": "poll", "decision": "new", "kind": "event"}
-        values = {label: fixed.get(label, "x") for label in labels}
+        values = {label: FIXED.get(label, ("x",))[0] for label in labels}
         if name in COUNTERS:
             metrics.add(name, number, **values)
         elif name in GAUGES:
