@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
 
+from stream_dedup.clock import monotonic_s
 from stream_dedup.errors import BrokerRefused, BrokerUnavailable, GroupLost, OffsetGone
 from stream_dedup.io.base import RebalanceListener, Records
 from stream_dedup.kafka._fastpath import self_check
@@ -23,6 +25,11 @@ from stream_dedup.kafka.errors import LOST, NOT_STARTED, fail, fail_lost, transl
 from stream_dedup.model import Partition
 
 log = logging.getLogger(__name__)
+
+
+REJOINS, REJOIN_BEATS = 4, 20
+"""So many joins within so many heartbeats, for the same partitions, are suspicious: two workers
+with one name join again at every second heartbeat or so."""
 
 
 class KafkaConsumer:
@@ -77,7 +84,7 @@ class KafkaConsumer:
                 self._columns = fetching.columns
                 self._piece_records = fetching.PIECE_RECORDS
             await self._check_topics(consumer)
-            consumer.subscribe(self.topics, listener=_Rebalance(listener))
+            consumer.subscribe(self.topics, listener=self._rebalance(listener))
         except NOT_STARTED as error:
             await consumer.stop()
             fail(f"group {self._group_id} cannot be joined", error)
@@ -85,6 +92,11 @@ class KafkaConsumer:
             await consumer.stop()
             raise
         self._consumer = consumer
+
+    def _rebalance(self, listener: RebalanceListener) -> _Rebalance:
+        name: str | None = self._options.get("group_instance_id")
+        within_s = REJOIN_BEATS * self._options.get("heartbeat_interval_ms", 3_000) / 1_000
+        return _Rebalance(listener, RepeatedJoins(self._group_id, name, within_s) if name else None)
 
     async def _check_topics(self, consumer: AIOKafkaConsumer) -> None:
         known = await consumer.topics()
@@ -271,14 +283,52 @@ class KafkaConsumer:
             await consumer.stop()
 
 
+class RepeatedJoins:
+    """Recognises two workers with one `group_instance_id`, which take its place from each other.
+
+    The driver does not send the name with its heartbeats, so the broker does not say that another
+    worker has taken the place: the driver joins again at each heartbeat, and gets the same
+    partitions.
+
+    Args:
+        group_id: the group.
+        name: the `group_instance_id`.
+        within_s: the time within which so many joins are suspicious.
+    """
+
+    def __init__(self, group_id: str, name: str, within_s: float) -> None:
+        self._group_id = group_id
+        self._name = name
+        self._within_s = within_s
+        self._joins: deque[tuple[float, frozenset[Partition]]] = deque(maxlen=REJOINS)
+
+    def warning(self, assigned: Iterable[Partition], now_s: float) -> str:
+        """Note a join; return what to tell the operator, or nothing."""
+        joins = self._joins
+        joins.append((now_s, frozenset(assigned)))
+        same = len({partitions for _, partitions in joins}) == 1
+        if len(joins) < REJOINS or not same or now_s - joins[0][0] > self._within_s:
+            return ""
+        joins.clear()
+        return (
+            f"group {self._group_id}: joined {REJOINS} times within {self._within_s:g} s, each time"
+            f" for the same partitions; does another worker have the same kafka.group_instance_id, "
+            f"{self._name!r}? Give every worker a name of its own"
+        )
+
+
 class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]
     """The driver's listener; it calls ours."""
 
-    def __init__(self, listener: RebalanceListener) -> None:
+    def __init__(self, listener: RebalanceListener, joins: RepeatedJoins | None) -> None:
         self._listener = listener
+        self._joins = joins
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         await self._listener.revoked([Partition(*place) for place in revoked])
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        await self._listener.assigned([Partition(*place) for place in assigned])
+        partitions = [Partition(*place) for place in assigned]
+        if self._joins is not None and (text := self._joins.warning(partitions, monotonic_s())):
+            log.warning(text)
+        await self._listener.assigned(partitions)

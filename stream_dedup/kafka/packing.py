@@ -10,9 +10,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, codec
 
 from stream_dedup.clock import US_PER_MS, SystemClock, monotonic_s
 from stream_dedup.errors import BrokerRefused, BrokerUnavailable
@@ -32,6 +33,14 @@ compressed."""
 
 CODECS = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 """Names of the codecs → their numbers in Kafka's format."""
+
+ENCODERS: dict[int, Callable[[bytes], bytes]] = {
+    1: codec.gzip_encode,
+    2: codec.snappy_encode,
+    3: partial(codec.lz4_encode, level=1),
+    4: codec.zstd_encode,
+}
+"""The codecs by these numbers."""
 
 MIN_BATCH_BYTES = 1024
 """Batches are not made smaller than this, however often a topic refuses them as too large."""
@@ -244,13 +253,23 @@ class Packer:
             else:
                 batch = delivery.producer.create_batch()
                 taken = fill(batch, some, size)
-            if taken > 1 or batch.size() <= limits.max_bytes:  # the first record is always taken
+            # The first record is always taken.
+            if taken > 1 or self._fits(batch.size(), left.values[0], limits.max_bytes):
                 yield Packed(topic, partition, batch, left, taken)
             else:
                 instead = task.instead(partition, left[0], Refusal.TOO_LARGE, attempt)
                 if instead is not None:
                     yield from self._pack(task, partition, Records.of([instead]), attempt + 1)
             left = left.part(taken, len(left))
+
+    def _fits(self, size: int, value: bytes | None, limit_bytes: int) -> bool:
+        """Whether a batch with one record is small enough, compressed if need be."""
+        if size <= limit_bytes:
+            return True
+        encode = ENCODERS.get(self._codec)
+        if encode is None or not value or size - len(value) > limit_bytes:
+            return False
+        return size - len(value) + len(encode(value)) <= limit_bytes
 
     # ------------------------------------------------------------ limits of topics
 

@@ -234,7 +234,7 @@ def test_an_error_of_the_coordinator_is_not_taken_for_no_offset() -> None:
             await source.commit({place: 1})
             assert await source.committed(place) == 1
             await asyncio.to_thread(broker.disallow, "alice", "read", "group", topic)
-            with pytest.raises(BrokerRefused, match="give the user the permission"):
+            with pytest.raises(BrokerRefused, match="allow the user Read on the group"):
                 await source.committed(place)
         finally:
             await source.stop()

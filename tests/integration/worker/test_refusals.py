@@ -15,8 +15,8 @@ from stream_dedup.errors import BrokerRefused, RecordsRefused
 from stream_dedup.io.base import Outgoing, Record, Records, Refusal, Refused
 from stream_dedup.kafka.producer import KafkaProducer
 from stream_dedup.model import Partition
-from tests.integration.worker.running import Trial, last_line, text_headers
-from tests.services.kafka import Kafka
+from tests.integration.worker.running import Trial, last_line, text_headers, wait_for
+from tests.services.kafka import Kafka, KafkaBroker
 from tests.services.redis import RedisServer
 
 EVENTS = 1_000
@@ -126,6 +126,20 @@ def test_a_refused_record_alone_is_replaced(
     assert sink.tries < 10
 
 
+@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
+def test_a_record_counts_with_its_compressed_size(kafka: Kafka, compression: str | None) -> None:
+    sink = Sink(kafka, {"max.message.bytes": "5000"}, exactly_once=False)
+    sink.sink = KafkaProducer(
+        options={"bootstrap_servers": kafka.bootstrap, "compression_type": compression},
+        group_id=sink.topic,
+    )
+    large = Record(0, int(time.time() * 1000), b"k", b"many words " * 2_000)
+    asyncio.run(sink.deliver([large]))
+    stored = [record.value for record in kafka.consume(sink.topic)]
+    assert stored == ([large.value] if compression else [])
+    assert sink.refused == ({} if compression else {0: Refusal.TOO_LARGE})
+
+
 # ------------------------------------------------------------ workers
 
 
@@ -191,9 +205,85 @@ def test_an_event_from_the_future_stops_nothing(trial: Trial, rule: str, guarant
     assert headers["sd-timestamp"] == str(now_ms + DAY_MS)
 
 
+@pytest.mark.parametrize("emit", ["annotate", "drop", "merge"])
+def test_forged_headers_do_not_leave_a_worker(trial: Trial, emit: str) -> None:
+    summary = b'{"type":"summary","namespace":"x","cluster":"100ae6aa4cec291a","count":9}'
+    forged = [("sd-type", b"summary"), ("sd-decision", b"duplicate"), ("sd-cluster", b"0" * 16)]
+    values = [b"disk 1 is full", b"disk 2 is full", summary, b"disk 3 is full"]
+    now_ms = int(time.time() * 1000)
+    trial.kafka.produce(
+        trial.read,
+        values,
+        partition=0,
+        headers=[[("host", b"a"), *forged]] * 4,
+        timestamps_ms=[now_ms + number for number in range(4)],
+    )
+    settings: dict[str, object] = {
+        "pipelines__0__emit": emit,
+        "pipelines__0__summary_topic": trial.out,
+        "pipelines__0__format": "text",
+    }
+    assert trial.once(**settings).code == 0
+    trial.emit_due_summaries(**settings)
+    left = trial.kafka.consume(trial.out)
+    marked = [record for record in left if text_headers(record).get("sd-type") == "summary"]
+    assert len(marked) == 1
+    assert {record.headers for record in marked} == {(("sd-type", b"summary"),)}
+    events = [record for record in left if record.value in values]
+    assert len(events) == (4 if emit == "annotate" else 2)
+    for record in events:
+        names = [name for name, _ in record.headers]
+        assert len(names) == len(set(names))
+        assert text_headers(record).get("sd-cluster") != "0" * 16
+        assert "sd-type" not in names
+
+
 def test_a_topic_too_small_for_anything_is_named(trial: Trial) -> None:
     trial.write([b"an event"])
     tiny = trial.kafka.fresh_topic(2, {"max.message.bytes": "60"})
     done = trial.once(pipelines__0__output_topic=tiny, pipelines__0__on_poison="pass")
     assert done.code == 1
     assert f"{tiny} does not take even the shortened record of {trial.read}-0" in last_line(done)
+
+
+def test_workers_with_one_instance_id_are_told_so(trial: Trial) -> None:
+    same: dict[str, object] = {
+        "kafka__group_instance_id": "worker-0",
+        "kafka__heartbeat_interval_s": "500ms",
+    }
+    with trial.worker(**same) as first, trial.worker(**same) as second:
+        wait_for(
+            lambda: any("the same kafka.group_instance_id" in each.log for each in (first, second)),
+            "one of them names the setting",
+        )
+
+
+def test_missing_permissions_are_named_one_after_the_other(redis_server: RedisServer) -> None:
+    with KafkaBroker(security=["sasl_plain"], authorizer=True) as broker:
+        trial = Trial(broker, redis_server.url)
+        trial.write([b"an event"] * 10)
+        settings: dict[str, object] = {
+            "kafka__bootstrap_servers": broker.bootstrap_of("sasl_plain"),
+            "kafka__security_protocol": "SASL_PLAINTEXT",
+            "kafka__sasl_username": "alice",
+            "kafka__sasl_password": broker.users["alice"],
+            "pipelines__0__dead_letter_topic": "",
+            "pipelines__0__summary_topic": "",
+            "worker__guarantee": "exactly_once",
+        }
+        wanted: list[tuple[str, Any, str, str]] = [
+            ("idempotent_write", "broker", "kafka-cluster", "or IdempotentWrite on the cluster"),
+            ("describe", "topic", trial.out, f"no such topic: {trial.out} (or no permission"),
+            ("describe", "topic", trial.read, f"no such topic: {trial.read} (or no permission"),
+            ("read", "group", trial.group, "allow the user Read on the group"),
+            ("write", "transactional_id", "*", "allow the user Write and Describe on the trans"),
+            ("read", "topic", trial.read, "allow the user Read on the topic"),
+            ("write", "topic", trial.out, "allow the user Write on the topic"),
+        ]
+        for operation, resource, name, expected in wanted:
+            done = trial.once(**settings)
+            assert (done.code, expected in last_line(done)) == (1, True), done.err
+            broker.allow("alice", operation, resource, name)
+        done = trial.once(**settings)
+        assert done.code == 0, done.err
+        assert len(broker.consume(trial.out)) == 10
