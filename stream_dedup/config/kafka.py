@@ -57,8 +57,9 @@ class KafkaConfig(Section):
     session_timeout_s: Seconds = 45.0
     """A worker that sends no heartbeat for this long loses its partitions to the others. Must lie
     between the broker's group.min.session.timeout.ms and group.max.session.timeout.ms."""
-    heartbeat_interval_s: Seconds = 3.0
-    """Time between heartbeats; a third of session_timeout_s at most."""
+    heartbeat_interval_s: Seconds = 1.0
+    """Time between heartbeats; a third of session_timeout_s at most. A worker learns of a rebalance
+    with a heartbeat, and the others wait for it meanwhile."""
     max_poll_interval_s: Seconds = 300.0
     """A worker that reads nothing for this long loses its partitions. A rebalance waits this long
     for all members."""
