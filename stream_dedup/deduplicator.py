@@ -28,12 +28,15 @@ from stream_dedup.clock import Clock, SystemClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.engine.engine import NEAR_CACHE_SIZE, Counts, Engine
-from stream_dedup.errors import IndexFull
+from stream_dedup.errors import IndexFull, InputError, StateError
 from stream_dedup.features.fields import UNDECODABLE
 from stream_dedup.features.recipe import Recipe, load_recipe
 from stream_dedup.index.base import IndexSize, Limits, max_waiting
 from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.index.saved import SavedCluster
+from stream_dedup.io.files import whole_file
 from stream_dedup.model import Batch, Decision, Partition, Summary
+from stream_dedup.saved_state import Header, read_state, write_state
 
 Value = bytes | bytearray | memoryview | str | dict[str, Any]
 """What `Deduplicator` takes as an event: a text, or a decoded JSON object."""
@@ -326,6 +329,91 @@ class Deduplicator:
         with self._turns:
             self._commit_joins()
             return run(self._index.size())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save everything in a file, for `load`; only its owner may read it.
+
+        The file appears when it is complete; until then an earlier one stays. It holds values of
+        events, and the key of the hashes that decide.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        with self._turns:
+            self._commit_joins()
+            index, clusters = self._index.saved()
+            saved = list(clusters)
+            header = Header(
+                digest=self.recipe.digest,
+                recipe=self.recipe.name,
+                key=bytes(16),
+                source=self._partition.source,
+                offset=self._offset,
+                counts=self.counts,
+                index=index,
+                clusters=len(saved),
+            )
+            with whole_file(os.path.abspath(path), private=True) as file:  # noqa: PTH100 -- bytes too
+                write_state(file, header, saved)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        recipe: str | os.PathLike[str] | Recipe = "logs",
+        *,
+        windows: Windows | None = None,
+        summaries: Summaries | None = None,
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+        keep_summaries: bool = True,
+    ) -> Deduplicator:
+        """Return a deduplicator that goes on where a saved one stopped.
+
+        Args:
+            path: the file that `save` has written.
+            recipe: the same as then.
+            windows: as for a new one; they may differ from those of the saved one.
+            summaries: as `windows`.
+            limits: as `windows`. Clusters above the limit are closed.
+            clock: as for a new one.
+            keep_summaries: as for a new one.
+
+        Raises:
+            StateError: the file is no saved state, damaged, or of another recipe.
+            InputError: it cannot be read.
+        """
+        name = os.fsdecode(path)
+        try:
+            with open(path, "rb") as file:  # noqa: PTH123 -- bytes too
+                header, clusters = read_state(file, name)
+                dedup = cls(
+                    recipe,
+                    windows=windows,
+                    summaries=summaries,
+                    limits=limits,
+                    clock=clock,
+                    source=header.source,
+                    keep_summaries=keep_summaries,
+                )
+                if header.digest != dedup.recipe.digest:
+                    theirs, ours = f"{header.recipe} ({header.digest})", dedup.recipe.digest
+                    problem = f"was saved with recipe {theirs}, not {dedup.recipe.name} ({ours})"
+                    raise StateError(name, problem, "load it with that recipe, or start anew")
+                dedup._restore(header, clusters)
+        except OSError as error:
+            raise InputError(f"{name}: cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise StateError(name, f"is not valid: {error}", "load an earlier copy") from error
+        return dedup
+
+    def _restore(self, header: Header, clusters: Iterable[SavedCluster]) -> None:
+        own = self._partition.source.encode("utf-8", "surrogatepass"), self._partition.number
+        if any(name == own and mark >= header.offset for name, mark in header.index.partitions):
+            raise ValueError("its next offset was used before")
+        self._offset = header.offset
+        self._index.restore(header.index, clusters)
+        self.engine.counts = header.counts
 
     def _claimed(self, *, patterns: bool) -> Iterator[Summary]:
         while summaries := run(self.engine.claim_summaries()):

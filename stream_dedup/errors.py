@@ -6,6 +6,7 @@
     ├── RecipeError              a recipe is wrong; names file, key, value and remedy
     ├── ConfigError              the configuration is wrong; names place, key and remedy
     ├── InputError               a file cannot be read, or an option does not fit it
+    ├── StateError               a saved state cannot be loaded; names file, problem and remedy
     ├── ProtocolError            the methods of an index were called in a wrong order: a bug
     │   ├── StaleFence           another worker owns the partition now; drop the batch unsent
     │   └── PartitionUnclaimed   nobody owns the partition; claim it again and go on
@@ -86,6 +87,18 @@ class ConfigError(StreamDedupError):
 
 class InputError(StreamDedupError):
     """An input cannot be read, or an option does not fit it."""
+
+
+class StateError(StreamDedupError):
+    """A saved state cannot be loaded.
+
+    Attributes:
+        file: the file.
+    """
+
+    def __init__(self, file: str, problem: str, remedy: str) -> None:
+        self.file = file
+        super().__init__(f"{file}: {problem}; {remedy}")
 
 
 class ProtocolError(StreamDedupError):

@@ -76,6 +76,16 @@ class StreamTime:
         """Stream time as of the last call; None before the first event."""
         return self._value_us
 
+    def saved(self) -> tuple[dict[Partition, tuple[int, int]], int | None, int | None]:
+        """Return its state: partition → (head, when active), stream time, and when that moved."""
+        return dict(self._heads), self._value_us, self._seen_us
+
+    def restore(
+        self, heads: dict[Partition, tuple[int, int]], value_us: int | None, seen_us: int | None
+    ) -> None:
+        """Go on from a state that `saved` has returned."""
+        self._heads, self._value_us, self._seen_us = dict(heads), value_us, seen_us
+
     def record(self, partition: Partition, time_us: int, now_us: int) -> None:
         """Note that a partition is active: it records events, the latest of them at `time_us`.
 

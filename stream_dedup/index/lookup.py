@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from stream_dedup.clustering.linkage import Candidate, Linkage, fastest_jaccard
@@ -136,30 +137,48 @@ class Lookup:
             query: of its representative.
             live_until_us: the last event time for which it is live.
         """
+        slot = Slot(-1, cluster, query.group, query.fingerprint, query.sketch, query.first_us)
+        near = [query.fingerprint] if query.near else []
+        self.restore(slot, [(query.exact, 0)], near, live_until_us)
+        return slot
+
+    def restore(
+        self,
+        slot: Slot,
+        exacts: Iterable[tuple[int, int]],
+        fingerprints: Iterable[int],
+        live_until_us: int,
+    ) -> None:
+        """Add a cluster with all that leads to it, as `leads` has returned it."""
         if self._free_owners:
-            owner = self._free_owners.pop()
+            slot.owner = self._free_owners.pop()
         else:
-            owner = len(self._slots)
+            slot.owner = len(self._slots)
             self._slots.append(None)
             self._live_until_us.append(0)
-        slot = Slot(owner, cluster, query.group, query.fingerprint, query.sketch, query.first_us)
-        self._slots[owner] = slot
-        self._live_until_us[owner] = live_until_us
-        self._use_group(query.group)
-        self._add_exact(query, slot, 0)
-        if query.near:
-            self._add_fingerprint(query, slot)
-        return slot
+        self._slots[slot.owner] = slot
+        self._live_until_us[slot.owner] = live_until_us
+        self._use_group(slot.group)
+        for exact, distance in exacts:
+            self._add_exact(exact, slot, distance)
+        for fingerprint in fingerprints:
+            self._add_fingerprint(fingerprint, slot)
+
+    def leads(self, slot: Slot) -> tuple[list[tuple[int, int]], list[int]]:
+        """Return what leads to a cluster: exact hashes with their distances, and fingerprints."""
+        found = ((key[1], self._by_exact.get(key)) for key in slot.exacts)
+        exacts = [(exact, entry[1]) for exact, entry in found if entry and entry[0] is slot]
+        return exacts, [self._tables.fingerprint(entry) for entry in slot.entries]
 
     def add_alias(self, query: Query, slot: Slot, distance: int) -> None:
         """Let a query's exact hash and fingerprint lead to a cluster, up to the cap on aliases."""
         if len(slot.exacts) > self._aliases:
             return
-        self._add_exact(query, slot, distance)
+        self._add_exact(query.exact, slot, distance)
         # Without verification an alias's fingerprint leads to nothing that the representative's
         # own does not lead to.
         if self._linkage.verifies and distance:
-            self._add_fingerprint(query, slot)
+            self._add_fingerprint(query.fingerprint, slot)
 
     def extend(self, slot: Slot, live_until_us: int) -> None:
         """Keep a cluster live for longer."""
@@ -177,15 +196,15 @@ class Lookup:
         self._free_owners.append(slot.owner)
         self._leave_group(slot.group)
 
-    def _add_exact(self, query: Query, slot: Slot, distance: int) -> None:
+    def _add_exact(self, exact: int, slot: Slot, distance: int) -> None:
         """Let the exact hash lead to the cluster, and no longer to one that has expired."""
-        key = (query.group, query.exact)
+        key = (slot.group, exact)
         self._by_exact[key] = (slot, distance)
         slot.exacts.append(key)
 
-    def _add_fingerprint(self, query: Query, slot: Slot) -> None:
-        group = self._groups[query.group]
-        slot.entries.append(self._tables.insert(query.fingerprint, group, slot.owner))
+    def _add_fingerprint(self, fingerprint: int, slot: Slot) -> None:
+        group = self._groups[slot.group]
+        slot.entries.append(self._tables.insert(fingerprint, group, slot.owner))
 
     # ------------------------------------------------------------ groups
 

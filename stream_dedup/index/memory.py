@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -47,6 +47,7 @@ from stream_dedup.index.base import (
     too_many_wait,
 )
 from stream_dedup.index.lookup import EvictedKeys, Lookup, Slot
+from stream_dedup.index.saved import Name, SavedCluster, SavedIndex
 from stream_dedup.model import Closing, Decision, Partition, Position, Summary
 
 _ID_BITS = 64
@@ -547,6 +548,94 @@ class MemoryIndex:
             stream_us=self._time.value_us,
         )
 
+    # ------------------------------------------------------------ saving
+
+    def saved(self) -> tuple[SavedIndex, Iterator[SavedCluster]]:
+        """Return all it holds but journals, to be used before it changes again."""
+        heads, stream_us, seen_us = self._time.saved()
+        index = SavedIndex(
+            namespace=self._namespace,
+            partitions=[(_saved(p), state.high_water) for p, state in self._partitions.items()],
+            heads=[(_saved(p), head_us, active_us) for p, (head_us, active_us) in heads.items()],
+            stream_us=stream_us,
+            seen_us=seen_us,
+            tombstones=[(identity, *kept) for identity, kept in self._tombstones.items()],
+            evicted=self._evicted,
+            expired=self._expired,
+            new_again=self._new_again,
+            truncated=self._lookup.truncated,
+        )
+        recorded = (c for c in self._clusters.values() if c.count > c.initial_count)
+        return index, map(self._saved_cluster, recorded)
+
+    def _saved_cluster(self, cluster: _Cluster) -> SavedCluster:
+        slot, position = cluster.slot, cluster.position
+        exacts, fingerprints = self._lookup.leads(slot) if cluster.closing is None else ([], [])
+        return SavedCluster(
+            identity=cluster.identity,
+            partition=_saved(Partition(position.source, position.partition)),
+            offset=position.offset,
+            group=_bytes(slot.group),
+            fingerprint=slot.fingerprint.to_bytes(16, "big"),
+            sketch=slot.sketch,
+            opened_us=slot.opened_us,
+            last_us=cluster.last_us,
+            first_us=cluster.first_us,
+            latest_us=cluster.latest_us,
+            count=cluster.count,
+            reported=cluster.reported,
+            reported_us=cluster.reported_us,
+            revision=cluster.revision,
+            representative=cluster.representative,
+            samples=cluster.samples,
+            closing=cluster.closing,
+            exacts=exacts,
+            fingerprints=[number.to_bytes(16, "big") for number in fingerprints],
+        )
+
+    def restore(self, saved: SavedIndex, clusters: Iterable[SavedCluster]) -> None:
+        """Take over what another index held; this one must be new.
+
+        Raises:
+            ValueError: it is not what an index with this recipe can hold.
+        """
+        for name, high_water in saved.partitions:
+            state = _PartitionState(high_water=high_water, committed=high_water + 1)
+            self._partitions[_loaded(name)] = state
+        heads = {_loaded(name): (head_us, seen_us) for name, head_us, seen_us in saved.heads}
+        self._time.restore(heads, saved.stream_us, saved.seen_us)
+        self._tombstones.update((identity, tuple(kept)) for identity, *kept in saved.tombstones)  # type: ignore[misc]
+        self._namespace = saved.namespace
+        self._evicted, self._expired = saved.evicted, saved.expired
+        self._new_again, self._lookup.truncated = saved.new_again, saved.truncated
+        for cluster in clusters:
+            cluster.check(self.recipe)
+            if cluster.identity in self._clusters:
+                raise ValueError(f"cluster {cluster.identity:016x} is there twice")
+            self._restore_cluster(cluster)
+        self._evict()
+
+    def _restore_cluster(self, saved: SavedCluster) -> None:
+        fingerprint = int.from_bytes(saved.fingerprint, "big")
+        slot = Slot(
+            -1, saved.identity, _text(saved.group), fingerprint, saved.sketch, saved.opened_us
+        )
+        cluster = _Cluster(
+            saved.identity, Position(*_loaded(saved.partition), saved.offset), slot,
+            saved.last_us, saved.first_us, saved.latest_us, saved.count,
+            reported=saved.reported, reported_us=saved.reported_us, revision=saved.revision,
+            representative=saved.representative, samples=saved.samples, closing=saved.closing,
+            recorded=True,
+        )  # fmt: skip
+        self._clusters[cluster.identity] = cluster
+        if cluster.closing is not None:
+            self._finals[cluster.identity] = None
+            return
+        numbers = [int.from_bytes(number, "big") for number in saved.fingerprints]
+        self._lookup.restore(slot, saved.exacts, numbers, self._live_until_us(cluster))
+        self._queue_closing(cluster)
+        self._queue_summary(cluster)
+
     # ------------------------------------------------------------ current times for the queues
 
     def _expires_us(self, identity: int) -> int | None:
@@ -564,3 +653,19 @@ class MemoryIndex:
         if cluster is None or not cluster.due:
             return None
         return self._summaries.due_us(cluster.reported_us)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")  # names of files need not be UTF-8
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
+
+
+def _saved(partition: Partition) -> Name:
+    return _bytes(partition.source), partition.number
+
+
+def _loaded(name: Name) -> Partition:
+    return Partition(_text(name[0]), name[1])

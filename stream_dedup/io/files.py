@@ -281,11 +281,16 @@ def expand(paths: Sequence[str]) -> Iterator[str]:
 
 
 @contextmanager
-def whole_file(path: str) -> Iterator[BinaryIO]:
+def whole_file(path: str, *, private: bool = False) -> Iterator[BinaryIO]:
     """Open a file for writing that appears under its name only when it is complete.
 
     If the block raises, nothing is left behind. A device or a named pipe is written directly, and
     ``-`` is standard output.
+
+    Args:
+        path: its name.
+        private: whether only its owner may read it, from its first byte on; otherwise it has the
+            permissions of the file that it replaces, or the usual ones.
 
     Raises:
         InputError: it cannot be created or written.
@@ -300,6 +305,7 @@ def whole_file(path: str) -> Iterator[BinaryIO]:
                 yield file
             return
         mode = target.stat().st_mode & 0o777 if target.exists() else None
+        mode = 0o600 if private else mode
         # Named before it is created: a signal at any moment leaves no file behind.
         part = target.with_name(f".{target.name[:64]}.{secrets.token_hex(8)}.part")
         try:

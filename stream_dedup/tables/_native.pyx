@@ -216,6 +216,11 @@ cdef class NativeTables:
         self.free_entry = number
         self.count -= 1
 
+    def fingerprint(self, uint32_t number):
+        if number >= self.used or self.at(number).owner == NONE:
+            raise KeyError(number)
+        return self.at(number).low | <object>self.at(number).high << 64
+
     def query(self, fingerprint, uint32_t group, uint64_t max_candidates):
         cdef uint64_t low = fingerprint & 0xFFFFFFFFFFFFFFFF
         cdef uint64_t high = fingerprint >> 64

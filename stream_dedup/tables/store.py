@@ -49,6 +49,13 @@ class Tables(Protocol):
             KeyError: there is no such entry.
         """
 
+    def fingerprint(self, entry: int) -> int:
+        """Return the fingerprint of an entry.
+
+        Raises:
+            KeyError: there is no such entry.
+        """
+
     def query(self, fingerprint: int, group: int, max_candidates: int) -> Found:
         """Find all entries of `group` within k bits, comparing at most `max_candidates`.
 
@@ -85,6 +92,9 @@ class ReferenceTables:
             del self._buckets[bucket][entry]
             if not self._buckets[bucket]:
                 del self._buckets[bucket]
+
+    def fingerprint(self, entry: int) -> int:
+        return self._entries[entry][0]
 
     def query(self, fingerprint: int, group: int, max_candidates: int) -> Found:
         near: dict[int, int] = {}

@@ -1,0 +1,121 @@
+"""What is saved of an index in memory, and loaded again: plain values, checked when they come back.
+
+A saved index may come from anywhere, so its types say what is valid, and `SavedCluster.check` what
+types cannot. Texts are bytes, because names of files and values of events need not be UTF-8.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from stream_dedup.clustering.summaries import MAX_SAMPLES
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.kernel import SKETCH_SIZE
+from stream_dedup.model import Closing
+
+MAX_TEXT_BYTES = 1 << 20
+
+Count = Annotated[int, Meta(ge=0, le=1 << 62)]
+Time = Annotated[int, Meta(ge=-(1 << 61), le=1 << 61)]
+Hash = Annotated[int, Meta(ge=0)]  # up to 64 bits, as no more can be encoded
+Text = Annotated[bytes, Meta(max_length=MAX_TEXT_BYTES)]
+Fingerprint = Annotated[bytes, Meta(min_length=16, max_length=16)]
+Name = tuple[Text, Count]
+"""A partition: its source and number."""
+
+
+class SavedCluster(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A cluster, open or waiting for its final summary.
+
+    Attributes:
+        identity: its id.
+        partition: of its representative.
+        offset: of its representative.
+        group: only events of this group find it.
+        fingerprint: of its representative, big-endian.
+        sketch: of its representative.
+        opened_us: when it was opened.
+        last_us: when it was last seen, also by events that were not counted.
+        first_us: earliest event time counted.
+        latest_us: latest event time counted.
+        count: events counted.
+        reported: the count in its last summary.
+        reported_us: stream time of that.
+        revision: of its last summary.
+        representative: its first event's value.
+        samples: values of later events.
+        closing: why it closed; None while it is open.
+        exacts: the exact hashes that lead to it while it is open, each with its distance.
+        fingerprints: the fingerprints that lead to it.
+    """
+
+    identity: Hash
+    partition: Name
+    offset: Count
+    group: Text
+    fingerprint: Fingerprint
+    sketch: Annotated[bytes, Meta(max_length=8 * SKETCH_SIZE)]
+    opened_us: Time
+    last_us: Time
+    first_us: Time
+    latest_us: Time
+    count: Annotated[int, Meta(ge=1, le=1 << 62)]
+    reported: Count
+    reported_us: Time
+    revision: Count
+    representative: bytes
+    samples: Annotated[tuple[bytes, ...], Meta(max_length=MAX_SAMPLES)]
+    closing: Closing | None
+    exacts: list[tuple[Hash, Count]]
+    fingerprints: list[Fingerprint]
+
+    def check(self, recipe: Recipe) -> None:
+        """Check what the types do not say.
+
+        Raises:
+            ValueError: a value is not one that an index with this recipe can have.
+        """
+        width, most = recipe.fingerprint.width, recipe.match.aliases + 1
+        numbers = (self.fingerprint, *self.fingerprints)
+        good = (
+            all(int.from_bytes(number, "big") >> width == 0 for number in numbers)
+            and len(self.sketch) % 8 == 0
+            and self.reported <= self.count
+            and self.first_us <= self.latest_us
+            and len(self.exacts) <= most
+            and len(self.fingerprints) <= most
+            and all(distance <= width for _, distance in self.exacts)
+        )
+        if not good:
+            raise ValueError(f"cluster {self.identity:016x} has impossible values")
+
+
+class SavedIndex(Struct, frozen=True, forbid_unknown_fields=True):
+    """What an index holds besides its clusters.
+
+    Attributes:
+        namespace: makes cluster ids, with positions.
+        partitions: each with its high-water mark, -1 for none.
+        heads: partitions that hold stream time back, each with its latest event time and when it
+            was last active.
+        stream_us: stream time.
+        seen_us: the clock when that was last moved.
+        tombstones: of closed clusters: id, revision, count, and how long to keep them.
+        evicted: clusters closed for lack of room.
+        expired: clusters closed by time.
+        new_again: events new again for lack of room.
+        truncated: searches cut short.
+    """
+
+    namespace: str
+    partitions: list[tuple[Name, Annotated[int, Meta(ge=-1)]]]
+    heads: list[tuple[Name, Time, Time]]
+    stream_us: Time | None
+    seen_us: Time | None
+    tombstones: list[tuple[Hash, Count, Count, Time]]
+    evicted: Count
+    expired: Count
+    new_again: Count
+    truncated: Count
