@@ -208,7 +208,9 @@ class Deduplicator:
             at_us = now_us if time_us is None else time_us
             if not passed and at_us <= now_us + self._max_future_us:
                 document = None if documents is None else documents[0]
-                decision = engine.join(texts[0], document, at_us, group, self._index.is_open)
+                decision = engine.join(
+                    texts[0], document, at_us, now_us, group, self._index.is_open
+                )
                 if decision is not None:
                     if engine.joins.full:
                         self._commit_joins()
@@ -347,7 +349,7 @@ class Deduplicator:
                 digest=self.recipe.digest,
                 recipe=self.recipe.name,
                 key=bytes(16),
-                source=self._partition.source,
+                source=self._partition.source.encode("utf-8", "surrogatepass"),
                 offset=self._offset,
                 counts=self.counts,
                 index=index,
@@ -393,7 +395,7 @@ class Deduplicator:
                     summaries=summaries,
                     limits=limits,
                     clock=clock,
-                    source=header.source,
+                    source=header.source.decode("utf-8", "surrogatepass"),
                     keep_summaries=keep_summaries,
                 )
                 if header.digest != dedup.recipe.digest:
@@ -408,7 +410,7 @@ class Deduplicator:
         return dedup
 
     def _restore(self, header: Header, clusters: Iterable[SavedCluster]) -> None:
-        own = self._partition.source.encode("utf-8", "surrogatepass"), self._partition.number
+        own = header.source, self._partition.number
         if any(name == own and mark >= header.offset for name, mark in header.index.partitions):
             raise ValueError("its next offset was used before")
         self._offset = header.offset

@@ -21,7 +21,7 @@ import msgspec
 
 from stream_dedup.engine.engine import Counts
 from stream_dedup.errors import StateError
-from stream_dedup.index.saved import Count, SavedCluster, SavedIndex
+from stream_dedup.index.saved import Count, SavedCluster, SavedIndex, Text
 
 MAGIC = b"stream-dedup state\n"
 VERSION = 1
@@ -54,7 +54,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     digest: str
     recipe: str
     key: Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
-    source: str
+    source: Text
     offset: Count
     counts: Counts
     index: SavedIndex

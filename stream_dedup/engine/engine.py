@@ -255,6 +255,7 @@ class Engine:
         value: bytes,
         document: object,
         time_us: int,
+        now_us: int,
         group: str,
         is_open: Callable[[int], bool],
     ) -> Decision | None:
@@ -267,11 +268,12 @@ class Engine:
             value: its text.
             document: its decoded JSON value, if the recipe takes fields.
             time_us: its time; not too far ahead of the clock.
+            now_us: the clock.
             group: its group; empty for none.
             is_open: tells whether the index has a cluster open.
         """
         key = self._hasher.key(value, document, group)
-        decision = self.joins.add(key, time_us, is_open)
+        decision = self.joins.add(key, time_us, now_us, is_open)
         if decision is not None:
             self.counts.events += 1
             self.counts.duplicates += 1
@@ -289,7 +291,8 @@ class Engine:
             await self.claim_partition(partition)
             owned = self._owned[partition]
         commit = self.joins.take(partition, owned.fence, first_offset)
-        if await self.index.record(commit, self.clock.now_us()):
+        # As of the last event, since when the partition may have been quiet.
+        if await self.index.record(commit, self.joins.now_us):
             raise ProtocolError(
                 "clusters closed between the events that joined them and the commit"
             )

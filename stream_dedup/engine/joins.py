@@ -25,6 +25,7 @@ class Joins:
 
     Attributes:
         count: events not committed yet.
+        now_us: the clock when the last of them came.
     """
 
     def __init__(self, cache: NearCache) -> None:
@@ -32,13 +33,16 @@ class Joins:
         self._deltas: dict[CachedCluster, ClusterDelta] = {}
         self._last_us = 0
         self.count = 0
+        self.now_us = 0
 
     @property
     def full(self) -> bool:
         """Whether they have to be committed before another event is added."""
         return self.count >= MAX_JOINS or len(self._deltas) >= MAX_DELTAS
 
-    def add(self, key: Key, time_us: int, is_open: Callable[[int], bool]) -> Decision | None:
+    def add(
+        self, key: Key, time_us: int, now_us: int, is_open: Callable[[int], bool]
+    ) -> Decision | None:
         """Let an event join the cluster that the near cache knows for certain; None if none.
 
         Events whose values are wanted as samples do not join here.
@@ -46,6 +50,7 @@ class Joins:
         Args:
             key: of the event in the near cache.
             time_us: its time.
+            now_us: the clock.
             is_open: tells whether the index has a cluster open: the near cache hears of its end
                 only with a commit.
         """
@@ -69,6 +74,7 @@ class Joins:
                 delta.first_us = time_us
         if time_us > self._last_us or not self.count:
             self._last_us = time_us
+        self.now_us = now_us
         self.count += 1
         return entry.decision
 

@@ -565,12 +565,16 @@ class MemoryIndex:
             new_again=self._new_again,
             truncated=self._lookup.truncated,
         )
-        recorded = (c for c in self._clusters.values() if c.count > c.initial_count)
-        return index, map(self._saved_cluster, recorded)
+        return index, filter(None, map(self._saved_cluster, self._clusters.values()))
 
-    def _saved_cluster(self, cluster: _Cluster) -> SavedCluster:
-        slot, position = cluster.slot, cluster.position
-        exacts, fingerprints = self._lookup.leads(slot) if cluster.closing is None else ([], [])
+    def _saved_cluster(self, cluster: _Cluster) -> SavedCluster | None:
+        """Return a cluster as it was before it became provisional; None if it was nothing then."""
+        slot, position, closing = cluster.slot, cluster.position, cluster.closing
+        if closing is None and cluster.provisional:
+            closing = cluster.before
+            if closing is None:
+                return None
+        exacts, fingerprints = self._lookup.leads(slot) if closing is None else ([], [])
         return SavedCluster(
             identity=cluster.identity,
             partition=_saved(Partition(position.source, position.partition)),
@@ -588,7 +592,7 @@ class MemoryIndex:
             revision=cluster.revision,
             representative=cluster.representative,
             samples=cluster.samples,
-            closing=cluster.closing,
+            closing=closing,
             exacts=exacts,
             fingerprints=[number.to_bytes(16, "big") for number in fingerprints],
         )
@@ -625,7 +629,6 @@ class MemoryIndex:
             saved.last_us, saved.first_us, saved.latest_us, saved.count,
             reported=saved.reported, reported_us=saved.reported_us, revision=saved.revision,
             representative=saved.representative, samples=saved.samples, closing=saved.closing,
-            recorded=True,
         )  # fmt: skip
         self._clusters[cluster.identity] = cluster
         if cluster.closing is not None:

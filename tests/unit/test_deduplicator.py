@@ -209,6 +209,15 @@ def test_an_exact_hit_of_an_evicted_cluster_is_new_again() -> None:
     assert_counts_add_up(dedup.close(), dedup.counts)
 
 
+def test_the_time_of_waiting_commits_is_that_of_their_events() -> None:
+    clock = ManualClock(NOW_US)
+    dedup = deduplicator(clock=clock, windows=Windows(quiet_after_us=10 * S))
+    for _ in range(6):
+        dedup.process_one("disk 1 full")
+    clock.advance(100)  # longer than a summary waits, and than an active input holds time back
+    assert [summary.count for summary in dedup.due()] == [6]
+
+
 def test_a_single_event_far_in_the_future_is_set_back_and_counted() -> None:
     dedup = deduplicator()
     for _ in range(6):
