@@ -53,11 +53,7 @@ _lines = st.lists(
 # A line that begins like a summary would be taken for one; a byte order mark at the beginning of a
 # file is removed.
 lines_read = _lines.map(
-    lambda lines: [
-        line
-        for line in lines
-        if not line.startswith(("…".encode(), b"\xef\xbb\xbf"))
-    ]
+    lambda lines: [line for line in lines if not line.startswith(("…".encode(), b"\xef\xbb\xbf"))]
 )
 readings = st.builds(
     DecoderOptions,
