@@ -33,6 +33,7 @@ from stream_dedup.deduplicator import run
 from stream_dedup.engine.engine import NEAR_CACHE_SIZE, Engine
 from stream_dedup.features.recipe import Match, Recipe, load_recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 from stream_dedup.index.base import Limits, Query
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.redis.mirror import MIRROR_SIZE
@@ -55,7 +56,7 @@ _WORD = re.compile(rb"[A-Za-z]{3,}")
 
 def log_queries(recipe: Recipe, lines: Sequence[bytes], first: int) -> list[Query]:
     """What the engine would ask of lines."""
-    numbers = Fingerprinter(recipe).fingerprints(lines, full=True)
+    numbers = Fingerprinter(recipe, PUBLIC_KEY).fingerprints(lines, full=True)
     return [
         Query(
             "",
@@ -266,7 +267,7 @@ def bench_slices(server: RedisServer, out: Console, *, data: Path, made: int) ->
         "all words replaced": list(iter_replayed(real_lines(), made, duplicate_share=0)),
     }
     for name, lines in corpora.items():
-        numbers = Fingerprinter(logs).fingerprints(lines, full=True)
+        numbers = Fingerprinter(logs, PUBLIC_KEY).fingerprints(lines, full=True)
         distinct = sorted({numbers.fingerprint(row) for row in range(len(lines))})
         shipped = plan_layout(logs, LIMITS.max_clusters, 1).blocks
         for k, blocks in ((logs.match.k, None), (logs.match.k, shipped), (3, None)):

@@ -41,6 +41,7 @@ from stream_dedup import Deduplicator, load_recipe
 from stream_dedup.features.recipe import Match, Recipe, replace
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.kernel import native_module
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 from stream_dedup.index.base import Limits, Query
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.model import Position
@@ -89,7 +90,7 @@ def real_lines() -> list[bytes]:
     for path in sorted(LOGS.glob("*.log.gz")):
         with gzip.open(path) as file:
             lines.extend(file.read().splitlines())
-    words = Fingerprinter(load_recipe("logs")).fingerprints(lines, full=False).words
+    words = Fingerprinter(load_recipe("logs"), PUBLIC_KEY).fingerprints(lines, full=False).words
     return [line for line, count in zip(lines, words, strict=True) if count > 1]
 
 
@@ -102,7 +103,7 @@ def bench_kernel(corpus: list[bytes], out: Console) -> list[Target]:
     recipes = {name: load_recipe(name) for name in ("logs", "words", "text")}
     recipes["words, case kept"] = replace(recipes["words"], text__case="keep")
     for name, recipe in recipes.items():
-        fingerprinter = Fingerprinter(recipe)
+        fingerprinter = Fingerprinter(recipe, PUBLIC_KEY)
         for full in (False, True):
 
             def work(fingerprinter: Fingerprinter = fingerprinter, full: bool = full) -> None:
@@ -131,7 +132,7 @@ def bench_decisions(corpus: list[bytes], out: Console) -> list[Target]:
         return dedup
 
     few = corpus[: max(1, len(corpus) // 10)]
-    fingerprinter = Fingerprinter(load_recipe("logs"))
+    fingerprinter = Fingerprinter(load_recipe("logs"), PUBLIC_KEY)
     count = len(corpus)
     measured: dict[str, float] = {
         "stream-dedup: decision": time_per_item(ours, count, 5).min_s,

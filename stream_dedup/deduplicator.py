@@ -31,6 +31,7 @@ from stream_dedup.engine.engine import NEAR_CACHE_SIZE, Counts, Engine
 from stream_dedup.errors import IndexFull, InputError, StateError
 from stream_dedup.features.fields import UNDECODABLE
 from stream_dedup.features.recipe import Recipe, load_recipe
+from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import IndexSize, Limits, max_waiting
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.saved import SavedCluster
@@ -69,6 +70,8 @@ class Deduplicator:
         source: names the input in positions.
         keep_summaries: whether closed clusters wait for `due`. If not, their summaries are dropped:
             for callers that need decisions only.
+        key: 16 secret bytes for the hashes that decide, so that no sender can make two texts
+            equal; random by default. Give one only to compare hashes with those of another run.
 
     Attributes:
         part_events: events of a batch that are decided together. Whoever calls `due` after so many
@@ -85,6 +88,7 @@ class Deduplicator:
         clock: Clock | None = None,
         source: str = "input",
         keep_summaries: bool = True,
+        key: bytes | None = None,
     ) -> None:
         if not isinstance(recipe, Recipe):
             recipe = load_recipe(recipe)
@@ -94,7 +98,12 @@ class Deduplicator:
         limits = limits or Limits()
         # `_make_room` bounds what waits: between parts of a batch, as within one nothing may fail.
         self._index = MemoryIndex(
-            recipe, windows=windows, summaries=summaries, limits=limits, cap_waiting=False
+            recipe,
+            windows=windows,
+            summaries=summaries,
+            limits=limits,
+            key=None if key is None else HashKey(key),
+            cap_waiting=False,
         )
         self.engine = Engine(
             recipe,

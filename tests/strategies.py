@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 from stream_dedup.features.masks import NAMED
 from stream_dedup.features.recipe import HASH_BITS, Recipe, parse_recipe
 from stream_dedup.features.tokens import CALENDAR_NAMES
+from stream_dedup.fingerprint.fingerprinter import segments_of
 from stream_dedup.fingerprint.kernel import Segments
 
 raw_bytes = st.binary(max_size=200)
@@ -176,15 +176,9 @@ def recipes_of_other_systems(draw: st.DrawFn) -> Recipe:
 @st.composite
 def segments(draw: st.DrawFn) -> Segments:
     """Events of none, one or several parts, each with its weight and salt."""
-    part = st.tuples(texts, st.integers(0, 1000), st.integers(0, 2**64 - 1))
-    made = Segments([], array("I"), array("I"), array("Q"))
-    for event in draw(st.lists(st.lists(part, max_size=4), max_size=5)):
-        for text, weight, salt in event:
-            made.texts.append(text)
-            made.weights.append(weight)
-            made.salts.append(salt)
-        made.ends.append(len(made.texts))
-    return made
+    salt = st.integers(0, 2**64 - 1)
+    part = st.tuples(texts, st.integers(0, 1000), st.tuples(salt, salt))
+    return segments_of(draw(st.lists(st.lists(part, max_size=4), max_size=5)))
 
 
 feature_events = st.lists(
@@ -192,7 +186,7 @@ feature_events = st.lists(
         st.tuples(
             st.binary(max_size=4) | plain_words,
             st.sampled_from([0, 1, 2, 1000, 2**32 - 1]),
-            st.sampled_from([0, 1, 2**64 - 1]),
+            st.sampled_from([(0, 0), (1, 0), (0, 1), (2**64 - 1, 2**64 - 1)]),
         ),
         max_size=40,
     ),

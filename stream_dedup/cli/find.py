@@ -21,6 +21,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from stream_dedup.cli.common import recipe_of, recipe_option, set_option, write_whole
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
+from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.io.files import InputFile, Lines, whole_file
 from stream_dedup.offline import kernel
 from stream_dedup.offline.clusters import (
@@ -429,7 +430,7 @@ def _clusters_of_text(path: str, recipe: Recipe, options: FindOptions) -> None:
     width = recipe.fingerprint.width
     k = recipe.match.k if options.distance is None else options.distance
     options.layout(k, width, 1)
-    fingerprinter = Fingerprinter(recipe)
+    fingerprinter = Fingerprinter(recipe, HashKey.random())
     by_line = LineClusters(width, options.effort.memory_bytes)
     with InputFile(path) as source:
         while (lines := source.read()) is not None:

@@ -17,6 +17,7 @@ from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.minhash import chance_of_equality, lookup_keys
 from stream_dedup.fingerprint.reference import Feature, ReferenceKernel, Taken
 from stream_dedup.fingerprint.simhash import distance, votes
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Look:
         pattern: its masked text.
         taken: its tokens and features.
         counted: the features whose votes count.
-        numbers: its hashes and fingerprint, as the kernel computes them.
+        numbers: its hashes and fingerprint, as the kernel computes them under `PUBLIC_KEY`: an
+            index has a secret key, so its hashes are others.
         key: events with equal keys always merge; the exact hash, or with minhash what takes its
             place.
     """
@@ -82,9 +84,9 @@ class Inspector:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        self._fingerprinter = Fingerprinter(recipe)
+        self._fingerprinter = Fingerprinter(recipe, PUBLIC_KEY)
         self._patterns = Patterns(recipe)
-        self._kernel = ReferenceKernel(recipe)
+        self._kernel = ReferenceKernel(recipe, PUBLIC_KEY)
 
     def look(self, text: bytes) -> Look:
         """Analyse one event."""
@@ -139,12 +141,12 @@ class Comparison:
 
     def features(self) -> tuple[list[Feature], list[Feature], list[Feature]]:
         """Return the distinct features of both, of the left only, and of the right only."""
-        left = {feature.low: feature for feature in self.left.taken.features}
-        right = {feature.low: feature for feature in self.right.taken.features}
+        left = {feature.identity: feature for feature in self.left.taken.features}
+        right = {feature.identity: feature for feature in self.right.taken.features}
         return (
-            [feature for low, feature in left.items() if low in right],
-            [feature for low, feature in left.items() if low not in right],
-            [feature for low, feature in right.items() if low not in left],
+            [feature for identity, feature in left.items() if identity in right],
+            [feature for identity, feature in left.items() if identity not in right],
+            [feature for identity, feature in right.items() if identity not in left],
         )
 
     @cached_property
@@ -242,11 +244,11 @@ class Comparison:
 
 
 def _wide(features: list[Feature]) -> dict[int, tuple[int, int, bytes]]:
-    """Map each hash to (all its bits, summed weight, text)."""
+    """Map each identity to (votes, summed weight, text)."""
     out: dict[int, tuple[int, int, bytes]] = {}
     for feature in features:
-        weight = out[feature.low][1] if feature.low in out else 0
-        out[feature.low] = (feature.bits, weight + feature.weight, feature.text)
+        weight = out[feature.identity][1] if feature.identity in out else 0
+        out[feature.identity] = (feature.bits, weight + feature.weight, feature.text)
     return out
 
 
@@ -255,6 +257,6 @@ def _voters(
 ) -> list[tuple[bytes, int]]:
     return [
         (text, weight if value >> bit & 1 else -weight)
-        for low, (value, weight, text) in ours.items()
-        if low not in theirs or theirs[low][1] != weight
+        for identity, (value, weight, text) in ours.items()
+        if identity not in theirs or theirs[identity][1] != weight
     ]

@@ -138,7 +138,7 @@ class Engine:
         self.counts = Counts()
         self.clock = clock
         self._windows = windows
-        self._hasher = Hasher(recipe, offload)
+        self._hasher = Hasher(recipe, index.key, offload)
         self._cache = NearCache(windows, near_cache_size, summaries.samples)
         self.joins = Joins(self._cache)
         self._context = SegmentContext(index, self._hasher, self._cache, windows, summaries)
@@ -220,6 +220,8 @@ class Engine:
         while start < len(decisions):
             if self.index.resets != self._index_resets:  # another call may have noticed the loss
                 self._forget_all()
+            if hashed.fingerprinter.key != self._hasher.key:
+                hashed = self.hash(batch)
             owned = self._owned.get(batch.partition)
             try:
                 if owned is None:
@@ -352,6 +354,8 @@ class Engine:
         self._index_resets = self.index.resets
         self._cache.clear()
         self._owned.clear()
+        if self.index.key != self._hasher.key:
+            self._hasher.use_key(self.index.key)
 
     # ------------------------------------------------------------ summaries
 

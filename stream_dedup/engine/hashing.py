@@ -3,9 +3,9 @@
 One call of the native kernel hashes a whole batch; a second one computes the fingerprints and
 sketches of the few events that the near cache does not know.
 
-With a minhash recipe the fingerprint itself takes the place of the exact hash (`lookup_keys`), in
-the near cache and in the index, and no table is searched: one look-up an event, however much the
-index holds.
+With a minhash recipe the chosen features take the place of the exact hash (`lookup_keys`), in the
+near cache and in the index, and no table is searched: one look-up an event, however much the index
+holds.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 from stream_dedup.engine.near_cache import Key
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter, Prepared
-from stream_dedup.fingerprint.hashing import hash_sequence
 from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.minhash import lookup_keys
+from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.model import Batch
 
 MIN_OFFLOADED_EVENTS = 64
@@ -44,12 +44,14 @@ class HashedBatch:
 
     Attributes:
         batch: the batch.
+        fingerprinter: what hashed it.
         prepared: its events as the kernel takes them.
         exact: their exact hashes; with minhash, what takes their place.
         keys: their keys in the near cache.
     """
 
     batch: Batch
+    fingerprinter: Fingerprinter
     prepared: Prepared
     exact: Sequence[int]
     keys: Sequence[Key]
@@ -60,34 +62,43 @@ class Hasher:
 
     Args:
         recipe: what counts as near.
+        key: of the hashes that decide; the index's.
         offload: runs long kernel calls.
 
     Attributes:
         takes_fields: whether the recipe looks at fields of decoded JSON events.
-        empty_exact: the exact hash of an event without tokens.
         min_search_words: an event with fewer words is never searched by its fingerprint.
     """
 
-    def __init__(self, recipe: Recipe, offload: Offload[Any]) -> None:
-        self._fingerprinter = Fingerprinter(recipe)
+    def __init__(self, recipe: Recipe, key: HashKey, offload: Offload[Any]) -> None:
+        self._fingerprinter = Fingerprinter(recipe, key)
         self._minhash = recipe.fingerprint.kind == "minhash"
         self._min_features = recipe.match.min_features
         self._offload = offload
         self.takes_fields = self._fingerprinter.takes_fields
-        self.empty_exact, _ = hash_sequence([], recipe.fingerprint.seed)
         self.min_search_words = sys.maxsize if self._minhash else self._min_features
+
+    @property
+    def key(self) -> HashKey:
+        """The key under which batches are hashed."""
+        return self._fingerprinter.key
+
+    def use_key(self, key: HashKey) -> None:
+        """Hash batches under another key from now on."""
+        self._fingerprinter = Fingerprinter(self._fingerprinter.recipe, key)
 
     def hash(self, batch: Batch) -> HashedBatch:
         """Compute the exact hashes of a batch. Safe in any thread; the kernel releases the GIL."""
-        prepared = self._fingerprinter.prepare(batch.values, batch.documents)
-        numbers = self._fingerprinter.fingerprints(prepared, full=self._minhash)
+        fingerprinter = self._fingerprinter
+        prepared = fingerprinter.prepare(batch.values, batch.documents)
+        numbers = fingerprinter.fingerprints(prepared, full=self._minhash)
         exact: Sequence[int] = numbers.exact
         if self._minhash:
             exact = lookup_keys(numbers, self._min_features)
         keys: Sequence[Key] = exact
         if batch.groups:
             keys = [(g, e) if g else e for g, e in zip(batch.groups, exact, strict=True)]
-        return HashedBatch(batch, prepared, exact, keys)
+        return HashedBatch(batch, fingerprinter, prepared, exact, keys)
 
     def key(self, value: bytes, document: object, group: str) -> Key:
         """Return the key of one event in the near cache, as `hash` does for each of a batch."""
@@ -106,8 +117,9 @@ class Hasher:
         return fingerprints
 
     def _fingerprints(self, hashed: HashedBatch, rows: Sequence[int]) -> Fingerprints:
-        selected = self._fingerprinter.select(hashed.prepared, rows)
-        numbers = self._fingerprinter.fingerprints(selected, full=True)
+        fingerprinter = hashed.fingerprinter
+        selected = fingerprinter.select(hashed.prepared, rows)
+        numbers = fingerprinter.fingerprints(selected, full=True)
         if self._minhash:  # nothing is verified, so no cluster keeps a sketch
             return numbers._replace(sketches=[b""] * len(rows))
         return numbers

@@ -30,6 +30,7 @@ from stream_dedup.clustering.windows import Windows
 from stream_dedup.columnar import dictionary_encode, group_min_max, rows_of, take
 from stream_dedup.engine.hashing import HashedBatch, Hasher
 from stream_dedup.engine.near_cache import CachedCluster, CachedDecision, Key, Lookup, NearCache
+from stream_dedup.errors import IndexReset
 from stream_dedup.index.base import (
     DELTA_BYTES,
     MAX_DELTAS,
@@ -292,7 +293,7 @@ class Segment:
             with the row of the equal event whose answer it takes.
         """
         keys, exact, times_us = self.hashed.keys, self.hashed.exact, self.times_us
-        empty, is_live = self.context.hasher.empty_exact, self.context.windows.live
+        empty, is_live = self.hashed.fingerprinter.empty_exact, self.context.windows.live
         queried: dict[int, int] = {}
         latest: dict[Key, int] = {}  # key → the last row queried for it
         waiting: dict[int, int] = {}
@@ -318,6 +319,8 @@ class Segment:
         rows = list(queried)
         self.asked += len(rows)
         numbers = await context.hasher.fingerprints(hashed, rows)
+        if hashed.fingerprinter.key != context.index.key:
+            raise IndexReset("the index was created again, with another key for its hashes")
         source, partition = batch.partition
         queries = [
             Query(

@@ -7,12 +7,12 @@ keeps its name when the array grows.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import mmh3
 import msgspec
 
 MAX_DEPTH = 32
@@ -80,11 +80,15 @@ MAX_NAME = 128
 
 
 def shortened(name: str) -> str:
-    """Shorten a name to `MAX_NAME` characters: its beginning and its hash."""
+    """Shorten a name to `MAX_NAME` characters: its beginning and its hash.
+
+    The hash is cryptographic, so nobody can make two names equal; it has no key, because names are
+    shown to people and must be the same everywhere.
+    """
     if len(name) <= MAX_NAME:
         return name
-    digest = mmh3.hash64(name.encode("utf-8", "surrogatepass"), 0, x64arch=True, signed=False)[0]
-    return f"{name[: MAX_NAME - 17]}~{digest:016x}"
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return f"{name[: MAX_NAME - 33]}~{digest}"
 
 
 def text_of(node: object) -> bytes:

@@ -50,7 +50,7 @@ class Patterns:
         if self._preparer.takes_fields and document is not None:
             parts = [
                 (name.encode("utf-8", "replace") + b"=", part[:_MAX_BYTES])
-                for name, part, _, _ in self._preparer.parts(document)
+                for name, part, _ in self._preparer.parts(document)
             ]
         else:
             parts = [(b"", self._preparer.text(value[:_MAX_BYTES]))]

@@ -18,8 +18,6 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import mmh3
-
 from stream_dedup.features import structure
 from stream_dedup.features.extractors import KERNEL_EXTRACTORS, Extractor, load_extractor
 from stream_dedup.features.fields import parse_path, select
@@ -35,7 +33,13 @@ MAX_FEATURES = 100_000
 MAX_WEIGHT = (1 << 32) - 1
 """Maximum weight of one feature in the kernel."""
 
-Part = tuple[bytes, int, int]
+Salt = tuple[int, int]
+"""What keeps a field's features apart from those of other fields, of 64 bits each: XORed into the
+votes on a fingerprint, and into the keyed hashes."""
+
+NO_SALT: Salt = (0, 0)
+
+Part = tuple[bytes, int, Salt]
 """(text, weight, salt) of a part of an event, or of a feature."""
 
 
@@ -52,7 +56,6 @@ class Preparer:
         self._masker = Masker(recipe.masks) if recipe.masks else None
         self._spaces = recipe.features.extractor == "characters"
         self._fields = [(parse_path(f.path), f.weight) for f in recipe.input.fields]
-        self._salts: dict[str, int] = {}
         plain = self._masker is None and not self._spaces
         self._lower_only = plain and recipe.text.case == "lower"
         self.takes_fields = bool(self._fields)
@@ -95,22 +98,11 @@ class Preparer:
         """Return where the masks match in a text."""
         return self._masker.spans(value) if self._masker is not None else []
 
-    def parts(self, document: object) -> Iterator[tuple[str, bytes, int, int]]:
-        """Yield (name, prepared text, weight, salt) of the fields found in a decoded event."""
+    def parts(self, document: object) -> Iterator[tuple[str, bytes, int]]:
+        """Yield (name, prepared text, weight) of the fields found in a decoded event."""
         for steps, weight in self._fields:
             for name, text in select(document, steps):
-                yield name, self.text(text), weight, self._salt(name)
-
-    def _salt(self, name: str) -> int:
-        salt = self._salts.get(name)
-        if salt is None:
-            if len(self._salts) >= 10_000:  # names come from the events
-                self._salts.clear()
-            seed = self._recipe.fingerprint.seed
-            data = name.encode("utf-8", "surrogatepass")
-            salt = mmh3.hash64(data, seed, x64arch=True, signed=False)[1]
-            self._salts[name] = salt
-        return salt
+                yield name, self.text(text), weight
 
 
 class FeatureExtractor:

@@ -163,7 +163,8 @@ class Fingerprint(_Section, frozen=True):
             bits) or ``codepoint`` (of a single letter). All but ``murmur3`` are computed in Python,
             some hundred times slower.
         tie: the bit for a sum of votes of 0.
-        seed: of the hash; texts made to collide under one seed do not collide under another.
+        seed: of the hash ``murmur3``. It is no protection: whoever wants two equal hashes computes
+            them for any seed, or for all at once. The keyed hashes protect (`fingerprint.siphash`).
         least: for minhash, the number of least hashes that count.
     """
 

@@ -35,7 +35,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from stream_dedup.features.prepare import FeatureExtractor, Preparer
+from stream_dedup.features.prepare import NO_SALT, FeatureExtractor, Preparer
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.tokens import PLACEHOLDER
 from stream_dedup.features.weights import MAX_WEIGHT
@@ -81,9 +81,9 @@ class Counts:
             Exception: whatever a foreign extractor raises.
         """
         if self.takes_fields and document is not None:
-            parts = [part[1:] for part in self._preparer.parts(document)]
+            parts = [(part, w, NO_SALT) for _, part, w in self._preparer.parts(document)]
         else:
-            parts = [(self._preparer.text(text), 1, 0)]
+            parts = [(self._preparer.text(text), 1, NO_SALT)]
         found = {feature for feature, _, _ in self._extractor.features(parts)} - {PLACEHOLDER}
         if found:
             self.documents += 1

@@ -6,11 +6,12 @@ It computes what `reference.ReferenceKernel` computes; read that first. The diff
 
 * Token classes come from a table of 256 byte classes, ORed over a token's bytes. Only tokens with a
   dot, an ``@`` or a capital first letter are examined again. There is no regex.
-* Variables are never hashed: every run of them has the placeholder hash, computed in advance.
+* Variables are never hashed: every run of them has the placeholder's hashes, computed in advance.
+* Votes (MurmurHash3) are computed only where fingerprints are asked for.
 * Simhash keeps its counters as bit planes. Plane j holds bit j of the 64 counters of a word, so a
   vote is a few ANDs and XORs; all counters are compared with half the total at once.
 
-Memory: two growing buffers of 32 bytes a token or feature of the longest event of the batch, and
+Memory: two growing buffers of 40 bytes a token or feature of the longest event of the batch, and
 the sketches of all its events, 512 bytes each at most.
 """
 
@@ -21,11 +22,11 @@ from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 import array
-import os
 
 from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER
 from stream_dedup.fingerprint.hashing import hash128
-from stream_dedup.fingerprint.kernel import MAX_WEIGHT, SKETCH_SIZE, Fingerprints
+from stream_dedup.fingerprint.kernel import MAX_VOTES, MAX_WEIGHT, SKETCH_SIZE, Fingerprints
+from stream_dedup.fingerprint.siphash import HashKey
 
 cdef enum:
     # Byte classes, ORed over a token. Zero is a delimiter.
@@ -35,19 +36,19 @@ cdef enum:
     AT = 8
     NAME = 16  # may stand in a dotted name
     ALNUM = 32
-    PLANES = 56  # a sum of weights is below 2^24 tokens x 10^6 x 2^12
+    PLANES = 56  # MAX_VOTES is below 2^56
     SKETCH = 64
     FEW = 64  # at most as many as a sketch holds
     MAX_CALENDAR = 9  # letters of "Wednesday", "September"
     SUBSTITUTE = 0x1A
 
-# Drawn once a process: see `drop_repeats`.
-cdef uint64_t _PROCESS_SALT = int.from_bytes(os.urandom(8), "little")
 cdef array.array _U64 = array.array("Q")
 cdef array.array _U32 = array.array("I")
+cdef int64_t _MAX_VOTES = MAX_VOTES
 
 cdef struct Item:
-    uint64_t low
+    uint64_t identity  # keyed
+    uint64_t low  # the votes; not set where no fingerprints are asked for
     uint64_t high
     int64_t weight
     uint32_t order
@@ -67,11 +68,15 @@ cdef struct Pair:
     uint64_t low
     uint64_t high
 
+cdef struct Secret:
+    uint64_t v0, v1, v2, v3  # the state in which a hash begins
+
 cdef struct Part:
     const uint8_t* text
     size_t length
     int64_t weight
     uint64_t salt
+    uint64_t identity_salt
 
 
 # ---------------------------------------------------------------- MurmurHash3 x64-128
@@ -96,20 +101,9 @@ cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
 
 
 cdef inline uint64_t load_tail(const uint8_t* p, size_t length) noexcept nogil:
-    # 0 to 8 bytes, little-endian, without reading past them.
-    cdef uint64_t value = 0
-    if length >= 8:
-        return load64(p)
-    if length >= 4:
-        value = (<uint64_t>p[0] | <uint64_t>p[1] << 8 | <uint64_t>p[2] << 16
-                 | <uint64_t>p[3] << 24)
-        p += length - 4
-        return value | (<uint64_t>p[0] | <uint64_t>p[1] << 8 | <uint64_t>p[2] << 16
-                        | <uint64_t>p[3] << 24) << (8 * (length - 4))
-    if length:
-        value = p[0] | <uint64_t>p[length >> 1] << (8 * (length >> 1))
-        value |= <uint64_t>p[length - 1] << (8 * (length - 1))
-    return value
+    # 0 to 7 bytes, little-endian, without a branch: the 8 bytes that end with them. All texts are
+    # contents of bytes objects, whose head of 32 bytes lies before them in the same memory.
+    return load64(p + length - 8) >> 8 >> 8 * (7 - length)
 
 
 cdef inline Pair murmur(const uint8_t* p, size_t length, uint32_t seed) noexcept nogil:
@@ -129,7 +123,7 @@ cdef inline Pair murmur(const uint8_t* p, size_t length, uint32_t seed) noexcept
     if left > 8:
         h2 ^= rotate(load_tail(p + 8, left - 8) * c2, 33) * c1
     if left:
-        h1 ^= rotate(load_tail(p, left) * c1, 31) * c2
+        h1 ^= rotate((load64(p) if left >= 8 else load_tail(p, left)) * c1, 31) * c2
     h1 ^= length
     h2 ^= length
     h1 += h2
@@ -140,6 +134,76 @@ cdef inline Pair murmur(const uint8_t* p, size_t length, uint32_t seed) noexcept
     out.low = h1
     out.high = h2 + h1
     return out
+
+
+# ---------------------------------------------------------------- SipHash-1-3; see `siphash`
+
+cdef Secret secret_of(key) except *:
+    if not isinstance(key, HashKey):
+        raise TypeError("the key is a HashKey")
+    cdef bytes raw = key.secret()
+    cdef const uint8_t* p = <const uint8_t*>PyBytes_AS_STRING(raw)
+    cdef uint64_t low = load64(p), high = load64(p + 8)
+    cdef Secret out
+    out.v0 = low ^ <uint64_t>0x736F6D6570736575
+    out.v1 = high ^ <uint64_t>0x646F72616E646F6D
+    out.v2 = low ^ <uint64_t>0x6C7967656E657261
+    out.v3 = high ^ <uint64_t>0x7465646279746573
+    return out
+
+
+cdef inline void sip_round(Secret* s) noexcept nogil:
+    s.v0 += s.v1
+    s.v2 += s.v3
+    s.v1 = rotate(s.v1, 13) ^ s.v0
+    s.v3 = rotate(s.v3, 16) ^ s.v2
+    s.v0 = rotate(s.v0, 32) + s.v3
+    s.v2 += s.v1
+    s.v3 = rotate(s.v3, 21) ^ s.v0
+    s.v1 = rotate(s.v1, 17) ^ s.v2
+    s.v2 = rotate(s.v2, 32)
+
+
+cdef inline void sip_word(Secret* s, uint64_t word) noexcept nogil:
+    s.v3 ^= word
+    sip_round(s)
+    s.v0 ^= word
+
+
+cdef inline uint64_t sip_finish(Secret* s, uint64_t last) noexcept nogil:
+    sip_word(s, last)
+    s.v2 ^= 0xFF
+    sip_round(s)
+    sip_round(s)
+    sip_round(s)
+    return s.v0 ^ s.v1 ^ s.v2 ^ s.v3
+
+
+cdef inline uint64_t sip(const uint8_t* p, size_t length, const Secret* key) noexcept nogil:
+    cdef Secret s = key[0]
+    cdef size_t left = length
+    while left >= 8:
+        sip_word(&s, load64(p))
+        p += 8
+        left -= 8
+    return sip_finish(&s, load_tail(p, left) | <uint64_t>length << 56)
+
+
+cdef inline uint64_t sip_sequence(
+    const uint64_t* at, size_t count, const Secret* key
+) noexcept nogil:
+    # Of the bytes of the hashes, little-endian: the same on every machine.
+    cdef Secret s = key[0]
+    cdef size_t i
+    for i in range(count):
+        sip_word(&s, at[i])
+    return sip_finish(&s, <uint64_t>count << 59)  # the length in bytes, modulo 256
+
+
+def siphash(key, bytes data not None):
+    """See `siphash.siphash`; with one round for each 8 bytes, and three at the end."""
+    cdef Secret secret = secret_of(key)
+    return sip(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), &secret)
 
 
 # ---------------------------------------------------------------- growing buffers
@@ -173,21 +237,23 @@ cdef inline int reserve_hashes(Hashes* hashes, size_t more) except -1 nogil:
 
 
 cdef inline int push(
-    Items* items, Pair value, uint64_t salt, int64_t weight, bint variable
+    Items* items, uint64_t identity, Pair votes, const Part* part, int64_t weight, bint variable
 ) except -1 nogil:
+    # `weight` is the feature's own, without the factor of its part.
     cdef Item* item
     reserve(items, 1)
     item = &items.at[items.count]
-    item.low = value.low ^ salt
-    item.high = value.high ^ salt
-    item.weight = weight
+    item.identity = identity ^ part.identity_salt
+    item.low = votes.low ^ part.salt
+    item.high = votes.high ^ part.salt
+    item.weight = weight * part.weight
     item.order = <uint32_t>items.count
     item.variable = variable
     items.count += 1
     return 0
 
 
-cdef int by_hash(const void* left, const void* right) noexcept nogil:
+cdef int by_votes(const void* left, const void* right) noexcept nogil:
     cdef const Item* a = <const Item*>left
     cdef const Item* b = <const Item*>right
     if a.low != b.low:
@@ -201,8 +267,8 @@ cdef int by_value(const void* left, const void* right) noexcept nogil:
 
 
 cdef void sort_hashes(uint64_t* at, size_t count, int depth) noexcept nogil:
-    # Quicksort, with insertion sort for short ranges, and the C library's sort where hostile input
-    # makes the pivots fail. Its function call a comparison would take most of the kernel's time.
+    # Quicksort, with insertion sort for short ranges, and the C library's sort where the pivots
+    # fail. Its function call a comparison would take most of the kernel's time.
     cdef uint64_t pivot, value
     cdef size_t i, j
     while count > 24:
@@ -238,12 +304,12 @@ cdef void sort_hashes(uint64_t* at, size_t count, int depth) noexcept nogil:
 
 
 cdef int drop_repeats(Items* items, Hashes* slots) except -1 nogil:
-    # Keeps the first of equal hashes, in order. The slots of the hash set are chosen with a random
-    # number of this process, so whoever writes the text cannot make them collide.
+    # Keeps the first of equal identities, in order. These are keyed, so whoever writes the text
+    # cannot make their slots in the hash set collide.
     cdef size_t room = 16, slot, i, kept = 0
     cdef int shift = 60
     cdef bint zero = False, again
-    cdef uint64_t low
+    cdef uint64_t identity
     while room < 2 * items.count:
         room *= 2
         shift -= 1
@@ -251,16 +317,16 @@ cdef int drop_repeats(Items* items, Hashes* slots) except -1 nogil:
     reserve_hashes(slots, room)
     memset(slots.at, 0, room * sizeof(uint64_t))
     for i in range(items.count):
-        low = items.at[i].low
-        if low == 0:  # an empty slot's mark
+        identity = items.at[i].identity
+        if identity == 0:  # an empty slot's mark
             again = zero
             zero = True
         else:
-            slot = ((low ^ _PROCESS_SALT) * <uint64_t>0x9E3779B97F4A7C15) >> shift
-            while slots.at[slot] != 0 and slots.at[slot] != low:
+            slot = identity >> shift
+            while slots.at[slot] != 0 and slots.at[slot] != identity:
                 slot = (slot + 1) & (room - 1)
-            again = slots.at[slot] == low
-            slots.at[slot] = low
+            again = slots.at[slot] == identity
+            slots.at[slot] = identity
         if not again:
             if kept != i:
                 items.at[kept] = items.at[i]
@@ -344,18 +410,19 @@ cdef class Workspace:
 
     cdef Items tokens, features
     cdef Hashes scratch, sketches, sketch_ends
-    cdef array.array exact, words, low, high
+    cdef array.array exact, words, low, high, chosen
     cdef const Part* parts  # of the current event
     cdef size_t part_count
     cdef bint full
 
-    def __cinit__(self, size_t events, bint full, bint wide):
+    def __cinit__(self, size_t events, bint full, bint wide, bint minhash):
         # Cython has zeroed the buffers.
         self.full = full
         self.exact = array.clone(_U64, events, False)
         self.words = array.clone(_U32, events, False)
         self.low = array.clone(_U64, events if full else 0, False)
         self.high = array.clone(_U64, events if full and wide else 0, False)
+        self.chosen = array.clone(_U64, events if full and minhash else 0, False)
         reserve_hashes(&self.sketch_ends, events)
 
     def __dealloc__(self):
@@ -381,11 +448,13 @@ cdef class Workspace:
                     )
                 )
                 first = self.sketch_ends.at[i]
-        return Fingerprints(self.exact, self.words, self.low, self.high, sketches)
+        return Fingerprints(
+            self.exact, self.words, self.low, self.high, sketches, self.chosen
+        )
 
 
 cdef class Kernel:
-    """The native kernel of one recipe; see `kernel.Kernel` for the methods."""
+    """The native kernel of one recipe and key; see `kernel.Kernel` for the methods."""
 
     cdef uint8_t classes[256]
     cdef uint8_t calendar[24][MAX_CALENDAR + 1]
@@ -397,18 +466,21 @@ cdef class Kernel:
     cdef int ngram, least
     cdef size_t max_bytes
     cdef uint64_t width_mask
+    cdef Secret secret
     cdef Pair placeholder
+    cdef uint64_t placeholder_identity
     cdef int64_t default_weight, placeholder_weight
     cdef uint64_t* weight_keys
     cdef int64_t* weight_values
     cdef size_t weight_mask
 
-    def __cinit__(self, recipe):
+    def __cinit__(self, recipe, key):
         self.weight_keys = NULL
         self.weight_values = NULL
 
-    def __init__(self, recipe):
+    def __init__(self, recipe, key):
         cdef int byte
+        self.secret = secret_of(key)
         delimiters = recipe.delimiters
         for byte in range(256):
             char = chr(byte)
@@ -436,10 +508,11 @@ cdef class Kernel:
         self.least = settings.least
         self.max_bytes = recipe.input.max_bytes
         self.placeholder.low, self.placeholder.high = hash128(PLACEHOLDER, settings.seed)
+        self.placeholder_identity = ~<uint64_t>siphash(key, PLACEHOLDER)
         weights = recipe.features.weights
         self.default_weight = weights.default
         self.placeholder_weight = weights.placeholder
-        self.set_weights(weights.table)
+        self.set_weights(weights.table, key)
 
     cdef set_calendar(self):
         names = sorted(CALENDAR_NAMES)
@@ -453,7 +526,7 @@ cdef class Kernel:
                 self.calendar_first[name[0]] = True
                 self.calendar_count += 1
 
-    cdef set_weights(self, table):
+    cdef set_weights(self, table, hash_key):
         cdef size_t room = 16, slot
         cdef uint64_t key
         if not table:
@@ -467,7 +540,7 @@ cdef class Kernel:
             raise MemoryError
         memset(self.weight_values, 0xFF, room * sizeof(int64_t))  # -1: free
         for word, weight in table.items():
-            key = hash128(word.encode(), self.seed)[0]
+            key = siphash(hash_key, word.encode())
             slot = key & self.weight_mask
             while self.weight_values[slot] >= 0 and self.weight_keys[slot] != key:
                 slot = (slot + 1) & self.weight_mask
@@ -538,11 +611,13 @@ cdef class Kernel:
                     return True
         return held & DOT and self.is_dotted(token, length)
 
-    cdef int take_words(self, Part part, Items* tokens) except -1 nogil:
+    cdef int take_words(self, const Part* part, Items* tokens, bint full) except -1 nogil:
         cdef const uint8_t* text = part.text
         cdef size_t length = part.length, i = 0, start, first = tokens.count
         cdef int held, kind, names = 0
-        cdef Pair value
+        cdef uint64_t identity
+        cdef Pair votes
+        votes.low = votes.high = 0
         while True:
             while i < length and self.classes[text[i]] == 0:
                 i += 1
@@ -561,11 +636,13 @@ cdef class Kernel:
                     tokens.count -= names
                 names = 0
                 if tokens.count == first or not tokens.at[tokens.count - 1].variable:
-                    push(tokens, self.placeholder, part.salt,
-                         self.placeholder_weight * part.weight, True)
+                    push(tokens, self.placeholder_identity, self.placeholder, part,
+                         self.placeholder_weight, True)
                 continue
-            value = murmur(text + start, i - start, self.seed)
-            push(tokens, value, part.salt, self.weight_of(value.low) * part.weight, False)
+            identity = sip(text + start, i - start, &self.secret)
+            if full:
+                votes = murmur(text + start, i - start, self.seed)
+            push(tokens, identity, votes, part, self.weight_of(identity), False)
             if self.token_classes and self.is_calendar(text + start, i - start):
                 names += 1
             else:
@@ -573,28 +650,34 @@ cdef class Kernel:
         return 0
 
     cdef int take_word_ngrams(
-        self, Part part, Items* tokens, size_t first, Items* features, Hashes* lows
+        self, const Part* part, Items* tokens, size_t first, Items* features, Hashes* hashes
     ) except -1 nogil:
         cdef size_t count = tokens.count - first, i, start, n = self.ngram
-        cdef Pair value
+        cdef uint64_t identity
+        cdef Pair votes
         if count == 0:
             return 0
         if n > count:
             n = count
-        lows.count = 0
-        reserve_hashes(lows, count)
+        hashes.count = 0
+        reserve_hashes(hashes, 2 * count)
+        cdef uint64_t* identities = hashes.at
+        cdef uint64_t* lows = hashes.at + count
         for i in range(count):
-            lows.at[i] = tokens.at[first + i].low
+            identities[i] = tokens.at[first + i].identity
+            lows[i] = tokens.at[first + i].low
         for start in range(count - n + 1):
-            value = hash_lows(lows.at + start, n, self.seed)
-            push(features, value, part.salt, self.default_weight * part.weight, False)
+            identity = sip_sequence(identities + start, n, &self.secret)
+            votes = murmur(<const uint8_t*>(lows + start), n * sizeof(uint64_t), self.seed)
+            push(features, identity, votes, part, self.default_weight, False)
         return 0
 
     cdef int take_character_ngrams(
-        self, Part part, Items* features, Hashes* starts, bint full
+        self, const Part* part, Items* features, Hashes* starts, bint full
     ) except -1 nogil:
         cdef const uint8_t* text = part.text
-        cdef size_t i, count, grams, end, n = self.ngram
+        cdef const uint8_t* gram
+        cdef size_t i, count, grams, end, size, n = self.ngram
         starts.count = 0
         reserve_hashes(starts, part.length)
         for i in range(part.length):
@@ -610,43 +693,33 @@ cdef class Kernel:
             return 0
         for i in range(grams):
             end = starts.at[i + n] if i + n < count else part.length
-            push(features, murmur(text + starts.at[i], end - starts.at[i], self.seed),
-                 part.salt, self.default_weight * part.weight, False)
+            gram, size = text + starts.at[i], end - starts.at[i]
+            push(features, sip(gram, size, &self.secret), murmur(gram, size, self.seed), part,
+                 self.default_weight, False)
         return 0
 
     # ------------------------------------------------------------ folding
 
     cdef Pair fingerprint(self, Items* features) noexcept nogil:
-        """Compute a fingerprint. Minhash needs sorted features; simhash those whose votes count."""
+        """Compute a simhash, from the features whose votes count."""
         cdef uint64_t low[PLANES]
         cdef uint64_t high[PLANES]
         cdef uint64_t low_ones[8]
         cdef uint64_t high_ones[8]
         cdef int ones = 0
-        cdef int low_height = 0, high_height = 0, chosen = 0
+        cdef int low_height = 0, high_height = 0
         cdef int64_t total = 0
-        cdef uint64_t last = 0
         cdef size_t i
         cdef Item* item
         cdef Pair out
-        out.low = 0
         out.high = 0
-        if not self.minhash:
-            memset(low, 0, sizeof(low))
-            if self.wide:
-                memset(high, 0, sizeof(high))
+        memset(low, 0, sizeof(low))
+        if self.wide:
+            memset(high, 0, sizeof(high))
         for i in range(features.count):
             item = &features.at[i]
-            if self.minhash:
-                if item.weight == 0 or (chosen and item.low == last):
-                    continue
-                if chosen == self.least:
-                    break
-                chosen += 1
-                last = item.low
-                out.low ^= item.low
-                out.high ^= item.high
-                continue
+            if item.weight > _MAX_VOTES - total:
+                break  # the counters hold no more
             total += item.weight
             if item.weight == 1:
                 low_ones[ones] = item.low
@@ -668,12 +741,39 @@ cdef class Kernel:
             vote_eight(low, low_ones, &low_height)
             if self.wide:
                 vote_eight(high, high_ones, &high_height)
-        if not self.minhash:
-            out.low = majority(low, low_height, total)
-            if self.wide:
-                out.high = majority(high, high_height, total)
-        out.low &= self.width_mask
+        out.low = majority(low, low_height, total) & self.width_mask
+        if self.wide:
+            out.high = majority(high, high_height, total)
         return out
+
+    cdef int least_hashes(
+        self, Items* features, Hashes* chosen, Pair* out, uint64_t* key
+    ) except -1 nogil:
+        """Compute a minhash, and the keyed hash of the features that it chose; 0 for none."""
+        cdef uint64_t last = 0
+        cdef size_t i
+        cdef Item* item
+        out.low = out.high = key[0] = 0
+        chosen.count = 0
+        reserve_hashes(chosen, self.least + 1)
+        if features.count > 1:
+            qsort(features.at, features.count, sizeof(Item), by_votes)
+        for i in range(features.count):
+            item = &features.at[i]
+            if item.weight == 0 or (chosen.count and item.low == last):
+                continue
+            if chosen.count == <size_t>self.least:
+                break
+            last = item.low
+            out.low ^= item.low
+            out.high ^= item.high
+            chosen.at[chosen.count] = item.identity
+            chosen.count += 1
+        out.low &= self.width_mask
+        if chosen.count:
+            chosen.at[chosen.count] = chosen.count
+            key[0] = sip_sequence(chosen.at, chosen.count + 1, &self.secret)
+        return 0
 
     cdef int event(self, Part* parts, size_t count, Workspace work) except -1 nogil:
         """Fill tokens and features (for single words: only tokens) of one event."""
@@ -683,7 +783,6 @@ cdef class Kernel:
         cdef Hashes* scratch = &work.scratch
         cdef bint full = work.full
         cdef Part part
-        cdef Pair value
         tokens.count = 0
         features.count = 0
         work.parts = parts
@@ -697,19 +796,29 @@ cdef class Kernel:
             first = tokens.count
             if self.characters:
                 if part.length:
-                    push(tokens, murmur(part.text, part.length, self.seed), part.salt, 0, False)
-                self.take_character_ngrams(part, features, scratch, full)
+                    self.push_text(tokens, &part, part.text, part.length, False)
+                self.take_character_ngrams(&part, features, scratch, full)
             else:
-                self.take_words(part, tokens)
+                self.take_words(&part, tokens, full)
                 if full and self.ngram > 1:
-                    self.take_word_ngrams(part, tokens, first, features, scratch)
+                    self.take_word_ngrams(&part, tokens, first, features, scratch)
             if rest:
-                value = murmur(part.text + part.length, rest, self.seed)
-                push(tokens, value, part.salt, self.default_weight * part.weight, False)
+                self.push_text(tokens, &part, part.text + part.length, rest, full)
                 if not full:
                     features.count += self.characters
                 elif self.characters or self.ngram > 1:
-                    push(features, value, part.salt, self.default_weight * part.weight, False)
+                    self.push_text(features, &part, part.text + part.length, rest, True)
+        return 0
+
+    cdef int push_text(
+        self, Items* items, const Part* part, const uint8_t* text, size_t length, bint full
+    ) except -1 nogil:
+        """Add a whole text as one feature of default weight; its votes only where they count."""
+        cdef Pair votes
+        votes.low = votes.high = 0
+        if full:
+            votes = murmur(text, length, self.seed)
+        push(items, sip(text, length, &self.secret), votes, part, self.default_weight, False)
         return 0
 
     cdef int numbers(self, Workspace work, size_t event, Items* features) except -1 nogil:
@@ -718,22 +827,22 @@ cdef class Kernel:
         cdef Items* tokens = &work.tokens
         cdef Items* source = tokens if self.words else features
         cdef uint32_t words = 0
-        cdef uint64_t again = 0
+        cdef uint64_t again = 0, exact, chosen
         cdef bint few
         cdef Pair value
         work.scratch.count = 0
         reserve_hashes(&work.scratch, tokens.count)
         for i in range(tokens.count):
-            work.scratch.at[i] = tokens.at[i].low
-        value = hash_lows(work.scratch.at, tokens.count, self.seed)
+            work.scratch.at[i] = tokens.at[i].identity
+        exact = sip_sequence(work.scratch.at, tokens.count, &self.secret)
         if self.characters and not work.full:
             words = <uint32_t>features.count
         else:
             for i in range(source.count):
                 words += not source.at[i].variable
         if words == 0 and tokens.count:
-            self.verbatim(work, &value)
-        work.put(event, value.low, words)
+            self.verbatim(work, &exact)
+        work.put(event, exact, words)
         if not work.full:
             return 0
         few = source.count <= FEW
@@ -742,18 +851,20 @@ cdef class Kernel:
         else:
             self.sketch_many(work, event, source)
         if self.minhash:
-            qsort(features.at, features.count, sizeof(Item), by_hash)
-        elif self.once and source == features and few:
-            drop_marked(features, again)
-        elif self.once:
-            drop_repeats(features, &work.scratch)
-        value = self.fingerprint(features)
+            self.least_hashes(features, &work.scratch, &value, &chosen)
+            work.chosen.data.as_ulonglongs[event] = chosen
+        else:
+            if self.once and source == features and few:
+                drop_marked(features, again)
+            elif self.once:
+                drop_repeats(features, &work.scratch)
+            value = self.fingerprint(features)
         work.low.data.as_ulonglongs[event] = value.low
         if self.wide:
             work.high.data.as_ulonglongs[event] = value.high
         return 0
 
-    cdef int verbatim(self, Workspace work, Pair* out) except -1 nogil:
+    cdef int verbatim(self, Workspace work, uint64_t* exact) except -1 nogil:
         """Return the exact hash of an event whose tokens are all placeholders: that of its text."""
         cdef size_t i
         cdef const Part* part
@@ -761,8 +872,8 @@ cdef class Kernel:
         reserve_hashes(&work.scratch, work.part_count)
         for i in range(work.part_count):
             part = &work.parts[i]
-            work.scratch.at[i] = murmur(part.text, part.length, self.seed).low ^ part.salt
-        out[0] = hash_lows(work.scratch.at, work.part_count, self.seed)
+            work.scratch.at[i] = sip(part.text, part.length, &self.secret) ^ part.identity_salt
+        exact[0] = sip_sequence(work.scratch.at, work.part_count, &self.secret)
         return 0
 
     # Both add the least distinct hashes of non-placeholders to the pool of sketches.
@@ -770,8 +881,8 @@ cdef class Kernel:
     cdef int sketch_few(
         self, Workspace work, size_t event, Items* source, uint64_t* again
     ) except -1 nogil:
-        # Hashes are spread evenly, so the highest bits of each say roughly where it belongs in a
-        # sorted table. The table is filled in order, with placeholders, to mark repeats in `again`.
+        # Keyed hashes are spread evenly, so the highest bits of each say roughly where it belongs in
+        # a sorted table. The table is filled in order, with placeholders, to mark repeats in `again`.
         cdef uint64_t slots[3 * FEW]
         cdef uint64_t placeholders[FEW]
         cdef Hashes* sketches = &work.sketches
@@ -784,7 +895,7 @@ cdef class Kernel:
             shift -= 1
         memset(slots, 0, (room + source.count) * sizeof(uint64_t))
         for i in range(source.count):
-            value = source.at[i].low
+            value = source.at[i].identity
             if source.at[i].variable:  # one for each salt
                 j = 0
                 while j < variables and placeholders[j] != value:
@@ -831,7 +942,7 @@ cdef class Kernel:
         reserve_hashes(sketches, SKETCH)
         for i in range(source.count):
             if not source.at[i].variable:
-                hashes.at[hashes.count] = source.at[i].low
+                hashes.at[hashes.count] = source.at[i].identity
                 hashes.count += 1
         sort_hashes(hashes.at, hashes.count, 64)
         for i in range(hashes.count):
@@ -849,15 +960,16 @@ cdef class Kernel:
     cdef batch(self, tuple texts, segments, bint full):
         cdef size_t parts_count = len(texts), i, first = 0, last
         cdef size_t events = parts_count if segments is None else len(segments.ends)
-        cdef array.array ends = None, weights = None, salts = None
-        cdef Workspace work = Workspace(events, full, self.wide)
+        cdef array.array ends = None, weights = None, salts = None, identity_salts = None
+        cdef Workspace work = Workspace(events, full, self.wide, self.minhash)
         cdef Items* folded = (
             &work.features if self.characters or self.ngram > 1 else &work.tokens
         )
         cdef bint plain = segments is None
         if not plain:
-            ends, weights, salts = segments.ends, segments.weights, segments.salts
-            check_typecodes(parts_count, ends, weights, salts)
+            ends, weights = segments.ends, segments.weights
+            salts, identity_salts = segments.salts, segments.identity_salts
+            check_typecodes(parts_count, ends, weights, salts, identity_salts)
         cdef Part* parts = <Part*>malloc((parts_count + 1) * sizeof(Part))
         if parts == NULL:
             raise MemoryError
@@ -868,6 +980,7 @@ cdef class Kernel:
                 parts[i].length = PyBytes_GET_SIZE(text)
                 parts[i].weight = 1 if plain else weights.data.as_uints[i]
                 parts[i].salt = 0 if plain else salts.data.as_ulonglongs[i]
+                parts[i].identity_salt = 0 if plain else identity_salts.data.as_ulonglongs[i]
             with nogil:
                 for i in range(events):
                     last = i + 1 if plain else ends.data.as_uints[i]
@@ -885,44 +998,50 @@ cdef class Kernel:
         return self.batch(tuple(segments.texts), segments, full)
 
     def fold(self, events, bint full):
-        cdef size_t i, count = len(events)
-        cdef Workspace work = Workspace(count, full, self.wide)
+        cdef size_t i, count = len(events), length
+        cdef Workspace work = Workspace(count, full, self.wide, self.minhash)
         cdef bytes text
-        cdef Pair value
+        cdef const uint8_t* at
+        cdef Part part
+        cdef Pair votes
+        part.weight = 1
+        votes.low = votes.high = 0
         for i in range(count):
             work.tokens.count = 0
             for feature, weight, salt in events[i]:
+                part.salt, part.identity_salt = salt
                 text = <bytes?>feature
                 if not isinstance(weight, int) or not 0 <= weight <= MAX_WEIGHT:
                     raise ValueError(
                         f"a weight is a whole number from 0 to {MAX_WEIGHT}: {weight!r}"
                     )
-                value = murmur(
-                    <const uint8_t*>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text), self.seed
-                )
-                push(&work.tokens, value, salt, weight, False)
+                at, length = <const uint8_t*>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)
+                if full:
+                    votes = murmur(at, length, self.seed)
+                push(&work.tokens, sip(at, length, &self.secret), votes, &part, weight, False)
             self.numbers(work, i, &work.tokens)
         return work.fingerprints()
 
 
-cdef check_typecodes(size_t parts, array.array ends, array.array weights, array.array salts):
+cdef check_typecodes(
+    size_t parts, array.array ends, array.array weights, array.array salts,
+    array.array identity_salts,
+):
     """Check segments, which come from Python, so that nothing is read past its end."""
     cdef size_t i, before = 0, events = len(ends)
-    if ends.typecode != "I" or weights.typecode != "I" or salts.typecode != "Q":
-        raise TypeError("ends and weights are arrays of type 'I', salts of type 'Q'")
-    if len(weights) != <Py_ssize_t>parts or len(salts) != <Py_ssize_t>parts:
-        raise ValueError("there is one weight and one salt a part")
+    if ends.typecode != "I" or weights.typecode != "I":
+        raise TypeError("ends and weights are arrays of type 'I'")
+    if salts.typecode != "Q" or identity_salts.typecode != "Q":
+        raise TypeError("salts are arrays of type 'Q'")
+    for column in (weights, salts, identity_salts):
+        if len(column) != <Py_ssize_t>parts:
+            raise ValueError("there is one weight and one salt of each kind a part")
     for i in range(events):
         if ends.data.as_uints[i] < before:
             raise ValueError("ends do not ascend")
         before = ends.data.as_uints[i]
     if before != parts:
         raise ValueError("the last end is not the number of parts")
-
-
-cdef inline Pair hash_lows(const uint64_t* lows, size_t count, uint32_t seed) noexcept nogil:
-    # Eight bytes each, little-endian, as on the machines this is built for.
-    return murmur(<const uint8_t*>lows, count * sizeof(uint64_t), seed)
 
 
 def jaccard(bytes left not None, bytes right not None):
@@ -951,5 +1070,5 @@ def jaccard(bytes left not None, bytes right not None):
     return <double>common / <double>union if union else 1.0
 
 
-if SKETCH_SIZE != SKETCH:
-    raise ImportError("the native kernel was built for another sketch size: reinstall")
+if SKETCH_SIZE != SKETCH or MAX_VOTES >> PLANES:
+    raise ImportError("the native kernel was built for another version: reinstall")

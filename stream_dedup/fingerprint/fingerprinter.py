@@ -5,11 +5,13 @@ from __future__ import annotations
 import warnings
 from array import array
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
-from stream_dedup.features.prepare import FeatureExtractor, Preparer
+from stream_dedup.features.prepare import NO_SALT, FeatureExtractor, Part, Preparer, Salt
 from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.fingerprint.kernel import (
     Fingerprints,
     Kernel,
@@ -18,22 +20,38 @@ from stream_dedup.fingerprint.kernel import (
     native_module,
 )
 from stream_dedup.fingerprint.reference import ReferenceKernel, Taken
+from stream_dedup.fingerprint.siphash import HashKey, fastest_siphash
 
 OTHER_EXTRACTOR = "syllables"
 """Name used for every extractor that is not the kernel's own; the kernel treats them alike."""
 
-Prepared = Sequence[bytes] | Segments | list[list[tuple[bytes, int, int]]]
+Prepared = Sequence[bytes] | Segments | list[list[Part]]
 """A batch in a form that the kernel accepts."""
+
+MAX_SALTS = 10_000
+"""Names of fields whose salts are remembered; they come from the events."""
 
 
 class Fingerprinter:
-    """Fingerprints batches of events by one recipe. Threads may share it."""
+    """Fingerprints batches of events by one recipe, under one key. Threads may share it.
 
-    def __init__(self, recipe: Recipe) -> None:
+    Args:
+        recipe: what counts as near.
+        key: of the hashes that decide. Only hashes under the same key can be compared.
+
+    Attributes:
+        empty_exact: the exact hash of an event without tokens.
+    """
+
+    def __init__(self, recipe: Recipe, key: HashKey) -> None:
         self.recipe = recipe
+        self.key = key
         self._extractor = FeatureExtractor(recipe) if FeatureExtractor.needed(recipe) else None
-        self._kernel = make_kernel(recipe if self._extractor is None else _folding(recipe))
+        self._kernel = make_kernel(recipe if self._extractor is None else _folding(recipe), key)
         self._preparer = Preparer(recipe)
+        self._keyed_hash = partial(fastest_siphash(), key)
+        self._salts: dict[str, Salt] = {}
+        self.empty_exact = self._keyed_hash(b"")
 
     @property
     def takes_fields(self) -> bool:
@@ -49,20 +67,31 @@ class Fingerprinter:
                 that could not be decoded, whose text is used instead.
         """
         if self.takes_fields:
+            parts = self._preparer.parts
             events = [
-                [part[1:] for part in self._preparer.parts(document)]
+                [(text, weight, self._salt(name)) for name, text, weight in parts(document)]
                 if document is not None
-                else [(self._preparer.text(value), 1, 0)]
+                else [(self._preparer.text(value), 1, NO_SALT)]
                 for value, document in zip(values, documents or [None] * len(values), strict=True)
             ]
             if self._extractor is None:
-                return _segments(events)
+                return segments_of(events)
             return [self._features(event) for event in events]
         if self._preparer.changes_text:
             values = self._preparer.texts(values)
         if self._extractor is None:
             return values
-        return [self._features([(value, 1, 0)]) for value in values]
+        return [self._features([(value, 1, NO_SALT)]) for value in values]
+
+    def _salt(self, name: str) -> Salt:
+        salt = self._salts.get(name)
+        if salt is None:
+            if len(self._salts) >= MAX_SALTS:
+                self._salts.clear()
+            data = name.encode("utf-8", "surrogatepass")
+            salt = hash128(data, self.recipe.fingerprint.seed)[1], self._keyed_hash(data)
+            self._salts[name] = salt
+        return salt
 
     def take_apart(self, value: bytes, document: object, kernel: ReferenceKernel) -> Taken:
         """Return one event's tokens and features, to show them to people."""
@@ -72,14 +101,15 @@ class Fingerprinter:
             return self._take_fields(document, prepared, kernel)
         event = prepared[0]
         if isinstance(event, bytes):
-            return kernel.take([(event, 1, 0)])
+            return kernel.take([(event, 1, NO_SALT)])
         return kernel.take_features(event)
 
     def _take_fields(self, document: object, prepared: Segments, kernel: ReferenceKernel) -> Taken:
         """Return a JSON event's features, each with the name of its field."""
         names = [part[0] for part in self._preparer.parts(document)]
         taken = Taken([], [], [])
-        parts = zip(prepared.texts, prepared.weights, prepared.salts, strict=True)
+        salts = zip(prepared.salts, prepared.identity_salts, strict=True)
+        parts = zip(prepared.texts, prepared.weights, salts, strict=True)
         for name, part in zip(names or [""], parts, strict=True):
             one = kernel.take([part])
             head = f"{name}=".encode("utf-8", "replace") if name else b""
@@ -100,17 +130,18 @@ class Fingerprinter:
         """Return the events at `indexes` of a prepared batch."""
         if not isinstance(prepared, Segments):
             return [prepared[index] for index in indexes]  # type: ignore[return-value]
-        chosen = Segments([], array("I"), array("I"), array("Q"))
+        chosen = segments_of([])
         for index in indexes:
             start = prepared.ends[index - 1] if index else 0
             end = prepared.ends[index]
             chosen.texts.extend(prepared.texts[start:end])
             chosen.weights.extend(prepared.weights[start:end])
             chosen.salts.extend(prepared.salts[start:end])
+            chosen.identity_salts.extend(prepared.identity_salts[start:end])
             chosen.ends.append(len(chosen.texts))
         return chosen
 
-    def _features(self, parts: list[tuple[bytes, int, int]]) -> list[tuple[bytes, int, int]]:
+    def _features(self, parts: list[Part]) -> list[Part]:
         """Extract an event's features; none if the extractor fails, so that the event passes."""
         try:
             assert self._extractor is not None
@@ -131,19 +162,21 @@ def _folding(recipe: Recipe) -> Recipe:
     return msgspec.structs.replace(recipe, features=features)
 
 
-def _segments(events: list[list[tuple[bytes, int, int]]]) -> Segments:
-    segments = Segments([], array("I"), array("I"), array("Q"))
+def segments_of(events: Sequence[Sequence[Part]]) -> Segments:
+    """Return the parts of events as columns."""
+    segments = Segments([], array("I"), array("I"), array("Q"), array("Q"))
     for event in events:
-        for text, weight, salt in event:
+        for text, weight, (salt, identity_salt) in event:
             segments.texts.append(text)
             segments.weights.append(weight)
             segments.salts.append(salt)
+            segments.identity_salts.append(identity_salt)
         segments.ends.append(len(segments.texts))
     return segments
 
 
-def make_kernel(recipe: Recipe) -> Kernel:
+def make_kernel(recipe: Recipe, key: HashKey) -> Kernel:
     """Make the kernel for a recipe: the native one if it is available and supports the recipe."""
     native = native_module() if is_native(recipe) else None
     make: type[Kernel] = native.Kernel if native else ReferenceKernel
-    return make(recipe)
+    return make(recipe, key)

@@ -11,15 +11,21 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+from stream_dedup.features.prepare import Part
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.simhash import WIDTHS
+from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.native import extension, warn_if_not_compiled
 
 SKETCH_SIZE = 64
 """Hashes in a sketch: Jaccard is exact below it, and estimated from the least 64 above."""
 
 MAX_WEIGHT = (1 << 32) - 1
-"""Maximum weight of a feature in `Kernel.fold`: the native counters hold the votes of 2^24 such."""
+"""Maximum weight of a feature in `Kernel.fold`."""
+
+MAX_VOTES = (1 << 56) - 1
+"""Maximum sum of the weights that vote on a simhash: the native counters hold no more. The first
+feature that would exceed it, and those after it, do not vote."""
 
 
 class Segments(NamedTuple):
@@ -29,26 +35,31 @@ class Segments(NamedTuple):
         texts: the parts of all events, in order.
         ends: for each event, the index after its last part.
         weights: for each part, the factor for its features' weights.
-        salts: for each part, 64 bits that keep its features apart from those of other fields.
+        salts: for each part, 64 bits that keep its features apart from those of other fields: XORed
+            into the votes.
+        identity_salts: likewise, XORed into the identities; they are keyed.
     """
 
     texts: list[bytes]
     ends: array[int]
     weights: array[int]
     salts: array[int]
+    identity_salts: array[int]
 
 
 class Fingerprints(NamedTuple):
     """The numbers of each event of a batch.
 
     Attributes:
-        exact: 64-bit hash of the masked token sequence. Of an event without words, the hash of its
-            text as it is; of an event without tokens, the hash of an empty sequence.
+        exact: 64-bit keyed hash of the masked token sequence. Of an event without words, the hash
+            of its text as it is; of an event without tokens, the hash of an empty sequence.
         words: number of features that are not placeholders, with repeats.
         low: the fingerprint's low 64 bits; empty if only exact hashes were asked for.
         high: its high 64 bits; empty unless the width is 128.
-        sketches: the distinct hashes of the features that are not placeholders, ascending, the
-            least `SKETCH_SIZE` of them, eight bytes each in native byte order.
+        sketches: the distinct keyed hashes of the features that are not placeholders, ascending,
+            the least `SKETCH_SIZE` of them, eight bytes each in native byte order.
+        chosen: the keyed hash of the features that a minhash is made of; 0 if there are none. Empty
+            for other kinds.
     """
 
     exact: array[int]
@@ -56,6 +67,7 @@ class Fingerprints(NamedTuple):
     low: array[int]
     high: array[int]
     sketches: list[bytes]
+    chosen: array[int]
 
     def fingerprint(self, index: int) -> int:
         """Return the fingerprint of one event."""
@@ -63,9 +75,13 @@ class Fingerprints(NamedTuple):
 
 
 class Kernel(Protocol):
-    """Turns texts into numbers. Holds no state between calls; threads may share it."""
+    """Turns texts into numbers. Holds no state between calls; threads may share it.
 
-    def __init__(self, recipe: Recipe) -> None: ...
+    Exact hashes, sketches and `Fingerprints.chosen`, which decide, depend on the key. Fingerprints,
+    which only nominate candidates, do not.
+    """
+
+    def __init__(self, recipe: Recipe, key: HashKey) -> None: ...
 
     def scan(self, texts: Sequence[bytes], full: bool) -> Fingerprints:
         """Process texts of one part each, with the recipe's own extractor (words or characters).
@@ -78,7 +94,7 @@ class Kernel(Protocol):
     def scan_segments(self, segments: Segments, full: bool) -> Fingerprints:
         """Process events of several parts in the same way."""
 
-    def fold(self, events: Sequence[Sequence[tuple[bytes, int, int]]], full: bool) -> Fingerprints:
+    def fold(self, events: Sequence[Sequence[Part]], full: bool) -> Fingerprints:
         """Process (feature, weight, salt) triples that another extractor has taken.
 
         Raises:

@@ -18,24 +18,23 @@ Worked bits, n = 2::
 Deviation: Broder compares the sketches themselves and estimates the resemblance; here the n least
 hashes become one value, compared for equality (k = 0).
 
-An event needs neither tables nor a search: its fingerprint is the key under which its cluster is
-found or created (`lookup_keys`). That costs one look-up for any number of clusters, and which
-events share a cluster does not depend on their order.
+An event needs neither tables nor a search: the features that were chosen are the key under which
+its cluster is found or created (`lookup_keys`), by a keyed hash that nobody can forge. That costs
+one look-up for any number of clusters, and which events share a cluster does not depend on their
+order. Which features are chosen is public, so that results can be repeated: a sender who copies
+another text's chosen words, and adds only words that are not chosen, joins its cluster.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import reduce
 from math import comb
 from operator import xor
 
 from stream_dedup.fingerprint.hashing import MASK64
 from stream_dedup.fingerprint.kernel import Fingerprints
-
-KEY_FACTOR = 0xFF51_AFD7_ED55_8CCD
-"""Odd, so that different fingerprints make different keys; from the finaliser of MurmurHash3."""
 
 
 def minhash(hashes: Iterable[int], least: int, width: int = 64) -> int:
@@ -49,9 +48,16 @@ def minhash(hashes: Iterable[int], least: int, width: int = 64) -> int:
     >>> f"{minhash([0b0010, 0b1011, 0b0111, 0b1110], 2):04b}"
     '0101'
     """
-    by_rank = {value & MASK64: value for value in hashes}
-    chosen = (by_rank[rank] for rank in heapq.nsmallest(least, by_rank))
+    by_rank: dict[int, int] = {}
+    for value in hashes:
+        by_rank.setdefault(value & MASK64, value)
+    chosen = (by_rank[rank] for rank in least_hashes(by_rank, least))
     return reduce(xor, chosen, 0) & (1 << width) - 1
+
+
+def least_hashes(hashes: Collection[int], least: int) -> list[int]:
+    """Return the `least` least of distinct hashes, ascending."""
+    return heapq.nsmallest(least, hashes)
 
 
 def chance_of_equality(shared: int, union: int, least: int) -> float:
@@ -73,22 +79,15 @@ def chance_of_equality(shared: int, union: int, least: int) -> float:
 def lookup_keys(numbers: Fingerprints, min_features: int) -> list[int]:
     """Return the 64-bit key of each event's cluster: equal keys, same cluster.
 
-    The key is the fingerprint (of 128 bits both halves, XORed) times `KEY_FACTOR`, for two reasons.
-    The n least of many hashes begin with zeros, and so does their XOR; the product's high bits are
-    spread evenly, which the choice of an index slice needs. And the product differs from exact
-    hashes, while the fingerprint of a single n-gram equals its exact hash.
-
-    The key of an event with too few words is its exact hash, and so is that of an event without any
-    feature that counts: otherwise all of those would share a key.
+    It is the keyed hash of the chosen features and their number. The key of an event with too few
+    words is its exact hash, and so is that of an event without any feature that counts: otherwise
+    all of those would share a key.
 
     Args:
         numbers: the kernel's full result.
         min_features: the least number of words (features that are not placeholders).
     """
-    values: Iterable[int] = numbers.low
-    if numbers.high:
-        values = map(xor, numbers.low, numbers.high)
     return [
-        value * KEY_FACTOR & MASK64 if value and words >= min_features else exact
-        for value, words, exact in zip(values, numbers.words, numbers.exact, strict=True)
+        chosen if chosen and words >= min_features else exact
+        for chosen, words, exact in zip(numbers.chosen, numbers.words, numbers.exact, strict=True)
     ]

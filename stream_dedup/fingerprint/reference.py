@@ -5,18 +5,20 @@ Theory of operation
 1. **Tokens.** A text longer than ``max_bytes`` is cut there; the rest counts as one word. With the
    extractor ``words``, `tokenise` finds the tokens; each is hashed, and each run of variables has
    the one placeholder hash. With ``characters`` the whole text is one token.
-2. **Exact hash**: the hash of the sequence of token hashes, over all parts of the event. Equal
+2. **Exact hash**: the hash of the sequence of token identities, over all parts of the event. Equal
    patterns have equal hashes. If all tokens of an event are placeholders, its text is hashed as it
    is, so that only the same text is equal.
 3. **Features.** Words: the tokens, or the hashes of n consecutive tokens. Characters: n consecutive
    characters; a character is a byte and the UTF-8 continuation bytes after it, so any bytes are
    accepted. A part with fewer than n gives one feature of what it has.
-4. **Fingerprint**: `simhash` or `minhash` over the features' hashes and weights. A recipe may name
-   another hash for it; exact hash and sketch always use MurmurHash3.
-5. **Sketch**: the least distinct hashes of the tokens that are not placeholders (words), or of the
-   features (other extractors). Verification compares sketches.
+4. **Fingerprint**: `simhash` or `minhash` over the features' votes and weights.
+5. **Sketch**: the least distinct identities of the tokens that are not placeholders (words), or of
+   the features (other extractors). Verification compares sketches.
 
-A salt is XORed into every hash of a part, so that equal words in different fields differ.
+A feature has two hashes. Its *votes* make the fingerprint, which is public and only nominates
+candidates: MurmurHash3, or another hash that the recipe names. Its *identity* decides whether two
+features are equal: SipHash under a secret key (`siphash`), so nobody can make two of them equal.
+A salt is XORed into both, so that equal words in different fields differ.
 """
 
 from __future__ import annotations
@@ -25,14 +27,23 @@ import heapq
 import struct
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
+from stream_dedup.features.prepare import NO_SALT, Part, Salt
 from stream_dedup.features.recipe import HASH_BITS, Recipe
 from stream_dedup.features.tokens import PLACEHOLDER, tokenise
 from stream_dedup.fingerprint.hashing import MASK64, OTHERS, cyclic, hash128, hash_sequence
-from stream_dedup.fingerprint.kernel import MAX_WEIGHT, SKETCH_SIZE, Fingerprints, Segments
-from stream_dedup.fingerprint.minhash import minhash
+from stream_dedup.fingerprint.kernel import (
+    MAX_VOTES,
+    MAX_WEIGHT,
+    SKETCH_SIZE,
+    Fingerprints,
+    Segments,
+)
+from stream_dedup.fingerprint.minhash import least_hashes, minhash
 from stream_dedup.fingerprint.simhash import simhash
+from stream_dedup.fingerprint.siphash import HashKey, fastest_siphash
 
 
 class Feature(NamedTuple):
@@ -41,14 +52,14 @@ class Feature(NamedTuple):
     Attributes:
         text: its bytes; of a placeholder, the variables in its place. Consecutive words are joined
             by spaces; shown to people, it begins with the field's name.
-        low: its identity: the low half of its MurmurHash3, salted.
-        bits: its votes: all of that hash, or the hash that the recipe names, salted.
+        identity: its keyed hash, salted; equal features have equal identities.
+        bits: its votes: its MurmurHash3, or the hash that the recipe names, salted.
         weight: the weight of its votes.
         variable: whether it is a placeholder.
     """
 
     text: bytes
-    low: int
+    identity: int
     bits: int
     weight: int
     variable: bool
@@ -60,7 +71,7 @@ class Taken(NamedTuple):
     Attributes:
         tokens: its words and placeholders in order.
         features: the features, repeats included.
-        verbatim: the salted hash of each part's text.
+        verbatim: the identity of each part's text.
     """
 
     tokens: list[Feature]
@@ -79,8 +90,9 @@ def _check(feature: object, weight: object) -> None:
 class ReferenceKernel:
     """The kernel in plain Python; see `kernel.Kernel` for the methods."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, key: HashKey) -> None:
         self._recipe = recipe
+        self._identity = partial(fastest_siphash(), key)
         self._split = recipe.split
         self._hash = OTHERS.get(recipe.fingerprint.hash)
         self._bits = (1 << HASH_BITS[recipe.fingerprint.hash]) - 1
@@ -89,22 +101,23 @@ class ReferenceKernel:
         self._weights = {word.encode(): weight for word, weight in weights.table.items()}
 
     def scan(self, texts: Sequence[bytes], full: bool) -> Fingerprints:
-        return self._numbers((self.take([(text, 1, 0)]) for text in texts), full)
+        return self._numbers((self.take([(text, 1, NO_SALT)]) for text in texts), full)
 
     def scan_segments(self, segments: Segments, full: bool) -> Fingerprints:
-        parts = list(zip(segments.texts, segments.weights, segments.salts, strict=True))
+        salts = zip(segments.salts, segments.identity_salts, strict=True)
+        parts = list(zip(segments.texts, segments.weights, salts, strict=True))
         starts = [0, *segments.ends][:-1]
         events = (parts[start:end] for start, end in zip(starts, segments.ends, strict=True))
         return self._numbers((self.take(event) for event in events), full)
 
-    def fold(self, events: Sequence[Sequence[tuple[bytes, int, int]]], full: bool) -> Fingerprints:
+    def fold(self, events: Sequence[Sequence[Part]], full: bool) -> Fingerprints:
         return self._numbers((self.take_features(event) for event in events), full)
 
-    def take(self, parts: Iterable[tuple[bytes, int, int]]) -> Taken:
+    def take(self, parts: Iterable[Part]) -> Taken:
         """Return the tokens and features of an event, given as (text, weight, salt) parts."""
         taken = Taken([], [], [])
         for text, weight, salt in parts:
-            taken.verbatim.append(hash128(text, self._recipe.fingerprint.seed)[0] ^ salt)
+            taken.verbatim.append(self._identity(text) ^ salt[1])
             limit = self._recipe.input.max_bytes
             head, rest = text[:limit], text[limit:]
             if self._recipe.features.extractor == "characters":
@@ -121,7 +134,7 @@ class ReferenceKernel:
             taken.features.extend(features)
         return taken
 
-    def take_features(self, event: Iterable[tuple[bytes, int, int]]) -> Taken:
+    def take_features(self, event: Iterable[Part]) -> Taken:
         """Return the features of an event, given as (feature, weight, salt) triples."""
         features: list[Feature] = []
         for text, weight, salt in event:
@@ -129,7 +142,7 @@ class ReferenceKernel:
             features.append(self._feature(text, weight, salt))
         return Taken(features, features, [])
 
-    def _words(self, text: bytes, weight: int, salt: int) -> Iterator[Feature]:
+    def _words(self, text: bytes, weight: int, salt: Salt) -> Iterator[Feature]:
         weights = self._recipe.features.weights
         for token in tokenise(text, self._split, self._recipe.text.classes):
             own = self._weights.get(token.text, weights.default)
@@ -138,7 +151,7 @@ class ReferenceKernel:
             shown = text[token.start : token.end]
             yield self._feature(shown, own * weight, salt, token.variable)
 
-    def _word_ngrams(self, tokens: list[Feature], weight: int, salt: int) -> Iterator[Feature]:
+    def _word_ngrams(self, tokens: list[Feature], weight: int, salt: Salt) -> Iterator[Feature]:
         n = self._recipe.features.ngram
         if n == 1:
             yield from tokens
@@ -148,16 +161,24 @@ class ReferenceKernel:
         ends = range(1 if filling else min(n, len(tokens)), len(tokens) + 1) if tokens else ()
         for end in ends:
             gram = tokens[max(0, end - n) : end]
-            halves = hash_sequence([t.low for t in gram], self._recipe.fingerprint.seed)
             text = b" ".join(PLACEHOLDER if t.variable else t.text for t in gram)
-            bits = None
             if self._recipe.fingerprint.hash == "cyclic":
                 bits = cyclic(token.bits for token in gram)
             elif self._hash is not None:
                 bits = self._hash(text)
-            yield self._salted(text, halves, bits, default * weight, salt)
+            else:
+                low, high = hash_sequence(
+                    [token.bits & MASK64 for token in gram], self._recipe.fingerprint.seed
+                )
+                bits = low | high << 64
+            identity = self._sequence(token.identity for token in gram)
+            yield self._salted(text, identity, bits, default * weight, salt)
 
-    def _character_ngrams(self, text: bytes, weight: int, salt: int) -> Iterator[Feature]:
+    def _sequence(self, identities: Iterable[int]) -> int:
+        """Return the keyed hash of a sequence of identities."""
+        return self._identity(b"".join(one.to_bytes(8, "little") for one in identities))
+
+    def _character_ngrams(self, text: bytes, weight: int, salt: Salt) -> Iterator[Feature]:
         n = self._recipe.features.ngram
         starts = [i for i, byte in enumerate(text) if i == 0 or byte & 0xC0 != 0x80]
         ends = [*starts[n:], len(text)] if len(starts) >= n else [len(text)]
@@ -165,33 +186,39 @@ class ReferenceKernel:
         for start, end in zip(starts, ends, strict=False):
             yield self._feature(text[start:end], default * weight, salt)
 
-    def _feature(self, text: bytes, weight: int, salt: int, variable: bool = False) -> Feature:
+    def _feature(self, text: bytes, weight: int, salt: Salt, variable: bool = False) -> Feature:
         data = PLACEHOLDER if variable else text
-        halves = hash128(data, self._recipe.fingerprint.seed)
-        bits = None if self._hash is None else self._hash(data)
-        return self._salted(text, halves, bits, weight, salt, variable)
+        if self._hash is not None:
+            bits = self._hash(data)
+        else:
+            low, high = hash128(data, self._recipe.fingerprint.seed)
+            bits = low | high << 64
+        identity = self._identity(data)
+        if variable:  # the same characters in a text are no placeholder
+            identity ^= MASK64
+        return self._salted(text, identity, bits, weight, salt, variable)
 
     def _salted(
         self,
         text: bytes,
-        halves: tuple[int, int],
-        bits: int | None,
+        identity: int,
+        bits: int,
         weight: int,
-        salt: int,
+        salt: Salt,
         variable: bool = False,
     ) -> Feature:
-        """Make a feature from its hashes; without `bits` the halves are its votes."""
-        low, high = halves
-        if bits is None:
-            bits = low | high << 64
-        bits ^= (salt | salt << 64) & self._bits
-        return Feature(text, low ^ salt, bits, weight, variable)
+        of_votes, of_identity = salt
+        bits ^= (of_votes | of_votes << 64) & self._bits
+        return Feature(text, identity ^ of_identity, bits, weight, variable)
 
     def counted(self, taken: Taken) -> list[Feature]:
         """Return the features whose votes count: all, or each distinct one once."""
         if self._recipe.features.repeats == "count":
             return taken.features
-        return list({feature.low: feature for feature in reversed(taken.features)}.values())
+        first: dict[int, Feature] = {}
+        for feature in taken.features:
+            first.setdefault(feature.identity, feature)
+        return list(first.values())
 
     def fingerprint(self, taken: Taken) -> int:
         """Compute the fingerprint of an event."""
@@ -199,26 +226,41 @@ class ReferenceKernel:
         if settings.kind == "minhash":
             hashes = (f.bits for f in taken.features if f.weight)
             return minhash(hashes, settings.least, settings.width)
-        votes = ((f.bits, f.weight) for f in self.counted(taken))
+        votes: list[tuple[int, int]] = []
+        left = MAX_VOTES
+        for feature in self.counted(taken):
+            left -= feature.weight
+            if left < 0:
+                break
+            votes.append((feature.bits, feature.weight))
         return simhash(votes, settings.width, self._tie)
+
+    def _chosen(self, taken: Taken) -> int:
+        """Return the keyed hash of the features that the minhash is made of; 0 for none."""
+        identities: dict[int, int] = {}
+        for feature in taken.features:
+            if feature.weight:
+                identities.setdefault(feature.bits & MASK64, feature.identity)
+        ranks = least_hashes(identities, self._recipe.fingerprint.least)
+        chosen = [identities[rank] for rank in ranks]
+        return self._sequence([*chosen, len(chosen)]) if chosen else 0
 
     def _sketch(self, taken: Taken) -> bytes:
         words = self._recipe.features.extractor == "words"
         source = taken.tokens if words else taken.features
-        least = heapq.nsmallest(SKETCH_SIZE, {f.low for f in source if not f.variable})
+        least = heapq.nsmallest(SKETCH_SIZE, {f.identity for f in source if not f.variable})
         return struct.pack(f"={len(least)}Q", *least)
 
     def _numbers(self, events: Iterable[Taken], full: bool) -> Fingerprints:
-        numbers = Fingerprints(array("Q"), array("I"), array("Q"), array("Q"), [])
-        seed = self._recipe.fingerprint.seed
+        numbers = Fingerprints(array("Q"), array("I"), array("Q"), array("Q"), [], array("Q"))
         for taken in events:
             by_words = self._recipe.features.extractor == "words"
             source = taken.tokens if by_words else taken.features
             words = sum(not feature.variable for feature in source)
-            hashed = [token.low for token in taken.tokens]
+            hashed = [token.identity for token in taken.tokens]
             if hashed and not words:
                 hashed = taken.verbatim
-            numbers.exact.append(hash_sequence(hashed, seed)[0])
+            numbers.exact.append(self._sequence(hashed))
             numbers.words.append(words)
             if full:
                 value = self.fingerprint(taken)
@@ -226,4 +268,6 @@ class ReferenceKernel:
                 if self._recipe.fingerprint.width == 128:
                     numbers.high.append(value >> 64)
                 numbers.sketches.append(self._sketch(taken))
+                if self._recipe.fingerprint.kind == "minhash":
+                    numbers.chosen.append(self._chosen(taken))
         return numbers

@@ -42,6 +42,7 @@ from typing import NamedTuple, Protocol
 from stream_dedup.errors import RecipeError
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.simhash import WIDTHS
+from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.model import Decision, Partition, Position, Summary
 
 MAX_DELTAS = 640
@@ -113,9 +114,9 @@ class Query(NamedTuple):
 
     Attributes:
         group: only clusters of an equal group are considered.
-        exact: the exact hash.
+        exact: the exact hash, under the index's key.
         fingerprint: the fingerprint.
-        sketch: the sketch, for verification.
+        sketch: the sketch, for verification, under the index's key.
         near: whether the event has enough features to match by fingerprint; if not, only its
             exact hash is looked up.
         first_us: the event's time.
@@ -289,6 +290,13 @@ class Index(Protocol):
         """How often the index was found without its data and started again, empty.
 
         Callers that cache its answers drop them when this has grown.
+        """
+
+    @property
+    def key(self) -> HashKey:
+        """The secret of the hashes that queries contain, the same for all who share the index.
+
+        It changes only together with `resets`: whoever created the index again chose another.
         """
 
     @property

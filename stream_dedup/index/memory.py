@@ -34,6 +34,7 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import StreamTime, Windows
 from stream_dedup.errors import IndexFull, PartitionUnclaimed, ProtocolError, StaleFence
 from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import (
     ClusterDelta,
     Commit,
@@ -176,6 +177,7 @@ class MemoryIndex:
         windows: when clusters close.
         summaries: how often summaries are due.
         limits: how much it holds.
+        key: of the hashes that decide; a random one by default.
         cap_waiting: refuse to open clusters while too many closed ones wait for their final
             summary; if not, the caller has to claim them in time.
     """
@@ -188,10 +190,12 @@ class MemoryIndex:
         windows: Windows | None = None,
         summaries: Summaries | None = None,
         limits: Limits | None = None,
+        key: HashKey | None = None,
         cap_waiting: bool = True,
     ) -> None:
         check_width(recipe)
         self.recipe = recipe
+        self.key = key or HashKey.random()
         self._cap_waiting = cap_waiting
         self.resets = self.mirrored = 0  # nothing of it is remote
         self._namespace = namespace or recipe.name

@@ -17,6 +17,7 @@ import msgspec
 
 from stream_dedup.features.recipe import Recipe, load_recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
+from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.offline import kernel
 from stream_dedup.offline.pairs import Effort, Progress, no_progress, pair_words, sorted_words
 from stream_dedup.offline.reference import Bytes, Components, packed, unpacked
@@ -177,7 +178,7 @@ def find_line_clusters(
     """
     chosen = load_recipe(recipe) if isinstance(recipe, str) else recipe
     effort = effort or Effort()
-    fingerprinter = Fingerprinter(chosen)
+    fingerprinter = Fingerprinter(chosen, HashKey.random())
     found = LineClusters(chosen.fingerprint.width, effort.memory_bytes)
     source = iter(lines)
     start = 0

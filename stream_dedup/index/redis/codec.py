@@ -19,7 +19,7 @@ from stream_dedup.clustering.windows import Windows
 from stream_dedup.columnar import dictionary_encode
 from stream_dedup.columnar.reference import NARROW
 from stream_dedup.errors import ProtocolError
-from stream_dedup.fingerprint.hashing import hash128
+from stream_dedup.fingerprint.siphash import HashKey, fastest_siphash
 from stream_dedup.index.base import ClusterDelta, Query, Resolution
 from stream_dedup.index.redis import layouts
 from stream_dedup.index.redis.keys import ShardKeys, source_name
@@ -319,6 +319,7 @@ def unpack_names(packed: bytes, width: int) -> tuple[bytes, list[Name]]:
 # ------------------------------------------------------------ keys of queries and names
 
 
+_siphash = fastest_siphash()
 _HASH_FACTOR = 0x9E3779B97F4A7C15
 _ALL_64 = (1 << 64) - 1
 
@@ -326,33 +327,38 @@ GROUPS_KEPT = 10_000
 """Groups whose hashes are remembered."""
 
 
-def group_hash(namespace: str, group: bytes) -> tuple[int, int]:
-    """Hash a group: its number, 32 bits, and the bits that choose its shard.
+def group_hash(key: HashKey, group: bytes) -> tuple[int, int]:
+    """Hash a group under the namespace's key: its number, 32 bits, and the bits of its shard.
 
     Members of the tables hold the low 16 bits of the number: groups that share these bits are each
-    other's candidates, rejected only when their clusters are read. So the hash includes the
-    namespace: an attacker who may choose groups but does not know its name cannot prepare many that
-    share them. With the name that is possible; it costs time and recall, which is counted as
-    truncated, and leads to no wrong answer. Part of the stored format.
+    other's candidates, rejected only when their clusters are read. Without the key nobody can
+    prepare groups that share a number, or these bits of it.
     """
-    low, high = hash128(b"%s\0%s" % (namespace.encode(), group))
-    return low & 0xFFFFFFFF, high
+    value = _siphash(key, group)
+    return value & 0xFFFFFFFF, value >> 32
 
 
 class Packer:
     """Packs queries and names for the shards of a namespace.
 
     Attributes:
+        key: of the namespace's hashes.
         shards: their keys.
         entries: converts fingerprints to members of the tables.
     """
 
-    def __init__(self, namespace: str, layout: NamespaceLayout) -> None:
+    def __init__(self, namespace: str, layout: NamespaceLayout, key: HashKey) -> None:
+        self.key = key
         self.shards = [ShardKeys(namespace, number) for number in range(layout.shards)]
         self.entries: Entries = make_entries(layout.table_layout, layout.slices)
         self._namespace = namespace
         self._exact_shift = 64 - (layout.exact_slices.bit_length() - 1)
         self._groups: dict[str, tuple[int, bytes, bytes, int]] = {}
+
+    def use_key(self, key: HashKey) -> None:
+        """Use another key from now on: the namespace was created again with it."""
+        self.key = key
+        self._groups.clear()
 
     def shard_of(self, identity: int) -> ShardKeys:
         """Find the shard of a cluster: its id ends with the number, unless there is only one.
@@ -408,7 +414,7 @@ class Packer:
             if len(self._groups) > GROUPS_KEPT:
                 self._groups.clear()
             packed = pack_group(group)
-            number, high = group_hash(self._namespace, packed)
+            number, high = group_hash(self.key, packed)
             known = (number, number.to_bytes(4, "big"), packed, high % len(self.shards))
             self._groups[group] = known
         return known

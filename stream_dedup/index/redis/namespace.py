@@ -3,6 +3,10 @@
 Every shard stores the namespace's layout and the recipe's digest in its ``meta`` key, and both are
 checked whenever it is opened. It also stores a random *incarnation*, which every script compares
 with what its caller knows: a shard that lost its data gets a new one, so the loss is noticed.
+
+``meta`` holds the key of the hashes that decide (see `fingerprint.siphash`), too: random, chosen by
+whoever creates the namespace, in the script that creates its first shard, so workers that start at
+the same time agree. Whoever creates another shard takes the key of those that exist.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.errors import IndexRefused, RecipeMismatch
 from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import Limits, check_width
 from stream_dedup.index.redis import codec, scripts
 from stream_dedup.index.redis.client import RedisClient
@@ -113,9 +118,22 @@ def read_layout(namespace: str, key: bytes, stored: bytes | None) -> NamespaceLa
     if layout is None:
         raise IndexRefused(
             f"namespace {namespace!r} is stored in format {version!r}, this program reads "
-            f"{FORMAT}; use the program that made it, or another namespace"
+            f"{FORMAT}; use another namespace, or the program that made it; or delete it "
+            "(stream-dedup index delete-namespace)"
         )
     return layout
+
+
+def read_key(namespace: str, key: bytes, stored: bytes | None) -> HashKey:
+    """Decode the key of the hashes, as it is stored in the field ``key`` of a key.
+
+    Raises:
+        IndexRefused: it is damaged; the Redis key is named, the secret is not.
+    """
+    try:
+        return HashKey(stored or b"")
+    except ValueError as error:
+        raise _damaged(namespace, key) from error
 
 
 def _damaged(namespace: str, key: bytes) -> IndexRefused:
@@ -125,37 +143,99 @@ def _damaged(namespace: str, key: bytes) -> IndexRefused:
     )
 
 
-async def open_shard(
+class Opened(NamedTuple):
+    """A namespace, or a shard of it, as it is stored.
+
+    Attributes:
+        incarnations: of its shards.
+        layout: how it is laid out.
+        key: of its hashes.
+    """
+
+    incarnations: list[bytes]
+    layout: NamespaceLayout
+    key: HashKey
+
+
+async def open_namespace(
     client: RedisClient,
     namespace: str,
-    number: int,
     recipe: Recipe,
     planned: NamespaceLayout,
+    key: HashKey,
+    *,
     windows: Windows,
     summaries: Summaries,
     settings: str = "",
-) -> tuple[bytes, NamespaceLayout]:
-    """Create a shard, or open one that exists.
+) -> Opened:
+    """Open the shards of a namespace; create those that do not exist.
+
+    A shard that alone was lost is created again with the layout and key of the others.
 
     Args:
         client: the service.
         namespace: its name.
-        number: the shard's.
         recipe: the recipe it is created with.
         planned: its layout if it is new.
+        key: of its hashes if it is new.
         windows: the caller's; they decide how long its keys live.
         summaries: these too.
         settings: what `describe_settings` returns for the caller's; stored for others to compare.
 
-    Returns:
-        The incarnation and layout that are stored.
-
     Raises:
         RecipeMismatch: it was created with another recipe.
-        IndexRefused: it was created by another version, or the layout is damaged.
+        IndexRefused: it was created by another version, with other shards, or is damaged.
     """
-    shard = ShardKeys(namespace, number)
-    incarnation, digest, name, layout = await client.run(
+    order = await _existing_first(client, namespace, planned.shards)
+    incarnations: dict[int, bytes] = {}
+    layout = planned
+    for number in order:
+        shard = ShardKeys(namespace, number)
+        opened = await _open_shard(
+            client, shard, recipe, layout, key, ttl_ms(windows, summaries), settings
+        )
+        if opened.layout.shards != planned.shards:
+            raise IndexRefused(
+                f"namespace {namespace!r} was made with {opened.layout.shards} shard(s), not "
+                f"{planned.shards}; give that number, or another namespace"
+            )
+        difference = ""
+        if number != order[0] and opened.layout != layout:
+            difference = (
+                f"is laid out as {tuple(opened.layout)}, shard {order[0]} as {tuple(layout)}"
+            )
+        elif number != order[0] and opened.key != key:
+            difference = f"and shard {order[0]} have different hash keys"
+        if difference:
+            raise IndexRefused(
+                f"namespace {namespace!r}: shard {number} {difference}; delete the namespace, or "
+                "the shard that is wrong, and have the workers create it again"
+            )
+        (incarnations[number],), layout, key = opened
+    return Opened([incarnations[number] for number in range(planned.shards)], layout, key)
+
+
+async def _existing_first(client: RedisClient, namespace: str, shards: int) -> list[int]:
+    """The shards' numbers, those that exist already first."""
+    exists = [
+        bool(await client.command(meta, "EXISTS", meta))
+        for meta in (ShardKeys(namespace, number).meta for number in range(shards))
+    ]
+    return sorted(range(shards), key=lambda number: not exists[number])
+
+
+async def _open_shard(
+    client: RedisClient,
+    shard: ShardKeys,
+    recipe: Recipe,
+    planned: NamespaceLayout,
+    key: HashKey,
+    ttl: int,
+    settings: str,
+) -> Opened:
+    """Create a shard, or open one that exists; see `open_namespace`."""
+    namespace = shard.namespace
+    incarnation, digest, name, layout, stored_key = await client.run(
         scripts.OPEN,
         [shard.meta, *shard.fixed],
         [
@@ -163,8 +243,9 @@ async def open_shard(
             recipe.digest,
             recipe.name,
             json.dumps(planned._asdict()),
-            ttl_ms(windows, summaries),
+            ttl,
             settings,
+            key.secret(),
         ],
     )
     if digest is None or name is None:
@@ -173,7 +254,8 @@ async def open_shard(
         raise RecipeMismatch(
             namespace, f"{name.decode()} ({digest.decode()})", f"{recipe.name} ({recipe.digest})"
         )
-    return incarnation, read_layout(namespace, shard.meta, layout)
+    found = read_layout(namespace, shard.meta, layout)
+    return Opened([incarnation], found, read_key(namespace, shard.meta, stored_key))
 
 
 def describe_settings(windows: Windows, summaries: Summaries, limits: Limits) -> str:

@@ -108,10 +108,14 @@ class Resolver:
     ) -> list[Resolution]:
         """Find or open a cluster for each query, in order.
 
+        Queries hold hashes under the namespace's key. If it is created again meanwhile, that may
+        have another key: then the call is refused.
+
         Raises:
             IndexFull: too many closed clusters wait for their final summary.
             IndexReset, IndexUnavailable, IndexRefused: see `ScriptRunner.run`.
         """
+        incarnation = self._runner.incarnations[shard.number]
         answers: list[Resolution] = []
         searches = any(query.near for query in queries)
         most = len(queries)
@@ -122,7 +126,7 @@ class Resolver:
                 asked, keys, packed = self._pack(shard, left, call)
                 arguments = partial(self._arguments, settings, call, packed)
                 packed_answers, *rest = await self._runner.run(
-                    shard, scripts.RESOLVE, keys, arguments
+                    shard, scripts.RESOLVE, keys, arguments, incarnation
                 )
                 resolutions, inserted = codec.unpack_resolutions(packed_answers)
                 call.answered(inserted, rest)

@@ -32,7 +32,7 @@ from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.namespace import (
     NamespaceLayout,
     describe_settings,
-    open_shard,
+    open_namespace,
     ttl_ms,
 )
 from stream_dedup.index.redis.scripts import Script
@@ -49,6 +49,7 @@ class ScriptRunner:
         namespace: its name.
         recipe: the recipe it was created with.
         layout: how it is laid out.
+        packer: packs queries under the namespace's key.
         incarnations: of each shard, as it was opened.
         windows: when clusters close.
         summaries: how often summaries are emitted.
@@ -67,6 +68,7 @@ class ScriptRunner:
         namespace: str,
         recipe: Recipe,
         layout: NamespaceLayout,
+        packer: codec.Packer,
         incarnations: list[bytes],
         *,
         windows: Windows,
@@ -81,6 +83,7 @@ class ScriptRunner:
         self._namespace = namespace
         self._recipe = recipe
         self._layout = layout
+        self._packer = packer
         self._windows = windows
         self._summaries = summaries
         self._limits = limits
@@ -141,19 +144,23 @@ class ScriptRunner:
             self.on_call(monotonic_s() - started_s)
 
     async def _create_again(self, shard: ShardKeys, lost: bytes) -> None:
-        incarnation, layout = await open_shard(
-            self._client, self._namespace, shard.number, self._recipe, self._layout,
-            self._windows, self._summaries,
-            describe_settings(self._windows, self._summaries, self._limits),
+        # Somebody else may have created it meanwhile, with another key.
+        opened = await open_namespace(
+            self._client, self._namespace, self._recipe, self._layout, self._packer.key,
+            windows=self._windows, summaries=self._summaries,
+            settings=describe_settings(self._windows, self._summaries, self._limits),
         )  # fmt: skip
-        if layout != self._layout:
+        if opened.layout != self._layout:
             raise IndexRefused(
                 f"namespace {self._namespace!r} was created again with another layout by somebody "
                 "else; open it again"
             )
         if self.incarnations[shard.number] != lost:
             return  # another task has done it
-        self.incarnations[shard.number] = incarnation
+        # Other shards may be lost, too; the next call to each finds that out and counts it.
+        self.incarnations[shard.number] = opened.incarnations[shard.number]
+        if opened.key != self._packer.key:
+            self._packer.use_key(opened.key)
         self.resets += 1
         log.warning(
             "%s: namespace %r has lost its data (a server without persistence was restarted, or "

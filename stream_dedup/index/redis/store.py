@@ -59,6 +59,7 @@ from stream_dedup.errors import (
     StaleFence,
 )
 from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import (
     Commit,
     IndexSize,
@@ -76,9 +77,9 @@ from stream_dedup.index.redis.maintenance import PIECES, SWEEP_STEPS, Maintenanc
 from stream_dedup.index.redis.mirror import MIRROR_SIZE
 from stream_dedup.index.redis.namespace import (
     MAX_SHARDS,
-    NamespaceLayout,
+    Opened,
     describe_settings,
-    open_shard,
+    open_namespace,
     plan_layout,
 )
 from stream_dedup.index.redis.resolver import Resolver
@@ -128,8 +129,7 @@ class RedisIndex:
         self,
         client: RedisClient,
         recipe: Recipe,
-        layout: NamespaceLayout,
-        incarnations: list[bytes],
+        opened: Opened,
         *,
         namespace: str,
         windows: Windows,
@@ -141,20 +141,20 @@ class RedisIndex:
         self.client = client
         self.recipe = recipe
         self.namespace = namespace
-        self.layout = layout
+        self.layout = opened.layout
         self.advice = advice
         self._summaries = summaries
         self._limits = limits
-        self._packer = Packer(namespace, layout)
+        self._packer = Packer(namespace, opened.layout, opened.key)
         self._shards = self._packer.shards
         self._runner = ScriptRunner(
-            client, namespace, recipe, layout, incarnations,
+            client, namespace, recipe, opened.layout, self._packer, opened.incarnations,
             windows=windows, summaries=summaries, limits=limits,
         )  # fmt: skip
         self._partitions = Partitions(self._runner, self._shards, client.address)
-        self._maintenance = Maintenance(client, self._runner, self._packer, layout, limits)
+        self._maintenance = Maintenance(client, self._runner, self._packer, self.layout, limits)
         self._resolver = Resolver(
-            client, self._runner, self._packer, recipe, layout, limits, mirror_size
+            client, self._runner, self._packer, recipe, self.layout, limits, mirror_size
         )
 
     @classmethod
@@ -206,31 +206,14 @@ class RedisIndex:
         advice |= dict.fromkeys(await compare_settings(client, namespace, settings))
         for sentence in advice:
             log.warning("%s: %s", client.address, sentence)
-        # A shard that alone was lost is created again with the layout of the others.
-        order = await _existing_first(client, namespace, shards)
-        incarnations: dict[int, bytes] = {}
-        layout = planned
-        for number in order:
-            incarnations[number], found = await open_shard(
-                client, namespace, number, recipe, layout, windows, summaries, settings
-            )
-            if found.shards != shards:
-                raise IndexRefused(
-                    f"namespace {namespace!r} was made with {found.shards} shard(s), not {shards}; "
-                    "give that number, or another namespace"
-                )
-            if number != order[0] and found != layout:
-                raise IndexRefused(
-                    f"namespace {namespace!r}: shard {number} is laid out as {tuple(found)}, shard "
-                    f"{order[0]} as {tuple(layout)}; delete the namespace, or the shard that is "
-                    "wrong, and have the workers create it again"
-                )
-            layout = found
+        opened = await open_namespace(
+            client, namespace, recipe, planned, HashKey.random(),
+            windows=windows, summaries=summaries, settings=settings,
+        )  # fmt: skip
         return cls(
             client,
             recipe,
-            layout,
-            [incarnations[number] for number in range(shards)],
+            opened,
             namespace=namespace,
             windows=windows,
             summaries=summaries,
@@ -248,6 +231,11 @@ class RedisIndex:
         """
         self._runner.on_call = on_call
         self._partitions.on_rollback = on_rollback
+
+    @property
+    def key(self) -> HashKey:
+        """The key of the namespace's hashes."""
+        return self._packer.key
 
     @property
     def resets(self) -> int:
@@ -465,15 +453,6 @@ class RedisIndex:
             table_bytes=totals["fingerprints"] * bytes_each,
             stream_us=min(streams_us, default=None),
         )
-
-
-async def _existing_first(client: RedisClient, namespace: str, shards: int) -> list[int]:
-    """The shards' numbers, those that exist already first."""
-    exists = [
-        bool(await client.command(meta, "EXISTS", meta))
-        for meta in (ShardKeys(namespace, number).meta for number in range(shards))
-    ]
-    return sorted(range(shards), key=lambda number: not exists[number])
 
 
 def _protocol_error(record: Commit, refusal: Refusal) -> Exception:

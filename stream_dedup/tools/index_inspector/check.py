@@ -169,7 +169,7 @@ async def check(namespace: Namespace, limit: int, progress: Progress) -> Report:
 async def _check_layouts(namespace: Namespace, report: Report) -> None:
     stored = []
     for shard in namespace.shards:
-        names = ("digest", "recipe", "layout")
+        names = ("digest", "recipe", "layout", "key")
         stored.append(await namespace.reader.command(shard.meta, "HMGET", shard.meta, *names))
         if stored[-1] != stored[0]:
             text = f"shard {shard.number} is stamped otherwise than shard 0, or not at all"

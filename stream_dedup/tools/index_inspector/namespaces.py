@@ -41,7 +41,7 @@ ROUNDS = 3
 async def find_all(
     reader: Reader, limit: int = 0
 ) -> tuple[list[tuple[str, dict[bytes, bytes]]], bool]:
-    """Find the namespaces of a service, each with the fields of its first shard's ``meta``.
+    """Find the namespaces of a service, each with the recipe of its first shard's ``meta``.
 
     Args:
         reader: the service.
@@ -62,9 +62,15 @@ async def find_all(
             name = key.removeprefix(f"{PREFIX}:{{".encode()).removesuffix(b":0}:meta")
             found[key] = name.decode("utf-8", "backslashreplace")
     return [
-        (name, await reader.command(key, "HGETALL", key))
+        (name, await _described(reader, key))
         for key, name in sorted(found.items(), key=lambda item: item[1])
     ], whole
+
+
+async def _described(reader: Reader, meta: bytes) -> dict[bytes, bytes]:
+    names = b"recipe", b"digest"
+    values = await reader.command(meta, "HMGET", meta, *names)
+    return {name: value or b"" for name, value in zip(names, values, strict=True)}
 
 
 async def describe(reader: Reader, name: str, meta: dict[bytes, bytes]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from stream_dedup.features.patterns import readable
+from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.redis.client import Command
 from stream_dedup.index.redis.codec import group_hash
 from stream_dedup.index.redis.keys import ShardKeys, kind_of, table_of
@@ -96,7 +97,7 @@ class Probes:
             held = unpack_stored(identity, answer[0] or b"", answer[1], self._layout.width)
             reason = "its numbers or names"
             if held is not None:
-                reason = _damage(self._namespace.name, held, answer)
+                reason = _damage(self._namespace.packer.key, held, answer)
             if held is None or reason:
                 text = f"{self._shown(identity)}: {reason} do not fit"
                 suspects.append(Suspect("cluster", identity, text))
@@ -281,7 +282,7 @@ async def missing_entries(
     ]
 
 
-def _damage(namespace: str, held: StoredCluster, answer: Sequence[bytes | None]) -> str:
+def _damage(key: HashKey, held: StoredCluster, answer: Sequence[bytes | None]) -> str:
     """Which fields of a cluster do not fit together."""
     _, _, fingerprint, group, position, snapshot = answer
     numbers = held.numbers
@@ -293,7 +294,7 @@ def _damage(namespace: str, held: StoredCluster, answer: Sequence[bytes | None])
         return "its snapshot and what it says of it"
     if not held.open:
         return ""
-    if group_hash(namespace, group)[0] != int.from_bytes(held.group_hash, "big"):
+    if group_hash(key, group)[0] != int.from_bytes(held.group_hash, "big"):
         return "its group and its names"
     searchable = sum(name.searchable for name in held.names)
     if (len(held.names), searchable) != (numbers.names, numbers.searchable):

@@ -17,7 +17,7 @@ from stream_dedup.index.redis import codec, layouts
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.codec import Packer
 from stream_dedup.index.redis.keys import ShardKeys, check_namespace
-from stream_dedup.index.redis.namespace import NamespaceLayout, read_layout
+from stream_dedup.index.redis.namespace import NamespaceLayout, read_key, read_layout
 from stream_dedup.tables.entries import Entries
 
 SCAN_COUNT = 1_000
@@ -89,7 +89,8 @@ class Namespace:
             ValueError: the name is invalid.
         """
         first = ShardKeys(check_namespace(name), 0)
-        meta = await reader.command(first.meta, "HMGET", first.meta, "digest", "recipe", "layout")
+        names = "digest", "recipe", "layout", "key"
+        meta = await reader.command(first.meta, "HMGET", first.meta, *names)
         if meta[2] is None:
             raise IndexRefused(
                 f"{reader.address}: there is no namespace {name!r}; stream-dedup index stats "
@@ -102,7 +103,7 @@ class Namespace:
             (meta[1] or b"").decode("utf-8", "backslashreplace"),
             (meta[0] or b"").decode("utf-8", "backslashreplace"),
             layout,
-            Packer(name, layout),
+            Packer(name, layout, read_key(name, first.meta, meta[3])),
         )
 
     @property

@@ -237,11 +237,11 @@ async def test_groups_with_equal_stored_bits_are_not_counted_as_left_out(
     redis_server: RedisServer,
 ) -> None:
     redis_server.command("FLUSHALL")
-    wanted = group_hash(NAMESPACE, b"asked")[0] & 0xFFFF
-    other = next(
-        f"{n}" for n in range(10**7) if group_hash(NAMESPACE, b"%d" % n)[0] & 0xFFFF == wanted
-    )
     async with opened(redis_server.url, VERIFIED, limits=Limits(1000, max_verified=1)) as index:
+        wanted = group_hash(index.key, b"asked")[0] & 0xFFFF
+        other = next(
+            f"{n}" for n in range(10**7) if group_hash(index.key, b"%d" % n)[0] & 0xFFFF == wanted
+        )
         far = A._replace(exact=2, fingerprint=A.fingerprint ^ 1)
         asked = A._replace(exact=3)
         (mine,) = await index.resolve([query(0, A, group="asked")], START_US)

@@ -17,6 +17,7 @@ from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import IndexUnavailable
 from stream_dedup.features.recipe import load_recipe, replace
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 from stream_dedup.index.base import Index, Limits
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.redis.codec import Packer
@@ -250,7 +251,7 @@ def test_the_commands_an_item_takes_do_not_grow_with_the_index(
 
 def test_keys_fill_the_slices_of_redis_evenly() -> None:
     layout = plan_layout(RECIPE, 20_000, shards=1)
-    packer, shard = Packer(NAMESPACE, layout), ShardKeys(NAMESPACE, 0)
+    packer, shard = Packer(NAMESPACE, layout, PUBLIC_KEY), ShardKeys(NAMESPACE, 0)
     hashed = engine_over(MemoryIndex(RECIPE)).hash(Batch(HERE, range(20_000), different(0, 20_000)))
     filled: dict[bytes, int] = defaultdict(int)
     for key in hashed.exact:

@@ -72,7 +72,7 @@ def test_features_are_split_into_shared_left_and_right() -> None:
 def test_each_differing_bit_has_the_votes_that_cause_it() -> None:
     found = Inspector(LOGS).compare(BOB, EVE)
     bits = found.bits()
-    sums = votes(((f.low, f.weight) for f in found.left.counted), 64)
+    sums = votes(((f.bits, f.weight) for f in found.left.counted), 64)
 
     assert found.distance == len(bits) > 0
     assert [bit.left for bit in bits] == [sums[bit.number] for bit in bits]

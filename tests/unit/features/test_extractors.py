@@ -16,6 +16,7 @@ from stream_dedup.features.prepare import MAX_FEATURES
 from stream_dedup.features.recipe import Recipe, replace
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.simhash import distance
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 
 MODULE = """
 from collections.abc import Iterable
@@ -63,7 +64,7 @@ def with_extractor(extractor: str, **changes: Any) -> Recipe:
 
 
 def lows(recipe: Recipe, *texts: bytes) -> list[int]:
-    fingerprinter = Fingerprinter(recipe)
+    fingerprinter = Fingerprinter(recipe, PUBLIC_KEY)
     numbers = fingerprinter.fingerprints(fingerprinter.prepare(texts, None), full=True)
     return list(numbers.low)
 
@@ -138,7 +139,7 @@ def test_an_own_extractor_that_cannot_be_had_is_named(
     name = form.format(own_module)
     recipe = with_extractor(name, name="mine")
     with pytest.raises(RecipeError) as caught:
-        Fingerprinter(recipe)
+        Fingerprinter(recipe, PUBLIC_KEY)
 
     assert (caught.value.file, caught.value.key) == ("recipe mine", "features.extractor")
     assert repr(name) in str(caught.value)
@@ -159,7 +160,7 @@ def test_an_impossible_extractor_name_is_refused_without_importing(name: str) ->
 
 
 def test_an_endless_extractor_is_cut_off(own_module: str) -> None:
-    fingerprinter = Fingerprinter(with_extractor(f"{own_module}:endless"))
+    fingerprinter = Fingerprinter(with_extractor(f"{own_module}:endless"), PUBLIC_KEY)
 
     prepared: Any = fingerprinter.prepare([b"x"], None)
 
@@ -176,7 +177,7 @@ def test_an_event_with_a_negative_weight_is_passed(own_module: str) -> None:
 def test_an_extractor_gets_max_bytes_but_the_rest_still_counts() -> None:
     recipe = with_extractor("syllables", input__max_bytes=64)
     begin = b"ab " * 40
-    fingerprinter = Fingerprinter(recipe)
+    fingerprinter = Fingerprinter(recipe, PUBLIC_KEY)
     numbers = fingerprinter.fingerprints(
         fingerprinter.prepare([begin, begin + b"x", begin], None), full=True
     )
@@ -187,7 +188,7 @@ def test_an_extractor_gets_max_bytes_but_the_rest_still_counts() -> None:
 def test_an_own_extractor_runs_over_each_field_with_its_weight(own_module: str) -> None:
     fields = [{"path": "a", "weight": 3}, {"path": "b"}]
     recipe = with_extractor(f"{own_module}:vowels", input__fields=fields)
-    fingerprinter = Fingerprinter(recipe)
+    fingerprinter = Fingerprinter(recipe, PUBLIC_KEY)
 
     prepared: Any = fingerprinter.prepare([b""], [{"b": "xo", "a": "ae"}])
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from stream_dedup.features.fields import MAX_DEPTH, MAX_VALUES, parse_path, select, text_of
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 from tests.strategies import documents
 
 
@@ -115,7 +116,7 @@ def test_a_hundred_thousand_brackets_are_not_json_and_do_no_harm() -> None:
     text = b"[" * 100_000
     with pytest.raises(RecursionError):
         msgspec.json.decode(text)
-    fingerprinter = Fingerprinter(load_recipe("json"))
+    fingerprinter = Fingerprinter(load_recipe("json"), PUBLIC_KEY)
 
     numbers = fingerprinter.fingerprints(fingerprinter.prepare([text], [None]), full=True)
 
@@ -127,7 +128,7 @@ def test_half_a_surrogate_pair_is_kept() -> None:
 
     assert selected(document, "a") == [("a", b"\xed\xa0\x80")]
     assert selected(document, "b") == [("b", b'["\\udfff"]')]
-    fingerprinter = Fingerprinter(load_recipe("json"))
+    fingerprinter = Fingerprinter(load_recipe("json"), PUBLIC_KEY)
     other = json.loads('{"a": "\\ud801", "b": ["\\udfff"], "\\udc00": 1}')
     prepared = fingerprinter.prepare([b"", b""], [document, other])
     numbers = fingerprinter.fingerprints(prepared, full=True)
@@ -145,7 +146,7 @@ def test_any_path_may_be_tried_on_any_document(document: object, path: str) -> N
 
 
 def test_words_differ_between_fields_but_not_between_array_elements() -> None:
-    fingerprinter = Fingerprinter(load_recipe("json"))
+    fingerprinter = Fingerprinter(load_recipe("json"), PUBLIC_KEY)
     events: list[Any] = [
         {"a": "x", "b": "y"},
         {"a": "y", "b": "x"},

@@ -31,6 +31,7 @@ from stream_dedup.features.structure import (
 )
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.simhash import distance
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 from tests.strategies import documents as json_documents
 from tests.strategies import raw_bytes
 
@@ -44,7 +45,7 @@ def taken(extractor: str, text: bytes) -> list[bytes]:
 
 def distances(recipe: Recipe, *values: bytes) -> list[int]:
     """From the first to each of the others."""
-    fingerprinter = Fingerprinter(recipe)
+    fingerprinter = Fingerprinter(recipe, PUBLIC_KEY)
     numbers = fingerprinter.fingerprints(fingerprinter.prepare(values, None), full=True)
     first, *others = numbers.low
     return [distance(first, other) for other in others]

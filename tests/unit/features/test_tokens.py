@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from itertools import pairwise
 
 import pytest
@@ -17,8 +18,8 @@ from stream_dedup.features.tokens import (
     splitter,
     tokenise,
 )
-from stream_dedup.fingerprint.hashing import hash128, hash_sequence
 from stream_dedup.fingerprint.kernel import native_module
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY, siphash
 from tests.strategies import texts
 
 SPLIT = splitter(LOG_DELIMITERS)
@@ -29,12 +30,16 @@ def masked(text: bytes, *, classes: bool = True) -> list[bytes]:
 
 
 def assert_scanned(expected: list[bytes], text: bytes) -> None:
-    """The kernel's exact hash is that of the expected tokens, so it saw these."""
+    """Check that the kernel's exact hash is that of the expected tokens, so it saw these."""
     # Between two words: an event that is all placeholders is hashed as it is.
     text, expected = b"one %b two" % text, [b"one", *expected, b"two"]
-    lows = [hash128(token)[0] for token in expected]
-    kernel = native_module().Kernel(load_recipe("logs"))
-    assert hash_sequence(lows)[0] == kernel.scan([text], full=False).exact[0]
+    hashes = [
+        siphash(PUBLIC_KEY, token) ^ (2**64 - 1 if token == PLACEHOLDER else 0)
+        for token in expected
+    ]
+    kernel = native_module().Kernel(load_recipe("logs"), PUBLIC_KEY)
+    whole = siphash(PUBLIC_KEY, struct.pack(f"<{len(hashes)}Q", *hashes))
+    assert whole == kernel.scan([text], full=False).exact[0]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stream_dedup import Deduplicator
 from stream_dedup.errors import RecipeError
-from stream_dedup.features.prepare import FeatureExtractor
+from stream_dedup.features.prepare import NO_SALT, FeatureExtractor
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
 from stream_dedup.features.vocabulary import Counts, Origin, table
 from stream_dedup.features.weights import MAX_LINE, read_stop_words, read_weights, stop_lists
@@ -19,6 +19,7 @@ from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.simhash import distance
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 from tests.strategies import texts
 
 TREE = b"the cat in the tree is white"
@@ -28,7 +29,7 @@ CAT = b"a white cat is in a tree"
 
 
 def numbers(recipe: Recipe, *values: bytes, full: bool = True) -> Fingerprints:
-    fingerprinter = Fingerprinter(recipe)
+    fingerprinter = Fingerprinter(recipe, PUBLIC_KEY)
     return fingerprinter.fingerprints(fingerprinter.prepare(values, None), full=full)
 
 
@@ -197,7 +198,7 @@ def test_a_tables_weight_multiplies_the_extractors_and_the_fields() -> None:
         input__fields=[{"path": "a", "weight": 2}],
     )
 
-    prepared: Any = Fingerprinter(recipe).prepare([b""], [{"a": "<p>hi"}])
+    prepared: Any = Fingerprinter(recipe, PUBLIC_KEY).prepare([b""], [{"a": "<p>hi"}])
 
     assert [[feature[:2] for feature in event] for event in prepared] == [
         [(b"/p", 14), (b"/p/#text", 10), (b"hi", 30)]
@@ -243,9 +244,9 @@ def test_kernel_and_reference_agree_on_weighted_features(
         text__classes=classes and extractor == "words",
         fingerprint__width=128,
     )
-    fingerprinter = Fingerprinter(recipe)
+    fingerprinter = Fingerprinter(recipe, PUBLIC_KEY)
     prepared: Any = fingerprinter.prepare(values, None)
-    reference = ReferenceKernel(recipe)
+    reference = ReferenceKernel(recipe, PUBLIC_KEY)
 
     expected = reference.fold(prepared, full=True)
     assert fingerprinter.fingerprints(prepared, full=True) == expected
@@ -265,10 +266,10 @@ def test_the_words_taken_in_python_are_the_kernels(
         features__delimiters=delimiters,
         input__max_bytes=64,
     )
-    taken = ReferenceKernel(recipe).take([(text, 1, 0)])
+    taken = ReferenceKernel(recipe, PUBLIC_KEY).take([(text, 1, NO_SALT)])
     expected = [b"<*>" if f.variable else f.text for f in taken.features]
 
-    actual = [feature for feature, _, _ in FeatureExtractor(recipe).to_fold([(text, 1, 0)])]
+    actual = [feature for feature, _, _ in FeatureExtractor(recipe).to_fold([(text, 1, NO_SALT)])]
 
     if all(f.variable for f in taken.tokens):
         expected = [text] if taken.tokens else []

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 SCRIPT = """
 import json, sys, warnings
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import stream_dedup
@@ -31,7 +32,7 @@ with warnings.catch_warnings(record=True) as caught:
             for start in range(0, len(lines), 20)
             for d in made.process(lines[start:start + 20])
         ]
-    kernel = type(make_kernel(made.recipe)).__module__
+    kernel = type(make_kernel(made.recipe, PUBLIC_KEY)).__module__
 print(json.dumps({
     "file": stream_dedup.__file__, "kernel": kernel, "decisions": decisions,
     "warnings": [[w.category.__name__, str(w.message)] for w in caught],

@@ -12,13 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dedup.clustering.linkage import reference_jaccard
+from stream_dedup.features.prepare import NO_SALT, Part
 from stream_dedup.features.recipe import Recipe, load_recipe, replace, shipped
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.fingerprint.kernel import Fingerprints, Kernel, Segments, is_native, native_module
 from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.simhash import simhash
+from stream_dedup.fingerprint.siphash import HashKey, siphash
 from tests.strategies import feature_events, log_lines, recipes, segments, texts
+
+KEY = HashKey(b"sixteen secrets!")
 
 shipped_natively = [name for name in shipped() if is_native(load_recipe(name))]
 kernel_recipes = recipes(("words", "characters"))
@@ -28,8 +32,12 @@ batches = st.lists(texts, max_size=6)
 def native(recipe: Recipe) -> Kernel:
     module = native_module()
     assert module is not None, "these tests compare the native kernel: build it first"
-    kernel: Kernel = module.Kernel(recipe)
+    kernel: Kernel = module.Kernel(recipe, KEY)
     return kernel
+
+
+def reference(recipe: Recipe) -> ReferenceKernel:
+    return ReferenceKernel(recipe, KEY)
 
 
 def rows(numbers: Fingerprints) -> list[tuple[Any, ...]]:
@@ -41,23 +49,21 @@ def rows(numbers: Fingerprints) -> list[tuple[Any, ...]]:
 @settings(max_examples=400)
 @given(recipe=kernel_recipes, batch=batches, full=st.booleans())
 def test_scan_equals_the_reference(recipe: Recipe, batch: list[bytes], full: bool) -> None:
-    assert ReferenceKernel(recipe).scan(batch, full) == native(recipe).scan(batch, full)
+    assert reference(recipe).scan(batch, full) == native(recipe).scan(batch, full)
 
 
 @settings(max_examples=200)
 @given(recipe=kernel_recipes, parts=segments(), full=st.booleans())
 def test_scan_segments_equals_the_reference(recipe: Recipe, parts: Segments, full: bool) -> None:
-    expected = ReferenceKernel(recipe).scan_segments(parts, full)
+    expected = reference(recipe).scan_segments(parts, full)
 
     assert native(recipe).scan_segments(parts, full) == expected
 
 
 @settings(max_examples=200)
 @given(recipe=recipes(), events=feature_events, full=st.booleans())
-def test_fold_equals_the_reference(
-    recipe: Recipe, events: list[list[tuple[bytes, int, int]]], full: bool
-) -> None:
-    assert ReferenceKernel(recipe).fold(events, full) == native(recipe).fold(events, full)
+def test_fold_equals_the_reference(recipe: Recipe, events: list[list[Part]], full: bool) -> None:
+    assert reference(recipe).fold(events, full) == native(recipe).fold(events, full)
 
 
 @pytest.mark.parametrize("name", shipped_natively)
@@ -65,7 +71,7 @@ def test_fold_equals_the_reference(
 def test_the_shipped_recipes_equal_the_reference(name: str, batch: list[bytes]) -> None:
     recipe = load_recipe(name)
 
-    assert ReferenceKernel(recipe).scan(batch, full=True) == native(recipe).scan(batch, full=True)
+    assert reference(recipe).scan(batch, full=True) == native(recipe).scan(batch, full=True)
 
 
 @pytest.mark.parametrize("default", [1, 5])
@@ -83,8 +89,8 @@ def test_the_rest_after_max_bytes_is_one_feature_of_default_weight(
     )
     text = (b"ab cd ef " * 40)[:size]
 
-    assert ReferenceKernel(recipe).scan([text], full=True) == native(recipe).scan([text], full=True)
-    weights = {feature.weight for feature in ReferenceKernel(recipe).take([(text, 1, 0)]).features}
+    assert reference(recipe).scan([text], full=True) == native(recipe).scan([text], full=True)
+    weights = {feature.weight for feature in reference(recipe).take([(text, 1, NO_SALT)]).features}
     assert {default} == weights
 
 
@@ -93,7 +99,7 @@ def test_texts_with_many_features_equal_the_reference() -> None:
     for settings_ in ({}, {"fingerprint__width": 128}, {"features__repeats": "count"}):
         for weight in (1, 999):
             recipe = replace(Recipe(), features__weights__default=weight, **settings_)
-            expected = ReferenceKernel(recipe).scan([text], full=True)
+            expected = reference(recipe).scan([text], full=True)
             assert native(recipe).scan([text], full=True) == expected
 
 
@@ -101,7 +107,7 @@ def test_texts_with_many_features_equal_the_reference() -> None:
 def test_an_event_has_the_same_numbers_in_any_batch(
     recipe: Recipe, batch: list[bytes], full: bool
 ) -> None:
-    fingerprinter = Fingerprinter(recipe)
+    fingerprinter = Fingerprinter(recipe, KEY)
 
     def numbers(values: list[bytes]) -> list[tuple[Any, ...]]:
         return rows(fingerprinter.fingerprints(fingerprinter.prepare(values, None), full))
@@ -114,7 +120,7 @@ def test_an_event_has_the_same_numbers_in_any_batch(
 
 @given(recipe=recipes(), batch=batches)
 def test_exact_hashes_and_words_do_not_depend_on_full(recipe: Recipe, batch: list[bytes]) -> None:
-    fingerprinter = Fingerprinter(recipe)
+    fingerprinter = Fingerprinter(recipe, KEY)
     prepared = fingerprinter.prepare(batch, None)
     full = fingerprinter.fingerprints(prepared, full=True)
     quick = fingerprinter.fingerprints(prepared, full=False)
@@ -127,7 +133,7 @@ def test_exact_hashes_and_words_do_not_depend_on_full(recipe: Recipe, batch: lis
 def test_selected_events_of_a_batch_keep_their_numbers(
     parts: Segments, recipe: Recipe, data: st.DataObject
 ) -> None:
-    fingerprinter = Fingerprinter(recipe)
+    fingerprinter = Fingerprinter(recipe, KEY)
     indexes = data.draw(st.lists(st.sampled_from(range(len(parts.ends))))) if parts.ends else []
     everything = rows(fingerprinter.fingerprints(parts, full=True))
     chosen = fingerprinter.fingerprints(fingerprinter.select(parts, indexes), full=True)
@@ -153,9 +159,9 @@ def test_threads_may_share_a_kernel(name: str) -> None:
     assert actual == expected * 3
 
 
-def hashed_to(low: int, weight: int = 1) -> tuple[bytes, int, int]:
-    """A feature whose salt makes its hash what a test wants."""
-    return b"x", weight, hash128(b"x")[0] ^ low
+def hashed_to(value: int, weight: int = 1) -> Part:
+    """A feature whose salt makes its hashes what a test wants."""
+    return b"x", weight, (hash128(b"x")[0] ^ value, siphash(KEY, b"x") ^ value)
 
 
 # Hashes that random text would hardly give: nearly no bits, nearly all, nought, equal ones.
@@ -179,7 +185,7 @@ def test_hashes_of_any_kind_equal_the_reference(
     recipe = replace(Recipe(), features__repeats=repeats, fingerprint__kind=kind, match__k=0)
     events = [[hashed_to(low, weight) for low, weight in hashes]]
 
-    assert ReferenceKernel(recipe).fold(events, full=True) == native(recipe).fold(events, full=True)
+    assert reference(recipe).fold(events, full=True) == native(recipe).fold(events, full=True)
     if repeats == "count" and kind == "simhash":
         assert [simhash(hashes)] == list(native(recipe).fold(events, full=True).low)
 
@@ -224,6 +230,9 @@ def ints(typecode: str, *values: int) -> Any:
     return array(typecode, values)
 
 
+ONE = ints("Q", 0)
+
+
 @pytest.mark.parametrize(
     ("ends", "weights", "salts", "error"),
     [
@@ -246,7 +255,9 @@ def test_segments_that_do_not_fit_are_refused(
     ends: Any, weights: Any, salts: Any, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        native(Recipe()).scan_segments(Segments([b"a"], ends, weights, salts), full=True)
+        native(Recipe()).scan_segments(Segments([b"a"], ends, weights, salts, ONE), full=True)
+    with pytest.raises(error):
+        native(Recipe()).scan_segments(Segments([b"a"], ends, weights, ONE, salts), full=True)
 
 
 @pytest.mark.parametrize("text", [None, "a", bytearray(b"a"), 1])
@@ -271,9 +282,9 @@ def test_a_text_that_is_not_bytes_is_refused(text: Any) -> None:
 def test_a_feature_or_weight_that_does_not_fit_is_refused(
     kind: str, feature: Any, weight: Any, error: type[Exception]
 ) -> None:
-    kernel = native(Recipe()) if kind == "native" else ReferenceKernel(Recipe())
+    kernel = native(Recipe()) if kind == "native" else reference(Recipe())
     with pytest.raises(error):
-        kernel.fold([[(b"b", 1, 0), (feature, weight, 0)]], full=True)
+        kernel.fold([[(b"b", 1, NO_SALT), (feature, weight, NO_SALT)]], full=True)
 
 
 hash_sets = st.sets(st.integers(0, 40) | st.integers(0, 2**64 - 1), max_size=90)

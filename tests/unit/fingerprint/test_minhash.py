@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream_dedup.features.prepare import NO_SALT, Part
 from stream_dedup.features.recipe import Recipe, replace
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.kernel import native_module
 from stream_dedup.fingerprint.minhash import minhash
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 
 hashes = st.lists(st.integers(0, 2**64 - 1), max_size=30)
 leasts = st.integers(1, 8)
@@ -64,16 +66,18 @@ def test_wider_hashes_are_ranked_by_their_low_half(values: list[int], least: int
 def test_two_sets_agree_as_often_as_the_formula_says(least: int, shared: int, union: int) -> None:
     trials = 4_000
     random_ = random.Random(least * union)
-    events: list[list[tuple[bytes, int, int]]] = []
+    events: list[list[Part]] = []
     for _ in range(trials):
-        features = [(random_.randbytes(8), 1, 0) for _ in range(union)]
+        features = [(random_.randbytes(8), 1, NO_SALT) for _ in range(union)]
         apart = shared + (union - shared) // 2
         events.append(features[:apart])
         events.append(features[:shared] + features[apart:])
     recipe = replace(Recipe(), fingerprint__kind="minhash", fingerprint__least=least, match__k=0)
-    low = native_module().Kernel(recipe).fold(events, full=True).low
+    numbers = native_module().Kernel(recipe, PUBLIC_KEY).fold(events, full=True)
 
+    low, chosen = numbers.low, numbers.chosen
     agreed = sum(low[i] == low[i + 1] for i in range(0, 2 * trials, 2)) / trials
+    assert agreed == sum(chosen[i] == chosen[i + 1] for i in range(0, 2 * trials, 2)) / trials
 
     expected = comb(shared, least) / comb(union, least)
     assert pytest.approx(agreed, abs=4 * sqrt(expected * (1 - expected) / trials)) == expected
@@ -88,7 +92,7 @@ def test_a_weight_of_nought_leaves_a_word_out_of_the_fingerprint() -> None:
             features__weights__table={"the": 0, "a": 0, "an": 0},
         )
         with_articles, without, other = (
-            Fingerprinter(recipe)
+            Fingerprinter(recipe, PUBLIC_KEY)
             .fingerprints([b"the cat a tree an owl", b"cat tree owl", b"cat tree"], full=True)
             .low
         )

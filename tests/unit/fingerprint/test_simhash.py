@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from stream_dedup.features.recipe import Recipe, replace
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.simhash import WIDTHS, distance, simhash, votes
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 
 weighted = st.lists(st.tuples(st.integers(0, 2**128 - 1), st.integers(0, 1000)), max_size=20)
 
@@ -84,7 +85,7 @@ def test_one_replaced_token_moves_the_fingerprint_as_in_the_study(
         place = random_.randrange(tokens)
         texts.append(b" ".join(words[:tokens]))
         texts.append(b" ".join([*words[:place], words[tokens], *words[place + 1 : tokens]]))
-    fingerprinter = Fingerprinter(Recipe())
+    fingerprinter = Fingerprinter(Recipe(), PUBLIC_KEY)
     low = fingerprinter.fingerprints(texts, full=True).low
     moved = [distance(low[i], low[i + 1]) for i in range(0, 2 * trials, 2)]
 
@@ -100,7 +101,7 @@ def test_unrelated_events_are_half_the_width_apart() -> None:
         texts = [
             b" ".join(random_.randbytes(4).hex().encode() for _ in range(11)) for _ in range(401)
         ]
-        numbers = Fingerprinter(recipe).fingerprints(texts, full=True)
+        numbers = Fingerprinter(recipe, PUBLIC_KEY).fingerprints(texts, full=True)
         prints = [numbers.fingerprint(i) for i in range(401)]
         apart = [distance(a, b) for a, b in pairwise(prints)]
         assert pytest.approx(sum(apart) / len(apart), rel=0.03) == width / 2
@@ -118,7 +119,7 @@ def test_weights_bring_sentences_with_the_same_rare_words_together() -> None:
 
     def closer(seed: int) -> int:
         recipe = replace(Recipe(), features__weights=table, fingerprint__seed=seed)
-        one, two, three = Fingerprinter(recipe).fingerprints(sentences, full=True).low
+        one, two, three = Fingerprinter(recipe, PUBLIC_KEY).fingerprints(sentences, full=True).low
         return distance(one, two) - distance(one, three)
 
     gains = [closer(seed) for seed in range(200)]

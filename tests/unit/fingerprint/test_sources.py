@@ -22,6 +22,7 @@ from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.hashing import lookup3
 from stream_dedup.fingerprint.kernel import is_native
 from stream_dedup.fingerprint.simhash import distance, simhash, votes
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.redis.namespace import plan_layout
 from tests.strategies import log_lines, recipes_of_other_systems, texts
@@ -31,7 +32,9 @@ lines = (log_lines | st.binary(max_size=60)).map(lambda line: line.replace(b"\x1
 
 
 def fingerprints(recipe: str | Recipe, *texts: bytes | str) -> list[int]:
-    fingerprinter = Fingerprinter(load_recipe(recipe) if isinstance(recipe, str) else recipe)
+    fingerprinter = Fingerprinter(
+        load_recipe(recipe) if isinstance(recipe, str) else recipe, PUBLIC_KEY
+    )
     values = [text.encode() if isinstance(text, str) else text for text in texts]
     numbers = fingerprinter.fingerprints(fingerprinter.prepare(values, None), full=True)
     return [numbers.fingerprint(index) for index in range(len(values))]
@@ -253,7 +256,7 @@ def test_only_fingerprints_depend_on_hash_tie_and_width(recipe: Recipe, batch: l
     )
     ours, theirs = (
         made.fingerprints(made.prepare(batch, None), full=True)
-        for made in (Fingerprinter(plain), Fingerprinter(recipe))
+        for made in (Fingerprinter(plain, PUBLIC_KEY), Fingerprinter(recipe, PUBLIC_KEY))
     )
 
     assert (ours.exact, ours.words, ours.sketches) == (theirs.exact, theirs.words, theirs.sketches)

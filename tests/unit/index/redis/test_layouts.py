@@ -9,6 +9,7 @@ from struct import calcsize, unpack_from
 import pytest
 
 from stream_dedup.features.recipe import Match, Recipe
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 from stream_dedup.index.redis import codec, layouts
 from stream_dedup.index.redis.codec import Packer
 from stream_dedup.index.redis.layouts import LUA_CONSTANTS, Layout
@@ -60,7 +61,7 @@ def test_a_cluster_has_the_fields_of_its_layout() -> None:
 
 
 def test_queries_are_packed_as_their_layout_says() -> None:
-    packer = Packer("logs", plan_layout(Recipe(match=Match(k=3)), 1_000, 1))
+    packer = Packer("logs", plan_layout(Recipe(match=Match(k=3)), 1_000, 1), PUBLIC_KEY)
     asked = query(5, A)
     _, packed = packer.queries(packer.shards[0], [asked], [b"near"])
     assert layouts.QUERY_COUNT.struct.unpack_from(packed) == (1,)

@@ -7,16 +7,18 @@ import pytest
 
 from stream_dedup.errors import ProtocolError
 from stream_dedup.features.recipe import Match, Recipe
+from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.redis.codec import Packer, clamp_us, group_hash
 from stream_dedup.index.redis.namespace import plan_layout
 from tests.contract.driver import A, query
 
 RECIPE = Recipe(match=Match(k=3))
+KEY, OTHER = HashKey(b"a" * 16), HashKey(b"b" * 16)
 
 
 def test_a_query_names_its_cluster_its_slice_and_a_slice_a_table() -> None:
     layout = plan_layout(RECIPE, 10_000, 1)
-    packer = Packer("logs", layout)
+    packer = Packer("logs", layout, KEY)
     keys, packed = packer.queries(packer.shards[0], [query(5, A)], [b"near"])
     assert 2 + layout.table_layout.tables == len(keys) == len(set(keys))
     lean_keys, lean = packer.queries(packer.shards[0], [query(5, A, near=False)], [b"near"])
@@ -29,14 +31,14 @@ def test_a_query_names_its_cluster_its_slice_and_a_slice_a_table() -> None:
 
 @pytest.mark.parametrize("times", [(-(2**60), 2**60), (5, -(2**60)), (2**60, 7)])
 def test_times_that_a_double_does_not_hold_are_clamped(times: tuple[int, int]) -> None:
-    packer = Packer("logs", plan_layout(RECIPE, 10_000, 1))
+    packer = Packer("logs", plan_layout(RECIPE, 10_000, 1), KEY)
     asked = query(5, A)._replace(first_us=times[0], last_us=times[1])
     _, packed = packer.queries(packer.shards[0], [asked], [b""])
     assert tuple(map(clamp_us, times)) == unpack_from(">2d", packed, 4)
 
 
 def test_groups_spread_over_the_shards_and_ids_end_with_their_shard() -> None:
-    packer = Packer("logs", plan_layout(RECIPE, 10_000, 4))
+    packer = Packer("logs", plan_layout(RECIPE, 10_000, 4), KEY)
     numbers = Counter(packer.group(f"group {n}")[3] for n in range(400))
     assert sorted(numbers) == [0, 1, 2, 3]
     assert min(numbers.values()) > 50
@@ -46,7 +48,7 @@ def test_groups_spread_over_the_shards_and_ids_end_with_their_shard() -> None:
 
 
 def test_remembered_groups_are_bounded() -> None:
-    packer = Packer("logs", plan_layout(RECIPE, 10_000, 1))
+    packer = Packer("logs", plan_layout(RECIPE, 10_000, 1), KEY)
     first = packer.group("0")
     for n in range(25_000):
         packer.group(str(n))
@@ -54,31 +56,31 @@ def test_remembered_groups_are_bounded() -> None:
     assert len(packer._groups) <= 10_001
 
 
-def test_groups_that_share_a_hash_in_one_namespace_do_not_in_another() -> None:
+def test_groups_that_share_a_hash_under_one_key_do_not_under_another() -> None:
     groups = [b"group %d" % n for n in range(5_000)]
     by_hash: dict[int, bytes] = {}
     alike = []
     for group in groups:
-        low = group_hash("logs", group)[0] & 0xFFFF
+        low = group_hash(KEY, group)[0] & 0xFFFF
         if low in by_hash:
             alike.append((by_hash[low], group))
         by_hash[low] = group
     assert len(alike) > 100
-    still = [pair for pair in alike if len({group_hash("other", g)[0] & 0xFFFF for g in pair}) == 1]
+    still = [pair for pair in alike if len({group_hash(OTHER, g)[0] & 0xFFFF for g in pair}) == 1]
     assert len(still) <= 2
 
 
 def test_a_packer_hashes_groups_as_operators_do() -> None:
-    packer = Packer("logs", plan_layout(RECIPE, 10_000, 4))
+    packer = Packer("logs", plan_layout(RECIPE, 10_000, 4), KEY)
     number, packed_number, packed, shard = packer.group("group")
-    low, high = group_hash("logs", packed)
+    low, high = group_hash(KEY, packed)
     assert (number, packed_number, shard) == (low, low.to_bytes(4, "big"), high % 4)
 
 
 def test_an_id_of_no_shard_is_refused() -> None:
-    packer = Packer("logs", plan_layout(RECIPE, 10_000, 4))
+    packer = Packer("logs", plan_layout(RECIPE, 10_000, 4), KEY)
     assert packer.shards[3] is packer.shard_of(0xAB03)
     with pytest.raises(ProtocolError, match="000000000000ab04 is none of this namespace"):
         packer.shard_of(0xAB04)
-    alone = Packer("logs", plan_layout(RECIPE, 10_000, 1))
+    alone = Packer("logs", plan_layout(RECIPE, 10_000, 1), KEY)
     assert alone.shards[0] is alone.shard_of(0xABFF)
