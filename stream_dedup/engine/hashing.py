@@ -79,7 +79,7 @@ class Hasher:
         self.min_search_words = sys.maxsize if self._minhash else self._min_features
 
     @property
-    def key(self) -> HashKey:
+    def hash_key(self) -> HashKey:
         """The key under which batches are hashed."""
         return self._fingerprinter.key
 

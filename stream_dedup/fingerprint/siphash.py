@@ -87,6 +87,8 @@ def siphash(key: HashKey, data: bytes, each: int = 1, last: int = 3) -> int:
     >>> f"{siphash(HashKey(bytes(range(16))), bytes(range(15)), 2, 4):016x}"
     'a129ca6149be45e5'
     """
+    low: int
+    high: int
     low, high = unpack("<2Q", key.secret())
     v0, v1 = low ^ 0x736F6D6570736575, high ^ 0x646F72616E646F6D
     v2, v3 = low ^ 0x6C7967656E657261, high ^ 0x7465646279746573
