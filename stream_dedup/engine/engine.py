@@ -220,7 +220,7 @@ class Engine:
         while start < len(decisions):
             if self.index.resets != self._index_resets:  # another call may have noticed the loss
                 self._forget_all()
-            if hashed.fingerprinter.key != self._hasher.hash_key:
+            if hashed.fingerprinter.key is not self._hasher.hash_key:
                 hashed = self.hash(batch)
             owned = self._owned.get(batch.partition)
             try:
@@ -354,7 +354,7 @@ class Engine:
         self._index_resets = self.index.resets
         self._cache.clear()
         self._owned.clear()
-        if self.index.key != self._hasher.hash_key:
+        if self.index.key is not self._hasher.hash_key:
             self._hasher.use_key(self.index.key)
 
     # ------------------------------------------------------------ summaries

@@ -319,7 +319,7 @@ class Segment:
         rows = list(queried)
         self.asked += len(rows)
         numbers = await context.hasher.fingerprints(hashed, rows)
-        if hashed.fingerprinter.key != context.index.key:
+        if hashed.fingerprinter.key is not context.index.key:
             raise IndexReset("the index was created again, with another key for its hashes")
         source, partition = batch.partition
         queries = [

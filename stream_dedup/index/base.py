@@ -296,7 +296,8 @@ class Index(Protocol):
     def key(self) -> HashKey:
         """The secret of the hashes that queries contain, the same for all who share the index.
 
-        It changes only together with `resets`: whoever created the index again chose another.
+        The same object until the index is found without its data (`resets`): whoever created it
+        again chose another.
         """
 
     @property
