@@ -274,7 +274,7 @@ class Engine:
             group: its group; empty for none.
             is_open: tells whether the index has a cluster open.
         """
-        key = self._hasher.key(value, document, group)
+        key = self._hasher.cache_key(value, document, group)
         decision = self.joins.add(key, time_us, now_us, is_open)
         if decision is not None:
             self.counts.events += 1

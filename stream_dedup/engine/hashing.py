@@ -100,7 +100,7 @@ class Hasher:
             keys = [(g, e) if g else e for g, e in zip(batch.groups, exact, strict=True)]
         return HashedBatch(batch, fingerprinter, prepared, exact, keys)
 
-    def key(self, value: bytes, document: object, group: str) -> Key:
+    def cache_key(self, value: bytes, document: object, group: str) -> Key:
         """Return the key of one event in the near cache, as `hash` does for each of a batch."""
         documents = [document] if self.takes_fields else None
         prepared = self._fingerprinter.prepare([value], documents)
