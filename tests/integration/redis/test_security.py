@@ -20,8 +20,8 @@ MakeRedis = Callable[..., RedisServer]
 
 COMMANDS = (
     "client|setname del evalsha exists hdel hget hincrby hlen hmget hset hvals llen lmove"
-    " lrange lrem ltrim pexpire rpush script|load time unlink zadd zcard zcount zmscore zpopmin zrange zrem"
-    " zremrangebyscore zscore"
+    " lrange lrem ltrim pexpire rpush script|load time unlink zadd zcard zcount zmscore zpopmin"
+    " zrange zrem zremrangebyscore zscore"
 ).split()
 
 ACL_RULES = "~sd:* resetchannels -@all " + " ".join(f"+{command}" for command in COMMANDS)

@@ -82,7 +82,7 @@ def test_a_dead_broker_is_noticed_until_it_is_back(
         wait_for(lambda: not worker.ready(), "it is not ready")
         assert watch(worker) == {503}
         assert worker.metric("ready") == 0
-        assert worker.metric("stalled_seconds", step="poll") > STAYS_S
+        assert worker.metric("stalled_seconds", step="poll") > 2
         assert worker.metric("retries_total", cause="broker") > 0
         assert "main: poll" in worker.reasons()
         kafka.start()
