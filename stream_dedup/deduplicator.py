@@ -357,7 +357,7 @@ class Deduplicator:
             header = Header(
                 digest=self.recipe.digest,
                 recipe=self.recipe.name,
-                key=bytes(16),
+                key=self._index.key.secret(),
                 source=self._partition.source.encode("utf-8", "surrogatepass"),
                 offset=self._offset,
                 counts=self.counts,
@@ -405,6 +405,7 @@ class Deduplicator:
                     limits=limits,
                     clock=clock,
                     source=header.source.decode("utf-8", "surrogatepass"),
+                    key=header.key,
                     keep_summaries=keep_summaries,
                 )
                 if header.digest != dedup.recipe.digest:

@@ -60,6 +60,10 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     index: SavedIndex
     clusters: Count
 
+    def __repr__(self) -> str:
+        """Without the key."""
+        return f"Header(recipe={self.recipe!r}, clusters={self.clusters})"
+
 
 def write_state(file: BinaryIO, header: Header, clusters: Iterable[SavedCluster]) -> None:
     """Write a state.

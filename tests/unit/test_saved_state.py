@@ -105,6 +105,20 @@ def test_positions_of_other_inputs_are_known_again(tmp_path: Path) -> None:
     assert (loaded.counts.events, loaded.counts.replayed) == (7, 5)
 
 
+def test_hashes_have_the_same_secret_key_again(tmp_path: Path) -> None:
+    key = bytes(range(16))
+    dedup = Deduplicator(key=key)
+    dedup.process(LINES)
+    dedup.save(tmp_path / "state")
+    loaded = Deduplicator.load(tmp_path / "state")
+    assert loaded.process_one(LINES[0])[:3] == dedup.process_one(LINES[0])[:3]
+    assert dedup.engine.index.key == loaded.engine.index.key
+    with (tmp_path / "state").open("rb") as file:
+        header, _ = saved_state.read_state(file, "state")
+    assert header.key == key
+    assert repr(key)[2:-1] not in repr(header)
+
+
 def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
     path = tmp_path / "state"
     path.touch(mode=0o666)
