@@ -30,7 +30,7 @@ from stream_dedup.index.base import Index
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.store import RedisIndex
-from stream_dedup.io.base import Record, Records
+from stream_dedup.io.base import Record, Records, Topic
 from stream_dedup.io.decoder import DecoderOptions, RecordDecoder
 from stream_dedup.kafka._fastpath.batches import NativeBatch
 from stream_dedup.kafka.consumer import KafkaConsumer
@@ -198,9 +198,9 @@ async def stages(redis_url: str, events: int) -> dict[str, float]:
     )
     engine = Engine(recipe, index, windows=windows, summaries=summaries, clock=SystemClock())
     decoder = RecordDecoder(DecoderOptions(), takes_fields=engine.takes_fields)
-    counts = {"t": PARTITIONS, "o": PARTITIONS}
+    topics = {"t": Topic(PARTITIONS), "o": Topic(PARTITIONS)}
     config = PipelineConfig(topics=("t",), output_topic="o", emit="annotate", namespace="n")
-    output = OutputBuilder(config, 64, counts)
+    output = OutputBuilder(config, 64, topics)
     max_events = WorkerConfig().max_batch_events
     for start in range(0, events // PARTITIONS, max_events):
         for number in range(PARTITIONS):

@@ -203,6 +203,7 @@ async def make_pipeline(
                 group_id=section.group_id,
                 options=kafka.consumer_options(),
                 start=kafka.start,
+                max_unpacked_bytes=kafka.max_unpacked_bytes,
             ),
             sink=KafkaProducer(
                 options=kafka.producer_options(),
@@ -222,6 +223,7 @@ async def make_pipeline(
             step=step,
             traces=traces,
             finish=server is None,
+            metadata_max_age_s=kafka.metadata_max_age_s,
         )
     )
 

@@ -22,6 +22,7 @@
     │   ├── DeliveryTimeout      a delivery took too long; its partition is taken up again
     │   └── OffsetGone           the offset to be read does not exist; open the partition again
     ├── BrokerRefused            the broker refuses for good; names the remedy
+    ├── UnreadableBatch          records were read, but cannot be unpacked; a retry does not help
     └── TooManyInvalidEvents     so many events are invalid that the settings must be wrong
 
 Adapters turn errors of drivers and of the system into these, with the original as `__cause__`.
@@ -199,6 +200,10 @@ class OffsetGone(BrokerUnavailable):
 
 class BrokerRefused(StreamDedupError):  # noqa: N818 -- as above
     """The broker refuses for good: credentials, permissions, topics or addresses are wrong."""
+
+
+class UnreadableBatch(StreamDedupError):  # noqa: N818 -- as above
+    """Records that a broker sent cannot be unpacked, or would unpack to too much."""
 
 
 class TooManyInvalidEvents(StreamDedupError):  # noqa: N818 -- as above

@@ -57,6 +57,7 @@ Gauge = Literal[
     "stalled_seconds",
     # the worker's state
     "assigned_partitions",
+    "paused_partitions",
     "near_cache_entries",
     "mirror_entries",
     # the index's state
@@ -136,7 +137,7 @@ COUNTERS: dict[Counter, Metric] = {
         (*_P, "reason"), "Restarts of a partition from its committed offset."
     ),
     "topics_reset_total": Metric(
-        _P, "Partitions whose committed offset was gone: the topic was recreated or truncated."
+        _P, "Partitions counted from their beginning: the topic was recreated or truncated."
     ),
     "retries_total": Metric(
         (*_P, "cause"),
@@ -170,6 +171,7 @@ GAUGES: dict[Gauge, Metric] = {
         "longest; 0 if it has nothing to do. `emit` is for summaries.",
     ),
     "assigned_partitions": Metric(_P, "Partitions assigned to this worker."),
+    "paused_partitions": Metric(_P, "Partitions paused at a batch that cannot be read."),
     "near_cache_entries": Metric(_P, "Exact hashes in the near cache."),
     "mirror_entries": Metric(
         _P,

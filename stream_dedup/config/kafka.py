@@ -11,6 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from stream_dedup.config.values import Seconds, Secret, Section, Size, Words, without_user, wrong
 from stream_dedup.errors import BrokerRefused
+from stream_dedup.kafka.codecs import MAX_UNPACKED_BYTES
 
 _SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 
@@ -65,6 +66,9 @@ class KafkaConfig(Section):
     for all members."""
     request_timeout_s: Seconds = 40.0
     """Time after which a request that a broker has not answered counts as failed."""
+    metadata_max_age_s: Seconds = 60.0
+    """Time after which the worker asks again which partitions topics have: new ones, and topics
+    that were deleted and created again, are noticed within it. Give all workers the same."""
     start: Literal["earliest", "latest", "fail"] = "earliest"
     """Where a group begins that has no stored offset, or one that no longer exists, where the index
     does not know the last one either: with the oldest events, with new ones, or not at all."""
@@ -75,6 +79,9 @@ class KafkaConfig(Section):
     in Python need the package for it, such as aiokafka[lz4]."""
     max_partition_fetch_bytes: Annotated[Size, Field(ge=1, le=(1 << 31) - 1)] = 1 << 20
     """Bytes fetched from a partition at once."""
+    max_unpacked_bytes: Annotated[Size, Field(ge=1 << 20, le=1 << 30)] = MAX_UNPACKED_BYTES
+    """Bytes that a compressed batch of records may unpack to. One that would unpack to more is not
+    unpacked: on_unreadable says what happens to it. Needs the fast path."""
     transactional_id_prefix: Annotated[str, Field(max_length=200)] = Field(
         default="", validate_default=True
     )
@@ -152,12 +159,16 @@ class KafkaConfig(Section):
             "max_poll_interval_ms": _ms(self.max_poll_interval_s),
             "isolation_level": self.isolation,
             "max_partition_fetch_bytes": self.max_partition_fetch_bytes,
+            "metadata_max_age_ms": _ms(self.metadata_max_age_s),
         }
 
     def producer_options(self) -> dict[str, Any]:
         """Return the keyword arguments of a producer; the caller adds those of transactions."""
         codec = None if self.compression == "none" else self.compression
-        return self.client_options() | {"compression_type": codec}
+        return self.client_options() | {
+            "compression_type": codec,
+            "metadata_max_age_ms": _ms(self.metadata_max_age_s),
+        }
 
     def _ssl_context(self) -> ssl.SSLContext:
         for name in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file"):

@@ -32,6 +32,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}")
 _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
 OnPoison = Literal["dead_letter", "pass", "stop"]
+OnUnreadable = Literal["dead_letter", "pause"]
 
 _OPTION_OF = {"time format": "time_format", "group pattern": "group_regex"}
 """How the decoder's errors begin, and the key that each is about."""
@@ -43,6 +44,10 @@ def _default_summary_topic(given: dict[str, Any]) -> str:
 
 def _default_on_poison(given: dict[str, Any]) -> OnPoison:
     return "dead_letter" if given.get("dead_letter_topic") else "pass"
+
+
+def _default_on_unreadable(given: dict[str, Any]) -> OnUnreadable:
+    return "dead_letter" if given.get("dead_letter_topic") else "pause"
 
 
 class PipelineConfig(Section):
@@ -100,6 +105,10 @@ class PipelineConfig(Section):
     for the worker: they are removed, or original- is put before their names."""
     max_event_bytes: Annotated[Size, Field(ge=1)] = 1 << 20
     """A larger event is invalid."""
+    on_unreadable: OnUnreadable = Field(default_factory=_default_on_unreadable)
+    """What happens to a batch of records that cannot be unpacked, or only to more than
+    kafka.max_unpacked_bytes. dead_letter (the default if dead_letter_topic is given): one dead
+    letter without value names the offsets. pause: its partition is read no further."""
     poison_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """If more than this share of the last poison_least events is invalid, the worker stops; 1: it
     never stops. Below 1, whoever may write to the topics can stop the worker."""
@@ -180,6 +189,8 @@ class PipelineConfig(Section):
             yield "dead_letter_topic", "is an output topic too", "name a topic of its own"
         if self.on_poison == "dead_letter" and not self.dead_letter_topic:
             yield "on_poison", "is dead_letter, but no dead_letter_topic is given", "name one"
+        if self.on_unreadable == "dead_letter" and not self.dead_letter_topic:
+            yield "on_unreadable", "is dead_letter, but no dead_letter_topic is given", "name one"
         if self.group_fields and self.group_regex:
             yield "group_regex", "and group_fields exclude each other", "leave one out"
         if self.format == "text":

@@ -160,7 +160,7 @@ class Engine:
     # ------------------------------------------------------------ partitions
 
     async def claim_partition(
-        self, partition: Partition, end_offset: int | None = None
+        self, partition: Partition, end_offset: int | None = None, identity: str = ""
     ) -> Ownership:
         """Claim a partition; its former owner is refused from now on.
 
@@ -169,8 +169,11 @@ class Engine:
         Args:
             partition: the partition.
             end_offset: its end (exclusive) where known; see `Index.claim_partition`.
+            identity: its topic's where known; see there.
         """
-        claimed = await self.index.claim_partition(partition, end_offset, self.clock.now_us())
+        claimed = await self.index.claim_partition(
+            partition, end_offset, self.clock.now_us(), identity
+        )
         self._owned[partition] = OwnedPartition(
             claimed.fence, claimed.high_water, dict(claimed.journal), claimed.segment_boundaries
         )

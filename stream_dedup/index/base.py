@@ -238,8 +238,9 @@ class Ownership(NamedTuple):
         fence: to be given with every commit.
         high_water: largest recorded offset; -1 before the first.
         journal: decisions of offsets at or below the high water that may be delivered again.
-        reset: whether the high water was beyond the partition's end and was reset: the topic was
-            truncated or created again.
+        reset: whether the high water was reset: it was beyond the partition's end, so the topic was
+            truncated or created again; or the topic has another identity.
+        created_again: whether the topic has another identity: no offset of before counts.
         segment_boundaries: offsets above the high water at which a commit has to end. Some shards
             of an index may have recorded more than others; what they recorded is in the journal
             and is not counted again.
@@ -253,6 +254,7 @@ class Ownership(NamedTuple):
     reset: bool = False
     segment_boundaries: tuple[int, ...] = ()
     committed: int | None = None
+    created_again: bool = False
 
 
 class IndexSize(NamedTuple):
@@ -305,7 +307,7 @@ class Index(Protocol):
         """Fingerprints of a remote index of which this process keeps a copy."""
 
     async def claim_partition(
-        self, partition: Partition, end_offset: int | None, now_us: int
+        self, partition: Partition, end_offset: int | None, now_us: int, identity: str = ""
     ) -> Ownership:
         """Claim a partition: raise its fence, so that its former owner is refused.
 
@@ -316,6 +318,8 @@ class Index(Protocol):
             end_offset: the partition's end (exclusive) where known. If the high water is at or
                 beyond it, the partition was created again: the high water is reset.
             now_us: the clock.
+            identity: its topic's, where known. If the last claim that gave one gave another, the
+                topic was created again: the high water is reset.
         """
 
     async def release_partition(self, partition: Partition) -> None:

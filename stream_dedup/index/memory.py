@@ -164,6 +164,7 @@ class _PartitionState:
     high_water: int = -1
     committed: int = 0
     journal: dict[int, Decision] = field(default_factory=dict)
+    identity: str = ""
 
 
 class MemoryIndex:
@@ -225,18 +226,25 @@ class MemoryIndex:
     # ------------------------------------------------------------ partitions
 
     async def claim_partition(
-        self, partition: Partition, end_offset: int | None, now_us: int
+        self, partition: Partition, end_offset: int | None, now_us: int, identity: str = ""
     ) -> Ownership:
         del now_us
         state = self._partitions.setdefault(partition, _PartitionState())
         state.fence += 1
-        reset = end_offset is not None and state.high_water >= end_offset
+        created_again = bool(identity and state.identity) and identity != state.identity
+        state.identity = identity or state.identity
+        reset = created_again or (end_offset is not None and state.high_water >= end_offset)
         if reset:
             state.high_water, state.committed = -1, 0
             state.journal.clear()
-        committed = None if state.high_water < 0 else state.committed
-        journal = dict(state.journal)
-        return Ownership(state.fence, state.high_water, journal, reset, committed=committed)
+        return Ownership(
+            state.fence,
+            state.high_water,
+            dict(state.journal),
+            reset,
+            committed=None if state.high_water < 0 else state.committed,
+            created_again=created_again,
+        )
 
     async def release_partition(self, partition: Partition) -> None:
         self._time.release(partition)

@@ -56,14 +56,36 @@ class Record(NamedTuple):
 _COLUMNS = tuple(map(attrgetter, Record._fields))
 
 
+class Unreadable(NamedTuple):
+    """Consecutive events that a broker sent and nobody can read, for example a damaged batch.
+
+    In `Records` one record without key and value takes their place, at the offset of the last.
+
+    Attributes:
+        first: the offset of the first.
+        reason: why.
+        to_the_end: whether the last is known. If not, the record is at the offset of the first, and
+            where the next event begins is unknown.
+    """
+
+    first: int
+    reason: str
+    to_the_end: bool = True
+
+
+_ALL_READABLE: Mapping[int, Unreadable] = {}
+
+
 class Records:
     """Records of one partition, or to be written, in order and column by column.
 
     Attributes:
         offsets, timestamps, keys, values, headers: the columns, of equal length; see `Record`.
+        unreadable: the offsets of records that take the place of unreadable events, and perhaps of
+            some that are not among these records.
     """
 
-    __slots__ = ("headers", "keys", "offsets", "timestamps", "values")
+    __slots__ = ("headers", "keys", "offsets", "timestamps", "unreadable", "values")
 
     def __init__(
         self,
@@ -72,17 +94,25 @@ class Records:
         keys: list[bytes | None],
         values: list[bytes | None],
         headers: list[Headers],
+        *,
+        unreadable: Mapping[int, Unreadable] = _ALL_READABLE,
     ) -> None:
         self.offsets = offsets
         self.timestamps = timestamps
         self.keys = keys
         self.values = values
         self.headers = headers
+        self.unreadable = unreadable
 
     @classmethod
     def of(cls, rows: Sequence[Any]) -> Records:
         """Make columns of rows: of `Record`, or of any class with the same attributes."""
         return cls(*(list(map(column, rows)) for column in _COLUMNS))
+
+    @classmethod
+    def of_unreadable(cls, last: int, timestamp: int, why: Unreadable) -> Records:
+        """Make the record that takes the place of unreadable events."""
+        return cls([last], [timestamp], [None], [None], [()], unreadable={last: why})
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -95,20 +125,25 @@ class Records:
 
     def part(self, start: int, end: int) -> Records:
         """Return the records from index `start` to before index `end`."""
-        return Records(*(column[start:end] for column in self._columns()))
+        columns = (column[start:end] for column in self._columns())
+        return Records(*columns, unreadable=self.unreadable)
 
     def chosen(self, which: Sequence[bool]) -> Records:
         """Return the records for which `which` is true."""
-        return Records(*(list(compress(column, which)) for column in self._columns()))
+        columns = (list(compress(column, which)) for column in self._columns())
+        return Records(*columns, unreadable=self.unreadable)
 
     def rows(self, rows: Sequence[int]) -> Records:
         """Return the records at these indexes."""
-        return Records(*([column[row] for row in rows] for column in self._columns()))
+        columns = ([column[row] for row in rows] for column in self._columns())
+        return Records(*columns, unreadable=self.unreadable)
 
     def extend(self, more: Records) -> None:
         """Append records."""
         for column, others in zip(self._columns(), more._columns(), strict=True):
             column.extend(others)
+        if more.unreadable:
+            self.unreadable = {**self.unreadable, **more.unreadable}
 
     def _columns(self) -> tuple[list[Any], ...]:
         return self.offsets, self.timestamps, self.keys, self.values, self.headers
@@ -196,8 +231,27 @@ class PartitionProducer(Protocol):
         """Close it; what was not delivered is discarded."""
 
 
+class Topic(NamedTuple):
+    """What is known of a topic.
+
+    Attributes:
+        partitions: how many it has.
+        identity: changes when the topic is deleted and created again; "" if unknown.
+    """
+
+    partitions: int
+    identity: str = ""
+
+
 class EventSink(Protocol):
     """Where output goes."""
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """The topics that were asked about, by name.
+
+        All output is partitioned by these numbers. They change with `refresh` only.
+        """
 
     async def start(self) -> None:
         """Connect."""
@@ -211,12 +265,15 @@ class EventSink(Protocol):
     async def send(self, outgoing: Sequence[Outgoing], substitute: Substitute) -> None:
         """Send records that belong to no input partition, and wait until they are stored."""
 
-    async def partitions(self, topic: str) -> int:
-        """Return how many partitions a topic has.
+    async def topic(self, name: str) -> Topic:
+        """Return what is known of a topic; the first call for a topic asks the broker.
 
         Raises:
             BrokerRefused: the topic does not exist, or we are not allowed to see it.
         """
+
+    async def refresh(self) -> None:
+        """Ask the broker about all known topics again; one that is gone stays as it was."""
 
     async def stop(self) -> None:
         """Close the connections."""

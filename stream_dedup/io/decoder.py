@@ -57,11 +57,12 @@ NO_TEXT = "field missing"
 TOO_LARGE = "too large"
 TOMBSTONE = "tombstone"
 COMPRESSED = "compressed"
+UNREADABLE = "unreadable batch"
 
 INVALID = frozenset({NOT_JSON, NO_OBJECT, NO_TEXT, TOO_LARGE})
 """Reasons for an *invalid* record: it is not what the settings promise."""
 
-RECORD_REASONS = INVALID | {TOMBSTONE, COMPRESSED}
+RECORD_REASONS = INVALID | {TOMBSTONE, COMPRESSED, UNREADABLE}
 """All reasons for which a record is passed without reading its text."""
 
 _MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"\xff\x06\x00\x00sNaPpY", b"BZh")
@@ -578,7 +579,8 @@ class RecordDecoder:
             for index, value in enumerate(values):
                 if value is None:
                     values[index] = b""
-                    passed[index] = TOMBSTONE
+                    lost = records.unreadable and records.offsets[index] in records.unreadable
+                    passed[index] = UNREADABLE if lost else TOMBSTONE
                 elif value.startswith(_MAGIC):
                     passed[index] = COMPRESSED
                 elif len(value) > self._max_event_bytes:

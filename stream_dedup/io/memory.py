@@ -22,6 +22,7 @@ from stream_dedup.io.base import (
     Refusal,
     Refused,
     Substitute,
+    Topic,
 )
 from stream_dedup.model import Partition
 
@@ -45,6 +46,7 @@ class MemoryBroker:
         faults: called with the name of a step ("send", "commit", "transaction") before that step;
             an exception that it raises is raised by the step.
         refuses: called with a topic and a record; returns why the topic does not take it, or None.
+        creations: how often each topic was created again.
     """
 
     def __init__(self, topics: Mapping[str, int], *, max_bytes: int = 1_000_000) -> None:
@@ -55,11 +57,24 @@ class MemoryBroker:
         }
         self.firsts: dict[Partition, int] = {}
         self.max_bytes = max_bytes
+        self.creations: dict[str, int] = {}
         self.faults: Callable[[str], None] = lambda _step: None
         self.refuses: Callable[[str, Record], Refusal | None] = lambda _topic, _record: None
         self._groups: dict[str, _Group] = {}
         self._epochs: dict[Partition, int] = {}
         self._written = asyncio.Event()
+
+    def create(self, topic: str, partitions: int) -> None:
+        """Create a topic; one that exists is deleted before."""
+        if self.partition_count(topic):
+            self.creations[topic] = self.creations.get(topic, 0) + 1
+        self.logs = {place: log for place, log in self.logs.items() if place.source != topic}
+        self.add_partitions(topic, partitions)
+
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Add partitions to a topic until it has so many."""
+        for number in range(self.partition_count(topic), partitions):
+            self.logs[Partition(topic, number)] = []
 
     def write(
         self,
@@ -277,6 +292,7 @@ class MemoryProducer:
         self._broker = broker
         self._group = group
         self._transactional = transactional
+        self.topics: dict[str, Topic] = {}
 
     async def start(self) -> None:
         """Do nothing."""
@@ -289,11 +305,18 @@ class MemoryProducer:
         self._broker.faults("send")
         self._broker.store(outgoing, substitute)
 
-    async def partitions(self, topic: str) -> int:
-        count = self._broker.partition_count(topic)
-        if not count:
-            raise BrokerRefused(f"no such topic: {topic}; create it")
-        return count
+    async def topic(self, name: str) -> Topic:
+        if name not in self.topics:
+            count = self._broker.partition_count(name)
+            if not count:
+                raise BrokerRefused(f"no such topic: {name}; create it")
+            self.topics[name] = Topic(count, str(self._broker.creations.get(name, 0)))
+        return self.topics[name]
+
+    async def refresh(self) -> None:
+        for name in self.topics:
+            count = self._broker.partition_count(name)
+            self.topics[name] = Topic(count, str(self._broker.creations.get(name, 0)))
 
     async def stop(self) -> None:
         """Do nothing."""

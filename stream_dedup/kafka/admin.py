@@ -55,12 +55,14 @@ class Topic(NamedTuple):
         partitions: how many it has.
         leaderless: how many of them have no leader at present.
         allowed: the operations we are permitted; None if unknown.
+        identity: changes when the topic is deleted and created again; "" if unknown.
     """
 
     name: str
     partitions: int
     leaderless: int
     allowed: frozenset[str] | None
+    identity: str = ""
 
 
 class Group(NamedTuple):
@@ -237,7 +239,8 @@ def _topic(found: Mapping[str, Any]) -> Topic:
     partitions = found["partitions"]
     leaderless = sum(partition["leader"] < 0 for partition in partitions)
     allowed = _allowed(found.get("allowed", _UNKNOWN))
-    return Topic(found["topic"], len(partitions), leaderless, allowed)
+    identity: bytes = found.get("identity", b"")
+    return Topic(found["topic"], len(partitions), leaderless, allowed, identity.hex())
 
 
 def _allowed(bits: int) -> frozenset[str] | None:

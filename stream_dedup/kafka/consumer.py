@@ -17,14 +17,26 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
 
 from stream_dedup.clock import monotonic_s
-from stream_dedup.errors import BrokerRefused, BrokerUnavailable, GroupLost, OffsetGone
-from stream_dedup.io.base import RebalanceListener, Records
+from stream_dedup.columnar import column_stats
+from stream_dedup.errors import (
+    BrokerRefused,
+    BrokerUnavailable,
+    GroupLost,
+    OffsetGone,
+    UnreadableBatch,
+)
+from stream_dedup.io.base import RebalanceListener, Records, Unreadable
 from stream_dedup.kafka._fastpath import self_check
 from stream_dedup.kafka.admin import CLIENT, KafkaAdmin, connected
+from stream_dedup.kafka.codecs import MAX_UNPACKED_BYTES, Decompressor
 from stream_dedup.kafka.errors import LOST, NOT_STARTED, fail, fail_lost, translated
 from stream_dedup.model import Partition
 
 log = logging.getLogger(__name__)
+
+POLL_BYTES = 32 << 20
+"""A poll ends once it has this many bytes of values, even if its limit of events is not reached:
+several times what 16,000 log lines take."""
 
 
 REJOINS, REJOIN_BEATS = 4, 20
@@ -40,10 +52,17 @@ class KafkaConsumer:
         group_id: the group.
         options: keyword arguments of the driver's consumer, see `KafkaConfig`.
         start: where `begin` is: "earliest", "latest", or "fail" for an error.
+        max_unpacked_bytes: bytes that a batch may unpack to; on the fast path only.
     """
 
     def __init__(
-        self, topics: Sequence[str], *, group_id: str, options: Mapping[str, Any], start: str
+        self,
+        topics: Sequence[str],
+        *,
+        group_id: str,
+        options: Mapping[str, Any],
+        start: str,
+        max_unpacked_bytes: int = MAX_UNPACKED_BYTES,
     ) -> None:
         self.topics = tuple(topics)
         self._group_id = group_id
@@ -54,12 +73,14 @@ class KafkaConsumer:
         # On the fast path the driver returns pieces of many records, else single records.
         self._columns: Callable[[Sequence[Any]], Records] = Records.of
         self._piece_records = 1
+        self._decompressor = Decompressor(max_unpacked_bytes)
         self._polled_s = 0.0
         self._next: dict[Partition, int] = {}  # next offset to read
         self._found: dict[Partition, Records] = {}  # what the current poll has taken so far
         self._admin: KafkaAdmin | None = None
         self._asking = asyncio.Lock()
         self._stack = AsyncExitStack()
+        self._found_bytes = 0  # size of the values in it
         self._separately = False  # whether partitions are polled one by one, after a failure
         # Three polls fit into the interval after which the group expels a silent member, so one
         # that is late does no harm.
@@ -80,7 +101,7 @@ class KafkaConsumer:
             if self_check.usable("fetching"):
                 from stream_dedup.kafka._fastpath import fetching  # noqa: PLC0415 -- after the check
 
-                fetching.fetch_in_pieces(consumer)
+                fetching.fetch_in_pieces(consumer, self._decompressor)
                 self._columns = fetching.columns
                 self._piece_records = fetching.PIECE_RECORDS
             await self._check_topics(consumer)
@@ -114,8 +135,10 @@ class KafkaConsumer:
             await self._keep_alive()
             return {}
         self._polled_s = asyncio.get_running_loop().time()
+        self._decompressor.room = self._decompressor.limit
+        self._found_bytes = 0
         left = limit
-        while left > 0:
+        while left > 0 and self._found_bytes < POLL_BYTES:
             pieces = max(1, left // self._piece_records)
             try:
                 taken = await self._take(wanted, pieces, 0 if self._found else wait_s)
@@ -141,10 +164,11 @@ class KafkaConsumer:
                 return await self._get(wanted, pieces, wait_s)
             except OffsetGone:
                 raise  # the driver keeps what it has of the others
-            except BrokerUnavailable:
+            except (BrokerUnavailable, UnreadableBatch) as error:
                 self._separately = True
                 self._rewind(wanted)
-                raise
+                if isinstance(error, BrokerUnavailable):
+                    raise
         taken = 0
         failed = None
         for partition in wanted:
@@ -153,6 +177,9 @@ class KafkaConsumer:
                 taken += await self._get([partition], share, wait_s / len(wanted))
             except OffsetGone:
                 raise
+            except UnreadableBatch:
+                self._rewind([partition])
+                taken += await self._up_to_unreadable(partition, share, wait_s)
             except BrokerUnavailable as error:
                 failed = error
         self._separately = failed is not None
@@ -161,6 +188,24 @@ class KafkaConsumer:
                 raise failed
             log.warning("%s; other partitions are read on", failed)
         return taken
+
+    async def _up_to_unreadable(self, partition: Partition, most: int, wait_s: float) -> int:
+        """Take records one by one until the driver fails: it loses those taken in the same call.
+
+        The driver does not say where the batch ends that it cannot read.
+        """
+        for taken in range(most):
+            try:
+                if not await self._get([partition], 1, wait_s):
+                    return taken
+            except UnreadableBatch as error:
+                self._rewind([partition])
+                first = await self.position(partition)
+                why = Unreadable(first, str(error), to_the_end=False)
+                self._note(partition, Records.of_unreadable(first, -1, why))
+                self._next[partition] = first
+                return taken + 1
+        return most
 
     async def _get(self, partitions: Sequence[Partition], pieces: int, wait_s: float) -> int:
         places = [TopicPartition(*partition) for partition in partitions]
@@ -173,16 +218,22 @@ class KafkaConsumer:
         except errors.OffsetOutOfRangeError as error:
             ((place, offset),) = error.args[0].items()
             raise OffsetGone(place.topic, place.partition, offset) from error
-        except (errors.KafkaError, errors.ConsumerStoppedError) as error:
-            fail(f"group {self._group_id} cannot be read", error)
+        except Exception as error:
+            if _is_brokers(error):
+                fail(f"group {self._group_id} cannot be read", error)
+            raise UnreadableBatch(f"{type(error).__name__}: {error}") from error
         for place, some in fetched.items():
-            partition, records = Partition(*place), self._columns(some)
-            self._next[partition] = records.offsets[-1] + 1
-            if partition in self._found:
-                self._found[partition].extend(records)
-            else:
-                self._found[partition] = records
+            self._note(Partition(*place), self._columns(some))
         return sum(map(len, fetched.values()))
+
+    def _note(self, partition: Partition, records: Records) -> None:
+        """Note records that were read."""
+        self._next[partition] = records.offsets[-1] + 1
+        self._found_bytes += column_stats(records.values).size
+        if partition in self._found:
+            self._found[partition].extend(records)
+        else:
+            self._found[partition] = records
 
     def _rewind(self, partitions: Sequence[Partition]) -> None:
         """Seek back to what was not returned yet."""
@@ -315,6 +366,19 @@ class RepeatedJoins:
             f" for the same partitions; does another worker have the same kafka.group_instance_id, "
             f"{self._name!r}? Give every worker a name of its own"
         )
+
+
+def _is_brokers(error: Exception) -> bool:
+    """Return whether an error of a poll came from a broker or the group.
+
+    All others come from the driver's codecs and parsers, which raise errors of many kinds. A wrong
+    checksum is the broker's: the bytes are not those that it stored.
+    """
+    if isinstance(error, errors.CorruptRecordException):
+        return "CRC" in str(error)
+    return isinstance(error, errors.KafkaError | errors.ConsumerStoppedError) and not isinstance(
+        error, errors.UnsupportedCodecError
+    )
 
 
 class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]

@@ -19,6 +19,7 @@ from stream_dedup.clock import US_PER_MS, SystemClock, monotonic_s
 from stream_dedup.errors import BrokerRefused, BrokerUnavailable
 from stream_dedup.io.base import Outgoing, Record, Records, Refusal, Refused, Substitute
 from stream_dedup.kafka._fastpath import self_check
+from stream_dedup.kafka.codecs import CODECS
 from stream_dedup.kafka.limits import Suspects, TopicLimits
 
 if TYPE_CHECKING:
@@ -31,16 +32,13 @@ MAX_BATCH_BYTES = (1 << 20) - 4096
 to 1 MiB by default; the rest is for the request's head, and for data that grows a little when it is
 compressed."""
 
-CODECS = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-"""Names of the codecs → their numbers in Kafka's format."""
-
 ENCODERS: dict[int, Callable[[bytes], bytes]] = {
     1: codec.gzip_encode,
     2: codec.snappy_encode,
     3: partial(codec.lz4_encode, level=1),
     4: codec.zstd_encode,
 }
-"""The codecs by these numbers."""
+"""The codecs by their numbers in Kafka's format."""
 
 MIN_BATCH_BYTES = 1024
 """Batches are not made smaller than this, however often a topic refuses them as too large."""

@@ -26,10 +26,10 @@ from typing import Any, NoReturn
 from aiokafka import AIOKafkaProducer, TopicPartition, errors
 from aiokafka.partitioner import DefaultPartitioner
 
-from stream_dedup.errors import BrokerRefused, RecordsRefused
-from stream_dedup.io.base import Outgoing, PartitionProducer, Records, Substitute
+from stream_dedup.errors import BrokerRefused, BrokerUnavailable, RecordsRefused
+from stream_dedup.io.base import Outgoing, PartitionProducer, Records, Substitute, Topic
 from stream_dedup.kafka._fastpath import self_check
-from stream_dedup.kafka.admin import KafkaAdmin, connected
+from stream_dedup.kafka.admin import CLIENT, KafkaAdmin, connected
 from stream_dedup.kafka.errors import NOT_STARTED, fail
 from stream_dedup.kafka.limits import REFUSALS, Suspects
 from stream_dedup.kafka.packing import MAX_BATCH_BYTES, Delivery, Packed, Packer
@@ -39,16 +39,6 @@ log = logging.getLogger(__name__)
 
 STOP_S = 5.0
 """Longest wait for a producer to stop: twice what a healthy broker needs for the last answers."""
-
-PARTITIONS_TTL_S = 60.0
-"""How long a topic's number of partitions is cached: partitions are added rarely, and a new one may
-stay empty for a minute; one request a minute costs nothing."""
-
-CLIENT_OPTIONS = frozenset(
-    "bootstrap_servers client_id request_timeout_ms security_protocol ssl_context sasl_mechanism "
-    "sasl_plain_username sasl_plain_password".split()
-)
-"""Options of a producer that every kind of client takes."""
 
 _PARTITIONER = DefaultPartitioner()
 
@@ -79,12 +69,13 @@ class KafkaProducer:
         self._prefix = transactional_prefix
         self._shared: AIOKafkaProducer | None = None
         self._starting = asyncio.Lock()
+        self.topics: dict[str, Topic] = {}
         self._asking = asyncio.Lock()
+        self._asked_s = 0.0  # when the last question about all topics was asked
         self._packer = Packer(
             options.get("compression_type"), self._partitioned, self._ask_settings
         )
         self.suspects: dict[Partition, Suspects] = {}  # of transactions that failed
-        self._partitions: dict[str, tuple[int, float]] = {}  # topic → how many, and as of when
         self._stopping: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -93,7 +84,7 @@ class KafkaProducer:
 
     def _admin(self) -> AbstractAsyncContextManager[KafkaAdmin]:
         """Connect for questions; unlike a producer's, a failure says why."""
-        given = {name: self._options[name] for name in CLIENT_OPTIONS & self._options.keys()}
+        given = {name: self._options[name] for name in CLIENT & self._options.keys()}
         return connected(given, self._options.get("request_timeout_ms", 40_000) / 1_000)
 
     async def _producer(self) -> AIOKafkaProducer:
@@ -158,35 +149,46 @@ class KafkaProducer:
             else:
                 return
 
-    async def partitions(self, topic: str) -> int:
-        count = self._known_partitions(topic)
-        if count is not None:
-            return count
+    async def topic(self, name: str) -> Topic:
         async with self._asking:  # concurrent callers wait for one answer
-            count = self._known_partitions(topic)
-            return await self._ask_partitions(topic) if count is None else count
+            if name not in self.topics and not await self._ask([name]):
+                raise BrokerRefused(
+                    f"no such topic: {name} (or no permission to see it: Describe on the topic); "
+                    "create it, or correct the pipeline's topics"
+                )
+            return self.topics[name]
 
-    def _known_partitions(self, topic: str) -> int | None:
-        count, known_s = self._partitions.get(topic, (0, 0.0))
-        fresh = asyncio.get_running_loop().time() - known_s < PARTITIONS_TTL_S
-        return count if count and fresh else None
+    async def refresh(self) -> None:
+        loop = asyncio.get_running_loop()
+        called_s = loop.time()
+        async with self._asking:
+            if self._asked_s >= called_s:
+                return  # asked for another caller meanwhile
+            self._asked_s = loop.time()
+            gone = set(self.topics) - await self._ask(list(self.topics))
+        if gone:
+            log.warning("no such topic any more: %s", ", ".join(sorted(gone)))
 
-    async def _ask_partitions(self, topic: str) -> int:
+    async def _ask(self, names: Sequence[str]) -> set[str]:
+        """Ask about topics, and return the names of those that exist."""
         async with self._admin() as admin:
-            found = (await admin.topics([topic])).get(topic)
-        if found is None or not found.partitions:
-            raise BrokerRefused(
-                f"no such topic: {topic} (or no permission to see it: Describe on the topic); "
-                "create it, or correct the pipeline's topics"
-            )
-        self._partitions[topic] = found.partitions, asyncio.get_running_loop().time()
-        return found.partitions
+            found = await admin.topics(names)
+        for name, topic in found.items():
+            if not topic.partitions:
+                continue
+            now, before = Topic(topic.partitions, topic.identity), self.topics.get(name)
+            if before is not None and now != before:
+                log.info("topic %s changed: %s, before %s", name, now, before)
+            self.topics[name] = now
+        return {name for name, topic in found.items() if topic.partitions}
 
     async def write(self, outgoing: Sequence[Outgoing], delivery: Delivery) -> None:
         """Pack records into batches, send them, and wait until they are stored."""
         packed = await self._packer.pack(outgoing, delivery)
         sent: list[asyncio.Future[Any]] = []
         try:
+            for topic, partition in {each[:2] for each in packed}:
+                await self._check_known(delivery.producer, topic, partition)
             for topic, partition, batch, _, _ in packed:
                 sent.append(await delivery.producer.send_batch(batch, topic, partition=partition))
             if sent:
@@ -201,6 +203,19 @@ class KafkaProducer:
         failed = [(each, error) for each, error in outcomes if error is not None]
         if failed:
             await self._fail(failed, delivery)
+
+    async def _check_known(self, producer: AIOKafkaProducer, topic: str, partition: int) -> None:
+        """Make sure that a producer, which has metadata of its own, knows a partition.
+
+        Raises:
+            BrokerUnavailable: the partition is not known to the broker either, or not yet.
+        """
+        if partition in await producer.partitions_for(topic):
+            return
+        await producer.client.force_metadata_update()
+        if partition not in await producer.partitions_for(topic):
+            await self.refresh()
+            raise BrokerUnavailable(f"topic {topic} has no partition {partition}, or not yet")
 
     async def _fail(
         self, failed: Sequence[tuple[Packed, BaseException]], delivery: Delivery
@@ -223,7 +238,7 @@ class KafkaProducer:
         """Divide records among the partitions of their topic."""
         if part.partition is not None:
             return [(part.partition, part.records)]
-        partitions = range(await self.partitions(part.topic))
+        partitions = range((await self.topic(part.topic)).partitions)
         rows: dict[int, list[int]] = {}
         of_key: dict[bytes | None, int] = {}
         for row, key in enumerate(part.records.keys):

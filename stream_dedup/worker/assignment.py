@@ -19,7 +19,9 @@ from stream_dedup.errors import (
     IndexUnavailable,
     ProducerFenced,
     StaleFence,
+    UnreadableBatch,
 )
+from stream_dedup.io.base import Records
 from stream_dedup.model import Partition
 from stream_dedup.worker.context import Context
 from stream_dedup.worker.output import InvalidEventMonitor, OutputBuilder
@@ -75,6 +77,12 @@ class Assignment:
         """The state of a partition; None if it is not assigned."""
         processor = self._processors.get(partition)
         return None if processor is None else processor.state
+
+    def add(self, partition: Partition, records: Records, now_s: float) -> None:
+        """Queue events that were read; those of a partition that is not assigned are dropped."""
+        processor = self._processors.get(partition)
+        if processor is not None:
+            processor.add(records, now_s)
 
     @property
     def partitions(self) -> set[Partition]:
@@ -198,6 +206,15 @@ class Assignment:
         self._failures[failed.partition] = before + 1
         return float(min(REOPEN_S * 2**before, MAX_REOPEN_S))
 
+    async def reopen_created_again(self) -> None:
+        """Open the partitions again whose topic was deleted and created again."""
+        topics = self._context.sink.topics
+        for partition, processor in list(self._processors.items()):
+            topic = topics.get(partition.source)
+            if topic is not None and processor.identity not in {"", topic.identity}:
+                error = BrokerUnavailable(f"topic {partition.source} was created again")
+                await self.reopen(partition, error)
+
     async def _drain(self, processors: Sequence[PartitionProcessor]) -> None:
         for processor in processors:
             processor.state.begin_closing()
@@ -256,7 +273,11 @@ class Assignment:
             context.step("committed")
 
     async def all_at_end(self) -> bool:
-        """Whether all events are delivered that were there when the partitions were opened."""
+        """Whether all events are delivered that were there when the partitions were opened.
+
+        Raises:
+            UnreadableBatch: a partition is paused, and all before that batch is delivered.
+        """
         return all([await self._at_end(state) for state in self])
 
     async def _at_end(self, state: PartitionState) -> bool:
@@ -264,6 +285,8 @@ class Assignment:
             return False
         if state.delivered >= state.end:
             return True
+        if state.paused:
+            raise UnreadableBatch(f"{state} is paused: {state.paused}")
         try:
             # The last offsets may be markers of transactions, which are never delivered.
             position = await self._context.source.position(state.partition)

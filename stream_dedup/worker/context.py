@@ -65,6 +65,7 @@ class Context:
         finish: emit the final summary of every cluster on a stop, because the index ends with the
             worker.
         summaries_every_s: time between looks for summaries that are due.
+        metadata_max_age_s: time between questions about the topics.
     """
 
     config: PipelineConfig
@@ -79,6 +80,7 @@ class Context:
     traces: Traces | None = None
     finish: bool = False
     summaries_every_s: float = 1.0
+    metadata_max_age_s: float = 60.0
     _not_ready: dict[str, set[str]] = field(default_factory=dict, init=False)
 
     def ready(self, part: str, *, by: str = "") -> None:

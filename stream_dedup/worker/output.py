@@ -27,8 +27,8 @@ from stream_dedup.emit.events import (
 )
 from stream_dedup.emit.summaries import shortened_summary, summary_record
 from stream_dedup.errors import BrokerRefused, TooManyInvalidEvents
-from stream_dedup.io.base import Outgoing, Record, Records, Refusal, Refused
-from stream_dedup.io.decoder import INVALID
+from stream_dedup.io.base import Outgoing, Record, Records, Refusal, Refused, Topic
+from stream_dedup.io.decoder import INVALID, UNREADABLE
 from stream_dedup.model import Batch, Decision, Partition, Position, Summary
 
 MAX_ATTEMPTS = 2
@@ -85,28 +85,26 @@ class OutputBuilder:
     Args:
         config: what leaves, and for which topics.
         width: bits of a fingerprint.
-        partition_counts: the number of partitions of topics that are known already.
+        topics: what is known of all input and output topics; see `EventSink.topics`.
     """
 
     def __init__(
         self,
         config: PipelineConfig,
         width: int,
-        partition_counts: Mapping[str, int] | None = None,
+        topics: Mapping[str, Topic],
     ) -> None:
         self._config = config
         self._width = width
-        self._counts = dict(partition_counts or {})
+        self._known = topics
         self._headers = DecisionHeaders(width)
+        # Unreadable events cannot pass: they have no value.
+        self._refused = {UNREADABLE} if config.on_poison == "pass" else {*INVALID, UNREADABLE}
 
     @property
     def topics(self) -> list[str]:
         """The topics that output goes to."""
         return sorted(self._config.output_topics)
-
-    def set_partition_count(self, topic: str, count: int) -> None:
-        """Set the number of partitions of a topic; needed of every input and output topic."""
-        self._counts[topic] = count
 
     # ------------------------------------------------------------ events
 
@@ -118,10 +116,12 @@ class OutputBuilder:
         """
         config = self._config
         invalid: list[int] = []
-        if batch.passed and config.on_poison != "pass":
-            invalid = sorted(index for index, why in batch.passed.items() if why in INVALID)
+        if batch.passed:
+            invalid = sorted(index for index, why in batch.passed.items() if why in self._refused)
         if invalid and config.on_poison == "stop":
-            raise TooManyInvalidEvents(self._stopped(batch, invalid[0]))
+            for index in invalid:
+                if batch.passed[index] in INVALID:
+                    raise TooManyInvalidEvents(self._stopped(batch, index))
         records = self._without_reserved(records)
         events, decided = records, decisions
         if invalid or config.emit != "annotate":
@@ -136,7 +136,9 @@ class OutputBuilder:
         if invalid:
             reasons = [batch.passed[index] for index in invalid]
             letters = [
-                _dead_letter(records[index], batch.partition, why, _MEANING[why])
+                _of_unreadable(records, index, batch.partition)
+                if why == UNREADABLE
+                else _dead_letter(records[index], batch.partition, why, _MEANING[why])
                 for index, why in zip(invalid, reasons, strict=True)
             ]
             outgoing.append(self._dead_letters(batch.partition, letters))
@@ -151,7 +153,14 @@ class OutputBuilder:
             return records
         rename = self._config.reserved_headers == "rename"
         headers = [without_reserved(each, reserved, rename=rename) for each in own]
-        return Records(records.offsets, records.timestamps, records.keys, records.values, headers)
+        return Records(
+            records.offsets,
+            records.timestamps,
+            records.keys,
+            records.values,
+            headers,
+            unreadable=records.unreadable,
+        )
 
     def _annotated(self, records: Records, decisions: Sequence[Decision]) -> Records:
         """Events with their decisions, in headers or in their JSON values."""
@@ -174,8 +183,8 @@ class OutputBuilder:
     ) -> list[Outgoing]:
         """Events by output partition; None for the partition that a record's key selects."""
         topic, by = self._config.output_topic, self._config.partition_by
-        count = self._counts[topic]
-        if by == "same" or (by == "auto" and count == self._counts.get(source.source)):
+        count = self._known[topic].partitions
+        if by == "same" or (by == "auto" and count == self._known[source.source].partitions):
             return [Outgoing(topic, source.number % count, records)]
         rows_of: dict[int | None, list[int]] = {}
         for row, (key, decision) in enumerate(zip(records.keys, decisions, strict=True)):
@@ -191,7 +200,7 @@ class OutputBuilder:
 
     def _dead_letters(self, source: Partition, letters: list[Record]) -> Outgoing:
         topic = self._config.dead_letter_topic
-        return Outgoing(topic, source.number % self._counts[topic], Records.of(letters))
+        return Outgoing(topic, source.number % self._known[topic].partitions, Records.of(letters))
 
     def instead(
         self, refused: Refused, output: BatchOutput, source: Partition, now_ms: int
@@ -309,6 +318,14 @@ def _dead_letter(record: Record, source: Partition, why: str, message: str) -> R
     position = Position(source.source, source.number, record.offset)
     headers = dead_letter_headers(list(record.headers), position, why, message)
     return record._replace(headers=headers)
+
+
+def _of_unreadable(records: Records, index: int, source: Partition) -> Record:
+    """One dead letter for all events of an unreadable batch: no value, but where they are."""
+    record = records[index]
+    first, reason, _ = records.unreadable[record.offset]
+    letter = _dead_letter(record._replace(offset=first), source, UNREADABLE, reason)
+    return letter._replace(headers=[*letter.headers, ("sd-last-offset", b"%d" % record.offset)])
 
 
 class InvalidEventMonitor:

@@ -72,7 +72,8 @@ class PartitionState:
         read: the next offset after the events that were read.
         in_flight: batches taken and not delivered yet.
         end: the end offset when the partition was opened.
-        events: events that wait to be taken.
+        events, bytes: events that wait to be taken, and the size of their values.
+        paused: why no further events are read; empty if they are. Those before leave.
         events_delivered: events delivered.
     """
 
@@ -86,6 +87,8 @@ class PartitionState:
         self.in_flight = 0
         self.end = 0
         self.events = 0
+        self.bytes = 0
+        self.paused = ""
         self.events_delivered = 0
         self._config = config
         self._queue: deque[Records] = deque()
@@ -115,7 +118,7 @@ class PartitionState:
 
     def _clear(self) -> None:
         self._queue.clear()
-        self.events = 0
+        self.events = self.bytes = 0
 
     @property
     def gone(self) -> bool:
@@ -130,17 +133,24 @@ class PartitionState:
     @property
     def has_room(self) -> bool:
         """Whether more events should be read: fewer than two batches wait."""
-        return self.state is State.OPEN and self.events < 2 * self._config.max_batch_events
+        config = self._config
+        return (
+            self.state is State.OPEN
+            and not self.paused
+            and self.events < 2 * config.max_batch_events
+            and self.bytes < 2 * config.max_batch_bytes
+        )
 
     def add(self, records: Records, now_s: float) -> None:
         """Queue events that were read."""
-        if self.state is not State.OPEN:
+        if self.state is not State.OPEN or self.paused or not records:
             return
         if not self._queue:
             self._oldest_s = now_s
         self._queue.append(records)
         self.events += len(records)
         self.read = records.offsets[-1] + 1
+        self.bytes += column_stats(records.values).size
 
     def ready_in_s(self, now_s: float) -> float | None:
         """Seconds until a batch should be taken; 0 for now, None for not until something changes.
@@ -181,6 +191,7 @@ class PartitionState:
                 self._queue.popleft()
                 self._taken = 0
         self.events -= len(batch)
+        self.bytes -= size
         self.in_flight += 1
         self._oldest_s = now_s
         return batch, size
@@ -246,6 +257,10 @@ class PartitionProcessor:
         wakeups: set when events may be read, or a batch be taken.
         commit: stores the offsets of delivered batches; called after each batch where the pipeline
             has no timer for it.
+
+    Attributes:
+        state: as given.
+        identity: that of the topic when the partition was opened; see `io.base.Topic`.
     """
 
     def __init__(
@@ -258,6 +273,7 @@ class PartitionProcessor:
         commit: Callable[[], Awaitable[None]],
     ) -> None:
         self.state = state
+        self.identity = ""
         self._context = context
         self._output = output
         self._invalid_events = invalid_events
@@ -285,6 +301,26 @@ class PartitionProcessor:
         for stage in self._stages:
             if stage.done():
                 stage.result()
+
+    def add(self, records: Records, now_s: float) -> None:
+        """Queue events that were read, or pause the partition before those that are unreadable."""
+        pause = self._context.config.on_unreadable == "pause"
+        for offset, (first, reason, to_the_end) in records.unreadable.items():
+            if offset in records.offsets and (pause or not to_the_end):
+                self.state.add(records.part(0, records.offsets.index(offset)), now_s)
+                self._pause(f"offset {first} cannot be read ({reason})")
+                return
+        self.state.add(records, now_s)
+
+    def _pause(self, reason: str) -> None:
+        context, state = self._context, self.state
+        if state.state is State.OPEN and not state.paused:
+            state.paused = reason
+            context.not_ready(str(state), f"paused: {reason}")
+            context.warn(
+                f"{state} is paused: {reason}; raise kafka.max_unpacked_bytes if the batch is "
+                "sound, set on_unreadable to dead_letter, or move the group's offset"
+            )
 
     def submit(self, batch: HashedRecords) -> None:
         """Have a batch decided and delivered after those before it; a gone partition drops it."""
@@ -338,18 +374,24 @@ class PartitionProcessor:
         """
         context, partition, name = self._context, self.state.partition, str(self.state)
         source, sink, engine = context.source, context.sink, context.engine
-        count = await context.with_retries(name, partial(sink.partitions, partition.source))
-        self._output.set_partition_count(partition.source, count)
+        await context.with_retries(name, partial(sink.topic, partition.source))
+        await context.with_retries(name, sink.refresh)
+        self.identity = sink.topics[partition.source].identity
         self._producer = await context.with_retries(name, partial(sink.open, partition))
         ends = await context.with_retries(name, partial(source.ends, [partition]))
         end = ends[partition]
-        owned = await context.with_retries(name, partial(engine.claim_partition, partition, end))
+        owned = await context.with_retries(
+            name, partial(engine.claim_partition, partition, end, self.identity)
+        )
         if owned.reset:
             context.metrics.add("topics_reset_total", pipeline=context.config.name)
-            context.warn(
-                f"{name} ends at {end}, before events that were counted: the topic was created"
-                " again or truncated, and is counted from its beginning"
+            why = (
+                "its topic was created again"
+                if owned.created_again
+                else f"it ends at {end}, before events that were counted: its topic was created "
+                "again or truncated"
             )
+            context.warn(f"{name} is counted from its beginning: {why}")
         start = await context.with_retries(name, partial(self._start_offset, owned))
         source.seek(partition, start)
         if self.state.state is State.OPENING:
@@ -361,8 +403,15 @@ class PartitionProcessor:
 
         While the journal holds decisions at or after the committed offset, their transaction may
         have been committed and not be visible yet: then the offset is read again.
+
+        A position that is not the committed offset is committed at once: whoever reads the
+        partition next begins there too, even if no event was read until then.
         """
         context, source, partition = self._context, self._context.source, self.state.partition
+        if owned.created_again:
+            start = await source.first(partition)
+            await source.commit({partition: start})
+            return start
         committed = await source.committed(partition)
         for _ in range(COMMITTED_TRIES):
             if not any(offset >= (committed or 0) for offset in owned.journal):
@@ -383,7 +432,9 @@ class PartitionProcessor:
                 f"{self.state} has no offset {committed}, only {first} to {end}: its records have "
                 "expired, or the topic was truncated or created again; kafka.start decides"
             )
-        return await source.begin(partition)
+        start = await source.begin(partition)
+        await source.commit({partition: start})
+        return start
 
     # ------------------------------------------------------------ stage 3
 

@@ -37,12 +37,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
-from stream_dedup.clock import monotonic_s
+from stream_dedup.clock import US_PER_S, monotonic_s
 from stream_dedup.engine.hashing import HashedBatch
 from stream_dedup.engine.segment import NO_TOKENS
 from stream_dedup.errors import BrokerUnavailable, OffsetGone
 from stream_dedup.io.base import Records, Refusal
-from stream_dedup.io.decoder import INVALID, RECORD_REASONS
+from stream_dedup.io.decoder import INVALID, RECORD_REASONS, UNREADABLE
 from stream_dedup.metrics import start_at_zero
 from stream_dedup.model import Partition
 from stream_dedup.worker.assignment import Assignment
@@ -78,7 +78,8 @@ class Pipeline:
         config, engine = context.config, context.engine
         self.context = context
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._output = OutputBuilder(config, engine.recipe.fingerprint.width)
+        width = engine.recipe.fingerprint.width
+        self._output = OutputBuilder(config, width, context.sink.topics)
         self._assignment = Assignment(context, self._output, self._failure)
         self._summaries = SummaryEmitter(context, self._output)
         self._reporter = MetricsReporter(context, self._assignment, self._summaries)
@@ -108,9 +109,7 @@ class Pipeline:
                 if trace:
                     trace.brought(found)
             for partition, records in found.items():
-                state = assignment.get(partition)
-                if state is not None:
-                    state.add(records, loop.time())
+                assignment.add(partition, records, loop.time())
             if found:
                 assignment.wakeups.prepare.set()
             elif not wanted:
@@ -165,6 +164,7 @@ class Pipeline:
 
         Raises:
             BrokerRefused, IndexRefused, RecipeMismatch, TooManyInvalidEvents: it cannot go on.
+            UnreadableBatch: with `once`, a partition is paused before its end.
         """
         context, assignment = self.context, self._assignment
         self._start_counters()
@@ -179,7 +179,10 @@ class Pipeline:
                 if not await self._started(start):
                     return
             stages = [self._poll(), self._prepare(), self._commit()]
-            beside = [self._summaries.run(), self._reporter.run(), self._wait_for_end(once=once)]
+            beside = [
+                *(self._summaries.run(), self._reporter.run(), self._refresh_topics()),
+                self._wait_for_end(once=once),
+            ]
             tasks = [asyncio.create_task(each) for each in (*stages, *beside)]
             done, _ = await asyncio.wait(
                 [*tasks, self._failure], return_when=asyncio.FIRST_COMPLETED
@@ -201,18 +204,32 @@ class Pipeline:
                 "events_total": topics,
                 "event_bytes_total": topics,
                 "passed_total": (*RECORD_REASONS, NO_TOKENS.reason, *Refusal),
-                "dead_letters_total": (*INVALID, *Refusal),
+                "dead_letters_total": (*INVALID, *Refusal, UNREADABLE),
             },
         )
 
     async def _load_topics(self) -> None:
-        """Learn how many partitions the output topics have.
+        """Learn about the output topics.
 
         Raises:
             BrokerRefused: a topic does not exist.
         """
         for topic in self._output.topics:
-            self._output.set_partition_count(topic, await self.context.sink.partitions(topic))
+            await self.context.sink.topic(topic)
+
+    async def _refresh_topics(self) -> None:
+        """Ask about all topics periodically: partitions are added, topics are created again.
+
+        The times are multiples of the period since 1970, so all workers of the group begin to use a
+        new number of partitions at about the same time. A worker that starts in between begins with
+        a rebalance, on which they all ask.
+        """
+        context = self.context
+        every_us = round(context.metadata_max_age_s * US_PER_S)
+        while True:
+            await asyncio.sleep((every_us - context.engine.clock.now_us() % every_us) / US_PER_S)
+            await context.with_retries("topics", context.sink.refresh)
+            await self._assignment.reopen_created_again()
 
     async def _started(self, start: Callable[[], Awaitable[None]]) -> bool:
         """Call `start`, with retries; False if the pipeline is to stop meanwhile."""

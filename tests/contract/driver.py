@@ -183,9 +183,9 @@ class Driver:
     # ------------------------------------------------------------ the port
 
     def claim_partition(
-        self, partition: Partition = HERE, end_offset: int | None = None
+        self, partition: Partition = HERE, end_offset: int | None = None, identity: str = ""
     ) -> Ownership:
-        owned = self._run(self.index.claim_partition(partition, end_offset, self.now_us))
+        owned = self._run(self.index.claim_partition(partition, end_offset, self.now_us, identity))
         self.fences[partition] = owned.fence
         return owned
 

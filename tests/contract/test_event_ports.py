@@ -281,9 +281,9 @@ def test_records_with_equal_keys_go_to_one_partition(broker: Broker) -> None:
     async def test() -> None:
         sink = broker.sink()
         await sink.start()
-        assert await sink.partitions(broker.output) == 3
+        assert (await sink.topic(broker.output)).partitions == 3
         with pytest.raises(BrokerRefused, match="no such topic: missing"):
-            await sink.partitions("missing")
+            await sink.topic("missing")
         values = [b"%03d" % number for number in range(100)] * 2
         await sink.send(outgoing(broker, values, None), drop_refused)
         await sink.stop()

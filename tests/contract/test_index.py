@@ -595,6 +595,28 @@ def test_a_high_water_at_or_beyond_the_end_is_reset(
         assert index.claim_partition(HERE).high_water == 0
 
 
+def test_another_identity_of_the_topic_resets_the_high_water(start: Start) -> None:
+    index = start()
+    passed = Decision(Kind.PASSED, reason="no")
+    index.claim_partition(HERE, 0, "first")
+    for identity in ("first", "", "first"):  # an unknown one changes nothing
+        index.count(9, committed=9, decisions={9: passed})
+        owned = index.claim_partition(HERE, 100, identity)
+        assert (owned.high_water, owned.reset, owned.created_again) == (9, False, False)
+    owned = index.claim_partition(HERE, 100, "second")
+    assert (owned.high_water, owned.journal) == (-1, {})
+    assert (owned.reset, owned.created_again) == (True, True)
+    owned = index.claim_partition(HERE, 100, "second")
+    assert (owned.reset, owned.created_again) == (False, False)
+
+
+def test_a_first_identity_of_a_known_partition_resets_nothing(start: Start) -> None:
+    index = start()
+    index.add(0, A)
+    owned = index.claim_partition(HERE, 100, "first")
+    assert (owned.high_water, owned.reset, owned.created_again) == (0, False, False)
+
+
 def test_releasing_an_unknown_partition_or_twice_does_nothing(start: Start) -> None:
     index = start()
     index.add(0, A)

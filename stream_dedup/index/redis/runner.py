@@ -210,25 +210,28 @@ class Partitions:
         """The partitions held here, as far as is known."""
         return list(self._claims)
 
-    async def claim(self, partition: Partition, end_offset: int | None) -> Ownership:
+    async def claim(
+        self, partition: Partition, end_offset: int | None, identity: str = ""
+    ) -> Ownership:
         """Claim a partition; see `Index.claim_partition`."""
-        end = b"" if end_offset is None else b"%d" % end_offset
+        end, topic = b"" if end_offset is None else b"%d" % end_offset, identity.encode()
         # Fences keep growing even where the server has lost them.
         known = self._claims.get(partition)
         least = known.fence if known else 0
-        reset = False
+        reset = created_again = False
         while True:
             # The token identifies a call that is sent again because its answer was lost.
             token = secrets.token_hex(8)
             incarnations = tuple(self._runner.incarnations)
             first, *others = self._shards
-            answers = [await self._claim(first, partition, b"", least, end, token)]
+            answers = [await self._claim(first, partition, b"", least, end, token, topic)]
             fence = int(answers[0][0])
             answers += [
-                await self._claim(shard, partition, b"%d" % fence, 0, end, token)
+                await self._claim(shard, partition, b"%d" % fence, 0, end, token, topic)
                 for shard in others
             ]
             reset = reset or any(answer[3] for answer in answers)
+            created_again = created_again or any(answer[3] == 2 for answer in answers)
             least = max(int(answer[0]) for answer in answers)
             if least == fence:
                 break  # else a shard knows a later claim, or the first has lost its data
@@ -245,7 +248,7 @@ class Partitions:
         boundaries = tuple(sorted({mark for mark in marks if mark > min(marks)}))
         recorded = [int(answer[2]) for answer in answers if int(answer[1]) >= 0]
         last = max(recorded, default=None)
-        return Ownership(fence, min(marks), journal, reset, boundaries, last)
+        return Ownership(fence, min(marks), journal, reset, boundaries, last, created_again)
 
     async def _claim(
         self,
@@ -255,9 +258,10 @@ class Partitions:
         least: int,
         end: bytes,
         token: str,
+        topic: bytes = b"",
     ) -> list[Any]:
         keys = [shard.meta, shard.partition(partition), shard.journal(partition)]
-        arguments: list[Argument] = [self._runner.ttl_ms, fence, least, end, token]
+        arguments: list[Argument] = [self._runner.ttl_ms, fence, least, end, token, topic]
         answer: list[Any] = await self._runner.run(shard, scripts.CLAIM_PARTITION, keys, arguments)
         return answer
 

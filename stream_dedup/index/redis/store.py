@@ -259,10 +259,10 @@ class RedisIndex:
     # ------------------------------------------------------------ partitions
 
     async def claim_partition(
-        self, partition: Partition, end_offset: int | None, now_us: int
+        self, partition: Partition, end_offset: int | None, now_us: int, identity: str = ""
     ) -> Ownership:
         del now_us
-        return await self._partitions.claim(partition, end_offset)
+        return await self._partitions.claim(partition, end_offset, identity)
 
     async def release_partition(self, partition: Partition) -> None:
         await self._partitions.release(partition)

@@ -41,6 +41,10 @@ FORMAT = 2
 
 cdef enum:
     HEAD_BYTES = 61
+    # Memory that a header takes as Python objects, though two bytes may encode it.
+    HEADER_COST = 100
+    # Most headers of a record: a few MB of objects. A record in real use has a few dozen.
+    MOST_HEADERS = 1 << 16
     # Kafka keeps lengths in 32 bits, signed.
     MOST_BYTES = 0x7FFFFFFF
 
@@ -167,6 +171,8 @@ cdef inline object get_headers(const uint8_t** at, const uint8_t* end):
         return ()
     if count < 0 or count > end - at[0]:  # a header takes two bytes at least
         raise ValueError(f"{count} headers in {end - at[0]} bytes")
+    if count > MOST_HEADERS:
+        raise ValueError(f"{count} headers, more than {MOST_HEADERS}")
     headers = []
     for _ in range(count):
         size = get_size(at, end)
@@ -318,11 +324,12 @@ cdef class Unpacker:
         self.base_ms = base_ms
         self.appended_ms = appended_ms
 
-    def take(self, Py_ssize_t most, int64_t wanted):
+    def take(self, Py_ssize_t most, int64_t wanted, Py_ssize_t most_bytes=1 << 62):
         """Unpack the next records into columns.
 
         Args:
             most: the largest number of records to return.
+            most_bytes: with the record that reaches this size, no more are returned.
             wanted: records below this offset are skipped, as are those whose offset is not above
                 that of the record before.
 
@@ -331,7 +338,7 @@ cdef class Unpacker:
             no more records.
 
         Raises:
-            ValueError: the bytes are malformed.
+            ValueError: the next record is malformed, or bytes follow the last one.
         """
         cdef list offsets = [], timestamps = [], keys = [], values = [], headers = []
         cdef const uint8_t* start = &self.records[0] if self.records.shape[0] else NULL
@@ -339,41 +346,46 @@ cdef class Unpacker:
         cdef const uint8_t* at = start + self.at
         cdef const uint8_t* its_end
         cdef int64_t size, time, place, offset
-        cdef Py_ssize_t taken = 0
+        cdef Py_ssize_t taken = 0, taken_bytes = 0
         cdef object key, value, its_headers
         cdef int64_t moment, moment_before = 0
         cdef object timestamp = None  # consecutive equal timestamps share one object
-        while self.left > 0 and taken < most:
-            at = get_varint(at, end, &size)
-            if size < 1 or size > end - at:
-                raise ValueError(f"a record of {size} bytes, and {end - at} are left")
-            its_end = at + size
-            at = get_varint(at + 1, its_end, &time)
-            at = get_varint(at, its_end, &place)
-            offset = <int64_t>(<uint64_t>self.base_offset + <uint64_t>place)
-            if offset < wanted:
-                at = its_end
-            else:
-                key = get_field(&at, its_end)
-                value = get_field(&at, its_end)
-                its_headers = get_headers(&at, its_end)
-                if at != its_end:
-                    raise ValueError(f"a record of {size} bytes is {its_end - at} too long")
-                offsets.append(offset)
-                moment = <int64_t>(<uint64_t>self.base_ms + <uint64_t>time)
-                if self.appended_ms is not None:
-                    timestamp = self.appended_ms
-                elif timestamp is None or moment != moment_before:
-                    timestamp = moment_before = moment
-                timestamps.append(timestamp)
-                keys.append(key)
-                values.append(value)
-                headers.append(its_headers)
-                taken += 1
-                wanted = offset + 1
-            self.left -= 1
-            self.at = at - start
-        if self.left <= 0 and at != end:
-            raise ValueError(f"{end - at} bytes follow the last record")
+        try:
+            while self.left > 0 and taken < most and taken_bytes < most_bytes:
+                at = get_varint(at, end, &size)
+                if size < 1 or size > end - at:
+                    raise ValueError(f"a record of {size} bytes, and {end - at} are left")
+                its_end = at + size
+                at = get_varint(at + 1, its_end, &time)
+                at = get_varint(at, its_end, &place)
+                offset = <int64_t>(<uint64_t>self.base_offset + <uint64_t>place)
+                if offset < wanted:
+                    at = its_end
+                else:
+                    key = get_field(&at, its_end)
+                    value = get_field(&at, its_end)
+                    its_headers = get_headers(&at, its_end)
+                    if at != its_end:
+                        raise ValueError(f"a record of {size} bytes is {its_end - at} too long")
+                    offsets.append(offset)
+                    moment = <int64_t>(<uint64_t>self.base_ms + <uint64_t>time)
+                    if self.appended_ms is not None:
+                        timestamp = self.appended_ms
+                    elif timestamp is None or moment != moment_before:
+                        timestamp = moment_before = moment
+                    timestamps.append(timestamp)
+                    keys.append(key)
+                    values.append(value)
+                    headers.append(its_headers)
+                    taken += 1
+                    taken_bytes += size + HEADER_COST * len(its_headers)
+                    wanted = offset + 1
+                self.left -= 1
+                self.at = at - start
+        except ValueError:
+            if not taken:  # else those are returned first
+                raise
         if taken:
             return offsets, timestamps, keys, values, headers
+        if self.left <= 0 and at != end:
+            raise ValueError(f"{end - at} bytes follow the last record")

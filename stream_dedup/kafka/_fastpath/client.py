@@ -10,18 +10,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, errors
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.conn import collect_hosts, create_conn
 from aiokafka.protocol.api import Request, RequestStruct, Response
-from aiokafka.protocol.types import Array, Boolean, Bytes, Int16, Int32, Schema, String
+from aiokafka.protocol.types import (
+    Array,
+    Boolean,
+    Bytes,
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Schema,
+    String,
+    TaggedFields,
+)
 
 from stream_dedup.errors import BrokerRefused, StreamDedupError
 from stream_dedup.kafka.errors import translate
 
-_string = String("utf-8")
+_string, _compact = String("utf-8"), CompactString("utf-8")
 
 
 async def describe_topics(admin: AIOKafkaAdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -131,17 +143,102 @@ class _MetadataStruct(RequestStruct):  # type: ignore[misc] # the driver has no 
     )
 
 
-class MetadataRequest(Request[_MetadataStruct]):  # type: ignore[misc] # the driver has no types
-    """Version 8: topics, not created, and our permissions on them."""
+class _Identity:
+    """The type of a topic's identity: 16 bytes."""
+
+    @staticmethod
+    def encode(value: bytes) -> bytes:
+        return value
+
+    @staticmethod
+    def decode(data: BytesIO) -> bytes:
+        return data.read(16)
+
+
+_NO_IDENTITY = bytes(16)
+
+
+class _MetadataResponseV10(Response):  # type: ignore[misc] # the driver has no types
+    API_KEY = 3
+    API_VERSION = 10
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "brokers",
+            CompactArray(
+                ("node", Int32),
+                ("host", _compact),
+                ("port", Int32),
+                ("rack", _compact),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("cluster_id", _compact),
+        ("controller_id", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("error_code", Int16),
+                ("topic", _compact),
+                ("identity", _Identity),
+                ("is_internal", Boolean),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("error_code", Int16),
+                        ("partition", Int32),
+                        ("leader", Int32),
+                        ("leader_epoch", Int32),
+                        ("replicas", CompactArray(Int32)),
+                        ("isr", CompactArray(Int32)),
+                        ("offline_replicas", CompactArray(Int32)),
+                        ("tags", TaggedFields),
+                    ),
+                ),
+                ("allowed", Int32),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("cluster_allowed", Int32),
+        ("tags", TaggedFields),
+    )
+
+
+class _MetadataStructV10(RequestStruct):  # type: ignore[misc] # the driver has no types
+    API_KEY = 3
+    API_VERSION = 10
+    FLEXIBLE_VERSION = True
+    RESPONSE_TYPE = _MetadataResponseV10
+    SCHEMA = Schema(
+        (
+            "topics",
+            CompactArray(("identity", _Identity), ("name", _compact), ("tags", TaggedFields)),
+        ),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_cluster_allowed", Boolean),
+        ("include_topic_allowed", Boolean),
+        ("tags", TaggedFields),
+    )
+
+
+class MetadataRequest(Request[_MetadataStruct | _MetadataStructV10]):  # type: ignore[misc] # no types
+    """Topics, not created, and our permissions on them; since Kafka 2.8 their identities too."""
 
     API_KEY = 3
 
     def __init__(self, topics: Sequence[str]) -> None:
         self._topics = list(topics)
 
-    def build(self, request_struct_class: type[_MetadataStruct]) -> _MetadataStruct:
+    def build(
+        self, request_struct_class: type[_MetadataStruct | _MetadataStructV10]
+    ) -> _MetadataStruct | _MetadataStructV10:
         create, cluster_allowed, topic_allowed = False, False, True
-        return request_struct_class(self._topics, create, cluster_allowed, topic_allowed)
+        flags = create, cluster_allowed, topic_allowed
+        if request_struct_class is _MetadataStructV10:
+            no_tags: dict[int, bytes] = {}
+            names = [(_NO_IDENTITY, name, no_tags) for name in self._topics]
+            return _MetadataStructV10(names, *flags, no_tags)
+        return request_struct_class(self._topics, *flags)
 
 
 class _GroupsResponse(Response):  # type: ignore[misc] # the driver has no types

@@ -24,6 +24,7 @@ import aiokafka
 from aiokafka import TopicPartition, codec
 
 from stream_dedup.io.base import Record, Records
+from stream_dedup.kafka.codecs import Decompressor
 from stream_dedup.native import extension
 
 log = logging.getLogger(__name__)
@@ -56,8 +57,9 @@ PRIVATE_NAMES: dict[Part, dict[str, str]] = {
         "aiokafka.protocol.fetch": "FetchRequest",
         "aiokafka.record.default_records": "_DefaultRecordBatchPy",
         "aiokafka.record.default_records:_DefaultRecordBatchPy": (
-            "HEADER_STRUCT _buffer _maybe_uncompress _num_records _pos base_offset "
-            "first_timestamp max_timestamp timestamp_type"
+            "HEADER_STRUCT _buffer _decompressed _maybe_uncompress _num_records _pos base_offset "
+            "compression_type first_timestamp last_offset_delta max_timestamp next_offset "
+            "timestamp_type"
         ),
         "aiokafka.record.memory_records": "MemoryRecords",
     },
@@ -69,7 +71,9 @@ PRIVATE_NAMES: dict[Part, dict[str, str]] = {
         "aiokafka.producer.producer:AIOKafkaProducer": "_message_accumulator _txn_manager",
         "aiokafka.producer.transaction_manager:TransactionManager": "wait_for_transaction_end",
         "aiokafka.protocol.api": "Request RequestStruct Response",
-        "aiokafka.protocol.types": "Array Boolean Bytes Int16 Int32 Schema String",
+        "aiokafka.protocol.types": (
+            "Array Boolean Bytes CompactArray CompactString Int16 Int32 Schema String TaggedFields"
+        ),
     },
 }
 """What each part takes from the driver beyond its documented interface: module or class → names."""
@@ -243,7 +247,7 @@ def _check_fetching() -> None:
                 place, MemoryRecords(raw), [], _OFFSETS[0] + wanted, None, None, True, 1
             )
             result = FetchResult(place, assignment=None, partition_records=records, backoff=0)
-            store = fetching._Fetched()
+            store = fetching._Fetched(Decompressor(_SIZE))
             store.answered = {place: raw} if in_pieces else {}
             store[place] = result
             fetched = list(result._partition_records)
@@ -259,13 +263,34 @@ def _check_client() -> None:
     from stream_dedup.kafka._fastpath import client  # noqa: PLC0415 -- after the check of names
 
     newest = 1 << 15
-    topics = client.MetadataRequest(["t"]).prepare({3: (0, newest)})
+    topics = client.MetadataRequest(["t"]).prepare({3: (0, 9)})
     _require(topics.encode() == b"\0\0\0\1\0\1t\0\0\1", "a request for topics differs")
     answer = (
         bytes(9) + b"\1c" + bytes(7) + b"\1" + bytes(3) + b"\1t" + bytes(8) + b"\x08" + bytes(4)
     )
     (topic,) = topics.RESPONSE_TYPE.decode(answer).to_object()["topics"]
     _require((topic["topic"], topic["allowed"]) == ("t", 8), "topics are read differently")
+
+    topics = client.MetadataRequest(["t"]).prepare({3: (0, newest)})
+    encoded = b"\2" + bytes(16) + b"\2t\0\0\0\1\0"
+    _require(topics.encode() == encoded, "a request for topics' identities differs")
+    identity = bytes(range(16))
+    answer = (
+        bytes(4)
+        + b"\1\2c"
+        + bytes(4)
+        + b"\2"
+        + bytes(2)
+        + b"\2t"
+        + identity
+        + b"\0\1"
+        + bytes(3)
+        + b"\x08"
+        + bytes(6)
+    )
+    (topic,) = topics.RESPONSE_TYPE.decode(answer).to_object()["topics"]
+    _require((topic["topic"], topic["identity"]) == ("t", identity), "identities are lost")
+    _require(topic["allowed"] == 8, "topics with identities are read differently")
 
     groups = client.GroupsRequest("g").prepare({15: (0, newest)})
     _require(groups.encode() == b"\0\0\0\1\0\1g\1", "a request for a group differs")

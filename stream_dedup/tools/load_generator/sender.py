@@ -109,7 +109,7 @@ class LoadGenerator:
             BrokerUnavailable: the broker is unreachable; the last batch may be stored or not.
         """
         loop = asyncio.get_running_loop()
-        partitions = await self._sink.partitions(self._topic)
+        partitions = (await self._sink.topic(self._topic)).partitions
         began_s = loop.time()
         while not stop.is_set() and not self._load.done(self.sent):
             due = min(MAX_BATCH, self._load.due(self.sent, loop.time() - began_s))

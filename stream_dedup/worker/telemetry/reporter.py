@@ -131,6 +131,7 @@ class MetricsReporter:
         states = list(self._assignment)
         metrics.set("backlog_events", sum(state.events for state in states), pipeline=name)
         metrics.set("assigned_partitions", _open(states), pipeline=name)
+        metrics.set("paused_partitions", sum(bool(s.paused) for s in states), pipeline=name)
 
     def _report_progress(self, now_s: float) -> None:
         """Report for how long each step stands still; the worker is not ready if that is long."""

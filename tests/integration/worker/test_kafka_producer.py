@@ -9,16 +9,13 @@ from typing import Any
 
 import pytest
 from aiokafka.cluster import ClusterMetadata
-from confluent_kafka.admin import NewPartitions
 
 from stream_dedup.errors import BrokerUnavailable, ProducerFenced
 from stream_dedup.io.base import Outgoing, PartitionProducer, Record, Records, Refused, drop_refused
-from stream_dedup.kafka import producer as kafka_producer
 from stream_dedup.kafka._fastpath import self_check
 from stream_dedup.kafka.producer import KafkaProducer
 from stream_dedup.model import Partition
 from tests.services.kafka import Kafka
-from tests.services.processes import wait_until
 
 EVENTS = 100
 
@@ -107,22 +104,53 @@ def test_a_broker_without_metadata_yet_is_unavailable(
 
 
 @pytest.mark.usefixtures("path")
-def test_the_number_of_partitions_is_cached_for_a_while(
-    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_added_partitions_are_used_once_topics_are_refreshed(kafka: Kafka) -> None:
     topic = kafka.fresh_topic()
-    sink = KafkaProducer(options={"bootstrap_servers": kafka.bootstrap}, group_id="group")
 
-    def count() -> int:
-        return asyncio.run(sink.partitions(topic))
+    async def written() -> None:
+        sink = KafkaProducer(options={"bootstrap_servers": kafka.bootstrap}, group_id="group")
+        keys: list[bytes | None] = [b"%d" % number for number in range(40)]
 
-    assert count() == 1
-    admin = kafka.admin()
-    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
-    assert count() == 1
+        async def write() -> None:
+            rows = [Record(0, 0, key, b"value") for key in keys]
+            await sink.send([Outgoing(topic, None, Records.of(rows))], drop_refused)
 
-    monkeypatch.setattr(kafka_producer, "PARTITIONS_TTL_S", 0)
-    wait_until(lambda: count() == 3, what="the broker to report three partitions")
+        try:
+            await write()
+            kafka.add_partitions(topic, 3)
+            await write()
+            assert set(kafka.end_offsets(topic).values()) == {80, 0}
+            await sink.refresh()
+            assert sink.topics[topic].partitions == 3
+            await write()  # the producer's own metadata is older
+        finally:
+            await sink.stop()
+
+    asyncio.run(written())
+    counts = kafka.end_offsets(topic).values()
+    assert sum(counts) == 120
+    assert min(counts) > 0
+
+
+def test_a_topic_created_again_has_another_identity(kafka: Kafka) -> None:
+    topic = kafka.fresh_topic()
+
+    async def identities() -> list[str]:
+        sink = KafkaProducer(options={"bootstrap_servers": kafka.bootstrap}, group_id="group")
+        found = [(await sink.topic(topic)).identity]
+        await sink.refresh()
+        found.append(sink.topics[topic].identity)
+        kafka.delete_topic(topic)
+        await sink.refresh()
+        found.append(sink.topics[topic].identity)
+        kafka.create_topic(topic)
+        await sink.refresh()
+        return [*found, sink.topics[topic].identity]
+
+    first, *same, last = asyncio.run(identities())
+    assert same == [first, first]
+    assert len(last) == len(first) == 32
+    assert last != first
 
 
 @pytest.mark.parametrize("compression", [None, "lz4"])

@@ -19,7 +19,8 @@ from stream_dedup.io.base import Records
 from stream_dedup.kafka import packing
 from stream_dedup.kafka._fastpath import _batches
 from stream_dedup.kafka._fastpath.batches import NativeBatch
-from stream_dedup.kafka.packing import CODECS, MAX_BATCH_BYTES
+from stream_dedup.kafka.codecs import CODECS
+from stream_dedup.kafka.packing import MAX_BATCH_BYTES
 
 
 class DriverBatch(BatchBuilder):  # type: ignore[misc]  # it has no types

@@ -21,7 +21,7 @@ def test_a_stopping_worker_opens_no_partition() -> None:
     async def assigned_late() -> None:
         context = rig.pipeline().context
         failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        assignment = Assignment(context, OutputBuilder(ANNOTATE, 64), failure)
+        assignment = Assignment(context, OutputBuilder(ANNOTATE, 64, context.sink.topics), failure)
         await assignment.drain()
         await assignment.assigned([PARTITION])
         assert list(assignment) == []
@@ -52,7 +52,7 @@ def test_a_rebalance_while_a_failed_partition_closes_decides(
         source = context.source
         assert isinstance(source, MemoryConsumer)
         failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        assignment = Assignment(context, OutputBuilder(ANNOTATE, 64), failure)
+        assignment = Assignment(context, OutputBuilder(ANNOTATE, 64, context.sink.topics), failure)
         await assignment.assigned([PARTITION])  # the source has not got it, so it fails
         await closing.wait()
         failed = asyncio.all_tasks() - {asyncio.current_task()}

@@ -2,25 +2,27 @@
 -- Claim a partition. Runs though the server's memory is full, so that another worker can go on.
 -- KEYS  meta, partition, journal
 -- ARGV  incarnation, time to live in milliseconds, fence to take ('' for the next), least fence, end offset
---       of the partition ('' if not known), token: random, the claim's own
--- Returns {fence, high water, committed offset, whether the high water was reset, journal of a
---       batch …}; the fence is above the one to take if another worker has claimed since.
+--       of the partition ('' if not known), token: random, the claim's own, identity of the
+--       topic ('' if not known)
+-- Returns {fence, high water, committed offset, 1 if the high water was reset because it is beyond
+--       the end, 2 because of another identity, else 0, journal of a batch …}; the fence is above the one to take if another worker has claimed since.
 --       The latest claim repeated under its token returns the same and changes nothing.
 -- Cost  four commands.
 local call = redis.call
 if call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
   return redis.error_reply('SDRESET the namespace was lost or created again')
 end
-local known = call('HMGET', KEYS[2], 'fence', 'high_water', 'committed', 'claim', 'incarnation')
+local known = call('HMGET', KEYS[2], 'fence', 'high_water', 'committed', 'claim', 'incarnation',
+  'topic')
 local fence, high_water, committed = tonumber(known[1] or 0), known[2] or '-1', known[3] or '0'
-local claim, reset = known[4] or '', false
+local claim, reset, identity = known[4] or '', 0, known[6] or ''
 local token = string.sub(claim, 1, -1 - FLAG_BYTES)
 if known[5] and known[5] ~= ARGV[1] then  -- left behind when meta was lost: only its fence counts
-  high_water, committed, token = '-1', '0', ''
+  high_water, committed, token, identity = '-1', '0', '', ''
   call('DEL', KEYS[3])
 end
 if token == ARGV[6] and token ~= '' then
-  reset = string.sub(claim, -1) == '1'
+  reset = tonumber(string.sub(claim, -1))
 else
   if ARGV[3] == '' then
     fence = math.max(fence, tonumber(ARGV[4])) + 1
@@ -29,18 +31,23 @@ else
   else
     fence = tonumber(ARGV[3])
   end
-  reset = ARGV[5] ~= '' and tonumber(high_water) >= tonumber(ARGV[5])
-  if reset then
+  if ARGV[7] ~= '' and identity ~= '' and identity ~= ARGV[7] then
+    reset = 2
+  elseif ARGV[5] ~= '' and tonumber(high_water) >= tonumber(ARGV[5]) then
+    reset = 1
+  end
+  if reset > 0 then
     high_water, committed = '-1', '0'
     call('DEL', KEYS[3])
   end
 end
 local fence_text = string.format('%.0f', fence)
 call('HSET', KEYS[2], 'fence', fence_text, 'high_water', high_water, 'committed', committed,
-  'claim', ARGV[6] .. (reset and '1' or '0'), 'incarnation', ARGV[1])
+  'claim', ARGV[6] .. reset, 'incarnation', ARGV[1],
+  'topic', ARGV[7] ~= '' and ARGV[7] or identity)
 call('PEXPIRE', KEYS[2], ARGV[2])
 local answer = call('ZRANGE', KEYS[3], 0, -1)
-for i, value in ipairs({fence_text, high_water, committed, reset and 1 or 0}) do
+for i, value in ipairs({fence_text, high_water, committed, reset}) do
   table.insert(answer, i, value)
 end
 return answer
