@@ -79,7 +79,7 @@ def test_a_shorter_topic_is_read_from_its_start() -> None:
         await running
 
     asyncio.run(changed())
-    assert rig.metrics.value("partition_restarts_total", reason="PositionLost") == 1
+    assert rig.metrics.value("partition_restarts_total", reason="OffsetGone") == 1
     assert rig.metrics.value("topics_reset_total") == 1
 
 
