@@ -149,7 +149,9 @@ COUNTERS: dict[Counter, Metric] = {
         _P, "Partitions whose last writes the index had lost, for example after a failover."
     ),
     "truncated_searches_total": Metric(
-        _P, "Searches that reached the limit of candidates: a near event may have been missed."
+        _P,
+        "Searches that were cut short by a limit on candidates or on work: a near event may have been"
+        " missed.",
     ),
     "clusters_evicted_total": Metric(_P, "Clusters closed early because the index was full."),
     "clusters_expired_total": Metric(_P, "Clusters closed because their window had passed."),

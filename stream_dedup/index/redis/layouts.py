@@ -166,6 +166,7 @@ RULES = Layout(
     member_bytes="d",
     tables="d",
     budget="d",  # work of a call, in commands
+    search_work="d",  # that each query adds to what the searches of a call may do together
 )
 """What counts as near, for ``resolve``."""
 

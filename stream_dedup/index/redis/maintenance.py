@@ -16,8 +16,8 @@ from stream_dedup.index.redis.namespace import CALL_WORK, NamespaceLayout
 from stream_dedup.index.redis.runner import ScriptRunner
 from stream_dedup.model import Partition
 
-SWEEP_STEPS = 100
-"""Clusters read by a call that sweeps; each takes some ten commands to close."""
+SWEEP_STEPS = 200
+"""Clusters read by a call that sweeps; each takes some four commands to close."""
 
 PIECES = 200
 """Pieces of garbage returned by a call."""
@@ -190,7 +190,8 @@ class Maintenance:
         keys = [shard.meta, shard.garbage]
         arguments: list[Argument] = [self._packer.entries.member_bytes]
         room = self._purge_chunk
-        for piece in pieces:
+        # The last one handed out is the last of the list, where the script looks for it first.
+        for piece in reversed(pieces):
             identity, packed = piece[: layouts.ID_BYTES], piece[layouts.ID_BYTES :]
             group, names = codec.unpack_names(packed, self._namespace_layout.width)
             owner = int.from_bytes(identity, "big")

@@ -38,6 +38,10 @@ INSERT_WORK = 0.9
 """Work of inserting into a table, likewise, where its time to live need not be renewed."""
 
 
+SEARCH_WORK = 60
+"""Work that each query adds to what the searches of a call may do together, likewise: some two
+times what a query without a crowd costs. A search that is cut short by it is counted."""
+
 LOW_GROUP = (1 << 8 * layouts.LOW_GROUP_BYTES) - 1
 """The bits of a group's hash that the tables hold."""
 
@@ -96,6 +100,7 @@ class Resolver:
             packer.entries.member_bytes,
             tables,
             CALL_WORK,
+            SEARCH_WORK,
         )
 
     @property

@@ -94,11 +94,11 @@ T = TypeVar("T")
 LIMITS = Limits(max_clusters=20_000, max_candidates=2_000, max_verified=64)
 """Less than in memory: more clusters need more tables, and others wait while a script runs."""
 
-CLAIMS = 100
+CLAIMS = 200
 """Summaries claimed a call; each may hold several values of some kilobytes."""
 
-CONFIRMS = 60
-"""Summaries confirmed a call; each takes some ten commands if its cluster is closed."""
+CONFIRMS = 120
+"""Summaries confirmed a call; each takes six commands if its cluster is closed."""
 
 
 WAITS = 2

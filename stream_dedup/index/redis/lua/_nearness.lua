@@ -53,9 +53,10 @@ local function distances(length, from)
   end
 end
 
--- How much two sketches have in common (see clustering/linkage.py).
+-- How much two sketches have in common (see clustering/linkage.py); 0 if that is less than `least`,
+-- which a few hashes show.
 local SKETCH = 64
-local function similarity_to(sketch)
+local function similarity_to(sketch, least)
   local held, size = {}, #sketch / SKETCH_HASH_BYTES
   for i = 1, #sketch, SKETCH_HASH_BYTES do held[sub(sketch, i, i + SKETCH_HASH_BYTES - 1)] = true end
   return function(other)
@@ -63,13 +64,21 @@ local function similarity_to(sketch)
     local others = #other / SKETCH_HASH_BYTES
     if size < SKETCH and others < SKETCH then
       local shared = 0
+      -- With s shared of a and b, s / (a + b - s) >= least means s >= least (a + b) / (1 + least).
+      local may_miss = others - least * (size + others) / (1 + least) + 1e-6
       for i = 1, #other, SKETCH_HASH_BYTES do
-        if held[sub(other, i, i + SKETCH_HASH_BYTES - 1)] then shared = shared + 1 end
+        if held[sub(other, i, i + SKETCH_HASH_BYTES - 1)] then
+          shared = shared + 1
+        else
+          may_miss = may_miss - 1
+          if may_miss < 0 then return 0 end
+        end
       end
       return shared / (size + others - shared)
     end
     -- One of them may have been cut off: the smallest hashes of the union are the sample.
     local i, j, seen, shared = 1, 1, 0, 0
+    local may_miss = SKETCH * (1 - least) + 1e-6
     while seen < SKETCH and (i <= #sketch or j <= #other) do
       local order
       if i > #sketch then order = 1
@@ -83,6 +92,7 @@ local function similarity_to(sketch)
       if order <= 0 then i = i + SKETCH_HASH_BYTES end
       if order >= 0 then j = j + SKETCH_HASH_BYTES end
       seen = seen + 1
+      if seen - shared > may_miss then return 0 end
     end
     return shared / seen
   end

@@ -35,6 +35,13 @@ local full_from  -- made with the first fingerprint
 
 local work = 0
 
+-- Work that searches may still do with what is near: they note the entries, load the clusters and verify
+-- them. Each query adds the same, and what one does not need is left for those after it. So a line in a
+-- crowd is compared with all of it now and then, but many such lines cost a few times as much as others
+-- do, not thirty times.
+local allowance = 0
+local ENTRY_WORK, VERIFYING_WORK = 0.3, 0.5
+
 -- Entries that other callers inserted since this one has looked: a query is compared with each of them,
 -- unless they are so many that the tables are searched instead.
 local CALLS_KEPT, MOST_UNSEEN = 256, 256
@@ -159,8 +166,8 @@ end
 -- with the nearest entries, of equally near ones the oldest. Also whether some were left out.
 -- Loading a cluster costs a command, so they are loaded nearest entry first, until twice as many live
 -- ones as are kept, or four times as many in all, were loaded; the oldest of those are kept. Clusters
--- that were not loaded count as left out.
-local function live_of(near, by_distance, q, still_leads)
+-- that were not loaded count as left out. It ends, too, when so much work was done in all.
+local function live_of(near, by_distance, q, still_leads, until_work)
   local live, looked = {}, 0
   for distance = 0, k do
     local ids, nearer = by_distance[distance] or {}, #live
@@ -168,6 +175,7 @@ local function live_of(near, by_distance, q, still_leads)
       local id = ids[i]
       if near[id] == distance then  -- else another of its entries is nearer
         if #live == 2 * max_verified or looked == 4 * max_verified then break end
+        if work + VERIFYING_WORK * #live >= until_work then return live, true end
         looked = looked + 1
         local c = load_cluster(id)
         if takes(c, q) and c.group == q.group and reaches(c, q) and still_leads(c) then live[#live + 1] = c end
@@ -210,6 +218,7 @@ local function surely() return true end
 local function entries_of_tables(q)
   local near, by_distance = {}, {}
   local left, truncated = max_candidates, false
+  local near_left = math.floor(allowance / 2 / ENTRY_WORK)
   for t = 1, tables do
     local member = sub(q.members, (t - 1) * member_bytes + 1, t * member_bytes)
     local prefix = '[' .. sub(member, 1, prefix_bytes)
@@ -227,16 +236,20 @@ local function entries_of_tables(q)
       x = (x - a) / 256
       local b = x % 256
       if BITS[a] + BITS[b] + BITS[(x - b) / 256] <= k then
+        near_left = near_left - 1
+        if near_left < 0 then break end
         from = from or rest_from(member)
         note(sub(found[i], -ID_BYTES), from(found[i]), near, by_distance)
       end
     end
-    if left == 0 then  -- entries of the other tables count as left out
+    if near_left < 0 then truncated = true end
+    if left == 0 or near_left < 0 then  -- entries of the other tables count as left out
       truncated = truncated or t < tables
       break
     end
   end
-  work = work + tables + (max_candidates - left) * 0.3
+  work = work + tables + (max_candidates - left) * ENTRY_WORK
+  allowance = math.min(allowance, allowance / 2 + near_left * ENTRY_WORK)
   return near, by_distance, truncated, surely
 end
 
@@ -274,7 +287,8 @@ local function search(q)
   if mirrored and q.mirrored == '' then return nil end
   local near, by_distance, truncated, still_leads =
     (mirrored and entries_of_mirror or entries_of_tables)(q)
-  local live, crowded = live_of(near, by_distance, q, still_leads)
+  local work_before = work
+  local live, crowded = live_of(near, by_distance, q, still_leads, work + allowance)
   if truncated or crowded then add('truncated', 1) end
   local best, best_similarity, best_distance
   local from, like
@@ -283,10 +297,10 @@ local function search(q)
     from = from or full_from(q.fingerprint)
     local distance, similarity, admitted = from(c.fingerprint), 0, nil
     if verifies then
-      like = like or similarity_to(q.sketch)
+      like = like or similarity_to(q.sketch, jaccard)
       similarity = like(c.sketch)
       admitted = similarity >= jaccard
-      work = work + 0.5
+      work = work + VERIFYING_WORK
     else
       admitted = distance <= k
     end
@@ -301,6 +315,7 @@ local function search(q)
       if better then best, best_similarity, best_distance = c, similarity, distance end
     end
   end
+  allowance = math.max(0, allowance - (work - work_before))
   return best, best_distance
 end
 
@@ -465,6 +480,7 @@ local function resolve_all()
       full_from = distances(#fingerprint, 1)
       look_back(#fingerprint)
     end
+    allowance = allowance + search_work
     local c, distance = resolve(q)
     if not c then
       refused = i == 1
