@@ -36,8 +36,9 @@ from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 from stream_dedup.index.base import Limits, Query
 from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.index.redis.keys import NamespaceLayout
 from stream_dedup.index.redis.mirror import MIRROR_SIZE
-from stream_dedup.index.redis.namespace import NamespaceLayout, plan_layout
+from stream_dedup.index.redis.namespace import plan_layout
 from stream_dedup.index.redis.store import LIMITS
 from stream_dedup.model import Position
 from stream_dedup.tables.entries import make_entries

@@ -150,8 +150,8 @@ COUNTERS: dict[Counter, Metric] = {
     ),
     "truncated_searches_total": Metric(
         _P,
-        "Searches that were cut short by a limit on candidates or on work: a near event may have been"
-        " missed.",
+        "Searches that were cut short by a limit on candidates or on work: a near event may have"
+        " been missed.",
     ),
     "clusters_evicted_total": Metric(_P, "Clusters closed early because the index was full."),
     "clusters_expired_total": Metric(_P, "Clusters closed because their window had passed."),

@@ -38,13 +38,11 @@ from redis.backoff import AbstractBackoff
 from stream_dedup.errors import IndexFull, IndexRefused, IndexUnavailable
 from stream_dedup.index.redis.address import parse
 from stream_dedup.index.redis.connection import Tls, make_client
-from stream_dedup.index.redis.scripts import Script
+from stream_dedup.index.redis.scripts import Argument, Script
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-Argument = bytes | str | int
 
 Arguments = Sequence[Argument] | Callable[[], Sequence[Argument]]
 """Of a script; or a function that returns those of each attempt."""

@@ -9,7 +9,7 @@ import sys
 from array import array
 from binascii import hexlify
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,13 +22,10 @@ from stream_dedup.errors import ProtocolError
 from stream_dedup.fingerprint.siphash import HashKey, fastest_siphash
 from stream_dedup.index.base import ClusterDelta, Query, Resolution
 from stream_dedup.index.redis import layouts
-from stream_dedup.index.redis.keys import ShardKeys, source_name
+from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, source_name
+from stream_dedup.index.redis.scripts import Argument
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Summary
 from stream_dedup.tables.entries import Entries, Row, make_entries
-
-if TYPE_CHECKING:
-    from stream_dedup.index.redis.client import Argument
-    from stream_dedup.index.redis.namespace import NamespaceLayout
 
 LATEST_US = 1 << 52
 """Event times and durations are clamped to this, some 142 years: sums of two stay exact."""

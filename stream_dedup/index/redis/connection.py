@@ -171,8 +171,8 @@ def make_client(
     if address.kind == "cluster":
         nodes = [ClusterNode(host, port) for host, port in address.hosts]
         cluster = driver.RedisCluster(startup_nodes=nodes, ssl=address.secure, **options)
-        # The driver takes no class as an argument. The nodes that it discovers get these options;
-        # those it asks first keep its own class.
+        # The driver has no argument for the class: it takes it from these options, which it shares
+        # with every node that it discovers. (The nodes given here only name the others.)
         cluster.get_connection_kwargs()["connection_class"] = connection_class
         return cluster, []
     if address.kind == "sentinel":

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from stream_dedup.model import Partition
 from stream_dedup.tables.entries import Prefixes
-
-if TYPE_CHECKING:
-    from stream_dedup.index.redis.namespace import NamespaceLayout
+from stream_dedup.tables.permutation import Layout
 
 PREFIX = "sd"
 """The first part of every key; an ACL user needs no more than ``~sd:*``."""
@@ -34,6 +32,33 @@ def check_namespace(namespace: str) -> str:
             f"namespace {namespace!r} is no name: give 1 to 100 letters, digits, '.', '_' or '-'"
         )
     return namespace
+
+
+class NamespaceLayout(NamedTuple):
+    """How a namespace is laid out; fixed when it is created.
+
+    Attributes:
+        format: `namespace.FORMAT` of the program that created it.
+        width: bits of a fingerprint.
+        k: the largest distance found with certainty.
+        blocks: m.
+        slices: of each table.
+        exact_slices: of the exact hashes.
+        shards: how many.
+    """
+
+    format: int
+    width: int
+    k: int
+    blocks: int
+    slices: int
+    exact_slices: int
+    shards: int
+
+    @property
+    def table_layout(self) -> Layout:
+        """Blocks and tables."""
+        return Layout(self.width, self.k, self.blocks)
 
 
 def source_name(source: str) -> bytes:

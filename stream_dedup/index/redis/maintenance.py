@@ -9,11 +9,12 @@ from typing import Any
 from stream_dedup.clock import US_PER_S
 from stream_dedup.index.base import Limits
 from stream_dedup.index.redis import codec, layouts, scripts
-from stream_dedup.index.redis.client import Argument, RedisClient
+from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.codec import Packer
-from stream_dedup.index.redis.keys import ShardKeys
-from stream_dedup.index.redis.namespace import CALL_WORK, NamespaceLayout
+from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
+from stream_dedup.index.redis.namespace import CALL_WORK
 from stream_dedup.index.redis.runner import ScriptRunner
+from stream_dedup.index.redis.scripts import Argument
 from stream_dedup.model import Partition
 
 SWEEP_STEPS = 200

@@ -25,7 +25,7 @@ from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import Limits, check_width
 from stream_dedup.index.redis import codec, scripts
 from stream_dedup.index.redis.client import RedisClient
-from stream_dedup.index.redis.keys import ShardKeys
+from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
 from stream_dedup.tables.entries import MAX_SLICES, make_entries
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.planner import REDIS, choose
@@ -45,33 +45,6 @@ larger never goes back. Around 64 that is eight standard deviations away; around
 three, and over the years every slice would get there."""
 
 LEAST_TTL_US = 7 * 24 * 3600 * US_PER_S
-
-
-class NamespaceLayout(NamedTuple):
-    """How a namespace is laid out; fixed when it is created.
-
-    Attributes:
-        format: `FORMAT` of the program that created it.
-        width: bits of a fingerprint.
-        k: the largest distance found with certainty.
-        blocks: m.
-        slices: of each table.
-        exact_slices: of the exact hashes.
-        shards: how many.
-    """
-
-    format: int
-    width: int
-    k: int
-    blocks: int
-    slices: int
-    exact_slices: int
-    shards: int
-
-    @property
-    def table_layout(self) -> Layout:
-        """Blocks and tables."""
-        return Layout(self.width, self.k, self.blocks)
 
 
 def plan_layout(

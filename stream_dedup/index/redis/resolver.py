@@ -12,12 +12,13 @@ from stream_dedup.errors import IndexFull
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Limits, Query, Resolution, too_many_wait
 from stream_dedup.index.redis import codec, layouts, scripts
-from stream_dedup.index.redis.client import Argument, RedisClient, Refusal
+from stream_dedup.index.redis.client import RedisClient, Refusal
 from stream_dedup.index.redis.codec import Packer
-from stream_dedup.index.redis.keys import ShardKeys
+from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
 from stream_dedup.index.redis.mirror import SPARE, UNKNOWN, Call, Mirror, read_mirror
-from stream_dedup.index.redis.namespace import CALL_WORK, NamespaceLayout
+from stream_dedup.index.redis.namespace import CALL_WORK
 from stream_dedup.index.redis.runner import ScriptRunner
+from stream_dedup.index.redis.scripts import Argument
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.planner import MEMORY, choose
 

@@ -27,15 +27,14 @@ from stream_dedup.errors import IndexRefused, IndexReset
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Commit, Limits, Ownership
 from stream_dedup.index.redis import codec, scripts
-from stream_dedup.index.redis.client import Argument, Arguments, RedisClient, Refusal
-from stream_dedup.index.redis.keys import ShardKeys
+from stream_dedup.index.redis.client import Arguments, RedisClient, Refusal
+from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
 from stream_dedup.index.redis.namespace import (
-    NamespaceLayout,
     describe_settings,
     open_namespace,
     ttl_ms,
 )
-from stream_dedup.index.redis.scripts import Script
+from stream_dedup.index.redis.scripts import Argument, Script
 from stream_dedup.model import Decision, Partition
 
 log = logging.getLogger(__name__)

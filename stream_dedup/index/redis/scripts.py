@@ -9,6 +9,9 @@ from importlib import resources
 
 from stream_dedup.index.redis.layouts import LUA_CONSTANTS
 
+Argument = bytes | str | int
+"""Of a script, or of a command."""
+
 
 @dataclass(frozen=True)
 class Script:

@@ -70,7 +70,7 @@ from stream_dedup.index.base import (
 )
 from stream_dedup.index.redis import codec, layouts, scripts
 from stream_dedup.index.redis.advice import advise, compare_settings, judge_shards
-from stream_dedup.index.redis.client import Argument, RedisClient, Refusal
+from stream_dedup.index.redis.client import RedisClient, Refusal
 from stream_dedup.index.redis.codec import Packer
 from stream_dedup.index.redis.keys import ShardKeys, check_namespace
 from stream_dedup.index.redis.maintenance import PIECES, SWEEP_STEPS, Maintenance
@@ -84,6 +84,7 @@ from stream_dedup.index.redis.namespace import (
 )
 from stream_dedup.index.redis.resolver import Resolver
 from stream_dedup.index.redis.runner import Partitions, ScriptRunner
+from stream_dedup.index.redis.scripts import Argument
 from stream_dedup.model import Partition, Summary
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from stream_dedup.errors import IndexRefused
 from stream_dedup.index.redis import codec, layouts
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.codec import Packer
-from stream_dedup.index.redis.keys import ShardKeys, check_namespace
-from stream_dedup.index.redis.namespace import NamespaceLayout, read_key, read_layout
+from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, check_namespace
+from stream_dedup.index.redis.namespace import read_key, read_layout
 from stream_dedup.tables.entries import Entries
 
 SCAN_COUNT = 1_000

@@ -12,10 +12,10 @@ from stream_dedup.errors import IndexReset, IndexUnavailable, ProtocolError
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.base import ClusterDelta, Commit, Limits
 from stream_dedup.index.redis import scripts
-from stream_dedup.index.redis.client import PIPELINE_COMMANDS, Argument, Arguments, RedisClient
+from stream_dedup.index.redis.client import PIPELINE_COMMANDS, Arguments, RedisClient
 from stream_dedup.index.redis.codec import group_hash
 from stream_dedup.index.redis.keys import ShardKeys
-from stream_dedup.index.redis.scripts import Script
+from stream_dedup.index.redis.scripts import Argument, Script
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Decision, Kind
 from tests.contract.driver import HERE, HOUR, START_US, VERIFIED, A, delta, query

@@ -14,8 +14,9 @@ from redis import exceptions
 from stream_dedup.errors import IndexRefused
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.redis import resolver, scripts
-from stream_dedup.index.redis.client import Argument, RedisClient
+from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import ShardKeys
+from stream_dedup.index.redis.scripts import Argument
 from stream_dedup.index.redis.store import RedisIndex
 from tests.contract.driver import PLAIN, START_US, VERIFIED, Text, query
 from tests.integration.redis.helpers import (

@@ -82,14 +82,12 @@ def test_clamped_times_and_their_sums_are_exact_in_doubles(time_us: int, idle_us
         assert time_us == clamped
 
 
-def test_settings_are_nine_doubles_and_no_period_is_below_nothing() -> None:
+def test_settings_name_no_period_by_a_negative_number() -> None:
     packed = wire.pack_settings(5, Windows(), Summaries(every_us=None), 7, 9)
-    assert (
-        (values := layouts.SETTINGS.struct.unpack(packed))[0],
-        values[4],
-        values[7],
-        values[8],
-    ) == (5.0, -1.0, 7.0, 9.0)
+    names = layouts.SETTINGS.names
+    values = dict(zip(names, layouts.SETTINGS.struct.unpack(packed), strict=True))
+    picked = {name: values[name] for name in ("now_us", "every_us", "ttl_ms", "max_clusters")}
+    assert picked == {"now_us": 5.0, "every_us": -1.0, "ttl_ms": 7.0, "max_clusters": 9.0}
 
 
 def test_a_delta_carries_no_more_than_is_kept() -> None:
