@@ -32,6 +32,9 @@ from tests.services.redis import RedisServer
 
 TERMINAL = ROOT / "docs" / "images" / "terminal.svg"
 COLUMNS = 104
+FONT_RATIO = 0.602
+"""Width to height of a character of the usual monospaced fonts."""
+
 COMMANDS = ("dedup auth.log", "dedup --top 2 auth.log")
 """What is run for the picture of a terminal."""
 
@@ -67,7 +70,7 @@ largest clusters.</desc>
 {chrome}
 <g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
 {backgrounds}
-<g class="{unique_id}-matrix">
+<g class="{unique_id}-matrix" xml:space="preserve">
 {matrix}
 </g>
 </g>
@@ -106,9 +109,11 @@ def terminal_picture() -> str:
                 check=True,
             )
             console.print(Text(f"$ stream-dedup {command}", style="bold"))
-            console.print(Text.from_ansi(done.stdout))
+            console.print(Text.from_ansi(done.stdout.rstrip("\n")))
             console.print()
-    return console.export_svg(title="", code_format=TERMINAL_FORMAT, unique_id="terminal")
+    return console.export_svg(
+        title="", code_format=TERMINAL_FORMAT, unique_id="terminal", font_aspect_ratio=FONT_RATIO
+    )
 
 
 def take(chromium: Path) -> None:
