@@ -39,6 +39,7 @@ from stream_dedup.index.base import Limits
 from stream_dedup.io.decoder import Decoder, DecoderOptions, Times
 from stream_dedup.io.files import expand, is_live, whole_file
 from stream_dedup.io.formats import Transcoder
+from stream_dedup.io.timestamps import GUESSED
 from stream_dedup.model import Partition
 
 MAX_FUTURE_US = 24 * 3600 * US_PER_S
@@ -100,8 +101,9 @@ MAX_NAME = 120
     "--time-format",
     default="",
     metavar="FORMAT",
-    help="How times are written: iso, syslog, epoch, or a format as for strptime, such as "
-    "'%d/%b/%Y:%H:%M:%S %z'. Without it and without --time-field, the time is that of arrival.",
+    help="How times are written: iso, syslog, epoch, a format as for strptime, such as "
+    "'%d/%b/%Y:%H:%M:%S %z', or auto: iso, syslog or that of access logs. Without it and without "
+    "--time-field, the time is that of arrival.",
 )
 @click.option(
     "--group-field",
@@ -130,7 +132,7 @@ MAX_NAME = 120
     type=MomentOption(),
     metavar="TIME",
     help="Only events from this time on: 2024-05-07T09:30, 2024-05-07, or 15m for fifteen minutes "
-    "ago. Needs --time-format or --time-field.",
+    "ago. Without --time-format and --time-field, times are found as by --time-format auto.",
 )
 @click.option("--until", type=MomentOption(), metavar="TIME", help="Only events before this time.")
 @click.option(
@@ -236,12 +238,6 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
     reading = _reading(options)
     if options["follow"] and (not files or "-" in files):
         raise click.UsageError("--follow takes FILEs; a pipe is followed anyway")
-    for name in ("since", "until"):
-        if options[name] is not None and not reading.event_times:
-            raise click.UsageError(
-                f"--{name} compares the times of events; say where they are: --time-format iso "
-                "(or syslog, epoch, a format), or --time-field auto for JSON"
-            )
     output = _output(options)
     paths = list(expand(files)) or ["-"]
     deduplicator = _deduplicator(options, output, live=options["follow"] or is_live(paths))
@@ -272,11 +268,13 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
 
 def _reading(options: dict[str, Any]) -> DecoderOptions:
     prefix: dict[str, Literal["", "source", "service"]] = {"auto": "source", "service": "service"}
+    chooses = options["since"] is not None or options["until"] is not None
+    guesses = chooses and not options["time_field"]
     reading = DecoderOptions(
         format=options["input_format"],
         text_field=options["text_field"],
         time_field=options["time_field"],
-        time_format=options["time_format"],
+        time_format=options["time_format"] or (GUESSED if guesses else ""),
         group_fields=options["group_fields"],
         group_pattern=options["group_regex"],
         group_prefix=prefix.get(options["group_prefix"], ""),

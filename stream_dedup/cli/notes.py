@@ -55,11 +55,12 @@ class Notes:
                 "--max-clusters"
             )
 
-    def ended(self, timeless: int) -> None:
+    def ended(self, timeless: int, outside: int) -> None:
         """Note options that had no effect, and how many events were not compared.
 
         Args:
             timeless: events without a time, though times were asked for.
+            outside: events that were left out because of their time.
         """
         counts, size = self._dedup.counts, self._dedup.size()
         if size.new_again:
@@ -68,13 +69,13 @@ class Notes:
                 f"{size.evicted:,} that were closed for want of room; give --max-clusters "
                 f"{counts.new - size.new_again} or more"
             )
-        if not counts.events:
-            return
-        if timeless == counts.events:
+        if timeless and timeless == counts.events + outside:
             self._write(
                 "no event told a time as --time-format or --time-field says; all were taken as of "
                 "one time"
             )
+        if not counts.events:
+            return
         if not self._noted_textless and 2 * self._textless >= counts.events:
             self._note_textless(f"{self._textless} of {counts.events} JSON lines have")
         reasons = {why: n for why, n in counts.passed.items() if why != NO_TOKENS.reason}

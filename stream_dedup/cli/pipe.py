@@ -150,7 +150,7 @@ class Pipe:
             output = self._output
             if output.emit == "merge" or output.stats or output.ranking is not None:
                 self._write_summaries(self._dedup.close(patterns=False))
-        self._notes.ended(self.timeless)
+        self._notes.ended(self.timeless, self.outside)
         return self._interrupt.signal
 
     # ------------------------------------------------------------ reading

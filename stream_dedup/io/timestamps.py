@@ -2,9 +2,10 @@
 
 A format is written as for `datetime.strptime` (``%d/%b/%Y:%H:%M:%S %z``) or named: ``iso`` (ISO
 8601), ``syslog`` (``Nov 21 08:43:00``), ``epoch`` (seconds, milli-, micro- or nanoseconds since
-1970, distinguished by their size). It becomes one pattern of bounded length, which is searched in
-the first bytes of each line, but not in the middle of a number. Times without a zone are UTC. A
-missing year or date is the latest that does not put the time in the future.
+1970, distinguished by their size), or ``auto``, whichever comes first of ``iso``, ``syslog`` and
+the format of access logs. A format becomes one pattern of bounded length, which is searched in the
+first bytes of each line, but not in the middle of a number. Times without a zone are UTC. A missing
+year or date is the latest that does not put the time in the future.
 
 JSON events of common tools have their time in a field of a known name (`known_time`).
 """
@@ -85,6 +86,8 @@ _NAMED: Mapping[str, str] = MappingProxyType(
     }
 )
 
+GUESSED = "auto"
+_GUESSES = ("iso", "syslog", "%d/%b/%Y:%H:%M:%S %z")
 
 _NOT_IN_A_NUMBER = r"(?<![0-9](?=[0-9]))"
 
@@ -97,9 +100,13 @@ class TimeFormat:
     """
 
     def __init__(self, text: str) -> None:
-        pattern = _NAMED.get(text) or _pattern_of(text)
-        self._pattern = re.compile(_NOT_IN_A_NUMBER + pattern, re.ASCII)
-        groups = self._pattern.groupindex
+        self.guessed = text == GUESSED
+        patterns = [
+            _NAMED.get(each) or _pattern_of(each)
+            for each in (_GUESSES if self.guessed else (text,))
+        ]
+        self._patterns = [re.compile(_NOT_IN_A_NUMBER + each, re.ASCII) for each in patterns]
+        groups = self._patterns[0].groupindex
         if "s" not in groups and not {"H", "M"} <= groups.keys():
             raise InputError(
                 f"time format {text!r} has no time of day; give one such as "
@@ -114,12 +121,17 @@ class TimeFormat:
             now_us: the current time, which completes a missing year or date.
         """
         head = line[:SEARCHED_BYTES].decode("latin-1")
-        for match in self._pattern.finditer(head):
-            try:
-                return _time_of(match.groupdict(), now_us)
-            except (ValueError, OverflowError):
-                continue  # not a valid time: the 31st of February
-        return None
+        found: tuple[int, int] | None = None  # where it is, and the time
+        for pattern in self._patterns:
+            for match in pattern.finditer(head):
+                if found is not None and found[0] <= match.start():
+                    break
+                try:
+                    found = match.start(), _time_of(match.groupdict(), now_us)
+                except (ValueError, OverflowError):
+                    continue  # not a valid time: the 31st of February
+                break
+        return None if found is None else found[1]
 
 
 def field_time(value: object, time_format: TimeFormat | None, now_us: int) -> int | None:
@@ -130,9 +142,9 @@ def field_time(value: object, time_format: TimeFormat | None, now_us: int) -> in
         return _scaled(str(value)) if 0 <= value < 1e19 else None
     if isinstance(value, str):
         text = value.encode("utf-8", "replace")
-        if time_format is not None:
+        if time_format is not None and not time_format.guessed:
             return time_format.find(text, now_us)
-        time_us = _ISO.find(text, now_us)
+        time_us = (time_format or _ISO).find(text, now_us)
         return _EPOCH.find(text, now_us) if time_us is None else time_us
     return None
 

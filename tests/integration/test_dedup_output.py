@@ -293,12 +293,25 @@ def test_since_takes_how_long_ago() -> None:
     assert line.endswith(b" now")
 
 
-def test_since_says_what_it_needs(log: Path) -> None:
-    done = run("dedup", "--since", "1h", log)
+def test_since_finds_times_by_itself(tmp_path: Path) -> None:
+    path = tmp_path / "access.log"
+    path.write_bytes(
+        b'::1 - - [01/Jan/2026:08:00:00 +0000] "GET /old"\n'
+        b'::1 - - [01/Jan/2026:09:30:00 +0000] "GET /new"\n'
+    )
+    done = run("dedup", "-e", "drop", "--since", "2026-01-01T09:00", path)
+    assert [line.split()[-1] for line in done.lines] == [b'/new"']
+    events = b'{"time":"2026-01-01T08:00:00Z","log":"old"}\n{"time":1767261600,"log":"new"}\n'
+    done = run("dedup", "-e", "drop", "--since", "2026-01-01T09:00", stdin=events)
+    assert [found["log"] for found in done.objects] == ["new"]
+
+
+def test_since_says_how_times_are_written(log: Path) -> None:
+    done = run("dedup", "--since", "yesterday", log)
     assert done.code == 2
-    assert "say where they are: --time-format iso" in done.err
-    done = run("dedup", "--time-format", "iso", "--since", "yesterday", log)
     assert "'yesterday' is no time; write 2024-05-07T09:30" in done.err
+    done = run("dedup", "--since", "1h", log)
+    assert "no event told a time as --time-format or --time-field says" in done.err
 
 
 def test_lines_of_several_pods_are_groups() -> None:

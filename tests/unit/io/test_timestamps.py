@@ -169,7 +169,32 @@ def test_a_json_value_is_read_in_the_format_given() -> None:
     assert us("2026-03-01T10:11:12+00:00") == field_time(value, form, NOW)
 
 
-_formats = st.sampled_from(["iso", "syslog", "epoch"]) | st.lists(
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("2026-03-01T10:11:12Z up", "2026-03-01T10:11:12+00:00"),
+        ("Mar  1 10:11:12 host up since 2020-01-01T00:00:00Z", "2026-03-01T10:11:12+00:00"),
+        (
+            '::1 - - [01/Mar/2026:10:11:12 +0100] "GET /Jan 01 00:00:00"',
+            "2026-03-01T09:11:12+00:00",
+        ),
+        ("2026-02-31T10:11:12Z and 01/Mar/2026:10:11:12 +0000", "2026-03-01T10:11:12+00:00"),
+        ("1770000000 requests", None),
+        ("", None),
+    ],
+)
+def test_the_first_time_of_a_common_format_is_found(line: str, expected: str | None) -> None:
+    found = TimeFormat("auto").find(line.encode(), NOW)
+    assert found == (None if expected is None else us(expected))
+
+
+def test_a_guessed_format_takes_any_time_of_a_json_field() -> None:
+    form = TimeFormat("auto")
+    for value in (1_772_359_872, "1772359872000000", "2026-03-01T10:11:12Z", "Mar  1 10:11:12"):
+        assert us("2026-03-01T10:11:12+00:00") == field_time(value, form, NOW)
+
+
+_formats = st.sampled_from(["iso", "syslog", "epoch", "auto"]) | st.lists(
     st.sampled_from([f"%{name}" for name in _DIRECTIVES] + [" ", ":", "-", "T", "["]), max_size=8
 ).map("".join)
 _digits = st.text("0123456789:-. TZ+,JanFebDec", max_size=80).map(str.encode)
@@ -196,7 +221,9 @@ def test_any_iso_time_is_read_back(moment: datetime) -> None:
     assert field_time(expected, None, NOW) == expected
 
 
-@pytest.mark.parametrize("text", ["iso", "syslog", "epoch", "%d/%b/%Y:%H:%M:%S %z", "%s%f%Y"])
+@pytest.mark.parametrize(
+    "text", ["iso", "syslog", "epoch", "auto", "%d/%b/%Y:%H:%M:%S %z", "%s%f%Y"]
+)
 @pytest.mark.parametrize(
     "line", [b"1" * 10**6, b"2026-01-0" * 10**5, b"Jan " * 10**5, b" " * 10**6]
 )
