@@ -11,13 +11,13 @@ import pytest
 from tests.faults.health import MOVING_S, NOTICE_S, SILENT, Sample, Stop, judge_health
 from tests.faults.oracle import Verdict
 
-SECONDS = 60
-STOP = Stop("the broker died", 20.0, 50.0)
+SECONDS = 100
+STOP = Stop("the broker died", 50.0, 80.0)
 
 
 @dataclass
 class Answers:
-    """A worker that delivers, whose broker dies at second 20, and that notices it 3 s later."""
+    """A worker that delivers, whose broker dies at second 50, and that notices it 3 s later."""
 
     samples: list[Sample] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=lambda: [STOP])
@@ -51,11 +51,11 @@ def test_right_answers_are_accepted() -> None:
 
 
 def ready_without_progress(answers: Answers) -> None:
-    answers.change(range(20, 50), ready=200, gauge=1.0)
+    answers.change(range(50, 80), ready=200, gauge=1.0)
 
 
 def ready_again_without_progress(answers: Answers) -> None:
-    answers.change(range(45, 46), ready=200, gauge=1.0)
+    answers.change(range(75, 76), ready=200, gauge=1.0)
 
 
 def not_ready_with_progress(answers: Answers) -> None:
@@ -63,11 +63,11 @@ def not_ready_with_progress(answers: Answers) -> None:
 
 
 def not_alive(answers: Answers) -> None:
-    answers.change(range(30, 31), alive=503)
+    answers.change(range(60, 61), alive=503)
 
 
 def silent(answers: Answers) -> None:
-    answers.change(range(30, 31 + SILENT), alive=None, ready=None, gauge=None, delivered=None)
+    answers.change(range(60, 61 + SILENT), alive=None, ready=None, gauge=None, delivered=None)
 
 
 def another_gauge(answers: Answers) -> None:
@@ -94,13 +94,13 @@ def test_wrong_answers_are_detected(change: Callable[[Answers], None], kind: str
 def test_a_worker_needs_some_time_to_start_and_to_notice() -> None:
     answers = Answers()
     answers.change(range(10), alive=None, ready=None, gauge=None, delivered=None)
-    answers.change(range(20, 20 + round(NOTICE_S)), ready=200, gauge=1.0)
+    answers.change(range(50, 50 + round(NOTICE_S)), ready=200, gauge=1.0)
     assert answers.judged().good
 
 
 def test_another_start_is_judged_by_itself() -> None:
     answers = Answers()
-    answers.samples[40:] = [
-        each._replace(start=2, delivered=0.0, ready=503, gauge=0.0) for each in answers.samples[40:]
+    answers.samples[90:] = [
+        each._replace(start=2, delivered=0.0, ready=503, gauge=0.0) for each in answers.samples[90:]
     ]
     assert answers.judged().good
