@@ -138,6 +138,7 @@ class Stage:
             "kafka.heartbeat_interval_s": 1,
             "kafka.request_timeout_s": 10,
             "kafka.max_poll_interval_s": 30,
+            "kafka.metadata_max_age_s": 2,
             "index.url": self.site.redis_url,
             "worker.guarantee": self.guarantee,
             "worker.max_batch_events": 40,

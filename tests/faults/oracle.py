@@ -129,6 +129,7 @@ def judge(
             )
     verdict.figures = {
         "inputs": len(came),
+        "input partitions": len({record.partition for record in came.values()}),
         "outputs": len(outputs),
         "outputs re-sent": len(outputs) - len(copies),
         "dead letters": len(letters),
