@@ -54,8 +54,9 @@ def main() -> None:
     _title("Why two lines merge")
     _say("explain", f'"{first}"', f'"{second}"')
     print(_run("explain", first, second))
-    _say("explain", '"Connection closed by peer"', '"Connection reset by peer"')
-    print(_run("explain", "Connection closed by peer", "Connection reset by peer"))
+    ended = "nightly backup of web-3 finished with status"
+    _say("explain", f'"{ended} OK"', f'"{ended} FAILED"')
+    print(_run("explain", f"{ended} OK", f"{ended} FAILED"))
 
 
 def _lines(path: Path) -> list[bytes]:

@@ -186,6 +186,8 @@ class Comparison:
             return False
         if self.left.key == self.right.key:
             return True
+        if self.left.taken.variant != self.right.taken.variant:
+            return False
         if self.recipe.fingerprint.kind == "minhash":
             return False
         least = self.recipe.match.min_features
@@ -203,6 +205,12 @@ class Comparison:
             what = "words and variables are equal, in order" if self.left.words else (
                 "texts are equal")  # fmt: skip
             return f"They merge: their {what}."
+        ours, theirs = self.left.taken.variant, self.right.taken.variant
+        if ours != theirs:
+            return (
+                f"They do not merge: outcome, level or status differ, which never vary within a "
+                f"cluster: {_said(ours)} and {_said(theirs)}."
+            )
         for look, name in ((self.left, "first"), (self.right, "second")):
             if not look.words:
                 return f"They do not merge: the {name} has no word, so only the same text would do."
@@ -241,6 +249,10 @@ class Comparison:
         if self.merge:
             return f"They merge: their least hashes (n = {n}) are the same."
         return f"They do not merge: their least hashes (n = {n}) are not the same."
+
+
+def _said(words: list[bytes]) -> str:
+    return f"'{readable(b' '.join(words), 80)}'" if words else "none"
 
 
 def _wide(features: list[Feature]) -> dict[int, tuple[int, int, bytes]]:

@@ -40,6 +40,7 @@ from stream_dedup.index.base import (
     Query,
     Resolution,
     merge_deltas,
+    scoped,
 )
 from stream_dedup.model import Decision, Kind, Position
 
@@ -324,7 +325,7 @@ class Segment:
         source, partition = batch.partition
         queries = [
             Query(
-                group=batch.groups[row] if batch.groups else "",
+                group=scoped(batch.groups[row] if batch.groups else "", numbers.variants[number]),
                 exact=hashed.exact[row],
                 fingerprint=numbers.fingerprint(number),
                 sketch=numbers.sketches[number],

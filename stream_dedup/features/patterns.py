@@ -1,7 +1,8 @@
 """Patterns: the masked text that people read as a cluster's name. Made for representatives only.
 
 Each variable is replaced by a placeholder with the name of the mask that matches it: ``<ipv4>``,
-``<uuid>``, ``<number>``; ``<*>`` if none does.
+``<uuid>``, ``<number>``; ``<*>`` if none does. An HTTP status that belongs to the variant is shown
+as its class, ``<5xx>``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from stream_dedup.features.masks import NAMED, Masker, named
 from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.tokens import SUBSTITUTE, Token, splitter, tokenise
+from stream_dedup.features.variants import statuses
 
 MAX_PATTERN = 300
 """Maximum characters of a pattern."""
@@ -43,6 +45,8 @@ class Patterns:
         )
         self._words = recipe.features.extractor == "words"
         self._classes = recipe.text.classes
+        self._status = "status" in recipe.match.variants
+        self._delimiters = recipe.delimiters
         self._namer = Masker(named(NAMED))
 
     def pattern(self, value: bytes, document: object = None) -> str:
@@ -87,14 +91,28 @@ class Patterns:
     def _masked(self, text: bytes, tokens: list[Token]) -> bytes:
         if not self._words:
             return _FOLDED_SUBSTITUTES.sub(rb"<\1>", text)
+        classes = list(statuses(text, self._split)) if self._status else []
         out: list[bytes] = []
         at = 0
         for token in tokens:
             if token.variable:
-                out += text[at : token.start], self.named(text[token.start : token.end])
+                out.append(text[at : token.start])
+                at = token.start
+                for start, end, status_class in classes:
+                    if at <= start < token.end:
+                        out += self._between(text[at:start]), b"<" + status_class + b">"
+                        at = end
+                out.append(self._between(text[at : token.end]))
                 at = token.end
         out.append(text[at:])
         return _SUBSTITUTES.sub(rb"<\1>", b"".join(out))
+
+    def _between(self, run: bytes) -> bytes:
+        """Name the variables of a run, and keep the delimiters around them."""
+        left = run.lstrip(self._delimiters)
+        bare = left.rstrip(self._delimiters)
+        head = run[: len(run) - len(left)]
+        return head + (self.named(bare) if bare else b"") + left[len(bare) :]
 
     def named(self, run: bytes) -> bytes:
         """Name each variable of a run; consecutive equal names are shown once."""

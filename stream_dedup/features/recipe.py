@@ -28,6 +28,7 @@ from stream_dedup.features import masks as named_masks
 from stream_dedup.features.extractors import BUILT_IN, is_extractor_name
 from stream_dedup.features.fields import parse_path
 from stream_dedup.features.tokens import DELIMITERS, SPACE_SPLIT, splitter
+from stream_dedup.features.variants import LEVELS, MAX_WORD_BYTES, OUTCOMES
 from stream_dedup.features.weights import read_stop_words, read_weights
 
 MAX_RECIPE_BYTES = 1 << 20
@@ -37,6 +38,10 @@ HASH_BITS = {"murmur3": 128, "java": 32, "md5": 128, "cyclic": 64, "codepoint": 
 """The hashes that a fingerprint can be folded from, and the bits of each."""
 
 Weight = Annotated[int, Meta(ge=0, le=1000)]
+
+ProtectedWord = Annotated[
+    str, Meta(min_length=1, max_length=MAX_WORD_BYTES, pattern="^[A-Za-z_-]+$")
+]
 
 
 class _Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -185,12 +190,19 @@ class Match(_Section, frozen=True):
             common; 0 for no verification, which minhash requires.
         min_features: an event with fewer words is compared by exact hash alone.
         aliases: maximum exact hashes and fingerprints of joined events that a cluster keeps.
+        protected: words in which two events of a cluster never differ: ``outcomes`` for the
+            built-in list (ok, failed, up, down, not and so on), or words of your own. Case does not
+            count. They are looked for by the extractor ``words``.
+        variants: what else two events of a cluster never differ in: ``level`` (the names of log
+            levels), ``status`` (the class of HTTP statuses, 2xx to 5xx).
     """
 
     k: Annotated[int, Meta(ge=0, le=127)] = 3
     jaccard: Annotated[float, Meta(ge=0, le=1)] = 0.0
     min_features: Annotated[int, Meta(ge=1, le=1000)] = 2
     aliases: Annotated[int, Meta(ge=0, le=4_096)] = 256
+    protected: Literal["outcomes"] | tuple[ProtectedWord, ...] = ()
+    variants: tuple[Literal["level", "status"], ...] = ()
 
 
 class Recipe(_Section, frozen=True):
@@ -223,6 +235,14 @@ class Recipe(_Section, frozen=True):
         """The pattern of a token, for `tokenise`."""
         by_spaces = self.features.delimiters == "space"
         return SPACE_SPLIT if by_spaces else splitter(self.delimiters)
+
+    @property
+    def protected(self) -> frozenset[bytes]:
+        """The words in which events of a cluster never differ, in lower case: `variants`."""
+        given = self.match.protected
+        words = {*(OUTCOMES if given == "outcomes" else given)}
+        words |= LEVELS if "level" in self.match.variants else frozenset()
+        return frozenset(word.lower().encode() for word in words)
 
     @property
     def masks(self) -> list[tuple[str, str]]:

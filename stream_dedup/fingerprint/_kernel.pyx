@@ -40,6 +40,7 @@ cdef enum:
     SKETCH = 64
     FEW = 64  # at most as many as a sketch holds
     MAX_CALENDAR = 9  # letters of "Wednesday", "September"
+    MAX_WORD = 16  # bytes of a protected word
     SUBSTITUTE = 0x1A
 
 cdef array.array _U64 = array.array("Q")
@@ -70,6 +71,12 @@ cdef struct Pair:
 
 cdef struct Secret:
     uint64_t v0, v1, v2, v3  # the state in which a hash begins
+
+cdef struct Word:  # a protected word: its bytes in lower case, padded with zeros, and its identity
+    uint64_t head
+    uint64_t tail
+    uint64_t identity
+    bint used
 
 cdef struct Part:
     const uint8_t* text
@@ -409,8 +416,8 @@ cdef class Workspace:
     """The buffers of one call, and the arrays that it fills."""
 
     cdef Items tokens, features
-    cdef Hashes scratch, sketches, sketch_ends
-    cdef array.array exact, words, low, high, chosen
+    cdef Hashes scratch, sketches, sketch_ends, variant  # of the current event: its variant's words
+    cdef array.array exact, words, low, high, chosen, variants
     cdef const Part* parts  # of the current event
     cdef size_t part_count
     cdef bint full
@@ -420,6 +427,7 @@ cdef class Workspace:
         self.full = full
         self.exact = array.clone(_U64, events, False)
         self.words = array.clone(_U32, events, False)
+        self.variants = array.clone(_U64, events, True)
         self.low = array.clone(_U64, events if full else 0, False)
         self.high = array.clone(_U64, events if full and wide else 0, False)
         self.chosen = array.clone(_U64, events if full and minhash else 0, False)
@@ -431,6 +439,7 @@ cdef class Workspace:
         free(self.scratch.at)
         free(self.sketches.at)
         free(self.sketch_ends.at)
+        free(self.variant.at)
 
     cdef inline void put(self, size_t event, uint64_t exact, uint32_t words) noexcept nogil:
         self.exact.data.as_ulonglongs[event] = exact
@@ -449,7 +458,7 @@ cdef class Workspace:
                 )
                 first = self.sketch_ends.at[i]
         return Fingerprints(
-            self.exact, self.words, self.low, self.high, sketches, self.chosen
+            self.exact, self.words, self.low, self.high, sketches, self.chosen, self.variants
         )
 
 
@@ -473,10 +482,16 @@ cdef class Kernel:
     cdef uint64_t* weight_keys
     cdef int64_t* weight_values
     cdef size_t weight_mask
+    cdef Word* protected
+    cdef size_t protected_mask
+    cdef uint32_t protected_lengths[256]  # by first letter: bit n for words of n bytes
+    cdef bint statuses
+    cdef uint64_t status_hashes[6]
 
     def __cinit__(self, recipe, key):
         self.weight_keys = NULL
         self.weight_values = NULL
+        self.protected = NULL
 
     def __init__(self, recipe, key):
         cdef int byte
@@ -513,6 +528,10 @@ cdef class Kernel:
         self.default_weight = weights.default
         self.placeholder_weight = weights.placeholder
         self.set_weights(weights.table, key)
+        self.set_protected(recipe.protected, key)
+        self.statuses = "status" in recipe.match.variants
+        for byte in range(1, 6):
+            self.status_hashes[byte] = siphash(key, b"%dxx" % byte)
 
     cdef set_calendar(self):
         names = sorted(CALENDAR_NAMES)
@@ -547,9 +566,34 @@ cdef class Kernel:
             self.weight_keys[slot] = key
             self.weight_values[slot] = weight
 
+    cdef set_protected(self, words, key):
+        cdef size_t room = 16, slot
+        cdef uint64_t head, tail
+        memset(self.protected_lengths, 0, sizeof(self.protected_lengths))
+        if not words:
+            return
+        while room < 4 * len(words):
+            room *= 2
+        self.protected_mask = room - 1
+        self.protected = <Word*>malloc(room * sizeof(Word))
+        if self.protected == NULL:
+            raise MemoryError
+        memset(self.protected, 0, room * sizeof(Word))
+        for word in words:
+            padded = word.ljust(MAX_WORD, b"\0")
+            head = int.from_bytes(padded[:8], "little")
+            tail = int.from_bytes(padded[8:], "little")
+            slot = word_slot(head, tail) & self.protected_mask
+            while self.protected[slot].used:
+                slot = (slot + 1) & self.protected_mask
+            self.protected[slot] = Word(head, tail, siphash(key, word), True)
+            for first in (word[0], ord(chr(word[0]).upper())):
+                self.protected_lengths[first] |= <uint32_t>1 << len(word)
+
     def __dealloc__(self):
         free(self.weight_keys)
         free(self.weight_values)
+        free(self.protected)
 
     cdef inline int64_t weight_of(self, uint64_t key) noexcept nogil:
         cdef size_t slot
@@ -611,13 +655,67 @@ cdef class Kernel:
                     return True
         return held & DOT and self.is_dotted(token, length)
 
-    cdef int take_words(self, const Part* part, Items* tokens, bint full) except -1 nogil:
+    cdef inline const Word* find_protected(
+        self, const uint8_t* token, size_t length
+    ) noexcept nogil:
+        """Return the protected word that a token is, or NULL: `variants.protected_word`."""
+        cdef uint8_t lower[MAX_WORD]
+        cdef uint64_t head, tail
+        cdef size_t slot, i
+        cdef uint8_t byte
+        while length and (token[length - 1] == c"." or token[length - 1] == c"!"):
+            length -= 1
+        if length > MAX_WORD or not self.protected_lengths[token[0]] >> length & 1:
+            return NULL
+        memset(lower, 0, MAX_WORD)
+        for i in range(length):
+            byte = token[i]
+            lower[i] = byte | 0x20 if c"A" <= byte <= c"Z" else byte
+        head = load64(lower)
+        tail = load64(lower + 8)
+        slot = word_slot(head, tail) & self.protected_mask
+        while self.protected[slot].used:
+            if self.protected[slot].head == head and self.protected[slot].tail == tail:
+                return &self.protected[slot]
+            slot = (slot + 1) & self.protected_mask
+        return NULL
+
+    cdef inline int take_status(
+        self, const uint8_t* text, size_t before, size_t before_end, size_t start, Hashes* variant
+    ) except -1 nogil:
+        """Add the status class of three digits, if they are a status: `variants.status_class`."""
+        cdef size_t length = before_end - before, i
+        cdef const uint8_t* name = text + before
+        cdef bint version, assigned = False
+        if not c"1" <= text[start] <= c"5":
+            return 0
+        version = is_version(name, length)
+        if not version and not is_status_key(name, length):
+            return 0
+        for i in range(before_end, start):
+            if text[i] == c"=" or text[i] == c":":
+                assigned = True
+                if version:
+                    return 0
+            elif text[i] != c'"' and text[i] != c" " and (version or text[i] != c"'"):
+                return 0
+        if version or assigned:
+            reserve_hashes(variant, 1)
+            variant.at[variant.count] = self.status_hashes[text[start] - c"0"]
+            variant.count += 1
+        return 0
+
+    cdef int take_words(
+        self, const Part* part, Items* tokens, Hashes* variant, bint full
+    ) except -1 nogil:
         cdef const uint8_t* text = part.text
         cdef size_t length = part.length, i = 0, start, first = tokens.count
+        cdef size_t before = 0, before_end = 0
         cdef int held, kind, names = 0
         cdef uint64_t identity
         cdef Pair votes
         votes.low = votes.high = 0
+        cdef const Word* word
         while True:
             while i < length and self.classes[text[i]] == 0:
                 i += 1
@@ -631,6 +729,17 @@ cdef class Kernel:
                     break
                 held |= kind
                 i += 1
+            if self.statuses:
+                if i - start == 3 and before_end and is_number(text + start):
+                    self.take_status(text, before, before_end, start, variant)
+                before = start
+                before_end = i
+            if self.protected != NULL:
+                word = self.find_protected(text + start, i - start)
+                if word != NULL:
+                    reserve_hashes(variant, 1)
+                    variant.at[variant.count] = word.identity
+                    variant.count += 1
             if self.is_variable(text + start, i - start, held):
                 if names and held & DIGIT:
                     tokens.count -= names
@@ -785,6 +894,7 @@ cdef class Kernel:
         cdef Part part
         tokens.count = 0
         features.count = 0
+        work.variant.count = 0
         work.parts = parts
         work.part_count = count
         for i in range(count):
@@ -799,7 +909,7 @@ cdef class Kernel:
                     self.push_text(tokens, &part, part.text, part.length, False)
                 self.take_character_ngrams(&part, features, scratch, full)
             else:
-                self.take_words(&part, tokens, full)
+                self.take_words(&part, tokens, &work.variant, full)
                 if full and self.ngram > 1:
                     self.take_word_ngrams(&part, tokens, first, features, scratch)
             if rest:
@@ -827,21 +937,27 @@ cdef class Kernel:
         cdef Items* tokens = &work.tokens
         cdef Items* source = tokens if self.words else features
         cdef uint32_t words = 0
-        cdef uint64_t again = 0, exact, chosen
+        cdef uint64_t again = 0, exact, chosen, variant
         cdef bint few
         cdef Pair value
         work.scratch.count = 0
-        reserve_hashes(&work.scratch, tokens.count)
+        reserve_hashes(&work.scratch, tokens.count + 1)
         for i in range(tokens.count):
             work.scratch.at[i] = tokens.at[i].identity
-        exact = sip_sequence(work.scratch.at, tokens.count, &self.secret)
+        work.scratch.count = tokens.count
         if self.characters and not work.full:
             words = <uint32_t>features.count
         else:
             for i in range(source.count):
                 words += not source.at[i].variable
         if words == 0 and tokens.count:
-            self.verbatim(work, &exact)
+            self.verbatim(work)
+        if work.variant.count:
+            variant = sip_sequence(work.variant.at, work.variant.count, &self.secret)
+            work.variants.data.as_ulonglongs[event] = variant
+            work.scratch.at[work.scratch.count] = variant
+            work.scratch.count += 1
+        exact = sip_sequence(work.scratch.at, work.scratch.count, &self.secret)
         work.put(event, exact, words)
         if not work.full:
             return 0
@@ -864,16 +980,15 @@ cdef class Kernel:
             work.high.data.as_ulonglongs[event] = value.high
         return 0
 
-    cdef int verbatim(self, Workspace work, uint64_t* exact) except -1 nogil:
-        """Return the exact hash of an event whose tokens are all placeholders: that of its text."""
+    cdef int verbatim(self, Workspace work) except -1 nogil:
+        """Hash the text itself of an event whose tokens are all placeholders."""
         cdef size_t i
         cdef const Part* part
-        work.scratch.count = 0
-        reserve_hashes(&work.scratch, work.part_count)
+        work.scratch.count = work.part_count
+        reserve_hashes(&work.scratch, 1)  # for the variant
         for i in range(work.part_count):
             part = &work.parts[i]
             work.scratch.at[i] = sip(part.text, part.length, &self.secret) ^ part.identity_salt
-        exact[0] = sip_sequence(work.scratch.at, work.part_count, &self.secret)
         return 0
 
     # Both add the least distinct hashes of non-placeholders to the pool of sketches.
@@ -1042,6 +1157,44 @@ cdef check_typecodes(
         before = ends.data.as_uints[i]
     if before != parts:
         raise ValueError("the last end is not the number of parts")
+
+
+cdef inline uint64_t word_slot(uint64_t head, uint64_t tail) noexcept nogil:
+    return ((head ^ rotate(tail, 29)) * <uint64_t>0x9E3779B97F4A7C15) >> 32
+
+
+cdef inline bint is_number(const uint8_t* token) noexcept nogil:
+    return c"0" <= token[0] <= c"9" and c"0" <= token[1] <= c"9" and c"0" <= token[2] <= c"9"
+
+
+cdef inline bint is_version(const uint8_t* token, size_t length) noexcept nogil:
+    """Return whether a token is HTTP/1 or HTTP/1.1, say."""
+    if not (length == 6 or length == 8):
+        return False
+    if (token[0] | 0x20 != c"h" or token[1] | 0x20 != c"t" or token[2] | 0x20 != c"t"
+            or token[3] | 0x20 != c"p" or token[4] != c"/"):
+        return False
+    if not c"0" <= token[5] <= c"9":
+        return False
+    return length == 6 or (token[6] == c"." and c"0" <= token[7] <= c"9")
+
+
+cdef inline bint is_status_key(const uint8_t* token, size_t length) noexcept nogil:
+    """Return whether a token is status, status_code or code."""
+    cdef const char* key
+    cdef size_t i
+    if length == 4:
+        key = "code"
+    elif length == 6:
+        key = "status"
+    elif length == 11:
+        key = "status_code"
+    else:
+        return False
+    for i in range(length):
+        if token[i] != key[i] and (token[i] + 32 != key[i] or not c"A" <= token[i] <= c"Z"):
+            return False
+    return True
 
 
 def jaccard(bytes left not None, bytes right not None):

@@ -107,7 +107,7 @@ class Fingerprinter:
     def _take_fields(self, document: object, prepared: Segments, kernel: ReferenceKernel) -> Taken:
         """Return a JSON event's features, each with the name of its field."""
         names = [part[0] for part in self._preparer.parts(document)]
-        taken = Taken([], [], [])
+        taken = Taken([], [], [], [])
         salts = zip(prepared.salts, prepared.identity_salts, strict=True)
         parts = zip(prepared.texts, prepared.weights, salts, strict=True)
         for name, part in zip(names or [""], parts, strict=True):
@@ -116,6 +116,7 @@ class Fingerprinter:
             taken.tokens.extend(f._replace(text=head + f.text) for f in one.tokens)
             taken.features.extend(f._replace(text=head + f.text) for f in one.features)
             taken.verbatim.extend(one.verbatim)
+            taken.variant.extend(one.variant)
         return taken
 
     def fingerprints(self, prepared: Prepared, full: bool) -> Fingerprints:

@@ -51,8 +51,9 @@ class Fingerprints(NamedTuple):
     """The numbers of each event of a batch.
 
     Attributes:
-        exact: 64-bit keyed hash of the masked token sequence. Of an event without words, the hash
-            of its text as it is; of an event without tokens, the hash of an empty sequence.
+        exact: 64-bit keyed hash of the masked token sequence, and of the variant if there is one.
+            Of an event without words, the hash of its text as it is; of an event without tokens,
+            the hash of an empty sequence.
         words: number of features that are not placeholders, with repeats.
         low: the fingerprint's low 64 bits; empty if only exact hashes were asked for.
         high: its high 64 bits; empty unless the width is 128.
@@ -60,6 +61,7 @@ class Fingerprints(NamedTuple):
             the least `SKETCH_SIZE` of them, eight bytes each in native byte order.
         chosen: the keyed hash of the features that a minhash is made of; 0 if there are none. Empty
             for other kinds.
+        variants: keyed hash of the words that make the variant; 0 if there are none.
     """
 
     exact: array[int]
@@ -68,6 +70,7 @@ class Fingerprints(NamedTuple):
     high: array[int]
     sketches: list[bytes]
     chosen: array[int]
+    variants: array[int]
 
     def fingerprint(self, index: int) -> int:
         """Return the fingerprint of one event."""

@@ -79,15 +79,17 @@ def chance_of_equality(shared: int, union: int, least: int) -> float:
 def lookup_keys(numbers: Fingerprints, min_features: int) -> list[int]:
     """Return the 64-bit key of each event's cluster: equal keys, same cluster.
 
-    It is the keyed hash of the chosen features and their number. The key of an event with too few
-    words is its exact hash, and so is that of an event without any feature that counts: otherwise
-    all of those would share a key.
+    It is the keyed hash of the chosen features and their number, with the variant XORed in. The key
+    of an event with too few words is its exact hash, and so is that of an event without any feature
+    that counts: otherwise all of those would share a key.
 
     Args:
         numbers: the kernel's full result.
         min_features: the least number of words (features that are not placeholders).
     """
     return [
-        chosen if chosen and words >= min_features else exact
-        for chosen, words, exact in zip(numbers.chosen, numbers.words, numbers.exact, strict=True)
+        chosen ^ variant if chosen and words >= min_features else exact
+        for chosen, words, exact, variant in zip(
+            numbers.chosen, numbers.words, numbers.exact, numbers.variants, strict=True
+        )
     ]

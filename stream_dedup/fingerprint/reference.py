@@ -14,6 +14,8 @@ Theory of operation
 4. **Fingerprint**: `simhash` or `minhash` over the features' votes and weights.
 5. **Sketch**: the least distinct identities of the tokens that are not placeholders (words), or of
    the features (other extractors). Verification compares sketches.
+6. **Variant**: the hash of the sequence of protected words, levels and HTTP status classes
+   (`variants`); where there are some, it is the last element of the exact hash's sequence.
 
 A feature has two hashes. Its *votes* make the fingerprint, which is public and only nominates
 candidates: MurmurHash3, or another hash that the recipe names. Its *identity* decides whether two
@@ -33,6 +35,7 @@ from typing import NamedTuple
 from stream_dedup.features.prepare import NO_SALT, Part, Salt
 from stream_dedup.features.recipe import HASH_BITS, Recipe
 from stream_dedup.features.tokens import PLACEHOLDER, tokenise
+from stream_dedup.features.variants import variant_words
 from stream_dedup.fingerprint.hashing import MASK64, OTHERS, cyclic, hash128, hash_sequence
 from stream_dedup.fingerprint.kernel import (
     MAX_VOTES,
@@ -72,11 +75,13 @@ class Taken(NamedTuple):
         tokens: its words and placeholders in order.
         features: the features, repeats included.
         verbatim: the identity of each part's text.
+        variant: the words that make its variant.
     """
 
     tokens: list[Feature]
     features: list[Feature]
     verbatim: list[int]
+    variant: list[bytes]
 
 
 def _check(feature: object, weight: object) -> None:
@@ -98,6 +103,8 @@ class ReferenceKernel:
         self._bits = (1 << HASH_BITS[recipe.fingerprint.hash]) - 1
         self._tie = int(recipe.fingerprint.tie == "one")
         weights = recipe.features.weights
+        self._protected = recipe.protected
+        self._status = "status" in recipe.match.variants
         self._weights = {word.encode(): weight for word, weight in weights.table.items()}
 
     def scan(self, texts: Sequence[bytes], full: bool) -> Fingerprints:
@@ -115,7 +122,7 @@ class ReferenceKernel:
 
     def take(self, parts: Iterable[Part]) -> Taken:
         """Return the tokens and features of an event, given as (text, weight, salt) parts."""
-        taken = Taken([], [], [])
+        taken = Taken([], [], [], [])
         for text, weight, salt in parts:
             taken.verbatim.append(self._identity(text) ^ salt[1])
             limit = self._recipe.input.max_bytes
@@ -126,6 +133,10 @@ class ReferenceKernel:
             else:
                 tokens = list(self._words(head, weight, salt))
                 features = list(self._word_ngrams(tokens, weight, salt))
+                if self._protected or self._status:
+                    taken.variant.extend(
+                        variant_words(head, self._split, self._protected, status=self._status)
+                    )
             if rest:
                 default = self._recipe.features.weights.default
                 tokens.append(self._feature(rest, default * weight, salt))
@@ -140,7 +151,7 @@ class ReferenceKernel:
         for text, weight, salt in event:
             _check(text, weight)
             features.append(self._feature(text, weight, salt))
-        return Taken(features, features, [])
+        return Taken(features, features, [], [])
 
     def _words(self, text: bytes, weight: int, salt: Salt) -> Iterator[Feature]:
         weights = self._recipe.features.weights
@@ -252,7 +263,9 @@ class ReferenceKernel:
         return struct.pack(f"={len(least)}Q", *least)
 
     def _numbers(self, events: Iterable[Taken], full: bool) -> Fingerprints:
-        numbers = Fingerprints(array("Q"), array("I"), array("Q"), array("Q"), [], array("Q"))
+        numbers = Fingerprints(
+            array("Q"), array("I"), array("Q"), array("Q"), [], array("Q"), array("Q")
+        )
         for taken in events:
             by_words = self._recipe.features.extractor == "words"
             source = taken.tokens if by_words else taken.features
@@ -260,6 +273,11 @@ class ReferenceKernel:
             hashed = [token.identity for token in taken.tokens]
             if hashed and not words:
                 hashed = taken.verbatim
+            variant = 0
+            if taken.variant:
+                variant = self._sequence(map(self._identity, taken.variant))
+                hashed = [*hashed, variant]
+            numbers.variants.append(variant)
             numbers.exact.append(self._sequence(hashed))
             numbers.words.append(words)
             if full:

@@ -107,13 +107,31 @@ class Limits:
                 raise ValueError(f"{name} is {getattr(self, name)}; give 1 or more")
 
 
+VARIANT_MARK = "\x1f"
+"""Separates group and variant. It is in no group: JSON escapes control characters."""
+
+
+def scoped(group: str, variant: int) -> str:
+    """Join group and variant into what an index takes as the group.
+
+    >>> unscoped(scoped('{"app":"a"}', 255))
+    '{"app":"a"}'
+    """
+    return f"{group}{VARIANT_MARK}{variant:016x}" if variant else group
+
+
+def unscoped(scope: str) -> str:
+    """Return the group that was joined with a variant."""
+    return scope.partition(VARIANT_MARK)[0]
+
+
 class Query(NamedTuple):
     """The question to which cluster an event belongs.
 
     Of equal events in a batch only the first is queried, for all of them.
 
     Attributes:
-        group: only clusters of an equal group are considered.
+        group: only clusters of an equal group are considered: group and variant, see `scoped`.
         exact: the exact hash, under the index's key.
         fingerprint: the fingerprint.
         sketch: the sketch, for verification, under the index's key.

@@ -46,6 +46,7 @@ from stream_dedup.index.base import (
     check_width,
     max_waiting,
     too_many_wait,
+    unscoped,
 )
 from stream_dedup.index.lookup import EvictedKeys, Lookup, Slot
 from stream_dedup.index.saved import Name, SavedCluster, SavedIndex
@@ -506,7 +507,7 @@ class MemoryIndex:
                 position=cluster.position,
                 representative=cluster.representative,
                 samples=cluster.samples,
-                group=cluster.slot.group,
+                group=unscoped(cluster.slot.group),
             )
         return cluster.snapshot
 

@@ -83,6 +83,34 @@ def test_real_logs_are_decided_and_counted_as_in_memory(
     assert _counts(summaries) == _counts(got_summaries)
 
 
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_variants_are_kept_apart_and_groups_stay_as_given(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    opens = ADAPTERS[name].bind(request)
+    text = b"job nightly-backup of volume data on host web finished with status"
+    values = [text + b" OK", text + b" FAILED", b'GET "/a HTTP/1.1" 200', b'GET "/a HTTP/1.1" 503']
+    group = '{"host":"a"}'
+
+    async def through() -> tuple[list[Decision], list[Summary]]:
+        async with opens(SETUP) as index:
+            engine = Engine(
+                SETUP.recipe,
+                index,
+                windows=SETUP.windows,
+                summaries=SETUP.summaries,
+                clock=ManualClock(START_US),
+            )
+            batch = Batch(HERE, range(8), values * 2, groups=[group] * 8)
+            decisions = await engine.process(batch)
+            await index.finish(START_US)
+            return decisions, await engine.claim_summaries()
+
+    decisions, summaries = asyncio.run(through())
+    assert [decision.kind for decision in decisions] == [Kind.NEW] * 4 + [Kind.DUPLICATE] * 4
+    assert [(summary.group, summary.count) for summary in summaries] == [(group, 2)] * 4
+
+
 class LosesAnswers:
     """An index of which the answers of one call get lost."""
 

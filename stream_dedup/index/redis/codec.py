@@ -20,7 +20,7 @@ from stream_dedup.columnar import dictionary_encode
 from stream_dedup.columnar.reference import NARROW
 from stream_dedup.errors import ProtocolError
 from stream_dedup.fingerprint.siphash import HashKey, fastest_siphash
-from stream_dedup.index.base import ClusterDelta, Query, Resolution
+from stream_dedup.index.base import VARIANT_MARK, ClusterDelta, Query, Resolution
 from stream_dedup.index.redis import layouts
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, source_name
 from stream_dedup.index.redis.scripts import Argument
@@ -53,6 +53,11 @@ def pack_id(identity: int) -> bytes:
 def pack_group(group: str) -> bytes:
     """Encode a group as it is stored."""
     return group.encode("utf-8", _GROUP_ERRORS)
+
+
+def without_variant(packed: bytes) -> bytes:
+    """Return a stored group without the variant that `scoped` joined with it."""
+    return packed.partition(VARIANT_MARK.encode())[0]
 
 
 def pack_partition(partition: Partition) -> bytes:
@@ -276,7 +281,7 @@ def unpack_summary(answer: Sequence[bytes]) -> Summary:
         position=unpack_position(position),
         representative=representative,
         samples=tuple(samples),
-        group=group.decode("utf-8", _GROUP_ERRORS),
+        group=without_variant(group).decode("utf-8", _GROUP_ERRORS),
     )
 
 
@@ -327,12 +332,17 @@ GROUPS_KEPT = 10_000
 def group_hash(key: HashKey, group: bytes) -> tuple[int, int]:
     """Hash a group under the namespace's key: its number, 32 bits, and the bits of its shard.
 
+    All variants of a group are in one shard.
+
     Members of the tables hold the low 16 bits of the number: groups that share these bits are each
     other's candidates, rejected only when their clusters are read. Without the key nobody can
     prepare groups that share a number, or these bits of it.
     """
-    value = _siphash(key, group)
-    return value & 0xFFFFFFFF, value >> 32
+    value = high = _siphash(key, group)
+    alone = without_variant(group)
+    if alone != group:
+        high = _siphash(key, alone)
+    return value & 0xFFFFFFFF, high >> 32
 
 
 class Packer:

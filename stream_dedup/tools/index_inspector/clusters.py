@@ -47,7 +47,7 @@ class Brief(NamedTuple):
     Attributes:
         identity: its id, 8 bytes.
         numbers: its counts and times.
-        group: its group, as it is stored.
+        group: its group.
         position: of its representative, as it is stored.
         representative: its first event's value; None if it is not known.
     """
@@ -76,7 +76,7 @@ async def largest(
                 numbers = unpack_numbers(answer[0]) if answer else None
                 if numbers is None or not numbers.open or identity in held:
                     continue
-                if group is not None and answer[1] != group:
+                if group is not None and codec.without_variant(answer[1] or b"") != group:
                     continue
                 held.add(identity)
                 heapq.heappush(best, (value_of(numbers), identity))
@@ -111,9 +111,8 @@ async def _briefs(namespace: Namespace, identities: list[bytes]) -> list[Brief]:
         for identity, answer in zip(of_shard, answers, strict=True):
             numbers = unpack_numbers(answer[0]) if answer else None
             if numbers is not None and numbers.open:  # else it closed meanwhile
-                found[identity] = Brief(
-                    identity, numbers, answer[1] or b"", answer[2] or b"", answer[3]
-                )
+                of_group = codec.without_variant(answer[1] or b"")
+                found[identity] = Brief(identity, numbers, of_group, answer[2] or b"", answer[3])
     return [found[identity] for identity in identities if identity in found]
 
 
@@ -330,7 +329,7 @@ def print_details(namespace: Namespace, found: Details, recipe: Recipe | None, f
         },
         "remembered_until": when(numbers.until_us) if numbers.until_us else None,
         "ttl_s": found.ttl_ms // 1000 if found.ttl_ms >= 0 else None,
-        "group": text_of(fields.get(b"g", b"")),
+        "group": text_of(codec.without_variant(fields.get(b"g", b""))),
         "position": dict(zip(("partition", "offset", "source"), position, strict=False)),
         "fingerprint": fields.get(b"f", b"").hex(),
         "pattern": name(value) if value is not None and recipe else None,

@@ -59,7 +59,11 @@ OWN = {"name": "a", "pattern": "b"}
         # unknown keys, with the nearest that is known
         ({"matsch": {}}, "matsch", ["unknown key", "did you mean 'match'?"]),
         ({"match": {"jacard": 1}}, "match.jacard", ["unknown key", "did you mean 'jaccard'?"]),
-        ({"match": {"zzz": 1}}, "match.zzz", ["known keys: k, jaccard, min_features, aliases"]),
+        (
+            {"match": {"zzz": 1}},
+            "match.zzz",
+            ["known keys: k, jaccard, min_features, aliases, protected"],
+        ),
         (
             {"text": {"mask": [{"name": "a", "patern": "b"}]}},
             "text.mask[0].patern",
@@ -293,7 +297,14 @@ SPELT_OUT: dict[str, Any] = {
         "seed": 0,
         "least": 4,
     },
-    "match": {"k": 3, "jaccard": 0.0, "min_features": 2, "aliases": 256},
+    "match": {
+        "k": 3,
+        "jaccard": 0.0,
+        "min_features": 2,
+        "aliases": 256,
+        "protected": [],
+        "variants": [],
+    },
 }
 
 OTHER_VALUES: dict[str, Any] = {
@@ -324,6 +335,8 @@ OTHER_VALUES: dict[str, Any] = {
     "match.jaccard": 0.1,
     "match.min_features": 3,
     "match.aliases": 0,
+    "match.protected": ["ok", "broken"],
+    "match.variants": ["status"],
 }
 
 

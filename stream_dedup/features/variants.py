@@ -1,0 +1,132 @@
+"""Variants: what keeps two lines apart however alike they are.
+
+Problem: ``job backup finished with status OK`` and ``… FAILED`` differ in one word of seven, and so
+do ``session closed for alice`` and ``… bob``. The first two must never be counted as one, the
+second two should. No similarity of bags of words tells them apart; the words themselves do.
+
+Idea: an event's *variant* is the sequence, in order, of
+
+1. its *protected words*: outcomes such as ``ok``, ``failed``, ``up``, ``not`` (`OUTCOMES`), or a
+   recipe's own list;
+2. its log levels (`LEVELS`);
+3. its HTTP status classes: ``2xx`` for three digits directly after ``HTTP/1.1"``, or after
+   ``status``, ``status_code`` or ``code`` with ``=`` or ``:``.
+
+Events of different variants never share a cluster, as if they were of different groups. Case and a
+full stop or an exclamation mark at the end of a word do not count.
+
+Worked example::
+
+    GET /a/7 HTTP/1.1" 200 512       2xx
+    GET /a/9 HTTP/1.1" 503 17        5xx
+    ERROR job 7 finished: not OK.    error not ok
+
+The kernel adds the variant to the exact hash; an index takes it as a part of the group. Learned
+nowhere, it holds from the first event on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+OUTCOMES = frozenset(
+    """
+    ok okay ko pass passes passed fail fails failed failing failure failures
+    error errors success successes successful successfully succeed succeeds succeeded unsuccessful
+    true false yes no on off null none nil up down alive dead healthy unhealthy ready unready
+    active inactive running stopped started starting stopping start stop begin end
+    enable enabled disable disabled open opened close closed connect connected disconnect
+    disconnected online offline available unavailable reachable unreachable
+    allow allowed deny denied accept accepted reject rejected refuse refused grant granted
+    revoke revoked valid invalid found missing locked unlocked added removed created deleted
+    mounted unmounted attached detached installed uninstalled complete completed incomplete
+    aborted cancelled canceled expired normal abnormal hit miss
+    not never without cannot unable
+    """.split()
+)
+"""Words that say how something ended or how it is: lower case.
+
+Recipes name this list, so it never changes: another list would have another name.
+"""
+
+LEVELS = frozenset(
+    """
+    trace debug info notice warn warning err error severe critical crit alert emerg fatal panic
+    """.split()
+)
+"""Names of log levels, lower case."""
+
+STATUS_KEYS = frozenset((b"status", b"status_code", b"code"))
+"""Names before ``=`` or ``:`` and an HTTP status, lower case."""
+
+MAX_WORD_BYTES = 16
+"""Maximum length of a protected word."""
+
+_ENDINGS = b".!"
+_STATUS = re.compile(rb"[1-5][0-9][0-9]")
+_VERSION = re.compile(rb"HTTP/[0-9](?:\.[0-9])?", re.IGNORECASE)
+_AFTER_VERSION = frozenset(b'" ')
+_AFTER_KEY = frozenset(b"\"' =:")
+
+
+def status_class(text: bytes, before: tuple[int, int] | None, start: int, end: int) -> bytes:
+    """Return the HTTP status class that a token stands for, or nothing.
+
+    Args:
+        text: the line.
+        before: where the token before it begins and ends.
+        start: where the token begins.
+        end: where it ends.
+    """
+    if before is None or end - start != 3 or not _STATUS.fullmatch(text, start, end):
+        return b""
+    name, gap = text[before[0] : before[1]], text[before[1] : start]
+    if _VERSION.fullmatch(name):
+        fits = set(gap) <= _AFTER_VERSION
+    else:
+        fits = (
+            name.lower() in STATUS_KEYS and set(gap) <= _AFTER_KEY and (b"=" in gap or b":" in gap)
+        )
+    return text[start : start + 1] + b"xx" if fits else b""
+
+
+def statuses(text: bytes, split: re.Pattern[bytes]) -> Iterator[tuple[int, int, bytes]]:
+    """Yield where each HTTP status in a line begins and ends, and its class."""
+    before = None
+    for match in split.finditer(text):
+        found = status_class(text, before, *match.span())
+        if found:
+            yield (*match.span(), found)
+        before = match.span()
+
+
+def variant_words(
+    text: bytes, split: re.Pattern[bytes], protected: frozenset[bytes], *, status: bool
+) -> list[bytes]:
+    """Return the words that make a line's variant, in order, in lower case.
+
+    Args:
+        text: any bytes.
+        split: the pattern of a token.
+        protected: protected words, levels included, in lower case.
+        status: whether HTTP status classes count.
+    """
+    found: list[bytes] = []
+    before = None
+    for match in split.finditer(text):
+        word = protected_word(match.group(), protected)
+        if word:
+            found.append(word)
+        elif status:
+            class_ = status_class(text, before, *match.span())
+            if class_:
+                found.append(class_)
+        before = match.span()
+    return found
+
+
+def protected_word(token: bytes, protected: frozenset[bytes]) -> bytes:
+    """Return a token as the protected word that it is, or nothing."""
+    word = token.rstrip(_ENDINGS).lower()
+    return word if word in protected else b""

@@ -1,0 +1,150 @@
+"""Variants: words and statuses in which events of a cluster never differ."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup import Deduplicator
+from stream_dedup.clustering.comparison import Inspector
+from stream_dedup.features.patterns import Patterns
+from stream_dedup.features.recipe import Recipe, load_recipe, replace
+from stream_dedup.features.tokens import LOG_DELIMITERS, splitter
+from stream_dedup.features.variants import LEVELS, OUTCOMES, variant_words
+from stream_dedup.fingerprint.kernel import native_module
+from stream_dedup.fingerprint.reference import ReferenceKernel
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY
+from stream_dedup.model import Kind
+
+LOGS = load_recipe("logs")
+SPLIT = splitter(LOG_DELIMITERS)
+
+
+def words_of(text: str) -> list[str]:
+    found = variant_words(text.encode(), SPLIT, LOGS.protected, status=True)
+    return [word.decode() for word in found]
+
+
+def kinds(lines: Sequence[str], recipe: Recipe | str = "logs") -> list[Kind]:
+    decisions = Deduplicator(recipe=recipe).process([line.encode() for line in lines])
+    return [decision.kind for decision in decisions]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("job 7 finished with status OK", ["ok"]),
+        ("Job failed. Not retried!", ["failed", "not"]),
+        ("ERROR disk sda is DOWN...", ["error", "down"]),
+        ("[warn] x", ["warn"]),
+        ("okay-ish failures2 nothing", []),
+        # HTTP statuses
+        ('"GET /a HTTP/1.1" 503 17', ["5xx"]),
+        ('"GET /a http/2" 204', ["2xx"]),
+        ("HTTP/1.1 404 Not Found", ["4xx", "not", "found"]),
+        ("status=200 Status_Code: 301 'code': 502", ["2xx", "3xx", "5xx"]),
+        ('{"status": "500"}', ["5xx"]),
+        # three digits that are none
+        ("status 503", []),
+        ("status=600 status=5030 status=50", []),
+        ("503 HTTP/1.1", []),
+        ("HTTP/1.1=503", []),
+        ("exit_code=200 codes=200", []),
+        ("HTTP/1.15 503", []),
+        ("", []),
+    ],
+)
+def test_words_of_a_variant(text: str, expected: list[str]) -> None:
+    assert words_of(text) == expected
+
+
+NOISE = (
+    *" \t\"'=:;.!{}[]",
+    "  ",
+    "HTTP/1.1",
+    "http/2",
+    "status",
+    "Code",
+    "200",
+    "503",
+    "600",
+    "\xff",
+)
+PIECES = st.sampled_from([*NOISE, *sorted(OUTCOMES | LEVELS), *map(str.upper, sorted(LEVELS))])
+
+
+@given(st.lists(PIECES, max_size=20).map("".join))
+def test_the_native_kernel_finds_the_same_variants(text: str) -> None:
+    reference, native = ReferenceKernel(LOGS, PUBLIC_KEY), native_module().Kernel(LOGS, PUBLIC_KEY)
+    lines = [text.encode("latin-1"), b"fine"]
+    assert native.scan(lines, full=True) == reference.scan(lines, full=True)
+
+
+def test_outcomes_and_statuses_are_not_merged() -> None:
+    lines = [
+        "job nightly-backup of volume data on host web finished with status OK",
+        "job nightly-backup of volume data on host web finished with status FAILED",
+        '10.0.0.1 - - "GET /a HTTP/1.1" 200 512',
+        '10.0.0.2 - - "GET /b HTTP/1.1" 503 17',
+        '10.0.0.3 - - "GET /c HTTP/1.1" 204 0',
+        "WARN the queue of worker a is getting long, look at it soon please",
+        "ERROR the queue of worker a is getting long, look at it soon please",
+    ]
+    new, duplicate = Kind.NEW, Kind.DUPLICATE
+    assert kinds(lines) == [new, new, new, new, duplicate, new, new]
+    assert kinds(lines, "logs-1") == [new, duplicate, new, duplicate, duplicate, new, new]
+
+
+@pytest.mark.parametrize("count", [5, 8, 16, 24, 40])
+def test_no_pair_of_different_outcomes_ever_merges(count: int) -> None:
+    rng = random.Random(count)
+    outcomes = sorted(OUTCOMES)
+    lines = []
+    for _ in range(1_000):
+        words = ["".join(rng.choices("abcdefghij", k=6)) for _ in range(count - 1)]
+        place = rng.randrange(count)
+        lines += [
+            " ".join([*words[:place], word, *words[place:]]) for word in rng.sample(outcomes, 2)
+        ]
+    decisions = Deduplicator(recipe="logs").process([line.encode() for line in lines])
+    clusters = [decision.cluster for decision in decisions]
+    assert all(first != second for first, second in list(pairwise(clusters))[::2])
+
+
+def test_a_recipe_has_its_own_protected_words() -> None:
+    text = "job nightly-backup of volume data on host web finished with status"
+    lines = [f"{text} OK", f"{text} FAILED"]
+    own = replace(LOGS, match__protected=["Failed"])
+    assert kinds(lines, own) == [Kind.NEW, Kind.NEW]
+    own = replace(LOGS, match__protected=["ajar"])
+    assert kinds(lines, own) == [Kind.NEW, Kind.DUPLICATE]
+
+
+def test_least_hashes_keep_variants_apart() -> None:
+    recipe = replace(load_recipe("minhash-n"), match__protected=["ok", "failed"])
+    text = "one two three four five six seven eight nine ten eleven twelve thirteen"
+    lines = [f"{text} {word} {text} {number}" for number in "ab" for word in ("ok", "failed")]
+    clusters = [d.cluster for d in Deduplicator(recipe=recipe).process([x.encode() for x in lines])]
+    assert clusters[0] != clusters[1]
+
+
+def test_patterns_show_the_status_class() -> None:
+    patterns = Patterns(LOGS)
+    line = b'10.0.0.1 - - [x] "GET /a/7 HTTP/1.1" 503 17 "-"'
+    assert patterns.pattern(line) == '<ipv4> - - [x] "GET <path> <*>" <5xx> <number> "-"'
+    assert patterns.pattern(b"took status=404, 3 ms") == "took status=<4xx>, <number> ms"
+    assert Patterns(load_recipe("logs-1")).pattern(line).endswith('<*>" <number> "-"')
+
+
+def test_the_comparison_names_what_keeps_two_lines_apart() -> None:
+    found = Inspector(LOGS).compare(b"job a of host b is OK", b"job a of host b is FAILED")
+    assert not found.merge
+    assert found.verdict() == (
+        "They do not merge: outcome, level or status differ, which never vary within a cluster: "
+        "'ok' and 'failed'."
+    )
