@@ -276,6 +276,11 @@ KAFKA = Row(
             stacked=True,
         ),
         Panel(
+            "Partitions paused at a batch that cannot be read",
+            "short",
+            [Query(level("paused_partitions", P, "instance"), "{{pipeline}} {{instance}}")],
+        ),
+        Panel(
             "Partitions with the most lag",
             "short",
             [
