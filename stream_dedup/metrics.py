@@ -122,7 +122,9 @@ COUNTERS: dict[Counter, Metric] = {
     "event_bytes_total": Metric((*_P, "topic"), "Bytes of the values of those events."),
     "clamped_total": Metric(_P, "Events too far in the future, whose time was set to the limit."),
     "decisions_total": Metric((*_P, "decision"), "Decisions on events, each event once."),
-    "passed_total": Metric((*_P, "reason"), "Events passed through without a fingerprint."),
+    "passed_total": Metric(
+        (*_P, "reason"), "Events that left without a decision, or were corrected for their topic."
+    ),
     "near_cache_hits_total": Metric(_P, "Events answered by the near cache, without the index."),
     "redelivered_total": Metric(_P, "Events delivered again, with the same decision as before."),
     "replayed_total": Metric(

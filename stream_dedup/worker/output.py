@@ -10,6 +10,7 @@ to the dead-letter topic, passes, or stops the pipeline, as the settings say.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ from stream_dedup.errors import BrokerRefused, TooManyInvalidEvents
 from stream_dedup.io.base import Outgoing, Record, Records, Refusal, Refused, Topic
 from stream_dedup.io.decoder import INVALID, UNREADABLE
 from stream_dedup.model import Batch, Decision, Partition, Position, Summary
+
+log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 2
 """How many records are tried in place of a refused one before the topic itself must be at fault."""
@@ -329,7 +332,7 @@ def _of_unreadable(records: Records, index: int, source: Partition) -> Record:
 
 
 class InvalidEventMonitor:
-    """Stops a pipeline when so many events are invalid that its settings must be wrong.
+    """Warns where most events are invalid, and stops the pipeline if its settings say so.
 
     Args:
         config: its settings: the share of invalid events that is accepted.
@@ -344,7 +347,7 @@ class InvalidEventMonitor:
         """Count the events of a batch.
 
         Raises:
-            TooManyInvalidEvents: the share of invalid events is too large.
+            TooManyInvalidEvents: their share is larger than poison_share.
         """
         self._events += len(batch.values)
         for why in batch.passed.values():
@@ -353,10 +356,18 @@ class InvalidEventMonitor:
                 self._last_reason = why
         if self._events < self._config.poison_least:
             return
+        name, reason = self._config.name, self._last_reason
         if self._invalid > self._config.poison_share * self._events:
             raise TooManyInvalidEvents(
-                f"pipeline {self._config.name}: {self._invalid:,} of the last {self._events:,} "
-                f"events are bad (the last one: {self._last_reason}), more than poison_share "
+                f"pipeline {name}: {self._invalid:,} of the last {self._events:,} "
+                f"events are bad (the last one: {reason}), more than poison_share "
                 "allows; are format and text_field right for these topics?"
+            )
+        if self._invalid > self._events / 2:
+            log.warning(
+                "pipeline %s: more than half of the events are invalid (the last one: %s); are "
+                "format and text_field right for these topics?",
+                name,
+                reason,
             )
         self._events = self._invalid = 0

@@ -411,12 +411,15 @@ def test_an_invalid_event_stops_the_pipeline_where_configured() -> None:
     assert rig.broker.committed(GROUP) == {Partition("in", 0): 0}
 
 
-def test_invalid_events_never_stop_the_pipeline_by_default(rig: Rig) -> None:
+def test_invalid_events_never_stop_the_pipeline_by_default(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
     rig.write([b'{"message":"fine"}', *[b"no json"] * 1_500])
     run(rig.runs(reading=JSON))
     assert len(rig.broker.read("out")) == 1
     assert len(rig.broker.read("dead")) == 1_500
     assert rig.metrics.value("dead_letters_total", reason="not JSON") == 1_500
+    assert "more than half of the events are invalid (the last one: not JSON)" in caplog.text
 
 
 def test_too_many_invalid_events_stop_the_pipeline_where_configured() -> None:
