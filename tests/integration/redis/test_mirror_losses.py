@@ -220,15 +220,19 @@ async def test_a_call_that_comes_late_after_it_was_made_again(make_redis: MakeRe
 async def test_a_script_that_failed_in_its_middle(make_redis: MakeRedis) -> None:
     server = make_redis()
     async with processes(server, 2) as (one, other):
-        packer = one.index._packer  # computes the slice of the last text
-        shard = ShardKeys(NAMESPACE, 0)
+        packer = one.index._packer  # computes the slice of each text
+        prefix = ShardKeys(NAMESPACE, 0).prefixes.table
         group, *_ = packer.group("")
-        slices, _ = packer.entries.arrange(TEXTS[-1].fingerprint, group, 1, shard.prefixes.table)
-        server.command("SET", slices[0], "of another type")
+        arranged = (packer.entries.arrange(each.fingerprint, group, 1, prefix) for each in TEXTS)
+        slices = [keys[0] for keys, _ in arranged]
+        # The last text that is the first of its slice.
+        fails_at = max(n for n in range(len(slices)) if slices[n] not in slices[:n])
+        server.command("SET", slices[fails_at], "of another type")
         with pytest.raises(IndexRefused, match="WRONGTYPE"):
             await one.resolve(TEXTS)
-        server.command("DEL", slices[0])
-        answers = await other.answers(twins(TEXTS[:10]))
+        server.command("DEL", slices[fails_at])
+        answers = await other.answers(twins(TEXTS[:fails_at]))
+        assert fails_at > 0
         assert not any(answer.new for answer in answers)
 
 
