@@ -7,7 +7,7 @@ DEMO := examples/logs
 DATA ?= ../shared/data/loghub
 SOURCES := $(shell find stream_dedup -name '*.pyx') setup.py pyproject.toml
 
-.PHONY: help setup demo test test-all test-helm test-docker lint bench bench-batch bench-methods bench-redis soak-redis bench-worker chaos quality docs screenshots site man dist sbom audit clean
+.PHONY: help setup demo test test-all test-helm test-docker lint bench bench-batch bench-methods bench-redis soak-redis bench-worker chaos fuzz quality docs screenshots site man dist sbom audit clean
 
 help:
 	@echo "make setup     a virtual environment in $(VENV), with the native kernel built"
@@ -24,6 +24,7 @@ help:
 	@echo "make soak-redis    run EVENTS events through CLUSTERS clusters in Redis, watching its memory"
 	@echo "make bench-worker  measure the worker beside a bare copy of the topic (ARGS='--only A')"
 	@echo "make chaos     break workers, Kafka and Redis CYCLES times (SEED=, GUARANTEE=both); check all"
+	@echo "make fuzz      fuzz the native extensions under sanitisers for SECONDS (needs gcc)"
 	@echo "make quality   measure grouping quality beside the peers (DATA=folder of labelled logs)"
 	@echo "make docs      write the generated parts of docs/ again"
 	@echo "make screenshots   take the pictures in docs/images of real runs again (installs Chromium and pngquant)"
@@ -115,6 +116,13 @@ GUARANTEE ?= both
 chaos: setup
 	@echo "== chaos: $(CYCLES) faults, guarantee: $(GUARANTEE)"
 	@$(BIN)/python -m tests.faults.chaos --cycles $(CYCLES) --seed '$(SEED)' --guarantee $(GUARANTEE) $(ARGS)
+
+SECONDS ?= 60
+
+fuzz: setup
+	@echo "== fuzz: the native extensions under sanitisers, $(SECONDS) s"
+	@$(BIN)/python -m pip install --quiet --editable '.[fuzz]'
+	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
 
 quality: setup
 	@echo "== quality: grouping of labelled logs, beside the peers"

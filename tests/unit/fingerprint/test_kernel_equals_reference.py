@@ -14,9 +14,16 @@ from hypothesis import strategies as st
 from stream_dedup.clustering.linkage import reference_jaccard
 from stream_dedup.features.prepare import NO_SALT, Part
 from stream_dedup.features.recipe import Recipe, load_recipe, replace, shipped
-from stream_dedup.fingerprint.fingerprinter import Fingerprinter
+from stream_dedup.fingerprint.fingerprinter import Fingerprinter, segments_of
 from stream_dedup.fingerprint.hashing import hash128
-from stream_dedup.fingerprint.kernel import Fingerprints, Kernel, Segments, is_native, native_module
+from stream_dedup.fingerprint.kernel import (
+    MAX_VOTES,
+    Fingerprints,
+    Kernel,
+    Segments,
+    is_native,
+    native_module,
+)
 from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.simhash import simhash
 from stream_dedup.fingerprint.siphash import HashKey, siphash
@@ -92,6 +99,41 @@ def test_the_rest_after_max_bytes_is_one_feature_of_default_weight(
     assert reference(recipe).scan([text], full=True) == native(recipe).scan([text], full=True)
     weights = {feature.weight for feature in reference(recipe).take([(text, 1, NO_SALT)]).features}
     assert {default} == weights
+
+
+@pytest.mark.parametrize("words", [5, 200])
+@pytest.mark.parametrize("repeats", ["once", "count"])
+def test_a_rest_that_looks_like_a_placeholder_is_a_word(words: int, repeats: str) -> None:
+    recipe = replace(load_recipe("logs"), input__max_bytes=4096, features__repeats=repeats)
+    text = b" ".join(b"w" + b"x" * (n % 60) for n in range(words)) + b" 4 five "
+    text = text[:4096].ljust(4096, b"z") + b"<*>"
+    expected = reference(recipe).scan([text, text], full=True)
+
+    assert native(recipe).scan([text, text], full=True) == expected
+
+
+@pytest.mark.parametrize("width", [64, 128])
+def test_votes_beyond_the_most_are_not_counted(width: int) -> None:
+    recipe = replace(
+        Recipe(),
+        features__weights__default=1_000,
+        features__repeats="count",
+        fingerprint__width=width,
+    )
+    many = [(b"word %c" % (97 + n % 26), 2**32 - 1, NO_SALT) for n in range(20_000)]
+    segments_ = segments_of([many[:8], many])
+    expected = reference(recipe).scan_segments(segments_, full=True)
+
+    assert native(recipe).scan_segments(segments_, full=True) == expected
+    assert MAX_VOTES < 20_000 * (2**32 - 1) * 1_000
+
+
+@pytest.mark.parametrize("kind", ["simhash", "minhash"])
+def test_events_without_features_equal_the_reference(kind: str) -> None:
+    recipe = replace(Recipe(), fingerprint__kind=kind, match__k=0)
+    for full in (False, True):
+        expected = reference(recipe).scan([b"", b" ", b"a"], full)
+        assert native(recipe).scan([b"", b" ", b"a"], full) == expected
 
 
 def test_texts_with_many_features_equal_the_reference() -> None:
