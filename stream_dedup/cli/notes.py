@@ -65,7 +65,7 @@ class Notes:
         counts, size = self._dedup.counts, self._dedup.size()
         if size.new_again:
             self._write(
-                f"{size.new_again:,} events were new again because their clusters were among the "
+                f"at least {size.new_again:,} events were new again because their clusters were among the "
                 f"{size.evicted:,} that were closed for want of room; give --max-clusters "
                 f"{counts.new - size.new_again} or more"
             )
