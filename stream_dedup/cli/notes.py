@@ -65,8 +65,8 @@ class Notes:
         counts, size = self._dedup.counts, self._dedup.size()
         if size.new_again:
             self._write(
-                f"at least {size.new_again:,} events were new again because their clusters were among the "
-                f"{size.evicted:,} that were closed for want of room; give --max-clusters "
+                f"at least {size.new_again:,} events were new again because their clusters were "
+                f"among the {size.evicted:,} that were closed for want of room; give --max-clusters "
                 f"{counts.new - size.new_again} or more"
             )
         if timeless and timeless == counts.events + outside:

@@ -54,8 +54,8 @@ def test_copies_that_came_after_their_cluster_closed_are_told(notes: Run) -> Non
     said, written = notes(lines * 2)
     assert written == 260
     assert said == (
-        "stream-dedup: at least 130 events were new again because their clusters were among the 160 that "
-        "were closed for want of room; give --max-clusters 130 or more\n"
+        "stream-dedup: at least 130 events were new again because their clusters were among the "
+        "160 that were closed for want of room; give --max-clusters 130 or more\n"
     )
     assert notes(lines * 2, max_clusters=130) == ("", 130)
 
