@@ -66,8 +66,8 @@ class Notes:
         if size.new_again:
             self._write(
                 f"at least {size.new_again:,} events were new again because their clusters were "
-                f"among the {size.evicted:,} that were closed for want of room; give --max-clusters "
-                f"{counts.new - size.new_again} or more"
+                f"among the {size.evicted:,} that were closed for want of room; give "
+                f"--max-clusters {counts.new - size.new_again} or more"
             )
         if timeless and timeless == counts.events + outside:
             self._write(
