@@ -8,16 +8,19 @@ import time
 from collections.abc import Callable
 
 from tests.faults.harness import SESSION_S, Stage, Worker
-from tests.faults.health import HealthWatch
+from tests.faults.health import HealthWatch, ask
 from tests.faults.lines import Producing
 from tests.faults.members import members
-from tests.services.processes import ServiceError
+from tests.services.processes import ServiceError, wait_until
 
 LEAST, MOST = 2, 4
 """Workers at a time."""
 
 LONG_S = 25.0
 """Long enough for readiness to follow."""
+
+READY_S = 120.0
+"""The longest time until all workers are ready after the previous faults."""
 
 TAKEN_S = 120.0
 """The longest time until a group has dropped a silent member and is stable again."""
@@ -257,9 +260,14 @@ def remake_output(crew: Crew) -> None:
     """Delete the output topic under the workers, and create it again a little later.
 
     They are cut off while what is about to be gone is read for the oracle: so it knows exactly
-    what that was.
+    what that was. A worker that starts without the topic ends, and says so; so all have started.
     """
     link = crew.stage.site.link
+    wait_until(
+        lambda: all(ask(worker).ready == 200 for worker in crew.workers),
+        what="all workers are ready",
+        seconds=READY_S,
+    )
     with crew.watch.stopped("the output topic was deleted"):
         link.disable()
         try:
