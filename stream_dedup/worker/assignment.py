@@ -152,9 +152,9 @@ class Assignment:
         for processor in list(self._processors.values()):
             await self._close(processor)
 
-    def _start(self, partition: Partition, delay_s: float = 0.0) -> None:
+    def _start(self, partition: Partition, delay_s: float = 0.0, owed: int = 0) -> None:
         processor = self._processors[partition] = PartitionProcessor(
-            PartitionState(partition, self._context.worker),
+            PartitionState(partition, self._context.worker, owed),
             self._context,
             self._output,
             self._invalid_events,
@@ -198,7 +198,9 @@ class Assignment:
         await self._close(processor)  # a rebalance may come meanwhile
         if state.partition in self._reopening and not self._stopping:
             self._reopening.remove(state.partition)
-            self._start(state.partition, REOPEN_FENCED_S if fenced else self._pause_s(state))
+            owed = state.decided if state.decided > state.delivered else state.owed
+            pause_s = REOPEN_FENCED_S if fenced else self._pause_s(state)
+            self._start(state.partition, pause_s, owed)
 
     def _pause_s(self, failed: PartitionState) -> float:
         """How long to wait before a partition that failed is opened again."""

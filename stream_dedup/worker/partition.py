@@ -63,6 +63,8 @@ class PartitionState:
     Args:
         partition: the partition.
         config: how much may be in progress.
+        owed: the next offset after the events that were decided before the partition failed, and
+            not delivered; 0: none.
 
     Attributes:
         state: see the theory of operation.
@@ -77,8 +79,9 @@ class PartitionState:
         events_delivered: events delivered.
     """
 
-    def __init__(self, partition: Partition, config: WorkerConfig) -> None:
+    def __init__(self, partition: Partition, config: WorkerConfig, owed: int = 0) -> None:
         self.partition = partition
+        self.owed = owed
         self.state = State.OPENING
         self.committed = 0
         self.delivered = 0
