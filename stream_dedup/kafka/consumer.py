@@ -327,11 +327,13 @@ class KafkaConsumer:
             fail(what, error)
 
     async def stop(self) -> None:
-        self._admin = None
-        await self._stack.aclose()
-        if self._consumer is not None:
-            consumer, self._consumer = self._consumer, None
-            await consumer.stop()
+        try:
+            if self._consumer is not None:
+                await self._consumer.stop()
+        finally:
+            # Afterwards: until the consumer has stopped, its listener may ask.
+            self._consumer = self._admin = None
+            await self._stack.aclose()
 
 
 class RepeatedJoins:

@@ -88,7 +88,7 @@ def test_keys_exist(page: Path) -> None:
     sections: dict[str, set[str]] = {}
     for key in keys():
         sections.setdefault(key.section, set()).add(key.name)
-    for section, name in re.findall(r"`(kafka|index|worker|http|log|otel|pipelines)\.([a-z_]+)\b",
+    for section, name in re.findall(r"`(kafka|index|worker|http|log|otel|pipelines)\.([a-z_]+)\b(?!\.)",
                                     page.read_text("utf-8")):  # fmt: skip
         assert name in sections[section], f"{section}.{name}"
 

@@ -10,7 +10,8 @@
 -- Returns {1, high water before, whether more is to be swept, garbage …} when written;
 --       {0, cluster id …} naming the clusters that are closed, or were provisional and are closed now:
 --       nothing was counted, but the partition holds stream time back from now on.
---       {2} if it waits for the commits that open clusters named here: nothing was counted.
+--       {2} if it waits for the commits that open clusters named here: nothing was counted, and what
+--       is closed is named by the call that waits no longer.
 --       SDFENCE: another worker has claimed the partition. SDUNCLAIMED: none has, or its key is
 --       lost. SDSTRADDLE: the batch begins below the high water and ends above it.
 -- Cost  two or three commands a delta, thirty a call, four a cluster swept; some 3 microseconds a
@@ -112,7 +113,7 @@ if #closed > 1 or blocked then
   write_closed(keys)
   write_counters()
   for _, key in pairs(keys) do keep(key) end
-  return #closed > 1 and closed or {2}
+  return blocked and {2} or closed
 end
 
 for i = 1, #bare_keys do call('HSET', bare_keys[i], 'n', bare_numbers[i]) end
