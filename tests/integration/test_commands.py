@@ -75,13 +75,13 @@ def test_explain_says_why_two_lines_merge(args: list[str], verdict: str) -> None
 @pytest.mark.parametrize(
     ("args", "verdict"),
     [
-        (["the link went down", "user bob came in again"],
+        (["the link went away", "user bob came in again"],
          r"They do not merge: distance \d+ is beyond k = 6\."),
         (["--set", "match.k=0", BOB, EVE],
          r"They do not merge: distance \d+ is beyond k = 0, though they are alike enough; .*"),
-        (["--set", "match.k=40", "the link went down", "the user came in"],
+        (["--set", "match.k=40", "the link went away", "the user came in"],
          r"They do not merge: distance \d+ is within k = 40, but Jaccard 0\.14 is below 0\.7\."),
-        (["started 17", "stopped 18"],
+        (["begun 17", "halted 18"],
          r"They do not merge: the first has 1 word\(s\), below min_features = 2, .*"),
         (["it has stopped", "stopped 18"],
          r"They do not merge: the second has 1 word\(s\), below min_features = 2, .*"),
@@ -105,7 +105,7 @@ def test_explain_and_dedup_agree(first: str, second: str) -> None:
     assert run("explain", "--", first, second).code == (0 if merged else 3)
 
 
-@pytest.mark.parametrize(("second", "code"), [(BOB, 0), (EVE, 3)])
+@pytest.mark.parametrize(("second", "code"), [(BOB, 0), ("the link went away", 3)])
 def test_a_reader_of_the_first_line_leaves_explains_verdict(second: str, code: int) -> None:
     script = '"$SD" explain "$1" "$2" | head -1; echo "${PIPESTATUS[0]}"'
     done = shell(script, BOB, second)

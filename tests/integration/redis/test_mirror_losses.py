@@ -243,7 +243,8 @@ async def test_what_a_script_opened_before_it_failed_is_closed_one_day(
     server = make_redis()
     async with processes(server, 1) as (one,):
         packer, shard = one.index._packer, ShardKeys(NAMESPACE, 0)
-        slices, _ = packer.entries.arrange(TEXTS[-1].fingerprint, 0, 1, shard.prefixes.table)
+        group, *_ = packer.group("")
+        slices, _ = packer.entries.arrange(TEXTS[-1].fingerprint, group, 1, shard.prefixes.table)
         before = len(keys_of(server, "*:c:*"))
         server.command("SET", slices[-1], "of another type")
         with pytest.raises(IndexRefused, match="WRONGTYPE"):
