@@ -411,7 +411,9 @@ class Deduplicator:
                 if header.digest != dedup.recipe.digest:
                     theirs, ours = f"{header.recipe} ({header.digest})", dedup.recipe.digest
                     problem = f"was saved with recipe {theirs}, not {dedup.recipe.name} ({ours})"
-                    raise StateError(name, problem, "load it with that recipe, or start anew")
+                    raise StateError(
+                        name, problem, "load it with that recipe, or start without a state"
+                    )
                 dedup._restore(header, clusters)
         except OSError as error:
             raise InputError(f"{name}: cannot be read: {error.strerror}") from error

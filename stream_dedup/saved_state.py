@@ -98,7 +98,9 @@ def read_state(file: BinaryIO, path: str) -> tuple[Header, Iterator[SavedCluster
     version = int.from_bytes(begin[len(MAGIC) :], "big")
     if version != VERSION:
         problem = f"has format {version}, and this version of stream-dedup reads {VERSION}"
-        raise StateError(path, problem, "load it with the version that has saved it, or start anew")
+        raise StateError(
+            path, problem, "load it with the version that has saved it, or start without it"
+        )
     end = _checked_end(file, path, begin)
     records = _records(file, path, end)
     header = _decoded(next(records, b""), Header, path)

@@ -45,78 +45,83 @@ class Failed(click.ClickException):
 
 
 # Generic since click 8.4, which Faust does not accept.
-class DurationOption(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A duration such as ``90s``, ``5m`` or ``1h``, in microseconds, or ``off``, which is `off`."""
+class Parsed(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """The type of an option whose text a function parses.
 
-    name = "duration"
+    Args:
+        name: what click calls it.
+        parse: parses the text; the message of its ValueError is the user's.
+    """
 
-    def __init__(self, off: int | None) -> None:
-        self._off = off
+    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
+        self.name = name
+        self._parse = parse
 
     def convert(
         self,
         value: Any,  # noqa: ANN401 -- as click passes it
         param: click.Parameter | None,
         ctx: click.Context | None,
-    ) -> int | None:
-        if not isinstance(value, str):
-            number: int | None = value
-            return number
-        if value in OFF:
-            return self._off
+    ) -> object:
+        if not isinstance(value, str):  # a default
+            return value
         try:
-            length_us = read_duration_us(value)
-        except ValueError:
-            length_us = 0.0
-        if length_us < 1:
-            self.fail(f"{value!r} is no duration; write 90s, 5m, 1h, 2d or off", param, ctx)
-        return FOREVER_US if length_us >= FOREVER_US else round(length_us)
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
-class MomentOption(click.ParamType):  # type: ignore[type-arg, unused-ignore] # as DurationOption
-    """A time, or how long ago it was, as microseconds since 1970."""
+def parse_duration(text: str, off: int | None) -> int | None:
+    """Parse a duration such as ``90s``, ``5m`` or ``1h``, in microseconds, or ``off``.
 
-    name = "time"
+    Args:
+        text: what the user has written.
+        off: what ``off`` means.
 
-    def convert(
-        self,
-        value: Any,  # noqa: ANN401 -- as click passes it
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> int:
-        if not isinstance(value, str):
-            return int(value)
-        now_us = SystemClock().now_us()
-        try:
-            return now_us - round(read_duration_us(value))
-        except (ValueError, OverflowError):
-            pass
-        text = f"{value}T00:00" if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value) else value
-        found = TimeFormat("iso").find(os.fsencode(text), now_us)
-        if found is None:
-            self.fail(
-                f"{value!r} is no time; write 2024-05-07T09:30, 2024-05-07, or 15m for fifteen "
-                "minutes ago",
-                param,
-                ctx,
-            )
-        return found
+    Raises:
+        ValueError: it is neither; the message names the remedy.
+    """
+    if text in OFF:
+        return off
+    try:
+        length_us = read_duration_us(text)
+    except ValueError:
+        length_us = 0.0
+    if length_us < 1:
+        raise ValueError(f"{text!r} is no duration; write 90s, 5m, 1h, 2d or off")
+    return FOREVER_US if length_us >= FOREVER_US else round(length_us)
 
 
-class MarkOption(click.ParamType):  # type: ignore[type-arg, unused-ignore] # as DurationOption
-    """The mark of summaries: printable, and not empty."""
+def parse_moment(text: str) -> int:
+    """Parse a time, or how long ago it was, as microseconds since 1970.
 
-    name = "text"
+    Raises:
+        ValueError: it is neither; the message names the remedy.
+    """
+    now_us = SystemClock().now_us()
+    try:
+        return now_us - round(read_duration_us(text))
+    except (ValueError, OverflowError):
+        pass
+    dated = f"{text}T00:00" if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text) else text
+    found = TimeFormat("iso").find(os.fsencode(dated), now_us)
+    if found is None:
+        raise ValueError(
+            f"{text!r} is no time; write 2024-05-07T09:30, 2024-05-07, or 15m for fifteen minutes "
+            "ago"
+        )
+    return found
 
-    def convert(
-        self,
-        value: Any,  # noqa: ANN401 -- as click passes it
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> str:
-        if not value.strip() or not value.isprintable():
-            self.fail(f"{value!r} is not a printable text", param, ctx)
-        return str(value)
+
+def parse_mark(text: str) -> str:
+    """Parse the mark of summaries: printable, and not empty.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not text.strip() or not text.isprintable():
+        raise ValueError(f"{text!r} is not a printable text")
+    return text
 
 
 recipe_option = click.option(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Literal
 
 import click
@@ -13,10 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dedup.cli.common import (
-    DurationOption,
-    MarkOption,
-    MomentOption,
+    Parsed,
     bytes_of_files,
+    parse_duration,
+    parse_mark,
+    parse_moment,
     reading_progress,
     recipe_of,
     recipe_option,
@@ -129,12 +131,17 @@ MAX_NAME = 120
 )
 @click.option(
     "--since",
-    type=MomentOption(),
+    type=Parsed("time", parse_moment),
     metavar="TIME",
     help="Only events from this time on: 2024-05-07T09:30, 2024-05-07, or 15m for fifteen minutes "
     "ago. Without --time-format and --time-field, times are found as by --time-format auto.",
 )
-@click.option("--until", type=MomentOption(), metavar="TIME", help="Only events before this time.")
+@click.option(
+    "--until",
+    type=Parsed("time", parse_moment),
+    metavar="TIME",
+    help="Only events before this time.",
+)
 @click.option(
     "--start-regex",
     default="",
@@ -144,21 +151,21 @@ MAX_NAME = 120
 )
 @click.option(
     "--summary-every",
-    type=DurationOption(off=None),
+    type=Parsed("duration", partial(parse_duration, off=None)),
     default="60s",
     show_default=True,
     help="How often the count of a growing cluster is written; off: only when it closes.",
 )
 @click.option(
     "--idle",
-    type=DurationOption(off=FOREVER_US),
+    type=Parsed("duration", partial(parse_duration, off=FOREVER_US)),
     default="1h",
     show_default=True,
     help="A cluster without an event for this long is closed; a similar line then opens a new one.",
 )
 @click.option(
     "--max-age",
-    type=DurationOption(off=FOREVER_US),
+    type=Parsed("duration", partial(parse_duration, off=FOREVER_US)),
     default="24h",
     show_default=True,
     help="A cluster is closed this long after its first event, even if it is still growing.",
@@ -201,7 +208,7 @@ MAX_NAME = 120
 @click.option("--ids", is_flag=True, help="In text, write its cluster's id before a first line.")
 @click.option(
     "--mark",
-    type=MarkOption(),
+    type=Parsed("text", parse_mark),
     default=MARK,
     show_default=True,
     metavar="TEXT",

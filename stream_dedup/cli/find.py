@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar
 
 import click
 import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from stream_dedup.cli.common import recipe_of, recipe_option, set_option, write_whole
+from stream_dedup.cli.common import Parsed, recipe_of, recipe_option, set_option, write_whole
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.siphash import HashKey
@@ -51,47 +51,25 @@ CLUSTERS_A_BATCH = 1024
 # ---------------------------------------------------------------- options of both commands
 
 
-class SizeOption(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A size such as ``512MiB`` or ``2GB``, in bytes."""
-
-    name = "size"
-
-    def convert(
-        self,
-        value: Any,  # noqa: ANN401 -- as click passes it
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> int:
-        try:
-            size = read_size(value)
-        except ValueError:
-            size = 0
-        if size < 1:
-            self.fail(f"{value!r} is no size; write 512MiB, 2GiB or 100000", param, ctx)
-        return size
+def _size(text: str) -> int:
+    """Parse a size such as ``512MiB`` or ``2GB``, in bytes."""
+    try:
+        size = read_size(text)
+    except ValueError:
+        size = 0
+    if size < 1:
+        raise ValueError(f"{text!r} is no size; write 512MiB, 2GiB or 100000")
+    return size
 
 
-class ShardOption(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """The number of a shard and how many there are, as in ``1/4``."""
-
-    name = "shard"
-
-    def convert(
-        self,
-        value: Any,  # noqa: ANN401 -- as click passes it
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> tuple[int, int]:
-        if not isinstance(value, str):
-            return cast("tuple[int, int]", value)
-        number, slash, count = value.partition("/")
-        if slash and all(part.isascii() and part.isdigit() for part in (number, count)):
-            shard, shards = int(number[:9]), int(count[:9])
-            if 1 <= shard <= shards:
-                return shard, shards
-        return self.fail(
-            f"{value!r} is no shard; write I/N, from 1/N to N/N, as in 2/4", param, ctx
-        )
+def _shard(text: str) -> tuple[int, int]:
+    """Parse the number of a shard and how many there are, as in ``1/4``."""
+    number, slash, count = text.partition("/")
+    if slash and all(part.isascii() and part.isdigit() for part in (number, count)):
+        shard, shards = int(number[:9]), int(count[:9])
+        if 1 <= shard <= shards:
+            return shard, shards
+    raise ValueError(f"{text!r} is no shard; write I/N, from 1/N to N/N, as in 2/4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +142,11 @@ _OPTIONS = (
                  show_default=True, help="json writes one array a line."),
     click.option("--threads", type=click.IntRange(1, 256), default=1, show_default=True,
                  metavar="N", help="Threads that compare; the output does not depend on it."),
-    click.option("--memory", type=SizeOption(), default="1GiB", show_default=True, metavar="SIZE",
+    click.option("--memory", type=Parsed("size", _size), default="1GiB",
+                 show_default=True, metavar="SIZE",
                  help="Approximate limit on memory; the rest goes to temporary files (TMPDIR)."),
-    click.option("--shards", type=ShardOption(), default="1/1", show_default=True, metavar="I/N",
+    click.option("--shards", type=Parsed("shard", _shard), default="1/1",
+                 show_default=True, metavar="I/N",
                  help="Do the I-th of N equal parts of the work. All parts together give the "
                  "whole result."),
     click.option("-q", "--quiet", is_flag=True, help="Show no progress."),
