@@ -46,6 +46,17 @@ def batches() -> list[Batch]:
     ]
 
 
+def over(index: Index, near_cache_size: int = 10_000) -> Engine:
+    return Engine(
+        SETUP.recipe,
+        index,
+        windows=SETUP.windows,
+        summaries=SETUP.summaries,
+        clock=ManualClock(START_US),
+        near_cache_size=near_cache_size,
+    )
+
+
 def expected() -> tuple[list[Decision], list[Summary]]:
     dedup = Deduplicator(SETUP.recipe, windows=SETUP.windows, clock=ManualClock(START_US))
     decisions = [decision for batch in batches() for decision in dedup.process_batch(batch)]
@@ -61,14 +72,7 @@ def test_real_logs_are_decided_and_counted_as_in_memory(
 
     async def through() -> tuple[list[Decision], list[Summary]]:
         async with opens(SETUP) as index:
-            engine = Engine(
-                SETUP.recipe,
-                index,
-                windows=SETUP.windows,
-                summaries=SETUP.summaries,
-                clock=ManualClock(START_US),
-                near_cache_size=near_cache_size,
-            )
+            engine = over(index, near_cache_size)
             decisions = [d for batch in batches() for d in await engine.process(batch)]
             await index.finish(START_US)
             summaries = []
@@ -94,13 +98,7 @@ def test_variants_are_kept_apart_and_groups_stay_as_given(
 
     async def through() -> tuple[list[Decision], list[Summary]]:
         async with opens(SETUP) as index:
-            engine = Engine(
-                SETUP.recipe,
-                index,
-                windows=SETUP.windows,
-                summaries=SETUP.summaries,
-                clock=ManualClock(START_US),
-            )
+            engine = over(index)
             batch = Batch(HERE, range(8), values * 2, groups=[group] * 8)
             decisions = await engine.process(batch)
             await index.finish(START_US)
@@ -208,13 +206,7 @@ def test_times_of_a_cluster_do_not_depend_on_the_order(
 def test_an_index_that_lost_its_data_starts_again_empty(redis_server: RedisServer) -> None:
     async def through() -> tuple[int, int, int]:
         async with ADAPTERS["redis"].opens(SETUP, redis_server) as index:
-            engine = Engine(
-                SETUP.recipe,
-                index,
-                windows=SETUP.windows,
-                summaries=SETUP.summaries,
-                clock=ManualClock(START_US),
-            )
+            engine = over(index)
             first, second, *_ = batches()
             await engine.process(first)
             redis_server.command("FLUSHALL")

@@ -458,6 +458,18 @@ def test_record_writes_nothing_when_a_named_cluster_is_closed(start: Start) -> N
     assert (counts[old.cluster], counts[other.cluster]) == (1, 1)
 
 
+def test_all_that_refuse_a_commit_are_named_at_once(start: Start) -> None:
+    """One is gone, and one is provisional for an event that nobody records."""
+    index = start()
+    index.add(0, A)
+    index.claim_partition(HERE, 0)  # the topic was created again: the position has another text
+    (reopened,) = index.resolve(query(0, B))
+    gone = ClusterDelta(12345, 1, START_US, START_US)
+    joined = ClusterDelta(reopened.cluster, 1, START_US, START_US)
+    closed = index.count(0, gone, joined, partition=THERE)
+    assert closed == frozenset([12345, reopened.cluster])
+
+
 def test_an_unknown_cluster_counts_as_closed(start: Start) -> None:
     index = start()
     assert index.count(0, ClusterDelta(12345, 1, START_US, START_US)) == frozenset([12345])

@@ -145,11 +145,10 @@ class MetricsReporter:
             progress.note("poll", place, state.read, None, now_s=now_s, excused=full)
             if is_open:
                 progress.note("decide", place, state.decided, state.read, now_s=now_s)
-                owed = max(state.decided, state.owed)
-                progress.note("deliver", place, state.delivered, owed, now_s=now_s)
                 progress.note("commit", place, state.committed, state.delivered, now_s=now_s)
-            elif state.owed:  # between two attempts
-                progress.note("deliver", place, 0, state.owed, now_s=now_s)
+            if is_open or state.owed:
+                goal = max(state.decided, state.owed)
+                progress.note("deliver", place, state.delivered, goal, now_s=now_s)
         has_some = bool(partitions) and not assignment.rebalancing
         progress.note("poll", None, 0, None, now_s=now_s, excused=has_some)
         progress.note("emit", None, self._summaries.rounds, None, now_s=now_s)

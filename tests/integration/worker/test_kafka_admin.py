@@ -118,3 +118,27 @@ def test_permissions_are_asked_for_one_by_one() -> None:
         broker.allow("alice", "read", "topic", topic)
         found = ask(address, lambda admin: admin.topics([topic]), **options)
         assert found[topic].allowed == frozenset({"read", "describe"})
+
+
+def test_an_answer_without_the_partitions_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver drops the error of a whole answer: here that of a missing permission."""
+
+    async def only_broker(_: KafkaAdmin, __: str) -> int:
+        return 1
+
+    monkeypatch.setattr(KafkaAdmin, "_coordinator", only_broker)
+    with KafkaBroker(security="sasl_plain", authorizer=True) as broker:
+        options = {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "PLAIN",
+            "sasl_plain_username": "alice",
+            "sasl_plain_password": broker.users["alice"],
+        }
+
+        async def committed() -> dict[Partition, int]:
+            given = {"bootstrap_servers": broker.bootstrap, **options}
+            async with connected(given, timeout_s=1) as admin:
+                return await admin.committed("group", [Partition("topic", 0)])
+
+        with pytest.raises(BrokerUnavailable, match="coordinator does not know them yet"):
+            asyncio.run(committed())

@@ -142,9 +142,12 @@ def test_patterns_show_the_status_class() -> None:
 
 
 def test_the_comparison_names_what_keeps_two_lines_apart() -> None:
-    found = Inspector(LOGS).compare(b"job a of host b is OK", b"job a of host b is FAILED")
+    text = b"job nightly-backup of volume data on host web finished with status"
+    pair = text + b" OK", text + b" FAILED"
+    assert Inspector(load_recipe("logs-1")).compare(*pair).merge
+    found = Inspector(LOGS).compare(*pair)
     assert not found.merge
     assert found.verdict() == (
         "They do not merge: outcome, level or status differ, which never vary within a cluster: "
-        "'ok' and 'failed'."
+        "'on ok' and 'on failed'."
     )

@@ -107,7 +107,8 @@ def test_output_that_cannot_be_delivered_makes_it_not_ready(rig: Rig) -> None:
             assert rig.metrics.value("stalled_seconds", step="deliver") > STALLED_AFTER_S
             assert rig.metrics.value("retries_total", cause="broker") > 0
             rig.broker.faults = lambda _step: None
-            await until(lambda: pipeline.stats().delivered == 600)
+            # More, at least once, if the first events were not committed before the failure.
+            await until(lambda: pipeline.stats().delivered >= 600)
             await until(lambda: not names(pipeline))
 
     run(scenario())

@@ -68,6 +68,13 @@ def test_a_partition_read_again_and_again_stands_still_all_the_time() -> None:
     assert progress.stalled("deliver", now_s=60) == Stalled(60, HERE)
 
 
+def test_a_step_that_comes_back_to_where_it_was_has_not_moved() -> None:
+    progress = Progress({})
+    for now_s, reached in ((0, 40), (5, 10), (10, 40)):
+        progress.note("deliver", HERE, reached, 50, now_s=now_s)
+    assert progress.stalled("deliver", now_s=10) == Stalled(10, HERE)
+
+
 def test_poll_stands_still_while_the_end_is_unknown() -> None:
     progress = Progress({})
     progress.note("poll", HERE, 9, 9, now_s=0)
