@@ -18,6 +18,7 @@ looks at, and of clusters the `MAX_CLUSTERS` seen last.
 
 from __future__ import annotations
 
+import random
 import re
 import sys
 from collections import OrderedDict, deque
@@ -195,11 +196,17 @@ class Decider:
     Args:
         recipe: what counts as near.
         window_s: a cluster that had no message for so long is closed.
+        seed: the same seed decides the same messages alike; None makes the hashes' key random, so
+            that no sender can foresee what is compared.
     """
 
-    def __init__(self, recipe: Recipe, window_s: int) -> None:
+    def __init__(self, recipe: Recipe, window_s: int, seed: int | None = None) -> None:
+        key = None
+        if seed is not None:
+            key = random.Random(seed).randbytes(16)  # noqa: S311 -- repeatable, said to be no secret
         self._dedup = Deduplicator(
             recipe,
+            key=key,
             windows=Windows(idle_us=window_s * US_PER_S),
             limits=Limits(max_clusters=MAX_CLUSTERS, max_candidates=MAX_CANDIDATES),
             keep_summaries=False,
@@ -394,11 +401,18 @@ def recipe_of(name: str) -> Recipe:
     is_flag=True,
     help="Messages hold their cluster already, in dedup.cluster, where a worker writes it.",
 )
+@click.option(
+    "--seed",
+    type=int,
+    metavar="NUMBER",
+    help="Decide as every run with this number does. Not where senders may know it: without it the "
+    "hashes have a random key, and of long texts other parts are compared in each run.",
+)
 @rule_options
-def main(paths: tuple[str, ...], recipe: str, decided: bool, **rule: int) -> None:
+def main(paths: tuple[str, ...], recipe: str, decided: bool, seed: int | None, **rule: int) -> None:
     """Read messages, write verdicts."""
     campaigns = Campaigns(rule_of(**rule))
-    decider = None if decided else Decider(recipe_of(recipe), campaigns.rule.window_s)
+    decider = None if decided else Decider(recipe_of(recipe), campaigns.rule.window_s, seed)
     reader = Reader(paths or ("-",))
     reported = 0
     try:

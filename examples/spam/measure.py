@@ -78,9 +78,11 @@ def share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def measured(messages: Sequence[Message], recipe: Recipe, rule: Rule, spam_label: str) -> Found:
+def measured(
+    messages: Sequence[Message], recipe: Recipe, rule: Rule, spam_label: str, seed: int
+) -> Found:
     """Look for campaigns among labelled messages."""
-    campaigns, decider = Campaigns(rule), Decider(recipe, rule.window_s)
+    campaigns, decider = Campaigns(rule), Decider(recipe, rule.window_s, seed)
     members: list[tuple[str, Message]] = []
     reported: set[str] = set()
     at_once = 0
@@ -191,7 +193,7 @@ def main(
         raise click.UsageError(str(error)) from error
     spam = sum(message.label == spam_label for message in given)
     click.echo(f"{len(given):,} messages, {spam:,} of them spam\n")
-    found = [measured(given, each_recipe, checked, spam_label) for each_recipe in recipes]
+    found = [measured(given, each_recipe, checked, spam_label, seed) for each_recipe in recipes]
     click.echo(table(names, found))
 
 
