@@ -21,9 +21,11 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, NoReturn
 
 from aiokafka import AIOKafkaProducer, TopicPartition, errors
+from aiokafka.client import AIOKafkaClient
 from aiokafka.partitioner import DefaultPartitioner
 
 from stream_dedup.errors import BrokerRefused, BrokerUnavailable, RecordsRefused
@@ -40,6 +42,12 @@ log = logging.getLogger(__name__)
 STOP_S = 5.0
 """Longest wait for a producer to stop: twice what a healthy broker needs for the last answers."""
 
+REFRESH_S = 0.1
+"""Mean time between questions of a producer about its topics: `retry.backoff.ms` of Kafka."""
+
+REFRESHES_AT_ONCE = 5
+"""After a pause so many follow one another at once, as when a producer meets its topics."""
+
 _PARTITIONER = DefaultPartitioner()
 
 
@@ -49,6 +57,36 @@ class _BatchesRefused(Exception):  # noqa: N818 -- as `RecordsRefused`
     def __init__(self, message: str, unsent: Sequence[Outgoing]) -> None:
         self.unsent = unsent
         super().__init__(message)
+
+
+def _pace_refreshes(client: AIOKafkaClient) -> None:
+    """Let a client ask for metadata once in `REFRESH_S`, and `REFRESHES_AT_ONCE` after a pause.
+
+    A producer whose topic was deleted asks again as soon as it is answered, and would do nothing
+    else until its batches expire.
+    """
+    loop = asyncio.get_running_loop()
+    ask = client.force_metadata_update
+    next_s = 0.0
+    later: asyncio.Future[bool] | None = None
+
+    def answer(future: asyncio.Future[bool], answered: asyncio.Future[bool]) -> None:
+        if not future.done():
+            future.set_result(not answered.cancelled() and answered.result())
+
+    def ask_now(future: asyncio.Future[bool]) -> None:
+        ask().add_done_callback(partial(answer, future))
+
+    def paced() -> asyncio.Future[bool]:
+        nonlocal next_s, later
+        if later is None or later.done():
+            later = loop.create_future()
+            now_s = loop.time()
+            loop.call_at(max(now_s, next_s - REFRESHES_AT_ONCE * REFRESH_S), ask_now, later)
+            next_s = max(next_s, now_s) + REFRESH_S
+        return asyncio.shield(later)
+
+    client.force_metadata_update = paced
 
 
 class KafkaProducer:
@@ -96,6 +134,7 @@ class KafkaProducer:
 
     async def _started(self, **more: Any) -> AIOKafkaProducer:  # noqa: ANN401 -- the driver's options
         producer = AIOKafkaProducer(**self._options, **more)
+        _pace_refreshes(producer.client)
         try:
             await producer.start()
         except NOT_STARTED as error:

@@ -83,6 +83,11 @@ def sent(receiver: OtlpReceiver) -> dict[Series, float]:
     }
 
 
+def lags(shown: dict[Series, float]) -> list[Series]:
+    """The series of the lag: one a partition."""
+    return [series for series in shown if series[0] == "stream_dedup.lag_events"]
+
+
 # ------------------------------------------------------------ what arrives
 
 
@@ -94,6 +99,7 @@ def test_all_metrics_arrive_as_the_page_shows_them(trial: Trial, receiver: OtlpR
         wait_for(lambda: worker.metric("dead_letters_total") == 1, "the invalid event is counted")
         wait_for(lambda: worker.metric("passed_total") == 3, "decisions are measured")
         wait_for(lambda: worker.metric("clusters") > 0, "the index is measured")
+        wait_for(lambda: len(lags(page(worker))) == 2, "the lag of both partitions is asked for")
 
         def agree() -> bool:
             """Whether what was sent between two looks at the page lies between them."""
@@ -113,8 +119,7 @@ def test_all_metrics_arrive_as_the_page_shows_them(trial: Trial, receiver: OtlpR
     names = {name for name, _ in came}
     missing = {name for name in (*COUNTERS, *GAUGES, *HISTOGRAMS) if not _is_there(name, names)}
     assert missing <= SELDOM
-    partitions = [series for series in came if series[0] == "stream_dedup.lag_events"]
-    assert len(partitions) == 2
+    assert len(lags(came)) == 2
     assert len(LINES) + 1 == came["stream_dedup.events", ("main", trial.read)]
     assert len(LINES) + 1 == sent(receiver)["stream_dedup.events", ("main", trial.read)]
     assert sent(receiver)["stream_dedup.ready", ()] == 0  # the last was sent at the end
