@@ -140,7 +140,10 @@ def recipe_documents(draw: st.DrawFn, extractors: tuple[str, ...]) -> dict[str, 
             "seed": draw(st.sampled_from([0, 1, 2**32 - 1])),
             "least": draw(st.integers(1, 8)),
         },
-        "match": {"k": draw(st.integers(0, width - 1)) if kind == "simhash" else 0},
+        "match": {
+            "k": draw(st.integers(0, width - 1)) if kind == "simhash" else 0,
+            "jaccard": draw(st.sampled_from([0.0, 0.7])) if kind == "simhash" else 0.0,
+        },
     }
 
 

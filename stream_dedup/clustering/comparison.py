@@ -29,6 +29,7 @@ class Look:
         pattern: its masked text.
         taken: its tokens and features.
         counted: the features whose votes count.
+        sketch: of its features, even if the recipe does not verify.
         numbers: its hashes and fingerprint, as the kernel computes them under `PUBLIC_KEY`: an
             index has a secret key, so its hashes are others.
         key: events with equal keys always merge; the exact hash, or with minhash what takes its
@@ -39,6 +40,7 @@ class Look:
     pattern: str
     taken: Taken
     counted: list[Feature]
+    sketch: bytes
     numbers: Fingerprints
     key: int
 
@@ -108,6 +110,7 @@ class Inspector:
             self._patterns.pattern(text, document),
             taken,
             self._kernel.counted(taken),
+            self._kernel.sketch(taken),
             numbers,
             key,
         )
@@ -137,7 +140,7 @@ class Comparison:
     @cached_property
     def jaccard(self) -> float:
         """The Jaccard index of their features, placeholders left out."""
-        return reference_jaccard(self.left.numbers.sketches[0], self.right.numbers.sketches[0])
+        return reference_jaccard(self.left.sketch, self.right.sketch)
 
     def features(self) -> tuple[list[Feature], list[Feature], list[Feature]]:
         """Return the distinct features of both, of the left only, and of the right only."""

@@ -119,7 +119,4 @@ class Hasher:
     def _fingerprints(self, hashed: HashedBatch, rows: Sequence[int]) -> Fingerprints:
         fingerprinter = hashed.fingerprinter
         selected = fingerprinter.select(hashed.prepared, rows)
-        numbers = fingerprinter.fingerprints(selected, full=True)
-        if self._minhash:  # nothing is verified, so no cluster keeps a sketch
-            return numbers._replace(sketches=[b""] * len(rows))
-        return numbers
+        return fingerprinter.fingerprints(selected, full=True)

@@ -12,7 +12,7 @@ It computes what `reference.ReferenceKernel` computes; read that first. The diff
   vote is a few ANDs and XORs; all counters are compared with half the total at once.
 
 Memory: two growing buffers of 40 bytes a token or feature of the longest event of the batch, and
-the sketches of all its events, 512 bytes each at most.
+the sketches of all its events, 512 bytes each at most, if the recipe verifies by them.
 """
 
 from cpython cimport array
@@ -204,7 +204,11 @@ cdef inline uint64_t sip_sequence(
     cdef size_t i
     for i in range(count):
         sip_word(&s, at[i])
-    return sip_finish(&s, <uint64_t>count << 59)  # the length in bytes, modulo 256
+    return sip_sequence_end(&s, count)
+
+
+cdef inline uint64_t sip_sequence_end(Secret* s, size_t count) noexcept nogil:
+    return sip_finish(s, <uint64_t>count << 59)  # the length in bytes, modulo 256
 
 
 def siphash(key, bytes data not None):
@@ -342,17 +346,6 @@ cdef int drop_repeats(Items* items, Hashes* slots) except -1 nogil:
     return 0
 
 
-cdef void drop_marked(Items* items, uint64_t marked) noexcept nogil:
-    # The same where the repeats are known: bit i for item i.
-    cdef size_t i, kept = 0
-    for i in range(items.count):
-        if not marked >> i & 1:
-            if kept != i:
-                items.at[kept] = items.at[i]
-            kept += 1
-    items.count = kept
-
-
 # ---------------------------------------------------------------- simhash by bit planes
 
 cdef inline void vote(uint64_t* planes, uint64_t value, int64_t weight, int* height) noexcept nogil:
@@ -470,7 +463,7 @@ cdef class Kernel:
     cdef uint8_t calendar_length[24]
     cdef bint calendar_first[256]
     cdef int calendar_count
-    cdef bint token_classes, characters, words, once, minhash, wide
+    cdef bint token_classes, characters, words, once, minhash, wide, sketched
     cdef uint32_t seed
     cdef int ngram, least
     cdef size_t max_bytes
@@ -516,6 +509,7 @@ cdef class Kernel:
         self.words = recipe.features.extractor == "words"
         self.once = recipe.features.repeats == "once"
         self.minhash = settings.kind == "minhash"
+        self.sketched = recipe.match.jaccard > 0
         self.wide = settings.width == 128
         self.width_mask = 0xFFFFFFFF if settings.width == 32 else 0xFFFFFFFFFFFFFFFF
         self.seed = settings.seed
@@ -809,8 +803,8 @@ cdef class Kernel:
 
     # ------------------------------------------------------------ folding
 
-    cdef Pair fingerprint(self, Items* features) noexcept nogil:
-        """Compute a simhash, from the features whose votes count."""
+    cdef Pair fingerprint(self, Items* features, uint64_t again) noexcept nogil:
+        """Compute a simhash; bit i of `again` says that feature i, of the first 64, has no vote."""
         cdef uint64_t low[PLANES]
         cdef uint64_t high[PLANES]
         cdef uint64_t low_ones[8]
@@ -819,6 +813,7 @@ cdef class Kernel:
         cdef int low_height = 0, high_height = 0
         cdef int64_t total = 0
         cdef size_t i
+        cdef bint repeated
         cdef Item* item
         cdef Pair out
         out.high = 0
@@ -827,6 +822,10 @@ cdef class Kernel:
             memset(high, 0, sizeof(high))
         for i in range(features.count):
             item = &features.at[i]
+            repeated = again & 1
+            again >>= 1
+            if repeated:
+                continue
             if item.weight > _MAX_VOTES - total:
                 break  # the counters hold no more
             total += item.weight
@@ -937,59 +936,57 @@ cdef class Kernel:
         cdef Items* tokens = &work.tokens
         cdef Items* source = tokens if self.words else features
         cdef uint32_t words = 0
-        cdef uint64_t again = 0, exact, chosen, variant
+        cdef size_t hashed = tokens.count
+        cdef uint64_t again = 0, chosen, variant
         cdef bint few
         cdef Pair value
-        work.scratch.count = 0
-        reserve_hashes(&work.scratch, tokens.count + 1)
+        cdef Secret exact = self.secret
         for i in range(tokens.count):
-            work.scratch.at[i] = tokens.at[i].identity
-        work.scratch.count = tokens.count
-        if self.characters and not work.full:
+            sip_word(&exact, tokens.at[i].identity)
+            words += not tokens.at[i].variable
+        if self.characters:
             words = <uint32_t>features.count
-        else:
-            for i in range(source.count):
-                words += not source.at[i].variable
         if words == 0 and tokens.count:
-            self.verbatim(work)
+            exact = self.secret
+            hashed = self.verbatim(work, &exact)
         if work.variant.count:
             variant = sip_sequence(work.variant.at, work.variant.count, &self.secret)
             work.variants.data.as_ulonglongs[event] = variant
-            work.scratch.at[work.scratch.count] = variant
-            work.scratch.count += 1
-        exact = sip_sequence(work.scratch.at, work.scratch.count, &self.secret)
-        work.put(event, exact, words)
+            sip_word(&exact, variant)
+            hashed += 1
+        work.put(event, sip_sequence_end(&exact, hashed), words)
         if not work.full:
             return 0
-        few = source.count <= FEW
+        few = self.sketched and source.count <= FEW
         if few:
             self.sketch_few(work, event, source, &again)
-        else:
+        elif self.sketched:
             self.sketch_many(work, event, source)
+        else:
+            work.sketch_ends.at[event] = 0
         if self.minhash:
             self.least_hashes(features, &work.scratch, &value, &chosen)
             work.chosen.data.as_ulonglongs[event] = chosen
         else:
-            if self.once and source == features and few:
-                drop_marked(features, again)
-            elif self.once:
+            if not self.once:
+                again = 0
+            elif not few or source != features:
+                again = 0
                 drop_repeats(features, &work.scratch)
-            value = self.fingerprint(features)
+            value = self.fingerprint(features, again)
         work.low.data.as_ulonglongs[event] = value.low
         if self.wide:
             work.high.data.as_ulonglongs[event] = value.high
         return 0
 
-    cdef int verbatim(self, Workspace work) except -1 nogil:
-        """Hash the text itself of an event whose tokens are all placeholders."""
+    cdef size_t verbatim(self, Workspace work, Secret* exact) noexcept nogil:
+        """Hash the text itself of an event whose tokens are all placeholders; return its parts."""
         cdef size_t i
         cdef const Part* part
-        work.scratch.count = work.part_count
-        reserve_hashes(&work.scratch, 1)  # for the variant
         for i in range(work.part_count):
             part = &work.parts[i]
-            work.scratch.at[i] = sip(part.text, part.length, &self.secret) ^ part.identity_salt
-        return 0
+            sip_word(exact, sip(part.text, part.length, &self.secret) ^ part.identity_salt)
+        return work.part_count
 
     # Both add the least distinct hashes of non-placeholders to the pool of sketches.
 
@@ -1005,6 +1002,7 @@ cdef class Kernel:
         cdef int shift = 62
         cdef bint zero = False
         cdef uint64_t value, other
+        cdef uint64_t* out
         while room < 2 * source.count:
             room *= 2
             shift -= 1
@@ -1037,14 +1035,15 @@ cdef class Kernel:
                     value = other
                 slot += 1
             slots[slot] = value
-        reserve_hashes(sketches, SKETCH)
+        reserve_hashes(sketches, SKETCH + 1)
+        out = sketches.at + sketches.count
         if zero:
-            sketches.at[sketches.count] = 0
-            sketches.count += 1
-        for slot in range(room + source.count):
-            if slots[slot] != 0:
-                sketches.at[sketches.count] = slots[slot]
-                sketches.count += 1
+            out[0] = 0
+            out += 1
+        for slot in range(room + source.count):  # without a branch, which would be a random one
+            out[0] = slots[slot]
+            out += slots[slot] != 0
+        sketches.count = out - sketches.at
         work.sketch_ends.at[event] = sketches.count
         return 0
 

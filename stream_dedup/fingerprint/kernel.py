@@ -58,7 +58,8 @@ class Fingerprints(NamedTuple):
         low: the fingerprint's low 64 bits; empty if only exact hashes were asked for.
         high: its high 64 bits; empty unless the width is 128.
         sketches: the distinct keyed hashes of the features that are not placeholders, ascending,
-            the least `SKETCH_SIZE` of them, eight bytes each in native byte order.
+            the least `SKETCH_SIZE` of them, eight bytes each in native byte order. Empty where the
+            recipe does not verify (`match.jaccard` is 0): nothing compares them.
         chosen: the keyed hash of the features that a minhash is made of; 0 if there are none. Empty
             for other kinds.
         variants: keyed hash of the words that make the variant; 0 if there are none.

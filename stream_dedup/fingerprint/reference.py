@@ -13,7 +13,7 @@ Theory of operation
    accepted. A part with fewer than n gives one feature of what it has.
 4. **Fingerprint**: `simhash` or `minhash` over the features' votes and weights.
 5. **Sketch**: the least distinct identities of the tokens that are not placeholders (words), or of
-   the features (other extractors). Verification compares sketches.
+   the features (other extractors). Verification compares sketches; a recipe without it has none.
 6. **Variant**: the hash of the sequence of protected words, levels and HTTP status classes
    (`variants`); where there are some, it is the last element of the exact hash's sequence.
 
@@ -103,6 +103,7 @@ class ReferenceKernel:
         self._bits = (1 << HASH_BITS[recipe.fingerprint.hash]) - 1
         self._tie = int(recipe.fingerprint.tie == "one")
         weights = recipe.features.weights
+        self._verifies = recipe.match.jaccard > 0
         self._protected = recipe.protected
         self._status = "status" in recipe.match.variants
         self._weights = {word.encode(): weight for word, weight in weights.table.items()}
@@ -256,7 +257,8 @@ class ReferenceKernel:
         chosen = [identities[rank] for rank in ranks]
         return self._sequence([*chosen, len(chosen)]) if chosen else 0
 
-    def _sketch(self, taken: Taken) -> bytes:
+    def sketch(self, taken: Taken) -> bytes:
+        """Compute the sketch of an event, even if the recipe does not verify by it."""
         words = self._recipe.features.extractor == "words"
         source = taken.tokens if words else taken.features
         least = heapq.nsmallest(SKETCH_SIZE, {f.identity for f in source if not f.variable})
@@ -285,7 +287,7 @@ class ReferenceKernel:
                 numbers.low.append(value & MASK64)
                 if self._recipe.fingerprint.width == 128:
                     numbers.high.append(value >> 64)
-                numbers.sketches.append(self._sketch(taken))
+                numbers.sketches.append(self.sketch(taken) if self._verifies else b"")
                 if self._recipe.fingerprint.kind == "minhash":
                     numbers.chosen.append(self._chosen(taken))
         return numbers

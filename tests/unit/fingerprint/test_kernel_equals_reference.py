@@ -263,9 +263,19 @@ def test_hashes_in_any_order_give_the_same_sketch(count: int) -> None:
     events = [[hashed_to(low) for low in order] for order in orders]
     expected = [sorted(set(order))[:64] for order in orders]
 
-    actual = native(Recipe()).fold(events, full=True).sketches
+    recipe = replace(Recipe(), match__jaccard=0.5)
+    actual = native(recipe).fold(events, full=True).sketches
 
     assert [list(array("Q", sketch)) for sketch in actual] == expected
+
+
+@pytest.mark.parametrize("make", [native, reference])
+@pytest.mark.parametrize(("jaccard", "size"), [(0.0, 0), (0.01, 16)])
+def test_only_recipes_that_verify_have_sketches(make: Any, jaccard: float, size: int) -> None:
+    recipe = replace(Recipe(), match__jaccard=jaccard)
+    numbers = make(recipe).scan([b"two words", b"", b"other words"], full=True)
+
+    assert [len(sketch) for sketch in numbers.sketches] == [size, 0, size]
 
 
 def ints(typecode: str, *values: int) -> Any:
