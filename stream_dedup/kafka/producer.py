@@ -51,12 +51,16 @@ REFRESHES_AT_ONCE = 5
 _PARTITIONER = DefaultPartitioner()
 
 
-class _BatchesRefused(Exception):  # noqa: N818 -- as `RecordsRefused`
-    """Batches were refused for good. `unsent`: all records that were not stored."""
+class _NotSent(Exception):  # noqa: N818 -- another producer sends them
+    """The producer was abandoned. `unsent`: all records that were not stored."""
 
     def __init__(self, message: str, unsent: Sequence[Outgoing]) -> None:
         self.unsent = unsent
         super().__init__(message)
+
+
+class _BatchesRefused(_NotSent):
+    """Batches were refused for good."""
 
 
 def _pace_refreshes(client: AIOKafkaClient) -> None:
@@ -146,10 +150,12 @@ class KafkaProducer:
         return producer
 
     def discard(self, producer: AIOKafkaProducer) -> None:
-        """Stop a producer in the background.
+        """Stop a producer in the background; what it has not sent fails at once.
 
-        After an error its sequence numbers are in doubt, so it must not be used again.
+        After an error its sequence numbers are in doubt, so it must not be used again. Another one
+        sends what waits in it, which would be out of order if this one sent it later.
         """
+        _abandon(producer)
         if producer is self._shared:
             self._shared = None
         task = asyncio.ensure_future(_stop(producer))
@@ -179,9 +185,9 @@ class KafkaProducer:
             producer = await self._producer()
             try:
                 await self.write(outgoing, Delivery(producer, substitute, suspects))
-            except _BatchesRefused as refused:
+            except _NotSent as stopped:
                 self.discard(producer)
-                outgoing = refused.unsent
+                outgoing = stopped.unsent
             except BaseException:
                 self.discard(producer)
                 raise
@@ -224,21 +230,28 @@ class KafkaProducer:
     async def write(self, outgoing: Sequence[Outgoing], delivery: Delivery) -> None:
         """Pack records into batches, send them, and wait until they are stored."""
         packed = await self._packer.pack(outgoing, delivery)
+        places = {each[:2] for each in packed}
         sent: list[asyncio.Future[Any]] = []
         try:
-            for topic, partition in {each[:2] for each in packed}:
+            for topic, partition in places:
                 await self._check_known(delivery.producer, topic, partition)
             for topic, partition, batch, _, _ in packed:
                 sent.append(await delivery.producer.send_batch(batch, topic, partition=partition))
-            if sent:
-                await asyncio.wait(sent)
+                if len(places) < len(packed) and not delivery.transactional:
+                    # The next one must not be stored if this one is not.
+                    sent[-1].add_done_callback(partial(_abandon_if_failed, delivery.producer))
+        except errors.ProducerClosed:
+            pass  # the rest is unsent, as some of what was sent may be
         except (errors.KafkaError, OSError) as error:
             topics = ", ".join(sorted({each.topic for each in packed}))
             fail(f"cannot write to {topics}", error, "Write")
         finally:
             for future in sent:
                 future.add_done_callback(_retrieve_exception)
-        outcomes = [(each, future.exception()) for each, future in zip(packed, sent, strict=True)]
+        if sent:
+            await asyncio.wait(sent)
+        unsent = [errors.ProducerClosed()] * (len(packed) - len(sent))
+        outcomes = zip(packed, [*(each.exception() for each in sent), *unsent], strict=True)
         failed = [(each, error) for each, error in outcomes if error is not None]
         if failed:
             await self._fail(failed, delivery)
@@ -263,15 +276,23 @@ class KafkaProducer:
         refused = [
             (each, REFUSALS[type(error)]) for each, error in failed if type(error) in REFUSALS
         ]
-        if not refused:
-            each, error = failed[0]
+        others = [
+            (each, error)
+            for each, error in failed
+            if type(error) not in REFUSALS
+            and (delivery.transactional or not isinstance(error, errors.ProducerClosed))
+        ]
+        unsent = [Outgoing(e.topic, e.partition, e.records.part(0, e.taken)) for e, _ in failed]
+        if refused:
+            await self._packer.learn(refused, delivery)
+            each, why = refused[0]
+            raise _BatchesRefused(
+                f"{each.topic}-{each.partition}: a batch of {each.taken} is {why}", unsent
+            )
+        if others:
+            each, error = others[0]
             fail(f"cannot write to {each.topic}", error, "Write")
-        await self._packer.learn(refused, delivery)
-        each, why = refused[0]
-        raise _BatchesRefused(
-            f"{each.topic}-{each.partition}: a batch of {each.taken} is {why}",
-            [Outgoing(e.topic, e.partition, e.records.part(0, e.taken)) for e, _ in failed],
-        )
+        raise _NotSent(f"{failed[0][0].topic}: its producer was stopped", unsent)
 
     async def _partitioned(self, part: Outgoing) -> list[tuple[int, Records]]:
         """Divide records among the partitions of their topic."""
@@ -347,6 +368,19 @@ class _TransactionalProducer:
 
     async def close(self) -> None:
         self._sink.discard(self._producer)
+
+
+def _abandon(producer: AIOKafkaProducer) -> None:
+    """Have a producer send nothing more, where the driver lets us."""
+    if self_check.usable("client"):
+        from stream_dedup.kafka._fastpath.client import abandon  # noqa: PLC0415 -- after the check
+
+        abandon(producer)
+
+
+def _abandon_if_failed(producer: AIOKafkaProducer, sent: asyncio.Future[Any]) -> None:
+    if not sent.cancelled() and sent.exception() is not None:
+        _abandon(producer)
 
 
 async def _stop(producer: AIOKafkaProducer) -> None:

@@ -83,6 +83,30 @@ async def try_hosts(options: Mapping[str, Any]) -> None:
     raise first
 
 
+def abandon(producer: AIOKafkaProducer) -> None:
+    """Have a producer send nothing more; batches that it has not sent fail with `ProducerClosed`.
+
+    Its own `stop` sends all that waits. What is at the broker already ends as the broker answers.
+    """
+
+    def fail_waiting(_: object = None) -> None:
+        accumulator = producer._message_accumulator
+        error = errors.ProducerClosed()
+        for batches in accumulator._batches.values():
+            for batch in batches:
+                # One that was sent before removes itself from there when it fails.
+                accumulator._pending_batches.add(batch)
+                batch.failure(error)
+        accumulator._exception = error
+
+    with contextlib.suppress(AttributeError):  # it was not started
+        fail_waiting()
+        task = producer._sender.sender_task
+        if task is not None:
+            task.cancel()
+            task.add_done_callback(fail_waiting)  # what the broker wanted to have again
+
+
 def retrieve_failures(producer: AIOKafkaProducer) -> None:
     """Retrieve the exceptions of a stopped producer's futures that nobody can await.
 

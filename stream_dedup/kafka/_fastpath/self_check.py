@@ -66,9 +66,12 @@ PRIVATE_NAMES: dict[Part, dict[str, str]] = {
     "client": {
         "aiokafka.admin.client:AIOKafkaAdminClient": "_send_request",
         "aiokafka.conn": "collect_hosts create_conn",
-        "aiokafka.producer.message_accumulator:MessageAccumulator": "_batches",
-        "aiokafka.producer.message_accumulator:MessageBatch": "_drain_waiter",
-        "aiokafka.producer.producer:AIOKafkaProducer": "_message_accumulator _txn_manager",
+        "aiokafka.producer.message_accumulator:MessageAccumulator": (
+            "_batches _exception _pending_batches"
+        ),
+        "aiokafka.producer.message_accumulator:MessageBatch": "_drain_waiter failure",
+        "aiokafka.producer.producer:AIOKafkaProducer": "_message_accumulator _sender _txn_manager",
+        "aiokafka.producer.sender:Sender": "sender_task",
         "aiokafka.producer.transaction_manager:TransactionManager": "wait_for_transaction_end",
         "aiokafka.protocol.api": "Request RequestStruct Response",
         "aiokafka.protocol.types": (

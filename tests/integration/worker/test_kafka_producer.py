@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from aiokafka import errors
 from aiokafka.cluster import ClusterMetadata
 
 from stream_dedup.errors import BrokerUnavailable, ProducerFenced
@@ -15,7 +16,7 @@ from stream_dedup.io.base import Outgoing, PartitionProducer, Record, Records, R
 from stream_dedup.kafka._fastpath import self_check
 from stream_dedup.kafka.producer import KafkaProducer
 from stream_dedup.model import Partition
-from tests.services.kafka import Kafka
+from tests.services.kafka import Kafka, KafkaBroker
 
 EVENTS = 100
 
@@ -130,6 +131,66 @@ def test_added_partitions_are_used_once_topics_are_refreshed(kafka: Kafka) -> No
     counts = kafka.end_offsets(topic).values()
     assert sum(counts) == 120
     assert min(counts) > 0
+
+
+def test_a_cancelled_delivery_sends_nothing_more(make_kafka: Callable[..., KafkaBroker]) -> None:
+    """Its events are sent again by another producer; if they came later, order would be lost."""
+    kafka = make_kafka()
+    topic = kafka.fresh_topic()
+
+    def outgoing(value: bytes) -> list[Outgoing]:
+        return [Outgoing(topic, 0, Records.of([Record(-1, 1, None, value)]))]
+
+    async def send() -> None:
+        sink = KafkaProducer(options={"bootstrap_servers": kafka.bootstrap}, group_id="group")
+        await sink.start()
+        await sink.send(outgoing(b"before"), drop_refused)
+        kafka.pause()
+        try:
+            on_its_way = asyncio.ensure_future(sink.send(outgoing(b"on its way"), drop_refused))
+            await asyncio.sleep(0.5)
+            waiting = asyncio.ensure_future(sink.send(outgoing(b"waiting"), drop_refused))
+            await asyncio.sleep(0.5)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+        finally:
+            kafka.resume()
+        await on_its_way
+        await sink.send(outgoing(b"after"), drop_refused)
+        await sink.stop()
+
+    asyncio.run(send())
+    assert [record.value for record in kafka.consume(topic)] == [b"before", b"on its way", b"after"]
+
+
+def test_what_follows_an_unsent_batch_is_sent_after_it(kafka: Kafka) -> None:
+    """The driver gives up a batch, and would send the next one."""
+    topic = kafka.fresh_topic()
+    sink = KafkaProducer(options={"bootstrap_servers": kafka.bootstrap}, group_id="group")
+    values = [b"%d " % number + b"x" * 1_000 for number in range(3_000)]
+    records = Records.of([Record(-1, 1, None, value) for value in values])
+
+    async def send() -> None:
+        await sink.start()
+        first = await sink._producer()
+        given_up = []
+        send_batch = first.send_batch
+
+        async def give_up_the_first(*batch: Any, **place: Any) -> Any:
+            if not given_up:
+                given_up.append(asyncio.get_running_loop().create_future())
+                given_up[0].set_exception(errors.MessageSizeTooLargeError())
+                return given_up[0]
+            return await send_batch(*batch, **place)
+
+        first.send_batch = give_up_the_first
+        await sink.send([Outgoing(topic, 0, records)], drop_refused)
+        await sink.stop()
+
+    asyncio.run(send())
+    left = [record.value for record in kafka.consume(topic)]
+    first_copies = list(dict.fromkeys(left))
+    assert first_copies == sorted(first_copies, key=values.index)
 
 
 def test_a_topic_created_again_has_another_identity(kafka: Kafka) -> None:
