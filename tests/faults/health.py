@@ -22,7 +22,8 @@ ANSWER_S = 5.0
 """The longest wait for an answer, on a machine that is busy."""
 
 NOTICE_S = 15.0
-"""A worker may be ready for so long after everything has stopped."""
+"""A worker may be ready for so long after everything has stopped, and after it was given other
+partitions: what it has to do begins then."""
 
 MOVING_S = 30.0
 """A worker that delivers all the time is ready again within so long. It may say before that one of
@@ -35,6 +36,7 @@ SILENT = 3
 """Polls in a row that may stay without an answer; the machine may be busy."""
 
 _DELIVERED = re.compile(rb"^stream_dedup_events_total\{[^}]*\} (\S+)", re.MULTILINE)
+_PARTITIONS = re.compile(rb"^stream_dedup_assigned_partitions\{[^}]*\} (\S+)", re.MULTILINE)
 _READY = re.compile(rb"^stream_dedup_ready (\S+)", re.MULTILINE)
 
 
@@ -50,6 +52,7 @@ class Sample(NamedTuple):
         gauge: the metric `ready`.
         delivered: the events that it has delivered since its start.
         reasons: why it is not ready, as it says.
+        partitions: how many it has.
     """
 
     at_s: float
@@ -60,6 +63,7 @@ class Sample(NamedTuple):
     gauge: float | None = None
     delivered: float | None = None
     reasons: str = ""
+    partitions: float | None = None
 
 
 class Stop(NamedTuple):
@@ -146,6 +150,7 @@ def ask(worker: Polled) -> Sample:
         float(gauge[1]) if gauge else None,
         sum(map(float, _DELIVERED.findall(metrics))) if metrics else None,
         reasons.decode(errors="replace").strip(),
+        sum(map(float, _PARTITIONS.findall(metrics))) if metrics else None,
     )
 
 
@@ -230,11 +235,14 @@ def _judge_stop(stop: Stop, runs: Sequence[Sequence[Sample]], verdict: Verdict) 
     """While nothing can move, no worker is ready; return the seconds until that was so."""
     last_s = stop.from_s
     for run in runs:
+        since_s, had = stop.from_s, run[0].partitions
         for sample in run:
+            if sample.partitions != had:
+                since_s, had = max(since_s, sample.at_s), sample.partitions
             if not stop.from_s <= sample.at_s < stop.to_s - 2 * EVERY_S or sample.ready != 200:
                 continue
             last_s = max(last_s, sample.at_s)
-            if sample.at_s - stop.from_s > NOTICE_S:
+            if sample.at_s - since_s > NOTICE_S:
                 verdict.found(
                     "ready while nothing could move",
                     f"{_name(sample)}, {sample.at_s - stop.from_s:.0f} s after {stop.kind}",

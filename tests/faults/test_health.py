@@ -104,3 +104,12 @@ def test_another_start_is_judged_by_itself() -> None:
         each._replace(start=2, delivered=0.0, ready=503, gauge=0.0) for each in answers.samples[90:]
     ]
     assert answers.judged().good
+
+
+def test_new_partitions_give_a_worker_time_to_notice() -> None:
+    answers = Answers()
+    answers.change(range(50, 70), ready=200, gauge=1.0)
+    assert not answers.judged().good
+    answers.change(range(60), partitions=0.0)
+    answers.change(range(60, SECONDS), partitions=4.0)
+    assert answers.judged().good
