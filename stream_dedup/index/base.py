@@ -93,12 +93,13 @@ class Limits:
         max_candidates: entries compared for a query; a search that meets more is cut short, and
             counted.
         max_verified: clusters compared with an event; of more, the nearest, and that is counted.
+            The nearest are chosen among four times as many.
         sweep: clusters that one call may close, besides those evicted.
     """
 
     max_clusters: int = 100_000
-    max_candidates: int = 10_000
-    max_verified: int = 256
+    max_candidates: int = 2_000
+    max_verified: int = 64
     sweep: int = 10_000
 
     def __post_init__(self) -> None:

@@ -7,7 +7,6 @@ a list whether they are live and touches no object for those that are not.
 
 from __future__ import annotations
 
-import heapq
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -99,17 +98,19 @@ class Lookup:
         if group is None:
             return None
         found = self._tables.query(query.fingerprint, group, self._limits.max_candidates)
+        # An attacker may send lines that are all near each other and none alike: what a search does
+        # with the near ones is bounded.
+        most_near = 4 * self._limits.max_verified
         # Many may have passed their window and wait for stream time: each costs a comparison.
         live_until_us, first_us = self._live_until_us, query.first_us
-        owners = {owner for owner in found.owners if live_until_us[owner] >= first_us}
+        owners = {owner for owner in found.owners[:most_near] if live_until_us[owner] >= first_us}
         too_many = len(owners) > self._limits.max_verified
         if too_many:
             owners = self._nearest(found, owners)
-        self.truncated += found.truncated or too_many
+        self.truncated += found.truncated or too_many or len(found.owners) > most_near
         admitted: dict[Candidate, Slot] = {}
         for owner in owners:
-            slot = self._slots[owner]
-            assert slot is not None
+            slot = self._slot(owner)
             distance = (slot.fingerprint ^ query.fingerprint).bit_count()
             similarity = self._jaccard(slot.sketch, query.sketch) if self._linkage.verifies else 0.0
             if self._linkage.admits(similarity, distance):
@@ -119,13 +120,22 @@ class Lookup:
 
     def _nearest(self, found: Found, owners: set[int]) -> set[int]:
         """Return as many as may be verified: the nearest fingerprints, then the oldest."""
-        ranked: dict[int, tuple[int, int, int]] = {}
+        nearest: dict[int, int] = {}
         for owner, distance in zip(found.owners, found.distances, strict=True):
-            slot = self._slots[owner]
-            if owner in owners and slot is not None:
-                rank = (distance, slot.opened_us, slot.cluster)
-                ranked[owner] = min(rank, ranked.get(owner, rank))
-        return set(heapq.nsmallest(self._limits.max_verified, ranked, key=ranked.__getitem__))
+            if owner in owners and distance <= nearest.get(owner, distance):
+                nearest[owner] = distance
+        ranked = [
+            (distance, slot.opened_us, slot.cluster, owner)
+            for owner, distance in nearest.items()
+            for slot in (self._slot(owner),)
+        ]
+        ranked.sort()
+        return {owner for *_, owner in ranked[: self._limits.max_verified]}
+
+    def _slot(self, owner: int) -> Slot:
+        slot = self._slots[owner]
+        assert slot is not None
+        return slot
 
     # ------------------------------------------------------------ changing
 

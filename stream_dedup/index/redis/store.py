@@ -92,7 +92,7 @@ log = logging.getLogger(__name__)
 N = TypeVar("N")
 T = TypeVar("T")
 
-LIMITS = Limits(max_clusters=20_000, max_candidates=2_000, max_verified=64)
+LIMITS = Limits(max_clusters=20_000)
 """Less than in memory: more clusters need more tables, and others wait while a script runs."""
 
 CLAIMS = 200
