@@ -25,7 +25,7 @@ help:
 	@echo "make bench-worker  measure the worker beside a bare copy of the topic (ARGS='--only A')"
 	@echo "make chaos     break workers, Kafka and Redis CYCLES times (SEED=, GUARANTEE=both); check all"
 	@echo "make fuzz      fuzz the native extensions under sanitisers for SECONDS (needs gcc)"
-	@echo "make quality   measure grouping quality beside the peers (DATA=folder of labelled logs)"
+	@echo "make quality   measure grouping quality beside other log parsers (DATA=folder of labelled logs)"
 	@echo "make docs      write the generated parts of docs/ again"
 	@echo "make screenshots   take the pictures in docs/images of real runs again (installs Chromium and pngquant)"
 	@echo "make site      build the documentation site into build/site, and fail on any warning"
@@ -127,7 +127,8 @@ fuzz: setup
 quality: setup
 	@echo "== quality: grouping of labelled logs, beside the peers"
 	@$(BIN)/python -m pip install --quiet --editable '.[bench]'
-	@$(BIN)/python -m benchmarks.quality --data $(DATA)
+	@$(BIN)/python -m pip install --quiet --no-deps logparser3==1.0.4
+	@$(BIN)/python -m benchmarks.quality --data $(DATA) $(ARGS)
 
 bench-methods: setup
 	@echo "== bench-methods: simhash, minhash and exact match on labelled logs"

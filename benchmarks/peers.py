@@ -10,7 +10,7 @@ Drain3 (https://github.com/logpai/Drain3) is measured twice:
 * `drain3_masked`: the settings its project shows in `examples/drain3.ini`. That file is in the
   project's repository but not in its packages on PyPI (the source archive of 0.9.11 holds only
   `drain3/`), so pip cannot bring it, and it is not copied here. What it sets is said again below:
-  `_MASKS` and `_SETTINGS`.
+  `DRAIN3_MASKS` and `DRAIN3_MASKED`.
 
 The masks are the seven that `examples/drain3.ini` sets and that the comment at the end of the
 packaged `drain3/masking.py` lists too, in the same order, written again to match the same text:
@@ -24,19 +24,20 @@ slows the miner down and prints.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from statistics import median
 from types import ModuleType
+from typing import Any
 
-PEERS = ("drain3", "simhash")
+PEERS = ("drain3", "simhash", "logparser3")
 
 _START = r"(?<![A-Za-z0-9])"
 _END = r"(?![A-Za-z0-9])"
 
 # (what it matches, its replacement), applied in this order.
-_MASKS = (
+DRAIN3_MASKS = (
     (_START + r"(?:[0-9a-f]{2,}:){3,}[0-9a-f]{2,}" + _END, "ID"),
     (_START + r"\d{1,3}(?:\.\d{1,3}){3}" + _END, "IP"),
     (_START + r"(?:[0-9a-f]{6,} ?){3,}" + _END, "SEQ"),
@@ -48,7 +49,7 @@ _MASKS = (
 
 # Attributes of `TemplateMinerConfig`. The first three equal its defaults; they are set there, so
 # they are set here.
-_SETTINGS: dict[str, object] = {
+DRAIN3_MASKED: dict[str, object] = {
     "drain_sim_th": 0.4,
     "drain_depth": 4,
     "drain_max_children": 100,
@@ -88,9 +89,7 @@ def drain3_default(lines: Sequence[bytes]) -> list[int]:
     Raises:
         PeerMissingError: Drain3 is not installed.
     """
-    # Given explicitly: without a configuration the miner would read a `drain3.ini` of the working
-    # folder.
-    return _mine(_import_peer("drain3.template_miner_config").TemplateMinerConfig(), lines)
+    return add_lines(drain3_miner(), lines)
 
 
 def drain3_masked(lines: Sequence[bytes]) -> list[int]:
@@ -105,15 +104,37 @@ def drain3_masked(lines: Sequence[bytes]) -> list[int]:
     Raises:
         PeerMissingError: Drain3 is not installed.
     """
-    instruction = _import_peer("drain3.masking").MaskingInstruction
-    config = _import_peer("drain3.template_miner_config").TemplateMinerConfig()
-    for name, value in _SETTINGS.items():
+    return add_lines(drain3_miner(DRAIN3_MASKED, DRAIN3_MASKS), lines)
+
+
+def drain3_miner(
+    settings: Mapping[str, object] | None = None, masks: Iterable[tuple[str, str]] = ()
+) -> Any:  # noqa: ANN401 -- Drain3 carries no types
+    """Makes a `TemplateMiner` of Drain3.
+
+    Args:
+        settings: Attributes of its configuration; its defaults without.
+        masks: What is replaced before a line is added, and by which name.
+
+    Raises:
+        PeerMissingError: Drain3 is not installed.
+    """
+    instruction = import_peer("drain3.masking").MaskingInstruction
+    # Given explicitly: without a configuration the miner would read a `drain3.ini` of the working
+    # folder.
+    config = import_peer("drain3.template_miner_config").TemplateMinerConfig()
+    for name, value in (settings or {}).items():
         # Drain3 takes any attribute: one that it renamed would be set in silence.
         if not hasattr(config, name):
             raise AttributeError(f"this Drain3 has no setting {name!r}")
         setattr(config, name, value)
-    config.masking_instructions = [instruction(pattern, mask) for pattern, mask in _MASKS]
-    return _mine(config, lines)
+    config.masking_instructions = [instruction(pattern, mask) for pattern, mask in masks]
+    return import_peer("drain3.template_miner").TemplateMiner(config=config)
+
+
+def add_lines(miner: Any, lines: Iterable[bytes]) -> list[int]:  # noqa: ANN401 -- as above
+    """Adds lines to a miner of Drain3, and returns the cluster id of each as answered then."""
+    return [int(miner.add_log_message(text_of(line))["cluster_id"]) for line in lines]
 
 
 def pypi_simhash_fingerprints(lines: Sequence[bytes]) -> list[int]:
@@ -130,8 +151,8 @@ def pypi_simhash_fingerprints(lines: Sequence[bytes]) -> list[int]:
     Raises:
         PeerMissingError: The package is not installed.
     """
-    simhash = _import_peer("simhash").Simhash
-    return [int(simhash(_text(line)).value) for line in lines]
+    simhash = import_peer("simhash").Simhash
+    return [int(simhash(text_of(line)).value) for line in lines]
 
 
 def peer_versions() -> dict[str, str]:
@@ -171,23 +192,24 @@ def time_per_item(fn: Callable[[], object], n: int, repeat: int = 5) -> Timing:
     return Timing(min_s=min(seconds) / n, median_s=median(seconds) / n)
 
 
-def _mine(config: object, lines: Sequence[bytes]) -> list[int]:
-    miner = _import_peer("drain3.template_miner").TemplateMiner(config=config)
-    return [int(miner.add_log_message(_text(line))["cluster_id"]) for line in lines]
-
-
-def _text(line: bytes) -> str:
+def text_of(line: bytes) -> str:
     """The text of a line, for peers that take no bytes; what is not UTF-8 is replaced."""
     return line.decode("utf-8", "replace")
 
 
-def _import_peer(module: str) -> ModuleType:
-    """Imports by name: no peer carries types, and a plain import would fail to check without it."""
+def import_peer(module: str, package: str = "") -> ModuleType:
+    """Imports by name: no peer carries types, and a plain import would fail to check without it.
+
+    Args:
+        module: Its name.
+        package: Its package's name on PyPI, where that is not the module's.
+    """
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        package = module.partition(".")[0]
+        top = module.partition(".")[0]
         # A peer that is there but lacks something of its own is another fault: let it show.
-        if error.name != package:
+        if error.name != top:
             raise
+        package = package or top
         raise PeerMissingError(f"{package} is not installed: pip install {package}") from error

@@ -1,0 +1,143 @@
+"""stream-dedup as it groups lines: the one place where these benches call the product.
+
+Four labels for each line:
+
+* *online*: its cluster when it was emitted, and *final*: its cluster in the end, after merges of
+  clusters;
+* of each, the cluster itself, and its *template*: clusters are of one template if their first
+  events have the same pattern without the variant. In detail: the exact hash of the cluster's first
+  event under the recipe without protected words and variants, its log level replaced by one word
+  where the recipe counts levels as variants. So `GET /a HTTP/1.1" 200` and `… 503` are two clusters
+  of one template, and so are `ERROR disk …` and `WARN disk …`; `… OK` and `… FAILED` are two
+  templates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from benchmarks.metrics import Labels
+from stream_dedup import Deduplicator
+from stream_dedup.features.recipe import Recipe, load_recipe, replace
+from stream_dedup.features.variants import LEVELS
+from stream_dedup.fingerprint.fingerprinter import Fingerprinter
+from stream_dedup.fingerprint.siphash import HashKey
+from stream_dedup.model import Summary
+
+_LEVEL = re.compile(rb"(?<![^\W_])(?:%b)(?![^\W_])" % "|".join(LEVELS).encode(), re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"<(?:\*|[a-z0-9_]+)>")
+
+
+class Clusters(NamedTuple):
+    """The cluster of each line. A line passed without one has a label of its own, below zero.
+
+    Attributes:
+        online: when it was emitted.
+        final: in the end.
+        summaries: of each cluster, the final one.
+    """
+
+    online: list[int]
+    final: list[int]
+    summaries: dict[int, Summary]
+
+
+class Groups(NamedTuple):
+    """The labels of each line, see the module, and what its template reads like.
+
+    Attributes:
+        clusters: the cluster of each line.
+        online_templates: the template of the cluster when it was emitted.
+        templates: the template of the cluster in the end.
+        texts: the template's text, `<*>` for what varies.
+    """
+
+    clusters: Clusters
+    online_templates: Labels
+    templates: Labels
+    texts: list[str]
+
+
+def seeded(recipe: str | Recipe, seed: int) -> tuple[Recipe, bytes]:
+    """A recipe with a seed of its fingerprints' hash, and a key of the hashes that decide."""
+    loaded = load_recipe(recipe) if isinstance(recipe, str) else recipe
+    key = hashlib.blake2b(str(seed).encode(), digest_size=16).digest()
+    return replace(loaded, fingerprint__seed=seed), key
+
+
+def group_clusters(
+    batches: Sequence[Sequence[bytes]],
+    recipe: str | Recipe,
+    seed: int = 0,
+    *,
+    patterns: bool = False,
+) -> Clusters:
+    """Group lines with stream-dedup.
+
+    Args:
+        batches: the lines in the order of the stream, in batches.
+        recipe: or its name.
+        seed: of the hashes.
+        patterns: whether summaries have their patterns, which takes longer.
+    """
+    chosen, key = seeded(recipe, seed)
+    dedup = Deduplicator(chosen, key=key)
+    decisions = chain.from_iterable(map(dedup.process, batches))
+    online = [
+        -1 - number if decision.cluster is None else decision.cluster
+        for number, decision in enumerate(decisions)
+    ]
+    summaries = {summary.cluster: summary for summary in dedup.close(patterns=patterns)}
+    roots = {cluster: _root(cluster, summaries) for cluster in summaries}
+    return Clusters(online, [roots.get(cluster, cluster) for cluster in online], summaries)
+
+
+def group(lines: Sequence[bytes], recipe: str | Recipe, seed: int = 0) -> Groups:
+    """Group lines with stream-dedup, by cluster and by template.
+
+    Args:
+        lines: in the order of the stream.
+        recipe: or its name.
+        seed: of the hashes.
+    """
+    clusters = group_clusters([lines], recipe, seed, patterns=True)
+    online, final, summaries = clusters
+    templates = _templates(seeded(recipe, seed)[0], lines, summaries)
+    texts = [
+        _PLACEHOLDER.sub("<*>", summaries[cluster].pattern)
+        if cluster in summaries
+        else line.decode("utf-8", "replace")
+        for cluster, line in zip(final, lines, strict=True)
+    ]
+    return Groups(
+        clusters,
+        [templates.get(cluster, cluster) for cluster in online],
+        [templates.get(cluster, cluster) for cluster in final],
+        texts,
+    )
+
+
+def _root(cluster: int, summaries: dict[int, Summary]) -> int:
+    """The cluster of which a cluster is a part in the end."""
+    into = getattr(summaries[cluster], "merged_into", None)
+    while into is not None:
+        cluster, into = into, getattr(summaries[into], "merged_into", None)
+    return cluster
+
+
+def _templates(
+    recipe: Recipe, lines: Sequence[bytes], summaries: dict[int, Summary]
+) -> dict[int, int]:
+    """Cluster to template: the hash of its first event's pattern without the variant."""
+    firsts = [lines[summary.position.offset] for summary in summaries.values()]
+    if "level" in recipe.match.variants:
+        firsts = [_LEVEL.sub(b"level", line) for line in firsts]
+    plain = replace(recipe, match__protected=[], match__variants=[])
+    fingerprinter = Fingerprinter(plain, HashKey(bytes(16)))
+    prepared = fingerprinter.prepare(firsts, None)
+    hashes = fingerprinter.fingerprints(prepared, full=False).exact
+    return dict(zip(summaries, hashes, strict=True))

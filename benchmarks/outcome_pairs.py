@@ -1,0 +1,177 @@
+"""Pairs of lines that differ in an outcome, a log level or a status class: none may ever merge.
+
+Lines of 5 to 40 words are made in pairs. Of each pair, the second says another outcome, another
+level, or another HTTP status class; or the word is missing there. Each pair meets one of the stages
+at which lines are matched:
+
+* exact: nothing else differs but a number;
+* in one batch: one more word differs, and both lines come together;
+* by the index: one more word differs, and the second comes in a later batch;
+* one word more: the second has one more word;
+* learned: one more word differs, in a place where other lines had six values before.
+
+A check that nothing merges would also pass where nothing could. So the first pairs are made a
+second time with the outcome, level or status left equal: the share of those that merge is given
+beside it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from benchmarks.grouping import group_clusters
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.features.variants import LEVELS, OUTCOMES
+
+PAIRS = 100_000
+PART = 5_000
+"""Pairs that one deduplicator sees."""
+
+STAGES = ("exact", "in one batch", "by the index", "one word more", "learned")
+MIN_WORDS, MAX_WORDS = 5, 40
+_BYTES = 600
+"""Random bytes for a line: enough for the words of the longest and for the values of a place."""
+
+_VALUES = 6
+"""Values of a place before a pair of the last stage comes."""
+
+_SHARED = 5
+"""Pairs of the last stage that share them."""
+
+_LETTERS = b"abcdefghijklmnopqrstuvwxyz" * 8 + b" " * 48
+"""Random bytes become words of five letters on average."""
+
+_KINDS = (
+    sorted(OUTCOMES - LEVELS),
+    ["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"],
+    *([form.format(first) for first in "12345"] for form in ('HTTP/1.1" {}04', "code: {}02")),
+)
+_ALL = [outcome for kind in _KINDS for outcome in kind]
+
+
+@dataclass(frozen=True, slots=True)
+class PairResult:
+    """What became of the pairs of one stage.
+
+    Attributes:
+        pairs: how many there were.
+        merged: how many of them merged.
+        merged_equal: the share that merges of pairs that do not differ in what keeps lines apart.
+    """
+
+    pairs: int
+    merged: int
+    merged_equal: float
+
+
+def check_pairs(
+    recipe: str | Recipe = "logs", pairs: int = PAIRS, seed: int = 0
+) -> dict[str, PairResult]:
+    """Group generated pairs, and count those that merged, by stage."""
+    given: Counter[str] = Counter()
+    merged: Counter[str] = Counter()
+    for start in range(0, pairs, PART):
+        part = _Part(random.Random(f"{seed} {start}"), min(PART, pairs - start))
+        given.update(stage for stage, *_ in part.places)
+        merged.update(_merged(part, recipe, seed))
+    equal = _Part(random.Random(f"{seed} 0"), min(PART, pairs), differ=False)
+    merged_equal = Counter(_merged(equal, recipe, seed))
+    in_part = Counter(stage for stage, *_ in equal.places)
+    return {
+        stage: PairResult(given[stage], merged[stage], merged_equal[stage] / in_part[stage])
+        for stage in STAGES
+    }
+
+
+class _Base(NamedTuple):
+    """What the lines of a pair have in common.
+
+    Attributes:
+        words: all but the outcome.
+        at: where the outcome is.
+        changed: the word that differs, if one does.
+        values: what may be in its place.
+        outcome: of the first line.
+    """
+
+    words: list[str]
+    at: int
+    changed: int
+    values: list[str]
+    outcome: str
+
+    def with_word(self, value: str, *, instead: bool = True) -> _Base:
+        """The same with another word at the place of change, or with one more before it."""
+        words = [*self.words]
+        words[self.changed : self.changed + instead] = [value]
+        at = self.at + (self.changed < self.at and not instead)
+        return self._replace(words=words, at=at)
+
+
+class _Part:
+    """Some pairs, laid out in two batches."""
+
+    def __init__(self, rng: random.Random, count: int, *, differ: bool = True) -> None:
+        self._rng = rng
+        self.first: list[bytes] = []
+        self.second: list[bytes] = []
+        self.places: list[tuple[str, tuple[int, int], tuple[int, int]]] = []
+        """Stage, and (batch, row) of both lines."""
+        for number in range(count):
+            self._add(STAGES[number % len(STAGES)], differ=differ)
+
+    def _add(self, stage: str, *, differ: bool) -> None:
+        if stage != "learned":
+            base = self._base()
+            row = self._put(self.first, base, base.outcome)
+        else:
+            if len(self.places) // len(STAGES) % _SHARED == 0:
+                self._learned = self._base()
+                for value in self._learned.values[1:]:
+                    self._put(self.first, self._learned.with_word(value), self._learned.outcome)
+                self._learned_row = self._put(self.first, self._learned, self._learned.outcome)
+            base, row = self._learned, self._learned_row
+        other = self._other(base.outcome) if differ else base.outcome
+        batch = int(stage != "in one batch")
+        if stage == "one word more":
+            base = base.with_word(base.values[0], instead=False)
+        elif stage != "exact":
+            base = base.with_word(base.values[0])
+        self.places.append(
+            (stage, (0, row), (batch, self._put((self.first, self.second)[batch], base, other)))
+        )
+
+    def _base(self) -> _Base:
+        rng = self._rng
+        words = rng.randbytes(_BYTES).translate(_LETTERS).decode().split()
+        values = words[-_VALUES - 1 :]
+        del words[rng.randint(MIN_WORDS, MAX_WORDS) - 1 :]  # the outcome is one
+        at, changed = rng.randrange(len(words) + 1), rng.randrange(len(words))
+        return _Base(words, at, changed, values, rng.choice(_ALL))
+
+    def _put(self, into: list[bytes], base: _Base, outcome: str) -> int:
+        """Append a line and return its row."""
+        words = [*base.words, str(self._rng.randrange(10**6))]
+        words[base.at : base.at] = [outcome] if outcome else []
+        into.append(" ".join(words).encode())
+        return len(into) - 1
+
+    def _other(self, outcome: str) -> str:
+        """Another text for the place of an outcome, which keeps the lines apart."""
+        kind = next(kind for kind in _KINDS if outcome in kind)
+        found = self._rng.choice(kind)
+        return found if found != outcome else ""
+
+
+def _merged(part: _Part, recipe: str | Recipe, seed: int) -> Iterator[str]:
+    """Yield the stage of each pair that is in one cluster, at once or in the end."""
+    found = group_clusters([part.first, part.second], recipe, seed)
+    starts = 0, len(part.first)
+    for stage, *places in part.places:
+        one, other = (starts[batch] + row for batch, row in places)
+        if any(labels[one] == labels[other] for labels in (found.online, found.final)):
+            yield stage
