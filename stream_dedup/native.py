@@ -17,6 +17,7 @@ from typing import Any
 
 EXTENSIONS = (
     "columnar._native",
+    "features._folding",
     "fingerprint._kernel",
     "index.redis._resp",
     "kafka._fastpath._batches",

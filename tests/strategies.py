@@ -117,10 +117,13 @@ def recipe_documents(draw: st.DrawFn, extractors: tuple[str, ...]) -> dict[str, 
         weights["table"] = draw(st.dictionaries(names, _weights, max_size=5))
     kind = draw(st.sampled_from(["simhash", "simhash", "minhash"]))
     width = draw(st.sampled_from([32, 64, 128]))
+    folds = extractor == "characters" and draw(st.booleans())
     return {
         "name": "drawn",
         "input": {"max_bytes": draw(st.sampled_from([64, 65, 100, 65_536]))},
-        "text": {
+        "text": {"fold": "look-alikes"}
+        if folds
+        else {
             "classes": words and draw(st.booleans()),
             "case": draw(st.sampled_from(["keep", "lower"])),
             "unicode": draw(st.sampled_from(["keep", "nfkc"])),
@@ -170,7 +173,11 @@ def recipes_of_other_systems(draw: st.DrawFn) -> Recipe:
         fingerprint["seed"] = 0
     if features["extractor"] == "words":
         features["window"] = draw(st.sampled_from(["full", "filling"]))
-    if not document["text"]["mask"] and not document["text"]["masks"] and draw(st.booleans()):
+    if (
+        not document["text"].get("mask")
+        and not document["text"].get("masks")
+        and draw(st.booleans())
+    ):
         features["delimiters"] = "space"
     document["match"]["k"] = min(document["match"]["k"], fingerprint["width"] - 1)
     return parse_recipe(document, "drawn", Path())

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
+from stream_dedup.features.folding import SYMBOLS
 from stream_dedup.features.masks import NAMED, Masker, named
 from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
@@ -37,7 +40,7 @@ class Patterns:
     """Makes the patterns of a recipe."""
 
     def __init__(self, recipe: Recipe) -> None:
-        self._preparer = Preparer(recipe)
+        self._preparer = Preparer(_legible(recipe))
         self._split = recipe.split
         # A mask may match a part of a token ("web-3"): then the token has no name.
         self._parts = re.compile(
@@ -134,6 +137,14 @@ class Patterns:
             out.append(name)
             end = match.end()
         return b"".join(out) if len(names) <= _MAX_NAMES else b"<*>"
+
+
+def _legible(recipe: Recipe) -> Recipe:
+    """Return the recipe that prepares what people read: folding leaves no spaces."""
+    if recipe.text.fold == "keep":
+        return recipe
+    text = msgspec.structs.replace(recipe.text, fold="keep", masks=tuple(SYMBOLS))
+    return msgspec.structs.replace(recipe, text=text)
 
 
 def readable(text: bytes, limit: int) -> str:

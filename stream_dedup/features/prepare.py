@@ -1,7 +1,7 @@
 """From an event to what the kernel takes: prepared text, and features taken in Python.
 
-`Preparer` applies the recipe's fields, Unicode form, case and masks. Most log recipes need none of
-it, and their texts go to the kernel unchanged.
+`Preparer` applies the recipe's fields, Unicode form, case, masks or folding. Most log recipes need
+none of it, and their texts go to the kernel unchanged.
 
 The kernel itself finds words and characters, and weights single words by a table.
 `FeatureExtractor` takes the other features that a recipe may ask for, in a few Python steps each:
@@ -15,15 +15,16 @@ A feature's weight is the extractor's own, times the table's if there is one, ti
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from stream_dedup.features import structure
+from stream_dedup.features import folding, structure
 from stream_dedup.features.extractors import KERNEL_EXTRACTORS, Extractor, load_extractor
 from stream_dedup.features.fields import parse_path, select
 from stream_dedup.features.masks import Masker
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.tokens import PLACEHOLDER, tokenise
+from stream_dedup.native import extension
 
 _NFKC_CHARACTERS = 1024
 
@@ -38,6 +39,8 @@ Salt = tuple[int, int]
 votes on a fingerprint, and into the keyed hashes."""
 
 NO_SALT: Salt = (0, 0)
+
+Fold = Callable[[Sequence[bytes]], list[bytes]]
 
 Part = tuple[bytes, int, Salt]
 """(text, weight, salt) of a part of an event, or of a feature."""
@@ -54,9 +57,13 @@ class Preparer:
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
         self._masker = Masker(recipe.masks) if recipe.masks else None
+        self._fold: Fold | None = None
+        if recipe.text.fold == "look-alikes":
+            self._fold = (extension("features._folding") or folding).fold
         self._spaces = recipe.features.extractor == "characters"
+        self._max_bytes = recipe.input.max_bytes
         self._fields = [(parse_path(f.path), f.weight) for f in recipe.input.fields]
-        plain = self._masker is None and not self._spaces
+        plain = self._masker is None and self._fold is None and not self._spaces
         self._lower_only = plain and recipe.text.case == "lower"
         self.takes_fields = bool(self._fields)
         self.changes_text = not plain or (recipe.text.case, recipe.text.unicode) != ("keep", "keep")
@@ -66,6 +73,8 @@ class Preparer:
         if self._lower_only:  # the common case, without a call an event
             text = self.text
             return [value.lower() if value.isascii() else text(value) for value in values]
+        if self._fold is not None and len(max(values, key=len, default=b"")) <= self._max_bytes:
+            return self._fold(values)
         return list(map(self.text, values))
 
     def text(self, value: bytes) -> bytes:
@@ -73,9 +82,11 @@ class Preparer:
 
         What lies beyond ``max_bytes`` stays unchanged, as the kernel treats it as one feature.
         """
-        limit = self._recipe.input.max_bytes
+        limit = self._max_bytes
         if len(value) > limit:
             return self.text(value[:limit]) + value[limit:]
+        if self._fold is not None:
+            return self._fold([value])[0]
         text = self._recipe.text
         if not value.isascii() and (text.unicode == "nfkc" or text.case == "lower"):
             decoded = value.decode("utf-8", "surrogateescape")

@@ -93,6 +93,8 @@ class Text(_Section, frozen=True):
     Attributes:
         unicode: ``nfkc`` folds compatibility forms (full-width letters, ligatures) together.
         case: ``lower`` makes all letters lower case.
+        fold: ``look-alikes`` leaves letters and symbols for links, addresses and numbers, whatever
+            they are disguised as (`folding`); takes the place of all others here.
         mask: masks defined by the recipe, tried before the named ones.
         masks: named masks to apply: url, email, uuid, mac, timestamp, ipv4, ipv6, path, hex,
             number.
@@ -101,6 +103,7 @@ class Text(_Section, frozen=True):
 
     unicode: Literal["keep", "nfkc"] = "keep"
     case: Literal["keep", "lower"] = "keep"
+    fold: Literal["keep", "look-alikes"] = "keep"
     mask: tuple[Mask, ...] = ()
     masks: tuple[str, ...] = ()
     classes: bool = False
@@ -421,9 +424,6 @@ def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
         problem = f"no extractor is named {features.extractor!r}"
         known = ", ".join(BUILT_IN)
         yield "features.extractor", problem, f"use one of {known}, an entry point, module:function"
-    if features.extractor != "words" and recipe.text.classes:
-        remedy = "set it to false, or use text.masks"
-        yield "text.classes", "only the extractor 'words' has token classes", remedy
     weights = features.weights
     table = weights.table or weights.file or weights.stop_words
     in_a_row = features.extractor == "words" and features.ngram > 1
@@ -439,7 +439,30 @@ def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     if fingerprint.kind == "minhash" and match.jaccard:
         remedy = "set match.jaccard = 0: events of one key share a cluster, whichever came first"
         yield "match.jaccard", f"is {match.jaccard} with minhash", remedy
+    yield from _text_contradictions(recipe)
     yield from _hash_contradictions(recipe)
+
+
+def _text_contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
+    """Yield the errors of preparations that do not fit with each other or with the extractor."""
+    text, extractor = recipe.text, recipe.features.extractor
+    if text.classes and extractor != "words":
+        remedy = "set it to false, or use text.masks"
+        yield "text.classes", "only the extractor 'words' has token classes", remedy
+    if text.fold == "keep":
+        return
+    for name, value, default in (
+        ("unicode", text.unicode, "keep"),
+        ("case", text.case, "keep"),
+        ("masks", list(text.masks), []),
+        ("mask", [mask.name for mask in text.mask], []),
+    ):
+        if value != default:
+            problem = f"is {value!r} with text.fold = {text.fold!r}, which does all of it itself"
+            yield f"text.{name}", problem, f"leave out text.{name}, or text.fold"
+    if extractor in BUILT_IN and extractor != "characters":
+        problem = f"is {extractor!r}, but text.fold = {text.fold!r} leaves no words or lines"
+        yield "features.extractor", problem, "use 'characters' or your own, or leave out text.fold"
 
 
 def _hash_contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:

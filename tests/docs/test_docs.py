@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import html
 import re
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from stream_dedup.cli.main import cli
 from stream_dedup.config import load
 from stream_dedup.config.document import Key
 from stream_dedup.config.document import keys as configuration_keys
+from stream_dedup.features.folding import fold
 from stream_dedup.features.masks import NAMED, compile_pattern
 from stream_dedup.features.recipe import Recipe, load_recipe, shipped
 
@@ -178,6 +180,15 @@ def test_every_mask_in_the_reference_matches_its_examples(name: str) -> None:
         match = compile_pattern(NAMED[name]).search(f"at {example} it".encode())
         assert match is not None
         assert match.group().decode() == example
+
+
+def test_the_disguises_on_the_page_fold_to_what_it_says() -> None:
+    section = RECIPES.partition("\n## Look-alikes\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| [^|]+ \| `([^`]+)` \| `([^`]+)` \|$", section, re.MULTILINE)
+    texts = [html.unescape(text).encode() for text, _ in rows]
+
+    assert len(rows) == 9
+    assert [folded.encode() for _, folded in rows] == fold(texts)
 
 
 @pytest.mark.parametrize("name", shipped())

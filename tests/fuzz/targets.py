@@ -15,6 +15,7 @@ import hiredis
 from stream_dedup.clustering.linkage import reference_jaccard
 from stream_dedup.columnar import _native as native_columns
 from stream_dedup.columnar import reference as reference_columns
+from stream_dedup.features import _folding, folding
 from stream_dedup.features.prepare import Part
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
 from stream_dedup.fingerprint import _kernel
@@ -143,6 +144,23 @@ def hashes(source: Source) -> None:
     )
     both(_kernel.jaccard, reference_jaccard, left.tobytes(), right.tobytes())
     both(_kernel.siphash, siphash, key, source.rest())
+
+
+# ------------------------------------------------------------ features
+
+PIECES = (
+    b"free", b"l", b"a", b"www.", b"http", b"://", b"/", b"@", b".com", b".", b"1", b"3", b"26",
+    b"!", b"|", b"+", b"$", b"-", b",", b" ", b"x" * 63, b"5" * 3, b"\x80", b"\xed\xa0\x80",
+    *(c.encode() for c in "\u0430\u0301\u200b\ufdfa\ud55c\u4e00\uff17\U0001f17f\u20ac\u3164"),
+)  # fmt: skip
+
+
+def look_alikes(source: Source) -> None:
+    """Texts of any bytes, and of pieces that mean something to folding."""
+    texts = [b"".join(source.pick(PIECES) for _ in range(source.below(40)))]
+    texts += [source.chunk() for _ in range(source.below(4))]
+    texts.append(source.rest())
+    both(_folding.fold, folding.fold, texts)
 
 
 # ------------------------------------------------------------ tables
@@ -312,7 +330,8 @@ def pairs(source: Source) -> None:
 TARGETS: dict[str, Callable[[Source], None]] = {
     target.__name__: target
     for target in (
-        kernel, kernel_parts, hashes, tables, entries, columns, batches, resp, numbers, pairs,
+        kernel, kernel_parts, hashes, look_alikes, tables, entries, columns, batches, resp,
+        numbers, pairs,
     )
 }  # fmt: skip
 """By name: each has a folder of inputs in ``corpus``."""

@@ -35,6 +35,11 @@ BUILT: dict[str, dict[str, Any]] = {
         "features__extractor": "characters",
         "features__ngram": 4,
     },
+    "folded": {
+        "text__fold": "look-alikes",
+        "features__extractor": "characters",
+        "features__ngram": 3,
+    },
     "minhash": {
         "fingerprint__kind": "minhash",
         "fingerprint__least": 2,
@@ -179,6 +184,16 @@ GOLDEN: dict[str, tuple[str, list[tuple[str, int, str]]]] = {
             ("134f1eeddc909b5a", 46, "06f8d7adc8ae86521bf9103dce8a2051"),
             ("0d5a9026ea9a1cd2", 23, "1e280e2da07012c222e24002b10f2c20"),
             ("d1fba762150c532c", 0, "00000000000000000000000000000000"),
+        ],
+    ),
+    "folded": (
+        "0505f27428cdd3cb",
+        [
+            ("625e5feb0370c715", 33, "68cb275635972a1b"),
+            ("94eea0fb02cf598d", 39, "7d4422db5a87abf9"),
+            ("68dcafd773dd8a0f", 23, "131aa71d4c1e5ecd"),
+            ("a9c7e7ec5ff76d02", 15, "6f2f69f76bd3a31d"),
+            ("d1fba762150c532c", 0, "0000000000000000"),
         ],
     ),
     "minhash": (

@@ -117,6 +117,24 @@ OWN = {"name": "a", "pattern": "b"}
             ["only the extractor 'words'", "set it to false"],
         ),
         (
+            {"text": {"fold": "look-alikes"}},
+            "features.extractor",
+            ["is 'words', but text.fold = 'look-alikes' leaves no words", "use 'characters'"],
+        ),
+        *(
+            (
+                {"text": {"fold": "look-alikes", key: value}, "features": {"extractor": "a:b"}},
+                f"text.{key}",
+                [f"is {shown} with text.fold = 'look-alikes'", f"leave out text.{key}"],
+            )
+            for key, value, shown in (
+                ("case", "lower", "'lower'"),
+                ("unicode", "nfkc", "'nfkc'"),
+                ("masks", ["url"], "['url']"),
+                ("mask", [OWN], f"['{OWN['name']}']"),
+            )
+        ),
+        (
             {
                 "features": {"ngram": 2, "weights": {"table": {"a": 2}}},
                 "fingerprint": {"hash": "cyclic"},
@@ -271,7 +289,14 @@ SPELT_OUT: dict[str, Any] = {
     "name": "custom",
     "description": "",
     "input": {"fields": [], "max_bytes": 65536},
-    "text": {"unicode": "keep", "case": "keep", "mask": [], "masks": [], "classes": False},
+    "text": {
+        "unicode": "keep",
+        "case": "keep",
+        "fold": "keep",
+        "mask": [],
+        "masks": [],
+        "classes": False,
+    },
     "features": {
         "extractor": "words",
         "ngram": 1,
@@ -312,6 +337,7 @@ OTHER_VALUES: dict[str, Any] = {
     "input.max_bytes": 64,
     "text.unicode": "nfkc",
     "text.case": "lower",
+    "text.fold": "look-alikes",
     "text.mask": [OWN],
     "text.masks": ["ipv4"],
     "text.classes": True,
@@ -353,6 +379,8 @@ def settings_of(document: dict[str, Any], above: str = "") -> list[str]:
 
 def changed(path: str, value: object) -> dict[str, Any]:
     document: dict[str, Any] = {"match": {"k": 0}} if path == "fingerprint.kind" else {}
+    if value == "look-alikes":  # does not go with words
+        document = {"features": {"extractor": "characters"}}
     *sections, key = path.split(".")
     table = document
     for section in sections:

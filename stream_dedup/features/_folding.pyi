@@ -1,0 +1,3 @@
+from collections.abc import Sequence
+
+def fold(texts: Sequence[bytes]) -> list[bytes]: ...

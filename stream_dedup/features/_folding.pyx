@@ -1,0 +1,518 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
+# cython: freethreading_compatible=False
+"""The function `fold` of `folding`, natively: a batch in one call, without the GIL.
+
+A text's characters are folded into `Symbols`, code points of 32 bits: ASCII without upper-case and
+control characters, letters, and surrogates for bytes that are not UTF-8. The tokens are found in
+these, and written as UTF-8.
+
+The table has a page for each 256 code points; pages with equal contents, such as those of Chinese
+characters, are stored once. An entry below `DROPPED` is the character that is left.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy
+
+from stream_dedup.features import folding
+
+cdef enum:
+    DROPPED = 0x110000
+    KEPT = 0x110001  # the character itself
+    SEVERAL = 0x200000  # plus where they are in `_several`, after their number
+    PAGES = 0x1100
+    MAX_PAGES = 512
+    SURROGATE = 0xDC00  # plus the byte that is not UTF-8, as in Python
+    HANGUL = 0xAC00
+    HANGUL_SYLLABLES = 11172
+    PADDING = 4  # zeros after the last symbol, so that nobody needs to look for the end
+
+cdef enum:  # kinds of ASCII
+    LETTER = 1
+    DIGIT = 2
+    ALNUM = LETTER | DIGIT
+    RUN = 4  # digits and signs that may stand for letters
+    LEET = 8  # those that do
+    PUNCTUATION = 16  # signs that do, but not at a word's end
+    URL = 32
+    SCHEME = 64
+    HOST = 128
+    LOCAL = 256  # of an address, before @
+    JOINER = 512  # what numbers have between digits
+
+cdef struct Symbols:
+    uint32_t* at
+    Py_ssize_t size
+    Py_ssize_t room
+    bint has_at, has_slash, has_www
+
+cdef struct Bytes:
+    uint8_t* at
+    Py_ssize_t size
+    Py_ssize_t room
+
+cdef uint16_t _page_of[PAGES]
+cdef uint32_t _pages[MAX_PAGES][256]
+cdef uint32_t _several[1 << 15]
+cdef uint16_t _kinds[128]
+cdef uint8_t _letters[128]
+
+
+def fold(texts):
+    """See `folding.fold`."""
+    cdef list values = list(texts)  # nobody else's, as their bytes are read without the GIL
+    cdef Py_ssize_t index, start, count = len(values)
+    cdef const uint8_t** froms = NULL
+    cdef Py_ssize_t* sizes = NULL
+    cdef Py_ssize_t* ends = NULL
+    cdef Symbols symbols = Symbols(NULL, 0, 0, False, False, False)
+    cdef Bytes out = Bytes(NULL, 0, 0)
+    cdef bint enough = True
+    cdef list folded = []
+    cdef bytes value
+    try:
+        froms = <const uint8_t**>malloc((count + 1) * sizeof(void*))
+        sizes = <Py_ssize_t*>malloc((count + 1) * sizeof(Py_ssize_t))
+        ends = <Py_ssize_t*>malloc((count + 1) * sizeof(Py_ssize_t))
+        if froms == NULL or sizes == NULL or ends == NULL:
+            raise MemoryError
+        for index in range(count):
+            value = values[index]
+            if value is None:
+                raise TypeError("a text is bytes")
+            froms[index] = <const uint8_t*>PyBytes_AS_STRING(value)
+            sizes[index] = PyBytes_GET_SIZE(value)
+        with nogil:
+            for index in range(count):
+                enough = fold_characters(froms[index], sizes[index], &symbols)
+                enough = enough and fold_tokens(&symbols, &out)
+                if not enough:
+                    break
+                ends[index] = out.size
+        if not enough:
+            raise MemoryError
+        start = 0
+        for index in range(count):
+            if ends[index] == start:  # without letters
+                value = values[index]
+                folded.append(b" ".join(value.split()))
+            else:
+                folded.append(PyBytes_FromStringAndSize(<char*>out.at + start, ends[index] - start))
+                start = ends[index]
+        return folded
+    finally:
+        free(froms)
+        free(sizes)
+        free(ends)
+        free(symbols.at)
+        free(out.at)
+
+
+# ------------------------------------------------------------ characters
+
+
+cdef bint fold_characters(const uint8_t* text, Py_ssize_t size, Symbols* symbols) noexcept nogil:
+    """Write what is left of a text's characters; False without memory.
+
+    There is always room for as many symbols as bytes are left.
+    """
+    cdef Py_ssize_t at = 0, length = 0
+    cdef uint32_t code, entry, rest
+    cdef uint32_t* several
+    symbols.size = 0
+    symbols.has_at = symbols.has_slash = symbols.has_www = False
+    if not has_room(symbols, size + PADDING):
+        return False
+    while at < size:
+        code = text[at]
+        if code < 0x80:
+            at += 1
+            entry = _pages[0][code]
+            if entry == c"@":
+                symbols.has_at = True
+            elif entry == c"/":
+                symbols.has_slash = True
+            elif entry == c"w" and symbols.size >= 2:
+                symbols.has_www |= (
+                    symbols.at[symbols.size - 1] == c"w" and symbols.at[symbols.size - 2] == c"w"
+                )
+            symbols.at[symbols.size] = entry
+            symbols.size += 1
+            continue
+        length = character(text + at, size - at, &code)
+        at += length
+        if length == 1:
+            entry = SURROGATE + code
+        elif code - <uint32_t>HANGUL < HANGUL_SYLLABLES:
+            rest = code - HANGUL  # three letters at most, of three bytes
+            symbols.at[symbols.size] = 0x1100 + rest // 588
+            symbols.at[symbols.size + 1] = 0x1161 + rest % 588 // 28
+            symbols.at[symbols.size + 2] = 0x11A7 + rest % 28
+            symbols.size += 3 if rest % 28 else 2
+            continue
+        else:
+            entry = _pages[_page_of[code >> 8]][code & 255]
+        if entry < DROPPED:
+            pass
+        elif entry == DROPPED:
+            continue
+        elif entry == KEPT:
+            entry = code
+        else:
+            several = _several + (entry - SEVERAL)
+            length = several[0]
+            if not has_room(symbols, length + size - at + PADDING):
+                return False
+            memcpy(symbols.at + symbols.size, several + 1, length * sizeof(uint32_t))
+            symbols.size += length
+            symbols.has_at = symbols.has_slash = symbols.has_www = True  # perhaps
+            continue
+        if entry == c"@":
+            symbols.has_at = True
+        elif entry == c"/":
+            symbols.has_slash = True
+        elif entry == c"w":
+            symbols.has_www = True  # perhaps
+        symbols.at[symbols.size] = entry
+        symbols.size += 1
+    for length in range(PADDING):
+        symbols.at[symbols.size + length] = 0
+    return True
+
+
+cdef inline Py_ssize_t character(
+    const uint8_t* text, Py_ssize_t size, uint32_t* code
+) noexcept nogil:
+    """Decode a character that is not ASCII; return its bytes. One byte alone is not UTF-8."""
+    cdef uint32_t first = text[0]
+    if 0xC2 <= first < 0xE0 and size > 1 and continues(text[1]):
+        code[0] = (first & 0x1F) << 6 | text[1] & 0x3F
+        return 2
+    if 0xE0 <= first < 0xF0 and size > 2 and continues(text[1]) and continues(text[2]):
+        code[0] = (first & 0x0F) << 12 | (text[1] & 0x3F) << 6 | text[2] & 0x3F
+        if code[0] >= 0x800 and not 0xD800 <= code[0] < 0xE000:
+            return 3
+    elif (
+        0xF0 <= first < 0xF5 and size > 3
+        and continues(text[1]) and continues(text[2]) and continues(text[3])
+    ):
+        code[0] = (
+            (first & 0x07) << 18 | (text[1] & 0x3F) << 12 | (text[2] & 0x3F) << 6 | text[3] & 0x3F
+        )
+        if 0x10000 <= code[0] < 0x110000:
+            return 4
+    code[0] = first
+    return 1
+
+
+cdef inline bint continues(uint8_t byte) noexcept nogil:
+    return byte & 0xC0 == 0x80
+
+
+cdef inline bint has_room(Symbols* symbols, Py_ssize_t more) noexcept nogil:
+    """Make room for more symbols; False without memory."""
+    cdef Py_ssize_t room = symbols.size + more
+    cdef void* at
+    if room <= symbols.room:
+        return True
+    room += room >> 1
+    at = realloc(symbols.at, room * sizeof(uint32_t))
+    if at == NULL:
+        return False
+    symbols.at = <uint32_t*>at
+    symbols.room = room
+    return True
+
+
+# ------------------------------------------------------------ tokens
+
+
+cdef bint fold_tokens(Symbols* symbols, Bytes* out) noexcept nogil:
+    """Write the text's letters and symbols; nothing if it has no letters. False without memory."""
+    cdef const uint32_t* text = symbols.at
+    cdef Py_ssize_t at = 0, end, size = symbols.size, slash = -1, sign = -1, start = out.size
+    cdef uint32_t code, before = 0
+    cdef uint16_t kind
+    cdef bint letters = False
+    cdef Py_ssize_t room = out.size + 4 * size  # a symbol has four bytes at most
+    cdef void* grown
+    if room > out.room:
+        room += room >> 1
+        grown = realloc(out.at, room)
+        if grown == NULL:
+            return False
+        out.at = <uint8_t*>grown
+        out.room = room
+    while at < size:
+        code = text[at]
+        if code >= 0x80:
+            out.size += encode(code, out.at + out.size)
+            letters = True
+            before = 0
+            at += 1
+            continue
+        kind = _kinds[code]
+        if kind & ALNUM and not _kinds[before] & ALNUM:
+            end = 0
+            if symbols.has_slash:
+                if slash < at:
+                    slash = find(text, at, size, c"/")
+                end = url_end(text, at, slash)
+            if symbols.has_www and not end and code == c"w":
+                end = www_end(text, at)
+            if end:
+                out.at[out.size] = c"/"
+            elif symbols.has_at:
+                if sign < at:
+                    sign = find(text, at, size, c"@")
+                end = email_end(text, at, sign)
+                if end:
+                    out.at[out.size] = c"@"
+            if end:
+                out.size += 1
+                before = last(text[end - 1])
+                at = end
+                continue
+        if kind & LETTER:
+            out.at[out.size] = _letters[code]
+            out.size += 1
+            letters = True
+            at += 1
+        elif kind & RUN:
+            end = leet_end(text, at, before)
+            if end > at:
+                letters = True
+                code = text[end - 1]
+                while at < end:
+                    out.at[out.size] = _letters[text[at]]
+                    out.size += 1
+                    at += 1
+            elif kind & DIGIT:
+                at = number_end(text, at)
+                code = text[at - 1]
+                out.at[out.size] = c"#"
+                out.size += 1
+            else:
+                at += 1
+        else:
+            at += 1
+        before = code
+    if not letters:
+        out.size = start
+    return True
+
+
+cdef inline uint32_t last(uint32_t code) noexcept nogil:
+    return code if code < 0x80 else 0
+
+
+cdef inline bint is_kind(uint32_t code, uint16_t kinds) noexcept nogil:
+    return code < 0x80 and _kinds[code] & kinds != 0
+
+
+cdef inline Py_ssize_t find(
+    const uint32_t* text, Py_ssize_t at, Py_ssize_t size, uint32_t code
+) noexcept nogil:
+    """Return where a character is next; the size if nowhere."""
+    while at < size and text[at] != code:
+        at += 1
+    return at
+
+
+cdef Py_ssize_t url_end(const uint32_t* text, Py_ssize_t start, Py_ssize_t slash) noexcept nogil:
+    """Return the end of a link with a scheme, or a name and a path; 0 if none begins here.
+
+    Args:
+        text: the symbols.
+        start: where to look.
+        slash: where the next slash is, or the text's end.
+    """
+    cdef Py_ssize_t at = start, dot = 0
+    if text[slash] != c"/" or slash - start > 89:
+        return 0
+    # A scheme.
+    if text[slash - 1] == c":" and text[slash + 1] == c"/":
+        if not (is_kind(text[start], LETTER) and 2 <= slash - 1 - start <= 16):
+            return 0
+        for at in range(start + 1, slash - 1):
+            if not is_kind(text[at], SCHEME):
+                return 0
+        return past(text, slash + 2, URL) if is_kind(text[slash + 2], URL) else 0
+    # A name.
+    for at in range(start, slash):
+        if not is_kind(text[at], HOST):
+            return 0
+        if text[at] == c".":
+            dot = at
+    if not dot or not 1 <= dot - start <= 64 or not 2 <= slash - dot - 1 <= 24:
+        return 0
+    for at in range(dot + 1, slash):
+        if not is_kind(text[at], LETTER):
+            return 0
+    return past(text, slash + 1, URL)
+
+
+cdef inline Py_ssize_t www_end(const uint32_t* text, Py_ssize_t at) noexcept nogil:
+    """Return the end of a link with www; 0 if none begins here."""
+    if (
+        text[at + 1] == c"w" and text[at + 2] == c"w" and text[at + 3] == c"."
+        and is_kind(text[at + 4], URL)
+    ):
+        return past(text, at + 4, URL)
+    return 0
+
+
+cdef Py_ssize_t email_end(const uint32_t* text, Py_ssize_t start, Py_ssize_t sign) noexcept nogil:
+    """Return the end of an address; 0 if none begins here. `sign`: where the next @ is."""
+    cdef Py_ssize_t at
+    if text[sign] != c"@" or not 1 <= sign - start <= 64:
+        return 0
+    for at in range(start + 1, sign):
+        if not is_kind(text[at], LOCAL):
+            return 0
+    at = label_end(text, sign + 1)
+    if at == sign + 1 or text[at] != c"." or label_end(text, at + 1) == at + 1:
+        return 0
+    while text[at] == c"." and label_end(text, at + 1) > at + 1:
+        at = label_end(text, at + 1)
+    return at
+
+
+cdef inline Py_ssize_t label_end(const uint32_t* text, Py_ssize_t at) noexcept nogil:
+    """Return the end of a label of a domain."""
+    while is_kind(text[at], ALNUM) or text[at] == c"-":
+        at += 1
+    return at
+
+
+cdef inline Py_ssize_t leet_end(
+    const uint32_t* text, Py_ssize_t start, uint32_t before
+) noexcept nogil:
+    """Return the end of the digits and signs that stand for letters; `start` if they do not."""
+    cdef Py_ssize_t end = start, core, at
+    cdef bint all_leet = True
+    if _kinds[before] & RUN:
+        return start
+    while is_kind(text[end], RUN):
+        all_leet = all_leet and is_kind(text[end], LEET)
+        end += 1
+    if not all_leet:
+        return start
+    if _kinds[before] & LETTER:
+        if is_kind(text[end], LETTER):
+            return end if end - start <= 3 else start
+        core = end
+        while core > start and is_kind(text[core - 1], PUNCTUATION):
+            core -= 1
+        return core if core - start <= 2 else start
+    if end - start == 1 and is_kind(text[end], LETTER):
+        for at in range(end + 1, end + 3):
+            if not is_kind(text[at], LETTER | LEET) or is_kind(text[at], PUNCTUATION):
+                return start
+        return end
+    return start
+
+
+cdef inline Py_ssize_t number_end(const uint32_t* text, Py_ssize_t at) noexcept nogil:
+    """Return the end of a number."""
+    while is_kind(text[at], DIGIT) or (
+        is_kind(text[at], JOINER) and is_kind(text[at + 1], DIGIT)
+    ):
+        at += 1
+    return at
+
+
+cdef inline Py_ssize_t past(const uint32_t* text, Py_ssize_t at, uint16_t kinds) noexcept nogil:
+    """Return where characters of these kinds end."""
+    while is_kind(text[at], kinds):
+        at += 1
+    return at
+
+
+cdef inline Py_ssize_t encode(uint32_t code, uint8_t* out) noexcept nogil:
+    """Write a symbol that is not ASCII; return its bytes."""
+    if SURROGATE <= code < SURROGATE + 256:
+        out[0] = <uint8_t>(code - SURROGATE)
+        return 1
+    if code < 0x800:
+        out[0] = 0xC0 | code >> 6
+        out[1] = 0x80 | code & 0x3F
+        return 2
+    if code < 0x10000:
+        out[0] = 0xE0 | code >> 12
+        out[1] = 0x80 | code >> 6 & 0x3F
+        out[2] = 0x80 | code & 0x3F
+        return 3
+    out[0] = 0xF0 | code >> 18
+    out[1] = 0x80 | code >> 12 & 0x3F
+    out[2] = 0x80 | code >> 6 & 0x3F
+    out[3] = 0x80 | code & 0x3F
+    return 4
+
+
+# ------------------------------------------------------------ tables
+
+
+cdef _load_kinds():
+    cdef int code
+    for code in range(128):
+        character_ = chr(code)
+        letter, digit = "a" <= character_ <= "z", "0" <= character_ <= "9"
+        _letters[code] = code
+        _kinds[code] = (
+            LETTER * letter
+            | (DIGIT | RUN) * digit
+            | RUN * (character_ in "@$!|+")
+            | LEET * (character_ in "01345789@$!|+")
+            | PUNCTUATION * (character_ in "!|+")
+            | URL * ("!" <= character_ <= "~" and character_ not in "\"'<>|")
+            | SCHEME * (letter or digit or character_ in "+.-")
+            | HOST * (letter or digit or character_ in ".-")
+            | LOCAL * (letter or digit or character_ in "._%+-")
+            | JOINER * (character_ in ",.:/-")
+        )
+    for code, letter in folding.LETTERS.items():
+        _letters[code] = letter
+
+
+cdef _load_table():
+    cdef uint32_t page[256]
+    cdef uint32_t code, number, entry, first, last_kept, used = 0, several = 0
+    table = folding.table()
+    by_page = {}
+    for code, text in table.left.items():
+        by_page.setdefault(code >> 8, []).append((code & 255, text))
+    known = {}
+    kept = zip(*table.kept)
+    first, last_kept = next(kept)
+    for number in range(PAGES):
+        for entry in range(256):
+            code = number << 8 | entry
+            while last_kept < code:
+                first, last_kept = next(kept, (DROPPED, DROPPED))
+            page[entry] = 32  # a space
+            if first <= code:
+                page[entry] = KEPT if number else code
+        for entry, text in by_page.get(number, ()):
+            if len(text) == 1:
+                page[entry] = ord(text)
+            elif not text:
+                page[entry] = DROPPED
+            else:
+                page[entry] = SEVERAL + several
+                for each in (len(text), *map(ord, text)):
+                    assert several < sizeof(_several) / sizeof(uint32_t)
+                    _several[several] = each
+                    several += 1
+        key = (<char*>page)[: sizeof(page)]
+        if key not in known:
+            assert used < MAX_PAGES
+            known[key] = used
+            memcpy(_pages[used], page, sizeof(page))
+            used += 1
+        _page_of[number] = known[key]
+
+
+_load_kinds()
+_load_table()
