@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from stream_dedup import __version__
-from stream_dedup.clock import SystemClock, monotonic_s
+from stream_dedup.clock import Clock, SystemClock, monotonic_s
 from stream_dedup.config import Config, PipelineConfig
 from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import ConfigError, ConfigProblem, IndexUnavailable
@@ -184,12 +184,13 @@ async def make_pipeline(
     Raises:
         IndexRefused, RecipeMismatch: the index cannot be used.
     """
+    index, clock = await _open_index(config, section, server, metrics, health)
     engine = Engine(
         section.load_recipe(),
-        await _open_index(config, section, server, metrics, health),
+        index,
         windows=section.windows(),
         summaries=section.summaries(),
-        clock=SystemClock(),
+        clock=clock,
         near_cache_size=config.index.near_cache_size,
         offload=asyncio.to_thread,
     )
@@ -234,14 +235,15 @@ async def _open_index(
     server: RedisClient | None,
     metrics: Metrics,
     health: Health,
-) -> Index:
-    """Open the pipeline's index; waits for Redis if it cannot be reached."""
+) -> tuple[Index, Clock]:
+    """Open the pipeline's index, and its clock; waits for Redis if it cannot be reached."""
     recipe, namespace, limits = section.load_recipe(), section.namespace, config.index.limits()
     windows, summaries = section.windows(), section.summaries()
     if server is None:
-        return MemoryIndex(
+        memory = MemoryIndex(
             recipe, namespace=namespace, windows=windows, summaries=summaries, limits=limits
         )
+        return memory, SystemClock()
     from stream_dedup.index.redis.store import RedisIndex  # noqa: PLC0415 -- an extra
 
     part = f"{section.name}: index"
@@ -270,4 +272,4 @@ async def _open_index(
         partial(metrics.observe, "redis_seconds", pipeline=section.name),
         partial(metrics.add, "index_rollbacks_total", pipeline=section.name),
     )
-    return index
+    return index, index.clock

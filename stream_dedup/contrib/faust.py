@@ -39,7 +39,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from stream_dedup.clock import US_PER_S, SystemClock
+from stream_dedup.clock import US_PER_S, Clock, SystemClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.engine.engine import Engine
@@ -134,32 +134,34 @@ class FaustDedup:
         """
         async with self._opening:
             if self._engine is None:
-                index = await _with_retries(self._open_index)
+                index, clock = await _with_retries(self._open_index)
                 self._engine = Engine(
                     self.recipe,
                     index,
                     windows=self._windows,
                     summaries=self._summaries,
-                    clock=SystemClock(),
+                    clock=clock,
                     offload=asyncio.to_thread,
                 )
             return self._engine
 
-    async def _open_index(self) -> Index:
+    async def _open_index(self) -> tuple[Index, Clock]:
         if self._url is None:
-            return MemoryIndex(self.recipe, windows=self._windows, summaries=self._summaries)
+            memory = MemoryIndex(self.recipe, windows=self._windows, summaries=self._summaries)
+            return memory, SystemClock()
         from stream_dedup.index.redis.client import RedisClient  # noqa: PLC0415 -- an extra
         from stream_dedup.index.redis.store import RedisIndex  # noqa: PLC0415
 
         if self._server is None:
             self._server = RedisClient(self._url)
-        return await RedisIndex.open(
+        index = await RedisIndex.open(
             self._server,
             self.recipe,
             namespace=self._namespace,
             windows=self._windows,
             summaries=self._summaries,
         )
+        return index, index.clock
 
     # ------------------------------------------------------------ deciding
 

@@ -47,7 +47,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar, cast
 
-from stream_dedup.clock import monotonic_s
+from stream_dedup.clock import Clock, SystemClock, monotonic_s
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.columnar import dictionary_encode, rows_of
@@ -85,6 +85,7 @@ from stream_dedup.index.redis.namespace import (
 from stream_dedup.index.redis.resolver import Resolver
 from stream_dedup.index.redis.runner import Partitions, ScriptRunner
 from stream_dedup.index.redis.scripts import Argument
+from stream_dedup.index.redis.server_clock import ServerClock
 from stream_dedup.model import Partition, Summary
 
 log = logging.getLogger(__name__)
@@ -124,6 +125,7 @@ class RedisIndex:
         layout: how the namespace is laid out.
         advice: what is wrong with settings: the server's, how shards share the cap on clusters,
             what differs from the worker that opened the namespace before; also logged.
+        clock: the time to give to its methods and to the engine.
     """
 
     def __init__(
@@ -137,6 +139,7 @@ class RedisIndex:
         summaries: Summaries,
         limits: Limits,
         mirror_size: int,
+        clock: Clock,
         advice: tuple[str, ...] = (),
     ) -> None:
         self.client = client
@@ -148,6 +151,7 @@ class RedisIndex:
         self._limits = limits
         self._packer = Packer(namespace, opened.layout, opened.key)
         self._shards = self._packer.shards
+        self.clock = ServerClock(client, self._shards[0].meta, clock)
         self._runner = ScriptRunner(
             client, namespace, recipe, opened.layout, self._packer, opened.incarnations,
             windows=windows, summaries=summaries, limits=limits,
@@ -171,6 +175,7 @@ class RedisIndex:
         shards: int = 1,
         blocks: int | None = None,
         mirror_size: int = MIRROR_SIZE,
+        clock: Clock | None = None,
     ) -> RedisIndex:
         """Open a namespace, or create it.
 
@@ -186,6 +191,7 @@ class RedisIndex:
             blocks: m, if it is created; planned without (see `tables.planner`).
             mirror_size: fingerprints of a shard that this process mirrors, at most; where there are
                 more, or with 0, Redis searches its tables.
+            clock: the process's; see `server_clock`.
 
         Raises:
             RecipeMismatch: it was created with another recipe.
@@ -211,7 +217,7 @@ class RedisIndex:
             client, namespace, recipe, planned, HashKey.random(),
             windows=windows, summaries=summaries, settings=settings,
         )  # fmt: skip
-        return cls(
+        index = cls(
             client,
             recipe,
             opened,
@@ -220,8 +226,11 @@ class RedisIndex:
             summaries=summaries,
             limits=limits,
             mirror_size=mirror_size,
+            clock=clock or SystemClock(),
             advice=tuple(advice),
         )
+        await index.clock.check()
+        return index
 
     def report(self, on_call: Callable[[float], None], on_rollback: Callable[[], None]) -> None:
         """Have calls and rollbacks reported.
@@ -361,6 +370,7 @@ class RedisIndex:
     # ------------------------------------------------------------ closing
 
     async def expire(self, now_us: int) -> None:
+        await self.clock.check()
         await self._maintenance.expire(now_us, self._partitions.claimed)
 
     async def finish(self, now_us: int) -> None:

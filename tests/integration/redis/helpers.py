@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequen
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, ParamSpec
 
+from stream_dedup.clock import Clock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.features.recipe import Recipe
@@ -61,6 +62,7 @@ async def opened(
     limits: Limits = LIMITS,
     shards: int = 1,
     mirror_size: int = MIRROR_SIZE,
+    clock: Clock | None = None,
 ) -> AsyncIterator[RedisIndex]:
     """An index, and its server closed afterwards."""
     server = RedisClient(url, retry_policy=retry_policy, tls=tls)
@@ -74,6 +76,7 @@ async def opened(
             limits=limits,
             shards=shards,
             mirror_size=mirror_size,
+            clock=clock,
         )
     finally:
         await server.aclose()

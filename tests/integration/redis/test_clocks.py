@@ -12,10 +12,13 @@ from dataclasses import replace
 import pytest
 
 from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.engine import Engine
+from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.base import ClusterDelta, Commit
+from stream_dedup.index.redis import server_clock
 from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.store import RedisIndex
-from stream_dedup.model import Partition
+from stream_dedup.model import Batch, Partition
 from tests.contract.driver import HOUR, A, B, S, Text, query
 from tests.integration.redis.helpers import in_loop, opened
 from tests.services.redis import RedisServer
@@ -115,3 +118,64 @@ async def test_a_summary_claimed_by_a_clock_ahead_is_soon_claimed_again(
             assert time.monotonic() < end_s
             await asyncio.sleep(0.1)
         assert again == [taken]
+
+
+class Shifted:
+    """A machine's clock that is wrong by some time, until it is set right."""
+
+    def __init__(self, ahead_us: int) -> None:
+        self.ahead_us = ahead_us
+
+    def now_us(self) -> int:
+        return clock_us() + self.ahead_us
+
+
+@pytest.mark.parametrize("ahead_us", [-DAY, DAY])
+@in_loop
+async def test_duplicates_are_found_by_a_worker_whose_clock_is_wrong(
+    redis_server: RedisServer, ahead_us: int
+) -> None:
+    recipe, namespace = load_recipe("logs"), secrets.token_hex(8)
+    line, times_us = b"disk is full on the third node", [clock_us()]
+    async with (
+        opened(redis_server.url, recipe, namespace=namespace, windows=WINDOWS) as right,
+        opened(
+            redis_server.url, recipe, namespace=namespace, windows=WINDOWS, clock=Shifted(ahead_us)
+        ) as wrong,
+    ):
+        engines = [
+            Engine(recipe, index, windows=WINDOWS, summaries=Summaries(), clock=index.clock)
+            for index in (right, wrong)
+        ]
+        kinds = []
+        await engines[0].process(Batch(SECOND, [0], [b"nothing of the kind"], times_us))
+        for offset in range(2):
+            (decision,) = await engines[1].process(Batch(FIRST, [offset], [line], times_us))
+            kinds.append(decision.kind.value)
+            await right.expire(right.clock.now_us())
+        assert (kinds, engines[1].counts.clamped) == (["new", "duplicate"], 0)
+
+
+@in_loop
+async def test_a_clock_that_is_set_right_is_used_again(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_clock, "CHECK_EVERY_S", 0.0)
+    own = Shifted(-DAY)
+    async with opened(redis_server.url, namespace=secrets.token_hex(8), clock=own) as index:
+        assert index.clock.now_us() == pytest.approx(clock_us(), abs=60 * S)
+        assert "86400 s behind the server's" in caplog.text
+        own.ahead_us = 0
+        await index.expire(clock_us())
+        assert index.clock.now_us() == pytest.approx(clock_us(), abs=S)
+
+
+@in_loop
+async def test_a_small_difference_of_clocks_is_left_alone(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = Shifted(-S)
+    async with opened(redis_server.url, namespace=secrets.token_hex(8), clock=own) as index:
+        before_us = clock_us() - S
+        assert before_us <= index.clock.now_us() <= clock_us() - S
+        assert "clock" not in caplog.text
