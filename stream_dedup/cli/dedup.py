@@ -146,8 +146,15 @@ MAX_NAME = 120
     "--start-regex",
     default="",
     metavar="RE2",
-    help="Matches the first line of an event; other lines (a stack trace) belong to the event "
-    "before.",
+    help="Matches the first line of an event; other lines belong to the event before.",
+)
+@click.option(
+    "--join",
+    type=click.Choice(["auto", "off"]),
+    default="auto",
+    show_default=True,
+    help="auto: in text, a stack trace is one event, with the line before it, and indented lines "
+    "belong to the line before them. off: every line is an event.",
 )
 @click.option(
     "--summary-every",
@@ -286,6 +293,7 @@ def _reading(options: dict[str, Any]) -> DecoderOptions:
         group_pattern=options["group_regex"],
         group_prefix=prefix.get(options["group_prefix"], ""),
         start_pattern=options["start_regex"],
+        join=options["join"] == "auto",
         encoding=options["encoding"],
     )
     try:

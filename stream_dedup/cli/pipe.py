@@ -36,8 +36,13 @@ from stream_dedup.io.following import FollowedFile
 from stream_dedup.model import Partition, Summary
 
 POLL_S = 0.5
-"""How often due summaries are collected while a live input is silent; also how long an event of
-several lines waits for its next line."""
+"""How often due summaries are collected while a live input is silent."""
+
+PAUSE_S = 0.1
+"""How long an input must be silent until the lines that are held back are an event."""
+
+MAX_HELD_S = 1.0
+"""How long the first line of an event is held back at most, though more lines arrive."""
 
 
 class Interrupt:
@@ -83,6 +88,24 @@ class _Input:
     decoder: Decoder
     partition: Partition
     size: int = 0
+    read_s: float = 0.0
+    held: int = 0
+    held_s: float = 0.0
+
+    def waited(self, now_s: float, *, has_read: bool) -> bool:
+        """Return whether its lines were held back for long enough.
+
+        Args:
+            now_s: the clock.
+            has_read: whether lines were read just now.
+        """
+        held = self.decoder.held
+        if held != self.held:
+            self.held, self.held_s = held, now_s
+        if has_read:
+            self.read_s = now_s
+        paused = now_s - self.read_s >= PAUSE_S or now_s - self.held_s >= MAX_HELD_S
+        return bool(held) and self.source.live and paused
 
 
 class Pipe:
@@ -184,17 +207,20 @@ class Pipe:
                 stack.enter_context(each.source)
             while inputs and not self._ended():
                 busy = False
+                wait_s = PAUSE_S if any(each.decoder.held for each in inputs) else POLL_S
                 for each in list(inputs):
-                    if each.source.wait(self._interrupt.fd, 0 if len(inputs) > 1 else POLL_S):
-                        busy = True
-                        if not self._read_some(each):
-                            self._end(each)
-                            inputs.remove(each)
+                    reads = each.source.wait(self._interrupt.fd, 0 if len(inputs) > 1 else wait_s)
+                    busy = busy or reads
+                    if reads and not self._read_some(each):
+                        self._end(each)
+                        inputs.remove(each)
+                    elif self._live and each.waited(time.monotonic(), has_read=reads):
+                        self._handle(each.decoder.flush(self._clock.now_us()), each)
                 if not busy:
                     if len(inputs) > 1:
-                        select.select([self._interrupt.fd], [], [], POLL_S)
+                        select.select([self._interrupt.fd], [], [], wait_s)
                     if not self._interrupt.signal:
-                        self._idle(inputs)
+                        self._write_due()
             for each in inputs:
                 self._end(each)
 
@@ -232,13 +258,6 @@ class Pipe:
         if self.lines and not each.decoder.json and self._reading.takes_json:
             name = each.source.name
             self._note(f"{name} is text; options that name a JSON field do nothing there")
-
-    def _idle(self, inputs: Sequence[_Input]) -> None:
-        """Handle a pause of live inputs: decide the events that wait for more lines."""
-        for each in inputs:
-            if each.decoder.holds:
-                self._handle(each.decoder.flush(self._clock.now_us()), each)
-        self._write_due()
 
     def _ended(self) -> bool:
         """Whether to read no more."""

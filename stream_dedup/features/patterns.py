@@ -2,7 +2,8 @@
 
 Each variable is replaced by a placeholder with the name of the mask that matches it: ``<ipv4>``,
 ``<uuid>``, ``<number>``; ``<*>`` if none does. An HTTP status that belongs to the variant is shown
-as its class, ``<5xx>``.
+as its class, ``<5xx>``. A stack trace is shown as its header, and the innermost frame of the
+program: ``… at App.charge``.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from stream_dedup.features.masks import NAMED, Masker, named
 from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.tokens import SUBSTITUTE, Token, splitter, tokenise
+from stream_dedup.features.traces import trace_of
 from stream_dedup.features.variants import statuses
 
 MAX_PATTERN = 300
 """Maximum characters of a pattern."""
+
+MAX_FRAME = 120
+"""Maximum characters of a frame in a pattern."""
 
 _MAX_BYTES = 2_048
 """Bytes of a text that are used for its pattern."""
@@ -49,17 +54,23 @@ class Patterns:
         self._words = recipe.features.extractor == "words"
         self._classes = recipe.text.classes
         self._status = "status" in recipe.match.variants
+        self._takes_frames = "frames" in recipe.match.variants
         self._delimiters = recipe.delimiters
         self._namer = Masker(named(NAMED))
 
     def pattern(self, value: bytes, document: object = None) -> str:
         """Return the pattern of an event; `document` is the decoded event if there are fields."""
+        place = ""
         if self._preparer.takes_fields and document is not None:
             parts = [
                 (name.encode("utf-8", "replace") + b"=", part[:_MAX_BYTES])
                 for name, part, _ in self._preparer.parts(document)
             ]
         else:
+            trace = trace_of(value) if self._takes_frames and b"\n" in value else None
+            if trace is not None:
+                value = trace.header
+                place = f" at {readable(trace.frames[-1], MAX_FRAME)}"
             parts = [(b"", self._preparer.text(value[:_MAX_BYTES]))]
         tokens = [list(tokenise(text, self._split, self._classes)) for _, text in parts]
         if all(token.variable for of_part in tokens for token in of_part):
@@ -69,7 +80,7 @@ class Patterns:
             name + self._masked(text, of_part)
             for (name, text), of_part in zip(parts, tokens, strict=True)
         )
-        return readable(b" ".join(shown).strip(), MAX_PATTERN)
+        return readable(b" ".join(shown).strip(), MAX_PATTERN - len(place)) + place
 
     def variables(self, line: bytes) -> list[tuple[int, int]]:
         """Return where the variable parts of a line of text are, in order.

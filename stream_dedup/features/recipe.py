@@ -197,7 +197,8 @@ class Match(_Section, frozen=True):
             built-in list (ok, failed, up, down, not and so on), or words of your own. Case does not
             count. They are looked for by the extractor ``words``.
         variants: what else two events of a cluster never differ in: ``level`` (the names of log
-            levels), ``status`` (the class of HTTP statuses, 2xx to 5xx).
+            levels), ``status`` (the class of HTTP statuses, 2xx to 5xx), ``frames`` (the innermost
+            frames of a stack trace; its other frames are not compared).
     """
 
     k: Annotated[int, Meta(ge=0, le=127)] = 3
@@ -205,7 +206,7 @@ class Match(_Section, frozen=True):
     min_features: Annotated[int, Meta(ge=1, le=1000)] = 2
     aliases: Annotated[int, Meta(ge=0, le=4_096)] = 256
     protected: Literal["outcomes"] | tuple[ProtectedWord, ...] = ()
-    variants: tuple[Literal["level", "status"], ...] = ()
+    variants: tuple[Literal["level", "status", "frames"], ...] = ()
 
 
 class Recipe(_Section, frozen=True):

@@ -6,11 +6,13 @@ import warnings
 from array import array
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
 from stream_dedup.features.prepare import NO_SALT, FeatureExtractor, Part, Preparer, Salt
 from stream_dedup.features.recipe import Recipe
+from stream_dedup.features.traces import trace_of, traces_of
 from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.fingerprint.kernel import (
     Fingerprints,
@@ -25,8 +27,25 @@ from stream_dedup.fingerprint.siphash import HashKey, fastest_siphash
 OTHER_EXTRACTOR = "syllables"
 """Name used for every extractor that is not the kernel's own; the kernel treats them alike."""
 
-Prepared = Sequence[bytes] | Segments | list[list[Part]]
+KernelInput = Sequence[bytes] | Segments | list[list[Part]]
 """A batch in a form that the kernel accepts."""
+
+
+class WithFrames(NamedTuple):
+    """A batch with stack traces.
+
+    Attributes:
+        events: the batch; of a trace, its header.
+        frames: the keyed hash of each trace's exceptions and innermost frames, by its row. It
+            belongs to the variant: it is XORed into that and into the exact hash.
+    """
+
+    events: KernelInput
+    frames: dict[int, int]
+
+
+Prepared = KernelInput | WithFrames
+"""A batch that was prepared."""
 
 MAX_SALTS = 10_000
 """Names of fields whose salts are remembered; they come from the events."""
@@ -51,6 +70,7 @@ class Fingerprinter:
         self._preparer = Preparer(recipe)
         self._keyed_hash = partial(fastest_siphash(), key)
         self._salts: dict[str, Salt] = {}
+        self._takes_frames = "frames" in recipe.match.variants
         self.empty_exact = self._keyed_hash(b"")
 
     @property
@@ -77,11 +97,25 @@ class Fingerprinter:
             if self._extractor is None:
                 return segments_of(events)
             return [self._features(event) for event in events]
+        if self._takes_frames and b"\n" in b"".join(values):
+            traces = traces_of(values)
+            if traces:
+                values = list(values)
+                for row, trace in traces.items():
+                    values[row] = trace.header
+                frames = {row: self._frames_hash(each.variant) for row, each in traces.items()}
+                return WithFrames(self._prepare_texts(values), frames)
+        return self._prepare_texts(values)
+
+    def _prepare_texts(self, values: Sequence[bytes]) -> KernelInput:
         if self._preparer.changes_text:
             values = self._preparer.texts(values)
         if self._extractor is None:
             return values
         return [self._features([(value, 1, NO_SALT)]) for value in values]
+
+    def _frames_hash(self, variant: Sequence[bytes]) -> int:
+        return self._keyed_hash(b"frames\n" + b"\n".join(variant))
 
     def _salt(self, name: str) -> Salt:
         salt = self._salts.get(name)
@@ -97,6 +131,12 @@ class Fingerprinter:
         """Return one event's tokens and features, to show them to people."""
         documents = [document] if self.takes_fields else None
         prepared = self.prepare([value], documents)
+        if isinstance(prepared, WithFrames):
+            trace = trace_of(value)
+            assert trace is not None
+            taken = self.take_apart(trace.header, document, kernel)
+            taken.variant.extend(trace.variant)
+            return taken
         if isinstance(prepared, Segments):
             return self._take_fields(document, prepared, kernel)
         event = prepared[0]
@@ -121,6 +161,12 @@ class Fingerprinter:
 
     def fingerprints(self, prepared: Prepared, full: bool) -> Fingerprints:
         """Compute exact hashes of a prepared batch; with `full`, fingerprints and sketches too."""
+        if isinstance(prepared, WithFrames):
+            numbers = self.fingerprints(prepared.events, full)
+            for row, frames in prepared.frames.items():
+                numbers.exact[row] ^= frames
+                numbers.variants[row] ^= frames
+            return numbers
         if isinstance(prepared, Segments):
             return self._kernel.scan_segments(prepared, full)
         if self._extractor is not None:
@@ -129,6 +175,10 @@ class Fingerprinter:
 
     def select(self, prepared: Prepared, indexes: Sequence[int]) -> Prepared:
         """Return the events at `indexes` of a prepared batch."""
+        if isinstance(prepared, WithFrames):
+            old = prepared.frames
+            frames = {row: old[index] for row, index in enumerate(indexes) if index in old}
+            return WithFrames(self.select(prepared.events, indexes), frames)  # type: ignore[arg-type]
         if not isinstance(prepared, Segments):
             return [prepared[index] for index in indexes]  # type: ignore[return-value]
         chosen = segments_of([])

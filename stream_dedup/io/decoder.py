@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
@@ -23,6 +23,7 @@ from stream_dedup.features.fields import UNDECODABLE, parse_path, select, shorte
 from stream_dedup.features.masks import compile_pattern
 from stream_dedup.io.base import Records
 from stream_dedup.io.files import Lines
+from stream_dedup.io.joining import Joiner, PrefixJoiner, StartJoiner, TraceJoiner
 from stream_dedup.io.timestamps import TimeFormat, field_time, known_time
 from stream_dedup.model import Batch, Partition
 
@@ -44,11 +45,8 @@ TEXT_FIELDS = (
 KNOWN_TIME = "auto"
 """The `time_field` that stands for the fields that common tools use (`timestamps.TIME_FIELDS`)."""
 
-MAX_EVENT_LINES = 1_000
-"""Maximum lines of one event, in case no line matches the pattern of a first line."""
-
 MAX_EVENT_BYTES = 1 << 20
-"""Maximum bytes of one event of several lines; by default, also of one record."""
+"""Maximum bytes of one record, by default."""
 
 TOO_LONG = "line too long"
 NOT_JSON = "not JSON"
@@ -113,6 +111,8 @@ class DecoderOptions:
             (see `PREFIXES`); unless other groups are given.
         start_pattern: RE2 pattern of an event's first line; lines that do not match belong to
             the event before them.
+        join: whether stack traces and indented lines of text belong to the line before them,
+            unless a start pattern is given (see `joining`).
         encoding: of files, as for `InputFile`.
     """
 
@@ -124,6 +124,7 @@ class DecoderOptions:
     group_pattern: str = ""
     group_prefix: Literal["", "source", "service"] = ""
     start_pattern: str = ""
+    join: bool = False
     encoding: str = ""
 
     @property
@@ -162,15 +163,6 @@ class Events:
     piece: bytes = b""
     piece_number: int = 0
     goes_on: bool = False
-
-
-@dataclass(slots=True)
-class _Held:
-    """Lines of an event whose end has not been read yet."""
-
-    lines: list[bytes] = field(default_factory=list)
-    number: int = 0
-    size: int = 0
 
 
 def split_by_time(events: Events, step_us: int, most: int) -> Iterator[Events]:
@@ -287,17 +279,24 @@ class Decoder:
         except ValueError as error:
             raise InputError(f"JSON field {error}") from error
         self._group_pattern = _compiled(options.group_pattern, "group pattern")
-        self._start = _compiled(options.start_pattern, "start pattern")
+        start = _compiled(options.start_pattern, "start pattern")
+        self._joiner: Joiner | None = None
+        if start is not None:
+            self._joiner = StartJoiner(start.search)
+        elif options.join and not self._json:
+            self._joiner = TraceJoiner()
         if self._group_pattern is not None and not self._group_pattern.groupindex:
             raise InputError(
                 f"group pattern {options.group_pattern!r} has no named group; "
                 "write one as (?P<service>[a-z]+)"
             )
-        grouped = options.group_fields or options.group_pattern
-        self._unprefixed = PREFIX_LINES if options.group_prefix and not grouped else 0
+        self._groups_prefixes = options.group_prefix and not (
+            options.group_fields or options.group_pattern
+        )
+        looks_for_prefix = self._groups_prefixes or isinstance(self._joiner, TraceJoiner)
+        self._unprefixed = PREFIX_LINES if looks_for_prefix else 0
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder().decode
         self._groups: dict[tuple[object, ...], str] = {}
-        self._held = _Held()
         self._last_us: int | None = None
         self.timeless = 0
         """Events so far without a time, though times were asked for."""
@@ -308,9 +307,9 @@ class Decoder:
         return bool(self._json)
 
     @property
-    def holds(self) -> bool:
-        """Whether an event is held back for more lines."""
-        return bool(self._held.lines)
+    def held(self) -> int:
+        """The number of the first line that is held back for more lines; 0 if none is."""
+        return self._joiner.held if self._joiner is not None else 0
 
     def decode(self, lines: Lines, now_us: int) -> Events:
         """Decode lines to events. The last event may be held back until its end is known."""
@@ -323,10 +322,12 @@ class Decoder:
             whole = values[1:] if too_long else values
             first = next((value for value in whole if value.strip()), None)
             self._json = None if first is None else self._object(first) is not None
+            if self._json and isinstance(self._joiner, TraceJoiner):
+                self._joiner = None  # blank lines are never held back
         if self._unprefixed:
             self._find_prefix(values)
-        if self._start is not None:
-            values, numbers = self._joined(values, numbers, flush=bool(too_long or piece))
+        if self._joiner is not None:
+            values, numbers = self._joined(values, numbers, begin=len(too_long), flush=bool(piece))
         events = self._events(values, numbers, too_long, now_us)
         events.lines = count
         events.piece = piece
@@ -359,35 +360,19 @@ class Decoder:
 
     def flush(self, now_us: int) -> Events:
         """Return the event that is held back, as its input has ended or paused."""
-        held, self._held = self._held, _Held()
-        if not held.lines:
+        if self._joiner is None:
             return self._events([], [], set(), now_us)
-        return self._events([b"\n".join(held.lines)], [held.number], set(), now_us)
+        return self._events(*self._joiner.join([], (), flush=True), set(), now_us)
 
     def _joined(
-        self, values: list[bytes], numbers: Sequence[int], *, flush: bool
-    ) -> tuple[list[bytes], list[int]]:
-        """Join lines to events; the last event is held back unless `flush`."""
-        assert self._start is not None
-        starts = self._start.search
-        held = self._held
-        out: list[bytes] = []
-        at: list[int] = []
-        for value, number in zip(values, numbers, strict=True):
-            full = len(held.lines) >= MAX_EVENT_LINES or held.size > MAX_EVENT_BYTES
-            if held.lines and (full or starts(value)):
-                out.append(b"\n".join(held.lines))
-                at.append(held.number)
-                held = self._held = _Held()
-            if not held.lines:
-                held.number = number
-            held.lines.append(value)
-            held.size += len(value) + 1
-        if flush and held.lines:
-            out.append(b"\n".join(held.lines))
-            at.append(held.number)
-            self._held = _Held()
-        return out, at
+        self, values: list[bytes], numbers: Sequence[int], *, begin: int, flush: bool
+    ) -> tuple[list[bytes], Sequence[int]]:
+        """Join lines to events, from the index `begin` on; what is before it is an event."""
+        assert self._joiner is not None
+        events, firsts = self._joiner.join(values[begin:], numbers[begin:], flush=flush)
+        if not begin:
+            return events, firsts
+        return values[:begin] + events, [*numbers[:begin], *firsts]
 
     def _events(
         self, raws: list[bytes], numbers: Sequence[int], too_long: set[int], now_us: int
@@ -506,15 +491,18 @@ class Decoder:
 
     def _find_prefix(self, values: Sequence[bytes]) -> None:
         """Look for the prefix of a pod or container in the first lines of an input of text."""
-        assert self._options.group_prefix
-        patterns = [compile_pattern(each) for each in PREFIXES[self._options.group_prefix]]
+        prefixes = PREFIXES[self._options.group_prefix or "source"]
+        patterns = [compile_pattern(each) for each in prefixes]
         for value in values:
             if not self._unprefixed or self._json:
                 self._unprefixed = 0
                 return
             found = next((pattern for pattern in patterns if pattern.search(value)), None)
             if found is not None:
-                self._group_pattern = found
+                if self._groups_prefixes:
+                    self._group_pattern = found
+                if isinstance(self._joiner, TraceJoiner):
+                    self._joiner = PrefixJoiner(found, self._joiner)
             self._unprefixed = 0 if found else self._unprefixed - bool(value.strip())
 
     def _field_group(self, document: dict[str, Any] | None) -> str:

@@ -1,0 +1,298 @@
+"""Stack traces: the lines that make one, and what two traces of the same error have in common.
+
+Problem: one error leaves a trace of thirty lines. Compared as a text, a trace is mostly frames of
+servers, pools and schedulers: two errors of one server look alike, and one error reached on two
+ways does not.
+
+Idea: a trace is its *header* and two *frames*. The header is what the trace says in words: the line
+of the log before it, and the exceptions with their messages, causes included. It is compared as any
+line is. The frames say where the error came from: the innermost one, and the innermost one of the
+program itself, without what belongs to its language or is installed beside it. They and the names
+of the exceptions belong to the event's variant (`variants`), so another place is another cluster.
+
+Deviation: error trackers compare all frames of the program, or let people write rules. The
+innermost alone (as Bugsnag does) gives one cluster for each place, whoever called it.
+
+Worked example, of Java, where the last exception printed is the cause, and its innermost frame
+comes first::
+
+    ERROR request 17 failed                              header
+    shop.OrderFailed: order 17                           header
+        at shop.Orders.place(Orders.java:5)
+    Caused by: java.lang.NumberFormatException: "x17"    header
+        at java.base/java.lang.Integer.parseInt(…)       the innermost frame
+        at shop.Cards.charge(Cards.java:4)               the innermost one of the program
+        ... 3 more
+
+Python prints the cause first and the innermost frame last; .NET and Go print both first. In Go,
+what comes before ``panic(`` is the function that recovered.
+
+Lines, addresses, arguments and generated names do not count: they differ between builds.
+
+Everything is found by prefixes of lines: texts are hostile, so no pattern is matched that could
+backtrack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+TRACEBACKS = (b"Traceback (most recent call last)", b"Stack (most recent call last)")
+"""Begin the traces of Python."""
+
+GROUP_TRACEBACK = b"+ Exception Group Traceback (most recent call last)"
+"""Begins that of a group of exceptions; after white space."""
+
+CHAINED = (
+    b"During handling of the above exception, another exception occurred:",
+    b"The above exception was the direct cause of the following exception:",
+)
+"""Between two traces of Python that belong together."""
+
+CAUSES = (b"Caused by: ", b"Wrapped by: ", b"Suppressed: ")
+"""Begin a further exception of a trace of Java; the last one also after white space."""
+
+GOROUTINE = b"goroutine "
+"""Begins the trace of a goroutine."""
+
+PANICS = (b"panic: ", b"fatal error: ")
+"""Begin what Go says before its traces."""
+
+_CAUSE_OF_NODE = b"[cause]: "
+_ENDS_OF_PANICS = (b"[signal ", b"exit status ")
+_SKIPPED = (
+    b"... ",
+    b"--- End of ",
+    b"[Previous line repeated ",
+    b"Node.js v",
+    b"+-",
+    *_ENDS_OF_PANICS,
+    *CHAINED,
+)
+
+_MARKS = b"^~ {}[](),;\r"
+"""Make up lines that mark a place in the source, or that end a block."""
+
+_SAID_BEFORE = (
+    *CAUSES,
+    _CAUSE_OF_NODE,
+    b"---> ",
+    b"Unhandled exception. ",
+    b"Unhandled Exception: ",
+    b"Uncaught ",
+)
+"""Stand before the name of an exception."""
+
+_OF_NAMES = b"._$"
+_EXCEPTIONS = (b"Exception", b"Error", b"Throwable", b"Warning", b"Interrupt")
+
+_RUNTIME_PACKAGES = (b"java.", b"javax.", b"jdk.", b"sun.", b"com.sun.", b"kotlin.", b"scala.")
+_RUNTIME_NAMESPACES = (b"System.", b"Microsoft.")
+_INSTALLED = (b"/site-packages/", b"/dist-packages/", b"/lib/python", b"\\lib\\", b"<frozen ")
+_GENERATED = (b"$$Lambda", b"$Proxy", b"MethodAccessor", b"CGLIB$$", b"ByteBuddy$")
+_GO_STANDARD = frozenset(
+    b"""
+    archive bufio bytes cmp compress container context crypto database debug embed encoding errors
+    expvar flag fmt go hash html image index internal io iter log maps math mime net os panic path
+    plugin reflect regexp runtime slices sort strconv strings sync syscall testing text time unicode
+    unique unsafe
+    """.split()
+)
+"""The first elements of the packages of Go's standard library."""
+
+
+class Frame(NamedTuple):
+    """A frame of a trace.
+
+    Attributes:
+        name: what it calls, and where that is, as far as it is the same in every build.
+        own: whether it belongs to the program itself.
+    """
+
+    name: bytes
+    own: bool
+
+
+class Trace(NamedTuple):
+    """What a trace is compared by.
+
+    Attributes:
+        header: its lines that are no frames; exceptions without their packages, as a dotted name is
+            a variable.
+        exceptions: the names of its exceptions.
+        frames: the names of the innermost frame, and of the innermost one of the program if that is
+            another.
+    """
+
+    header: bytes
+    exceptions: tuple[bytes, ...]
+    frames: tuple[bytes, ...]
+
+    @property
+    def variant(self) -> tuple[bytes, ...]:
+        """What two traces of a cluster never differ in."""
+        return self.exceptions + self.frames
+
+
+def trace_of(text: bytes) -> Trace | None:
+    """Return what a text of several lines is compared by, if it is a trace; or None."""
+    lines = text.split(b"\n")
+    if len(lines) == 1:
+        return None
+    if lines[0][:1] in (lines[-1][:1], lines[1][:1]):  # perhaps a pod or container
+        cut = _shared(min(lines), max(lines))
+        lines = [lines[0], *(line[cut:] for line in lines[1:])]
+    reader = _Reader()
+    for line in lines:
+        reader.read(line)
+    return reader.trace()
+
+
+class _Reader:
+    """Reads a trace line by line."""
+
+    def __init__(self) -> None:
+        self._header: list[bytes] = []
+        self._exceptions: dict[bytes, None] = {}  # in order
+        self._sections: list[list[Frame]] = [[]]  # the frames of each exception, as printed
+        self._python = False
+        self._causes_last = False
+        self._suppressed = 0  # how far a suppressed exception is indented
+        self._source = False  # the next line is of a source file
+
+    def read(self, line: bytes) -> None:
+        """Read the next line."""
+        words = line.lstrip()
+        if words[:2] in (b"| ", b"+ "):  # within a group of exceptions of Python
+            line = words[2:]
+            words = line.lstrip()
+        depth = len(line) - len(words)
+        if not words or (self._suppressed and depth >= self._suppressed):
+            return
+        source, self._source = self._source, False
+        self._suppressed = 0
+        if depth and words.startswith(b"at "):
+            frame = _frame_at(words[3:])
+            if frame is not None:
+                self._sections[-1].append(frame)
+                return
+        if depth and words.startswith(b'File "'):
+            self._sections[-1].append(_frame_of_python(words))
+            self._python = self._source = True
+        elif line[:1] == b"\t" and b".go:" in words and self._header:
+            self._go_frame(words)
+        elif words.startswith((*TRACEBACKS, b"Exception Group Traceback ")) or (
+            words.startswith(GOROUTINE) and b"[" in words
+        ):
+            self._sections.append([])
+        elif words.startswith(b"Suppressed: "):
+            self._suppressed = max(depth, 1)
+        elif words.startswith((*CAUSES, _CAUSE_OF_NODE)):
+            self._causes_last = True
+            self._sections.append([])
+            self._say(words)
+        elif words.startswith(b"--- End of inner exception"):
+            self._sections.append([])
+        elif not (
+            words.startswith(_SKIPPED)
+            or (depth and (source or self._sections[-1]))
+            or not words.strip(_MARKS)
+        ):
+            self._say(words)
+
+    def _say(self, words: bytes) -> None:
+        """Add a line to the header."""
+        begin = next((len(mark) for mark in _SAID_BEFORE if words.startswith(mark)), 0)
+        if words.startswith((b'Exception in thread "', b"---> (Inner")):
+            begin = max(words.find(b'" ') + 2, words.find(b") ") + 2)
+        before, after = words[:begin], words[begin:]
+        name, colon, message = after.partition(b":")
+        name = name.rstrip()
+        if name.translate(None, _OF_NAMES).isalnum() and (
+            b"." in name or b"$" in name or name.endswith(_EXCEPTIONS)
+        ):
+            self._exceptions[name] = None
+            name = name[max(name.rfind(b"."), name.rfind(b"$")) + 1 :]
+            words = before + name + colon + message
+        self._header.append(words)
+
+    def _go_frame(self, place: bytes) -> None:
+        if len(self._header) == 1 == len(self._sections) or self._header[-1].startswith(PANICS):
+            self._header.append(place)  # of an error of several lines
+            return
+        call = self._header.pop()
+        if call.startswith(b"created by "):
+            return
+        name = call[: call.rfind(b"(")] if call.endswith(b")") else call
+        first = name.partition(b"/")[0].partition(b".")[0].partition(b"(")[0]
+        if name == b"panic":
+            self._sections[-1].clear()  # so far it was what recovered
+        else:
+            self._sections[-1].append(Frame(name, first not in _GO_STANDARD))
+
+    def trace(self) -> Trace | None:
+        """Return what was read, if it was a trace."""
+        sections = self._sections
+        if self._python:
+            sections = [section[::-1] for section in sections]
+        elif self._causes_last:
+            sections = sections[::-1]
+        frames = [frame for section in sections for frame in section]
+        if not frames:
+            return None
+        own = next((frame for frame in frames if frame.own), frames[0])
+        names = (frames[0].name,) if own.name == frames[0].name else (frames[0].name, own.name)
+        return Trace(b"\n".join(self._header), tuple(self._exceptions), names)
+
+
+def _shared(least: bytes, greatest: bytes) -> int:
+    """Return the length of the words that all lines begin with, given the least and greatest."""
+    count = next((i for i, (a, b) in enumerate(zip(least, greatest, strict=False)) if a != b), 0)
+    return 0 if least[:1].isspace() else least.rfind(b" ", 0, count) + 1
+
+
+def _frame_at(call: bytes) -> Frame | None:
+    """Return the frame after ``at``, as Java, .NET and Node print it; None for other words."""
+    call = call.removeprefix(b"async ")
+    name, bracket, place = call.partition(b"(")
+    if bracket and not name.endswith(b" "):  # Java or .NET
+        if not name or b" " in name:
+            return None
+        name = name.rpartition(b"/")[2] or name  # without its module
+        own = not name.startswith((*_RUNTIME_PACKAGES, *_RUNTIME_NAMESPACES))
+        for mark in _GENERATED:
+            before, found, _ = name.partition(mark)
+            if found:
+                return Frame(before + mark, own)
+        return Frame(name, own)
+    if not bracket:
+        name, place = b"", call
+    if not bracket and place.rstrip(b" {").count(b":") < 2:
+        return None
+    place = place.rstrip(b" {").removesuffix(b")").rpartition(b":")[0].rpartition(b":")[0]
+    own = bool(place) and not place.startswith(b"node:") and b"node_modules" not in place
+    return Frame((b"%b (%b)" % (name.rstrip(), _file(place))).lstrip(), own)
+
+
+def _frame_of_python(words: bytes) -> Frame:
+    path, _, rest = words.removeprefix(b'File "').partition(b'", line ')
+    name = rest.partition(b", in ")[2].strip()
+    own = not any(mark in path for mark in _INSTALLED)
+    return Frame((b"%b (%b)" % (name, _file(path))).lstrip(), own)
+
+
+def _file(path: bytes) -> bytes:
+    """Return a file's name with its folder: releases have folders of their own."""
+    return b"/".join(path.replace(b"\\", b"/").split(b"/")[-2:])
+
+
+def traces_of(values: Iterable[bytes]) -> dict[int, Trace]:
+    """Return the traces among values, by their indexes."""
+    found: dict[int, Trace] = {}
+    for index, value in enumerate(values):
+        if b"\n" in value:
+            trace = trace_of(value)
+            if trace is not None:
+                found[index] = trace
+    return found
