@@ -211,8 +211,8 @@ class Comparison:
         ours, theirs = self.left.taken.variant, self.right.taken.variant
         if ours != theirs:
             return (
-                "They do not merge: outcome, level, status or innermost frames differ, which never "
-                f"vary within a cluster: {_said(ours)} and {_said(theirs)}."
+                "They do not merge: outcome, level, status or frames differ, which never vary in a "
+                f"cluster: {_said(ours)} and {_said(theirs)}."
             )
         for look, name in ((self.left, "first"), (self.right, "second")):
             if not look.words:

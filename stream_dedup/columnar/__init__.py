@@ -11,8 +11,9 @@ then done once for each value, and the codes carry the result to the rows::
     values     A B C          take              → A A B A C B
     wanted     n y n          rows_of           → 2 5, the rows of b
 
-Two functions need no codes: `column_stats` describes a column of bytes in one pass (first bytes,
-longest, total size), and `multiplied` multiplies each number by a factor.
+Some functions need no codes: `column_stats` describes a column of bytes in one pass (first bytes,
+longest, total size), `rows_beginning` and `rows_containing` find rows by their bytes, and
+`multiplied` multiplies each number by a factor.
 
 Served natively (`_native`, Cython), or by plain Python (`reference`) where the extension was not
 built or the environment variable ``STREAM_DEDUP_PURE_PYTHON`` is set; property tests compare the
@@ -32,8 +33,19 @@ if not os.environ.get("STREAM_DEDUP_PURE_PYTHON"):
 dictionary_encode = _serving.dictionary_encode
 column_stats = _serving.column_stats
 rows_of = _serving.rows_of
+rows_beginning = _serving.rows_beginning
+rows_containing = _serving.rows_containing
 multiplied = _serving.multiplied
 group_min_max = _serving.group_min_max
 take = _serving.take
 
-__all__ = ["column_stats", "dictionary_encode", "group_min_max", "multiplied", "rows_of", "take"]
+__all__ = [
+    "column_stats",
+    "dictionary_encode",
+    "group_min_max",
+    "multiplied",
+    "rows_beginning",
+    "rows_containing",
+    "rows_of",
+    "take",
+]

@@ -13,7 +13,7 @@ from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memchr, memcpy, memset
 
 from array import array as new_array
 
@@ -182,6 +182,45 @@ def column_stats(column):
     if nothing:
         begins.add(None)
     return reference.ColumnStats(begins, longest, total)
+
+
+def rows_beginning(column, bytes begins not None):
+    """See `reference.rows_beginning`."""
+    cdef object values = PySequence_Fast(column, "a column is a sequence")
+    cdef Py_ssize_t row
+    cdef PyObject* value
+    cdef bint[256] wanted
+    cdef list rows = []
+    memset(wanted, 0, sizeof(wanted))
+    for first in begins:
+        wanted[<unsigned char>first] = True
+    for row in range(PySequence_Fast_GET_SIZE(values)):
+        value = PySequence_Fast_GET_ITEM(values, row)
+        if not PyBytes_Check(<object>value):
+            raise TypeError(f"row {row} is {type(<object>value).__name__}, not bytes")
+        if (PyBytes_GET_SIZE(<object>value)
+                and wanted[<unsigned char>PyBytes_AS_STRING(<object>value)[0]]):
+            rows.append(row)
+    return rows
+
+
+def rows_containing(column, bytes byte not None):
+    """See `reference.rows_containing`."""
+    cdef object values = PySequence_Fast(column, "a column is a sequence")
+    cdef Py_ssize_t row
+    cdef PyObject* value
+    cdef list rows = []
+    cdef int wanted
+    if len(byte) != 1:
+        raise ValueError("one byte is looked for")
+    wanted = byte[0]
+    for row in range(PySequence_Fast_GET_SIZE(values)):
+        value = PySequence_Fast_GET_ITEM(values, row)
+        if not PyBytes_Check(<object>value):
+            raise TypeError(f"row {row} is {type(<object>value).__name__}, not bytes")
+        if memchr(PyBytes_AS_STRING(<object>value), wanted, PyBytes_GET_SIZE(<object>value)):
+            rows.append(row)
+    return rows
 
 
 def multiplied(numbers, factor):

@@ -81,6 +81,22 @@ def column_stats(column: Sequence[bytes | None]) -> ColumnStats:
     return ColumnStats(begins, max(sizes, default=0), sum(sizes))
 
 
+def rows_beginning(column: Sequence[bytes], begins: bytes) -> list[int]:
+    """Return the rows of bytes whose first byte is one of `begins`, ascending."""
+    return [row for row, value in enumerate(column) if value and value[0] in begins]
+
+
+def rows_containing(column: Sequence[bytes], byte: bytes) -> list[int]:
+    """Return the rows of bytes that contain a byte, ascending.
+
+    Raises:
+        ValueError: `byte` is not one byte.
+    """
+    if len(byte) != 1:
+        raise ValueError("one byte is looked for")
+    return [row for row, value in enumerate(column) if byte in value]
+
+
 def multiplied(numbers: Sequence[int], factor: int) -> list[int]:
     """Multiply each number by a factor."""
     return [number * factor for number in numbers]

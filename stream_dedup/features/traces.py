@@ -35,7 +35,8 @@ backtrack.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import NamedTuple
 
 TRACEBACKS = (b"Traceback (most recent call last)", b"Stack (most recent call last)")
@@ -61,6 +62,12 @@ PANICS = (b"panic: ", b"fatal error: ")
 
 _CAUSE_OF_NODE = b"[cause]: "
 _ENDS_OF_PANICS = (b"[signal ", b"exit status ")
+_BEGIN_FRAMES = (
+    *TRACEBACKS,
+    b"Exception Group Traceback ",
+    GOROUTINE,
+    b"--- End of inner exception",
+)
 _SKIPPED = (
     b"... ",
     b"--- End of ",
@@ -154,9 +161,8 @@ class _Reader:
 
     def __init__(self) -> None:
         self._header: list[bytes] = []
-        self._exceptions: dict[bytes, None] = {}  # in order
-        self._sections: list[list[Frame]] = [[]]  # the frames of each exception, as printed
-        self._python = False
+        self._sections: list[list[bytes]] = [[]]  # the frames of each exception, as printed
+        self._frame: Callable[[bytes], Frame | None] = _frame_at
         self._causes_last = False
         self._suppressed = 0  # how far a suppressed exception is indented
         self._source = False  # the next line is of a source file
@@ -172,78 +178,78 @@ class _Reader:
             return
         source, self._source = self._source, False
         self._suppressed = 0
-        if depth and words.startswith(b"at "):
-            frame = _frame_at(words[3:])
-            if frame is not None:
-                self._sections[-1].append(frame)
-                return
-        if depth and words.startswith(b'File "'):
-            self._sections[-1].append(_frame_of_python(words))
-            self._python = self._source = True
+        frames = self._sections[-1]
+        if depth and is_frame(words):
+            frames.append(words)
+            if words[:1] == b"F":
+                self._frame, self._source = _frame_of_python, True
         elif line[:1] == b"\t" and b".go:" in words and self._header:
             self._go_frame(words)
-        elif words.startswith((*TRACEBACKS, b"Exception Group Traceback ")) or (
-            words.startswith(GOROUTINE) and b"[" in words
-        ):
+        elif words.startswith(_BEGIN_FRAMES):
             self._sections.append([])
         elif words.startswith(b"Suppressed: "):
             self._suppressed = max(depth, 1)
         elif words.startswith((*CAUSES, _CAUSE_OF_NODE)):
             self._causes_last = True
             self._sections.append([])
-            self._say(words)
-        elif words.startswith(b"--- End of inner exception"):
-            self._sections.append([])
+            self._header.append(words)
         elif not (
-            words.startswith(_SKIPPED)
-            or (depth and (source or self._sections[-1]))
-            or not words.strip(_MARKS)
+            (depth and (source or frames)) or words.startswith(_SKIPPED) or not words.strip(_MARKS)
         ):
-            self._say(words)
-
-    def _say(self, words: bytes) -> None:
-        """Add a line to the header."""
-        begin = next((len(mark) for mark in _SAID_BEFORE if words.startswith(mark)), 0)
-        if words.startswith((b'Exception in thread "', b"---> (Inner")):
-            begin = max(words.find(b'" ') + 2, words.find(b") ") + 2)
-        before, after = words[:begin], words[begin:]
-        name, colon, message = after.partition(b":")
-        name = name.rstrip()
-        if name.translate(None, _OF_NAMES).isalnum() and (
-            b"." in name or b"$" in name or name.endswith(_EXCEPTIONS)
-        ):
-            self._exceptions[name] = None
-            name = name[max(name.rfind(b"."), name.rfind(b"$")) + 1 :]
-            words = before + name + colon + message
-        self._header.append(words)
+            self._header.append(words)
 
     def _go_frame(self, place: bytes) -> None:
         if len(self._header) == 1 == len(self._sections) or self._header[-1].startswith(PANICS):
             self._header.append(place)  # of an error of several lines
             return
         call = self._header.pop()
-        if call.startswith(b"created by "):
-            return
-        name = call[: call.rfind(b"(")] if call.endswith(b")") else call
-        first = name.partition(b"/")[0].partition(b".")[0].partition(b"(")[0]
-        if name == b"panic":
+        self._frame = _frame_of_go
+        if call.startswith(b"panic("):
             self._sections[-1].clear()  # so far it was what recovered
-        else:
-            self._sections[-1].append(Frame(name, first not in _GO_STANDARD))
+        elif not call.startswith(b"created by "):
+            self._sections[-1].append(call)
 
     def trace(self) -> Trace | None:
         """Return what was read, if it was a trace."""
-        sections = self._sections
-        if self._python:
-            sections = [section[::-1] for section in sections]
+        sections: Iterable[list[bytes]] = self._sections
+        if self._frame is _frame_of_python:
+            sections = (section[::-1] for section in sections)
         elif self._causes_last:
-            sections = sections[::-1]
-        frames = [frame for section in sections for frame in section]
-        if not frames:
+            sections = reversed(self._sections)
+        frames = filter(None, map(self._frame, chain.from_iterable(sections)))
+        innermost = next(frames, None)
+        if innermost is None:
             return None
-        own = next((frame for frame in frames if frame.own), frames[0])
-        names = (frames[0].name,) if own.name == frames[0].name else (frames[0].name, own.name)
-        return Trace(b"\n".join(self._header), tuple(self._exceptions), names)
+        own = innermost if innermost.own else next((each for each in frames if each.own), innermost)
+        names = (own.name,) if own.name == innermost.name else (innermost.name, own.name)
+        exceptions: dict[bytes, None] = {}  # in order
+        header = b"\n".join([_shortened(line, exceptions) for line in self._header])
+        return Trace(header, tuple(exceptions), names)
+
+
+def is_frame(words: bytes) -> bool:
+    """Return whether an indented line may be a frame, given without its indent."""
+    if words.startswith(b"at "):
+        return b"(" in words or b":" in words
+    return words.startswith(b'File "') and b'", line ' in words
+
+
+def _shortened(line: bytes, exceptions: dict[bytes, None]) -> bytes:
+    """Return a line of a header, its exception without its package; add that to `exceptions`."""
+    begin = 0
+    if line.startswith(_SAID_BEFORE):
+        begin = next(len(mark) for mark in _SAID_BEFORE if line.startswith(mark))
+    elif line.startswith(b'Exception in thread "'):
+        begin = line.find(b'" ') + 2
+    before, after = line[:begin], line[begin:]
+    name, colon, message = after.partition(b":")
+    name = name.rstrip()
+    if not name.translate(None, _OF_NAMES).isalnum():
+        return line
+    if not (b"." in name or b"$" in name or name.endswith(_EXCEPTIONS)):
+        return line
+    exceptions[name] = None
+    return before + name[max(name.rfind(b"."), name.rfind(b"$")) + 1 :] + colon + message
 
 
 def _shared(least: bytes, greatest: bytes) -> int:
@@ -252,25 +258,24 @@ def _shared(least: bytes, greatest: bytes) -> int:
     return 0 if least[:1].isspace() else least.rfind(b" ", 0, count) + 1
 
 
-def _frame_at(call: bytes) -> Frame | None:
-    """Return the frame after ``at``, as Java, .NET and Node print it; None for other words."""
-    call = call.removeprefix(b"async ")
+def _frame_at(words: bytes) -> Frame | None:
+    """Return a frame as Java, .NET and Node print it; None for other words."""
+    call = words.removeprefix(b"at ").removeprefix(b"async ")
     name, bracket, place = call.partition(b"(")
     if bracket and not name.endswith(b" "):  # Java or .NET
         if not name or b" " in name:
             return None
-        name = name.rpartition(b"/")[2] or name  # without its module
-        own = not name.startswith((*_RUNTIME_PACKAGES, *_RUNTIME_NAMESPACES))
         for mark in _GENERATED:
             before, found, _ = name.partition(mark)
-            if found:
-                return Frame(before + mark, own)
-        return Frame(name, own)
+            name = before + found
+        name = name.rpartition(b"/")[2]  # without its module
+        return Frame(name, not name.startswith((*_RUNTIME_PACKAGES, *_RUNTIME_NAMESPACES)))
     if not bracket:
         name, place = b"", call
-    if not bracket and place.rstrip(b" {").count(b":") < 2:
+    place = place.rstrip(b" {\r").removesuffix(b")")
+    if not bracket and place.count(b":") < 2:
         return None
-    place = place.rstrip(b" {").removesuffix(b")").rpartition(b":")[0].rpartition(b":")[0]
+    place = place.rpartition(b":")[0].rpartition(b":")[0]
     own = bool(place) and not place.startswith(b"node:") and b"node_modules" not in place
     return Frame((b"%b (%b)" % (name.rstrip(), _file(place))).lstrip(), own)
 
@@ -282,17 +287,13 @@ def _frame_of_python(words: bytes) -> Frame:
     return Frame((b"%b (%b)" % (name, _file(path))).lstrip(), own)
 
 
+def _frame_of_go(call: bytes) -> Frame:
+    call = call.rstrip()
+    name = call[: call.rfind(b"(")] if call.endswith(b")") else call
+    first = name.partition(b"/")[0].partition(b".")[0].partition(b"(")[0]
+    return Frame(name, first not in _GO_STANDARD)
+
+
 def _file(path: bytes) -> bytes:
     """Return a file's name with its folder: releases have folders of their own."""
     return b"/".join(path.replace(b"\\", b"/").split(b"/")[-2:])
-
-
-def traces_of(values: Iterable[bytes]) -> dict[int, Trace]:
-    """Return the traces among values, by their indexes."""
-    found: dict[int, Trace] = {}
-    for index, value in enumerate(values):
-        if b"\n" in value:
-            trace = trace_of(value)
-            if trace is not None:
-                found[index] = trace
-    return found

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from stream_dedup.columnar import rows_containing
 from stream_dedup.features.prepare import NO_SALT, FeatureExtractor, Part, Preparer, Salt
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.features.traces import trace_of, traces_of
+from stream_dedup.features.traces import Trace, trace_of
 from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.fingerprint.kernel import (
     Fingerprints,
@@ -97,14 +98,13 @@ class Fingerprinter:
             if self._extractor is None:
                 return segments_of(events)
             return [self._features(event) for event in events]
-        if self._takes_frames and b"\n" in b"".join(values):
-            traces = traces_of(values)
-            if traces:
-                values = list(values)
-                for row, trace in traces.items():
-                    values[row] = trace.header
-                frames = {row: self._frames_hash(each.variant) for row, each in traces.items()}
-                return WithFrames(self._prepare_texts(values), frames)
+        traces = self._traces(values) if self._takes_frames else {}
+        if traces:
+            values = list(values)
+            for row, trace in traces.items():
+                values[row] = trace.header
+            frames = {row: self._frames_hash(each.variant) for row, each in traces.items()}
+            return WithFrames(self._prepare_texts(values), frames)
         return self._prepare_texts(values)
 
     def _prepare_texts(self, values: Sequence[bytes]) -> KernelInput:
@@ -113,6 +113,12 @@ class Fingerprinter:
         if self._extractor is None:
             return values
         return [self._features([(value, 1, NO_SALT)]) for value in values]
+
+    @staticmethod
+    def _traces(values: Sequence[bytes]) -> dict[int, Trace]:
+        rows = rows_containing(values, b"\n")
+        found = ((row, trace_of(values[row])) for row in rows)
+        return {row: trace for row, trace in found if trace is not None}
 
     def _frames_hash(self, variant: Sequence[bytes]) -> int:
         return self._keyed_hash(b"frames\n" + b"\n".join(variant))

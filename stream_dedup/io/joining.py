@@ -34,7 +34,7 @@ from typing import NamedTuple, Protocol
 
 import re2
 
-from stream_dedup.columnar import column_stats
+from stream_dedup.columnar import rows_beginning
 from stream_dedup.features.masks import compile_pattern
 from stream_dedup.features.traces import (
     CAUSES,
@@ -43,6 +43,7 @@ from stream_dedup.features.traces import (
     GROUP_TRACEBACK,
     PANICS,
     TRACEBACKS,
+    is_frame,
 )
 
 MAX_EVENT_LINES = 2_000
@@ -307,11 +308,7 @@ class _Lines:
         """Return the events of several lines, and the index from which on lines are held back."""
         lines, low = self._lines, 0
         spans: list[Span] = []
-        if column_stats(lines).begins.isdisjoint(_INDENT):
-            indented = []
-        else:
-            indented = [i for i, line in enumerate(lines) if line[:1] in _INDENT]
-        for i in indented:
+        for i in rows_beginning(lines, b" \t"):
             while low <= i:
                 words = lines[i].lstrip()
                 in_trace = _in_trace(words)
@@ -404,29 +401,39 @@ class _Lines:
             start: the event's first line.
             i: its first indented line.
         """
-        lines = self._lines
+        lines, count = self._lines, len(self._lines)
         size = plain = 0
         language, opened, j = "", False, start
-        while j < len(lines):
+        while j < count:
             line = lines[j]
             indented = line[:1] in _INDENT
+            words = line.lstrip() if indented else line
             bridged: int | None = j + 1
-            if j >= i and not (indented and line.strip()):
+            if indented and words:
+                if (
+                    words[:1] in _RECORD_FIRST
+                    and j > i
+                    and not _is_source(lines[j - 1])
+                    and _RECORD.search(line)
+                ):
+                    return j, True
+                plain += not language
+            elif j >= i:
                 bridged = self._bridged(j, start, language, opened=opened)
                 opened = False
-            elif j > i and indented and not _is_source(lines[j - 1]) and _RECORD.search(line):
-                bridged = j
             if bridged is None or bridged == j:
                 return j, bridged is not None
-            size += sum(map(len, lines[j:bridged])) + bridged - j
+            size += len(line) + 1
+            if bridged - j > 1:
+                size += sum(map(len, lines[j + 1 : bridged])) + bridged - j - 1
             if j > start and (bridged - start > MAX_EVENT_LINES or size > MAX_EVENT_BYTES):
                 return j, True
-            plain += indented
-            language = language or _language(line)
-            if plain > MAX_INDENTED and not language:
-                self.indents = False
-                return start + 1, True
-            opened = opened or line.rstrip().endswith(_OPENING)
+            if not language:
+                language = _language(line, words)
+                if plain > MAX_INDENTED and not language:
+                    self.indents = False
+                    return start + 1, True
+            opened = opened or line.endswith(_OPENING)
             j = bridged
         return j, False
 
@@ -476,16 +483,17 @@ class _Lines:
 _BETWEEN_FRAMES = (*CAUSES, b"--- End of ")
 _PYTHON, _GO, _OTHER = "python", "go", "other"
 
-_OPENING = (b"{", b"[", b"(")
+_OPENING = (b"{", b"[", b"(", b"{\r", b"[\r", b"(\r")
+_RECORD_FIRST = frozenset(bytes([byte]) for byte in b"0123456789[(<TDINWECFS")
+"""First bytes of what `_RECORD` finds."""
+
 _CLOSING = b"}]),; \t\r"
 _BEFORE_BLANK = (*PANICS, b"[signal ")
 
 
 def _in_trace(words: bytes) -> bool:
     """Return whether an indented line is one of a trace, given without its indent."""
-    if words.startswith(b"at "):
-        return b"(" in words or b":" in words
-    return words.startswith((b'File "', GROUP_TRACEBACK))
+    return is_frame(words) or words.startswith(GROUP_TRACEBACK)
 
 
 def _is_source(line: bytes) -> bool:
@@ -497,14 +505,13 @@ def _is_go_place(line: bytes) -> bool:
     return line[:1] == b"\t" and b".go:" in line
 
 
-def _language(line: bytes) -> str:
+def _language(line: bytes, words: bytes) -> str:
     """Return the language whose traces have such a line, or nothing."""
-    words = line.lstrip()
     if words.startswith((*TRACEBACKS, b'File "', GROUP_TRACEBACK)):
         return _PYTHON
     if line.startswith((GOROUTINE, *PANICS)) or _is_go_place(line):
         return _GO
-    return _OTHER if _in_trace(words) else ""
+    return _OTHER if line is not words and _in_trace(words) else ""
 
 
 def _is_header(line: bytes) -> bool:

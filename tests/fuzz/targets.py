@@ -242,6 +242,9 @@ def columns(source: Source) -> None:
     both(native_columns.multiplied, reference_columns.multiplied, [source.number(9)], 3)
     some = [value for value in column if not isinstance(value, int)]
     both(native_columns.column_stats, reference_columns.column_stats, some)
+    values_only = [value for value in some if value is not None]
+    both(native_columns.rows_beginning, reference_columns.rows_beginning, values_only, b"ab")
+    both(native_columns.rows_containing, reference_columns.rows_containing, values_only, b"a")
     count = 1 + source.below(6)
     numbers = [source.number(8) - 2**63 for _ in range(source.below(9))]
     codes = array(source.pick("HI"), [source.below(count + 1) for _ in range(len(numbers))])

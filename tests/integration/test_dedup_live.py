@@ -47,6 +47,39 @@ def test_the_last_event_of_a_silent_pipe_is_written_after_a_pause() -> None:
     assert len(done.lines) == 5
 
 
+def test_a_trace_that_arrives_in_pieces_is_one_event() -> None:
+    with live("dedup", "--stats") as pipe:
+        pipe.write(b"one\nERROR two\nTraceback (most recent call last):\n")
+        pipe.wait_for("one\n")
+        pipe.write(b'  File "a.py", line 3, in f\nKey')
+        pipe.write(b"Error: 'x'\n")
+        pipe.wait_for("ERROR two\nTraceback (most recent call last):\n")
+        pipe.wait_for("KeyError: 'x'\n")
+        done = pipe.end(close=True)
+    assert (done.stats["lines"], done.stats["events"]) == ("5", "2")
+
+
+def test_the_last_line_of_a_silent_pipe_is_written_after_a_pause() -> None:
+    with live("dedup") as pipe:
+        pipe.write(b"only line\n")
+        pipe.wait_for("only line\n")
+        pipe.write(b"  too late for it\n")
+        pipe.wait_for("  too late for it\n")
+        assert pipe.end(close=True).code == 0
+
+
+def test_a_silent_container_does_not_hold_back_another() -> None:
+    with live("dedup", "--emit", "annotate") as pipe:
+        pipe.write(b"web-1  | started\n")
+        for number in range(40):
+            pipe.write(b"db-1   | checkpoint %d\n" % number)
+            time.sleep(0.05)
+        pipe.wait_for("web-1  | started\n")
+        pipe.wait_for("db-1   | checkpoint 10\n")
+        done = pipe.end(close=True)
+    assert len(done.lines) == 41
+
+
 def test_repeats_are_reported_while_the_pipe_is_silent_and_at_the_end() -> None:
     with live("dedup", "--summary-every", "1s") as pipe:
         pipe.write(b"link 1 went down\n")

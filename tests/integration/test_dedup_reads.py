@@ -194,6 +194,42 @@ def test_a_stack_trace_belongs_to_its_first_line() -> None:
     assert done.stats["clusters"] == "2"
 
 
+def test_stack_traces_are_found_without_being_told_where_they_begin(tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    path.write_bytes(JAVA)
+    for args in (("-",), (path,)):
+        done = run("dedup", "--stats", *args, stdin=JAVA)
+        assert done.lines[:6] == JAVA.splitlines()[:5] + JAVA.splitlines()[-1:]
+        (repeated,) = done.lines[6:]
+        assert repeated.startswith("… repeated 1× until line 6 [".encode())
+        assert repeated.endswith(
+            b"<timestamp> ERROR Request <number> failed IllegalStateException: no session Caused "
+            b"by: IOException: closed at com.acme.Web.handle"
+        )
+        assert (done.stats["lines"], done.stats["events"]) == ("11", "3")
+
+
+def test_every_line_is_an_event_where_joining_is_off() -> None:
+    done = run("dedup", "--join", "off", "-e", "annotate", "--stats", stdin=JAVA)
+    assert len(done.lines) == 11
+    assert (done.stats["lines"], done.stats["events"]) == ("11", "11")
+
+
+def test_json_lines_are_never_joined() -> None:
+    done = run("dedup", "-e", "annotate", stdin=b'{"msg":"one"}\n {"msg":"two"}\n\t{"msg":"6"}\n')
+    assert [event["msg"] for event in done.objects] == ["one", "two", "6"]
+
+
+def test_a_trace_in_the_text_of_a_json_event_is_known() -> None:
+    trace = (
+        "failed\\njava.io.IOException: closed\\n\\tat a.B.%s(B.java:%d)\\n\\tat a.C.%s(C.java:4)"
+    )
+    texts = [trace % ("c", 1, "x"), trace % ("c", 2, "y"), trace % ("d", 1, "x")]
+    lines = b"".join(b'{"message":"%b"}\n' % text.encode() for text in texts)
+    found = run("dedup", "-e", "annotate", stdin=lines).objects
+    assert [event["dedup"]["decision"] for event in found] == ["new", "duplicate", "new"]
+
+
 def test_annotated_events_of_several_lines_are_one_object() -> None:
     args = ("dedup", "-e", "annotate", "--output-format", "jsonl", "--start-regex", r"^\d{4}-")
     found = run(*args, stdin=JAVA).objects

@@ -154,12 +154,12 @@ def test_reference_counts_stay_balanced(kind: Any) -> None:
 def test_native_functions_serve_unless_pure_python_is_set(
     environment: dict[str, str], expected: str
 ) -> None:
-    assert served("", environment) == [expected] * 6
+    assert served("", environment) == [expected] * 8
 
 
 def test_the_reference_serves_without_the_extension() -> None:
     hidden = "sys.modules['stream_dedup.columnar._native'] = None; "
-    assert served(hidden, {}) == ["stream_dedup.columnar.reference"] * 6
+    assert served(hidden, {}) == ["stream_dedup.columnar.reference"] * 8
 
 
 def served(first: str, environment: dict[str, str]) -> list[str]:
@@ -212,10 +212,33 @@ def test_native_column_stats_equal_the_reference(column: list[bytes | None]) -> 
     assert (longest, size) == (max([0, *sizes]), sum(sizes))
 
 
-def test_column_stats_refuse_other_than_bytes() -> None:
+@given(st.lists(st.binary(max_size=3)), st.binary(max_size=4), st.binary(min_size=1, max_size=1))
+def test_native_rows_by_bytes_equal_the_reference(
+    column: list[bytes], begins: bytes, byte: bytes
+) -> None:
+    found = native.rows_beginning(column, begins)
+    assert found == reference.rows_beginning(column, begins)
+    assert found == [row for row, value in enumerate(column) if value and value[0] in begins]
+    found = native.rows_containing(column, byte)
+    assert found == reference.rows_containing(column, byte)
+    assert found == [row for row, value in enumerate(column) if byte in value]
+
+
+@pytest.mark.parametrize("functions", [native, reference])
+def test_rows_are_looked_for_by_a_single_byte(functions: Any) -> None:
+    with pytest.raises(ValueError, match="one byte"):
+        functions.rows_containing([b"a"], b"ab")
+
+
+def test_columns_of_bytes_refuse_anything_else() -> None:
     wrong: list[Any] = [b"", "text"]
-    with pytest.raises(TypeError, match="row 1 is str, not bytes"):
-        native.column_stats(wrong)
+    for use in (
+        lambda: native.column_stats(wrong),
+        lambda: native.rows_beginning(wrong, b"a"),
+        lambda: native.rows_containing(wrong, b"a"),
+    ):
+        with pytest.raises(TypeError, match="row 1 is str, not bytes"):
+            use()
 
 
 @given(st.lists(numbers), st.lists(st.integers(0, 9)), numbers)

@@ -148,6 +148,6 @@ def test_the_comparison_names_what_keeps_two_lines_apart() -> None:
     found = Inspector(LOGS).compare(*pair)
     assert not found.merge
     assert found.verdict() == (
-        "They do not merge: outcome, level, status or innermost frames differ, which never vary "
-        "within a cluster: 'on ok' and 'on failed'."
+        "They do not merge: outcome, level, status or frames differ, which never vary in a "
+        "cluster: 'on ok' and 'on failed'."
     )

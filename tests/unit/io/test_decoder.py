@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from stream_dedup.errors import InputError
 from stream_dedup.io.decoder import (
-    MAX_EVENT_LINES,
     PREFIX_LINES,
     Decoder,
     DecoderOptions,
@@ -71,31 +70,6 @@ def test_every_line_becomes_one_event_as_it_came(
     assert len(lines) == sum(part.lines for part in events)
 
 
-STARTS = st.sampled_from([b"E one", b"E two", b"  at x", b"  at y", b"", b"\r", b"Caused by"])
-
-
-def joined(lines: Sequence[bytes]) -> Iterator[bytes]:
-    held: list[bytes] = []
-    for line in lines:
-        if held and line.startswith(b"E"):
-            yield b"\n".join(held)
-            held = []
-        held.append(line)
-    if held:
-        yield b"\n".join(held)
-
-
-@given(st.data(), st.lists(STARTS, max_size=20))
-def test_events_of_several_lines_are_the_same_whatever_the_batches(
-    data: st.DataObject, lines: list[bytes]
-) -> None:
-    events = decode(decoder(start_pattern="^E "), data.draw(split(lines)))
-    assert list(joined(lines)) == raws(events)
-    assert len(lines) == sum(part.lines for part in events)
-    numbers = [n for part in events for n in part.numbers]
-    assert [lines[n - 1] for n in numbers] == [raw.split(b"\n")[0] for raw in raws(events)]
-
-
 @given(st.data(), st.lists(st.sampled_from([b"", b"  ", b'{"msg":"a"}', b"text", b"[1]"])))
 def test_the_format_found_in_the_first_line_ignores_batch_bounds(
     data: st.DataObject, lines: list[bytes]
@@ -104,12 +78,6 @@ def test_the_format_found_in_the_first_line_ignores_batch_bounds(
     decode(coder, data.draw(split(lines)))
     first = next((line for line in lines if line.strip()), b"")
     assert first.startswith(b"{") == coder.json
-
-
-def test_an_event_of_endless_lines_is_cut() -> None:
-    lines = [b"E start", *[b"  at x"] * (2 * MAX_EVENT_LINES)]
-    events = decode(decoder(start_pattern="^E"), [lines])
-    assert [raw.count(b"\n") + 1 for raw in raws(events)] == [1000, 1000, 1]
 
 
 @pytest.mark.parametrize(
