@@ -45,7 +45,11 @@ cdef struct Symbols:
     uint32_t* at
     Py_ssize_t size
     Py_ssize_t room
-    bint has_at, has_slash, has_www
+    uint8_t marks  # which of the signs there are that links and addresses have
+
+cdef enum:
+    SLASH = 1
+    AT = 2
 
 cdef struct Bytes:
     uint8_t* at
@@ -57,6 +61,7 @@ cdef uint32_t _pages[MAX_PAGES][256]
 cdef uint32_t _several[1 << 15]
 cdef uint16_t _kinds[128]
 cdef uint8_t _letters[128]
+cdef uint8_t _marks[128]
 
 
 def fold(texts):
@@ -66,7 +71,7 @@ def fold(texts):
     cdef const uint8_t** froms = NULL
     cdef Py_ssize_t* sizes = NULL
     cdef Py_ssize_t* ends = NULL
-    cdef Symbols symbols = Symbols(NULL, 0, 0, False, False, False)
+    cdef Symbols symbols = Symbols(NULL, 0, 0, 0)
     cdef Bytes out = Bytes(NULL, 0, 0)
     cdef bint enough = True
     cdef list folded = []
@@ -120,25 +125,19 @@ cdef bint fold_characters(const uint8_t* text, Py_ssize_t size, Symbols* symbols
     cdef Py_ssize_t at = 0, length = 0
     cdef uint32_t code, entry, rest
     cdef uint32_t* several
+    cdef uint8_t marks = 0
     symbols.size = 0
-    symbols.has_at = symbols.has_slash = symbols.has_www = False
     if not has_room(symbols, size + PADDING):
         return False
     while at < size:
-        code = text[at]
-        if code < 0x80:
-            at += 1
-            entry = _pages[0][code]
-            if entry == c"@":
-                symbols.has_at = True
-            elif entry == c"/":
-                symbols.has_slash = True
-            elif entry == c"w" and symbols.size >= 2:
-                symbols.has_www |= (
-                    symbols.at[symbols.size - 1] == c"w" and symbols.at[symbols.size - 2] == c"w"
-                )
-            symbols.at[symbols.size] = entry
-            symbols.size += 1
+        if text[at] < 0x80:
+            length = symbols.size - at
+            while at < size and text[at] < 0x80:
+                entry = _pages[0][text[at]]
+                marks |= _marks[entry]
+                symbols.at[length + at] = entry
+                at += 1
+            symbols.size = length + at
             continue
         length = character(text + at, size - at, &code)
         at += length
@@ -166,18 +165,15 @@ cdef bint fold_characters(const uint8_t* text, Py_ssize_t size, Symbols* symbols
                 return False
             memcpy(symbols.at + symbols.size, several + 1, length * sizeof(uint32_t))
             symbols.size += length
-            symbols.has_at = symbols.has_slash = symbols.has_www = True  # perhaps
+            marks = SLASH | AT  # perhaps
             continue
-        if entry == c"@":
-            symbols.has_at = True
-        elif entry == c"/":
-            symbols.has_slash = True
-        elif entry == c"w":
-            symbols.has_www = True  # perhaps
+        if entry < 0x80:
+            marks |= _marks[entry]
         symbols.at[symbols.size] = entry
         symbols.size += 1
     for length in range(PADDING):
         symbols.at[symbols.size + length] = 0
+    symbols.marks = marks
     return True
 
 
@@ -255,15 +251,15 @@ cdef bint fold_tokens(Symbols* symbols, Bytes* out) noexcept nogil:
         kind = _kinds[code]
         if kind & ALNUM and not _kinds[before] & ALNUM:
             end = 0
-            if symbols.has_slash:
+            if symbols.marks & SLASH:
                 if slash < at:
                     slash = find(text, at, size, c"/")
                 end = url_end(text, at, slash)
-            if symbols.has_www and not end and code == c"w":
+            if code == c"w" and not end:
                 end = www_end(text, at)
             if end:
                 out.at[out.size] = c"/"
-            elif symbols.has_at:
+            elif symbols.marks & AT:
                 if sign < at:
                     sign = find(text, at, size, c"@")
                 end = email_end(text, at, sign)
@@ -275,10 +271,12 @@ cdef bint fold_tokens(Symbols* symbols, Bytes* out) noexcept nogil:
                 at = end
                 continue
         if kind & LETTER:
-            out.at[out.size] = _letters[code]
-            out.size += 1
             letters = True
-            at += 1
+            while is_kind(text[at], LETTER):
+                code = text[at]
+                out.at[out.size] = _letters[code]
+                out.size += 1
+                at += 1
         elif kind & RUN:
             end = leet_end(text, at, before)
             if end > at:
@@ -460,6 +458,7 @@ cdef _load_kinds():
         character_ = chr(code)
         letter, digit = "a" <= character_ <= "z", "0" <= character_ <= "9"
         _letters[code] = code
+        _marks[code] = SLASH * (character_ == "/") | AT * (character_ == "@")
         _kinds[code] = (
             LETTER * letter
             | (DIGIT | RUN) * digit

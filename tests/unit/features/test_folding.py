@@ -193,7 +193,8 @@ def test_a_recipe_folds_with_the_extension_or_without(monkeypatch: pytest.Monkey
 
     expected = [b"freemoney", b"12", b"caii#"]
     assert expected == natively.texts(values) == in_python.texts(values)
-    assert (natively._fold, in_python._fold) == (_folding.fold, folding.fold)
+    modules = [preparer._fold.__module__ for preparer in (natively, in_python) if preparer._fold]
+    assert modules == ["stream_dedup.features._folding", "stream_dedup.features.folding"]
     assert natively.changes_text
 
 
