@@ -2,14 +2,15 @@
 
 Four labels for each line:
 
-* *online*: its cluster when it was emitted, and *final*: its cluster in the end, after merges of
-  clusters;
+* *online*: its cluster when it was emitted, each line decided alone, as the strictest: within a
+  batch a line already has the cluster with which its own has merged; and *final*: its cluster in
+  the end, after merges of clusters;
 * of each, the cluster itself, and its *template*: clusters are of one template if their first
-  events have the same pattern without the variant. In detail: the exact hash of the cluster's first
-  event under the recipe without protected words and variants, its log level replaced by one word
-  where the recipe counts levels as variants. So `GET /a HTTP/1.1" 200` and `… 503` are two clusters
-  of one template, and so are `ERROR disk …` and `WARN disk …`; `… OK` and `… FAILED` are two
-  templates.
+  events, or those of clusters that merged into them, have the same pattern without the variant. In
+  detail: the same exact hash under the recipe without protected words and variants, log levels
+  replaced by one word where the recipe counts levels as variants. So `GET /a HTTP/1.1" 200` and
+  `… 503` are two clusters of one template, and so are `ERROR disk …` and `WARN disk …`; `… OK` and
+  `… FAILED` are two templates.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from stream_dedup.features.recipe import Recipe, load_recipe, replace
 from stream_dedup.features.variants import LEVELS
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.siphash import HashKey
-from stream_dedup.model import Summary
+from stream_dedup.model import Decision, Summary
 
 _LEVEL = re.compile(rb"(?<![^\W_])(?:%b)(?![^\W_])" % "|".join(LEVELS).encode(), re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"<(?:\*|[a-z0-9_]+)>")
@@ -53,12 +54,14 @@ class Groups(NamedTuple):
         clusters: the cluster of each line.
         online_templates: the template of the cluster when it was emitted.
         templates: the template of the cluster in the end.
-        texts: the template's text, `<*>` for what varies.
+        online_texts: how the template read when it was emitted, `<*>` for what varies.
+        texts: how it reads in the end.
     """
 
     clusters: Clusters
     online_templates: Labels
     templates: Labels
+    online_texts: list[str]
     texts: list[str]
 
 
@@ -70,28 +73,28 @@ def seeded(recipe: str | Recipe, seed: int) -> tuple[Recipe, bytes]:
 
 
 def group_clusters(
-    batches: Sequence[Sequence[bytes]],
-    recipe: str | Recipe,
-    seed: int = 0,
-    *,
-    patterns: bool = False,
+    batches: Sequence[Sequence[bytes]], recipe: str | Recipe, seed: int = 0
 ) -> Clusters:
-    """Group lines with stream-dedup.
+    """Group lines that come in batches, without patterns.
 
     Args:
-        batches: the lines in the order of the stream, in batches.
+        batches: the lines in the order of the stream.
         recipe: or its name.
         seed: of the hashes.
-        patterns: whether summaries have their patterns, which takes longer.
     """
     chosen, key = seeded(recipe, seed)
     dedup = Deduplicator(chosen, key=key)
-    decisions = chain.from_iterable(map(dedup.process, batches))
+    decisions = list(chain.from_iterable(map(dedup.process, batches)))
+    return _clusters(decisions, dedup.close(patterns=False))
+
+
+def _clusters(decisions: Sequence[Decision], closed: Sequence[Summary]) -> Clusters:
+    """The clusters of lines, from their decisions and the final summaries of all clusters."""
     online = [
         -1 - number if decision.cluster is None else decision.cluster
         for number, decision in enumerate(decisions)
     ]
-    summaries = {summary.cluster: summary for summary in dedup.close(patterns=patterns)}
+    summaries = {summary.cluster: summary for summary in closed}
     roots = {cluster: _root(cluster, summaries) for cluster in summaries}
     return Clusters(online, [roots.get(cluster, cluster) for cluster in online], summaries)
 
@@ -104,21 +107,45 @@ def group(lines: Sequence[bytes], recipe: str | Recipe, seed: int = 0) -> Groups
         recipe: or its name.
         seed: of the hashes.
     """
-    clusters = group_clusters([lines], recipe, seed, patterns=True)
+    chosen, key = seeded(recipe, seed)
+    dedup = Deduplicator(chosen, key=key)
+    clusters = _clusters([dedup.process_one(line) for line in lines], dedup.close())
     online, final, summaries = clusters
-    templates = _templates(seeded(recipe, seed)[0], lines, summaries)
-    texts = [
-        _PLACEHOLDER.sub("<*>", summaries[cluster].pattern)
-        if cluster in summaries
-        else line.decode("utf-8", "replace")
-        for cluster, line in zip(final, lines, strict=True)
-    ]
+    templates = _templates(chosen, lines, summaries)
+    joined = _joined(templates, summaries)
     return Groups(
         clusters,
         [templates.get(cluster, cluster) for cluster in online],
-        [templates.get(cluster, cluster) for cluster in final],
-        texts,
+        [joined.get(cluster, cluster) for cluster in final],
+        _texts(online, lines, summaries),
+        _texts(final, lines, summaries),
     )
+
+
+def _joined(templates: dict[int, int], summaries: dict[int, Summary]) -> dict[int, int]:
+    """Cluster to template, where the template is that of all clusters that merged into it."""
+    parent: dict[int, int] = {}
+
+    def top(item: int) -> int:
+        while (above := parent.get(item, item)) != item:
+            parent[item] = item = parent.get(above, above)
+        return item
+
+    first: dict[int, int] = {}  # root to the first of its templates
+    for cluster, template in templates.items():
+        parent[top(template)] = top(first.setdefault(_root(cluster, summaries), template))
+    return {root: top(template) for root, template in first.items()}
+
+
+def _texts(
+    clusters: Sequence[int], lines: Sequence[bytes], summaries: dict[int, Summary]
+) -> list[str]:
+    """The text of each line's template; of a line without a cluster, the line."""
+    shown = {cluster: _PLACEHOLDER.sub("<*>", one.pattern) for cluster, one in summaries.items()}
+    return [
+        shown[cluster] if cluster in shown else line.decode("utf-8", "replace")
+        for cluster, line in zip(clusters, lines, strict=True)
+    ]
 
 
 def _root(cluster: int, summaries: dict[int, Summary]) -> int:

@@ -161,13 +161,13 @@ def run_ours(
         runs: dict[str, list[Scores | None]] = {}
         for dataset in datasets:
             found = group(dataset.lines, recipe, seed)
-            for name, labels in (
-                (OURS, found.templates),
-                (ONLINE, found.online_templates),
-                (CLUSTER, found.clusters.final),
-                (CLUSTER_ONLINE, found.clusters.online),
+            for name, labels, texts in (
+                (OURS, found.templates, found.texts),
+                (ONLINE, found.online_templates, found.online_texts),
+                (CLUSTER, found.clusters.final, found.texts),
+                (CLUSTER_ONLINE, found.clusters.online, found.online_texts),
             ):
-                scores = score(dataset, Grouping(labels, found.texts))
+                scores = score(dataset, Grouping(labels, texts))
                 runs.setdefault(name, []).append(scores)
         for name, run in runs.items():
             results[name].runs.append(run)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
-from benchmarks.grouping import group, seeded
+from benchmarks.grouping import _joined, group, seeded
 from stream_dedup.features.recipe import load_recipe
 
 LINES = [
@@ -56,3 +58,13 @@ def test_a_seed_changes_both_hash_and_key() -> None:
     second, other_key = seeded(logs, 2)
     assert (first.fingerprint.seed, second.fingerprint.seed) == (1, 2)
     assert key != other_key
+
+
+def test_a_template_is_that_of_all_clusters_that_merged_into_it() -> None:
+    into = {1: None, 2: 1, 3: 2, 4: None, 5: 4, 6: None}
+    summaries: Any = {one: SimpleNamespace(merged_into=root) for one, root in into.items()}
+    # 3 became part of 1, and 5 of 4: 1 and 4 are variants of one template, which 3 and 5 share.
+    templates = {1: 11, 2: 12, 3: 13, 4: 14, 5: 13, 6: 16}
+    found = _joined(templates, summaries)
+    assert found[1] == found[4] != found[6]
+    assert sorted(found) == [1, 4, 6]
