@@ -17,6 +17,11 @@ MAX_SAMPLES = 255
 """The Redis index counts a cluster's samples in one byte."""
 
 
+LEFT_OUT = b"\n... \n"
+"""Takes the place of lines that are not kept; a stack trace has such a line where frames are left
+out."""
+
+
 @dataclass(frozen=True, slots=True)
 class Summaries:
     """What summaries hold, and how often they are sent.
@@ -24,7 +29,7 @@ class Summaries:
     Attributes:
         every_us: stream time between two summaries of a cluster; None for final ones only.
         samples: values of later events kept for a cluster; at most `MAX_SAMPLES`.
-        max_value_bytes: kept of a representative or sample.
+        max_value_bytes: kept of a representative or sample, see `kept`.
         lease_us: a claimed summary that is not confirmed within this time can be claimed again.
             Long enough to send a batch to a slow sink, short enough to be sent again soon after
             a crash.
@@ -46,6 +51,21 @@ class Summaries:
         for name in ("max_value_bytes", "lease_us", "retention_us"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; give 0 or more")
+
+    def kept(self, value: bytes) -> bytes:
+        """Return what is kept of a representative or sample.
+
+        Of a text of several lines that is too long, its first and its last lines: the end of a
+        stack trace may say what happened.
+        """
+        most = self.max_value_bytes
+        if len(value) <= most:
+            return value
+        half = (most - len(LEFT_OUT)) // 2
+        begin, end = value.rfind(b"\n", 0, half), value.find(b"\n", len(value) - half)
+        if half < 1 or begin < 0 or end < 0:
+            return value[:most]
+        return value[:begin] + LEFT_OUT + value[end + 1 :]
 
     def due_us(self, reported_us: int) -> int | None:
         """Return when a cluster's next summary is due, after the last one at `reported_us`.

@@ -270,7 +270,7 @@ class Segment:
         cluster.seen(time_us)
         delta = self._count(cluster, 1, time_us, time_us)
         if cluster.take_sample():
-            delta.samples.append(self.hashed.batch.values[row])
+            delta.samples.append(self.context.summaries.kept(self.hashed.batch.values[row]))
         return True
 
     def _count(
@@ -348,13 +348,13 @@ class Segment:
         entry.cluster.seen(query.first_us)
         delta = self._count(entry.cluster, 1, query.first_us, query.first_us)
         if resolution.new:
-            delta.representative = value
+            delta.representative = self.context.summaries.kept(value)
             self.opened += 1
             self.decisions[row] = Decision(NEW, cluster_id, 0, fingerprint)
         else:
             self.decisions[row] = duplicate
             if entry.cluster.take_sample():
-                delta.samples.append(value)
+                delta.samples.append(self.context.summaries.kept(value))
         return entry
 
     # ------------------------------------------------------------ committing

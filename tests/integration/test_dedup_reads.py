@@ -197,11 +197,11 @@ def test_a_stack_trace_belongs_to_its_first_line() -> None:
 def test_stack_traces_are_found_without_being_told_where_they_begin(tmp_path: Path) -> None:
     path = tmp_path / "app.log"
     path.write_bytes(JAVA)
-    for args in (("-",), (path,)):
+    for args, place in ((("-",), ""), ((path,), "line 6 ")):
         done = run("dedup", "--stats", *args, stdin=JAVA)
         assert done.lines[:6] == JAVA.splitlines()[:5] + JAVA.splitlines()[-1:]
         (repeated,) = done.lines[6:]
-        assert repeated.startswith("… repeated 1× until line 6 [".encode())
+        assert repeated.startswith(f"… repeated 1× until {place}".encode())
         assert repeated.endswith(
             b"<timestamp> ERROR Request <number> failed IllegalStateException: no session Caused "
             b"by: IOException: closed at com.acme.Web.handle"
