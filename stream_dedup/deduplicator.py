@@ -178,7 +178,7 @@ class Deduplicator:
                 times = None if times_us is None else times_us[rows]
                 part = None if groups is None else groups[rows]
                 batch = self._next_batch(texts, documents, passed, times, part)
-                decisions += run(self.engine.process(batch))
+                decisions += self._decide(batch)
         return decisions
 
     def process_batch(self, batch: Batch) -> list[Decision]:
@@ -192,7 +192,7 @@ class Deduplicator:
             self._commit_joins()
             for part in self._parts(batch):
                 self._make_room(decisions)
-                decisions += run(self.engine.process(part))
+                decisions += self._decide(part)
         return decisions
 
     def process_one(self, value: Value, *, time_us: int | None = None, group: str = "") -> Decision:
@@ -226,7 +226,12 @@ class Deduplicator:
                     return decision
             self._make_room([])
             batch = self._next_batch(texts, documents, passed, [at_us], [group])
-            return run(self.engine.process(batch))[0]
+            return self._decide(batch)[0]
+
+    def _decide(self, batch: Batch) -> list[Decision]:
+        # No answer of an index in memory is lost, so decisions need not be kept for a retry.
+        end = batch.offsets[-1] + 1 if batch.offsets else 0
+        return run(self.engine.process(batch, committed=end))
 
     def _parts(self, batch: Batch) -> Iterator[Batch]:
         count, step = len(batch.values), self.part_events

@@ -9,7 +9,8 @@
     ├── StateError               a saved state cannot be loaded; names file, problem and remedy
     ├── ProtocolError            the methods of an index were called in a wrong order: a bug
     │   ├── StaleFence           another worker owns the partition now; drop the batch unsent
-    │   └── PartitionUnclaimed   nobody owns the partition; claim it again and go on
+    │   ├── PartitionUnclaimed   nobody owns the partition; claim it again and go on
+    │   └── AlreadyRecorded      a commit's events were recorded before; read the partition again
     ├── IndexUnavailable         the index cannot be reached or refuses for now; retry
     │   └── IndexFull            its memory is full, or too many final summaries wait
     ├── IndexReset               the index lost its data; claim again and go on
@@ -112,6 +113,13 @@ class StaleFence(ProtocolError):  # noqa: N818 -- a name from the index protocol
 
 class PartitionUnclaimed(ProtocolError):  # noqa: N818 -- as above
     """Nobody owns the partition: it was never claimed, or its state expired. Claim it again."""
+
+
+class AlreadyRecorded(ProtocolError):  # noqa: N818 -- as above
+    """Events of a commit were recorded before, by a call whose answer was lost.
+
+    Perhaps with other decisions: the partition's journal holds those that were counted.
+    """
 
 
 class IndexUnavailable(StreamDedupError):  # noqa: N818 -- as above

@@ -29,7 +29,12 @@ from stream_dedup.engine.hashing import HashedBatch, Hasher, Offload, inline
 from stream_dedup.engine.joins import Joins
 from stream_dedup.engine.near_cache import NearCache
 from stream_dedup.engine.segment import NO_TOKENS, REPLAYED, Segment, SegmentContext
-from stream_dedup.errors import IndexReset, PartitionUnclaimed, ProtocolError
+from stream_dedup.errors import (
+    AlreadyRecorded,
+    IndexReset,
+    PartitionUnclaimed,
+    ProtocolError,
+)
 from stream_dedup.features.fields import UNDECODABLE
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import Recipe
@@ -87,22 +92,26 @@ class OwnedPartition:
         high_water: its largest recorded offset.
         journal: decisions of events that may be delivered again.
         segment_boundaries: offsets at which a segment has to end.
-        in_doubt: the largest offset that may have been recorded without an answer.
+        counted: the largest offset that `Counts` include, or that was recorded before the claim.
+        in_doubt: whether a commit may have been recorded without an answer. Then the other
+            attributes have to be read again before the next one: clusters may have closed since,
+            and what was counted must not be decided otherwise.
     """
 
     fence: int
     high_water: int
     journal: dict[int, Decision]
     segment_boundaries: tuple[int, ...]
-    in_doubt: int = -1
+    counted: int = -1
+    in_doubt: bool = False
 
     def segment_end(self, offsets: Sequence[int], start: int) -> int:
         """Return the row at which a segment that begins at the row `start` has to end.
 
-        All or none of a segment was recorded before, all or none of it is in doubt, it does not
+        All or none of a segment was recorded before, all or none of it was counted, it does not
         cross a segment boundary, and it has at most `MAX_SEGMENT_EVENTS`.
         """
-        last_offsets = (self.high_water, self.in_doubt, *self.segment_boundaries)
+        last_offsets = (self.high_water, self.counted, *self.segment_boundaries)
         ends = [
             bisect_right(offsets, last, start) for last in last_offsets if last >= offsets[start]
         ]
@@ -175,9 +184,20 @@ class Engine:
             partition, end_offset, self.clock.now_us(), identity
         )
         self._owned[partition] = OwnedPartition(
-            claimed.fence, claimed.high_water, dict(claimed.journal), claimed.segment_boundaries
+            claimed.fence,
+            claimed.high_water,
+            dict(claimed.journal),
+            claimed.segment_boundaries,
+            counted=max(claimed.high_water, *claimed.segment_boundaries, -1),
         )
         return claimed
+
+    async def _read_again(self, partition: Partition, owned: OwnedPartition) -> None:
+        """Learn whether a commit in doubt was recorded, and with which decisions."""
+        read = await self.index.read_partition(partition, owned.fence)
+        owned.high_water, owned.segment_boundaries = read.high_water, read.segment_boundaries
+        owned.journal.update(read.journal)
+        owned.in_doubt = False
 
     def drop_ownership(self, partition: Partition) -> None:
         """Drop local ownership of a partition, without a call to the index."""
@@ -206,8 +226,8 @@ class Engine:
         Args:
             batch: the events, hashed or not. They may have been processed before.
             committed: the next offset to be read after a crash, as far as known. Decisions from
-                there on are kept for whoever reads those events again. None: nothing will be read
-                again.
+                there on are kept for whoever reads those events again. None: only this batch may be
+                given again, if the call fails.
 
         Raises:
             StaleFence: another worker has claimed the partition. Send nothing of the batch; the
@@ -230,6 +250,8 @@ class Engine:
                 if owned is None:
                     await self.claim_partition(batch.partition)
                     continue
+                if owned.in_doubt:
+                    await self._read_again(batch.partition, owned)
                 end = owned.segment_end(batch.offsets, start)
                 segment = Segment(self._context, hashed, times_us, decisions, now_us, start, end)
                 if segment.first_offset <= owned.high_water:
@@ -238,6 +260,8 @@ class Engine:
                     await self._decide(segment, owned, committed)
             except IndexReset:
                 self._forget_all()
+                continue
+            except AlreadyRecorded:  # so `owned` is in doubt
                 continue
             except PartitionUnclaimed:
                 self.drop_ownership(batch.partition)
@@ -249,6 +273,7 @@ class Engine:
                 if owned is not None:  # the caller gives the same batch again
                     owned.journal.update(zip(batch.offsets[:start], decisions[:start], strict=True))
                 raise
+            owned.counted = max(owned.counted, segment.last_offset)
             start = segment.end
             if owned.journal and start == len(decisions):
                 last = segment.last_offset
@@ -315,22 +340,27 @@ class Engine:
 
     async def _replay(self, segment: Segment, owned: OwnedPartition) -> None:
         """Decide events at or below the high water as before, where that is known."""
-        rows = segment.decide_without_index(owned.journal)
+        counted = segment.first_offset <= owned.counted
+        rows = segment.decide_without_index(owned.journal, counted=counted)
         await segment.replay(rows)
-        replayed = sum(segment.decisions[row].reason == REPLAYED for row in rows)
-        self.counts.replayed += replayed
-        self.counts.redelivered += len(segment) - replayed
+        segment.replayed = sum(segment.decisions[row].reason == REPLAYED for row in rows)
+        if counted:
+            segment.passed.clear()
+            segment.redelivered = len(segment) - segment.replayed
+        self._count(segment)
 
     async def _decide(self, segment: Segment, owned: OwnedPartition, committed: int | None) -> None:
         """Decide events above the high water and commit them to the index."""
         segment.limit_to_one_commit()
-        in_doubt = segment.first_offset <= owned.in_doubt
-        rows = undecided = segment.decide_without_index(owned.journal)
+        counted = segment.first_offset <= owned.counted
+        rows = undecided = segment.decide_without_index(owned.journal, counted=counted)
         try:
             while True:
-                await segment.decide(undecided, in_doubt=in_doubt)
+                await segment.decide(undecided)
                 commit = segment.commit(owned.fence, committed)
+                owned.in_doubt = True
                 closed = await self.index.record(commit, segment.now_us)
+                owned.in_doubt = False
                 if not closed:
                     break
                 self._cache.forget(closed)
@@ -338,20 +368,20 @@ class Engine:
         except BaseException:
             # On a retry the index is asked again: the representative must be new then, too.
             self._cache.forget(cluster.cluster_id for cluster in segment.deltas)
-            owned.in_doubt = max(owned.in_doubt, segment.last_offset)
             raise
         owned.high_water = segment.last_offset
+        self.counts.asked += segment.asked
         self._count(segment)
 
     def _count(self, segment: Segment) -> None:
-        counts, counted = self.counts, len(segment) - segment.redelivered
+        counts, counted = self.counts, len(segment) - segment.redelivered - segment.replayed
         for reason, count in segment.passed.items():
             counts.passed[reason] = counts.passed.get(reason, 0) + count
         counts.events += counted
         counts.new += segment.opened
         counts.duplicates += counted - segment.opened - sum(segment.passed.values())
-        counts.asked += segment.asked
         counts.redelivered += segment.redelivered
+        counts.replayed += segment.replayed
 
     def _forget_all(self) -> None:
         self._index_resets = self.index.resets

@@ -88,7 +88,8 @@ class Segment:
         opened: events that opened a cluster.
         passed: events that were passed, by reason.
         asked: events that the index was asked about.
-        redelivered: events whose decisions the journal held.
+        redelivered: events that were decided and counted before, and are decided alike.
+        replayed: events that were counted before and are decided by what the index holds now.
     """
 
     context: SegmentContext
@@ -103,6 +104,7 @@ class Segment:
     passed: Counter[str] = field(default_factory=Counter)
     asked: int = 0
     redelivered: int = 0
+    replayed: int = 0
     _lookup: Lookup = field(default=Lookup([], array("H")))
 
     def __len__(self) -> int:
@@ -183,8 +185,15 @@ class Segment:
 
     # ------------------------------------------------------------ deciding
 
-    def decide_without_index(self, journal: Mapping[int, Decision]) -> Sequence[int]:
-        """Decide events of the journal and those to be passed; return the rows of all others."""
+    def decide_without_index(
+        self, journal: Mapping[int, Decision], *, counted: bool
+    ) -> Sequence[int]:
+        """Decide events of the journal and those to be passed; return the rows of all others.
+
+        Args:
+            journal: decisions that were recorded.
+            counted: whether they were counted here, too; not if the answer to that commit was lost.
+        """
         passed, offsets = self.hashed.batch.passed, self.hashed.batch.offsets
         if not journal and not passed:
             return range(self.start, self.end)
@@ -193,31 +202,32 @@ class Segment:
             decision = journal.get(offsets[row])
             if decision is not None:
                 self.decisions[row] = decision
-                self.redelivered += 1
+                self._tally(decision, counted=counted)
             elif row in passed:
                 self._pass(row, _passed(passed[row]))
             else:
                 rows.append(row)
         return rows
 
+    def _tally(self, decision: Decision, *, counted: bool) -> None:
+        if counted:
+            self.redelivered += 1
+        elif decision.kind is NEW:
+            self.opened += 1
+        elif decision.kind is Kind.PASSED:
+            self.passed[decision.reason] += 1
+
     def _pass(self, row: int, decision: Decision) -> None:
         self.decisions[row] = decision
         self.passed[decision.reason] += 1
 
-    async def decide(self, rows: Sequence[int], *, in_doubt: bool = False) -> None:
-        """Decide events and count them.
-
-        Args:
-            rows: the events.
-            in_doubt: they may have been committed before. Then the index is asked about all of
-                them, because it alone knows which of them opened a cluster.
-        """
+    async def decide(self, rows: Sequence[int]) -> None:
+        """Decide events and count them."""
         lookup = self._lookup
         if len(rows) < len(self):
             lookup = self.context.cache.look_up(_selected(self.hashed.keys, rows))
         while rows:
-            unknown = rows if in_doubt else self._join_cached(rows, lookup)
-            in_doubt = False
+            unknown = self._join_cached(rows, lookup)
             queried, waiting = self._select_queries(unknown)
             answered = {
                 row: self._apply(row, query, resolution)
@@ -364,7 +374,8 @@ class Segment:
 
         Args:
             fence: of the partition.
-            committed: the next offset to be read after a crash; None: the one after the segment.
+            committed: the next offset to be read after a crash; None: the first of the segment,
+                whose decisions are needed if the answer is lost.
         """
         batch, rows = self.hashed.batch, slice(self.start, self.end)
         return Commit(
@@ -372,7 +383,9 @@ class Segment:
             fence=fence,
             first_offset=self.first_offset,
             last_offset=self.last_offset,
-            committed=self.last_offset + 1 if committed is None else committed,
+            committed=self.first_offset
+            if committed is None
+            else min(committed, self.last_offset + 1),
             last_us=max(self.times_us[rows]),
             deltas=merge_deltas(list(self.deltas.values())),
             offsets=batch.offsets[rows],

@@ -250,6 +250,14 @@ class Commit:
         return self.offsets[first:], self.decisions[first:]
 
 
+def recorded_before(commit: Commit) -> str:
+    """Return the message of `AlreadyRecorded`."""
+    return (
+        f"{commit.partition}: of offsets {commit.first_offset} to {commit.last_offset} some were "
+        "recorded before"
+    )
+
+
 class Ownership(NamedTuple):
     """What a worker learns when it claims a partition.
 
@@ -341,6 +349,16 @@ class Index(Protocol):
                 topic was created again: the high water is reset.
         """
 
+    async def read_partition(self, partition: Partition, fence: int) -> Ownership:
+        """Read what a claimed partition holds now, under the fence of its claim.
+
+        For a caller that does not know whether a commit was recorded. If its answer was lost, it
+        may be recorded even after this call; then the next commit raises `AlreadyRecorded`.
+
+        Raises:
+            StaleFence, PartitionUnclaimed: as `record`.
+        """
+
     async def release_partition(self, partition: Partition) -> None:
         """Release a partition that was read to its end: it no longer holds stream time back.
 
@@ -380,22 +398,22 @@ class Index(Protocol):
         Moves stream time on, and closes clusters that have expired and, above the cap on clusters,
         those least recently seen.
 
-        Called again with the same commit: finds its offsets at or below the high water, writes
-        nothing and returns an empty set.
+        Called again with the same commit: raises `AlreadyRecorded`.
 
         Returns:
             The clusters of the commit that are no longer open, or were opened for an event of which
             no commit is recorded, nor is it in this one; those are closed. Unless it is empty,
-            nothing was
-            counted: resolve their events again, then record again. The partition now holds stream
-            time back, at `last_us`, so the clusters opened on the second attempt stay open,
-            however far the partition is behind.
+            nothing was counted: resolve their events again, then record again. The partition now
+            holds stream time back, at `last_us`, so the clusters opened on the second attempt stay
+            open, however far the partition is behind.
 
         Raises:
+            AlreadyRecorded: events of the commit were recorded before; none is counted twice.
+                Clusters may have closed since, so its decisions may differ from those that were
+                counted: call `read_partition`, and take them from the journal.
             StaleFence: another worker claimed the partition. Nothing was written; send nothing.
             PartitionUnclaimed: nobody has claimed the partition, or its state has expired: claim
                 it again and go on. Nothing was written.
-            ProtocolError: the commit crosses the high water or a segment boundary.
         """
 
     async def claim(self, limit: int, now_us: int) -> list[Summary]:

@@ -32,7 +32,12 @@ from itertools import islice
 from stream_dedup.clustering.linkage import cluster_id
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import StreamTime, Windows
-from stream_dedup.errors import IndexFull, PartitionUnclaimed, ProtocolError, StaleFence
+from stream_dedup.errors import (
+    AlreadyRecorded,
+    IndexFull,
+    PartitionUnclaimed,
+    StaleFence,
+)
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import (
@@ -45,6 +50,7 @@ from stream_dedup.index.base import (
     Resolution,
     check_width,
     max_waiting,
+    recorded_before,
     too_many_wait,
     unscoped,
 )
@@ -238,14 +244,24 @@ class MemoryIndex:
         if reset:
             state.high_water, state.committed = -1, 0
             state.journal.clear()
-        return Ownership(
-            state.fence,
-            state.high_water,
-            dict(state.journal),
-            reset,
-            committed=None if state.high_water < 0 else state.committed,
-            created_again=created_again,
-        )
+        owned = await self.read_partition(partition, state.fence)
+        return owned._replace(reset=reset, created_again=created_again)
+
+    async def read_partition(self, partition: Partition, fence: int) -> Ownership:
+        state = self._claimed(partition, fence)
+        committed = None if state.high_water < 0 else state.committed
+        return Ownership(fence, state.high_water, dict(state.journal), committed=committed)
+
+    def _claimed(self, partition: Partition, fence: int) -> _PartitionState:
+        """Return the state of a partition that is claimed under this fence."""
+        state = self._partitions.get(partition)
+        if state is None:
+            raise PartitionUnclaimed(f"{partition}: nobody has claimed it")
+        if fence != state.fence:
+            raise StaleFence(
+                f"{partition}: fence {fence} is not the latest, which is {state.fence}"
+            )
+        return state
 
     async def release_partition(self, partition: Partition) -> None:
         self._time.release(partition)
@@ -346,21 +362,9 @@ class MemoryIndex:
     # ------------------------------------------------------------ counting
 
     async def record(self, commit: Commit, now_us: int) -> frozenset[int]:
-        state = self._partitions.get(commit.partition)
-        if state is None:
-            raise PartitionUnclaimed(f"{commit.partition}: nobody has claimed it")
-        if commit.fence != state.fence:
-            raise StaleFence(
-                f"{commit.partition}: fence {commit.fence} is not the latest, which is "
-                f"{state.fence}"
-            )
-        if commit.last_offset <= state.high_water:
-            return frozenset()
+        state = self._claimed(commit.partition, commit.fence)
         if commit.first_offset <= state.high_water:
-            raise ProtocolError(
-                f"{commit.partition}: offsets {commit.first_offset} to {commit.last_offset} "
-                f"straddle the high water {state.high_water}"
-            )
+            raise AlreadyRecorded(recorded_before(commit))
         closed = frozenset(delta.cluster for delta in commit.deltas if not self._may_count(delta))
         self._time.record(commit.partition, commit.last_us, now_us)
         if closed:

@@ -189,6 +189,9 @@ class Driver:
         self.fences[partition] = owned.fence
         return owned
 
+    def read_partition(self, partition: Partition = HERE) -> Ownership:
+        return self._run(self.index.read_partition(partition, self.fences[partition]))
+
     def release(self, partition: Partition) -> None:
         self._run(self.index.release_partition(partition))
 

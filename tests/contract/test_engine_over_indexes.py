@@ -110,7 +110,7 @@ def test_variants_are_kept_apart_and_groups_stay_as_given(
 
 
 class LosesAnswers:
-    """An index of which the answers of one call get lost."""
+    """An index of which the answer of one call gets lost."""
 
     def __init__(self, index: Index, call: str) -> None:
         self._index = index
@@ -127,6 +127,10 @@ class LosesAnswers:
             raise IndexUnavailable("the answer was lost")
 
         return lost
+
+    def lose(self, call: str) -> None:
+        """Lose the next answer of a call."""
+        self._call = call
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
@@ -154,6 +158,47 @@ def test_the_first_event_that_is_recorded_is_new(
             await engine.process(Batch(HERE, range(1, 2), [b"disk 4 is full"]))
             await index.finish(START_US)
             assert [summary.count for summary in await engine.claim_summaries()] == [4]
+
+    asyncio.run(through())
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+@pytest.mark.parametrize("committed", [None, 0])
+def test_a_commit_whose_answer_was_lost_decides_the_retry(
+    name: str, committed: int | None, request: pytest.FixtureRequest
+) -> None:
+    opens = ADAPTERS[name].bind(request)
+    setup = replace(SETUP, limits=replace(SETUP.limits, max_clusters=1))
+    lines = [
+        b"disk 1 is full",
+        b"user bob has logged in",
+        b"disk 2 is full",
+        b"",
+        b"disk 3 is full",
+    ]
+
+    async def through() -> None:
+        async with opens(setup) as index:
+            lossy: Any = LosesAnswers(index, "")
+            one, other = over(lossy), over(index)
+            await one.process(Batch(HERE, range(1), lines[:1]), committed=committed)
+            lossy.lose("record")
+            batch = Batch(HERE, range(1, 5), lines[1:])
+            with pytest.raises(IndexUnavailable):
+                await one.process(batch, committed=committed)
+            # Closes what the commit has counted.
+            await other.process(Batch(Partition("input", 1), range(1), [b"out of memory"]))
+            decisions = await one.process(batch, committed=committed)
+            await index.finish(START_US)
+            summaries = {s.cluster: s.count for s in await one.claim_summaries()}
+            kinds = [decision.kind for decision in decisions]
+            assert kinds == [Kind.NEW, Kind.DUPLICATE, Kind.PASSED, Kind.DUPLICATE]
+            assert decisions[1] == decisions[3]
+            counts = one.counts
+            assert (counts.events, counts.new, counts.duplicates) == (5, 2, 2)
+            assert (sum(counts.passed.values()), counts.redelivered, counts.replayed) == (1, 0, 0)
+            assert summaries[decisions[1].cluster or 0] == 3
+            assert len(summaries) == 3
 
     asyncio.run(through())
 

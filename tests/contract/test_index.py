@@ -9,9 +9,9 @@ import pytest
 
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.errors import IndexFull, PartitionUnclaimed, ProtocolError, StaleFence
+from stream_dedup.errors import AlreadyRecorded, IndexFull, PartitionUnclaimed, StaleFence
 from stream_dedup.features.recipe import Match, Recipe
-from stream_dedup.index.base import ClusterDelta, Commit, Limits
+from stream_dedup.index.base import ClusterDelta, Commit, Limits, Ownership
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position
 from tests.contract.driver import (
     HERE,
@@ -520,8 +520,10 @@ def test_each_partition_has_its_own_fence(start: Start) -> None:
 def test_a_commit_recorded_again_counts_once(start: Start) -> None:
     index = start()
     (answer,) = index.resolve(query(0, A))
-    for _ in range(3):
-        assert index.count(4, delta(answer, 5), first_offset=0) == frozenset()
+    assert index.count(4, delta(answer, 5), first_offset=0) == frozenset()
+    for _ in range(2):
+        with pytest.raises(AlreadyRecorded):
+            index.count(4, delta(answer, 5), first_offset=0)
     index.finish()
     assert [summary.count for summary in index.claim()] == [5]
 
@@ -532,14 +534,43 @@ def test_a_commit_below_the_high_water_writes_nothing(
     index = start()
     answer = index.add(3, A)
     index.finish()
-    assert index.count(2, delta(answer, 7), first_offset=0) == frozenset()
+    with pytest.raises(AlreadyRecorded):
+        index.count(2, delta(answer, 7), first_offset=0)
     assert [summary.count for summary in index.claim()] == [1]
+
+
+def test_of_two_commits_of_the_same_events_the_first_decides(start: Start) -> None:
+    index = start()
+    one, other = index.add(0, A), index.add(1, B)
+    answers = [Decision(Kind.DUPLICATE, answer.cluster, 0, 7) for answer in (one, other)]
+    kept = {2: answers[0]}
+    assert not index.count(2, delta(one), committed=2, decisions=kept)
+    with pytest.raises(AlreadyRecorded):
+        index.count(2, delta(other), committed=2, decisions={2: answers[1]})
+    owned = index.read_partition()
+    assert (owned.fence, owned.high_water, owned.journal) == (index.fences[HERE], 2, kept)
+    assert not owned.reset
+    index.finish()
+    assert {s.cluster: s.count for s in index.claim()} == {one.cluster: 2, other.cluster: 1}
+
+
+def test_only_the_owner_reads_what_a_partition_holds(start: Start) -> None:
+    index = start()
+    index.fences[HERE] = 1
+    with pytest.raises(PartitionUnclaimed):
+        index.read_partition()
+    stale = index.claim_partition().fence
+    assert index.read_partition() == Ownership(stale, -1, {})
+    index.claim_partition()
+    index.fences[HERE] = stale
+    with pytest.raises(StaleFence):
+        index.read_partition()
 
 
 def test_a_commit_across_the_high_water_is_refused(start: Start) -> None:
     index = start()
     answer = index.add(3, A)
-    with pytest.raises(ProtocolError):
+    with pytest.raises(AlreadyRecorded):
         index.count(5, delta(answer), first_offset=3)
     assert index.claim_partition(HERE).high_water == 3
 
@@ -611,8 +642,8 @@ def test_another_identity_of_the_topic_resets_the_high_water(start: Start) -> No
     index = start()
     passed = Decision(Kind.PASSED, reason="no")
     index.claim_partition(HERE, 0, "first")
+    index.count(9, committed=9, decisions={9: passed})
     for identity in ("first", "", "first"):  # an unknown one changes nothing
-        index.count(9, committed=9, decisions={9: passed})
         owned = index.claim_partition(HERE, 100, identity)
         assert (owned.high_water, owned.reset, owned.created_again) == (9, False, False)
     owned = index.claim_partition(HERE, 100, "second")

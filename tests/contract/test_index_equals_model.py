@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from stream_dedup.clustering.linkage import cluster_id, reference_jaccard
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import StreamTime, Windows
-from stream_dedup.errors import StaleFence
+from stream_dedup.errors import AlreadyRecorded, StaleFence
 from stream_dedup.features.recipe import Match, Recipe
 from stream_dedup.index.base import ClusterDelta, Commit, Limits, Query, Resolution
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Summary
@@ -382,9 +382,12 @@ class Histories(RuleBasedStateMachine):
 
     @rule(number=readers)
     def record_again_as_if_the_answer_was_lost(self, number: int) -> None:
-        last = self.readers[number].last
-        if last is not None and last.fence == self.readers[number].fence:
-            assert self.index.record(last) == frozenset()
+        reader = self.readers[number]
+        if reader.last is not None and reader.last.fence == reader.fence:
+            with pytest.raises(AlreadyRecorded):
+                self.index.record(reader.last)
+        owned = self.index.read_partition(reader.partition)
+        assert owned[:3] == (reader.fence, reader.offset - 1, reader.journal)
 
     @rule(number=readers)
     def take_over(self, number: int) -> None:

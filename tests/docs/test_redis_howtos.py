@@ -93,7 +93,8 @@ async def fill(url: str) -> None:
         lines = (EXAMPLES / "auth.log").read_bytes().splitlines()
         offsets = range(len(lines))
         times_us = [START_US + offset * 1_000_000 for offset in offsets]
-        await engine.process(Batch(Partition("auth.log", 0), offsets, lines, times_us))
+        batch = Batch(Partition("auth.log", 0), offsets, lines, times_us)
+        await engine.process(batch, committed=len(lines))
     finally:
         await server.aclose()
 

@@ -102,9 +102,9 @@ def test_a_batch_is_decided_in_short_parts(monkeypatch: pytest.MonkeyPatch) -> N
     lengths: list[int] = []
     process = dedup.engine.process
 
-    async def seen(batch: Batch) -> list[Decision]:
+    async def seen(batch: Batch, committed: int) -> list[Decision]:
         lengths.append(len(batch.values))
-        return await process(batch)
+        return await process(batch, committed)
 
     monkeypatch.setattr(dedup.engine, "process", seen)
     decisions = dedup.process("disk 1 full" for _ in range(3 * MAX_PART_EVENTS + 1))

@@ -235,9 +235,36 @@ class Partitions:
             if least == fence:
                 break  # else a shard knows a later claim, or the first has lost its data
         self._claims[partition] = _Claim(fence, incarnations)
+        for shard in self._shards:
+            self._high_waters.pop((shard.number, partition), None)  # those of another owner
+        owned = self._ownership(partition, fence, incarnations, answers)
+        return owned._replace(reset=reset, created_again=created_again)
+
+    async def read(self, partition: Partition, fence: int) -> Ownership:
+        """Read a partition's state under the fence of its claim; see `Index.read_partition`."""
+        claim = self._claims.get(partition)
+        incarnations = tuple(self._runner.incarnations) if claim is None else claim.incarnations
+        answers = []
+        for shard in self._shards:
+            keys = [shard.meta, shard.partition(partition), shard.journal(partition)]
+            answers.append(
+                await self._runner.run(
+                    shard, scripts.READ_PARTITION, keys, [fence], incarnations[shard.number]
+                )
+            )
+        return self._ownership(partition, fence, incarnations, answers)
+
+    def _ownership(
+        self,
+        partition: Partition,
+        fence: int,
+        incarnations: Sequence[bytes],
+        answers: Sequence[Sequence[Any]],
+    ) -> Ownership:
+        """Combine what the shards hold of a partition."""
         marks = [int(answer[1]) for answer in answers]
         for shard, mark in zip(self._shards, marks, strict=True):
-            self._high_waters[shard.number, partition] = incarnations[shard.number], mark
+            self._note_high_water(shard, partition, incarnations[shard.number], mark, mark)
         journal: dict[int, Decision] = {}
         for answer in answers:
             committed = int(answer[2])
@@ -246,8 +273,7 @@ class Partitions:
                 journal.update(item for item in decisions if item[0] >= committed)
         boundaries = tuple(sorted({mark for mark in marks if mark > min(marks)}))
         recorded = [int(answer[2]) for answer in answers if int(answer[1]) >= 0]
-        last = max(recorded, default=None)
-        return Ownership(fence, min(marks), journal, reset, boundaries, last, created_again)
+        return Ownership(fence, min(marks), journal, False, boundaries, max(recorded, default=None))
 
     async def _claim(
         self,
@@ -289,31 +315,49 @@ class Partitions:
             return None
         return claim.incarnations[shard.number]
 
-    def superseded(self, commit: Commit) -> None:
-        """Forget a claim: the commit's fence is no longer the latest."""
-        claim = self._claims.get(commit.partition)
-        if claim is not None and claim.fence == commit.fence:
-            del self._claims[commit.partition]
+    def superseded(self, partition: Partition, fence: int) -> None:
+        """Forget a claim: its fence is no longer the latest."""
+        claim = self._claims.get(partition)
+        if claim is not None and claim.fence == fence:
+            del self._claims[partition]
 
-    def check_high_water(self, shard: ShardKeys, commit: Commit, before: int) -> None:
-        """Compare the high water with the last known one: the server may have lost writes.
+    def check_high_water(self, shard: ShardKeys, commit: Commit, before: int) -> bool:
+        """Compare the high water with the last known one.
 
         Args:
             shard: where the commit was recorded.
             commit: the commit.
             before: the high water that the script found.
+
+        Returns:
+            Whether a call whose answer was lost has recorded these offsets.
         """
-        slot, incarnation = (
-            (shard.number, commit.partition),
-            self._runner.incarnations[shard.number],
-        )
+        incarnation = self._runner.incarnations[shard.number]
+        now = max(before, commit.last_offset)
+        known = self._note_high_water(shard, commit.partition, incarnation, before, now)
+        return known < commit.last_offset <= before
+
+    def _note_high_water(
+        self, shard: ShardKeys, partition: Partition, incarnation: bytes, found: int, now: int
+    ) -> int:
+        """Note a high water, and report if the server has lost writes; return the last known one.
+
+        Args:
+            shard: where it is.
+            partition: whose it is.
+            incarnation: of the shard.
+            found: the one that a script has found.
+            now: the one that it has left.
+        """
+        slot = shard.number, partition
         known_incarnation, known = self._high_waters.get(slot, (incarnation, -1))
-        if known_incarnation == incarnation and before < known:
+        if known_incarnation == incarnation and found < known:
             self.rollbacks += 1
             self.on_rollback()
             log.warning(
                 "%s: the high water of %s had gone back from %d to %d: the server lost its last "
                 "writes, and what they counted",
-                self._address, commit.partition, known, before,
+                self._address, partition, known, found,
             )  # fmt: skip
-        self._high_waters[slot] = incarnation, max(before, commit.last_offset)
+        self._high_waters[slot] = incarnation, now
+        return known

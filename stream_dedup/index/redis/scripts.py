@@ -57,6 +57,7 @@ def _load(name: str, *parts: str) -> Script:
 
 OPEN = _load("open")
 CLAIM_PARTITION = _load("claim_partition")
+READ_PARTITION = _load("read_partition")
 RELEASE_PARTITION = _load("release_partition", "_shard")
 RESOLVE = _load("resolve", "_shard", "_nearness")
 RECORD = _load("record", "_shard")
@@ -70,6 +71,7 @@ PERMISSIONS = _load("permissions")
 ALL = (
     OPEN,
     CLAIM_PARTITION,
+    READ_PARTITION,
     RELEASE_PARTITION,
     RESOLVE,
     RECORD,

@@ -45,13 +45,14 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from stream_dedup.clock import Clock, SystemClock, monotonic_s
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.columnar import dictionary_encode, rows_of
 from stream_dedup.errors import (
+    AlreadyRecorded,
     IndexRefused,
     IndexUnavailable,
     PartitionUnclaimed,
@@ -67,6 +68,7 @@ from stream_dedup.index.base import (
     Ownership,
     Query,
     Resolution,
+    recorded_before,
 )
 from stream_dedup.index.redis import codec, layouts, scripts
 from stream_dedup.index.redis.advice import advise, compare_settings, judge_shards
@@ -112,6 +114,20 @@ unless its worker has died."""
 
 OPENING_PAUSES_S = (0.002, 0.064)
 """Between two attempts of such a commit: the first pause, doubled each time, and the longest."""
+
+
+class _Recorded(NamedTuple):
+    """A shard's answer to a commit.
+
+    Attributes:
+        closed: clusters that are no longer open; unless it is empty, nothing was written.
+        already: whether the shard had recorded the commit's offsets before.
+        lost: whether it had, and the answer was lost.
+    """
+
+    closed: frozenset[int] = frozenset()
+    already: bool = False
+    lost: bool = False
 
 
 class RedisIndex:
@@ -274,6 +290,12 @@ class RedisIndex:
         del now_us
         return await self._partitions.claim(partition, end_offset, identity)
 
+    async def read_partition(self, partition: Partition, fence: int) -> Ownership:
+        try:
+            return await self._partitions.read(partition, fence)
+        except Refusal as refusal:
+            raise self._protocol_error(partition, fence, refusal) from refusal
+
     async def release_partition(self, partition: Partition) -> None:
         await self._partitions.release(partition)
 
@@ -300,7 +322,7 @@ class RedisIndex:
     async def record(self, record: Commit, now_us: int) -> frozenset[int]:
         settings = self._runner.settings(now_us)
         if len(self._shards) == 1:
-            return await self._record(self._shards[0], record, settings)
+            return _closed(record, [await self._record(self._shards[0], record, settings)])
         shard_of = self._packer.shard_of
         deltas = _by(record.deltas, lambda delta: shard_of(delta.cluster).number)
         offsets, decisions = record.uncommitted()
@@ -316,10 +338,9 @@ class RedisIndex:
                 decisions=[decisions[row] for row in rows],
             )
             parts.append(self._record(self._shards[number], part, settings))
-        closed = await _all(parts)
-        return frozenset[int]().union(*closed)
+        return _closed(record, await _all(parts))
 
-    async def _record(self, shard: ShardKeys, record: Commit, settings: bytes) -> frozenset[int]:
+    async def _record(self, shard: ShardKeys, record: Commit, settings: bytes) -> _Recorded:
         partition_key, journal_key, partition = self._partitions.names(shard, record.partition)
         keys = [
             shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage, shard.gone,
@@ -357,15 +378,27 @@ class RedisIndex:
                 arguments[3] = int(monotonic_s() < until_s)
                 answer = await call()
         except Refusal as refusal:
-            if refusal.code == "SDFENCE":
-                self._partitions.superseded(record)
-            raise _protocol_error(record, refusal) from refusal
+            if refusal.code == "SDSTRADDLE":
+                raise AlreadyRecorded(recorded_before(record)) from refusal
+            raise self._protocol_error(record.partition, record.fence, refusal) from refusal
         if not answer[0]:
-            return frozenset(int.from_bytes(identity, "big") for identity in answer[1:])
-        self._partitions.check_high_water(shard, record, int(answer[1]))
+            closed = frozenset(int.from_bytes(identity, "big") for identity in answer[1:])
+            return _Recorded(closed)
+        before = int(answer[1])
+        lost = self._partitions.check_high_water(shard, record, before)
         if answer[2] or answer[3:]:  # more to sweep, or garbage to purge
             await self._maintenance.tidy(shard, settings, answer)
-        return frozenset()
+        return _Recorded(already=record.last_offset <= before, lost=lost)
+
+    def _protocol_error(self, partition: Partition, fence: int, refusal: Refusal) -> Exception:
+        if refusal.code == "SDUNCLAIMED":
+            return PartitionUnclaimed(f"{partition}: nobody has claimed it, or its state ran out")
+        if refusal.code == "SDFENCE":
+            self._partitions.superseded(partition, fence)
+            return StaleFence(
+                f"{partition}: fence {fence} is not the latest, which is {refusal.detail}"
+            )
+        return refusal
 
     # ------------------------------------------------------------ closing
 
@@ -466,21 +499,14 @@ class RedisIndex:
         )
 
 
-def _protocol_error(record: Commit, refusal: Refusal) -> Exception:
-    if refusal.code == "SDUNCLAIMED":
-        return PartitionUnclaimed(
-            f"{record.partition}: nobody has claimed it, or its state ran out"
-        )
-    if refusal.code == "SDFENCE":
-        return StaleFence(
-            f"{record.partition}: fence {record.fence} is not the latest, which is {refusal.detail}"
-        )
-    if refusal.code == "SDSTRADDLE":
-        return ProtocolError(
-            f"{record.partition}: offsets {record.first_offset} to {record.last_offset} straddle "
-            f"the high water {refusal.detail}"
-        )
-    return refusal
+def _closed(commit: Commit, recorded: Sequence[_Recorded]) -> frozenset[int]:
+    """Combine the shards' answers to a commit.
+
+    A shard may have recorded it before and its caller know: then the others go on.
+    """
+    if any(each.lost for each in recorded) or all(each.already for each in recorded):
+        raise AlreadyRecorded(recorded_before(commit))
+    return frozenset[int]().union(*(each.closed for each in recorded))
 
 
 def _by(items: Iterable[T], number_of: Callable[[T], N]) -> dict[N, list[T]]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, ParamSpec
 from stream_dedup.clock import Clock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
+from stream_dedup.errors import AlreadyRecorded
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import ClusterDelta, Commit, Index, Limits, Ownership, Resolution
 from stream_dedup.index.redis.client import RedisClient, RetryPolicy
@@ -161,7 +162,10 @@ class Worker:
         while True:
             answers = await self.resolve(events)
             record = self.record_of(events, answers, committed=committed)
-            if not await self.index.record(record, self.now_us):
+            try:
+                if not await self.index.record(record, self.now_us):
+                    return answers
+            except AlreadyRecorded:  # by this call: its answer was lost
                 return answers
 
     async def take_summaries(self) -> list[Summary]:

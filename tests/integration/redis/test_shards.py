@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from stream_dedup.errors import IndexReset, ProtocolError, StaleFence
+from stream_dedup.errors import AlreadyRecorded, IndexReset, StaleFence
 from stream_dedup.index.base import Commit
 from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.store import RedisIndex
@@ -97,7 +97,8 @@ async def record_on(index: RedisIndex, number: int, record: Commit, now_us: int)
         offsets=[offset for offset, _ in own],
         decisions=[decision for _, decision in own],
     )
-    assert not await index._record(shard, part, index._runner.settings(now_us))
+    recorded = await index._record(shard, part, index._runner.settings(now_us))
+    assert not recorded.closed
 
 
 @in_loop
@@ -107,10 +108,11 @@ async def test_each_shard_gets_its_own_and_the_first_gets_passed_events(
     redis_server.command("FLUSHALL")
     commits: dict[int, Commit] = {}
 
-    async def record_part(shard: ShardKeys, record: Commit, settings: bytes) -> frozenset[int]:
-        assert settings
+    record_on_shard = RedisIndex._record
+
+    async def record_part(shard: ShardKeys, record: Commit, settings: bytes) -> object:
         commits[shard.number] = record
-        return frozenset()
+        return await record_on_shard(index, shard, record, settings)
 
     async with opened(redis_server.url, shards=3) as index:
         worker = Worker(index)
@@ -181,8 +183,9 @@ async def test_a_batch_that_straddles_a_cut_is_refused(redis_server: RedisServer
         await record_on(index, 1, worker.record_of(BATCHES[0], answers), worker.now_us)
         owned = await worker.own()
         assert (owned.high_water, owned.segment_boundaries) == (-1, (BATCHES[0][-1].offset,))
-        with pytest.raises(ProtocolError, match="straddle"):
-            await worker.process(EVENTS[:90])
+        torn = worker.record_of(EVENTS[:90], await worker.resolve(EVENTS[:90]))
+        with pytest.raises(AlreadyRecorded, match="of offsets 0 to 89 some were"):
+            await index.record(torn, worker.now_us)
 
 
 @in_loop

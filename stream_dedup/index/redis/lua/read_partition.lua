@@ -1,0 +1,19 @@
+#!lua flags=allow-oom
+-- Read what a claimed partition holds. Runs though the server's memory is full, and on no replica.
+-- KEYS  meta, partition, journal
+-- ARGV  incarnation, fence of the claim
+-- Returns what claim_partition returns, without a reset.
+--       SDFENCE, SDUNCLAIMED: as record.
+-- Cost  three commands.
+local call = redis.call
+if call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
+  return redis.error_reply('SDRESET the namespace was lost or created again')
+end
+local known = call('HMGET', KEYS[2], 'fence', 'high_water', 'committed')
+if not known[1] then return redis.error_reply('SDUNCLAIMED nobody owns the partition') end
+if tonumber(known[1]) ~= tonumber(ARGV[2]) then return redis.error_reply('SDFENCE ' .. known[1]) end
+local answer = call('ZRANGE', KEYS[3], 0, -1)
+for i, value in ipairs({known[1], known[2], known[3], 0}) do
+  table.insert(answer, i, value)
+end
+return answer
