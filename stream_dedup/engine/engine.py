@@ -358,9 +358,8 @@ class Engine:
             while True:
                 await segment.decide(undecided)
                 commit = segment.commit(owned.fence, committed)
-                owned.in_doubt = True
+                owned.in_doubt = True  # also where clusters have closed: a part may be recorded
                 closed = await self.index.record(commit, segment.now_us)
-                owned.in_doubt = False
                 if not closed:
                     break
                 self._cache.forget(closed)
@@ -369,6 +368,7 @@ class Engine:
             # On a retry the index is asked again: the representative must be new then, too.
             self._cache.forget(cluster.cluster_id for cluster in segment.deltas)
             raise
+        owned.in_doubt = False
         owned.high_water = segment.last_offset
         self.counts.asked += segment.asked
         self._count(segment)

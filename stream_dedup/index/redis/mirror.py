@@ -62,7 +62,8 @@ SLICES_READ = 64
 """Slices read in a round trip, so that other clients do not wait long."""
 
 SPARE = 1_000
-"""A mirror may hold so many entries more than the tables, however few those hold."""
+"""A mirror may hold so many entries more than the tables, however few those hold; and the tables so
+many more than are mirrored: a commit evicts clusters only after others were opened."""
 
 
 class Mirror:
@@ -280,10 +281,10 @@ async def read_mirror(
         shard: the shard.
         entries: how fingerprints are stored.
         slices: of each table.
-        most: fingerprints of a shard above which it is not mirrored.
+        most: fingerprints of a shard above which, and `SPARE`, it is not mirrored.
 
     Returns:
-        Whether it was begun; it is not if there are more entries than `most`.
+        Whether it was begun; it is not if there are too many entries.
 
     Raises:
         IndexUnavailable: the server cannot be reached.
@@ -291,6 +292,7 @@ async def read_mirror(
     last, number, count = await client.command(
         shard.meta, "HMGET", shard.meta, "inserted", "turn", "fingerprints"
     )
+    most += SPARE
     if int(count or 0) > most:
         return False
     # Where no call has inserted, the tables hold at most entries of data that was lost.

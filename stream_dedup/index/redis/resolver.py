@@ -184,7 +184,8 @@ class Resolver:
         kept = self._mirrors[shard.number]
         if kept.mirror is not None and not kept.mirror.sound:
             kept.mirror = None
-        if kept.mirror is not None and len(kept.mirror) > 2 * self._mirror_size + SPARE:
+        # It is worn before that, and read again unless the shard has become too large.
+        if kept.mirror is not None and len(kept.mirror) > 2 * self._mirror_size + 4 * SPARE:
             kept.mirror = None
         due = kept.mirror is None or kept.mirror.worn
         if due and self._mirror_size and not kept.reading and monotonic_s() >= kept.not_before_s:

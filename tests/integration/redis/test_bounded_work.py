@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from array import array
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from stream_dedup.clock import ManualClock
 from stream_dedup.clustering.linkage import cluster_id
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import Windows
+from stream_dedup.engine.engine import Engine
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.base import ClusterDelta, Commit, Query
+from stream_dedup.index.redis import resolver
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.maintenance import SWEEP_STEPS
 from stream_dedup.index.redis.namespace import CALL_WORK
 from stream_dedup.index.redis.resolver import SEARCH_WORK
 from stream_dedup.index.redis.store import LIMITS, RedisIndex
-from stream_dedup.model import Position
+from stream_dedup.model import Batch, Position
 from tests.contract.driver import HERE, START_US, A
 from tests.services.redis import RedisServer
 
@@ -38,6 +45,10 @@ def alike(first: int, count: int) -> list[Query]:
         )
         for offset in range(first, first + count)
     ]
+
+
+def all_calls(server: RedisServer) -> int:
+    return sum(calls(server, name[len("cmdstat_") :]) for name in server.info("commandstats"))
 
 
 def calls(server: RedisServer, command: str) -> int:
@@ -68,6 +79,48 @@ def test_a_crowd_of_equal_fingerprints_costs_bounded_work(make_redis: MakeRedis)
             await server.aclose()
 
     asyncio.run(crowd())
+
+
+def test_a_flood_of_new_patterns_costs_the_same_however_long(
+    make_redis: MakeRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resolver, "LEAST_PAUSE_S", 0)
+    monkeypatch.setattr(resolver, "READ_PAUSE_FACTOR", 0)
+    server, recipe, most, step = make_redis(), load_recipe("logs"), 1_000, 200
+    rng = random.Random(5)
+    words = ["".join(rng.choices("bcdfghjklmnpqrstvwxz", k=8)) for _ in range(60_000)]
+
+    async def flood() -> None:
+        client = RedisClient(server.url)
+        try:
+            index = await RedisIndex.open(
+                client, recipe, limits=replace(LIMITS, max_clusters=most), mirror_size=most
+            )
+            engine = Engine(
+                recipe, index, windows=Windows(), summaries=Summaries(),
+                clock=ManualClock(START_US),
+            )  # fmt: skip
+            for start in range(0, 5 * most, step):
+                before, searched = all_calls(server), calls(server, "zrange")
+                lines = [
+                    " ".join(words[12 * n : 12 * n + 12]).encode()
+                    for n in range(start, start + step)
+                ]
+                await engine.process(Batch(HERE, range(start, start + step), lines), committed=0)
+                while due := await engine.claim_summaries():
+                    await engine.confirm_summaries(due)
+                commands = (all_calls(server) - before) / step
+                full = start >= most
+                # Some 22 to open a cluster (12 without new times to live), 24 to close another.
+                assert commands < (48 if full else 23)
+                # Redis searches no table; now and then the mirror is read again, in 512 slices.
+                assert calls(server, "zrange") - searched < 550
+                assert index.mirrored
+            assert (await index.size())[:3] == (most, most, 0)
+        finally:
+            await client.aclose()
+
+    asyncio.run(flood())
 
 
 @pytest.mark.parametrize("others", [0, 40])

@@ -669,6 +669,34 @@ def test_a_commit_that_arrives_late_decides_and_counts_once() -> None:
     assert sum(summary.count for summary in run(engine.claim_summaries())) == 4
 
 
+class Half(Late):
+    """An index of which one shard records a commit while another names clusters as closed."""
+
+    halves = 1
+
+    async def record(self, record: Commit, now_us: int) -> frozenset[int]:
+        if self.halves:
+            self.halves -= 1
+            return frozenset(delta.cluster for delta in record.deltas)
+        return await MemoryIndex.record(self, record, now_us)
+
+    async def resolve(self, queries: Sequence[Query], now_us: int) -> list[Resolution]:
+        if not self.halves and not self.reads:
+            raise IndexUnavailable("away")
+        return await super().resolve(queries, now_us)
+
+
+def test_a_commit_that_may_be_half_recorded_is_in_doubt() -> None:
+    index = Half()
+    engine = engine_over(index, ManualClock(NOW_US))
+    batch = Batch(HERE, range(5), FIVE)
+    with pytest.raises(IndexUnavailable):
+        run(engine.process(batch))
+    run(engine.process(batch))
+    assert index.reads == 1
+    assert engine.counts.events == 5
+
+
 DAY_US = 24 * 3600 * 1_000_000
 PATTERNS = [line + b" " * 4_000 for line in different(500)]  # each as large as what is kept of it
 
