@@ -173,6 +173,11 @@ class _PartitionState:
     journal: dict[int, Decision] = field(default_factory=dict)
     identity: str = ""
 
+    def ownership(self) -> Ownership:
+        """Return what its owner learns."""
+        committed = None if self.high_water < 0 else self.committed
+        return Ownership(self.fence, self.high_water, dict(self.journal), committed=committed)
+
 
 class MemoryIndex:
     """The index in memory; see `base.Index` for the methods.
@@ -244,13 +249,10 @@ class MemoryIndex:
         if reset:
             state.high_water, state.committed = -1, 0
             state.journal.clear()
-        owned = await self.read_partition(partition, state.fence)
-        return owned._replace(reset=reset, created_again=created_again)
+        return state.ownership()._replace(reset=reset, created_again=created_again)
 
     async def read_partition(self, partition: Partition, fence: int) -> Ownership:
-        state = self._claimed(partition, fence)
-        committed = None if state.high_water < 0 else state.committed
-        return Ownership(fence, state.high_water, dict(state.journal), committed=committed)
+        return self._claimed(partition, fence).ownership()
 
     def _claimed(self, partition: Partition, fence: int) -> _PartitionState:
         """Return the state of a partition that is claimed under this fence."""
