@@ -7,8 +7,9 @@ core made the two at the end of `HIDDEN`.
 
 from __future__ import annotations
 
+from stream_dedup.features.lines import LineReader
 from stream_dedup.features.recipe import load_recipe
-from stream_dedup.features.tokens import PLACEHOLDER, tokenise
+from stream_dedup.features.tokens import PLACEHOLDER
 from stream_dedup.fingerprint.hashing import hash128, hash_sequence
 
 KNOWN = (
@@ -38,8 +39,7 @@ ANY_SEED = (
 
 def without_key(line: bytes, seed: int = 0) -> int:
     """The exact hash of a line if it is computed by MurmurHash3, without a key."""
-    recipe = load_recipe("logs")
-    tokens = tokenise(line, recipe.split, recipe.text.classes)
+    tokens = LineReader(load_recipe("logs")).read(line).tokens
     return hash_sequence(
         [hash128(PLACEHOLDER if token.variable else token.text, seed)[0] for token in tokens], seed
     )[0]

@@ -115,25 +115,26 @@ def recipe_documents(draw: st.DrawFn, extractors: tuple[str, ...]) -> dict[str, 
     if words and ngram == 1:
         names = st.sampled_from(["error", "failed", "user", "a", "", "\x00", "é"])
         weights["table"] = draw(st.dictionaries(names, _weights, max_size=5))
+    text = {
+        "classes": words and draw(st.sampled_from([False, True, "structured"])),
+        "case": draw(st.sampled_from(["keep", "lower"])),
+        "unicode": draw(st.sampled_from(["keep", "nfkc"])),
+        "mask": draw(st.lists(_own_masks, max_size=2)),
+        "masks": draw(st.lists(st.sampled_from(list(NAMED)), max_size=3)),
+    }
     kind = draw(st.sampled_from(["simhash", "simhash", "minhash"]))
     width = draw(st.sampled_from([32, 64, 128]))
     folds = extractor == "characters" and draw(st.booleans())
     return {
         "name": "drawn",
         "input": {"max_bytes": draw(st.sampled_from([64, 65, 100, 65_536]))},
-        "text": {"fold": "look-alikes"}
-        if folds
-        else {
-            "classes": words and draw(st.booleans()),
-            "case": draw(st.sampled_from(["keep", "lower"])),
-            "unicode": draw(st.sampled_from(["keep", "nfkc"])),
-            "mask": draw(st.lists(_own_masks, max_size=2)),
-            "masks": draw(st.lists(st.sampled_from(list(NAMED)), max_size=3)),
-        },
+        "text": {"fold": "look-alikes"} if folds else text,
         "features": {
             "extractor": extractor,
             "ngram": ngram,
-            "delimiters": draw(st.sampled_from(["log", "word", "nonword", "nonalpha"])),
+            "delimiters": "log"
+            if not folds and text["classes"] == "structured"
+            else draw(st.sampled_from(["log", "word", "nonword", "nonalpha"])),
             "repeats": draw(st.sampled_from(["once", "count"])),
             "weights": weights,
         },
@@ -179,6 +180,8 @@ def recipes_of_other_systems(draw: st.DrawFn) -> Recipe:
         and draw(st.booleans())
     ):
         features["delimiters"] = "space"
+        if document["text"].get("classes") == "structured":
+            document["text"]["classes"] = True
     document["match"]["k"] = min(document["match"]["k"], fingerprint["width"] - 1)
     return parse_recipe(document, "drawn", Path())
 

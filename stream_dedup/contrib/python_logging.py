@@ -4,7 +4,7 @@ The first record of each kind goes on to another handler at once; its repeats ar
 written from time to time as one record::
 
     WARNING app.db: slow query: 1830 ms
-    WARNING app.db: … repeated 412× until 10:32:11 [5d41402abc4b2a76] slow query: <number> ms
+    WARNING app.db: … repeated 412× until 10:32:11 [5d41402abc4b2a76] slow query: <number> <unit>
 
 Records of different loggers or levels are never merged, nor are those with different exceptions.
 
@@ -54,7 +54,7 @@ class MergingHandler(logging.Handler):
         ...     log.warning("slow query: %d ms", took_ms)
         slow query: 1830 ms
         >>> merging.close()  # doctest: +ELLIPSIS
-        … repeated 2× until ... [...] slow query: <number> ms
+        … repeated 2× until ... [...] slow query: <number> <unit>
 
     Args:
         target: writes records; its formatter and level apply. It is not closed with this handler.

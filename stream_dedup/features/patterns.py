@@ -1,8 +1,9 @@
 """Patterns: the masked text that people read as a cluster's name. Made for representatives only.
 
 Each variable is replaced by a placeholder with the name of the mask that matches it: ``<ipv4>``,
-``<uuid>``, ``<number>``; ``<*>`` if none does. An HTTP status that belongs to the variant is shown
-as its class, ``<5xx>``. A stack trace is shown as its header, and the innermost frame of the
+``<uuid>``, ``<number>``; ``<unit>`` for a unit after a number, ``<*>`` if none does. What belongs
+to the variant is shown: an HTTP status as its class, ``<5xx>``, a word as itself. Of a list of
+alike items one is shown. A stack trace is shown as its header, and the innermost frame of the
 program: ``… at App.charge``.
 """
 
@@ -13,12 +14,12 @@ import re
 import msgspec
 
 from stream_dedup.features.folding import SYMBOLS
+from stream_dedup.features.lines import UNITS, LineReader, Reading
 from stream_dedup.features.masks import NAMED, Masker, named
 from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.features.tokens import SUBSTITUTE, Token, splitter, tokenise
+from stream_dedup.features.tokens import SUBSTITUTE, splitter
 from stream_dedup.features.traces import trace_of
-from stream_dedup.features.variants import statuses
 
 MAX_PATTERN = 300
 """Maximum characters of a pattern."""
@@ -30,6 +31,8 @@ _MAX_BYTES = 2_048
 """Bytes of a text that are used for its pattern."""
 
 _NAME = re.compile(rb"<[a-z0-9_]+>")
+_BRACKET = re.compile(rb"[()\[\]{}\"]")
+_PAIRS = frozenset((b"()", b"[]", b"{}", b'""'))
 _ALNUM = re.compile(rb"[A-Za-z0-9\x80-\xff]")
 
 _MAX_NAMES = 6
@@ -46,14 +49,12 @@ class Patterns:
 
     def __init__(self, recipe: Recipe) -> None:
         self._preparer = Preparer(_legible(recipe))
-        self._split = recipe.split
+        self._reader = LineReader(recipe)
         # A mask may match a part of a token ("web-3"): then the token has no name.
         self._parts = re.compile(
             rb"(?:<[a-z0-9_]+>|%b)+" % splitter(recipe.delimiters).pattern[:-1]
         )
         self._words = recipe.features.extractor == "words"
-        self._classes = recipe.text.classes
-        self._status = "status" in recipe.match.variants
         self._takes_frames = "frames" in recipe.match.variants
         self._delimiters = recipe.delimiters
         self._namer = Masker(named(NAMED))
@@ -72,13 +73,14 @@ class Patterns:
                 value = trace.header
                 place = f" at {readable(trace.frames[-1], MAX_FRAME)}"
             parts = [(b"", self._preparer.text(value[:_MAX_BYTES]))]
-        tokens = [list(tokenise(text, self._split, self._classes)) for _, text in parts]
-        if all(token.variable for of_part in tokens for token in of_part):
+        parts = [(name, self._reader.without_escapes(text)) for name, text in parts]
+        readings = [self._reader.read(text) for _, text in parts]
+        if all(token.variable for reading in readings for token in reading.tokens):
             # Without words, the text itself is compared.
-            tokens = [[] for _ in parts]
+            readings = [Reading([], []) for _ in parts]
         shown = (
-            name + self._masked(text, of_part)
-            for (name, text), of_part in zip(parts, tokens, strict=True)
+            name + self._masked(text, reading)
+            for (name, text), reading in zip(parts, readings, strict=True)
         )
         return readable(b" ".join(shown).strip(), MAX_PATTERN - len(place)) + place
 
@@ -91,9 +93,9 @@ class Patterns:
             return []
         line = line[:_MAX_BYTES]
         found = self._preparer.masked(line)
-        tokens = list(tokenise(line, self._split, self._classes)) if self._words else []
+        tokens = self._reader.read(line, lists=False).tokens if self._words else []
         if not all(token.variable for token in tokens):
-            found += [(token.start, token.end) for token in tokens if token.variable]
+            found += [(t.start, t.end) for t in tokens if t.variable and t.start < t.end]
         merged: list[tuple[int, int]] = []
         for start, end in sorted(found):
             if merged and start < merged[-1][1]:
@@ -102,24 +104,31 @@ class Patterns:
                 merged.append((start, end))
         return merged
 
-    def _masked(self, text: bytes, tokens: list[Token]) -> bytes:
+    def _masked(self, text: bytes, reading: Reading) -> bytes:
         if not self._words:
             return _FOLDED_SUBSTITUTES.sub(rb"<\1>", text)
-        classes = list(statuses(text, self._split)) if self._status else []
-        out: list[bytes] = []
+        shown = _Shown()
         at = 0
-        for token in tokens:
-            if token.variable:
-                out.append(text[at : token.start])
-                at = token.start
-                for start, end, status_class in classes:
+        for token in reading.tokens:
+            shown.text(text[at : token.start])
+            at = token.start
+            if not token.variable:
+                shown.text(token.text)
+            elif token.start == token.end:
+                shown.placeholder(b"<*>")
+            else:
+                for word, start, end, status in reading.said:
                     if at <= start < token.end:
-                        out += self._between(text[at:start]), b"<" + status_class + b">"
+                        shown.placeholder(self._between(text[at:start]))
+                        if status:
+                            shown.placeholder(b"<" + word + b">")
+                        else:
+                            shown.text(text[start:end])
                         at = end
-                out.append(self._between(text[at : token.end]))
-                at = token.end
-        out.append(text[at:])
-        return _SUBSTITUTES.sub(rb"<\1>", b"".join(out))
+                shown.placeholder(self._between(text[at : token.end]))
+            at = max(token.end, token.until)
+        shown.text(text[at:])
+        return _SUBSTITUTES.sub(rb"<\1>", bytes(shown))
 
     def _between(self, run: bytes) -> bytes:
         """Name the variables of a run, and keep the delimiters around them."""
@@ -129,25 +138,72 @@ class Patterns:
         return head + (self.named(bare) if bare else b"") + left[len(bare) :]
 
     def named(self, run: bytes) -> bytes:
-        """Name each variable of a run; consecutive equal names are shown once."""
+        """Name each variable of a run; equal names in the same brackets are shown once."""
         text = run if SUBSTITUTE in run else self._namer.rename(run)
         out: list[bytes] = []
         names: list[bytes] = []
+        brackets: list[bytes] = []
+        end = 0
         for match in self._parts.finditer(text):
             name = match.group()
             if not (_NAME.fullmatch(name) or name[0] == SUBSTITUTE):
                 if not _ALNUM.search(name):
                     continue
-                name = b"<*>"
-            if names and name == names[-1]:
-                end = match.end()
-                continue
+                unit = names[-1:] == [b"<number>"] and name.rstrip(b".") in UNITS
+                name = b"<unit>" if unit else b"<*>"
             if names:
-                out.append(text[end : match.start()])
+                gap = text[end : match.start()]
+                if name == names[-1] and not _unmatched(_BRACKET.findall(gap)):
+                    end = match.end()
+                    continue
+                brackets += _BRACKET.findall(gap)
+                out.append(gap)
             names.append(name)
             out.append(name)
             end = match.end()
-        return b"".join(out) if len(names) <= _MAX_NAMES else b"<*>"
+        if len(names) <= _MAX_NAMES:
+            return b"".join(out)
+        rest = _unmatched(brackets)
+        return b"<*>%b<*>" % rest if rest else b"<*>"
+
+
+class _Shown:
+    """A pattern in the making.
+
+    Angle brackets around a placeholder are left out: ``<34>`` is shown as ``<number>``.
+    """
+
+    def __init__(self) -> None:
+        self._parts = bytearray()
+        self._opened = False
+
+    def text(self, text: bytes) -> None:
+        """Add what is shown as it is."""
+        if text:
+            self._parts += text[self._opened and text.startswith(b">") :]
+            self._opened = False
+
+    def placeholder(self, name: bytes) -> None:
+        """Add placeholders, and what stands between them."""
+        if name.startswith(b"<") and self._parts.endswith(b"<"):
+            del self._parts[-1]
+            self._opened = b">>" not in name
+            name = name.replace(b">>", b">", 1)
+        self._parts += name
+
+    def __bytes__(self) -> bytes:
+        return bytes(self._parts)
+
+
+def _unmatched(brackets: list[bytes]) -> bytes:
+    """Return the brackets that have no partner among them."""
+    left: list[bytes] = []
+    for bracket in brackets:
+        if left and left[-1] + bracket in _PAIRS:
+            left.pop()
+        else:
+            left.append(bracket)
+    return b"".join(left)
 
 
 def _legible(recipe: Recipe) -> Recipe:

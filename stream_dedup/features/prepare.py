@@ -21,9 +21,10 @@ from typing import Any
 from stream_dedup.features import folding, structure
 from stream_dedup.features.extractors import KERNEL_EXTRACTORS, Extractor, load_extractor
 from stream_dedup.features.fields import parse_path, select
+from stream_dedup.features.lines import LineReader
 from stream_dedup.features.masks import Masker
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.features.tokens import PLACEHOLDER, tokenise
+from stream_dedup.features.tokens import PLACEHOLDER
 from stream_dedup.native import extension
 
 _NFKC_CHARACTERS = 1024
@@ -129,7 +130,7 @@ class FeatureExtractor:
         weights = settings.weights
         self._table = {feature.encode(): weight for feature, weight in weights.table.items()}
         if settings.extractor == "words":
-            self._split = recipe.split
+            self._reader = LineReader(recipe)
             self._extract: Extractor = self._words
         elif settings.extractor == "characters":
             self._extract = self._characters
@@ -190,7 +191,7 @@ class FeatureExtractor:
     def _words(self, text: bytes) -> Iterator[tuple[bytes, int]]:
         """Yield n-grams of words, joined by spaces, as in the kernel."""
         settings = self._recipe.features
-        tokens = [token.text for token in tokenise(text, self._split, self._recipe.text.classes)]
+        tokens = [token.text for token in self._reader.read(text).tokens]
         shortest = 1 if settings.window == "filling" else min(settings.ngram, len(tokens))
         for end in range(max(1, shortest), len(tokens) + 1):
             yield b" ".join(tokens[max(0, end - settings.ngram) : end]), 1

@@ -98,7 +98,9 @@ class Text(_Section, frozen=True):
         mask: masks defined by the recipe, tried before the named ones.
         masks: named masks to apply: url, email, uuid, mac, timestamp, ipv4, ipv6, path, hex,
             number.
-        classes: whether tokens are classified as words or variables by their shape (`tokens`).
+        classes: whether tokens are classified as words or variables by their shape (`tokens`);
+            ``structured`` has more classes, and reads JSON, ``Name(key=value)``, lists and quoted
+            strings inside a line (`lines`).
     """
 
     unicode: Literal["keep", "nfkc"] = "keep"
@@ -106,7 +108,7 @@ class Text(_Section, frozen=True):
     fold: Literal["keep", "look-alikes"] = "keep"
     mask: tuple[Mask, ...] = ()
     masks: tuple[str, ...] = ()
-    classes: bool = False
+    classes: bool | Literal["structured"] = False
 
 
 class Weights(_Section, frozen=True):
@@ -450,6 +452,10 @@ def _text_contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     if text.classes and extractor != "words":
         remedy = "set it to false, or use text.masks"
         yield "text.classes", "only the extractor 'words' has token classes", remedy
+    delimiters = recipe.features.delimiters
+    if text.classes == "structured" and delimiters != "log":
+        problem = f"is 'structured', but features.delimiters is {delimiters!r}"
+        yield "text.classes", problem, "set it to true, or features.delimiters to 'log'"
     if text.fold == "keep":
         return
     for name, value, default in (

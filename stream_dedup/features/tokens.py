@@ -23,7 +23,8 @@ Worked example::
     Failed password for root from 10.0.0.7 port 4422 ssh2
     Failed password for root from <*>      port <*>
 
-The native kernel recognises the same classes in one pass; this module defines them.
+The native kernel recognises the same classes in one pass; this module defines them. `lines` adds
+classes for units, hosts, hex groups and structured text.
 """
 
 from __future__ import annotations
@@ -76,9 +77,10 @@ CALENDAR_NAMES = frozenset(
 _DIGIT = re.compile(rb"[0-9]")
 _NAME_BYTE = rb"[A-Za-z0-9_$\x80-\xff-]"
 _DOTTED = re.compile(_NAME_BYTE + rb"+(?:\." + _NAME_BYTE + rb"+){2,}")
-_TRAILING_PUNCTUATION = bytes(
+TRAILING_PUNCTUATION = bytes(
     byte for byte in range(128) if not (chr(byte).isalnum() or byte in b"_$-")
 )
+"""Bytes that are not counted at the end of a name."""
 
 
 class Token(NamedTuple):
@@ -89,6 +91,8 @@ class Token(NamedTuple):
     start: int
     end: int
     variable: bool
+    until: int = 0
+    """End of the text that repeats what ends with this token (`lines`); 0 if none does."""
 
 
 def splitter(delimiters: bytes) -> re.Pattern[bytes]:
@@ -108,7 +112,7 @@ def is_variable(token: bytes) -> bool:
         or (token[0] in b"/\\" and len(token) > 1)
         or (token.startswith(b"~/") and len(token) > 2)
         or b"@" in token[1:-1]
-        or _DOTTED.fullmatch(token.rstrip(_TRAILING_PUNCTUATION)) is not None
+        or _DOTTED.fullmatch(token.rstrip(TRAILING_PUNCTUATION)) is not None
     )
 
 

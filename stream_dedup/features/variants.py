@@ -28,7 +28,8 @@ nowhere, it holds from the first event on.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 OUTCOMES = frozenset(
     """
@@ -91,39 +92,43 @@ def status_class(text: bytes, before: tuple[int, int] | None, start: int, end: i
     return text[start : start + 1] + b"xx" if fits else b""
 
 
-def statuses(text: bytes, split: re.Pattern[bytes]) -> Iterator[tuple[int, int, bytes]]:
-    """Yield where each HTTP status in a line begins and ends, and its class."""
-    before = None
-    for match in split.finditer(text):
-        found = status_class(text, before, *match.span())
-        if found:
-            yield (*match.span(), found)
-        before = match.span()
+class Said(NamedTuple):
+    """A word of a variant, and the token that says it.
+
+    Attributes:
+        word: in lower case; of an HTTP status, its class.
+        start: where the token begins.
+        end: where it ends.
+        status: whether it is a status class.
+    """
+
+    word: bytes
+    start: int
+    end: int
+    status: bool
 
 
 def variant_words(
-    text: bytes, split: re.Pattern[bytes], protected: frozenset[bytes], *, status: bool
-) -> list[bytes]:
-    """Return the words that make a line's variant, in order, in lower case.
+    text: bytes, spans: Iterable[tuple[int, int]], protected: frozenset[bytes], *, status: bool
+) -> Iterator[Said]:
+    """Yield the words that make a line's variant, in order.
 
     Args:
         text: any bytes.
-        split: the pattern of a token.
+        spans: where each of its tokens begins and ends.
         protected: protected words, levels included, in lower case.
         status: whether HTTP status classes count.
     """
-    found: list[bytes] = []
     before = None
-    for match in split.finditer(text):
-        word = protected_word(match.group(), protected)
+    for start, end in spans:
+        word = protected_word(text[start:end], protected)
         if word:
-            found.append(word)
+            yield Said(word, start, end, False)
         elif status:
-            class_ = status_class(text, before, *match.span())
+            class_ = status_class(text, before, start, end)
             if class_:
-                found.append(class_)
-        before = match.span()
-    return found
+                yield Said(class_, start, end, True)
+        before = start, end
 
 
 def protected_word(token: bytes, protected: frozenset[bytes]) -> bytes:

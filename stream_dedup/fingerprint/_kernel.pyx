@@ -5,7 +5,8 @@
 It computes what `reference.ReferenceKernel` computes; read that first. The differences:
 
 * Token classes come from a table of 256 byte classes, ORed over a token's bytes. Only tokens with a
-  dot, an ``@`` or a capital first letter are examined again. There is no regex.
+  dot, an ``@`` or a capital first letter are examined again. There is no regex. Structure inside a
+  line is read by `_lines.pxd`.
 * Variables are never hashed: every run of them has the placeholder's hashes, computed in advance.
 * Votes (MurmurHash3) are computed only where fingerprints are asked for.
 * Simhash keeps its counters as bit planes. Plane j holds bit j of the 64 counters of a word, so a
@@ -23,19 +24,42 @@ from libc.string cimport memcmp, memcpy, memset
 
 import array
 
+from stream_dedup.features.lines import MAX_GROUP, TELLING_KEYS, TOP_LABELS, UNITS
 from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER
 from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.fingerprint.kernel import MAX_VOTES, MAX_WEIGHT, SKETCH_SIZE, Fingerprints
 from stream_dedup.fingerprint.siphash import HashKey
 
+from stream_dedup.fingerprint._lines cimport (
+    AT,
+    CLOSING,
+    COLONS,
+    COMMA,
+    DASH,
+    DIGIT,
+    DOT,
+    EQUALS,
+    ESC,
+    ESCAPE,
+    LESS,
+    NAME,
+    OPENING,
+    ORDINARY,
+    OTHERS,
+    QUOTE,
+    SLASH,
+    SPACE,
+    WORD_BYTES,
+    Line,
+    Piece,
+    Tables,
+    Words,
+    add_word,
+    next_piece,
+    start_line,
+)
+
 cdef enum:
-    # Byte classes, ORed over a token. Zero is a delimiter.
-    ORDINARY = 1
-    DIGIT = 2
-    DOT = 4
-    AT = 8
-    NAME = 16  # may stand in a dotted name
-    ALNUM = 32
     PLANES = 56  # MAX_VOTES is below 2^56
     SKETCH = 64
     FEW = 64  # at most as many as a sketch holds
@@ -43,9 +67,21 @@ cdef enum:
     MAX_WORD = 16  # bytes of a protected word
     SUBSTITUTE = 0x1A
 
+cdef extern from *:
+    """
+    #if defined(_MSC_VER)
+    #include <intrin.h>
+    static unsigned lowest_bit(uint64_t x) { unsigned long i; _BitScanForward64(&i, x); return i; }
+    #else
+    #define lowest_bit(x) ((unsigned)__builtin_ctzll(x))
+    #endif
+    """
+    unsigned lowest_bit(uint64_t value) noexcept nogil  # of a value that is not 0
+
 cdef array.array _U64 = array.array("Q")
 cdef array.array _U32 = array.array("I")
 cdef int64_t _MAX_VOTES = MAX_VOTES
+cdef size_t _MAX_GROUP = MAX_GROUP
 
 cdef struct Item:
     uint64_t identity  # keyed
@@ -409,7 +445,9 @@ cdef class Workspace:
     """The buffers of one call, and the arrays that it fills."""
 
     cdef Items tokens, features
-    cdef Hashes scratch, sketches, sketch_ends, variant  # of the current event: its variant's words
+    cdef Hashes scratch, sketches, sketch_ends
+    cdef Hashes variant  # of the current event: its variant's words
+    cdef Hashes said_in  # the number of the token that each of them stands in
     cdef array.array exact, words, low, high, chosen, variants
     cdef const Part* parts  # of the current event
     cdef size_t part_count
@@ -433,6 +471,7 @@ cdef class Workspace:
         free(self.sketches.at)
         free(self.sketch_ends.at)
         free(self.variant.at)
+        free(self.said_in.at)
 
     cdef inline void put(self, size_t event, uint64_t exact, uint32_t words) noexcept nogil:
         self.exact.data.as_ulonglongs[event] = exact
@@ -463,6 +502,8 @@ cdef class Kernel:
     cdef uint8_t calendar_length[24]
     cdef bint calendar_first[256]
     cdef int calendar_count
+    cdef Tables tables  # of structured lines
+    cdef bint structured
     cdef bint token_classes, characters, words, once, minhash, wide, sketched
     cdef uint32_t seed
     cdef int ngram, least
@@ -495,16 +536,22 @@ cdef class Kernel:
             kind = 0 if byte in delimiters else ORDINARY
             if kind and byte < 128:
                 kind |= DIGIT if char.isdigit() else 0
-                kind |= ALNUM | NAME if char.isalnum() else 0
-                kind |= NAME if char in "_$-" else 0
+                kind |= NAME if char.isalnum() or char in "_$-" else 0
                 kind |= DOT if char == "." else 0
                 kind |= AT if char == "@" else 0
             elif kind:
                 kind |= NAME
             self.classes[byte] = kind
+            kind |= (SLASH if char in "/\\" else 0) | (DASH if char == "-" else 0)
+            self.tables.classes[byte] = 0 if byte == ESC else kind
+            self.tables.gaps[byte] = gap_kind(char)
+        set_words(&self.tables.units, UNITS)
+        set_words(&self.tables.labels, TOP_LABELS, True)
+        set_words(&self.tables.telling, TELLING_KEYS, True)
         self.set_calendar()
         settings = recipe.fingerprint
-        self.token_classes = recipe.text.classes
+        self.token_classes = bool(recipe.text.classes)
+        self.structured = recipe.text.classes == "structured"
         self.characters = recipe.features.extractor == "characters"
         self.words = recipe.features.extractor == "words"
         self.once = recipe.features.repeats == "once"
@@ -664,6 +711,8 @@ cdef class Kernel:
         memset(lower, 0, MAX_WORD)
         for i in range(length):
             byte = token[i]
+            if byte == 0:  # what pads the words
+                return NULL
             lower[i] = byte | 0x20 if c"A" <= byte <= c"Z" else byte
         head = load64(lower)
         tail = load64(lower + 8)
@@ -750,6 +799,68 @@ cdef class Kernel:
                 names += 1
             else:
                 names = 0
+        return 0
+
+    cdef int take_line(self, const Part* part, Workspace work) except -1 nogil:
+        """Take the words of a line with structure, as `take_words`: `features.lines`."""
+        cdef const uint8_t* text = part.text
+        cdef Items* tokens = &work.tokens
+        cdef Hashes* variant = &work.variant
+        cdef size_t start, size, before = 0, before_end = 0
+        cdef size_t first = tokens.count, first_said = variant.count, said
+        cdef uint64_t seen[8]
+        cdef uint64_t again = 0
+        cdef int names = 0
+        cdef uint64_t identity
+        cdef Pair votes
+        votes.low = votes.high = 0
+        cdef const Word* word
+        cdef Line line
+        cdef Piece piece
+        memset(seen, 0, sizeof(seen))
+        start_line(&line, text, part.length)
+        while next_piece(&line, &self.tables, &piece):
+            start = piece.start
+            size = piece.end - start
+            said = variant.count
+            if size and self.statuses:
+                if size == 3 and before_end and is_number(text + start):
+                    self.take_status(text, before, before_end, start, variant)
+                before = start
+                before_end = piece.end
+            if size and self.protected != NULL:
+                word = self.find_protected(text + start, size)
+                if word != NULL:
+                    reserve_hashes(variant, 1)
+                    variant.at[variant.count] = word.identity
+                    variant.count += 1
+            if piece.variable or self.is_variable(text + start, size, piece.held):
+                if names and piece.held & DIGIT:
+                    tokens.count -= names
+                names = 0
+                if tokens.count == first or not tokens.at[tokens.count - 1].variable:
+                    push(tokens, self.placeholder_identity, self.placeholder, part,
+                         self.placeholder_weight, True)
+            else:
+                identity = sip(text + start, size, &self.secret)
+                if work.full:
+                    votes = murmur(text + start, size, self.seed)
+                push(tokens, identity, votes, part, self.weight_of(identity), False)
+                # Keyed hashes are spread evenly: few words without a repeat are taken for one.
+                again |= seen[identity >> 61] >> (identity & 63) & 1
+                seen[identity >> 61] |= <uint64_t>1 << (identity & 63)
+                if self.is_calendar(text + start, size):
+                    names += 1
+                else:
+                    names = 0
+            if said < variant.count:
+                reserve_hashes(&work.said_in, variant.count)
+                work.said_in.at[said] = tokens.count - 1
+            while said > first_said and work.said_in.at[said - 1] >= tokens.count:
+                said -= 1
+                work.said_in.at[said] = tokens.count - 1  # names that joined a placeholder
+        if again:  # a group has a word
+            drop_groups(tokens, first, variant, &work.said_in, first_said)
         return 0
 
     cdef int take_word_ngrams(
@@ -908,7 +1019,10 @@ cdef class Kernel:
                     self.push_text(tokens, &part, part.text, part.length, False)
                 self.take_character_ngrams(&part, features, scratch, full)
             else:
-                self.take_words(&part, tokens, &work.variant, full)
+                if self.structured:
+                    self.take_line(&part, work)
+                else:
+                    self.take_words(&part, tokens, &work.variant, full)
                 if full and self.ngram > 1:
                     self.take_word_ngrams(&part, tokens, first, features, scratch)
             if rest:
@@ -1156,6 +1270,93 @@ cdef check_typecodes(
         before = ends.data.as_uints[i]
     if before != parts:
         raise ValueError("the last end is not the number of parts")
+
+
+cdef int gap_kind(str char) except -1:
+    for kind, chars in (
+        (SPACE, " \t\n\r\x0b\x0c"), (EQUALS, "="), (COLONS, ":"), (COMMA, ",;"), (OPENING, "([{"),
+        (CLOSING, ")]}"), (QUOTE, "\"'"), (LESS, "<"), (ESCAPE, "\x1b"),
+    ):
+        if char in chars:
+            return kind
+    return OTHERS
+
+
+cdef int set_words(Words* table, words, bint lower=False) except -1:
+    memset(table, 0, sizeof(Words))
+    for word in words:
+        if len(word) > WORD_BYTES:
+            raise ValueError(f"{word!r} is longer than {WORD_BYTES} bytes")
+        add_word(table, word, len(word), lower)
+    return 0
+
+
+cdef inline bint is_repeated(
+    const Items* tokens, size_t count, size_t group,
+    const Hashes* variant, const Hashes* said_in, size_t said, size_t first_said
+) noexcept nogil:
+    """Return whether the last tokens, `group` of them, repeat those before, variants included."""
+    cdef size_t i, ours, theirs
+    for i in range(count - group, count):
+        if tokens.at[i].identity != tokens.at[i - group].identity:
+            return False
+    ours = said
+    while ours > first_said and said_in.at[ours - 1] >= count - group:
+        ours -= 1
+    theirs = ours
+    while theirs > first_said and said_in.at[theirs - 1] >= count - 2 * group:
+        theirs -= 1
+    if said - ours != ours - theirs:
+        return False
+    for i in range(ours, said):
+        if (variant.at[i] != variant.at[i - ours + theirs]
+                or said_in.at[i] != said_in.at[i - ours + theirs] + group):
+            return False
+    return True
+
+
+cdef void drop_groups(
+    Items* tokens, size_t first, Hashes* variant, Hashes* said_in, size_t first_said
+) noexcept nogil:
+    """Keep groups that hold a placeholder and repeat in a row once: `lines._without_repeats`.
+
+    Such a group has a placeholder as far from its end as the group before it. One bit a token says
+    where placeholders are, so few groups are compared.
+    """
+    cdef size_t read, count = first, said = first_said, next_said = first_said, nearest, group, i
+    cdef uint64_t places = 0, other  # bit n: whether the n-th token from the last is a placeholder
+    cdef const Item* last
+    for read in range(first, tokens.count):
+        if count != read:
+            tokens.at[count] = tokens.at[read]
+        while next_said < variant.count and said_in.at[next_said] == read:
+            variant.at[said] = variant.at[next_said]
+            said_in.at[said] = count
+            said += 1
+            next_said += 1
+        count += 1
+        places = places << 1 | tokens.at[count - 1].variable
+        if places & (places - 1) == 0:
+            continue  # at most one
+        nearest = lowest_bit(places)
+        other = places & (places - 1)
+        last = &tokens.at[count - 1]
+        while other:
+            group = lowest_bit(other) - nearest
+            if group > _MAX_GROUP or 2 * group > count - first:
+                break
+            if (group > nearest and last.identity == (last - group).identity
+                    and is_repeated(tokens, count, group, variant, said_in, said, first_said)):
+                count -= group
+                while said > first_said and said_in.at[said - 1] >= count:
+                    said -= 1
+                places = 0
+                for i in range(count - first if count - first < 64 else 64):
+                    places |= <uint64_t>tokens.at[count - 1 - i].variable << i
+                break
+            other &= other - 1
+    tokens.count = count
+    variant.count = said
 
 
 cdef inline uint64_t word_slot(uint64_t head, uint64_t tail) noexcept nogil:

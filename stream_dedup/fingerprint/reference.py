@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 1. **Tokens.** A text longer than ``max_bytes`` is cut there; the rest counts as one word. With the
-   extractor ``words``, `tokenise` finds the tokens; each is hashed, and each run of variables has
+   extractor ``words``, `LineReader` finds the tokens; each is hashed, and each run of variables has
    the one placeholder hash. With ``characters`` the whole text is one token.
 2. **Exact hash**: the hash of the sequence of token identities, over all parts of the event. Equal
    patterns have equal hashes. If all tokens of an event are placeholders, its text is hashed as it
@@ -32,10 +32,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from stream_dedup.features.lines import LineReader
 from stream_dedup.features.prepare import NO_SALT, Part, Salt
 from stream_dedup.features.recipe import HASH_BITS, Recipe
-from stream_dedup.features.tokens import PLACEHOLDER, tokenise
-from stream_dedup.features.variants import variant_words
+from stream_dedup.features.tokens import PLACEHOLDER, Token
 from stream_dedup.fingerprint.hashing import MASK64, OTHERS, cyclic, hash128, hash_sequence
 from stream_dedup.fingerprint.kernel import (
     MAX_VOTES,
@@ -98,14 +98,12 @@ class ReferenceKernel:
     def __init__(self, recipe: Recipe, key: HashKey) -> None:
         self._recipe = recipe
         self._identity = partial(fastest_siphash(), key)
-        self._split = recipe.split
+        self._reader = LineReader(recipe)
         self._hash = OTHERS.get(recipe.fingerprint.hash)
         self._bits = (1 << HASH_BITS[recipe.fingerprint.hash]) - 1
         self._tie = int(recipe.fingerprint.tie == "one")
         weights = recipe.features.weights
         self._verifies = recipe.match.jaccard > 0
-        self._protected = recipe.protected
-        self._status = "status" in recipe.match.variants
         self._weights = {word.encode(): weight for word, weight in weights.table.items()}
 
     def scan(self, texts: Sequence[bytes], full: bool) -> Fingerprints:
@@ -132,12 +130,10 @@ class ReferenceKernel:
                 tokens = [self._feature(head, weight, salt)] if head else []
                 features = list(self._character_ngrams(head, weight, salt))
             else:
-                tokens = list(self._words(head, weight, salt))
+                reading = self._reader.read(head)
+                tokens = list(self._words(head, reading.tokens, weight, salt))
                 features = list(self._word_ngrams(tokens, weight, salt))
-                if self._protected or self._status:
-                    taken.variant.extend(
-                        variant_words(head, self._split, self._protected, status=self._status)
-                    )
+                taken.variant.extend(said.word for said in reading.said)
             if rest:
                 default = self._recipe.features.weights.default
                 tokens.append(self._feature(rest, default * weight, salt))
@@ -154,9 +150,11 @@ class ReferenceKernel:
             features.append(self._feature(text, weight, salt))
         return Taken(features, features, [], [])
 
-    def _words(self, text: bytes, weight: int, salt: Salt) -> Iterator[Feature]:
+    def _words(
+        self, text: bytes, tokens: Iterable[Token], weight: int, salt: Salt
+    ) -> Iterator[Feature]:
         weights = self._recipe.features.weights
-        for token in tokenise(text, self._split, self._recipe.text.classes):
+        for token in tokens:
             own = self._weights.get(token.text, weights.default)
             if token.variable:
                 own = weights.placeholder

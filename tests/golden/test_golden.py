@@ -67,7 +67,7 @@ GOLDEN: dict[str, tuple[str, list[tuple[str, int, str]]]] = {
         ],
     ),
     "logs": (
-        "9ec41a918f347311",
+        "0d3dcaea50bbc26c",
         [
             ("4fb8d34cf2553b7a", 6, "dc6480dced371385"),
             ("ec1dc7e45ded6cb6", 5, "dc7493d98db753a5"),

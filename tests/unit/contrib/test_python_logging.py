@@ -69,7 +69,7 @@ def test_repeats_are_written_as_a_count(
     repeat = kept.records[1]
     assert (repeat.name, repeat.levelno) == ("app.db", logging.WARNING)
     assert repeat.getMessage().startswith("… repeated 2× until ")
-    assert repeat.getMessage().endswith("] slow query: <number> ms")
+    assert repeat.getMessage().endswith("] slow query: <number> <unit>")
     assert repeat.dedup["count"] == 3  # type: ignore[attr-defined]
     assert len(kept.records) == 2
 

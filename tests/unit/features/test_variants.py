@@ -12,22 +12,20 @@ from hypothesis import strategies as st
 
 from stream_dedup import Deduplicator
 from stream_dedup.clustering.comparison import Inspector
+from stream_dedup.features.lines import LineReader
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
-from stream_dedup.features.tokens import LOG_DELIMITERS, splitter
-from stream_dedup.features.variants import LEVELS, OUTCOMES, variant_words
+from stream_dedup.features.variants import LEVELS, OUTCOMES
 from stream_dedup.fingerprint.kernel import native_module
 from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 from stream_dedup.model import Kind
 
 LOGS = load_recipe("logs")
-SPLIT = splitter(LOG_DELIMITERS)
 
 
 def words_of(text: str) -> list[str]:
-    found = variant_words(text.encode(), SPLIT, LOGS.protected, status=True)
-    return [word.decode() for word in found]
+    return [said.word.decode() for said in LineReader(LOGS).read(text.encode()).said]
 
 
 def kinds(lines: Sequence[str], recipe: Recipe | str = "logs") -> list[Kind]:
@@ -137,7 +135,7 @@ def test_patterns_show_the_status_class() -> None:
     patterns = Patterns(LOGS)
     line = b'10.0.0.1 - - [x] "GET /a/7 HTTP/1.1" 503 17 "-"'
     assert patterns.pattern(line) == '<ipv4> - - [x] "GET <path> <*>" <5xx> <number> "-"'
-    assert patterns.pattern(b"took status=404, 3 ms") == "took status=<4xx>, <number> ms"
+    assert patterns.pattern(b"took status=404, 3 ms") == "took status=<4xx>, <number> <unit>"
     assert Patterns(load_recipe("logs-1")).pattern(line).endswith('<*>" <number> "-"')
 
 

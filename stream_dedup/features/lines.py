@@ -1,0 +1,466 @@
+"""Structure inside a line: JSON, ``Name(key=value, …)``, lists and quoted strings.
+
+Problem: one statement of a program that logs whole objects writes a hundred patterns. Their values
+are words (``state=follower``), their strings hold any text, their lists are of any length.
+
+Idea: what stands before and behind a token says whether it is a value, and its key is a word. One
+pass keeps a counter of open brackets and the *role* of the text since the last token. In addition
+to the classes of `tokens`, a token is variable if it
+
+6. is a unit after a token with a digit (``12 ms``, ``3 bytes``);
+7. is one of three or more groups of up to four hex digits joined by ``:`` or ``::``, one of them
+   with a decimal digit (``fe80::ab:1``);
+8. holds two or more of ``.``, ``/`` and ``\\`` between name bytes (``usr/lib/jvm``), or starts with
+   ``./`` or ``../`` and is longer than that;
+9. is a name, a dot and a label of `TOP_LABELS` (``example.com``);
+10. is a value: inside brackets a single word after ``key=``, or after ``key:``, a space and before
+    the next comma or bracket; a word after ``"key":``; an item of a list behind a key;
+11. stands in a string that is one value: in single quotes anywhere (``b'…'`` too), in double quotes
+    after ``"key":``, after ``key=`` inside brackets, or in a list behind a key. A string that is a
+    key itself, or stands behind one of `TELLING_KEYS`, has words as any text.
+
+An empty value (``key=,``, ``""``, ``[]`` behind a key) is a variable too. Runs of three dots or
+more and of four dashes or more, and the escape sequences of terminals, separate tokens.
+
+At last, a group of 2 to 24 tokens that holds a placeholder and repeats in a row is kept once: a
+list of alike items, of any length, is one item. Items with different outcomes are not alike.
+
+Worked example::
+
+    Got Node(id=7, host='db a', rack=eu) for [{"topic": "x", "size": 1}, {"topic": "y", "size": 2}]
+    Got Node id <*> host <*>    rack <*>  for    topic   <*>  size   <*>
+
+Time is linear in the text: brackets are counted, not matched, and the end of a string is looked for
+once. A string never spans lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.features.tokens import (
+    CALENDAR_NAMES,
+    LOG_DELIMITERS,
+    PLACEHOLDER,
+    TRAILING_PUNCTUATION,
+    Token,
+    is_variable,
+    tokenise,
+)
+from stream_dedup.features.variants import Said, variant_words
+
+MAX_GROUP = 24
+"""Maximum tokens of a group that is kept once."""
+
+UNITS = frozenset(
+    b"""
+    b B kb kB KB mb MB gb GB tb TB KiB MiB GiB TiB byte bytes bit bits
+    KB/s kB/s MB/s GB/s B/s kbps Mbps Gbps Hz kHz MHz GHz %
+    ns us ms s msec msecs usec usecs sec secs second seconds min mins minute minutes
+    h hr hrs hour hours day days nanoseconds microseconds milliseconds
+    """.split()
+)
+"""Units after a number; a full stop at the end does not count."""
+
+TOP_LABELS = frozenset(
+    b"com net org edu gov mil io cloud local localdomain lan internal corp "
+    b"cn de uk jp fr ru nl eu br au".split()
+)
+"""Last labels of host names with one dot, lower case."""
+
+TELLING_KEYS = frozenset(
+    b"msg message text log event type kind action operation op method error err errmsg exception "
+    b"reason cause description detail details title status state result outcome code "
+    b"textpayload @m @mt".split()
+)
+"""Keys whose values say what happened, lower case: their words stay words."""
+
+_ESC = 0x1B
+_SPACES = b" \t\n\r\x0b\x0c"
+_OPENING, _CLOSING = b"([{", b")]}"
+_AFTER_VALUE = frozenset(_SPACES + b"\x1b,;)]}>")
+_DELIMITERS = LOG_DELIMITERS + b"\x1b"
+_SKIPPED = re.escape(_DELIMITERS)
+_WORD = re.compile(rb"(?:[^.\-%b]|\.(?!\.\.)|-(?!---))++" % _SKIPPED)
+_RUN = re.compile(rb"\.++|-++")
+_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*+[ !$]*+[@-~]|[#%(-+][0-~]|[0-Z\\-~])?")
+_HEX_GROUP = re.compile(rb"[A-Fa-f]{1,4}+")
+_HEX_BEHIND = re.compile(rb"(?:::?[0-9A-Fa-f]{1,4}+(?=[%b]|\Z))*+" % _SKIPPED)
+_NAME = rb"[A-Za-z0-9_$\x80-\xff-]"
+_SEPARATED = re.compile(rb"(?<=%b)[./\\](?=%b)" % (_NAME, _NAME))
+_BLANK = re.compile(rb"[%b]*+" % _SPACES)
+_DIGIT = re.compile(rb"[0-9]")
+_NAME_BYTES = re.compile(_NAME + rb"++")
+_WORD_BYTE = re.compile(rb"[A-Za-z0-9_\x80-\xff]")
+
+# What the text since the last token, or since a string, says of the next token.
+_OTHER, _OPENED, _ITEM, _ASSIGNED, _COLON, _SPACED, _QUOTED, _JSON = range(8)
+
+
+class Piece(NamedTuple):
+    """A token between delimiters, or an empty value."""
+
+    start: int
+    end: int
+    variable: bool
+
+
+class Reading(NamedTuple):
+    """What a line is made of.
+
+    Attributes:
+        tokens: words and placeholders in order.
+        said: the words that make the variant.
+    """
+
+    tokens: list[Token]
+    said: list[Said]
+
+
+class LineReader:
+    """Reads tokens and variants by a recipe."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._split = recipe.split
+        self._structured = recipe.text.classes == "structured"
+        self._classes = bool(recipe.text.classes)
+        self._protected = recipe.protected
+        self._status = "status" in recipe.match.variants
+
+    def read(self, text: bytes, *, lists: bool = True) -> Reading:
+        """Return the tokens of a text and its variant.
+
+        Args:
+            text: any bytes.
+            lists: whether to keep groups that repeat once, where the recipe reads structure.
+        """
+        if not self._structured:
+            tokens = list(tokenise(text, self._split, self._classes))
+            spans = (match.span() for match in self._split.finditer(text))
+            return Reading(tokens, self._said(text, spans))
+        pieces = _Scanner(text).pieces()
+        tokens = _merged(text, pieces)
+        said = self._said(text, ((p.start, p.end) for p in pieces if p.end > p.start))
+        return _without_repeats(tokens, said) if lists else Reading(tokens, said)
+
+    def without_escapes(self, text: bytes) -> bytes:
+        """Return a text for people, without the escape sequences that separate tokens."""
+        return _ESCAPE.sub(_space_between, text) if self._structured and b"\x1b" in text else text
+
+    def _said(self, text: bytes, spans: Iterator[tuple[int, int]]) -> list[Said]:
+        if not self._protected and not self._status:
+            return []
+        return list(variant_words(text, spans, self._protected, status=self._status))
+
+
+class _Scanner:
+    """One pass over a text."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._pieces: list[Piece] = []
+        self._role = _OTHER
+        self._depth = 0
+        self._keyed = 0  # of the innermost 64 brackets, a bit each: whether a key stands before it
+        self._last = (-1, -1)  # the last token that stood in no value's string
+        self._end = -1  # the last token's end, if nothing but a gap follows it
+        self._blank = False  # whether that gap is white space
+        self._plain = -1  # end of a single-quoted string whose words are words
+        self._hex_end = 0  # end of the last run of hex groups that was looked at
+        self._is_hex = False
+        self._closing = {b'"': (0, 0), b"'": (0, 0)}  # (looked from, found): see `_close`
+
+    def pieces(self) -> list[Piece]:
+        text, at = self._text, 0
+        while at < len(text):
+            at = self._gap(at) if text[at] in _DELIMITERS else self._token(at)
+        return self._pieces
+
+    # ---------------------------------------------------------------- between tokens
+
+    def _gap(self, at: int) -> int:
+        """Take one delimiter; return where to go on."""
+        text, role = self._text, self._role
+        byte = text[at : at + 1]
+        if byte == b"\x1b":
+            return _end(_ESCAPE, text, at)
+        if byte in _SPACES:
+            if role == _COLON:
+                self._role = _SPACED
+            return at + 1
+        self._blank = False
+        self._role = _OTHER
+        if byte == b"=":
+            self._role = _ASSIGNED
+        elif byte == b":":
+            if role == _QUOTED:
+                self._role = _JSON
+            elif at == self._end:
+                self._role = _COLON
+        elif byte in b",;":
+            if role == _ASSIGNED and self._depth:
+                self._value(at)
+            self._role = _ITEM
+        elif byte in _OPENING:
+            self._open(role)
+        elif byte in _CLOSING:
+            if (role == _ASSIGNED and self._depth) or (role == _OPENED and self._keyed & 1):
+                self._value(at)
+            if self._depth:
+                self._depth -= 1
+                self._keyed >>= 1
+        elif byte == b"<" and role == _ASSIGNED:
+            self._role = _ASSIGNED
+        elif byte in b"\"'":
+            return self._quote(at, byte, role)
+        return at + 1
+
+    def _open(self, role: int) -> None:
+        keyed = (
+            role in (_ASSIGNED, _JSON)
+            or (role in (_COLON, _SPACED) and self._depth > 0)
+            or (role in (_OPENED, _ITEM) and self._keyed & 1)
+        )
+        self._keyed = (self._keyed << 1 | keyed) & (2**64 - 1)
+        self._depth += 1
+        self._role = _OPENED
+
+    def _value(self, at: int) -> None:
+        self._pieces.append(Piece(at, at, True))
+
+    def _quote(self, at: int, quote: bytes, role: int) -> int:
+        if quote == b'"':
+            if at == self._end:
+                self._role = _QUOTED
+                return at + 1
+            item = role in (_OPENED, _ITEM) and self._keyed & 1
+            if not (role == _JSON or (role == _ASSIGNED and self._depth) or item):
+                return at + 1
+        elif at == self._end and (at <= self._plain or _closes(self._text[at - 1])):
+            self._role = _QUOTED
+            return at + 1
+        elif at <= self._plain:
+            return at + 1
+        after = self._string(at, quote, role)
+        if after < 0:
+            self._role = _QUOTED if at == self._end else _OTHER
+            return at + 1
+        return after
+
+    def _string(self, at: int, quote: bytes, role: int) -> int:
+        """Take a string; return where to go on, or -1 if there is none."""
+        text = self._text
+        close = self._close(at + 1, quote)
+        if close < 0:
+            return -1
+        behind = _end(_BLANK, text, close + 1)
+        follower = text[behind : behind + 1]
+        if quote == b'"' and role in (_OPENED, _ITEM) and (not follower or follower not in b",)]}"):
+            return -1
+        self._role = _OTHER
+        self._blank = False
+        key = quote == b"'" and self._depth > 0 and follower == b":"
+        if key or (role in (_ASSIGNED, _COLON, _SPACED, _JSON) and self._is_telling()):
+            if quote == b"'":
+                self._plain = close
+            return at + 1
+        at += 1
+        self._value(at)
+        while at < close:
+            if text[at] == _ESC:
+                at = _end(_ESCAPE, text, at)
+            elif text[at] in LOG_DELIMITERS:
+                at += 1
+            else:
+                end = _end(_WORD, text, at)
+                if end > at:
+                    self._pieces.append(Piece(at, end, True))
+                at = end if end > at else _end(_RUN, text, at)
+        self._end = -1
+        return close + 1
+
+    def _close(self, at: int, quote: bytes) -> int:
+        """Return the end of a string's text that begins at `at`, or -1.
+
+        What was found is found again from any quote before it, so each byte is looked at once.
+        """
+        text = self._text
+        looked, found = self._closing[quote]
+        if looked <= at <= abs(found):
+            return max(found, -1)
+        start = at
+        while at < len(text):
+            byte = text[at]
+            if byte == 0x5C:  # a backslash
+                at += 2
+                continue
+            if byte == 0x0A:
+                break
+            if byte == quote[0] and (quote == b'"' or not _WORD_BYTE.match(text, at + 1)):
+                self._closing[quote] = start, at
+                return at
+            at += 1
+        self._closing[quote] = start, -min(at, len(text))
+        return -1
+
+    # ---------------------------------------------------------------- tokens
+
+    def _token(self, start: int) -> int:
+        """Take one token, or a run that separates tokens; return where to go on."""
+        text = self._text
+        end = _end(_WORD, text, start)
+        if end == start:
+            self._blank = False
+            self._role = _OTHER
+            return _end(_RUN, text, start)
+        role = self._role
+        token = text[start:end]
+        if token in (b"b", b"u") and text[end : end + 1] == b"'" and end > self._plain:
+            after = self._string(end, b"'", role)
+            if after >= 0:
+                return after
+        variable = (
+            self._is_hex_group(start, end) or is_variable(token) or self._is_structured(token)
+        )
+        if not variable and role != _OTHER:
+            variable = self._is_value(end, role)
+        if not variable and self._blank and self._pieces[-1].variable:
+            before = self._pieces[-1]
+            number = _DIGIT.search(text, before.start, before.end)
+            variable = number is not None and token.rstrip(b".") in UNITS
+        self._pieces.append(Piece(start, end, variable))
+        self._last = start, end
+        self._end = end
+        self._blank = True
+        self._role = _OTHER
+        return end
+
+    def _is_hex_group(self, start: int, end: int) -> bool:
+        """Return whether a token without digits is of class 7."""
+        text = self._text
+        if not _HEX_GROUP.fullmatch(text, start, end) or b":" not in (
+            text[end : end + 1],
+            text[max(start - 1, 0) : start],
+        ):
+            return False
+        if start >= self._hex_end:
+            groups = [*_groups_before(text, start)]
+            behind = _HEX_BEHIND.match(text, end)
+            assert behind is not None
+            groups += re.findall(rb"[^:]+", behind[0])
+            self._hex_end = behind.end()
+            self._is_hex = len(groups) > 1 and any(map(_DIGIT.search, groups))
+        return self._is_hex
+
+    @staticmethod
+    def _is_structured(token: bytes) -> bool:
+        """Return whether a token is of class 8 or 9."""
+        if token.startswith((b"./", b"../")):
+            return len(token.lstrip(b".")) > 1
+        if len(_SEPARATED.findall(token)) > 1:
+            return True
+        name, _, label = token.rstrip(TRAILING_PUNCTUATION).rpartition(b".")
+        return label.lower() in TOP_LABELS and _NAME_BYTES.fullmatch(name) is not None
+
+    def _is_value(self, end: int, role: int) -> bool:
+        text = self._text
+        close = end == len(text) or text[end] in _AFTER_VALUE
+        keyed = bool(self._keyed & 1)
+        if role == _ASSIGNED:
+            value = close and self._depth > 0
+        elif role == _JSON:
+            value = close
+        elif (role in (_OPENED, _ITEM) and keyed) or (role == _SPACED and self._depth > 0):
+            behind = _end(_BLANK, text, end)
+            follower = text[behind : behind + 1]
+            value = follower != b"" and follower in b",)]}"
+            if role != _SPACED:
+                return value
+        else:
+            return False
+        return value and not self._is_telling()
+
+    def _is_telling(self) -> bool:
+        start, end = self._last
+        return self._text[start:end].lower() in TELLING_KEYS if start >= 0 else False
+
+
+def _groups_before(text: bytes, at: int) -> Iterator[bytes]:
+    """Yield the hex groups that are joined to a token, the nearest first."""
+    while at and text[at - 1 : at] == b":":
+        at -= 2 if text[max(at - 2, 0) : at] == b"::" else 1
+        start = at
+        while start and text[start - 1] in b"0123456789abcdefABCDEF":
+            start -= 1
+        if not 0 < at - start <= 4 or (start and text[start - 1] not in _DELIMITERS):
+            return
+        yield text[start:at]
+        at = start
+
+
+def _closes(byte: int) -> bool:
+    """Return whether a single quote after a byte of a token begins no string."""
+    return byte == 0x5C or _WORD_BYTE.match(bytes([byte])) is not None
+
+
+def _end(pattern: re.Pattern[bytes], text: bytes, at: int) -> int:
+    """Return where a match that begins here ends; `at` if there is none."""
+    match = pattern.match(text, at)
+    return match.end() if match else at
+
+
+def _space_between(match: re.Match[bytes]) -> bytes:
+    """Return what stands for an escape sequence: a space, if it parts two words."""
+    text, start, end = match.string, match.start(), match.end()
+    parts = start and text[start - 1] not in _DELIMITERS and end < len(text)
+    return b" " if parts and text[end] not in _DELIMITERS else b""
+
+
+def _merged(text: bytes, pieces: list[Piece]) -> list[Token]:
+    """Make words and placeholders of pieces."""
+    tokens: list[Token] = []
+    names = 0  # calendar names directly before the current piece
+    for begin, end, variable in pieces:
+        start, token = begin, text[begin:end]
+        if variable and names and _DIGIT.search(token):
+            start = tokens[-names].start
+            del tokens[-names:]
+        names = names + 1 if not variable and token in CALENDAR_NAMES else 0
+        if not variable:
+            tokens.append(Token(token, start, end, False))
+        elif tokens and tokens[-1].variable:
+            tokens[-1] = Token(PLACEHOLDER, tokens[-1].start, end, True)
+        else:
+            tokens.append(Token(PLACEHOLDER, start, end, True))
+    return tokens
+
+
+def _without_repeats(tokens: list[Token], said: list[Said]) -> Reading:
+    """Keep groups that hold a placeholder and repeat in a row once."""
+    kept: list[Token] = []
+    held: list[list[Said]] = []  # the variant's words in each token
+    rest = iter(said)
+    word = next(rest, None)
+    alike: list[tuple[bytes, bool, tuple[bytes, ...]]] = []
+    for index, token in enumerate(tokens):
+        follower = tokens[index + 1].start if index + 1 < len(tokens) else None
+        words = []
+        while word is not None and (follower is None or word.start < follower):
+            words.append(word)
+            word = next(rest, None)
+        kept.append(token)
+        held.append(words)
+        alike.append((token.text, token.variable, tuple(one.word for one in words)))
+        for count in range(2, MAX_GROUP + 1):
+            if (
+                2 * count <= len(alike)
+                and alike[-count:] == alike[-2 * count : -count]
+                and any(variable for _, variable, _ in alike[-count:])
+            ):
+                del kept[-count:], held[-count:], alike[-count:]
+                kept[-1] = kept[-1]._replace(until=token.end)
+                break
+    return Reading(kept, [one for words in held for one in words])

@@ -1,0 +1,573 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""Structure inside a line, for the native kernel: `features.lines` in C; read that first.
+
+`next_piece` yields the pieces of a line one by one. All state is in a `Line`, so nothing is
+allocated; a line without brackets, quotes and assignments costs a few comparisons a token more than
+the tokens alone.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+cdef enum:
+    # Byte classes, ORed over a token. Zero is a delimiter. The first five are those of `_kernel`.
+    ORDINARY = 1
+    DIGIT = 2
+    DOT = 4
+    AT = 8
+    NAME = 16  # may stand in a dotted name
+    SLASH = 32
+    DASH = 64
+
+    ESC = 0x1B
+
+    # Kinds of delimiters.
+    SPACE = 0
+    EQUALS
+    COLONS
+    COMMA
+    OPENING
+    CLOSING
+    QUOTE
+    LESS
+    OTHERS
+    ESCAPE
+
+    WORDS = 256  # slots of a set of words, at most a quarter of them used
+    WORD_BYTES = 15
+
+cdef enum Role:
+    # What the text since the last token, or since a string, says of the next token.
+    OTHER = 0
+    OPENED
+    ITEM
+    ASSIGNED
+    COLON
+    SPACED
+    QUOTED
+    JSON
+
+cdef struct Words:  # a set of words, padded with zeros, with the length in the last byte
+    uint64_t at[WORDS][2]
+    uint32_t lengths[256]  # by first byte: bit n for words of n bytes
+
+cdef struct Tables:
+    uint8_t classes[256]
+    uint8_t gaps[256]  # kinds of delimiters
+    Words units
+    Words labels
+    Words telling
+
+cdef struct Close:  # the end of a string: see `find_close`
+    size_t looked
+    size_t found
+    bint there
+
+cdef struct Line:
+    const uint8_t* text
+    size_t length
+    size_t at
+    Role role
+    size_t depth
+    uint64_t keyed  # of the innermost 64 brackets, a bit each: whether a key stands before it
+    size_t last, last_end  # the last token that stood in no value's string; no token: 0, 0
+    size_t end  # the last token's end, if nothing but a gap follows it; else 0
+    bint blank  # whether that gap is white space
+    bint number  # whether that token holds a digit
+    size_t plain  # end of a single-quoted string whose words are words
+    size_t inside  # end of the value's string that is being taken; else 0
+    size_t careful  # end of a token that runs of dots or dashes divide
+    size_t hex_end  # end of the last run of hex groups that was looked at
+    bint is_hex
+    Close single
+    Close double
+
+cdef struct Piece:
+    size_t start
+    size_t end
+    int held  # the classes of its bytes
+    bint variable  # by its place, or by a class that only `features.lines` has
+
+
+# ---------------------------------------------------------------- sets of words
+
+cdef inline uint64_t packed(const uint8_t* word, size_t length, bint lower) noexcept nogil:
+    # At most eight bytes, little-endian.
+    cdef uint64_t out = 0
+    cdef size_t i
+    cdef uint64_t byte
+    for i in range(length):
+        byte = word[i]
+        if lower and c"A" <= byte <= c"Z":
+            byte |= 0x20
+        out |= byte << 8 * i
+    return out
+
+
+cdef inline size_t slot_of(uint64_t head, uint64_t tail) noexcept nogil:
+    return ((head ^ tail * <uint64_t>0x9E3779B97F4A7C15) * <uint64_t>0xC2B2AE3D27D4EB4F) >> 56
+
+
+cdef inline int find_slot(const Words* words, uint64_t head, uint64_t tail) noexcept nogil:
+    cdef size_t slot = slot_of(head, tail)
+    while words.at[slot][0] != 0 and (words.at[slot][0] != head or words.at[slot][1] != tail):
+        slot = (slot + 1) & (WORDS - 1)
+    return <int>slot
+
+
+cdef inline bint holds(
+    const Words* words, const uint8_t* word, size_t length, bint lower
+) noexcept nogil:
+    cdef uint64_t head, tail = 0
+    if length == 0 or length > WORD_BYTES:
+        return False
+    if not words.lengths[word[0]] >> length & 1:
+        return False
+    head = packed(word, length if length < 8 else 8, lower)
+    if length > 8:
+        tail = packed(word + 8, length - 8, lower)
+    tail |= <uint64_t>length << 56
+    return words.at[find_slot(words, head, tail)][0] != 0
+
+
+cdef inline void add_word(Words* words, const uint8_t* word, size_t length, bint lower) noexcept:
+    cdef uint64_t head = packed(word, length if length < 8 else 8, False), tail = 0
+    cdef int slot
+    if length > 8:
+        tail = packed(word + 8, length - 8, False)
+    tail |= <uint64_t>length << 56
+    slot = find_slot(words, head, tail)
+    words.at[slot][0] = head
+    words.at[slot][1] = tail
+    words.lengths[word[0]] |= <uint32_t>1 << length
+    if lower and c"a" <= word[0] <= c"z":
+        words.lengths[word[0] - 32] |= <uint32_t>1 << length
+
+
+# ---------------------------------------------------------------- bytes
+
+cdef inline bint is_blank(uint8_t byte) noexcept nogil:
+    return byte == c" " or 9 <= byte <= 13
+
+
+cdef inline bint is_word_byte(uint8_t byte) noexcept nogil:
+    return (c"a" <= byte <= c"z" or c"A" <= byte <= c"Z" or c"0" <= byte <= c"9"
+            or byte == c"_" or byte >= 128)
+
+
+cdef inline bint is_hex_digit(uint8_t byte) noexcept nogil:
+    return c"0" <= byte <= c"9" or c"a" <= byte | 0x20 <= c"f"
+
+
+cdef inline bint is_run(const Line* line, size_t at) noexcept nogil:
+    """Return whether three dots or four dashes begin here."""
+    cdef const uint8_t* p = line.text + at
+    cdef size_t left = line.length - at
+    if p[0] == c".":
+        return left > 2 and p[1] == c"." and p[2] == c"."
+    return left > 3 and p[0] == c"-" and p[1] == c"-" and p[2] == c"-" and p[3] == c"-"
+
+
+cdef inline size_t run_end(const Line* line, size_t at) noexcept nogil:
+    cdef uint8_t byte = line.text[at]
+    while at < line.length and line.text[at] == byte:
+        at += 1
+    return at
+
+
+cdef inline size_t word_end(Line* line, const Tables* tables, size_t start, int* held) noexcept nogil:
+    """Return where the token that begins here ends; `start` if a run begins here."""
+    cdef const uint8_t* text = line.text
+    cdef size_t i = start
+    cdef int kind, kinds = 0, twice = 0, before = 0
+    if start >= line.careful:
+        while i < line.length:
+            kind = tables.classes[text[i]]
+            if kind == 0:
+                break
+            kinds |= kind
+            twice |= kind & before
+            before = kind
+            i += 1
+        held[0] = kinds
+        if not twice & (DOT | DASH):
+            return i
+        line.careful = i
+        i = start
+        held[0] = 0
+    while i < line.length:
+        kind = tables.classes[text[i]]
+        if kind == 0 or (kind & (DOT | DASH) and is_run(line, i)):
+            break
+        held[0] |= kind
+        i += 1
+    return i
+
+
+cdef inline size_t escape_end(const Line* line, size_t at) noexcept nogil:
+    """Return where an escape sequence ends; directly after its first byte if it is none."""
+    cdef const uint8_t* text = line.text
+    cdef size_t length = line.length, i = at + 1, after
+    if i == length:
+        return i
+    if text[i] == c"[":
+        after = i + 1
+        while after < length and c"0" <= text[after] <= c"?":
+            after += 1
+        while after < length and (text[after] == c" " or text[after] == c"!" or text[after] == c"$"):
+            after += 1
+        return after + 1 if after < length and c"@" <= text[after] <= c"~" else i
+    if text[i] == c"#" or text[i] == c"%" or c"(" <= text[i] <= c"+":
+        return i + 2 if i + 1 < length and c"0" <= text[i + 1] <= c"~" else i
+    return i + 1 if c"0" <= text[i] <= c"~" else i
+
+
+cdef inline size_t skip_blank(const Line* line, size_t at) noexcept nogil:
+    while at < line.length and is_blank(line.text[at]):
+        at += 1
+    return at
+
+
+# ---------------------------------------------------------------- between tokens
+
+cdef inline bint find_close(Line* line, size_t at, uint8_t quote, size_t* close) noexcept nogil:
+    cdef Close* known = &line.double if quote == c'"' else &line.single
+    cdef const uint8_t* text = line.text
+    cdef size_t i = at
+    if known.looked <= at <= known.found:
+        close[0] = known.found
+        return known.there
+    known.looked = at
+    known.there = False
+    while i < line.length:
+        if text[i] == c"\\":
+            i += 2
+            continue
+        if text[i] == c"\n":
+            break
+        if text[i] == quote and (
+            quote == c'"' or i + 1 == line.length or not is_word_byte(text[i + 1])
+        ):
+            known.there = True
+            break
+        i += 1
+    known.found = i if i < line.length else line.length
+    close[0] = known.found
+    return known.there
+
+
+cdef inline bint is_telling(const Line* line, const Tables* tables) noexcept nogil:
+    return holds(&tables.telling, line.text + line.last, line.last_end - line.last, True)
+
+
+cdef inline int take_string(
+    Line* line, const Tables* tables, size_t at, uint8_t quote, Piece* piece
+) noexcept nogil:
+    """Take a string: 0 if there is none, 1 if its words are words, 2 if it is one value."""
+    cdef size_t close = 0, behind
+    cdef uint8_t follower
+    cdef Role role = line.role
+    if not find_close(line, at + 1, quote, &close):
+        return 0
+    behind = skip_blank(line, close + 1)
+    follower = line.text[behind] if behind < line.length else 0
+    if quote == c'"' and (role == OPENED or role == ITEM) and not (
+        follower == c"," or follower == c")" or follower == c"]" or follower == c"}"
+    ):
+        return 0
+    line.role = OTHER
+    line.blank = False
+    line.at = at + 1
+    if (quote == c"'" and line.depth and follower == c":") or (
+        (role == ASSIGNED or role == COLON or role == SPACED or role == JSON)
+        and is_telling(line, tables)
+    ):
+        if quote == c"'":
+            line.plain = close
+        return 1
+    line.inside = close
+    piece.start = piece.end = at + 1
+    piece.held = 0
+    piece.variable = True
+    return 2
+
+
+cdef inline bint take_quote(
+    Line* line, const Tables* tables, uint8_t quote, Role role, Piece* piece
+) noexcept nogil:
+    cdef size_t at = line.at
+    cdef bint behind = line.end and at == line.end
+    cdef int taken
+    line.at = at + 1
+    if quote == c'"':
+        if behind:
+            line.role = QUOTED
+            return False
+        if not (
+            role == JSON or (role == ASSIGNED and line.depth)
+            or ((role == OPENED or role == ITEM) and line.keyed & 1)
+        ):
+            return False
+    elif behind and (
+        (line.plain and at <= line.plain) or line.text[at - 1] == c"\\" or is_word_byte(line.text[at - 1])
+    ):
+        line.role = QUOTED
+        return False
+    elif line.plain and at <= line.plain:
+        return False
+    line.role = role
+    taken = take_string(line, tables, at, quote, piece)
+    if taken == 0:
+        line.role = QUOTED if behind else OTHER
+    return taken == 2
+
+
+cdef inline bint take_gap(Line* line, const Tables* tables, Piece* piece) noexcept nogil:
+    """Take one delimiter; return whether it gave a piece: an empty value, or a string's begin."""
+    cdef size_t at = line.at
+    cdef uint8_t byte = line.text[at]
+    cdef int kind = tables.gaps[byte]
+    cdef Role role = line.role
+    cdef bint empty = False, keyed
+    line.at = at + 1
+    if kind == SPACE:
+        if role == COLON:
+            line.role = SPACED
+        return False
+    if kind == ESCAPE:
+        line.at = escape_end(line, at)
+        return False
+    line.blank = False
+    line.role = OTHER
+    if kind == COLONS:
+        if role == QUOTED:
+            line.role = JSON
+        elif line.end and at == line.end:
+            line.role = COLON
+    elif kind == OPENING:
+        keyed = (
+            role == ASSIGNED or role == JSON
+            or ((role == COLON or role == SPACED) and line.depth)
+            or ((role == OPENED or role == ITEM) and line.keyed & 1)
+        )
+        line.keyed = line.keyed << 1 | keyed
+        line.depth += 1
+        line.role = OPENED
+    elif kind == CLOSING:
+        empty = (role == ASSIGNED and line.depth) or (role == OPENED and line.keyed & 1)
+        if line.depth:
+            line.depth -= 1
+            line.keyed >>= 1
+    elif kind == EQUALS:
+        line.role = ASSIGNED
+    elif kind == COMMA:
+        empty = role == ASSIGNED and line.depth
+        line.role = ITEM
+    elif kind == QUOTE:
+        line.at = at
+        return take_quote(line, tables, byte, role, piece)
+    elif kind == LESS:
+        if role == ASSIGNED:
+            line.role = ASSIGNED
+    if empty:
+        piece.start = piece.end = at
+        piece.held = 0
+        piece.variable = True
+    return empty
+
+
+# ---------------------------------------------------------------- tokens
+
+cdef inline bint is_hex_group(Line* line, const Tables* tables, size_t start, size_t end) noexcept nogil:
+    """Return whether a token without digits is a group of an address: class 7."""
+    cdef const uint8_t* text = line.text
+    cdef size_t i, at, groups = 1
+    cdef bint digit = False, held
+    if start < line.hex_end:
+        return line.is_hex
+    for i in range(start, end):
+        if not is_hex_digit(text[i]):
+            return False
+    at = start
+    while at and text[at - 1] == c":":  # the groups before it
+        i = at - 1
+        if i and text[i - 1] == c":":
+            i -= 1
+        at = i
+        held = False
+        while at and is_hex_digit(text[at - 1]):
+            at -= 1
+            held = held or text[at] <= c"9"
+        if at == i or i - at > 4 or (at and tables.classes[text[at - 1]] != 0):
+            break
+        groups += 1
+        digit = digit or held
+    at = end
+    while at < line.length and text[at] == c":":  # those behind it
+        i = at + 1
+        if i < line.length and text[i] == c":":
+            i += 1
+        at = i
+        held = False
+        while at < line.length and is_hex_digit(text[at]):
+            held = held or text[at] <= c"9"
+            at += 1
+        if at == i or at - i > 4 or (at < line.length and tables.classes[text[at]] != 0):
+            break
+        groups += 1
+        digit = digit or held
+        end = at
+    line.hex_end = end
+    line.is_hex = groups > 2 and digit
+    return line.is_hex
+
+
+cdef inline bint is_structured(const Tables* tables, const uint8_t* token, size_t length, int held) noexcept nogil:
+    """Return whether a token is of class 8 or 9."""
+    cdef size_t i, separators = 0
+    cdef const uint8_t* classes = tables.classes
+    if token[0] == c"." and held & SLASH:
+        i = 1 if length > 1 and token[1] == c"." else 0
+        if length > i + 1 and token[i + 1] == c"/":
+            return length > i + 2
+    for i in range(1, length - 1):
+        if (token[i] == c"." or token[i] == c"/" or token[i] == c"\\") and (
+            classes[token[i - 1]] & classes[token[i + 1]] & NAME
+        ):
+            separators += 1
+    if separators > 1:
+        return True
+    if not held & DOT:
+        return False
+    while length and not classes[token[length - 1]] & NAME:
+        length -= 1
+    i = length
+    while i and token[i - 1] != c".":
+        i -= 1
+    if i < 2 or not holds(&tables.labels, token + i, length - i, True):
+        return False
+    for separators in range(i - 1):
+        if not classes[token[separators]] & NAME:
+            return False
+    return True
+
+
+cdef inline bint is_value(const Line* line, const Tables* tables, size_t end) noexcept nogil:
+    cdef const uint8_t* text = line.text
+    cdef Role role = line.role
+    cdef uint8_t follower = text[end] if end < line.length else c","
+    cdef bint value, item = (role == OPENED or role == ITEM) and line.keyed & 1
+    if item or (role == SPACED and line.depth):
+        end = skip_blank(line, end)
+        if end == line.length:
+            return False
+        follower = text[end]
+        value = follower == c"," or follower == c")" or follower == c"]" or follower == c"}"
+        if item:
+            return value
+    elif role == JSON or (role == ASSIGNED and line.depth):
+        value = (
+            follower == c"," or follower == c";" or follower == c")" or follower == c"]"
+            or follower == c"}" or follower == c">" or follower == ESC or is_blank(follower)
+        )
+    else:
+        return False
+    return value and not is_telling(line, tables)
+
+
+cdef inline bint is_unit(const Tables* tables, const uint8_t* token, size_t length) noexcept nogil:
+    while length and token[length - 1] == c".":
+        length -= 1
+    return holds(&tables.units, token, length, False)
+
+
+cdef inline void start_line(Line* line, const uint8_t* text, size_t length) noexcept nogil:
+    line.text = text
+    line.length = length
+    line.at = line.depth = line.last = line.last_end = line.end = 0
+    line.plain = line.inside = line.careful = line.hex_end = line.keyed = 0
+    line.role = OTHER
+    line.blank = line.number = False
+    line.single.looked = line.single.found = line.double.looked = line.double.found = 0
+
+
+cdef inline bint take_inside(Line* line, const Tables* tables, Piece* piece) noexcept nogil:
+    """Take the next token of a value's string; return whether there was one."""
+    cdef size_t start, end
+    while line.at < line.inside:
+        start = line.at
+        if line.text[start] == ESC:
+            line.at = escape_end(line, start)
+        elif tables.classes[line.text[start]] == 0:
+            line.at = start + 1
+        else:
+            end = word_end(line, tables, start, &piece.held)
+            if end > start:
+                line.at = end
+                piece.start = start
+                piece.end = end
+                piece.variable = True
+                return True
+            line.at = run_end(line, start)
+    line.at = line.inside + 1
+    line.inside = 0
+    line.end = 0
+    line.blank = False
+    return False
+
+
+cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noexcept nogil:
+    """Take the next piece of a line; return whether there was one."""
+    cdef const uint8_t* text = line.text
+    cdef size_t start, end
+    cdef int held = 0, taken
+    cdef bint variable
+    if line.inside and take_inside(line, tables, piece):
+        return True
+    while line.at < line.length:
+        start = line.at
+        if text[start] == c" " and line.role == OTHER:
+            line.at = start + 1
+            continue
+        if tables.classes[text[start]] == 0:
+            if take_gap(line, tables, piece):
+                return True
+            continue
+        end = word_end(line, tables, start, &held)
+        if end == start:
+            line.blank = False
+            line.role = OTHER
+            line.at = run_end(line, start)
+            continue
+        if (
+            end == start + 1 and end < line.length and text[end] == c"'"
+            and (text[start] == c"b" or text[start] == c"u") and end > line.plain
+        ):
+            taken = take_string(line, tables, end, c"'", piece)
+            if taken == 2:
+                return True
+            if taken:
+                continue
+        variable = held & DIGIT
+        if not variable:
+            if end - start <= 4 and (
+                end < line.length and text[end] == c":" or start and text[start - 1] == c":"
+            ):
+                variable = is_hex_group(line, tables, start, end)
+            if held & (DOT | SLASH) and not variable:
+                variable = is_structured(tables, text + start, end - start, held)
+            if line.role != OTHER and (line.depth or line.role == JSON) and not variable:
+                variable = is_value(line, tables, end)
+            if line.blank and line.number and not variable:
+                variable = is_unit(tables, text + start, end - start)
+        line.at = line.last_end = line.end = end
+        line.last = start
+        line.blank = True
+        line.number = held & DIGIT
+        line.role = OTHER
+        piece.start = start
+        piece.end = end
+        piece.held = held
+        piece.variable = variable
+        return True
+    return False

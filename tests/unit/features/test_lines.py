@@ -1,0 +1,283 @@
+"""Structure inside a line; every table holds for the native kernel as well."""
+
+from __future__ import annotations
+
+import struct
+from time import process_time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream_dedup import Deduplicator
+from stream_dedup.errors import RecipeError
+from stream_dedup.features.lines import MAX_GROUP, LineReader
+from stream_dedup.features.patterns import Patterns
+from stream_dedup.features.recipe import load_recipe, replace
+from stream_dedup.features.tokens import PLACEHOLDER
+from stream_dedup.fingerprint.kernel import native_module
+from stream_dedup.fingerprint.reference import ReferenceKernel
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY, siphash
+from tests.strategies import log_lines
+
+LOGS = load_recipe("logs")
+READER = LineReader(LOGS)
+NATIVE = native_module().Kernel(LOGS, PUBLIC_KEY)
+REFERENCE = ReferenceKernel(LOGS, PUBLIC_KEY)
+
+
+def tokens(text: bytes) -> bytes:
+    """The tokens, joined; the kernel's exact hash must be that of these tokens."""
+    reading = READER.read(b"so " + text)
+    hashes = [
+        siphash(PUBLIC_KEY, token.text) ^ (2**64 - 1 if token.text == PLACEHOLDER else 0)
+        for token in reading.tokens
+    ]
+    if reading.said:
+        said = [siphash(PUBLIC_KEY, one.word) for one in reading.said]
+        hashes.append(siphash(PUBLIC_KEY, struct.pack(f"<{len(said)}Q", *said)))
+    whole = siphash(PUBLIC_KEY, struct.pack(f"<{len(hashes)}Q", *hashes))
+    assert [whole] == list(NATIVE.scan([b"so " + text], full=False).exact)
+    return b" ".join(token.text for token in reading.tokens[1:])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # units
+        (b"took 12 ms.", b"took <*>"),
+        (b"read 3 bytes", b"read <*>"),
+        (b"3 KB/s up", b"<*> up"),
+        (b"12, ms", b"<*> ms"),
+        (b"ms 12", b"ms <*>"),
+        (b"/a ms", b"<*> ms"),
+        (b"12 ms s", b"<*> s"),
+        (b"12 sec\x00", b"<*> sec\x00"),
+        # groups of hex digits
+        (b"at fe80::ab:1 x", b"at <*> x"),
+        (b"ab:cd:ef x", b"ab cd ef x"),
+        (b"a:b:c:1", b"<*>"),
+        (b"a:1", b"a <*>"),
+        (b"1:a:2", b"<*>"),
+        (b"a :b:1", b"a b <*>"),
+        (b"a:::b:1", b"a b <*>"),
+        (b"abcde:a:1", b"abcde a <*>"),
+        (b"ag:a:1", b"ag a <*>"),
+        # paths and hosts
+        (b"usr/lib/jvm", b"<*>"),
+        (b"a/b", b"a/b"),
+        (b"a..b", b"a..b"),
+        (rb"a\b.c", b"<*>"),
+        (b"./ab", b"<*>"),
+        (b"../a", b"<*>"),
+        (b"./", b"./"),
+        (b"example.com", b"<*>"),
+        (b"Example.COM.", b"<*>"),
+        (b"example.test", b"example.test"),
+        (b".com", b".com"),
+        (b"a/b.com", b"<*>"),
+        # what separates
+        (b"wait...now", b"wait now"),
+        (b"a.. b", b"a.. b"),
+        (b"---- x --- -----", b"x ---"),
+        (b"\x1b[1;31mred\x1b[0m x", b"red x"),
+        (b"a\x1b(Bb\x1b#8c\x1bMd\x1b", b"a b c d"),
+        (b"a\x1b[1", b"a <*>"),
+        # values
+        (b"Node(id=7, rack=eu)", b"Node id <*> rack <*>"),
+        (b"Node(rack=eu west)", b"Node rack <*> west"),
+        (b"rack=eu", b"rack eu"),
+        (b"x(a=, b=)", b"x a <*> b <*>"),
+        (b"x(a=Some(b))", b"x a Some b"),
+        (b"(a=<none>)", b"a <*>"),
+        (b"(a: b)", b"a <*>"),
+        (b"(a: b c)", b"a b c"),
+        (b"(a:b) (a:b c)", b"a b a b c"),
+        (b"(a::b c)", b"a b c"),
+        (b"[main] x", b"main x"),
+        (b"x=[a, b] y=[]", b"x <*> y <*>"),
+        (b"x [a, b]", b"x a b"),
+        (b"x=[[a, b], [c]]", b"x <*>"),
+        (b"(type=user, msg=gone)", b"type user msg gone"),
+        # JSON
+        (b'{"a": "b c", "d": tru, "e": []}', b"a <*> d <*> e <*>"),
+        (b'"a": "b c"', b"a <*>"),
+        (b'{"a": ""}', b"a <*>"),
+        (b'{"a": {"b": "c"}}', b"a b <*>"),
+        (b'{"a": ["b c", "d"]}', b"a <*>"),
+        (rb'{"a": "b \" c", "d": 1}', b"a <*> d <*>"),
+        (b'{"a": "cut off', b"a cut off"),
+        (b'{"a": "two\nlines"}', b"a two lines"),
+        (b'{"msg": "user gone", "user": "al b"}', b"msg user gone user <*>"),
+        (b'"GET /a HTTP/1.1" "x y"', b"GET <*> x y"),
+        # strings
+        (b"by 'al b' x", b"by <*> x"),
+        (b"by '' x", b"by <*> x"),
+        (b"don't x's", b"don t x s"),
+        (b"got b'x y' u'z'", b"got <*>"),
+        (b"{'a': 'b c', 'd': No}", b"a <*> d <*>"),
+        (b"'al'@'home'", b"<*> @ <*>"),
+        (b'(x="a b")', b"x <*>"),
+        (b'x="a b"', b"x a b"),
+        # lists of alike items
+        (b"[(a 1), (a 2), (a 3)] x", b"a <*> x"),
+        (b"x 1 y x 2 y x 3", b"x <*> y x <*>"),
+        (b"a b a b", b"a b a b"),
+        (b"p 1 a 2 a 3 q", b"p <*> a <*> q"),
+    ],
+)
+def test_tokens_of_a_structured_line(text: bytes, expected: bytes) -> None:
+    assert tokens(text) == expected
+
+
+@pytest.mark.parametrize("size", [2, MAX_GROUP, MAX_GROUP + 1])
+def test_a_group_of_at_most_so_many_tokens_is_kept_once(size: int) -> None:
+    group = b" ".join([*(b"w" + b"x" * n for n in range(size - 1)), b"1"])
+
+    kept = tokens(b" ".join([group] * 5)).count(PLACEHOLDER)
+    assert kept == (1 if size <= MAX_GROUP else 5)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ('{"level":"error","id":1}', '{"level":"info","id":1}'),
+        ('{"status":"FAILED","id":1}', '{"status":"OK","id":1}'),
+        ("job(id=1, status=FAILED)", "job(id=1, status=OK)"),
+        ("x {ok: false, n: 1}", "x {ok: true, n: 1}"),
+        ("x {'ok': False, 'n': 1}", "x {'ok': True, 'n': 1}"),
+        ("run 'it failed' 1", "run 'it passed' 1"),
+        ("items=[(ok=true, n=1), (ok=false, n=2)]", "items=[(ok=true, n=1), (ok=true, n=2)]"),
+        ('{"status": 200, "n": 1}', '{"status": 503, "n": 1}'),
+        ('{"a": {"status":"500"}}', '{"a": {"status":"200"}}'),
+        ("\x1b[31mERROR\x1b[0m disk is slow", "\x1b[33mWARN\x1b[0m disk is slow"),
+        # what says what happened, without a protected word
+        ('{"msg":"user alice logged in","n":1}', '{"msg":"disk is nearly full","n":1}'),
+        ('{"event":"login","n":1}', '{"event":"logout","n":1}'),
+        ("(state=idle, n=1)", "(state=busy, n=1)"),
+        ('{"a":"x","b":"y"}', '{"a":"x","c":"y"}'),
+    ],
+)
+def test_structure_hides_no_difference_that_counts(left: str, right: str) -> None:
+    lines = [left.encode(), right.encode()]
+    decisions = Deduplicator("logs").process(lines)
+    assert decisions[0].cluster != decisions[1].cluster
+    for line in lines:
+        tokens(line)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("Got Node(id=1, state=null, host='a b')", "Got Node(id=2, state=null, host='')"),
+        ('{"user":"al","tags":["a"],"n":1}', '{"user":"bob b","tags":[],"n":2}'),
+        ("parts=[P(n=1, ok=true)]", "parts=[P(n=1, ok=true), P(n=2, ok=true), P(n=3, ok=true)]"),
+        ("took 5 ms", "took 5 s"),
+        ("\x1b[1mstarting\x1b[0m a", "starting a"),
+    ],
+)
+def test_lines_that_differ_in_values_alone_are_one(left: str, right: str) -> None:
+    decisions = Deduplicator("logs").process([left.encode(), right.encode()])
+    assert decisions[0].cluster == decisions[1].cluster
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            b'<34>1 2003-10-11T22:14:15.003Z h app - ID47 [ex@32473 iut="3" src="x y"] gone',
+            '<number> <timestamp> <*> app - <*> [<*> iut="<number>" src="<*>"] gone',
+        ),
+        (b"<13>Oct 11 22:14:15 host su: root", "<number><timestamp> host su: root"),
+        (b"<13>hello 1", "<number>hello <number>"),
+        (b"[2024-01-01 10:00:00] [INFO] x", "[<timestamp>] [INFO] x"),
+        (b"x [1] [2] {3}", "x [<number>] [<number>] {<number>}"),
+        (b"\x1b[31mERROR\x1b[0m: a 1", "ERROR: a <number>"),
+        (b'{"level":"error","user":"al b"}', '{"level":"error","user":"<*>"}'),
+        (b"[(a=1, b=x), (a=2, b=y)] z", "[(a=<number>, b=<*>)] z"),
+        (b"x=[] y", "x=[<*>] y"),
+        (b"took 12 ms", "took <number> <unit>"),
+    ],
+)
+def test_patterns_of_structured_lines(line: bytes, expected: str) -> None:
+    assert Patterns(LOGS).pattern(line) == expected
+
+
+PIECES = st.sampled_from(
+    [
+        *(b" ", b" ", b", ", b": ", b"=", b"(", b")", b"[", b"]", b"{", b"}", b'"', b"'", b"b'"),
+        *(b"<", b">", b'":"', b'": ', b"\\", b"\\'", b"\n", b"\x1b", b"\x1b[1m", b":", b"::"),
+        *(
+            b"...",
+            b"..",
+            b"----",
+            b"--",
+            b".",
+            b"/",
+            b"a",
+            b"ms",
+            b"ab",
+            b"12",
+            b"1",
+            b"msg",
+            b"ok",
+        ),
+        *(b"failed", b"a.com", b"x/y/z", b"./a", b"Mon", b"status", b"200", b"\xc3\xa9", b"\x00"),
+    ]
+)
+structured_lines = st.builds(
+    lambda before, group, times, after: before + group * times + after,
+    st.lists(PIECES, max_size=20).map(b"".join),
+    st.lists(PIECES, max_size=8).map(b"".join),
+    st.integers(1, 4),
+    st.lists(PIECES, max_size=8).map(b"".join),
+)
+
+
+@settings(max_examples=500)
+@given(st.lists(structured_lines | log_lines, max_size=6))
+def test_the_native_kernel_reads_the_same_structure(lines: list[bytes]) -> None:
+    assert REFERENCE.scan(lines, full=True) == NATIVE.scan(lines, full=True)
+
+
+@given(structured_lines)
+def test_tokens_are_in_order_and_words_verbatim(line: bytes) -> None:
+    at = 0
+    for token in READER.read(line).tokens:
+        assert at <= token.start <= token.end
+        assert token.variable or line[token.start : token.end] == token.text
+        at = max(token.end, token.until)
+    assert at <= len(line)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *(b"a ", b"'a ", b' "a', b'{"', b"[", b"a=[", b"a...", b"----", b"\x1b[", b"ab:", b"1:"),
+        *(b"x 1 ", b"'a' : ", b"b'", b"a.", b"\\'", b"a b c d 1 ", b'":"', b"[,\t", b"a!"),
+    ],
+)
+def test_hostile_lines_take_time_in_proportion_to_their_length(piece: bytes) -> None:
+    recipe = replace(LOGS, input__max_bytes=1 << 24)
+    kernel = native_module().Kernel(recipe, PUBLIC_KEY)
+    line = piece * 100_000
+    started = process_time()
+    kernel.scan([line], full=True)
+    assert process_time() - started < 2  # quadratic time would be minutes
+
+    small = piece * 300
+    assert REFERENCE.scan([small], full=True) == NATIVE.scan([small], full=True)
+
+
+def test_structure_needs_the_delimiters_of_logs() -> None:
+    with pytest.raises(RecipeError) as raised:
+        replace(LOGS, features__delimiters="word")
+    assert str(raised.value).endswith(
+        "text.classes: is 'structured', but features.delimiters is 'word'; "
+        "set it to true, or features.delimiters to 'log'"
+    )
+
+
+def test_an_unknown_kind_of_classes_is_refused() -> None:
+    with pytest.raises(RecipeError, match=r"text\.classes"):
+        replace(LOGS, text__classes="structure")
