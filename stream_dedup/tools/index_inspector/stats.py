@@ -38,7 +38,7 @@ SAMPLE = 1_000
 LARGEST = 3
 """Slices named of each kind."""
 
-COUNTERS = ("fingerprints", "waiting", "evicted", "expired", "truncated")
+COUNTERS = ("fingerprints", "waiting", "evicted", "expired", "truncated", "cut_by_work")
 
 
 @dataclass(slots=True)
@@ -286,6 +286,7 @@ _COUNTS = (
     ("evicted so far", "evicted"),
     ("expired so far", "expired"),
     ("searches cut short", "truncated"),
+    ("  by limit on work", "cut_by_work"),
 )
 """Name for people, key in `_facts`."""
 

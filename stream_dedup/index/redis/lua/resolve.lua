@@ -39,7 +39,7 @@ local work = 0
 -- them. Each query adds the same, and what one does not need is left for those after it. So a line in a
 -- crowd is compared with all of it now and then, but many such lines cost a few times as much as others
 -- do, not thirty times.
-local allowance = 0
+local allowance, cut_by_work = 0, false
 local ENTRY_WORK, VERIFYING_WORK = 0.3, 0.5
 
 -- Entries that other callers inserted since this one has looked: a query is compared with each of them,
@@ -175,7 +175,10 @@ local function live_of(near, by_distance, q, still_leads, until_work)
       local id = ids[i]
       if near[id] == distance then  -- else another of its entries is nearer
         if #live == 2 * max_verified or looked == 4 * max_verified then break end
-        if work + VERIFYING_WORK * #live >= until_work then return live, true end
+        if work + VERIFYING_WORK * #live >= until_work then
+          cut_by_work = true
+          return live, true
+        end
         looked = looked + 1
         local c = load_cluster(id)
         if takes(c, q) and c.group == q.group and reaches(c, q) and still_leads(c) then live[#live + 1] = c end
@@ -242,7 +245,7 @@ local function entries_of_tables(q)
         note(sub(found[i], -ID_BYTES), from(found[i]), near, by_distance)
       end
     end
-    if near_left < 0 then truncated = true end
+    if near_left < 0 then truncated, cut_by_work = true, true end
     if left == 0 or near_left < 0 then  -- entries of the other tables count as left out
       truncated = truncated or t < tables
       break
@@ -283,6 +286,7 @@ local function entries_of_mirror(q)
 end
 
 local function search(q)
+  cut_by_work = false
   local mirrored = is_known and unseen_entries <= MOST_UNSEEN and q.mirrored ~= '?' and not is_near_unseen(q)
   if mirrored and q.mirrored == '' then return nil end
   local near, by_distance, truncated, still_leads =
@@ -290,6 +294,7 @@ local function search(q)
   local work_before = work
   local live, crowded = live_of(near, by_distance, q, still_leads, work + allowance)
   if truncated or crowded then add('truncated', 1) end
+  if cut_by_work then add('cut_by_work', 1) end
   local best, best_similarity, best_distance
   local from, like
   for i = 1, #live do
