@@ -134,7 +134,7 @@ def test_a_line_in_a_crowd_is_compared_with_all_if_others_leave_room(
         """Searches that were, and how many of them by the limit on work."""
         found = redis.command("HMGET", ShardKeys("logs", 0).meta, "truncated", "cut_by_work")
         assert isinstance(found, list)
-        return [int(count or 0) for count in found]
+        return [int(count) if isinstance(count, bytes) else 0 for count in found]
 
     async def compare() -> tuple[bool, list[int]]:
         server = RedisClient(redis.url)
