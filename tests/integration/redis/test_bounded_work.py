@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+import redis as driver
 
 from stream_dedup.clock import ManualClock
 from stream_dedup.clustering.linkage import cluster_id
@@ -122,6 +123,27 @@ def test_a_flood_of_new_patterns_costs_the_same_however_long(
             await client.aclose()
 
     asyncio.run(flood())
+
+
+def test_of_a_crowded_slice_a_part_is_read_first(make_redis: MakeRedis) -> None:
+    redis, many, asked = make_redis(), LIMITS.max_candidates + 500, 50
+
+    async def crowd() -> None:
+        server = RedisClient(redis.url)
+        try:
+            index = await RedisIndex.open(server, load_recipe("logs"))
+            await index.resolve(alike(0, many), START_US)
+            with driver.Redis(port=redis.port) as watching, watching.monitor() as monitor:
+                await index.resolve(alike(many, asked), START_US)
+                redis.command("ECHO", "the end")
+                seen = iter(lambda: monitor.next_command()["command"], "ECHO the end")
+                reads = [text for text in seen if text.startswith("ZRANGE ")]
+        finally:
+            await server.aclose()
+        assert len(reads) >= asked
+        assert sum(int(text.split()[-1]) for text in reads) <= asked * 256
+
+    asyncio.run(crowd())
 
 
 @pytest.mark.parametrize("others", [0, 40])
