@@ -109,6 +109,15 @@ _GO_STANDARD = frozenset(
 """The first elements of the packages of Go's standard library."""
 
 
+MAX_LINES = 4_000
+"""Lines of a text that are read, half of them from its end."""
+
+MAX_PREFIX_BYTES = 256
+"""Bytes of a prefix of all lines."""
+
+_IN_FRAMES = (b"at ", b'File "', b".go:")
+
+
 class Frame(NamedTuple):
     """A frame of a trace.
 
@@ -144,14 +153,18 @@ class Trace(NamedTuple):
 
 def trace_of(text: bytes) -> Trace | None:
     """Return what a text of several lines is compared by, if it is a trace; or None."""
+    if not any(mark in text for mark in _IN_FRAMES):
+        return None
     lines = text.split(b"\n")
     if len(lines) == 1:
         return None
+    if len(lines) > MAX_LINES:
+        lines = lines[: MAX_LINES // 2] + lines[-MAX_LINES // 2 :]
     if lines[0][:1] in (lines[-1][:1], lines[1][:1]):  # perhaps a pod or container
         cut = _shared(min(lines), max(lines))
         lines = [lines[0], *(line[cut:] for line in lines[1:])]
     reader = _Reader()
-    for line in lines:
+    for line in filter(None, lines):
         reader.read(line)
     return reader.trace()
 
@@ -254,7 +267,8 @@ def _shortened(line: bytes, exceptions: dict[bytes, None]) -> bytes:
 
 def _shared(least: bytes, greatest: bytes) -> int:
     """Return the length of the words that all lines begin with, given the least and greatest."""
-    count = next((i for i, (a, b) in enumerate(zip(least, greatest, strict=False)) if a != b), 0)
+    pairs = zip(least[:MAX_PREFIX_BYTES], greatest, strict=False)
+    count = next((i for i, (a, b) in enumerate(pairs) if a != b), 0)
     return 0 if least[:1].isspace() else least.rfind(b" ", 0, count) + 1
 
 

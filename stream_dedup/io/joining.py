@@ -88,6 +88,9 @@ _PLACE = compile_pattern(r"^\S+:\d+\s*$")
 HEAD_BYTES = 512
 """Bytes of a line that are searched for its level."""
 
+MAX_HEAD_BYTES = 16 << 10
+"""Bytes of a line that may say that the next one belongs to it."""
+
 
 class Joiner(Protocol):
     """Joins the lines of one input, in order."""
@@ -184,6 +187,8 @@ class TraceJoiner:
         self, lines: list[bytes], numbers: Sequence[int], *, flush: bool
     ) -> tuple[list[bytes], Sequence[int]]:
         """See `Joiner.join`."""
+        if not (lines or flush):
+            return [], ()
         if self._lines:
             lines = self._lines + lines
             numbers = _following(self._numbers, numbers)
@@ -344,8 +349,8 @@ class _Lines:
         lines, last = self._lines, i - 1
         if last < low:
             return
-        before, line = lines[last], lines[i] if i < len(lines) else None
-        above = lines[last - 1] if last > low else b""
+        before, line = lines[last][:MAX_HEAD_BYTES], lines[i] if i < len(lines) else None
+        above = lines[last - 1][:MAX_HEAD_BYTES] if last > low else b""
         if not before.strip():
             if line is None and above.startswith(_BEFORE_BLANK):
                 yield self._begin_of_panic(last - 1, low)

@@ -12,7 +12,7 @@ from stream_dedup.clustering.comparison import Inspector
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.features.patterns import MAX_PATTERN, Patterns
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
-from stream_dedup.features.traces import Trace, trace_of
+from stream_dedup.features.traces import MAX_LINES, Trace, trace_of
 from stream_dedup.io.joining import TraceJoiner
 from stream_dedup.model import Decision, Kind
 from tests.strategies import texts
@@ -210,6 +210,13 @@ def test_any_text_of_several_lines_can_be_read(lines: list[bytes]) -> None:
     trace = trace_of(text)
     assert trace is None or (trace.frames and len(trace.header) <= len(text))
     assert len(decided(text.decode("latin-1"))) == 1
+
+
+def test_of_a_text_of_very_many_lines_both_ends_are_read() -> None:
+    frames = "".join(f'  File "a.py", line {n}, in f{n}\n' for n in range(MAX_LINES))
+    found = trace_of(f"ERROR x\n{frames}KeyError: 1".encode())
+    last = f"f{MAX_LINES - 1} (a.py)".encode()
+    assert found == Trace(b"ERROR x\nKeyError: 1", (b"KeyError",), (last,))
 
 
 def test_recipes_without_frames_compare_all_of_a_trace() -> None:
