@@ -6,9 +6,9 @@ Four labels for each line:
   batch a line already has the cluster with which its own has merged; and *final*: its cluster in
   the end, after merges of clusters;
 * of each, the cluster itself, and its *template*: clusters are of one template if their first
-  events, or those of clusters that merged into them, have the same pattern without the variant. In
-  detail: the same exact hash under the recipe without protected words and variants, log levels
-  replaced by one word where the recipe counts levels as variants. So `GET /a HTTP/1.1" 200` and
+  events, or those of clusters that merged into them, have the same pattern without log level and
+  HTTP status class. In detail: the same exact hash under the recipe whose `match.variants` have
+  neither, log levels replaced by one word where the recipe has them. So `GET /a HTTP/1.1" 200` and
   `… 503` are two clusters of one template, and so are `ERROR disk …` and `WARN disk …`; `… OK` and
   `… FAILED` are two templates.
 """
@@ -24,12 +24,12 @@ from typing import NamedTuple
 from benchmarks.metrics import Labels
 from stream_dedup import Deduplicator
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
-from stream_dedup.features.variants import LEVELS
+from stream_dedup.features.variants import LEVELS, protected_word
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.model import Decision, Summary
 
-_LEVEL = re.compile(rb"(?<![^\W_])(?:%b)(?![^\W_])" % "|".join(LEVELS).encode(), re.IGNORECASE)
+_LEVELS = frozenset(level.encode() for level in LEVELS)
 _PLACEHOLDER = re.compile(r"<(?:\*|[a-z0-9_]+)>")
 
 
@@ -159,12 +159,18 @@ def _root(cluster: int, summaries: dict[int, Summary]) -> int:
 def _templates(
     recipe: Recipe, lines: Sequence[bytes], summaries: dict[int, Summary]
 ) -> dict[int, int]:
-    """Cluster to template: the hash of its first event's pattern without the variant."""
+    """Cluster to template: the hash of its first event's pattern without level and status."""
     firsts = [lines[summary.position.offset] for summary in summaries.values()]
     if "level" in recipe.match.variants:
-        firsts = [_LEVEL.sub(b"level", line) for line in firsts]
-    plain = replace(recipe, match__protected=[], match__variants=[])
+        firsts = [recipe.split.sub(_levelled, line) for line in firsts]
+    others = [name for name in recipe.match.variants if name not in {"level", "status"}]
+    plain = replace(recipe, match__variants=others)
     fingerprinter = Fingerprinter(plain, HashKey(bytes(16)))
     prepared = fingerprinter.prepare(firsts, None)
     hashes = fingerprinter.fingerprints(prepared, full=False).exact
     return dict(zip(summaries, hashes, strict=True))
+
+
+def _levelled(token: re.Match[bytes]) -> bytes:
+    """A token, or the one word that takes the place of log levels."""
+    return b"level" if protected_word(token.group(), _LEVELS) else token.group()
