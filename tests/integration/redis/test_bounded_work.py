@@ -73,7 +73,8 @@ def test_a_crowd_of_equal_fingerprints_costs_bounded_work(make_redis: MakeRedis)
             looked, called = calls(redis, "hmget") - looked, calls(redis, "evalsha") - called
             # A query may look at a few times as many clusters as one without a crowd.
             assert looked <= 50 * SEARCH_WORK
-            assert called <= 50
+            # It reads a few hundred entries, not all that may be compared: so a call has many.
+            assert called <= 12
             # A table alone holds more than the candidates that are compared: no other is searched.
             assert calls(redis, "zrange") - searched == 50
             assert (await index.size()).truncated >= 50
