@@ -144,9 +144,9 @@ def test_summaries_and_statistics_escape_what_a_terminal_would_obey(tmp_path: Pa
     assert first == HOSTILE  # as it came
     assert len(repeated) == 1
     assert printable(repeated[0])
-    assert "\\x1b" in repeated[0].decode()
+    assert "\\x07" in repeated[0].decode()
     _, shown, out, _ = on_terminal("dedup", "--stats", path, out=False, err=True)
-    assert b"\\x1b" in shown
+    assert b"\\x07" in shown
     assert printable(shown)
     assert HOSTILE in out
     json = run("dedup", "--output-format", "jsonl", path)
@@ -157,7 +157,7 @@ def test_explain_and_fingerprint_escape_what_a_terminal_would_obey() -> None:
     hostile = HOSTILE.replace(b"\x00", b"")
     for args in (("explain", "--", hostile, b"other"), ("fingerprint", "--", hostile)):
         done = run(*args)
-        assert "\\x1b" in done.out.decode()
+        assert "\\x07" in done.out.decode()
         assert printable(done.out)
     done = run("fingerprint", stdin=HOSTILE + b"\n")
     assert printable(done.out)
