@@ -15,7 +15,8 @@ to the classes of `tokens`, a token is variable if it
 9. is a name, a dot and a label of `TOP_LABELS` (``example.com``);
 10. is a value: inside brackets a single word after ``key=``, or after ``key:``, a space and before
     the next comma or bracket; a word after ``"key":``; an item of a list behind a key;
-11. stands in a string that is one value: in single quotes anywhere (``b'…'`` too), in double quotes
+11. stands in a string that is one value: in single quotes (``b'…'`` too), unless it has three
+    words or more and neither key nor ``b`` before it; in double quotes
     after ``"key":``, after ``key=`` inside brackets, or in a list behind a key. A string that is a
     key itself, or stands behind one of `TELLING_KEYS`, has words as any text.
 
@@ -52,6 +53,9 @@ from stream_dedup.features.tokens import (
 )
 from stream_dedup.features.variants import Said, variant_words
 
+MAX_WORDS = 2
+"""Maximum words of a string that is one value without a key: more may be a message."""
+
 MAX_GROUP = 24
 """Maximum tokens of a group that is kept once."""
 
@@ -73,8 +77,9 @@ TOP_LABELS = frozenset(
 
 TELLING_KEYS = frozenset(
     b"msg message text log event type kind action operation op method error err errmsg exception "
-    b"reason cause description detail details title status state result outcome code "
-    b"textpayload @m @mt".split()
+    b"reason cause description detail details title subject summary problem warning alert "
+    b"alertname status state result outcome code command query sql statement textpayload @m "
+    b"@mt".split()
 )
 """Keys whose values say what happened, lower case: their words stay words."""
 
@@ -262,8 +267,18 @@ class _Scanner:
             return -1
         self._role = _OTHER
         self._blank = False
-        key = quote == b"'" and self._depth > 0 and follower == b":"
-        if key or (role in (_ASSIGNED, _COLON, _SPACED, _JSON) and self._is_telling()):
+        words = quote == b"'" and self._depth > 0 and follower == b":"  # a key
+        if role in (_ASSIGNED, _COLON, _SPACED, _JSON):
+            words = words or self._is_telling()
+        keyed = (
+            role in (_ASSIGNED, _JSON)
+            or (role in (_COLON, _SPACED) and self._depth > 0)
+            or (role in (_OPENED, _ITEM) and self._keyed & 1 == 1)
+            or text[at - 1 : at] in (b"b", b"u")
+        )
+        if not keyed:
+            words = words or len(text[at + 1 : close].split(None, MAX_WORDS)) > MAX_WORDS
+        if words:
             if quote == b"'":
                 self._plain = close
             return at + 1

@@ -43,6 +43,7 @@ from stream_dedup.fingerprint._lines cimport (
     ESCAPE,
     LESS,
     NAME,
+    NOT_HEX,
     OPENING,
     ORDINARY,
     OTHERS,
@@ -543,6 +544,7 @@ cdef class Kernel:
                 kind |= NAME
             self.classes[byte] = kind
             kind |= (SLASH if char in "/\\" else 0) | (DASH if char == "-" else 0)
+            kind |= NOT_HEX if kind and char not in "abcdefABCDEF" else 0
             self.tables.classes[byte] = 0 if byte == ESC else kind
             self.tables.gaps[byte] = gap_kind(char)
         set_words(&self.tables.units, UNITS)
@@ -810,6 +812,7 @@ cdef class Kernel:
         cdef size_t first = tokens.count, first_said = variant.count, said
         cdef uint64_t seen[8]
         cdef uint64_t again = 0
+        cdef bint joined = False
         cdef int names = 0
         cdef uint64_t identity
         cdef Pair votes
@@ -837,6 +840,7 @@ cdef class Kernel:
             if piece.variable or self.is_variable(text + start, size, piece.held):
                 if names and piece.held & DIGIT:
                     tokens.count -= names
+                    joined = True
                 names = 0
                 if tokens.count == first or not tokens.at[tokens.count - 1].variable:
                     push(tokens, self.placeholder_identity, self.placeholder, part,
@@ -856,9 +860,11 @@ cdef class Kernel:
             if said < variant.count:
                 reserve_hashes(&work.said_in, variant.count)
                 work.said_in.at[said] = tokens.count - 1
-            while said > first_said and work.said_in.at[said - 1] >= tokens.count:
-                said -= 1
-                work.said_in.at[said] = tokens.count - 1  # names that joined a placeholder
+            if joined:  # names joined a placeholder
+                joined = False
+                while said > first_said and work.said_in.at[said - 1] >= tokens.count:
+                    said -= 1
+                    work.said_in.at[said] = tokens.count - 1
         if again:  # a group has a word
             drop_groups(tokens, first, variant, &work.said_in, first_said)
         return 0

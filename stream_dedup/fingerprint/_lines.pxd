@@ -18,6 +18,7 @@ cdef enum:
     NAME = 16  # may stand in a dotted name
     SLASH = 32
     DASH = 64
+    NOT_HEX = 128  # no letter of a hex number
 
     ESC = 0x1B
 
@@ -35,6 +36,7 @@ cdef enum:
 
     WORDS = 256  # slots of a set of words, at most a quarter of them used
     WORD_BYTES = 15
+    MAX_WORDS = 2
 
 cdef enum Role:
     # What the text since the last token, or since a string, says of the next token.
@@ -50,6 +52,7 @@ cdef enum Role:
 cdef struct Words:  # a set of words, padded with zeros, with the length in the last byte
     uint64_t at[WORDS][2]
     uint32_t lengths[256]  # by first byte: bit n for words of n bytes
+    uint8_t first[256]  # whether a word begins with this byte
 
 cdef struct Tables:
     uint8_t classes[256]
@@ -140,6 +143,7 @@ cdef inline void add_word(Words* words, const uint8_t* word, size_t length, bint
     words.at[slot][0] = head
     words.at[slot][1] = tail
     words.lengths[word[0]] |= <uint32_t>1 << length
+    words.first[word[0]] = 1
     if lower and c"a" <= word[0] <= c"z":
         words.lengths[word[0] - 32] |= <uint32_t>1 << length
 
@@ -178,11 +182,12 @@ cdef inline size_t run_end(const Line* line, size_t at) noexcept nogil:
 cdef inline size_t word_end(Line* line, const Tables* tables, size_t start, int* held) noexcept nogil:
     """Return where the token that begins here ends; `start` if a run begins here."""
     cdef const uint8_t* text = line.text
-    cdef size_t i = start
+    cdef const uint8_t* classes = tables.classes
+    cdef size_t i = start, length = line.length
     cdef int kind, kinds = 0, twice = 0, before = 0
     if start >= line.careful:
-        while i < line.length:
-            kind = tables.classes[text[i]]
+        while i < length:
+            kind = classes[text[i]]
             if kind == 0:
                 break
             kinds |= kind
@@ -195,8 +200,8 @@ cdef inline size_t word_end(Line* line, const Tables* tables, size_t start, int*
         line.careful = i
         i = start
         held[0] = 0
-    while i < line.length:
-        kind = tables.classes[text[i]]
+    while i < length:
+        kind = classes[text[i]]
         if kind == 0 or (kind & (DOT | DASH) and is_run(line, i)):
             break
         held[0] |= kind
@@ -260,12 +265,25 @@ cdef inline bint is_telling(const Line* line, const Tables* tables) noexcept nog
     return holds(&tables.telling, line.text + line.last, line.last_end - line.last, True)
 
 
+cdef inline bint has_words(const uint8_t* text, size_t length) noexcept nogil:
+    """Return whether a text has more words, between white space, than `features.lines.MAX_WORDS`."""
+    cdef size_t i
+    cdef int words = 0
+    for i in range(length):
+        if not is_blank(text[i]) and (i == 0 or is_blank(text[i - 1])):
+            words += 1
+            if words > MAX_WORDS:
+                return True
+    return False
+
+
 cdef inline int take_string(
     Line* line, const Tables* tables, size_t at, uint8_t quote, Piece* piece
 ) noexcept nogil:
     """Take a string: 0 if there is none, 1 if its words are words, 2 if it is one value."""
     cdef size_t close = 0, behind
     cdef uint8_t follower
+    cdef bint words
     cdef Role role = line.role
     if not find_close(line, at + 1, quote, &close):
         return 0
@@ -278,10 +296,17 @@ cdef inline int take_string(
     line.role = OTHER
     line.blank = False
     line.at = at + 1
-    if (quote == c"'" and line.depth and follower == c":") or (
-        (role == ASSIGNED or role == COLON or role == SPACED or role == JSON)
-        and is_telling(line, tables)
+    words = quote == c"'" and line.depth and follower == c":"  # a key
+    if role == ASSIGNED or role == COLON or role == SPACED or role == JSON:
+        words = words or is_telling(line, tables)
+    if not (
+        role == ASSIGNED or role == JSON
+        or ((role == COLON or role == SPACED) and line.depth)
+        or ((role == OPENED or role == ITEM) and line.keyed & 1)
+        or (at and (line.text[at - 1] == c"b" or line.text[at - 1] == c"u"))
     ):
+        words = words or has_words(line.text + at + 1, close - at - 1)
+    if words:
         if quote == c"'":
             line.plain = close
         return 1
@@ -385,9 +410,6 @@ cdef inline bint is_hex_group(Line* line, const Tables* tables, size_t start, si
     cdef bint digit = False, held
     if start < line.hex_end:
         return line.is_hex
-    for i in range(start, end):
-        if not is_hex_digit(text[i]):
-            return False
     at = start
     while at and text[at - 1] == c":":  # the groups before it
         i = at - 1
@@ -521,23 +543,26 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
     cdef const uint8_t* text = line.text
     cdef size_t start, end
     cdef int held = 0, taken
+    cdef size_t length = line.length
     cdef bint variable
     if line.inside and take_inside(line, tables, piece):
         return True
-    while line.at < line.length:
-        start = line.at
-        if text[start] == c" " and line.role == OTHER:
-            line.at = start + 1
-            continue
+    start = line.at
+    while start < length:
         if tables.classes[text[start]] == 0:
+            if text[start] == c" " and line.role != COLON:
+                start += 1
+                continue
+            line.at = start
             if take_gap(line, tables, piece):
                 return True
+            start = line.at
             continue
         end = word_end(line, tables, start, &held)
         if end == start:
             line.blank = False
             line.role = OTHER
-            line.at = run_end(line, start)
+            start = run_end(line, start)
             continue
         if (
             end == start + 1 and end < line.length and text[end] == c"'"
@@ -547,27 +572,32 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
             if taken == 2:
                 return True
             if taken:
+                start = line.at
                 continue
         variable = held & DIGIT
         if not variable:
-            if end - start <= 4 and (
+            if not held & NOT_HEX and end - start <= 4 and (
                 end < line.length and text[end] == c":" or start and text[start - 1] == c":"
             ):
                 variable = is_hex_group(line, tables, start, end)
             if held & (DOT | SLASH) and not variable:
                 variable = is_structured(tables, text + start, end - start, held)
-            if line.role != OTHER and (line.depth or line.role == JSON) and not variable:
+            if (line.depth or line.role == JSON) and line.role != OTHER and not variable:
                 variable = is_value(line, tables, end)
-            if line.blank and line.number and not variable:
+            if (
+                line.blank & line.number & tables.units.first[text[start]]
+                and not variable
+            ):
                 variable = is_unit(tables, text + start, end - start)
         line.at = line.last_end = line.end = end
         line.last = start
         line.blank = True
-        line.number = held & DIGIT
+        line.number = held & DIGIT != 0
         line.role = OTHER
         piece.start = start
         piece.end = end
         piece.held = held
         piece.variable = variable
         return True
+    line.at = start
     return False

@@ -113,6 +113,8 @@ def tokens(text: bytes) -> bytes:
         # strings
         (b"by 'al b' x", b"by <*> x"),
         (b"by '' x", b"by <*> x"),
+        (b"by 'al b c' x", b"by al b c x"),
+        (b"b'al b c' (x='al b c') y=['al b c']", b"<*> x <*> y <*>"),
         (b"don't x's", b"don t x s"),
         (b"got b'x y' u'z'", b"got <*>"),
         (b"{'a': 'b c', 'd': No}", b"a <*> d <*>"),
@@ -153,6 +155,8 @@ def test_a_group_of_at_most_so_many_tokens_is_kept_once(size: int) -> None:
         ("\x1b[31mERROR\x1b[0m disk is slow", "\x1b[33mWARN\x1b[0m disk is slow"),
         # what says what happened, without a protected word
         ('{"msg":"user alice logged in","n":1}', '{"msg":"disk is nearly full","n":1}'),
+        ("task 7: 'quota of disk exceeded'", "task 7: 'network is slow today'"),
+        ('{"alert":"disk full","n":1}', '{"alert":"cpu hot","n":1}'),
         ('{"event":"login","n":1}', '{"event":"logout","n":1}'),
         ("(state=idle, n=1)", "(state=busy, n=1)"),
         ('{"a":"x","b":"y"}', '{"a":"x","c":"y"}'),
