@@ -325,7 +325,7 @@ class Deduplicator:
 
     def pattern(self, summary: Summary) -> str:
         """Return the pattern of a summary's cluster."""
-        return summary.pattern or self.engine.pattern(summary.representative)
+        return summary.pattern or self.engine.pattern(summary.representative, summary.learned)
 
     def patterns(self, decisions: Sequence[Decision]) -> list[str | None]:
         """Return the pattern of each decision's cluster; None for passed events."""

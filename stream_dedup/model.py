@@ -93,12 +93,31 @@ class Decision(NamedTuple):
         return None if self.cluster is None else f"{self.cluster:016x}"
 
 
+class Rule(StrEnum):
+    """How the cluster of an event was found.
+
+    Attributes:
+        EXACT: by its exact hash.
+        LEARNED: it differs in a word that is a known variable.
+        WORDS: by its words: the same, or one more or less.
+        FINGERPRINT: by its fingerprint.
+        NEW: none was found; it opened one.
+    """
+
+    EXACT = "exact"
+    LEARNED = "learned"
+    WORDS = "words"
+    FINGERPRINT = "fingerprint"
+    NEW = "new"
+
+
 class Closing(StrEnum):
     """Why a cluster takes no more events."""
 
     EXPIRED = "expired"
     EVICTED = "evicted"
     ENDED = "ended"
+    MERGED = "merged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +139,10 @@ class Summary:
         group: as in `Batch`.
         pattern: the representative with its variable parts masked; filled in by
             whoever sends it.
+        merged_into: the cluster that goes on for it, if it closed because it merged.
+        merged: clusters that merged into this one since its last summary, each with the events that
+            it had counted (capped). Their events are not among this one's.
+        learned: bit i for each word i of the representative that is a learned variable.
     """
 
     cluster: int
@@ -134,6 +157,9 @@ class Summary:
     samples: tuple[bytes, ...] = ()
     group: str = ""
     pattern: str = ""
+    merged_into: int | None = None
+    merged: tuple[tuple[int, int], ...] = ()
+    learned: int = 0
 
     @property
     def final(self) -> bool:

@@ -147,6 +147,9 @@ def recipe_documents(draw: st.DrawFn, extractors: tuple[str, ...]) -> dict[str, 
         "match": {
             "k": draw(st.integers(0, width - 1)) if kind == "simhash" else 0,
             "jaccard": draw(st.sampled_from([0.0, 0.7])) if kind == "simhash" else 0.0,
+            "learn": draw(st.sampled_from([0, 2, 5])) if words and kind == "simhash" else 0,
+            "protected": draw(st.sampled_from(["outcomes", ["user", "for"], []])),
+            "variants": draw(st.sampled_from([["level", "status"], []])),
         },
     }
 

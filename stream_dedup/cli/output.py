@@ -263,7 +263,8 @@ class Writer:
         self._write(b"".join(parts))
 
     def _summary(self, summary: Summary, last: int | None, zone: tzinfo | None) -> bytes:
-        if not self._json and summary.new_count < 2 and summary.revision == 1:
+        single = summary.new_count < 2 and summary.revision == 1
+        if not self._json and single and summary.merged_into is None:
             return b""
         summary = replace(summary, pattern=self._dedup.pattern(summary))
         if self._json:

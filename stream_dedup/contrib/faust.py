@@ -238,7 +238,7 @@ class FaustDedup:
                 await engine.index.expire(engine.clock.now_us())
                 due = await engine.claim_summaries(MAX_CLAIMED)
                 for summary in due:
-                    pattern = engine.pattern(summary.representative)
+                    pattern = engine.pattern(summary.representative, summary.learned)
                     await send(replace(summary, pattern=pattern))
                 await engine.confirm_summaries(due)
             except IndexUnavailable as error:

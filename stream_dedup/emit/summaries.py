@@ -5,7 +5,10 @@ In text a summary reads::
     … repeated 412× until 10:32:11 [5d41402abc4b2a76] Connection from <ipv4> refused
 
 It counts the events that no earlier line has shown or counted, so the events shown and the repeats
-add up to the events read. A summary with nothing to add is not printed.
+add up to the events read. A summary with nothing to add is not printed. If the cluster has merged
+into another one::
+
+    … [5d41402abc4b2a76] is now part of [7c9e6679f0c58a21] session closed for user <*>
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ SHORTENED = 128
 
 def summary_json(summary: Summary, namespace: str) -> bytes:
     """A summary as one JSON line."""
-    fields = {
+    fields: dict[str, object] = {
         "type": "summary",
         "namespace": namespace,
         "cluster": summary.cluster_hex,
@@ -52,6 +55,12 @@ def summary_json(summary: Summary, namespace: str) -> bytes:
             "offset": summary.position.offset,
         },
     }
+    if summary.merged_into is not None:
+        fields["merged_into"] = f"{summary.merged_into:016x}"
+    if summary.merged:
+        fields["merged"] = [
+            {"cluster": f"{cluster:016x}", "count": count} for cluster, count in summary.merged
+        ]
     return msgspec.json.encode(fields) + b"\n"
 
 
@@ -100,11 +109,15 @@ def summary_text(summary: Summary, until: str, mark: str = MARK) -> bytes:
 
 def summary_parts(summary: Summary, until: str, mark: str) -> tuple[str, ...]:
     """The count, the place, and the pattern of `summary_text`; nothing if it is empty."""
-    count = repeats(summary)
-    if count <= 0:
+    count, group = repeats(summary), group_label(summary.group)
+    place = f"[{summary.cluster_hex}]"
+    if count > 0:
+        place = f"until {until} {place}"
+    if summary.merged_into is not None:
+        place += f" is now part of [{summary.merged_into:016x}]"
+    elif count <= 0:
         return ()
-    place = f"until {until} [{summary.cluster_hex}]{group_label(summary.group)}"
-    return f"{mark} repeated {count}×", place, summary.pattern
+    return f"{mark} repeated {count}×" if count > 0 else mark, place + group, summary.pattern
 
 
 def group_label(group: str) -> str:

@@ -412,20 +412,25 @@ class Engine:
             known.clear()
         missing = [cluster for cluster in dict.fromkeys(clusters) if cluster not in known]
         if missing:
-            values = await self.index.representatives(missing)
+            found = await self.index.representatives(missing)
             known.update(
-                (cluster, self.pattern(value))
-                for cluster, value in zip(missing, values, strict=True)
-                if value  # empty: opened, but nothing recorded yet
+                (cluster, self.pattern(*first))
+                for cluster, first in zip(missing, found, strict=True)
+                if first is not None and first.value  # empty: opened, but nothing recorded yet
             )
         return {cluster: known[cluster] for cluster in clusters if cluster in known}
 
-    def pattern(self, representative: bytes) -> str:
-        """Return the pattern of a cluster, made from its representative's value."""
+    def pattern(self, representative: bytes, learned: int = 0) -> str:
+        """Return the pattern of a cluster, made from its representative's value.
+
+        Args:
+            representative: the value.
+            learned: its words that are learned variables; see `Summary.learned`.
+        """
         document = None
         if self.takes_fields:
             try:
                 document = msgspec.json.decode(representative)
             except UNDECODABLE:
                 pass  # cut short, or not JSON: its text is the pattern
-        return self._patterns.pattern(representative, document)
+        return self._patterns.pattern(representative, document, learned)

@@ -177,7 +177,7 @@ class NearCache:
         it. Otherwise the representative, delivered again to another process, could be decided
         there as a duplicate of itself.
         """
-        cluster_id, _, new, opened_us, last_us, recorded = resolution
+        cluster_id, _, new, opened_us, last_us, recorded, _ = resolution
         cluster = self._clusters.get(cluster_id)
         if not (new or recorded):
             cluster = cluster or CachedCluster(cluster_id, opened_us, last_us, self._samples)

@@ -343,6 +343,7 @@ class Segment:
                 first_us=self.times_us[row],
                 last_us=queried[row],
                 position=Position(source, partition, batch.offsets[row]),
+                one_off=numbers.one_off(number),
             )
             for number, row in enumerate(rows)
         ]

@@ -59,8 +59,15 @@ class Patterns:
         self._delimiters = recipe.delimiters
         self._namer = Masker(named(NAMED))
 
-    def pattern(self, value: bytes, document: object = None) -> str:
-        """Return the pattern of an event; `document` is the decoded event if there are fields."""
+    def pattern(self, value: bytes, document: object = None, learned: int = 0) -> str:
+        """Return the pattern of an event.
+
+        Args:
+            value: its text.
+            document: the decoded event, if there are fields.
+            learned: bit i for each word i that is a learned variable: it is shown as such, wherever
+                it stands.
+        """
         place = ""
         if self._preparer.takes_fields and document is not None:
             parts = [
@@ -75,9 +82,13 @@ class Patterns:
             parts = [(b"", self._preparer.text(value[:_MAX_BYTES]))]
         parts = [(name, self._reader.without_escapes(text)) for name, text in parts]
         readings = [self._reader.read(text) for _, text in parts]
-        if all(token.variable for reading in readings for token in reading.tokens):
-            # Without words, the text itself is compared.
+        words = [t.text for reading in readings for t in reading.tokens if not t.variable]
+        if not words:  # the text itself is compared
             readings = [Reading([], []) for _ in parts]
+        known = {word for number, word in enumerate(words) if learned >> number & 1}
+        for reading in readings if known else ():
+            for at, token in enumerate(reading.tokens):
+                reading.tokens[at] = token._replace(variable=token.variable or token.text in known)
         shown = (
             name + self._masked(text, reading)
             for (name, text), reading in zip(parts, readings, strict=True)

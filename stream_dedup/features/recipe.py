@@ -201,6 +201,9 @@ class Match(_Section, frozen=True):
         variants: what else two events of a cluster never differ in: ``level`` (the names of log
             levels), ``status`` (the class of HTTP statuses, 2xx to 5xx), ``frames`` (the innermost
             frames of a stack trace; its other frames are not compared).
+        learn: the number of different words in one place, between the same words, after which the
+            word in that place counts as variable, and the clusters of these patterns merge; twice
+            as many between two words. 0: no words are learned.
     """
 
     k: Annotated[int, Meta(ge=0, le=127)] = 3
@@ -209,6 +212,7 @@ class Match(_Section, frozen=True):
     aliases: Annotated[int, Meta(ge=0, le=4_096)] = 256
     protected: Literal["outcomes"] | tuple[ProtectedWord, ...] = ()
     variants: tuple[Literal["level", "status", "frames"], ...] = ()
+    learn: Annotated[int, Meta(ge=0, le=8)] = 0
 
 
 class Recipe(_Section, frozen=True):
@@ -395,7 +399,7 @@ def _reason(error: re2.error) -> str:
 
 def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     """Yield (key, problem, remedy) of all errors that types do not exclude."""
-    features, fingerprint, match = recipe.features, recipe.fingerprint, recipe.match
+    features, fingerprint = recipe.features, recipe.fingerprint
     for index, field in enumerate(recipe.input.fields):
         try:
             steps = parse_path(field.path)
@@ -433,6 +437,19 @@ def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     if table and in_a_row and fingerprint.hash == "cyclic":
         remedy = "use ngram 1, or another fingerprint.hash"
         yield "features.weights", "under the hash 'cyclic' a table weights single words", remedy
+    yield from _match_contradictions(recipe)
+    yield from _text_contradictions(recipe)
+    yield from _hash_contradictions(recipe)
+
+
+def _match_contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
+    """Yield the errors of what counts as near."""
+    features, fingerprint, match = recipe.features, recipe.fingerprint, recipe.match
+    if match.learn == 1:
+        yield "match.learn", "is 1, but a single value is no variable", "give 2 or more, or 0"
+    if match.learn and (features.extractor != "words" or fingerprint.kind == "minhash"):
+        remedy = "set it to 0, or use the extractor 'words' with simhash"
+        yield "match.learn", "only words of a simhash are learned", remedy
     if match.k >= fingerprint.width:
         remedy = f"give a k below the width, {fingerprint.width}"
         yield "match.k", f"is {match.k}, which every fingerprint is within", remedy
@@ -442,8 +459,6 @@ def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     if fingerprint.kind == "minhash" and match.jaccard:
         remedy = "set match.jaccard = 0: events of one key share a cluster, whichever came first"
         yield "match.jaccard", f"is {match.jaccard} with minhash", remedy
-    yield from _text_contradictions(recipe)
-    yield from _hash_contradictions(recipe)
 
 
 def _text_contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:

@@ -28,6 +28,7 @@ from stream_dedup.features.lines import MAX_GROUP, TELLING_KEYS, TOP_LABELS, UNI
 from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER
 from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.fingerprint.kernel import MAX_VOTES, MAX_WEIGHT, SKETCH_SIZE, Fingerprints
+from stream_dedup.fingerprint.one_off import MAX_WORDS
 from stream_dedup.fingerprint.siphash import HashKey
 
 from stream_dedup.fingerprint._lines cimport (
@@ -67,6 +68,7 @@ cdef enum:
     MAX_CALENDAR = 9  # letters of "Wednesday", "September"
     MAX_WORD = 16  # bytes of a protected word
     SUBSTITUTE = 0x1A
+    MOST_WORDS = 48
 
 cdef extern from *:
     """
@@ -83,6 +85,7 @@ cdef array.array _U64 = array.array("Q")
 cdef array.array _U32 = array.array("I")
 cdef int64_t _MAX_VOTES = MAX_VOTES
 cdef size_t _MAX_GROUP = MAX_GROUP
+cdef uint64_t KEY_BASE = 0x9E3779B97F4A7C15
 
 cdef struct Item:
     uint64_t identity  # keyed
@@ -90,7 +93,8 @@ cdef struct Item:
     uint64_t high
     int64_t weight
     uint32_t order
-    bint variable
+    uint8_t variable
+    uint8_t protected
 
 cdef struct Items:
     Item* at
@@ -297,6 +301,7 @@ cdef inline int push(
     item.weight = weight * part.weight
     item.order = <uint32_t>items.count
     item.variable = variable
+    item.protected = False
     items.count += 1
     return 0
 
@@ -449,6 +454,7 @@ cdef class Workspace:
     cdef Hashes scratch, sketches, sketch_ends
     cdef Hashes variant  # of the current event: its variant's words
     cdef Hashes said_in  # the number of the token that each of them stands in
+    cdef Hashes slots, slot_ends
     cdef array.array exact, words, low, high, chosen, variants
     cdef const Part* parts  # of the current event
     cdef size_t part_count
@@ -464,6 +470,7 @@ cdef class Workspace:
         self.high = array.clone(_U64, events if full and wide else 0, False)
         self.chosen = array.clone(_U64, events if full and minhash else 0, False)
         reserve_hashes(&self.sketch_ends, events)
+        reserve_hashes(&self.slot_ends, events)
 
     def __dealloc__(self):
         free(self.tokens.at)
@@ -473,26 +480,100 @@ cdef class Workspace:
         free(self.sketch_ends.at)
         free(self.variant.at)
         free(self.said_in.at)
+        free(self.slots.at)
+        free(self.slot_ends.at)
 
     cdef inline void put(self, size_t event, uint64_t exact, uint32_t words) noexcept nogil:
         self.exact.data.as_ulonglongs[event] = exact
         self.words.data.as_uints[event] = words
 
-    cdef fingerprints(self):
+    cdef list cut(self, const Hashes* hashes, const Hashes* ends):
+        """Return the hashes of each event as bytes."""
         cdef size_t i, first = 0
-        cdef list sketches = []
-        if self.full:
-            for i in range(len(self.exact)):
-                sketches.append(
-                    PyBytes_FromStringAndSize(
-                        <const char*>(self.sketches.at + first),
-                        (self.sketch_ends.at[i] - first) * sizeof(uint64_t),
-                    )
+        cdef list out = []
+        for i in range(len(self.exact)):
+            out.append(
+                PyBytes_FromStringAndSize(
+                    <const char*>(hashes.at + first), (ends.at[i] - first) * sizeof(uint64_t)
                 )
-                first = self.sketch_ends.at[i]
+            )
+            first = ends.at[i]
+        return out
+
+    cdef fingerprints(self, bint learns):
         return Fingerprints(
-            self.exact, self.words, self.low, self.high, sketches, self.chosen, self.variants
+            self.exact,
+            self.words,
+            self.low,
+            self.high,
+            self.cut(&self.sketches, &self.sketch_ends) if self.full else [],
+            self.chosen,
+            self.variants,
+            self.cut(&self.slots, &self.slot_ends) if self.full and learns else [],
         )
+
+
+# ---------------------------------------------------------------- keys of patterns; see `one_off`
+
+cdef inline void put_slot(
+    Hashes* slots, uint64_t key, size_t number, size_t around, uint64_t word
+) noexcept nogil:
+    slots.at[slots.count] = finish(key ^ around)
+    slots.at[slots.count + 1] = number | around << 8 | (word & 0x7FFFFF) << 32
+    slots.count += 2
+
+
+cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
+    """Add the key of one event's words, and its slots."""
+    cdef uint64_t words[MOST_WORDS]
+    cdef uint64_t head[MOST_WORDS + 1]
+    cdef uint64_t tail[MOST_WORDS + 1]
+    cdef uint64_t power[MOST_WORDS + 1]
+    cdef uint64_t protected = 0, rest
+    cdef size_t count = 0, i, j, left
+    cdef bint first
+    cdef Hashes* slots = &work.slots
+    for i in range(tokens.count):
+        if tokens.at[i].variable:
+            continue
+        if count == MOST_WORDS:
+            return 0
+        words[count] = tokens.at[i].identity
+        protected |= <uint64_t>tokens.at[i].protected << count
+        count += 1
+    if count < 2:
+        return 0
+    reserve_hashes(slots, 2 + 4 * count)
+    head[0] = tail[count] = 0
+    power[0] = 1
+    for i in range(count):
+        head[i + 1] = head[i] * KEY_BASE + words[i]
+        power[i + 1] = power[i] * KEY_BASE
+    for i in range(count, 0, -1):
+        tail[i - 1] = tail[i] + words[i - 1] * power[count - i]
+    slots.at[slots.count] = finish(head[count] ^ count)
+    slots.at[slots.count + 1] = count
+    slots.count += 2
+    if count <= 2:
+        return 0
+    for i in range(count):
+        if not protected >> i & 1:
+            put_slot(slots, head[i] * power[count - 1 - i] + tail[i + 1], i, count - 1, words[i])
+    for i in range(count):
+        if protected >> i & 1:
+            continue
+        first = True
+        rest = left = 0
+        for j in range(count):
+            if words[j] != words[i]:
+                rest = rest * KEY_BASE + words[j]
+                left += 1
+            elif j < i:
+                first = False
+                break
+        if first and 2 <= left < count - 1:
+            put_slot(slots, rest, 64 + i, left, words[i])
+    return 0
 
 
 cdef class Kernel:
@@ -505,7 +586,7 @@ cdef class Kernel:
     cdef int calendar_count
     cdef Tables tables  # of structured lines
     cdef bint structured
-    cdef bint token_classes, characters, words, once, minhash, wide, sketched
+    cdef bint token_classes, characters, words, once, minhash, wide, sketched, learns
     cdef uint32_t seed
     cdef int ngram, least
     cdef size_t max_bytes
@@ -559,6 +640,7 @@ cdef class Kernel:
         self.once = recipe.features.repeats == "once"
         self.minhash = settings.kind == "minhash"
         self.sketched = recipe.match.jaccard > 0
+        self.learns = recipe.match.learn > 0
         self.wide = settings.width == 128
         self.width_mask = 0xFFFFFFFF if settings.width == 32 else 0xFFFFFFFFFFFFFFFF
         self.seed = settings.seed
@@ -760,7 +842,7 @@ cdef class Kernel:
         cdef uint64_t identity
         cdef Pair votes
         votes.low = votes.high = 0
-        cdef const Word* word
+        cdef const Word* word = NULL
         while True:
             while i < length and self.classes[text[i]] == 0:
                 i += 1
@@ -797,6 +879,7 @@ cdef class Kernel:
             if full:
                 votes = murmur(text + start, i - start, self.seed)
             push(tokens, identity, votes, part, self.weight_of(identity), False)
+            tokens.at[tokens.count - 1].protected = word != NULL
             if self.token_classes and self.is_calendar(text + start, i - start):
                 names += 1
             else:
@@ -817,7 +900,7 @@ cdef class Kernel:
         cdef uint64_t identity
         cdef Pair votes
         votes.low = votes.high = 0
-        cdef const Word* word
+        cdef const Word* word = NULL
         cdef Line line
         cdef Piece piece
         memset(seen, 0, sizeof(seen))
@@ -850,6 +933,7 @@ cdef class Kernel:
                 if work.full:
                     votes = murmur(text + start, size, self.seed)
                 push(tokens, identity, votes, part, self.weight_of(identity), False)
+                tokens.at[tokens.count - 1].protected = word != NULL
                 # Keyed hashes are spread evenly: few words without a repeat are taken for one.
                 again |= seen[identity >> 61] >> (identity & 63) & 1
                 seen[identity >> 61] |= <uint64_t>1 << (identity & 63)
@@ -1077,6 +1161,9 @@ cdef class Kernel:
         work.put(event, sip_sequence_end(&exact, hashed), words)
         if not work.full:
             return 0
+        if self.learns:
+            take_slots(work, tokens)
+            work.slot_ends.at[event] = work.slots.count
         few = self.sketched and source.count <= FEW
         if few:
             self.sketch_few(work, event, source, &again)
@@ -1223,7 +1310,7 @@ cdef class Kernel:
                     self.numbers(work, i, folded)
         finally:
             free(parts)
-        return work.fingerprints()
+        return work.fingerprints(self.learns)
 
     def scan(self, texts, bint full):
         return self.batch(tuple(texts), None, full)
@@ -1254,7 +1341,7 @@ cdef class Kernel:
                     votes = murmur(at, length, self.seed)
                 push(&work.tokens, sip(at, length, &self.secret), votes, &part, weight, False)
             self.numbers(work, i, &work.tokens)
-        return work.fingerprints()
+        return work.fingerprints(self.learns)
 
 
 cdef check_typecodes(
@@ -1429,5 +1516,5 @@ def jaccard(bytes left not None, bytes right not None):
     return <double>common / <double>union if union else 1.0
 
 
-if SKETCH_SIZE != SKETCH or MAX_VOTES >> PLANES:
+if SKETCH_SIZE != SKETCH or MAX_VOTES >> PLANES or MAX_WORDS != MOST_WORDS:
     raise ImportError("the native kernel was built for another version: reinstall")

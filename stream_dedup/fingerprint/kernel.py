@@ -63,6 +63,9 @@ class Fingerprints(NamedTuple):
         chosen: the keyed hash of the features that a minhash is made of; 0 if there are none. Empty
             for other kinds.
         variants: keyed hash of the words that make the variant; 0 if there are none.
+        one_offs: the keys by which patterns that differ in a word find each other (`one_off`);
+            nothing for an event that has too few words, or too many. Empty unless the recipe
+            learns.
     """
 
     exact: array[int]
@@ -72,6 +75,11 @@ class Fingerprints(NamedTuple):
     sketches: list[bytes]
     chosen: array[int]
     variants: array[int]
+    one_offs: list[bytes]
+
+    def one_off(self, index: int) -> bytes:
+        """Return the keys of one event; nothing if it has none."""
+        return self.one_offs[index] if self.one_offs else b""
 
     def fingerprint(self, index: int) -> int:
         """Return the fingerprint of one event."""

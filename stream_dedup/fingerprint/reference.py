@@ -36,6 +36,8 @@ from stream_dedup.features.lines import LineReader
 from stream_dedup.features.prepare import NO_SALT, Part, Salt
 from stream_dedup.features.recipe import HASH_BITS, Recipe
 from stream_dedup.features.tokens import PLACEHOLDER, Token
+from stream_dedup.features.variants import protected_word
+from stream_dedup.fingerprint import one_off
 from stream_dedup.fingerprint.hashing import MASK64, OTHERS, cyclic, hash128, hash_sequence
 from stream_dedup.fingerprint.kernel import (
     MAX_VOTES,
@@ -59,6 +61,7 @@ class Feature(NamedTuple):
         bits: its votes: its MurmurHash3, or the hash that the recipe names, salted.
         weight: the weight of its votes.
         variable: whether it is a placeholder.
+        protected: whether it is a protected word.
     """
 
     text: bytes
@@ -66,6 +69,7 @@ class Feature(NamedTuple):
     bits: int
     weight: int
     variable: bool
+    protected: bool = False
 
 
 class Taken(NamedTuple):
@@ -92,6 +96,14 @@ def _check(feature: object, weight: object) -> None:
         raise ValueError(f"a weight is a whole number from 0 to {MAX_WEIGHT}: {weight!r}")
 
 
+def _one_off(tokens: list[Feature]) -> bytes:
+    words = [token for token in tokens if not token.variable]
+    if not 2 <= len(words) <= one_off.MAX_WORDS:
+        return b""
+    hashes, protected = [word.identity for word in words], [word.protected for word in words]
+    return one_off.pack(one_off.pattern_keys(hashes, protected))
+
+
 class ReferenceKernel:
     """The kernel in plain Python; see `kernel.Kernel` for the methods."""
 
@@ -104,6 +116,7 @@ class ReferenceKernel:
         self._tie = int(recipe.fingerprint.tie == "one")
         weights = recipe.features.weights
         self._verifies = recipe.match.jaccard > 0
+        self._protected = recipe.protected
         self._weights = {word.encode(): weight for word, weight in weights.table.items()}
 
     def scan(self, texts: Sequence[bytes], full: bool) -> Fingerprints:
@@ -159,7 +172,9 @@ class ReferenceKernel:
             if token.variable:
                 own = weights.placeholder
             shown = text[token.start : token.end]
-            yield self._feature(shown, own * weight, salt, token.variable)
+            feature = self._feature(shown, own * weight, salt, token.variable)
+            protected = not token.variable and bool(protected_word(token.text, self._protected))
+            yield feature._replace(protected=protected) if protected else feature
 
     def _word_ngrams(self, tokens: list[Feature], weight: int, salt: Salt) -> Iterator[Feature]:
         n = self._recipe.features.ngram
@@ -264,7 +279,7 @@ class ReferenceKernel:
 
     def _numbers(self, events: Iterable[Taken], full: bool) -> Fingerprints:
         numbers = Fingerprints(
-            array("Q"), array("I"), array("Q"), array("Q"), [], array("Q"), array("Q")
+            array("Q"), array("I"), array("Q"), array("Q"), [], array("Q"), array("Q"), []
         )
         for taken in events:
             by_words = self._recipe.features.extractor == "words"
@@ -286,6 +301,8 @@ class ReferenceKernel:
                 if self._recipe.fingerprint.width == 128:
                     numbers.high.append(value >> 64)
                 numbers.sketches.append(self.sketch(taken) if self._verifies else b"")
+                if self._recipe.match.learn:
+                    numbers.one_offs.append(_one_off(taken.tokens))
                 if self._recipe.fingerprint.kind == "minhash":
                     numbers.chosen.append(self._chosen(taken))
         return numbers

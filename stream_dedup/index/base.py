@@ -43,7 +43,7 @@ from stream_dedup.errors import RecipeError
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.simhash import WIDTHS
 from stream_dedup.fingerprint.siphash import HashKey
-from stream_dedup.model import Decision, Partition, Position, Summary
+from stream_dedup.model import Decision, Partition, Position, Rule, Summary
 
 MAX_DELTAS = 640
 """The most that one commit may hold: its deltas, and the bytes of their values / `DELTA_BYTES`,
@@ -51,6 +51,9 @@ together. Counting more would make other callers wait. The engine keeps to it.""
 
 DELTA_BYTES = 2_048
 """Storing so many bytes of values takes about as long as counting a delta."""
+
+MAX_MERGED_NAMED = 256
+"""Merged clusters that a summary names; the final summary of each names where it went."""
 
 MIN_WAITING = 1_000
 """So many closed clusters may wait for their final summary, however few may be open."""
@@ -142,6 +145,7 @@ class Query(NamedTuple):
         last_us: latest time of the events it asks for; the cluster is kept live until then.
         position: the event's position; it gives the id of the cluster that is opened if none is
             found.
+        one_off: the keys of its pattern, if words are learned (`fingerprint.one_off`).
     """
 
     group: str
@@ -152,6 +156,7 @@ class Query(NamedTuple):
     first_us: int
     last_us: int
     position: Position
+    one_off: bytes = b""
 
 
 class Resolution(NamedTuple):
@@ -167,6 +172,7 @@ class Resolution(NamedTuple):
         recorded: whether its opening was recorded. Until then the cluster may vanish, or its
             representative be delivered again and found new: nobody may cache this answer for equal
             events.
+        rule: how it was found.
     """
 
     cluster: int
@@ -175,6 +181,7 @@ class Resolution(NamedTuple):
     opened_us: int
     last_us: int
     recorded: bool = False
+    rule: Rule = Rule.EXACT
 
 
 @dataclass(slots=True)
@@ -311,6 +318,18 @@ class IndexSize(NamedTuple):
     stream_us: int | None = None
 
 
+class Representative(NamedTuple):
+    """The first event of a cluster.
+
+    Attributes:
+        value: its value (capped); empty if nothing is recorded yet.
+        learned: bit i for each word i that is a learned variable.
+    """
+
+    value: bytes
+    learned: int = 0
+
+
 class Index(Protocol):
     """Decides which events belong together, and counts them."""
 
@@ -369,11 +388,20 @@ class Index(Protocol):
         """Find or open a cluster for each query, in order; each query sees those before it.
 
         1. The cluster that the exact hash leads to.
-        2. Otherwise, of all live clusters of the group with a fingerprint within k bits that
+        2. Otherwise, if words are learned, the cluster that the words lead to: a word of the event
+           is a known variable; the words are the same; or there is one word more or less (see
+           `index.records`). The event's exact hash becomes an alias of it.
+        3. Otherwise, of all live clusters of the group with a fingerprint within k bits that
            verification admits: the most similar, then the nearest, then the oldest. The event's
            exact hash and fingerprint become an alias of it.
-        3. Otherwise a new cluster. Two callers that resolve near-duplicates at the same time never
+        4. Otherwise a new cluster. Two callers that resolve near-duplicates at the same time never
            both open one.
+
+        If words are learned, the event's words are noted. When they show that a word is a variable,
+        all clusters that differ in it *merge* into one: the oldest of those whose opening is
+        recorded, or else the oldest (of equally old ones that of the least offset). What led to the
+        others leads there; they close (`Closing.MERGED`), and answers of this call name the one
+        that is left.
 
         Nothing is counted. A cluster whose opening is not recorded closes silently: its state
         before it was opened returns. So neither a caller that dies, nor one that has lost its
@@ -384,7 +412,8 @@ class Index(Protocol):
         created again, the file rewritten), the event takes it over: former aliases no longer lead
         to it, its count and revisions go on.
 
-        Called again with the same queries: finds what it opened, and answers alike.
+        Called again with the same queries: finds what it opened, and answers alike, but names the
+        cluster into which another one has merged since.
 
         Raises:
             IndexFull: a cluster would have to be opened while too many closed ones wait for their
@@ -442,8 +471,8 @@ class Index(Protocol):
     async def finish(self, now_us: int) -> None:
         """Close every cluster: the input has ended."""
 
-    async def representatives(self, clusters: Sequence[int]) -> list[bytes | None]:
-        """Return the representatives' values; None for a cluster that is gone."""
+    async def representatives(self, clusters: Sequence[int]) -> list[Representative | None]:
+        """Return the representatives; None for a cluster that is gone."""
 
     async def size(self) -> IndexSize:
         """Return how much the index holds."""

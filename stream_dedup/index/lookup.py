@@ -1,8 +1,9 @@
-"""How the memory index finds its open clusters: by exact hash, and by permuted tables.
+"""How the memory index finds its open clusters: by exact hash, by records, by permuted tables.
 
-Each open cluster has a *slot*: an owner number, the exact hashes that lead to it, and its entries
-in the tables. The tables know only owner numbers, so a search that meets many clusters reads from
-a list whether they are live and touches no object for those that are not.
+Each open cluster has a *slot*: an owner number, the exact hashes that lead to it, its entries in
+the tables, and the records of the one-off index that name it (see `records`). The tables know only
+owner numbers, so a search that meets many clusters reads from a list whether they are live and
+touches no object for those that are not.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from stream_dedup.clustering.linkage import Candidate, Linkage, fastest_jaccard
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Limits, Query
+from stream_dedup.index.records import Records
 from stream_dedup.tables.planner import MEMORY, choose
 from stream_dedup.tables.store import Found, make_tables
 
@@ -33,6 +35,8 @@ class Slot:
         opened_us: event time at which it was opened.
         exacts: the (group, exact hash) keys that lead to it; its representative's first.
         entries: its entries in the tables.
+        records: the keys of the records that name it.
+        learned: bit i for the word i of its representative, if that is a learned slot.
     """
 
     owner: int
@@ -43,6 +47,12 @@ class Slot:
     opened_us: int
     exacts: list[tuple[str, int]] = field(default_factory=list)
     entries: list[int] = field(default_factory=list)
+    records: list[int] = field(default_factory=list)
+    learned: int = 0
+
+    def distance(self, fingerprint: int) -> int:
+        """Return the bits in which a fingerprint differs from the representative's."""
+        return (self.fingerprint ^ fingerprint).bit_count()
 
 
 class Lookup:
@@ -54,17 +64,19 @@ class Lookup:
 
     Attributes:
         truncated: searches that met more than the limits allow.
+        records: the one-off index.
     """
 
     def __init__(self, recipe: Recipe, limits: Limits) -> None:
         self.truncated = 0
         self._limits = limits
+        self.records = Records(recipe.match.learn)
         self._aliases = recipe.match.aliases
         self._linkage = Linkage(recipe.match)
         self._jaccard = fastest_jaccard()
         plan = choose(recipe.fingerprint.width, recipe.match.k, limits.max_clusters, MEMORY)
         self._tables = make_tables(plan.layout)
-        self._by_exact: dict[tuple[str, int], tuple[Slot, int]] = {}  # → (slot, distance)
+        self._by_exact: dict[tuple[str, int], Slot] = {}
         self._slots: list[Slot | None] = []  # by owner
         self._live_until_us: list[int] = []  # by owner: the last event time for which it is live
         self._free_owners: list[int] = []
@@ -88,12 +100,12 @@ class Lookup:
         """Return whether the cluster takes an event of that time."""
         return self._live_until_us[slot.owner] >= time_us
 
-    def by_exact_hash(self, query: Query) -> tuple[Slot, int] | None:
-        """Return the cluster that the exact hash leads to, live or not, and its distance."""
+    def by_exact_hash(self, query: Query) -> Slot | None:
+        """Return the cluster that the exact hash leads to, live or not."""
         return self._by_exact.get((query.group, query.exact))
 
-    def by_fingerprint(self, query: Query) -> tuple[Slot, int] | None:
-        """Return the best live cluster within k bits, and its distance."""
+    def by_fingerprint(self, query: Query) -> Slot | None:
+        """Return the best live cluster within k bits."""
         group = self._groups.get(query.group)
         if group is None:
             return None
@@ -111,12 +123,12 @@ class Lookup:
         admitted: dict[Candidate, Slot] = {}
         for owner in owners:
             slot = self._slot(owner)
-            distance = (slot.fingerprint ^ query.fingerprint).bit_count()
+            distance = slot.distance(query.fingerprint)
             similarity = self._jaccard(slot.sketch, query.sketch) if self._linkage.verifies else 0.0
             if self._linkage.admits(similarity, distance):
                 admitted[Candidate(similarity, distance, slot.opened_us, slot.cluster)] = slot
         best = self._linkage.best(admitted)
-        return None if best is None else (admitted[best], best.distance)
+        return None if best is None else admitted[best]
 
     def _nearest(self, found: Found, owners: set[int]) -> set[int]:
         """Return as many as may be verified: the nearest fingerprints, then the oldest."""
@@ -149,17 +161,17 @@ class Lookup:
         """
         slot = Slot(-1, cluster, query.group, query.fingerprint, query.sketch, query.first_us)
         near = [query.fingerprint] if query.near else []
-        self.restore(slot, [(query.exact, 0)], near, live_until_us)
+        self.restore(slot, [query.exact], near, live_until_us)
         return slot
 
     def restore(
         self,
         slot: Slot,
-        exacts: Iterable[tuple[int, int]],
+        exacts: Iterable[int],
         fingerprints: Iterable[int],
         live_until_us: int,
     ) -> None:
-        """Add a cluster with all that leads to it, as `leads` has returned it."""
+        """Add a cluster with its exact hashes and fingerprints, as `leads` has returned them."""
         if self._free_owners:
             slot.owner = self._free_owners.pop()
         else:
@@ -169,47 +181,55 @@ class Lookup:
         self._slots[slot.owner] = slot
         self._live_until_us[slot.owner] = live_until_us
         self._use_group(slot.group)
-        for exact, distance in exacts:
-            self._add_exact(exact, slot, distance)
+        for exact in exacts:
+            self._add_exact((slot.group, exact), slot)
         for fingerprint in fingerprints:
             self._add_fingerprint(fingerprint, slot)
 
-    def leads(self, slot: Slot) -> tuple[list[tuple[int, int]], list[int]]:
-        """Return what leads to a cluster: exact hashes with their distances, and fingerprints."""
-        found = ((key[1], self._by_exact.get(key)) for key in slot.exacts)
-        exacts = [(exact, entry[1]) for exact, entry in found if entry and entry[0] is slot]
+    def leads(self, slot: Slot) -> tuple[list[int], list[int]]:
+        """Return what leads to a cluster: exact hashes, and fingerprints."""
+        exacts = [key[1] for key in slot.exacts if self._by_exact.get(key) is slot]
         return exacts, [self._tables.fingerprint(entry) for entry in slot.entries]
 
-    def add_alias(self, query: Query, slot: Slot, distance: int) -> None:
-        """Let a query's exact hash and fingerprint lead to a cluster, up to the cap on aliases."""
+    def add_alias(self, query: Query, slot: Slot, *, searchable: bool = True) -> None:
+        """Let a query's exact hash lead to a cluster, up to the cap on aliases.
+
+        Its fingerprint too if it is `searchable`: if a similar one would else not be found.
+        """
         if len(slot.exacts) > self._aliases:
             return
-        self._add_exact(query.exact, slot, distance)
+        self._add_exact((slot.group, query.exact), slot)
         # Without verification an alias's fingerprint leads to nothing that the representative's
         # own does not lead to.
-        if self._linkage.verifies and distance:
+        if searchable and self._linkage.verifies and slot.distance(query.fingerprint):
             self._add_fingerprint(query.fingerprint, slot)
 
     def extend(self, slot: Slot, live_until_us: int) -> None:
         """Keep a cluster live for longer."""
         self._live_until_us[slot.owner] = live_until_us
 
+    def merge(self, loser: Slot, root: Slot) -> None:
+        """Let exact hashes and records that lead to a cluster lead to another, up to the caps."""
+        for key in loser.exacts:
+            if self._by_exact.get(key) is loser and len(root.exacts) <= self._aliases:
+                self._add_exact(key, root)
+        self.records.move(loser, root)
+
     def remove(self, slot: Slot) -> None:
         """Remove a cluster and everything that leads to it."""
         for entry in slot.entries:
             self._tables.delete(entry)
         for key in slot.exacts:
-            found = self._by_exact.get(key)
-            if found is not None and found[0].cluster == slot.cluster:
+            if self._by_exact.get(key) is slot:
                 del self._by_exact[key]
+        self.records.remove(slot)
         self._slots[slot.owner] = None
         self._free_owners.append(slot.owner)
         self._leave_group(slot.group)
 
-    def _add_exact(self, exact: int, slot: Slot, distance: int) -> None:
-        """Let the exact hash lead to the cluster, and no longer to one that has expired."""
-        key = (slot.group, exact)
-        self._by_exact[key] = (slot, distance)
+    def _add_exact(self, key: tuple[str, int], slot: Slot) -> None:
+        """Let an exact hash lead to the cluster, and no longer to another one."""
+        self._by_exact[key] = slot
         slot.exacts.append(key)
 
     def _add_fingerprint(self, fingerprint: int, slot: Slot) -> None:

@@ -5,9 +5,9 @@ Theory of operation
 A cluster is *open* (it has a slot in the `Lookup` and takes events), then *closed* (nothing leads
 to it, its final summary waits), then gone (a tombstone keeps its revision and count for a while)::
 
-    resolve ──► provisional ──record──► open ──expired, evicted, ended──► closed ──confirm──► gone
-                 │      ▲                                                  │                   │
-                 │      └────── its representative's position is resolved again ───────────────┘
+    resolve ──► provisional ──record──► open ──expired, …, merged──► closed ──confirm──► gone
+                 │      ▲                                                 │                  │
+                 │      └────── its representative's position is resolved again ─────────────┘
                  └──► what it was before: not stored, closed or gone
 
 An opening counts once it is recorded: by the commit that holds the representative, which is the
@@ -39,14 +39,17 @@ from stream_dedup.errors import (
     StaleFence,
 )
 from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.one_off import unpack
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import (
+    MAX_MERGED_NAMED,
     ClusterDelta,
     Commit,
     IndexSize,
     Limits,
     Ownership,
     Query,
+    Representative,
     Resolution,
     check_width,
     max_waiting,
@@ -55,8 +58,9 @@ from stream_dedup.index.base import (
     unscoped,
 )
 from stream_dedup.index.lookup import EvictedKeys, Lookup, Slot
+from stream_dedup.index.records import Ready
 from stream_dedup.index.saved import Name, SavedCluster, SavedIndex
-from stream_dedup.model import Closing, Decision, Partition, Position, Summary
+from stream_dedup.model import Closing, Decision, Partition, Position, Rule, Summary
 
 _ID_BITS = 64
 _FIRST_COMPACTION = 1024
@@ -139,6 +143,8 @@ class _Cluster:
         due: whether it is in the queue of due summaries.
         before: why it was closed before it was opened; None if it was not stored.
         snapshot: its claimed summary.
+        merged_into: the cluster into which it merged when it closed.
+        merged: clusters that merged into it since its last confirmed summary, with their counts.
     """
 
     identity: int
@@ -158,6 +164,8 @@ class _Cluster:
     closing: Closing | None = None
     before: Closing | None = None
     snapshot: Summary | None = None
+    merged_into: int | None = None
+    merged: tuple[tuple[int, int], ...] = ()
 
     @property
     def provisional(self) -> bool:
@@ -229,6 +237,7 @@ class MemoryIndex:
         self._tombstones: OrderedDict[int, tuple[int, int, int]] = OrderedDict()
         self._evicted = self._expired = self._new_again = 0
         self._evicted_keys = EvictedKeys(self._limits.max_clusters)
+        self._just_merged: dict[int, int] = {}  # in the current call: cluster → where it went
 
     @property
     def waiting(self) -> int:
@@ -271,7 +280,16 @@ class MemoryIndex:
     # ------------------------------------------------------------ deciding
 
     async def resolve(self, queries: Sequence[Query], now_us: int) -> list[Resolution]:
-        return [self._resolve(query, now_us) for query in queries]
+        self._just_merged.clear()
+        answers = [self._resolve(query, now_us) for query in queries]
+        if self._just_merged:
+            for row, (query, answer) in enumerate(zip(queries, answers, strict=True)):
+                root = answer.cluster
+                while not self.is_open(root):
+                    root = self._just_merged[root]
+                if root != answer.cluster:
+                    answers[row] = self._join(query, self._clusters[root], Rule.LEARNED)
+        return answers
 
     def _resolve(self, query: Query, now_us: int) -> Resolution:
         identity = cluster_id(self._namespace, query.position)
@@ -282,16 +300,69 @@ class MemoryIndex:
             and self._lookup.is_live(own.slot, query.first_us)
             and own.slot.fingerprint == query.fingerprint
         ):
-            return self._join(query, own, 0)  # opened for it before; others may be as near
-        found = self._lookup.by_exact_hash(query)
-        if found is None or not self._lookup.is_live(found[0], query.first_us):
-            found = self._lookup.by_fingerprint(query) if query.near else None
-            if found is not None:
-                self._lookup.add_alias(query, *found)
+            return self._join(query, own, Rule.NEW)  # opened for it before; others may be as near
+        known = self._lookup.by_exact_hash(query)
+        if known is not None and self._lookup.is_live(known, query.first_us):
+            return self._join(query, self._clusters[known.cluster], Rule.EXACT)
+        if query.one_off:
+            return self._resolve_by_words(identity, query, now_us)
+        found = self._lookup.by_fingerprint(query) if query.near else None
         if found is None:
             return self._open_cluster(identity, query, now_us)
-        slot, distance = found
-        return self._join(query, self._clusters[slot.cluster], distance)
+        self._lookup.add_alias(query, found)
+        return self._join(query, self._clusters[found.cluster], Rule.FINGERPRINT)
+
+    def _resolve_by_words(self, identity: int, query: Query, now_us: int) -> Resolution:
+        """Resolve a query whose exact hash is unknown and whose words are learned."""
+        keys, records, lookup = unpack(query.one_off), self._lookup.records, self._lookup
+
+        def is_live(slot: Slot) -> bool:
+            return lookup.is_live(slot, query.first_us)
+
+        found, is_variable = records.find(query.group, keys, is_live)
+        rule = Rule.WORDS
+        if is_variable:
+            assert found is not None
+            lookup.add_alias(query, found, searchable=False)
+            return self._join(query, self._clusters[found.cluster], Rule.LEARNED)
+        if found is None and query.near:
+            found, rule = lookup.by_fingerprint(query), Rule.FINGERPRINT
+        ready = records.ready(query.group, keys, is_live)
+        root = self._merged(found, ready)
+        if root is None:
+            answer = self._open_cluster(identity, query, now_us)
+            slot = self._clusters[identity].slot
+        else:
+            rule = rule if found is not None else Rule.LEARNED
+            lookup.add_alias(query, root.slot, searchable=rule is Rule.FINGERPRINT)
+            answer, slot = self._join(query, root, rule), root.slot
+        records.note(keys, slot, ready, is_live, first=root is None)
+        return answer
+
+    def _merged(self, found: Slot | None, ready: Ready) -> _Cluster | None:
+        """Merge the cluster that was found and those of learned slots; return what is left."""
+        if found is None and not ready.merging:
+            return None
+        ids = {*ready.merging} if found is None else {found.cluster, *ready.merging}
+        merging = [self._clusters[identity] for identity in ids]
+        root = min(
+            merging,
+            key=lambda c: (c.provisional, c.slot.opened_us, c.position.offset, c.identity),
+        )
+        for loser in sorted(merging, key=lambda c: (c.slot.opened_us, c.identity)):
+            if loser is not root:
+                self._merge(loser, root)
+        return root
+
+    def _merge(self, loser: _Cluster, root: _Cluster) -> None:
+        self._just_merged[loser.identity] = root.identity
+        self._lookup.merge(loser.slot, root.slot)
+        self._see(root, loser.last_us)
+        if not loser.provisional:
+            loser.merged_into = root.identity
+            if len(root.merged) < MAX_MERGED_NAMED:
+                root.merged += ((loser.identity, loser.count),)
+        self._close(loser.identity, Closing.MERGED)
 
     def _see(self, cluster: _Cluster, last_us: int) -> None:
         """Note that an open cluster was seen."""
@@ -302,12 +373,17 @@ class MemoryIndex:
     def _live_until_us(self, cluster: _Cluster) -> int:
         return self._windows.expires_us(cluster.slot.opened_us, cluster.last_us)
 
-    def _join(self, query: Query, cluster: _Cluster, distance: int) -> Resolution:
+    def _join(self, query: Query, cluster: _Cluster, rule: Rule) -> Resolution:
         self._see(cluster, query.last_us)
-        new = cluster.position == query.position
-        identity, opened_us, last_us = cluster.identity, cluster.slot.opened_us, cluster.last_us
+        slot = cluster.slot
         return Resolution(
-            identity, distance, new, opened_us, last_us, recorded=not cluster.provisional
+            cluster.identity,
+            slot.distance(query.fingerprint),
+            cluster.position == query.position,
+            slot.opened_us,
+            cluster.last_us,
+            not cluster.provisional,
+            rule,
         )
 
     def _open_cluster(self, identity: int, query: Query, now_us: int) -> Resolution:
@@ -316,7 +392,7 @@ class MemoryIndex:
             # Opened under this position before: its window has passed, its final summary waits, or
             # the text is another one (the topic was created again, the file rewritten).
             self._reopen(former, query)
-            return self._join(query, former, 0)
+            return self._join(query, former, Rule.NEW)
         if self._cap_waiting and self.waiting > max_waiting(self._limits.max_clusters):
             raise IndexFull(too_many_wait(self.waiting))
         cluster = _Cluster(
@@ -327,7 +403,7 @@ class MemoryIndex:
         self._new_again += self._evicted_keys.take(query)
         self._clusters[identity] = cluster
         self._queue_closing(cluster)
-        return Resolution(identity, 0, True, query.first_us, cluster.last_us)
+        return self._join(query, cluster, Rule.NEW)
 
     def _add_slot(self, identity: int, query: Query) -> Slot:
         until_us = self._windows.expires_us(query.first_us, query.last_us)
@@ -514,6 +590,9 @@ class MemoryIndex:
                 representative=cluster.representative,
                 samples=cluster.samples,
                 group=unscoped(cluster.slot.group),
+                merged_into=cluster.merged_into if cluster.closing is Closing.MERGED else None,
+                merged=cluster.merged,
+                learned=cluster.slot.learned,
             )
         return cluster.snapshot
 
@@ -532,6 +611,7 @@ class MemoryIndex:
         cluster.reported = sent.count
         cluster.reported_us = max(cluster.reported_us, self._time.value_us or 0)
         cluster.due = False
+        cluster.merged = cluster.merged[len(sent.merged) :]
         if cluster.closing is None:
             self._queue_summary(cluster)
         elif sent.final and sent.count == cluster.count:
@@ -550,9 +630,9 @@ class MemoryIndex:
 
     # ------------------------------------------------------------ reading
 
-    async def representatives(self, clusters: Sequence[int]) -> list[bytes | None]:
+    async def representatives(self, clusters: Sequence[int]) -> list[Representative | None]:
         found = (self._clusters.get(identity) for identity in clusters)
-        return [cluster.representative if cluster else None for cluster in found]
+        return [Representative(c.representative, c.slot.learned) if c else None for c in found]
 
     async def size(self) -> IndexSize:
         return IndexSize(
@@ -614,6 +694,10 @@ class MemoryIndex:
             closing=closing,
             exacts=exacts,
             fingerprints=[number.to_bytes(16, "big") for number in fingerprints],
+            records=self._lookup.records.leads(slot) if closing is None else [],
+            learned=slot.learned,
+            merged_into=cluster.merged_into,
+            merged=cluster.merged,
         )
 
     def restore(self, saved: SavedIndex, clusters: Iterable[SavedCluster]) -> None:
@@ -641,13 +725,15 @@ class MemoryIndex:
     def _restore_cluster(self, saved: SavedCluster) -> None:
         fingerprint = int.from_bytes(saved.fingerprint, "big")
         slot = Slot(
-            -1, saved.identity, _text(saved.group), fingerprint, saved.sketch, saved.opened_us
-        )
+            -1, saved.identity, _text(saved.group), fingerprint, saved.sketch, saved.opened_us,
+            learned=saved.learned,
+        )  # fmt: skip
         cluster = _Cluster(
             saved.identity, Position(*_loaded(saved.partition), saved.offset), slot,
             saved.last_us, saved.first_us, saved.latest_us, saved.count,
             reported=saved.reported, reported_us=saved.reported_us, revision=saved.revision,
             representative=saved.representative, samples=saved.samples, closing=saved.closing,
+            merged_into=saved.merged_into, merged=saved.merged,
         )  # fmt: skip
         self._clusters[cluster.identity] = cluster
         if cluster.closing is not None:
@@ -655,6 +741,7 @@ class MemoryIndex:
             return
         numbers = [int.from_bytes(number, "big") for number in saved.fingerprints]
         self._lookup.restore(slot, saved.exacts, numbers, self._live_until_us(cluster))
+        self._lookup.records.restore(slot, saved.records)
         self._queue_closing(cluster)
         self._queue_summary(cluster)
 

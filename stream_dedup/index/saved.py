@@ -10,9 +10,11 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from stream_dedup.clustering.learning import LEARNED, MAX_ENTRIES, MAX_RECORDS, OWN
 from stream_dedup.clustering.summaries import MAX_SAMPLES
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.kernel import SKETCH_SIZE
+from stream_dedup.index.base import MAX_MERGED_NAMED
 from stream_dedup.model import Closing
 
 MAX_TEXT_BYTES = 1 << 20
@@ -22,6 +24,7 @@ Time = Annotated[int, Meta(ge=-(1 << 61), le=1 << 61)]
 Hash = Annotated[int, Meta(ge=0)]  # up to 64 bits, as no more can be encoded
 Text = Annotated[bytes, Meta(max_length=MAX_TEXT_BYTES)]
 Fingerprint = Annotated[bytes, Meta(min_length=16, max_length=16)]
+Lead = tuple[Hash, Annotated[int, Meta(ge=0, le=OWN)], Annotated[int, Meta(ge=0, le=LEARNED)], bool]
 Name = tuple[Text, Count]
 """A partition: its source and number."""
 
@@ -47,8 +50,12 @@ class SavedCluster(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         representative: its first event's value.
         samples: values of later events.
         closing: why it closed; None while it is open.
-        exacts: the exact hashes that lead to it while it is open, each with its distance.
+        exacts: the exact hashes that lead to it while it is open.
         fingerprints: the fingerprints that lead to it.
+        records: what the one-off index says of it: see `records.Records.leads`.
+        learned: the words of its representative that are learned variables.
+        merged_into: the cluster into which it merged.
+        merged: clusters that merged into it since its last summary, with their counts.
     """
 
     identity: Hash
@@ -68,8 +75,12 @@ class SavedCluster(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     representative: bytes
     samples: Annotated[tuple[bytes, ...], Meta(max_length=MAX_SAMPLES)]
     closing: Closing | None
-    exacts: list[tuple[Hash, Count]]
+    exacts: list[Hash]
     fingerprints: list[Fingerprint]
+    records: Annotated[list[Lead], Meta(max_length=MAX_RECORDS * MAX_ENTRIES)]
+    learned: Hash
+    merged_into: Hash | None
+    merged: Annotated[tuple[tuple[Hash, Count], ...], Meta(max_length=MAX_MERGED_NAMED)]
 
     def check(self, recipe: Recipe) -> None:
         """Check what the types do not say.
@@ -86,7 +97,7 @@ class SavedCluster(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
             and self.first_us <= self.latest_us
             and len(self.exacts) <= most
             and len(self.fingerprints) <= most
-            and all(distance <= width for _, distance in self.exacts)
+            and (recipe.match.learn > 0 or not self.records)
         )
         if not good:
             raise ValueError(f"cluster {self.identity:016x} has impossible values")

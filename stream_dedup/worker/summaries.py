@@ -82,7 +82,10 @@ class SummaryEmitter:
     async def _send(self, summaries: list[Summary]) -> None:
         context = self._context
         pattern_of = context.engine.pattern
-        named = [replace(each, pattern=pattern_of(each.representative)) for each in summaries]
+        named = [
+            replace(each, pattern=pattern_of(each.representative, each.learned))
+            for each in summaries
+        ]
 
         def instead(refused: Refused) -> Outgoing:
             now_ms = context.engine.clock.now_us() // US_PER_MS

@@ -22,6 +22,7 @@ from stream_dedup.index.base import (
     Limits,
     Ownership,
     Query,
+    Representative,
     Resolution,
 )
 from stream_dedup.index.memory import MemoryIndex
@@ -214,7 +215,7 @@ class Driver:
     def finish(self) -> None:
         self._run(self.index.finish(self.now_us))
 
-    def representatives(self, *clusters: int) -> list[bytes | None]:
+    def representatives(self, *clusters: int) -> list[Representative | None]:
         return self._run(self.index.representatives(clusters))
 
     def size(self) -> IndexSize:

@@ -11,7 +11,7 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.errors import AlreadyRecorded, IndexFull, PartitionUnclaimed, StaleFence
 from stream_dedup.features.recipe import Match, Recipe
-from stream_dedup.index.base import ClusterDelta, Commit, Limits, Ownership
+from stream_dedup.index.base import ClusterDelta, Commit, Limits, Ownership, Representative
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position
 from tests.contract.driver import (
     HERE,
@@ -1114,7 +1114,7 @@ def test_another_text_at_an_old_position_does_not_join_its_cluster(start: Start)
     first = delta(taken)
     first.representative = b"new text"
     index.count(0, first)
-    assert index.representatives(old.cluster) == [b"new text"]
+    assert index.representatives(old.cluster) == [Representative(b"new text")]
     index.finish()
     (final,) = [s for s in index.confirm_all() if s.cluster == old.cluster]
     assert (final.revision, final.count, final.representative, final.samples) == (
@@ -1178,7 +1178,9 @@ def test_representatives_come_in_order_and_none_for_the_unknown(start: Start) ->
     index = start()
     first = index.add(0, A, value=b"first")
     second = index.add(1, B, value=b"second")
-    assert index.representatives(second.cluster, 1, first.cluster) == [b"second", None, b"first"]
+    asked = (second.cluster, 1, first.cluster)
+    expected = [Representative(b"second"), None, Representative(b"first")]
+    assert index.representatives(*asked) == expected
 
 
 def test_size_counts_clusters_fingerprints_and_memory(start: Start) -> None:

@@ -233,7 +233,7 @@ def _set(at: int, value: Any) -> Callable[[dict[str, Any], list[list[Any]]], Non
         (_set(10, 0), "Expected `int` >= 1"),
         (_set(11, 1 << 60), "impossible values"),
         (_set(16, "bored"), "Invalid enum value"),
-        (_set(17, [[1, 0]] * 1000), "impossible values"),
+        (_set(17, [1] * 1000), "impossible values"),
         (_set(3, b"\xff"), "is not valid: "),
     ],
 )  # fmt: skip

@@ -19,12 +19,13 @@ from stream_dedup.clustering.windows import Windows
 from stream_dedup.columnar import dictionary_encode
 from stream_dedup.columnar.reference import NARROW
 from stream_dedup.errors import ProtocolError
+from stream_dedup.fingerprint.one_off import unpack
 from stream_dedup.fingerprint.siphash import HashKey, fastest_siphash
 from stream_dedup.index.base import VARIANT_MARK, ClusterDelta, Query, Resolution
 from stream_dedup.index.redis import layouts
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, source_name
 from stream_dedup.index.redis.scripts import Argument
-from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Summary
+from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Rule, Summary
 from stream_dedup.tables.entries import Entries, Row, make_entries
 
 LATEST_US = 1 << 52
@@ -34,7 +35,10 @@ CLOSINGS = {
     layouts.EXPIRED: Closing.EXPIRED,
     layouts.EVICTED: Closing.EVICTED,
     layouts.ENDED: Closing.ENDED,
+    layouts.MERGED: Closing.MERGED,
 }
+RULES = tuple(Rule)
+"""By their numbers in a resolution."""
 
 _GROUP_ERRORS = "surrogatepass"
 _IS_LITTLE_ENDIAN = sys.byteorder == "little"
@@ -107,9 +111,8 @@ def unpack_resolutions(packed: bytes) -> tuple[list[Resolution], list[int | None
         packed
     ):
         new, recorded = bool(flags & layouts.NEW), bool(flags & layouts.RECORDED_BEFORE)
-        resolutions.append(
-            Resolution(cluster, distance, new, int(opened_us), int(last_us), recorded)
-        )
+        rule, times = RULES[flags // layouts.RULE], (int(opened_us), int(last_us))
+        resolutions.append(Resolution(cluster, distance, new, *times, recorded, rule))
         inserted.append(cluster if flags & layouts.INSERTED else None)
     return resolutions, inserted
 
@@ -242,6 +245,7 @@ class Cluster(NamedTuple):
     before: int
     renewed_s: int
     born: int
+    learned: int
 
     @property
     def closing(self) -> Closing | None:
@@ -266,10 +270,11 @@ def unpack_cluster(packed: bytes) -> Cluster:
 
 def unpack_summary(answer: Sequence[bytes]) -> Summary:
     """Unpack a summary that ``claim.lua`` returns."""
-    identity, snapshot, position, group, representative, *samples = answer
-    revision, count, new_count, first_us, latest_us, state, *_ = layouts.SNAPSHOT.struct.unpack(
-        snapshot
+    identity, snapshot, rest, position, representative, *samples = answer
+    revision, count, new_count, first_us, latest_us, state, _, learned, merged, into = (
+        layouts.SNAPSHOT.struct.unpack(snapshot)
     )
+    group_at = merged * layouts.MERGED_CLUSTER.struct.size
     return Summary(
         cluster=int.from_bytes(identity, "big"),
         revision=int(revision),
@@ -281,7 +286,13 @@ def unpack_summary(answer: Sequence[bytes]) -> Summary:
         position=unpack_position(position),
         representative=representative,
         samples=tuple(samples),
-        group=without_variant(group).decode("utf-8", _GROUP_ERRORS),
+        group=without_variant(rest[group_at:]).decode("utf-8", _GROUP_ERRORS),
+        merged_into=int.from_bytes(into, "big") if state == layouts.MERGED else None,
+        merged=tuple(
+            (int.from_bytes(cluster, "big"), int(events))
+            for cluster, events in layouts.MERGED_CLUSTER.struct.iter_unpack(rest[:group_at])
+        ),
+        learned=int(learned),
     )
 
 
@@ -299,6 +310,29 @@ class Name(NamedTuple):
     exact: bytes
     fingerprint: int
     searchable: bool
+
+
+class Piece(NamedTuple):
+    """What is to be purged of a closed cluster.
+
+    Attributes:
+        identity: its id, 8 bytes.
+        records: the keys of the records that named it.
+        names: its names, as `unpack_names` takes them.
+    """
+
+    identity: bytes
+    records: list[bytes]
+    names: bytes
+
+
+def unpack_piece(packed: bytes) -> Piece:
+    """Unpack a piece of garbage."""
+    size = layouts.PIECE.struct.size
+    identity, records = layouts.PIECE.struct.unpack(packed[:size])
+    end = size + records * layouts.KEY_BYTES
+    keys = [packed[at : at + layouts.KEY_BYTES] for at in range(size, end, layouts.KEY_BYTES)]
+    return Piece(identity.to_bytes(8, "big"), keys, packed[end:])
 
 
 def unpack_names(packed: bytes, width: int) -> tuple[bytes, list[Name]]:
@@ -322,6 +356,8 @@ def unpack_names(packed: bytes, width: int) -> tuple[bytes, list[Name]]:
 
 
 _siphash = fastest_siphash()
+_PATTERN, _WORD_SLOT = layouts.PATTERN.struct, layouts.WORD_SLOT.struct
+_NO_PATTERN = _PATTERN.pack(0, 0, 0, b"")
 _HASH_FACTOR = 0x9E3779B97F4A7C15
 _ALL_64 = (1 << 64) - 1
 
@@ -360,6 +396,7 @@ class Packer:
         self.entries: Entries = make_entries(layout.table_layout, layout.slices)
         self._namespace = namespace
         self._exact_shift = 64 - (layout.exact_slices.bit_length() - 1)
+        self._record_shift = 64 - (layout.record_slices.bit_length() - 1)
         self._groups: dict[str, tuple[int, bytes, bytes, int]] = {}
 
     def use_key(self, key: HashKey) -> None:
@@ -395,7 +432,7 @@ class Packer:
         earliest, latest = -LATEST_US, LATEST_US
         rows: list[Row] = []
         for query, mirrored in zip(queries, near, strict=True):
-            name, exact, fingerprint, sketch, searchable, first_us, last_us, position = query
+            name, exact, fingerprint, sketch, searchable, first_us, last_us, position, _ = query
             group, _, packed_group, _ = self.group(name)
             identity = cluster_id(namespace, position)
             if shards > 1:
@@ -410,6 +447,27 @@ class Packer:
                 )
             )  # fmt: skip
         return self.entries.pack(rows, shard.prefixes)
+
+    def patterns(self, queries: Sequence[Query]) -> bytes:
+        """Pack the keys of the queries' patterns for ``resolve.lua``."""
+        packed: list[bytes] = []
+        for query in queries:
+            if not query.one_off:
+                packed.append(_NO_PATTERN)
+                continue
+            own, words, slots = unpack(query.one_off)
+            spread = (self.group(query.group)[0] * _HASH_FACTOR & _ALL_64) >> 32
+            packed.append(_PATTERN.pack(len(slots), words, spread, own.to_bytes(8, "big")))
+            packed += [
+                _WORD_SLOT.pack(key.to_bytes(8, "big"), number, around, value.to_bytes(3, "big"))
+                for key, number, around, value in slots
+            ]
+        return b"".join(packed)
+
+    def record_key(self, shard: ShardKeys, group: bytes, key: bytes) -> bytes:
+        """The slice that holds the record of a key, in a group with that hash."""
+        number = int.from_bytes(group, "big") * _HASH_FACTOR & _ALL_64
+        return shard.record((int.from_bytes(key, "big") ^ number) >> self._record_shift)
 
     def _exact_slice(self, exact: int, group: int) -> int:
         return (exact ^ group * _HASH_FACTOR & _ALL_64) >> self._exact_shift

@@ -1,8 +1,9 @@
 """Every key name in Redis, and what kind of key a name is.
 
 All keys of a shard share the hash tag ``{namespace:shard}``, so a script finds them on one node of
-a Redis Cluster. Only the scripts name keys too, those of clusters: a cluster's id may be known only
-while a script runs. They append it to the shard's prefix as `ShardKeys.cluster` does.
+a Redis Cluster. Only the scripts name keys too, of what may be known only while a script runs:
+clusters, and what leads to a cluster that merges (slices of exact hashes and of records). They
+append to the shard's prefix as `ShardKeys` does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stream_dedup.model import Partition
-from stream_dedup.tables.entries import Prefixes
+from stream_dedup.tables.entries import MAX_SLICES, Prefixes
 from stream_dedup.tables.permutation import Layout
 
 PREFIX = "sd"
@@ -54,6 +55,11 @@ class NamespaceLayout(NamedTuple):
     slices: int
     exact_slices: int
     shards: int
+
+    @property
+    def record_slices(self) -> int:
+        """Slices of records: there are some seven times as many records as exact hashes."""
+        return min(8 * self.exact_slices, MAX_SLICES)
 
     @property
     def table_layout(self) -> Layout:
@@ -133,6 +139,10 @@ class ShardKeys:
         """Hash: a slice of exact hashes: group hash(4) ‖ exact hash(8) → id(8) ‖ distance(1)."""
         return b"%s%d" % (self.prefixes.exact, number)
 
+    def record(self, number: int) -> bytes:
+        """Hash: a slice of records: group hash(4) ‖ key(8) → entries; see `layouts`."""
+        return b"%sr:%d" % (self.prefix, number)
+
     def table(self, table: int, number: int) -> bytes:
         """Sorted set: a slice of a table; see `tables.entries`."""
         return b"%s%d:%d" % (self.prefixes.table, table, number)
@@ -171,6 +181,7 @@ class KeyKind(NamedTuple):
 _UNKNOWN = KeyKind("unknown", "", "others")
 _TABLES = KeyKind("tables", "zset", "tables")
 _EXACT = KeyKind("exact hashes", "hash", "exact hashes")
+_RECORDS = KeyKind("records", "hash", "exact hashes")
 _CLUSTERS = KeyKind("clusters", "hash", "clusters")
 _PARTITIONS = KeyKind("partitions", "hash", "others")
 _JOURNALS = KeyKind("journals", "zset", "others")
@@ -185,7 +196,9 @@ _SINGLE = {
     b"inserted": KeyKind("inserted", "list", "others"),
     b"heads": KeyKind("heads", "hash", "others"),
 }
-_NUMBERED = re.compile(rb"t:([0-9]{1,9}):([0-9]{1,9})|e:([0-9]{1,9})|c:([0-9a-f]{16})")
+_NUMBERED = re.compile(
+    rb"t:([0-9]{1,9}):([0-9]{1,9})|e:([0-9]{1,9})|r:([0-9]{1,9})|c:([0-9a-f]{16})"
+)
 _NAMED = re.compile(rb"([pj]):.*:[0-9]{1,19}", re.DOTALL)
 
 KEY_GROUPS = ("tables", "exact hashes", "clusters", "others")
@@ -198,11 +211,13 @@ def kind_of(shard: ShardKeys, key: bytes, layout: NamespaceLayout) -> KeyKind:
     if name in _SINGLE:
         return _SINGLE[name]
     if match := _NUMBERED.fullmatch(name):
-        table, number, exact, cluster = match.groups()
+        table, number, exact, record, cluster = match.groups()
         if cluster is not None:
             return _CLUSTERS
         if exact is not None:
             return _EXACT if int(exact) < layout.exact_slices else _UNKNOWN
+        if record is not None:
+            return _RECORDS if int(record) < layout.record_slices else _UNKNOWN
         known = int(table) < layout.table_layout.tables and int(number) < layout.slices
         return _TABLES if known else _UNKNOWN
     if match := _NAMED.fullmatch(name):

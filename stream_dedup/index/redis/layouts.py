@@ -21,6 +21,10 @@ from __future__ import annotations
 from struct import Struct, calcsize
 from typing import Final
 
+from stream_dedup.clustering import learning
+from stream_dedup.fingerprint.one_off import REPEATED
+from stream_dedup.index.base import MAX_MERGED_NAMED
+
 _LUA_TYPES = {"I": "I4", "Q": "c8"}
 """Types that Redis's struct library names otherwise. A Q is an id: bytes to a script."""
 
@@ -59,6 +63,8 @@ def _lua_type(code: str) -> str:
 
 # ------------------------------------------------------------ stored
 
+ID_BYTES = 8
+
 CLUSTER = Layout(
     "<",
     opened_us="d",  # first event time of the window
@@ -80,11 +86,12 @@ CLUSTER = Layout(
     before="B",  # its state before it was opened; OPEN if it was not stored
     renewed_s="I",  # clock at which its time to live began, at the earliest
     born="I",  # the first four bytes of the incarnation under which it was opened
+    learned="d",  # bit i: the word i of its representative is a learned variable
 )
 """The field ``n`` of a cluster."""
 
-OPEN, EXPIRED, EVICTED, ENDED, GONE = range(5)
-"""States of a cluster: it takes events; why it was closed; only its tombstone is left."""
+OPEN, EXPIRED, EVICTED, ENDED, GONE, MERGED = range(6)
+"""States of a cluster: it takes events; why it was closed; only its tombstone is left (GONE)."""
 
 SNAPSHOT = Layout(
     "<",
@@ -95,14 +102,32 @@ SNAPSHOT = Layout(
     latest_us="d",
     state="B",
     samples="B",
+    learned="d",
+    merged="H",
+    into=f"{ID_BYTES}s",  # the cluster into which it has merged; 0 without one
 )
-"""The field ``z`` of a cluster: the summary that is claimed; the cluster's group follows."""
+"""The field ``z`` of a cluster: the summary that is claimed. So many elements of the field ``m``
+and the cluster's group follow."""
+
+MERGED_CLUSTER = Layout("<", id=f"{ID_BYTES}s", events="d")
+"""An element of the field ``m``: a cluster that merged into this one, with what it had counted."""
+
+ENTRY_VALUE_BYTES = 3
+ENTRY = Layout(">", number="B", value=f"{ENTRY_VALUE_BYTES}s", id=f"{ID_BYTES}s")
+"""An entry of a record: `FIRST_NUMBER` is added to the number for a word of the representative. A
+record is a field, group hash ‖ key, in a slice of records."""
+FIRST_NUMBER = 128
+
+WORD_SLOT = Layout(">", key="8s", number="B", around="B", value=f"{ENTRY_VALUE_BYTES}s")
+"""A slot of a query's pattern (`fingerprint.one_off`)."""
+
+PATTERN = Layout(">", slots="H", words="B", spread="I", own="8s")
+"""The keys of a query's pattern; so many of `WORD_SLOT` follow. `spread`: of the group, see
+`codec.Packer`. A query without keys has no words."""
 
 HEAD = Layout("<", time_us="d", seen_us="d")
 """A value of ``heads``: a partition's latest event time, and the clock when it was last active;
 its name follows."""
-
-ID_BYTES = 8
 
 ID_WORDS = Layout(">", high="I", low="I")
 """An id, or a hash of a sketch, in parts that a script can compare as numbers."""
@@ -117,6 +142,12 @@ SKETCH_HASH_BYTES = 8
 
 EXACT_FIELD_BYTES = GROUP_BYTES + EXACT_BYTES
 """A field in a slice of exact hashes: group hash ‖ exact hash. Its value is id ‖ distance(1)."""
+
+KEY_BYTES = 8
+"""Of a pattern. The field ``o`` of a cluster: the keys of the records that name it."""
+
+PIECE = Layout(">", id="Q", records="H")
+"""A piece of garbage: what it begins with. The fields ``o`` and ``a`` of the cluster follow."""
 
 NAMES_HEAD_BYTES = GROUP_BYTES
 """The field ``a`` of a cluster: group hash ‖ name ‖ name …, the representative's first."""
@@ -167,6 +198,9 @@ RULES = Layout(
     tables="d",
     budget="d",  # work of a call, in commands
     search_work="d",  # that each query adds to what the searches of a call may do together
+    learn="d",  # `Match.learn`
+    exact_bits="d",  # of the number of a slice of exact hashes
+    record_bits="d",  # of the number of a slice of records
 )
 """What counts as near, for ``resolve``."""
 
@@ -183,9 +217,12 @@ QUERY_TEXTS = ("fingerprint", "sketch", "group", "position", "members", "mirrore
 RESOLUTION = Layout(">", id="Q", opened_us="d", last_us="d", distance="B", flags="B")
 """The answer to a query."""
 
-NEW, RECORDED_BEFORE, INSERTED = 1, 2, 4
+NEW, RECORDED_BEFORE, INSERTED, RULE = 1, 2, 4, 8
 """Flags of a resolution: the event is the representative; the cluster's opening was recorded
-before; the query's fingerprint was inserted."""
+before; the query's fingerprint was inserted. And so many times the number of its rule."""
+
+BY_EXACT, BY_LEARNED, BY_WORDS, BY_FINGERPRINT, BY_OPENING = range(5)
+"""Rules: `model.Rule`, in that order."""
 
 MIRROR_STATE = Layout("<", known="B", number="d", entries="d", last=f"{CALL_NAME_BYTES}s")
 """Whether the calls that the caller has seen are known; number of the last call that inserted,
@@ -222,6 +259,11 @@ def _constants() -> dict[str, str]:
             found |= value.constants(name)
         elif name.isupper() and isinstance(value, int):
             found[name] = str(value)
+    for name in ("OWN", "LEAST_SAME", "LEAST_COMMON", "FEW_AROUND", "MAX_ENTRIES", "MAX_RECORDS",
+                 "MAX_MERGED", "MAX_MOVED"):  # fmt: skip
+        found[name] = str(getattr(learning, name))
+    found["LEARNED"] = "'" + "\\255" * ENTRY_VALUE_BYTES + "'"
+    found["REPEATED"], found["MAX_MERGED_NAMED"] = str(REPEATED), str(MAX_MERGED_NAMED)
     for place, field in enumerate(CLUSTER.names, 1):
         found[f"C_{field.upper()}"] = str(place)
     found["C_LENGTH"] = str(len(CLUSTER.names))

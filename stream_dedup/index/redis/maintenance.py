@@ -8,7 +8,7 @@ from typing import Any
 
 from stream_dedup.clock import US_PER_S
 from stream_dedup.index.base import Limits
-from stream_dedup.index.redis import codec, layouts, scripts
+from stream_dedup.index.redis import codec, scripts
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.codec import Packer
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
@@ -45,6 +45,7 @@ class Maintenance:
         packer: finds keys.
         layout: how the namespace is laid out.
         limits: how much a call may close.
+        learns: whether there are records.
     """
 
     def __init__(
@@ -54,13 +55,17 @@ class Maintenance:
         packer: Packer,
         layout: NamespaceLayout,
         limits: Limits,
+        *,
+        learns: bool,
     ) -> None:
         self._client = client
         self._runner = runner
         self._packer = packer
         self._namespace_layout = layout
         self._limits = limits
-        self._purge_chunk = max(1, CALL_WORK // (layout.table_layout.tables + 4))
+        self._learns = learns
+        self._name_work = layout.table_layout.tables + 4
+        self._purge_chunk = max(1, CALL_WORK // self._name_work)
         self._partitions_renewed_us: int | None = None
         self._round_began_us: int | None = None
         self._round: Iterator[list[bytes]] | None = None  # chunks of slices
@@ -130,12 +135,14 @@ class Maintenance:
         """All slices, in chunks; each of one shard."""
         layout = self._namespace_layout
         for shard in self._packer.shards:
-            keys = (
-                shard.exact(number) if table < 0 else shard.table(table, number)
-                for table in range(-1, layout.table_layout.tables)
-                for number in range(layout.slices if table >= 0 else layout.exact_slices)
+            yield from _chunks(shard.exact(number) for number in range(layout.exact_slices))
+            if self._learns:
+                yield from _chunks(shard.record(number) for number in range(layout.record_slices))
+            yield from _chunks(
+                shard.table(table, number)
+                for table in range(layout.table_layout.tables)
+                for number in range(layout.slices)
             )
-            yield from _chunks(keys)
 
     async def _renew(self, keys: Sequence[bytes]) -> int:
         """Renew the times to live of a shard's keys; how many of them exist."""
@@ -187,13 +194,20 @@ class Maintenance:
             answer = await self._sweep(shard, settings, everything=everything)
             swept += SWEEP_STEPS
 
+    async def purge_latest(self, shard: ShardKeys, pieces: int) -> None:
+        """Purge the latest pieces of garbage, so many at most."""
+        latest = await self._client.command(
+            shard.garbage, "LRANGE", shard.garbage, str(-pieces), "-1"
+        )
+        await self._purge(shard, latest)
+
     async def _purge(self, shard: ShardKeys, pieces: Sequence[bytes]) -> None:
         keys = [shard.meta, shard.garbage]
         arguments: list[Argument] = [self._packer.entries.member_bytes]
         room = self._purge_chunk
         # The last one handed out is the last of the list, where the script looks for it first.
         for piece in reversed(pieces):
-            identity, packed = piece[: layouts.ID_BYTES], piece[layouts.ID_BYTES :]
+            identity, records, packed = codec.unpack_piece(piece)
             group, names = codec.unpack_names(packed, self._namespace_layout.width)
             owner = int.from_bytes(identity, "big")
             at = 0
@@ -201,11 +215,15 @@ class Maintenance:
                 part = names[at : at + room]
                 at += len(part)
                 room -= len(part)
+                left = records if at == len(names) else ()
+                room -= len(left) // 2 // self._name_work
                 keys.append(shard.cluster(identity))
-                arguments += (piece, len(part), int(at == len(names)))
+                arguments += (piece, len(part), int(at == len(names)), len(left))
                 for name in part:
                     self._packer.name(shard, name, group, owner, keys, arguments)
-                if not room:
+                keys += [self._packer.record_key(shard, group, record) for record in left]
+                arguments += [group + record for record in left]
+                if room <= 0:
                     await self._runner.run(shard, scripts.PURGE, keys, arguments)
                     keys, arguments = keys[:2], arguments[:1]
                     room = self._purge_chunk

@@ -39,6 +39,9 @@ INSERT_WORK = 0.9
 """Work of inserting into a table, likewise, where its time to live need not be renewed."""
 
 
+SLOT_WORK_BYTES = 8
+"""So many bytes of a pattern's keys are a command: a slot has 16, and is read and written."""
+
 SEARCH_WORK = 60
 """Work that each query adds to what the searches of a call may do together, likewise: some two
 times what a query without a crowd costs. A search that is cut short by it is counted."""
@@ -102,7 +105,11 @@ class Resolver:
             tables,
             CALL_WORK,
             SEARCH_WORK,
+            match.learn,
+            layout.exact_slices.bit_length() - 1,
+            layout.record_slices.bit_length() - 1,
         )
+        self._learns = match.learn > 0
 
     @property
     def mirrored(self) -> int:
@@ -130,7 +137,8 @@ class Resolver:
             left = queries[len(answers) : len(answers) + most]
             try:
                 asked, keys, packed = self._pack(shard, left, call)
-                arguments = partial(self._arguments, settings, call, packed)
+                patterns = self._packer.patterns(left[:asked]) if self._learns else b""
+                arguments = partial(self._arguments, settings, call, packed, patterns)
                 packed_answers, *rest = await self._runner.run(
                     shard, scripts.RESOLVE, keys, arguments, incarnation
                 )
@@ -153,9 +161,11 @@ class Resolver:
             most = len(queries) if len(resolutions) == asked else len(resolutions) + 1
         return answers
 
-    def _arguments(self, settings: bytes, call: Call, packed: bytes) -> list[Argument]:
+    def _arguments(
+        self, settings: bytes, call: Call, packed: bytes, patterns: bytes
+    ) -> list[Argument]:
         """The arguments of an attempt."""
-        return [settings, self._rules, call.attempt(), call.seen, packed]
+        return [settings, self._rules, call.attempt(), call.seen, packed, patterns]
 
     def _pack(
         self, shard: ShardKeys, queries: Sequence[Query], call: Call
@@ -172,10 +182,13 @@ class Resolver:
             else:
                 call.skip()
             nears.append(near)
-            work += KNOWN_WORK
+            work += KNOWN_WORK + len(query.one_off) // SLOT_WORK_BYTES
             if work >= CALL_WORK:
                 break
-        keys = [shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage, shard.inserted]
+        keys = [
+            shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage, shard.inserted,
+            shard.gone,
+        ]  # fmt: skip
         its_keys, packed = self._packer.queries(shard, queries[: len(nears)], nears)
         return len(nears), keys + its_keys, packed
 

@@ -67,6 +67,7 @@ from stream_dedup.index.base import (
     Limits,
     Ownership,
     Query,
+    Representative,
     Resolution,
     recorded_before,
 )
@@ -173,7 +174,9 @@ class RedisIndex:
             windows=windows, summaries=summaries, limits=limits,
         )  # fmt: skip
         self._partitions = Partitions(self._runner, self._shards, client.address)
-        self._maintenance = Maintenance(client, self._runner, self._packer, self.layout, limits)
+        self._maintenance = Maintenance(
+            client, self._runner, self._packer, self.layout, limits, learns=recipe.match.learn > 0
+        )
         self._resolver = Resolver(
             client, self._runner, self._packer, recipe, self.layout, limits, mirror_size
         )
@@ -382,8 +385,10 @@ class RedisIndex:
                 raise AlreadyRecorded(recorded_before(record)) from refusal
             raise self._protocol_error(record.partition, record.fence, refusal) from refusal
         if not answer[0]:
-            closed = frozenset(int.from_bytes(identity, "big") for identity in answer[1:])
-            return _Recorded(closed)
+            closed = answer[1:]
+            # Else what led to one that is closed now could lead to it when it is opened again.
+            await self._maintenance.purge_latest(shard, len(closed))
+            return _Recorded(frozenset(int.from_bytes(each, "big") for each in closed))
         before = int(answer[1])
         lost = self._partitions.check_high_water(shard, record, before)
         if answer[2] or answer[3:]:  # more to sweep, or garbage to purge
@@ -451,8 +456,8 @@ class RedisIndex:
 
     # ------------------------------------------------------------ reading
 
-    async def representatives(self, clusters: Sequence[int]) -> list[bytes | None]:
-        found: dict[int, bytes | None] = {}
+    async def representatives(self, clusters: Sequence[int]) -> list[Representative | None]:
+        found: dict[int, Representative] = {}
         for number, asked in _by(clusters, self._known_number_of).items():
             if number is not None:
                 found.update(await self._representatives(self._shards[number], asked))
@@ -460,15 +465,16 @@ class RedisIndex:
 
     async def _representatives(
         self, shard: ShardKeys, clusters: Sequence[int]
-    ) -> dict[int, bytes | None]:
-        """The known values of a shard's clusters, in few calls."""
+    ) -> dict[int, Representative]:
+        """The known representatives of a shard's clusters, in few calls."""
         commands = [("HMGET", shard.cluster(codec.pack_id(each)), "n", "r") for each in clusters]
         answers = await self.client.many(shard.meta, commands)
-        found: dict[int, bytes | None] = {}
+        found: dict[int, Representative] = {}
         for identity, answer in zip(clusters, answers, strict=True):
             numbers, value = answer or (None, None)
-            if numbers is not None and not codec.unpack_cluster(numbers).gone:
-                found[identity] = value or b""
+            cluster = None if numbers is None else codec.unpack_cluster(numbers)
+            if cluster is not None and not cluster.gone:
+                found[identity] = Representative(value or b"", cluster.learned)
         return found
 
     def _known_number_of(self, identity: int) -> int | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from stream_dedup.errors import IndexReset, IndexUnavailable
-from stream_dedup.index.base import IndexSize, Ownership
+from stream_dedup.index.base import IndexSize, Ownership, Representative
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.redis.store import RedisIndex
 from tests.contract.driver import HOUR, PLAIN
@@ -239,7 +239,7 @@ async def test_a_crash_with_an_append_only_file_changes_nothing(
         await worker.process(FIRST)
         await worker.process(SECOND, committed=150)
 
-        async def seen() -> tuple[IndexSize, Ownership, list[bytes | None]]:
+        async def seen() -> tuple[IndexSize, Ownership, list[Representative | None]]:
             owned = await worker.own()
             clusters = sorted({d.cluster or 0 for d in owned.journal.values()})
             return (

@@ -329,6 +329,7 @@ SPELT_OUT: dict[str, Any] = {
         "aliases": 256,
         "protected": [],
         "variants": [],
+        "learn": 0,
     },
 }
 
@@ -363,6 +364,7 @@ OTHER_VALUES: dict[str, Any] = {
     "match.aliases": 0,
     "match.protected": ["ok", "broken"],
     "match.variants": ["status"],
+    "match.learn": 5,
 }
 
 

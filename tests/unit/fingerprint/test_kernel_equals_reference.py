@@ -81,6 +81,17 @@ def test_the_shipped_recipes_equal_the_reference(name: str, batch: list[bytes]) 
     assert reference(recipe).scan(batch, full=True) == native(recipe).scan(batch, full=True)
 
 
+few_words = st.sampled_from([b"a", b"b", b"c", b"user", b"failed", b"7"])
+
+
+@given(words=st.lists(few_words, max_size=8), repeat=st.sampled_from([1, 1, 6, 7]))
+def test_keys_of_patterns_equal_the_reference(words: list[bytes], repeat: int) -> None:
+    recipe = replace(load_recipe("logs"), match__learn=5)
+    line = b" ".join(words * repeat)
+
+    assert reference(recipe).scan([line], full=True) == native(recipe).scan([line], full=True)
+
+
 @pytest.mark.parametrize("default", [1, 5])
 @pytest.mark.parametrize("extractor", ["words", "characters"])
 @pytest.mark.parametrize("size", [63, 64, 65, 200])

@@ -5,6 +5,9 @@
 --   f fingerprint   g group   p position   s sketch (hashes, big-endian)   r representative
 --   1, 2, 3 …       samples
 --   a               its names, by which events find it: the representative's, then aliases
+--   o               the keys of the records that name it (see _words.lua)
+--   i               the cluster into which it has merged
+--   m               clusters that merged into it since its last summary (MERGED_CLUSTER each)
 --   z               the snapshot that is leased (see claim.lua)
 -- A cluster of another incarnation was left behind when meta was lost: it does not count as stored.
 -- An opening counts once it is recorded: by the commit that holds the representative, which is the first
@@ -149,13 +152,23 @@ local function is_provisional(c)
   return c[C_EVENTS] == c[C_BASE]
 end
 
+-- What is to be purged once a cluster is closed.
+local function piece_of(c)
+  local keys, names = c.keys, c.names
+  if keys == nil or names == nil then
+    local stored = call('HMGET', c.key, 'o', 'a')
+    keys, names = keys or stored[1] or '', names or stored[2]
+  end
+  return pack_bytes(PIECE, c.id, #keys / KEY_BYTES) .. keys .. names
+end
+
 -- Close a cluster. Its entries in tables and slices are ignored from now on, because it is not open;
 -- its names go to the garbage list, from which the caller purges them (see purge.lua). If it is
 -- provisional, its state before it was opened returns. The caller then calls write_closed.
 local closed_ids, closed_names, closed_dues = {}, {}, {}
 local function close(keys, c, reason)
   closed_ids[#closed_ids + 1] = c.id
-  closed_names[#closed_names + 1] = c.id .. (c.names or call('HGET', c.key, 'a'))
+  closed_names[#closed_names + 1] = piece_of(c)
   add('fingerprints', -c[C_SEARCHABLE])
   local before = c[C_BEFORE]
   if is_provisional(c) and (before == OPEN or before == GONE) then
@@ -187,10 +200,10 @@ end
 
 local function load_numbers(id)
   local key = key_of(id)
-  local stored = call('HMGET', key, 'n', 'a')
+  local stored = call('HMGET', key, 'n', 'a', 'o')
   if not stored[1] then return nil end
   local c = unpack_cluster(stored[1])
-  if c then c.id, c.key, c.names = id, key, stored[2] end
+  if c then c.id, c.key, c.names, c.keys = id, key, stored[2], stored[3] or '' end
   return c
 end
 

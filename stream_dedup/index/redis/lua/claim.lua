@@ -4,7 +4,7 @@
 -- KEYS  meta, due, leases, recency
 -- ARGV  incarnation, settings (see _shard.lua), how many at most
 -- Returns whether more may be due though fewer than the limit are returned; and for each
---       {id, SNAPSHOT, position, group, representative, sample …}.
+--       {id, SNAPSHOT, merged clusters and group, position, representative, sample …}.
 -- Cost  three commands a summary and one a sample; at most LOOKS that are leased are looked at.
 --       The clusters are known only here; they share the hash tag.
 local reply = lost()
@@ -38,7 +38,7 @@ local answers, leased_until = {}, {}
 for i = 1, #taken do
   local id = taken[i]
   local key = key_of(id)
-  local stored = call('HMGET', key, 'n', 'z', 'p', 'g', 'r')
+  local stored = call('HMGET', key, 'n', 'z', 'p', 'g', 'r', 'm', 'i')
   local c = stored[1] and unpack_cluster(stored[1])
   if not c then  -- its key was lost; if it was not open, it waited for its final summary
     call('ZREM', leases, id)
@@ -49,11 +49,12 @@ for i = 1, #taken do
     local snapshot = stored[2]
     if not snapshot then
       c[C_REVISION], c[C_LEASED] = c[C_REVISION] + 1, 1
+      local merged, into = stored[6] or '', c[C_STATE] == MERGED and stored[7] or string.rep('\0', ID_BYTES)
       snapshot = pack_bytes(SNAPSHOT, c[C_REVISION], c[C_EVENTS], c[C_EVENTS] - c[C_EMITTED], c[C_FIRST_US], c[C_LATEST_US],
-        c[C_STATE], c[C_SAMPLES]) .. stored[4]
+        c[C_STATE], c[C_SAMPLES], c[C_LEARNED], #merged / MERGED_CLUSTER_BYTES, into) .. merged .. stored[4]
       call('HSET', key, 'n', pack_cluster(c), 'z', snapshot)
     end
-    local answer = {id, sub(snapshot, 1, SNAPSHOT_BYTES), stored[3], sub(snapshot, SNAPSHOT_BYTES + 1),
+    local answer = {id, sub(snapshot, 1, SNAPSHOT_BYTES), sub(snapshot, SNAPSHOT_BYTES + 1), stored[3],
       stored[5] or ''}
     for s = 1, byte(snapshot, SNAPSHOT_SAMPLES_AT) do answer[5 + s] = call('HGET', key, s) or '' end
     keep(key)

@@ -24,7 +24,7 @@ end
 
 for i = 5, #KEYS do
   local arg = 2 * (i - 4) + 1
-  local stored = call('HMGET', KEYS[i], 'n', 'z')
+  local stored = call('HMGET', KEYS[i], 'n', 'z', 'm')
   local c = stored[1] and stored[2] and unpack_cluster(stored[1])
   if c then
     c.id, c.key = ARGV[arg], KEYS[i]
@@ -47,6 +47,7 @@ for i = 5, #KEYS do
           dues[#dues + 1] = c.id
         end
         call('HDEL', c.key, 'z')
+        if merged > 0 then call('HSET', c.key, 'm', sub(stored[3], merged * MERGED_CLUSTER_BYTES + 1)) end
         call('HSET', c.key, 'n', pack_cluster(c))
       end
     end

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- Remove the entries of closed clusters from slices and tables. Runs though the server's memory is
 -- full: it frees it.
--- KEYS  meta, garbage; then for each piece its cluster, and for each of the piece's names its slice
---       of exact hashes, and its slice of every table if it is in them
+-- KEYS  meta, garbage; then for each piece its cluster; for each of the piece's names its slice
+--       of exact hashes, and its slice of every table if it is in them; for each of its records its slice
 -- ARGV  incarnation, bytes of a member; then for each piece the piece as it was handed out, names
---       that follow, whether they are its last (0 or 1), and for each name
---       the name, its field in a slice of exact hashes, its members
+--       that follow, whether they are its last (0 or 1), records that follow; for each name
+--       the name, its field in a slice of exact hashes, its members; for each record its field
 -- Returns nothing.
--- Cost  two commands a piece; two, and one a table, for each name.
+-- Cost  two commands a piece; two, and one a table, for each name; two a record.
 --
 -- The cluster may have been opened again since: the names that it has now stay.
 local call, sub = redis.call, string.sub
@@ -18,25 +18,41 @@ end
 local size = tonumber(ARGV[2])
 local at, arg = 3, 3
 
--- The exact hashes, and the fingerprints in the tables, that an open cluster has now.
+-- The exact hashes, the fingerprints in the tables, and the keys of records that an open cluster has now.
 local function names_of(key, length)
-  local exacts, fingerprints = {}, {}
-  local stored = call('HMGET', key, 'n', 'a')
+  local exacts, fingerprints, records = {}, {}, {}
+  local stored = call('HMGET', key, 'n', 'a', 'o')
   if stored[1] and stored[2] and string.byte(stored[1], CLUSTER_STATE_AT) == OPEN then
     for i = NAMES_HEAD_BYTES + 1, #stored[2], length do
       local name = sub(stored[2], i, i + length - 1)
       exacts[sub(name, 1, EXACT_BYTES)] = true
       if sub(name, -1) == '\1' then fingerprints[sub(name, EXACT_BYTES + 1, -1 - FLAG_BYTES)] = true end
     end
+    for i = 1, #(stored[3] or ''), KEY_BYTES do records[sub(stored[3], i, i + KEY_BYTES - 1)] = true end
   end
-  return exacts, fingerprints
+  return exacts, fingerprints, records
+end
+
+-- Remove the entries of a cluster from a record.
+local function leave(slice, field, id)
+  local record, kept = call('HGET', slice, field), {}
+  for i = 1, #(record or ''), ENTRY_BYTES do
+    local entry = sub(record, i, i + ENTRY_BYTES - 1)
+    if sub(entry, -ID_BYTES) ~= id then kept[#kept + 1] = entry end
+  end
+  if record and #kept == 0 then
+    call('HDEL', slice, field)
+  elseif record and #kept * ENTRY_BYTES < #record then
+    call('HSET', slice, field, table.concat(kept))
+  end
 end
 
 while arg <= #ARGV do
   local piece, names, last = ARGV[arg], tonumber(ARGV[arg + 1]), ARGV[arg + 2] == '1'
+  local gone = tonumber(ARGV[arg + 3])
   local id = sub(piece, 1, ID_BYTES)
-  local exacts, fingerprints = names_of(KEYS[at], #ARGV[arg + 3])
-  at, arg = at + 1, arg + 3
+  local exacts, fingerprints, records = names_of(KEYS[at], names > 0 and #ARGV[arg + 4] or 1)
+  at, arg = at + 1, arg + 4
   for _ = 1, names do
     local name, field, members = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2]
     if not exacts[sub(name, 1, EXACT_BYTES)] then
@@ -50,6 +66,10 @@ while arg <= #ARGV do
       at = at + 1
     end
     arg = arg + 3
+  end
+  for _ = 1, gone do
+    if not records[sub(ARGV[arg], GROUP_BYTES + 1)] then leave(KEYS[at], ARGV[arg], id) end
+    at, arg = at + 1, arg + 1
   end
   if last then call('LREM', KEYS[2], -1, piece) end
 end

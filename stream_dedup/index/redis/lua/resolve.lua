@@ -1,6 +1,6 @@
 #!lua
 -- Find or open a cluster for each query, in order, each seeing those before it.
--- KEYS  meta, expiry, recency, due, garbage, inserted; then each query's own cluster; then for each
+-- KEYS  meta, expiry, recency, due, garbage, inserted, gone; then each query's own cluster; then for each
 --       query its slice of exact hashes, and its slice of every table (none when it is not to be
 --       matched by fingerprint)
 -- ARGV  incarnation, settings (see _shard.lua), RULES, a random name of this call, what the caller has
@@ -8,7 +8,8 @@
 --       that was inserted (zeros: nothing was), then the names of its own calls that are not answered
 --       yet; then the queries: QUERY_COUNT, and for each QUERY and, each behind its length, its
 --       fingerprint, sketch, group, position, its members of all tables one after the other, and what
---       the caller's mirror holds near it: id ‖ fingerprint each, or '?' if that is not known
+--       the caller's mirror holds near it: id ‖ fingerprint each, or '?' if that is not known; then for
+--       each query the keys of its pattern: PATTERN, and a WORD_SLOT each ('' if no recipe learns)
 -- Returns {resolutions, MIRROR_STATE, calls that the caller has not seen …}.
 --       Resolutions: a RESOLUTION for each query, in order; fewer than were asked when the budget of
 --       work was spent: ask again for the rest.
@@ -17,11 +18,12 @@
 --       follows) wait for their final summary.
 -- Cost  a query known by its exact hash 3 commands, else one a near cluster, and one a table if they
 --       are to be searched; one that opens a cluster 5 and one a table, or two if the times to live of
---       slices are renewed. Twenty a call.
+--       slices are renewed. Twenty a call. If words are learned, one more for each slot, and one or two
+--       for each that is noted; some ten for a cluster that merges, one for each of its names, two for
+--       each record that names it.
 local reply = lost()
 if reply then return reply end
 
-local RULES_FIELDS = unpack_bytes(RULES, ARGV[3])
 local expiry, recency, due, garbage_key, inserted_key = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local verifies = jaccard > 0
 local AFTER = string.rep('\255', 32)  -- behind all members that begin with a prefix
@@ -32,8 +34,6 @@ if rest_bytes == 0 then rest_at, rest_bytes = prefix_bytes, 1 end  -- the prefix
 local first_bytes = '>I' .. math.min(rest_bytes, 3)
 local rest_from = distances(rest_bytes, rest_at)
 local full_from  -- made with the first fingerprint
-
-local work = 0
 
 -- Work that searches may still do with what is near: they note the entries, load the clusters and verify
 -- them. Each query adds the same, and what one does not need is left for those after it. So a line in a
@@ -100,6 +100,8 @@ end
 
 local inserted = {}
 local loaded, dirty, opened = {}, {}, {}
+local keys = {expiry = expiry, recency = recency, due = due, garbage = garbage_key, gone = KEYS[7]}
+local just_merged, has_merged = {}, false  -- the id of a cluster → that of the one it merged into
 
 local function load_cluster(id, key)
   local c = loaded[id]
@@ -147,7 +149,7 @@ end
 
 -- A cluster that was opened again may be found by earlier names that are not purged yet. So a match
 -- counts only if the cluster still has that name.
-local function is_named(c, q)
+local function leads_to(c, q)
   return c[C_BEFORE] == OPEN or has_name(c, function(exact) return exact == sub(q.field, GROUP_BYTES + 1) end)
 end
 
@@ -155,11 +157,6 @@ local function reaches(c, q)
   if c[C_BEFORE] == OPEN then return true end
   local from = full_from(q.fingerprint)
   return has_name(c, function(_, fingerprint, searchable) return searchable and from(fingerprint) <= k end)
-end
-
-local function older(one, other)
-  if one[C_OPENED_US] ~= other[C_OPENED_US] then return one[C_OPENED_US] < other[C_OPENED_US] end
-  return before(one.id, other.id)
 end
 
 -- The live clusters of the group within k bits: all of them, unless there are too many; then those
@@ -369,11 +366,12 @@ local function lead(q, id, distance, searchable)
   if searchable then insert(q, id, renewed) end
 end
 
--- Make the query's exact hash and fingerprint lead to the cluster.
-local function add_alias(q, c, distance)
+-- Make the query's exact hash lead to the cluster, and its fingerprint if that is wanted: if a similar
+-- one would else not be found.
+local function add_alias(q, c, distance, wanted)
   if c[C_NAMES] > max_names then return end
   -- Without verification the alias's fingerprint could find nothing that the representative's does not.
-  local searchable = verifies and distance > 0
+  local searchable = wanted and verifies and distance > 0
   lead(q, c.id, distance, searchable)
   if searchable then c[C_SEARCHABLE] = c[C_SEARCHABLE] + 1 end
   c[C_NAMES] = c[C_NAMES] + 1
@@ -400,8 +398,10 @@ local function open(q, earlier)
   local c
   if earlier and earlier[C_STATE] ~= GONE then
     c = earlier
+    if learn > 0 then leave_records(q, c) end
+    c.is_merged = false
     if c[C_STATE] == OPEN then  -- closed first
-      call('RPUSH', garbage_key, c.id .. call('HGET', c.key, 'a'))
+      call('RPUSH', garbage_key, piece_of(c))
       add('fingerprints', -c[C_SEARCHABLE])
       -- GONE: nothing was recorded before, but its names have to be checked.
       if not is_provisional(c) then c[C_BEFORE] = EXPIRED elseif c[C_BEFORE] == OPEN then c[C_BEFORE] = GONE end
@@ -418,14 +418,14 @@ local function open(q, earlier)
   else
     if waiting() > math.max(1000, max_clusters) then return nil end
     c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 0, 0, OPEN, 0, 0, 0, OPEN, now_s,
-      INCARNATION, id = q.id, key = q.key, fingerprint = '', group = '', sketch = ''}
+      INCARNATION, 0, id = q.id, key = q.key, fingerprint = '', group = '', sketch = '', keys = ''}
     if earlier and earlier[C_UNTIL_US] >= now_us then  -- it was delivered again late
       c[C_REVISION], c[C_EVENTS], c[C_UNTIL_US] = earlier[C_REVISION], earlier[C_EVENTS], earlier[C_UNTIL_US]
       c[C_EMITTED], c[C_BASE], c[C_BEFORE] = c[C_EVENTS], c[C_EVENTS], GONE
     end
   end
   c[C_OPENED_US], c[C_LAST_US], c[C_STATE], c[C_NAMES], c[C_SEARCHABLE] = q.first, q.last, OPEN, 1, q.near and 1 or 0
-  c.fingerprint, c.group, c.sketch = q.fingerprint, q.group, q.sketch
+  c.fingerprint, c.group, c.sketch, c[C_LEARNED] = q.fingerprint, q.group, q.sketch, 0
   c[C_RENEWED_S] = now_s
   call('HSET', c.key, 'n', pack_cluster(c), 'f', q.fingerprint, 'g', q.group, 'p', q.position, 's', q.sketch,
     'a', q.field .. q.fingerprint .. (q.near and '\1' or '\0'))
@@ -437,79 +437,248 @@ local function open(q, earlier)
   return c
 end
 
+-- The names of a cluster that lead to it, up to the cap, lead to another one from now on.
+local function move_names(q, loser, root)
+  local names, moved = call('HGET', loser.key, 'a'), {}
+  local size = NAME_OTHER_BYTES + #loser.fingerprint
+  local from = full_from(root.fingerprint)
+  for at = NAMES_HEAD_BYTES + 1, #names, size do
+    if root[C_NAMES] > max_names then break end
+    local exact = sub(names, at, at + EXACT_BYTES - 1)
+    local fingerprint = sub(names, at + EXACT_BYTES, at + size - 1 - FLAG_BYTES)
+    local slice = string.format('%se:%d', SHARD, slice_number(exact, q.spread, exact_bits))
+    local field = q.group_hash .. exact
+    local known = call('HGET', slice, field)
+    if known and sub(known, 1, ID_BYTES) == loser.id then
+      call('HSET', slice, field, root.id .. string.char(from(fingerprint)))
+      moved[#moved + 1] = exact .. fingerprint .. '\0'
+      root[C_NAMES] = root[C_NAMES] + 1
+    end
+    work = work + 2
+  end
+  if #moved > 0 then
+    call('HSET', root.key, 'a', call('HGET', root.key, 'a') .. table.concat(moved))
+  end
+end
+
+local function merge(q, loser, root)
+  move_names(q, loser, root)
+  move_records(q, loser, root)
+  root[C_LAST_US] = math.max(root[C_LAST_US], loser[C_LAST_US])
+  dirty[root.id] = root
+  if not is_provisional(loser) then
+    call('HSET', loser.key, 'i', root.id)
+    local merged = call('HGET', root.key, 'm') or ''
+    if #merged < MAX_MERGED_NAMED * MERGED_CLUSTER_BYTES then
+      call('HSET', root.key, 'm', merged .. pack_bytes(MERGED_CLUSTER, loser.id, loser[C_EVENTS]))
+    end
+  end
+  just_merged[loser.id], has_merged = root.id, true
+  local vanishes = is_provisional(loser) and (loser[C_BEFORE] == OPEN or loser[C_BEFORE] == GONE)
+  close(keys, loser, MERGED)
+  dirty[loser.id], changed_keys[loser.id] = nil, nil
+  loser.is_merged = true
+  if vanishes and loser[C_STATE] == OPEN then loaded[loser.id] = false end
+  work = work + 10
+end
+
+local function offset_of(c)
+  c.offset = c.offset or tonumber(string.match(call('HGET', c.key, 'p'), '^%d+:(%-?%d+):'))
+  return c.offset
+end
+
+-- Recorded ones first; then the oldest, and of those that are equally old the one that was read first.
+local function root_before(one, other)
+  local a, b = is_provisional(one), is_provisional(other)
+  if a ~= b then return b end
+  if one[C_OPENED_US] == other[C_OPENED_US] and offset_of(one) ~= offset_of(other) then
+    return offset_of(one) < offset_of(other)
+  end
+  return older(one, other)
+end
+
+-- Merge the cluster that was found and those of learned slots; the one that is left, or nil.
+local function merge_all(q, found, merging)
+  if found then merging[found.id] = found end
+  local clusters = {}
+  for _, c in pairs(merging) do clusters[#clusters + 1] = c end
+  if #clusters < 2 then return clusters[1] end
+  table.sort(clusters, older)
+  local root = clusters[1]
+  for i = 2, #clusters do
+    if root_before(clusters[i], root) then root = clusters[i] end
+  end
+  for i = 1, #clusters do
+    if clusters[i] ~= root then merge(q, clusters[i], root) end
+  end
+  write_closed(keys)
+  return root
+end
+
+local MOST_LIVE = 128  -- clusters of records that are loaded for a query, at most
+
+-- Resolve a query whose exact hash is unknown and whose words are learned.
+local function resolve_by_words(q, own)
+  local looks, skipped = 0, {}
+  local function live(entry, record)
+    local id = entry.id
+    if loaded[id] == nil then
+      if looks == MOST_LIVE and not skipped[id] then
+        if not next(skipped) then add('truncated', 1) end
+        skipped[id] = true
+      end
+      if skipped[id] then return nil end
+      looks = looks + 1
+    end
+    local c = load_cluster(id)
+    if not takes(c, q) or c.group ~= q.group then return nil end
+    -- It may have been opened again, and what named it before is not purged yet.
+    if c[C_BEFORE] ~= OPEN and not has_key(c, record.key) then return nil end
+    return c
+  end
+  local from = full_from(q.fingerprint)
+  local found, is_variable = find_by_words(q, live)
+  if is_variable then
+    local distance = from(found.fingerprint)
+    add_alias(q, found, distance, false)
+    return join(found, q), distance, BY_LEARNED
+  end
+  local rule = BY_WORDS
+  if not found and q.near then
+    found, rule = search(q), BY_FINGERPRINT
+  end
+  local numbers, merging = ready_slots(q, live)
+  local root = merge_all(q, found, merging)
+  if not root then
+    local c = open(q, own)
+    if c then note_words(q, c, numbers, live, true) end
+    if c and c.is_changed then dirty[c.id] = c end
+    return c, 0, BY_OPENING
+  end
+  if not found then rule = BY_LEARNED end
+  local distance = from(root.fingerprint)
+  add_alias(q, root, distance, rule == BY_FINGERPRINT)
+  join(root, q)
+  note_words(q, root, numbers, live, false)
+  if root.is_changed then dirty[root.id] = root end
+  return root, distance, rule
+end
+
 local none_stored = false  -- of the clusters that the queries would open, when the call began
 local function resolve(q)
   local own = loaded[q.id]
   if own == nil and not none_stored then own = load_cluster(q.id, q.key) end
   if takes(own, q) and own.fingerprint == q.fingerprint then
-    return join(own, q), 0  -- the same event has opened it before; others may be as near
+    return join(own, q), 0, BY_OPENING  -- the same event has opened it before; others may be as near
   end
   work = work + 1
   local known = call('HGET', KEYS[q.at], q.field)
   if known then
     local c = load_cluster(sub(known, 1, ID_BYTES))
-    if takes(c, q) and c.group == q.group and is_named(c, q) then return join(c, q), byte(known, ID_BYTES + 1) end
+    if takes(c, q) and c.group == q.group and leads_to(c, q) then
+      return join(c, q), byte(known, ID_BYTES + 1), BY_EXACT
+    end
   end
+  if q.words > 0 then return resolve_by_words(q, own) end
   if q.near then
     local c, distance = search(q)
     if c then
-      add_alias(q, c, distance)
-      return join(c, q), distance
+      add_alias(q, c, distance, true)
+      return join(c, q), distance, BY_FINGERPRINT
     end
   end
-  return open(q, own), 0
+  return open(q, own), 0, BY_OPENING
 end
 
 -- All opened clusters enter the queues at once, at the end: nothing here reads the queues. (A call opens
 -- few enough for the number of arguments that Lua can pass.)
 local function queue()
-  if #opened == 0 then return end
   local expiries, recencies = {}, {}
   for i = 1, #opened do
     local c = opened[i]
-    expiries[2 * i - 1], expiries[2 * i] = expires_us(c), c.id
-    recencies[2 * i - 1], recencies[2 * i] = c[C_LAST_US], c.id
+    if not c.is_merged then
+      local at = #expiries
+      expiries[at + 1], expiries[at + 2] = expires_us(c), c.id
+      recencies[at + 1], recencies[at + 2] = c[C_LAST_US], c.id
+    end
   end
+  if #expiries == 0 then return end
   call('ZADD', expiry, unpack(expiries))
   call('ZADD', recency, unpack(recencies))
   for i = 1, 4 do keep(KEYS[i]) end
 end
 
 local answers, refused = {}, false
+local asked = {}  -- the answers' queries and clusters, if words are learned
 local queries = ARGV[6]
 local QUERY_COUNT_FIELDS = unpack_bytes(QUERY_COUNT, queries)
 
+local function unpack_pattern(q, at)
+  local slots, words, spread, own
+  slots, words, spread, own, at = unpack_bytes(PATTERN, ARGV[7], at)
+  q.words, q.spread, q.own, q.slots, q.group_hash = words, spread, own, {}, sub(q.field, 1, GROUP_BYTES)
+  for i = 1, slots do
+    local key, number, around, value
+    key, number, around, value, at = unpack_bytes(WORD_SLOT, ARGV[7], at)
+    q.slots[i] = {key = key, number = number, around = around, value = value}
+  end
+  return at
+end
+
+local function answer(q, c, distance, rule)
+  return pack_bytes(RESOLUTION, c.id, c[C_OPENED_US], c[C_LAST_US], distance, (c.id == q.id and NEW or 0)
+    + (is_provisional(c) and 0 or RECORDED_BEFORE) + (q.inserted and INSERTED or 0) + rule * RULE)
+end
+
+-- Answers that name clusters which later queries of the call have merged name what is left.
+local function follow_merges()
+  for i = 1, #asked do
+    local q, id = unpack(asked[i])
+    local named = id
+    while not (loaded[id] and loaded[id][C_STATE] == OPEN) do id = just_merged[id] end
+    if id ~= named then
+      local root = loaded[id]
+      answers[i] = answer(q, join(root, q), full_from(q.fingerprint)(root.fingerprint), BY_LEARNED)
+    end
+  end
+end
+
 local function resolve_all()
-  none_stored = call('EXISTS', unpack(KEYS, 7, 6 + count)) == 0
-  local at, byte_at = 7 + count, QUERY_COUNT_BYTES + 1
+  none_stored = call('EXISTS', unpack(KEYS, 8, 7 + count)) == 0
+  local at, byte_at, words_at = 8 + count, QUERY_COUNT_BYTES + 1, 1
   for i = 1, count do
     if i > 1 and work >= budget then break end
     local QUERY_FIELDS, after = unpack_bytes(QUERY, queries, byte_at)
     byte_at = after
     -- All its fields from the start: a table that grows by each costs more than what it holds.
-    local q = {at = at, key = KEYS[6 + i], first = first_us, last = last_us, id = id, field = field,
+    local q = {at = at, key = KEYS[7 + i], first = first_us, last = last_us, id = id, field = field,
       fingerprint = fingerprint, sketch = sketch, group = group, position = position, members = members,
-      mirrored = mirrored, near = #members > 0, inserted = false}
+      mirrored = mirrored, near = #members > 0, inserted = false, words = 0, spread = 0, own = '',
+      slots = false, group_hash = false}
+    if learn > 0 then words_at = unpack_pattern(q, words_at) end
     if not full_from then
       full_from = distances(#fingerprint, 1)
       look_back(#fingerprint)
     end
     allowance = allowance + search_work
-    local c, distance = resolve(q)
+    local c, distance, rule = resolve(q)
     if not c then
       refused = i == 1
       break
     end
-    answers[i] = pack_bytes(RESOLUTION, c.id, c[C_OPENED_US], c[C_LAST_US], distance,
-      (c.id == id and NEW or 0) + (is_provisional(c) and 0 or RECORDED_BEFORE) + (q.inserted and INSERTED or 0))
+    answers[i] = answer(q, c, distance, rule)
+    if learn > 0 then asked[i] = {q, c.id} end
     at = at + 1 + (q.near and tables or 0)
   end
 end
 
 local done, problem = pcall(resolve_all)
+write_closed(keys)
 queue()  -- also after an error (a key of another type): what was opened has to be closed one day
 if not done then error(problem, 0) end
 
+if has_merged then follow_merges() end
+write_records(all_renewed)
 for _, c in pairs(dirty) do call('HSET', c.key, 'n', pack_cluster(c)) end
 if #inserted > 0 then
   call('RPUSH', inserted_key, pack_bytes(INSERTING_CALL, last_call, call_number) .. table.concat(inserted))

@@ -24,8 +24,11 @@ FILES = sorted(file.name for file in LUA.iterdir() if file.name.endswith(".lua")
 @pytest.mark.parametrize(
     ("layout", "stored"),
     [
-        (layouts.CLUSTER, "<10d2H5B2I"),
-        (layouts.SNAPSHOT, "<5d2B"),
+        (layouts.CLUSTER, "<10d2H5B2Id"),
+        (layouts.SNAPSHOT, "<5d2BdH8s"),
+        (layouts.MERGED_CLUSTER, "<8sd"),
+        (layouts.ENTRY, ">B3s8s"),
+        (layouts.PIECE, ">QH"),
         (layouts.HEAD, "<2d"),
         (layouts.INSERTING_CALL, "<8sd"),
     ],
@@ -45,11 +48,11 @@ def test_the_sizes_of_stored_parts_do_not_change() -> None:
         layouts.INSERTED_OTHER_BYTES,
     ) == (8, 12, 4, 9, 10)
     states = (layouts.OPEN, layouts.EXPIRED, layouts.EVICTED, layouts.ENDED, layouts.GONE)
-    assert states == (0, 1, 2, 3, 4)
+    assert (*states, layouts.MERGED) == (0, 1, 2, 3, 4, 5)
 
 
 def test_scripts_get_the_same_format_as_python() -> None:
-    assert LUA_CONSTANTS["CLUSTER"] == "'<ddddddddddHHBBBBBI4I4'"
+    assert LUA_CONSTANTS["CLUSTER"] == "'<ddddddddddHHBBBBBI4I4d'"
     assert LUA_CONSTANTS["BARE_DELTA"] == "'<dddc8c16'"
     assert LUA_CONSTANTS["RESOLUTION"] == "'>c8ddBB'"
     assert LUA_CONSTANTS["CLUSTER_STATE_AT"] == str(1 + calcsize("<10d2H"))

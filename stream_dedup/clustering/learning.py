@@ -1,0 +1,53 @@
+"""When a word is a variable: the rules of the one-off index, and its bounds.
+
+`index.records` and ``_words.lua`` apply them; `fingerprint.one_off` says what a slot is.
+"""
+
+from __future__ import annotations
+
+from stream_dedup.fingerprint.one_off import REPEATED, VALUE_BITS
+
+OWN = 127
+"""The number of an entry of a record that stands for no slot."""
+
+LEARNED = (1 << VALUE_BITS + 1) - 1
+"""The value of a slot that is learned."""
+
+MAX_ENTRIES = 64
+"""Entries of a record; more are not noted."""
+
+MAX_RECORDS = 128
+"""Records that name a cluster; its patterns are noted in no more."""
+
+MAX_MERGED = 18
+"""Clusters that one event merges: as many as a slot may name. A slot that would exceed it is
+learned with a later value."""
+
+MAX_MOVED = 256
+"""Records that one event lets name other clusters, likewise; those of its first slot do not
+count."""
+
+LEAST_SAME = 4
+"""So many words are enough to know a pattern by."""
+
+LEAST_COMMON = 3
+"""So many words in common let another one be missing; one more at both ends of a pattern."""
+
+FEW_AROUND = 2
+"""Between so few words, twice as many values are wanted."""
+
+
+def wanted_values(learn: int, around: int) -> int:
+    """Return how many distinct values make a slot learned.
+
+    Args:
+        learn: as `Match.learn`.
+        around: how many words stand around the slot.
+    """
+    return learn if around > FEW_AROUND else 2 * learn
+
+
+def may_be_missing(number: int, words: int) -> bool:
+    """Return whether a word may be missing, by its number in the longer pattern of so many."""
+    common = LEAST_COMMON + (number in (0, words - 1))
+    return number < REPEATED and words - 1 >= common

@@ -1,0 +1,140 @@
+"""Keys under which patterns that differ in one word find each other.
+
+Problem: ``session closed for alice`` and ``session closed for bob`` say the same thing, and a
+fingerprint finds that only by chance: one word of four is a quarter of the votes.
+
+Idea: leave each word out in turn. What remains of the two lines is equal, and so is its hash. A
+pattern of n words has the key `own` of all its words, and a *slot* for each word: the key of the
+other n - 1, and the word's value there. Two patterns of n words that differ in the word i share the
+key of slot i; if one of them has another word more, its key there is the other's own.
+
+Keys in linear time. With the keyed hashes h_1 … h_n of the words, and all sums modulo 2^64,
+
+    key(h) = mix(h_1·B^(n-1) + … + h_n·B^0  xor  n)
+
+and leaving out h_i joins a prefix of the sum, times a power of B, with a suffix of it. The hashes
+are keyed, so nobody without the key can compute two sequences with equal sums.
+
+A word that occurs again has a second slot, for all its places at once: ``copied a to a``.
+
+Worked example, the words as letters::
+
+    a b c          own = key(abc)
+    slot 0         key(bc), around 2, value a
+    slot 1         key(ac), around 2, value b
+    slot 2         key(ab), around 2, value c
+
+Left out: placeholders (they are no words), slots of protected words (two events of a cluster never
+differ in those), slots with fewer than two words around them (those say nothing), and events with
+fewer than two words or more than `MAX_WORDS`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
+
+MAX_WORDS = 48
+"""Events with more words are found by exact hash and fingerprint alone."""
+
+REPEATED = 64
+"""Added to a slot's number, where it stands for all places of a word."""
+
+LEAST_AROUND = 2
+
+VALUE_BITS = 23
+"""Of a word's hash: two words that share them count as one value."""
+
+_BASE = 0x9E37_79B9_7F4A_7C15
+_MASK = (1 << 64) - 1
+_BYTE = 0xFF
+
+
+class Keys(NamedTuple):
+    """The keys of a pattern.
+
+    Attributes:
+        own: of all its words.
+        words: how many words.
+        slots: in order.
+    """
+
+    own: int
+    words: int
+    slots: list[WordSlot]
+
+
+class WordSlot(NamedTuple):
+    """One word of a pattern, and what stands around it.
+
+    Attributes:
+        key: of the other words.
+        number: which word, from 0; `REPEATED` more for all places of a repeated one.
+        around: how many other words.
+        value: the low bits of the word's hash.
+    """
+
+    key: int
+    number: int
+    around: int
+    value: int
+
+
+def mix(value: int) -> int:
+    """Return the finaliser of MurmurHash3: every bit depends on every bit.
+
+    >>> f"{mix(1):016x}"
+    'b456bcfc34c2cb2c'
+    """
+    value = (value ^ value >> 33) * 0xFF51_AFD7_ED55_8CCD & _MASK
+    value = (value ^ value >> 33) * 0xC4CE_B9FE_1A85_EC53 & _MASK
+    return value ^ value >> 33
+
+
+def sequence_key(hashes: Sequence[int]) -> int:
+    """Return the key of a sequence of words."""
+    total = 0
+    for each in hashes:
+        total = (total * _BASE + each) & _MASK
+    return mix(total ^ len(hashes))
+
+
+def pattern_keys(hashes: Sequence[int], protected: Sequence[bool]) -> Keys:
+    """Return the keys of a pattern; the plain form of what the native kernel does.
+
+    Args:
+        hashes: the keyed hashes of its words, 2 to `MAX_WORDS`.
+        protected: for each word whether it is protected.
+    """
+    slots = []
+    for number, each in enumerate(hashes):
+        others = [*hashes[:number], *hashes[number + 1 :]]
+        if len(others) >= LEAST_AROUND and not protected[number]:
+            slots.append(_slot(others, number, each))
+    for number, each in enumerate(hashes):
+        if hashes.count(each) > 1 and hashes.index(each) == number and not protected[number]:
+            others = [other for other in hashes if other != each]
+            if len(others) >= LEAST_AROUND:
+                slots.append(_slot(others, REPEATED + number, each))
+    return Keys(sequence_key(hashes), len(hashes), slots)
+
+
+def _slot(others: list[int], number: int, word: int) -> WordSlot:
+    return WordSlot(sequence_key(others), number, len(others), word & (1 << VALUE_BITS) - 1)
+
+
+def pack(keys: Keys) -> bytes:
+    """Pack keys as the kernel returns them: 64-bit numbers in native byte order."""
+    numbers = array("Q", [keys.own, keys.words])
+    for key, number, around, value in keys.slots:
+        numbers.extend((key, number | around << 8 | value << 32))
+    return numbers.tobytes()
+
+
+def unpack(packed: bytes) -> Keys:
+    """Unpack what `pack` packs."""
+    own, words, *rest = array("Q", packed)
+    pairs = zip(rest[::2], rest[1::2], strict=True)
+    slots = [WordSlot(key, low & _BYTE, low >> 8 & _BYTE, low >> 32) for key, low in pairs]
+    return Keys(own, words, slots)

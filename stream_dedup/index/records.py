@@ -1,0 +1,262 @@
+"""The one-off index in memory: which words stand in a place, between the same words.
+
+Theory of operation
+-------------------
+A *record* belongs to a key of patterns (`fingerprint.one_off`) and holds entries. Each names an
+open cluster:
+
+- `OWN`: the words of a pattern of the cluster are those of the key;
+- a slot and a value: a pattern of the cluster has that word more, in that place;
+- a slot and `LEARNED`: so many values were seen there that the word is a variable; all patterns
+  with the words of the key, and any word in that place or none, belong to the cluster.
+
+For a pattern that no exact hash knows, `find` asks in this order:
+
+1. a slot that was learned, in the record of the pattern's own key or of a slot's key;
+2. the same words, if they are four or more; or one word more or less, where at least three other
+   words are common, four if it is the first or last word.
+
+Then the pattern's values are noted in the records of all its slots. A slot that thereby sees the
+last value that is wanted is learned, and the clusters found there merge (`ready`, `note`).
+
+Entries name open clusters only: they leave with a cluster that closes, and follow one that merges.
+Those of a cluster that is open, but has passed its window for an event, do not count.
+
+Bounds: `MAX_ENTRIES` of a record, one less than the wanted values of a slot, `MAX_RECORDS` that
+name a cluster, `MAX_MERGED` clusters that one event merges and `MAX_MOVED` of their records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from stream_dedup.clustering.learning import (
+    LEARNED,
+    LEAST_SAME,
+    MAX_ENTRIES,
+    MAX_MERGED,
+    MAX_MOVED,
+    MAX_RECORDS,
+    OWN,
+    may_be_missing,
+    wanted_values,
+)
+from stream_dedup.fingerprint.one_off import REPEATED, Keys, WordSlot
+
+if TYPE_CHECKING:
+    from stream_dedup.index.lookup import Slot
+
+IsLive = Callable[["Slot"], bool]
+"""Whether a cluster takes the event in question."""
+
+
+class Entry(NamedTuple):
+    """What a record says of one cluster.
+
+    Attributes:
+        number: the slot's; or `OWN`.
+        value: of the word in the slot; or `LEARNED`.
+        owner: the cluster.
+        first: whether the cluster's representative has that slot, so that its pattern shows it.
+    """
+
+    number: int
+    value: int
+    owner: Slot
+    first: bool
+
+
+def older(slots: Iterable[Slot]) -> Slot | None:
+    """Return the cluster that was opened first; of several the one of the least id."""
+    return min(slots, key=lambda slot: (slot.opened_us, slot.cluster), default=None)
+
+
+class Ready(NamedTuple):
+    """What an event's values bring about.
+
+    Attributes:
+        numbers: slots that are learned, now or before.
+        merging: the clusters found there.
+    """
+
+    numbers: set[int]
+    merging: dict[int, Slot]
+
+
+class Records:
+    """All records of an index.
+
+    Args:
+        learn: as `Match.learn`.
+    """
+
+    def __init__(self, learn: int) -> None:
+        self._learn = learn
+        self._of_group: dict[str, dict[int, list[Entry]]] = {}
+
+    def find(self, group: str, keys: Keys, is_live: IsLive) -> tuple[Slot | None, bool]:
+        """Return the cluster of a pattern, and whether one of its own words is a known variable.
+
+        Then there is nothing to note.
+        """
+        records = self._of_group.get(group)
+        if records is None:
+            return None, False
+        words = keys.words
+        own = [entry for entry in records.get(keys.own, ()) if is_live(entry.owner)]
+        found = older(entry.owner for entry in own if entry.value == LEARNED)
+        if found is not None:
+            return found, False
+        there = [
+            (slot, entry)
+            for slot in keys.slots
+            for entry in records.get(slot.key, ())
+            if entry.number in (slot.number, OWN) and is_live(entry.owner)
+        ]
+        found = older(entry.owner for _, entry in there if entry.value == LEARNED)
+        if found is not None:
+            return found, True
+        if words >= LEAST_SAME:
+            same = [entry.owner for entry in own if entry.number == OWN]
+            if same:
+                return same[0], False
+        near = [e.owner for e in own if e.number != OWN and may_be_missing(e.number, words + 1)]
+        near += [e.owner for s, e in there if e.number == OWN and may_be_missing(s.number, words)]
+        return older(near), False
+
+    def ready(self, group: str, keys: Keys, is_live: IsLive) -> Ready:
+        """Return the slots that are learned with these values, and the clusters found there.
+
+        The patterns of these clusters show the slots from now on.
+        """
+        ready = Ready(set(), {})
+        records = self._of_group.get(group, {})
+        for slot in keys.slots:
+            record = records.get(slot.key, ())
+            entries = [entry for entry in record if entry.number == slot.number]
+            live = [entry for entry in entries if is_live(entry.owner)]
+            if not live:
+                continue
+            if live[0].value != LEARNED:
+                if not self._completes(slot, live):
+                    continue
+                live += [entry for entry in record if entry.number == OWN and is_live(entry.owner)]
+            owners = ready.merging | {entry.owner.cluster: entry.owner for entry in live}
+            moved = sum(len(owner.records) for owner in owners.values())
+            if ready.merging and (len(owners) > MAX_MERGED or moved > MAX_MOVED):
+                continue
+            ready.numbers.add(slot.number)
+            ready.merging.update(owners)
+            for entry in live:
+                if entry.first and entry.number == slot.number:
+                    entry.owner.learned |= 1 << slot.number % REPEATED
+        return ready
+
+    def _completes(self, slot: WordSlot, live: list[Entry]) -> bool:
+        enough = len(live) + 1 >= wanted_values(self._learn, slot.around)
+        return enough and all(entry.value != slot.value for entry in live)
+
+    def note(
+        self,
+        keys: Keys,
+        owner: Slot,
+        ready: Ready,
+        is_live: IsLive,
+        *,
+        first: bool,
+    ) -> None:
+        """Note the values of a pattern of a cluster.
+
+        Args:
+            keys: of the pattern.
+            owner: how the cluster is found.
+            ready: as returned before; the clusters there have merged into this one.
+            is_live: tells whether a cluster takes the event.
+            first: whether it is the pattern of the cluster's representative.
+        """
+        if len(owner.records) + 1 + len(keys.slots) > MAX_RECORDS:
+            return
+        records = self._of_group.setdefault(owner.group, {})
+        record = records.get(keys.own, [])
+        if not any(entry.number == OWN and is_live(entry.owner) for entry in record):
+            kept = [entry for entry in record if entry.number != OWN]
+            self._put(records, keys.own, kept, Entry(OWN, 0, owner, first))
+        for slot in keys.slots:
+            record = records.get(slot.key, [])
+            entries = [entry for entry in record if entry.number == slot.number]
+            others = [entry for entry in record if entry.number != slot.number]
+            live = [entry for entry in entries if is_live(entry.owner)]
+            known = bool(entries) and entries[0].value == LEARNED
+            if known and live:
+                continue
+            if known or slot.number in ready.numbers:
+                self._put(records, slot.key, others, Entry(slot.number, LEARNED, owner, first))
+                if first:
+                    owner.learned |= 1 << slot.number % REPEATED
+            elif all(entry.value != slot.value for entry in entries):
+                if len(entries) + 1 >= wanted_values(self._learn, slot.around):
+                    if self._completes(slot, live):
+                        continue  # too many clusters to merge at once
+                    entries = live
+                entry = Entry(slot.number, slot.value, owner, first)
+                self._put(records, slot.key, others + entries, entry)
+
+    @staticmethod
+    def _put(records: dict[int, list[Entry]], key: int, kept: list[Entry], entry: Entry) -> None:
+        if len(kept) >= MAX_ENTRIES:
+            return
+        if all(other.owner is not entry.owner for other in records.get(key, ())):
+            entry.owner.records.append(key)
+        records[key] = [*kept, entry]
+
+    def move(self, loser: Slot, root: Slot) -> None:
+        """Let the records that name a cluster name another one of its group."""
+        records = self._of_group.get(loser.group, {})
+        for key in loser.records:
+            record = records.get(key, ())
+            named = any(entry.owner is root for entry in record)
+            follows = named or len(root.records) < MAX_RECORDS
+            moved = [
+                entry._replace(owner=root, first=False) if entry.owner is loser else entry
+                for entry in record
+                if follows or entry.owner is not loser
+            ]
+            if moved:
+                records[key] = moved
+            elif record:
+                del records[key]
+            if follows and not named:
+                root.records.append(key)
+        loser.records = []
+
+    def remove(self, slot: Slot) -> None:
+        """Remove what names a cluster."""
+        records = self._of_group.get(slot.group)
+        if records is None:
+            return
+        for key in slot.records:
+            kept = [entry for entry in records.get(key, ()) if entry.owner is not slot]
+            if kept:
+                records[key] = kept
+            else:
+                records.pop(key, None)
+        if not records:
+            del self._of_group[slot.group]
+        slot.records = []
+
+    def leads(self, slot: Slot) -> list[tuple[int, int, int, bool]]:
+        """Return what names a cluster: key, number, value, and whether `Entry.first`."""
+        records = self._of_group.get(slot.group, {})
+        return [
+            (key, entry.number, entry.value, entry.first)
+            for key in slot.records
+            for entry in records.get(key, ())
+            if entry.owner is slot
+        ]
+
+    def restore(self, slot: Slot, leads: Iterable[tuple[int, int, int, bool]]) -> None:
+        """Name a cluster again as `leads` has returned it."""
+        for key, number, value, first in leads:
+            records = self._of_group.setdefault(slot.group, {})
+            self._put(records, key, records.get(key, []), Entry(number, value, slot, first))

@@ -1,0 +1,329 @@
+-- The records of the one-off index: see index/records.py, which this repeats.
+--
+-- A record is a field of a slice (r:<slice>): its entries, an ENTRY each. Records are known only
+-- here, as clusters are: their keys share the hash tag. What a call reads is kept, and written at the
+-- end, once.
+
+local RULES_FIELDS = unpack_bytes(RULES, ARGV[3])
+local work = 0  -- of this call, in commands
+
+local records, changed_records = {}, {}
+
+-- The slice of a hash: its first bits, shifted by the hash of the group.
+local function slice_number(hash, spread, bits)
+  local high = bxor((unpack_bytes(ID_WORDS, hash)), spread) % 4294967296
+  return math.floor(high / 2 ^ (32 - bits))
+end
+
+local function record_of(key, q)
+  local field = q.group_hash .. key
+  local record = records[field]
+  if record then return record end
+  work = work + 1
+  record = {field = field, key = key, slice = string.format('%sr:%d', SHARD, slice_number(key, q.spread, record_bits))}
+  local packed = call('HGET', record.slice, field)
+  record.stored = packed
+  for at = 1, packed and #packed or 0, ENTRY_BYTES do
+    local ENTRY_FIELDS = unpack_bytes(ENTRY, packed, at)
+    local first = number >= FIRST_NUMBER
+    record[#record + 1] = {number = first and number - FIRST_NUMBER or number, value = value, id = id, first = first}
+  end
+  records[field] = record
+  return record
+end
+
+local function is_named(record, id)
+  for i = 1, #record do
+    if record[i].id == id then return true end
+  end
+  return false
+end
+
+-- Keep the entries for which a test holds.
+local function filter(record, holds)
+  local kept = 0
+  for i = 1, #record do
+    local entry = record[i]
+    record[i] = nil
+    if holds(entry) then
+      kept = kept + 1
+      record[kept] = entry
+    end
+  end
+  changed_records[record.field] = record
+end
+
+-- The keys of the records that name a cluster: the field o.
+local changed_keys = {}
+local function keys_of(c)
+  if c.keys == nil then
+    c.keys = call('HGET', c.key, 'o') or ''
+    work = work + 1
+  end
+  return c.keys
+end
+
+local function add_key(c, key)
+  c.keys = keys_of(c) .. key
+  changed_keys[c.id] = c
+end
+
+local function has_key(c, key)
+  local keys = keys_of(c)
+  local at = string.find(keys, key, 1, true)
+  while at and (at - 1) % KEY_BYTES ~= 0 do at = string.find(keys, key, at + 1, true) end
+  return at ~= nil
+end
+
+local function has_room(c, more)
+  return #keys_of(c) / KEY_BYTES + more <= MAX_RECORDS
+end
+
+local function put(record, c, number, value, first)
+  if #record >= MAX_ENTRIES then return end
+  if not is_named(record, c.id) then add_key(c, record.key) end
+  record[#record + 1] = {number = number, value = value, id = c.id, first = first}
+  changed_records[record.field] = record
+  work = work + 1
+end
+
+local function wanted_values(around)
+  return around > FEW_AROUND and learn or 2 * learn
+end
+
+local function may_be_missing(number, words)
+  local common = LEAST_COMMON + ((number == 0 or number == words - 1) and 1 or 0)
+  return number < REPEATED and words - 1 >= common
+end
+
+local function older(one, other)
+  if one[C_OPENED_US] ~= other[C_OPENED_US] then return one[C_OPENED_US] < other[C_OPENED_US] end
+  return before(one.id, other.id)
+end
+
+local function oldest(best, c)
+  if c and (best == nil or older(c, best)) then return c end
+  return best
+end
+
+-- The cluster of a pattern, and whether one of its own words is a known variable. `live` returns the
+-- cluster that an entry of a record names, if it takes the event.
+local function find_by_words(q, live)
+  local best
+  local own = record_of(q.own, q)
+  for i = 1, #own do
+    if own[i].value == LEARNED then best = oldest(best, live(own[i], own)) end
+  end
+  if best then return best, false end
+  for i = 1, #q.slots do
+    local slot = q.slots[i]
+    local record = record_of(slot.key, q)
+    for j = 1, #record do
+      local entry = record[j]
+      if entry.number == slot.number and entry.value == LEARNED then best = oldest(best, live(entry, record)) end
+    end
+  end
+  if best then return best, true end
+  if q.words >= LEAST_SAME then
+    for i = 1, #own do
+      local c = own[i].number == OWN and live(own[i], own)
+      if c then return c, false end
+    end
+  end
+  for i = 1, #own do
+    if own[i].number ~= OWN and may_be_missing(own[i].number, q.words + 1) then best = oldest(best, live(own[i], own)) end
+  end
+  for i = 1, #q.slots do
+    local slot = q.slots[i]
+    if may_be_missing(slot.number, q.words) then
+      local record = record_of(slot.key, q)
+      for j = 1, #record do
+        if record[j].number == OWN then best = oldest(best, live(record[j], record)) end
+      end
+    end
+  end
+  return best, false
+end
+
+local function live_entries(record, slot, live)
+  local entries = {}
+  for i = 1, #record do
+    if record[i].number == slot.number and live(record[i], record) then entries[#entries + 1] = record[i] end
+  end
+  return entries
+end
+
+-- Whether the slot's value is the last one that is wanted.
+local function completes(slot, entries)
+  if #entries + 1 < wanted_values(slot.around) then return false end
+  for i = 1, #entries do
+    if entries[i].value == slot.value then return false end
+  end
+  return true
+end
+
+local function count_of(record, number)
+  local count = 0
+  for i = 1, #record do
+    if record[i].number == number then count = count + 1 end
+  end
+  return count
+end
+
+-- The pattern of a cluster shows the slot.
+local function show(c, slot)
+  local bit_value = 2 ^ (slot.number % REPEATED)
+  if math.floor(c[C_LEARNED] / bit_value) % 2 == 0 then
+    c[C_LEARNED] = c[C_LEARNED] + bit_value
+    c.is_changed = true
+  end
+end
+
+-- The slots that are learned with these values, and the clusters found there, by their ids. The
+-- patterns of these clusters show the slots.
+local function ready_slots(q, live)
+  local numbers, merging, count, moved = {}, {}, 0, 0
+  for i = 1, #q.slots do
+    local slot = q.slots[i]
+    local record = record_of(slot.key, q)
+    local known = false
+    for j = 1, #record do
+      known = known or (record[j].number == slot.number and record[j].value == LEARNED)
+    end
+    if known or count_of(record, slot.number) + 1 >= wanted_values(slot.around) then
+      local entries = live_entries(record, slot, live)
+      if #entries > 0 and (known or completes(slot, entries)) then
+        if not known then
+          for j = 1, #record do
+            if record[j].number == OWN and live(record[j], record) then entries[#entries + 1] = record[j] end
+          end
+        end
+        local more, more_moved, fresh = 0, 0, {}
+        for j = 1, #entries do
+          local id = entries[j].id
+          if not merging[id] and not fresh[id] then
+            fresh[id], more = live(entries[j], record), more + 1
+            more_moved = more_moved + #keys_of(fresh[id]) / KEY_BYTES
+          end
+        end
+        if count == 0 or (count + more <= MAX_MERGED and moved + more_moved <= MAX_MOVED) then
+          numbers[slot.number], count, moved = true, count + more, moved + more_moved
+          for id, c in pairs(fresh) do merging[id] = c end
+          for j = 1, #entries do
+            if entries[j].first and entries[j].number == slot.number then show(merging[entries[j].id], slot) end
+          end
+        end
+      end
+    end
+  end
+  return numbers, merging
+end
+
+-- Note the values of a pattern of a cluster; `first` if it is its representative's.
+local function note_words(q, c, numbers, live, first)
+  if not has_room(c, 1 + #q.slots) then return end
+  local own = record_of(q.own, q)
+  local has_own = false
+  for i = 1, #own do
+    has_own = has_own or (own[i].number == OWN and live(own[i], own))
+  end
+  if not has_own then
+    if count_of(own, OWN) > 0 then filter(own, function(entry) return entry.number ~= OWN end) end
+    put(own, c, OWN, string.rep('\0', ENTRY_VALUE_BYTES), first)
+  end
+  for i = 1, #q.slots do
+    local slot = q.slots[i]
+    local record = record_of(slot.key, q)
+    local known, noted, count = false, false, 0
+    for j = 1, #record do
+      local entry = record[j]
+      if entry.number == slot.number then
+        count = count + 1
+        known = known or entry.value == LEARNED
+        noted = noted or entry.value == slot.value
+      end
+    end
+    local full = count + 1 >= wanted_values(slot.around)
+    local entries = (known or full) and live_entries(record, slot, live)
+    if known and #entries > 0 then
+      -- it is learned
+    elseif known or numbers[slot.number] then
+      local named = is_named(record, c.id)
+      filter(record, function(entry) return entry.number ~= slot.number end)
+      if #record < MAX_ENTRIES then
+        if not named then add_key(c, record.key) end
+        record[#record + 1] = {number = slot.number, value = LEARNED, id = c.id, first = first}
+      end
+      if first then show(c, slot) end
+    elseif not noted and not (full and completes(slot, entries)) then
+      if full then
+        filter(record, function(entry) return entry.number ~= slot.number or live(entry, record) end)
+      end
+      put(record, c, slot.number, slot.value, first)
+    end
+  end
+end
+
+-- Let the records that name a cluster name another one.
+local function move_records(q, loser, root)
+  local keys = keys_of(loser)
+  for at = 1, #keys, KEY_BYTES do
+    local record = record_of(sub(keys, at, at + KEY_BYTES - 1), q)
+    local named = is_named(record, root.id)
+    local follows = named or has_room(root, 1)
+    if is_named(record, loser.id) then
+      filter(record, function(entry)
+        if entry.id ~= loser.id then return true end
+        entry.id, entry.first = root.id, false
+        return follows
+      end)
+    end
+    if follows and not named then add_key(root, record.key) end
+  end
+end
+
+-- Remove what names a cluster.
+local function leave_records(q, c)
+  local keys = keys_of(c)
+  for at = 1, #keys, KEY_BYTES do
+    local record = record_of(sub(keys, at, at + KEY_BYTES - 1), q)
+    if is_named(record, c.id) then
+      filter(record, function(entry) return entry.id ~= c.id end)
+    end
+  end
+  c.keys = ''
+  changed_keys[c.id] = c
+end
+
+local function pack_record(record)
+  local packed = {}
+  for i = 1, #record do
+    local entry = record[i]
+    packed[i] = pack_bytes(ENTRY, entry.number + (entry.first and FIRST_NUMBER or 0), entry.value, entry.id)
+  end
+  return table.concat(packed)
+end
+
+-- Write what has changed. If a round `has_renewed` all slices, only new ones need a time to live.
+local function write_records(has_renewed)
+  local writes = {}
+  for _, record in pairs(changed_records) do
+    local packed = pack_record(record)
+    if packed == '' then
+      if record.stored then call('HDEL', record.slice, record.field) end
+    elseif packed ~= record.stored then
+      writes[#writes + 1] = {record.slice, record.field, packed}
+    end
+  end
+  local exist = has_renewed
+  for i = 1, exist and #writes or 0, 1000 do
+    local slices = {}
+    for j = i, math.min(i + 999, #writes) do slices[#slices + 1] = writes[j][1] end
+    exist = exist and call('EXISTS', unpack(slices)) == #slices
+  end
+  for i = 1, #writes do
+    call('HSET', unpack(writes[i]))
+    if not exist then keep(writes[i][1]) end
+  end
+  for _, c in pairs(changed_keys) do call('HSET', c.key, 'o', c.keys) end
+end

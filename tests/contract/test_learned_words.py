@@ -1,0 +1,299 @@
+"""What every index does where a recipe learns words: find by words, learn slots, merge clusters."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+
+from stream_dedup.clustering.learning import MAX_MOVED
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.features.recipe import Match, Recipe
+from stream_dedup.fingerprint.one_off import mix, pack, pattern_keys
+from stream_dedup.index.base import Limits, Query, Resolution
+from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Rule, Summary
+from tests.contract.driver import HERE, START_US, THERE, Driver, S, delta
+
+Start = Callable[..., Driver]
+LEARNS = Recipe(match=Match(k=3, jaccard=0.9, learn=5))
+FINAL_ONLY = Summaries(every_us=None)
+HOUR_S = 3600
+NAMES = ["alice", "bob", "carol", "dave", "erin", "frank", "gina"]
+
+
+def hash_of(word: str) -> int:
+    return mix(int.from_bytes(word.encode(), "big") % (2**61 - 1))
+
+
+def asked(
+    offset: int,
+    line: str,
+    at_s: float = 0,
+    *,
+    group: str = "",
+    partition: Partition = HERE,
+    variables: str = "",
+) -> Query:
+    """The query of a line of words; no two different lines have fingerprints that are near."""
+    hashes = [hash_of(word) for word in line.split()]
+    exact = hash_of(line + variables)
+    fingerprint = mix(exact)
+    time_us = START_US + round(at_s * S)
+    position = Position(partition.source, partition.number, offset)
+    sketch = array("Q", sorted(set(hashes))).tobytes()
+    one_off = pack(pattern_keys(hashes, [False] * len(hashes)))
+    return Query(group, exact, fingerprint, sketch, True, time_us, time_us, position, one_off)
+
+
+def add(index: Driver, offset: int, line: str, at_s: float = 0, **more: str) -> Resolution:
+    """Resolve and record one line."""
+    (answer,) = index.resolve(asked(offset, line, at_s, **more))  # type: ignore[arg-type]
+    assert index.count(offset, delta(answer, at_s=at_s), at_s=at_s) == frozenset()
+    return answer
+
+
+def session(name: str) -> str:
+    return f"session closed for user {name}"
+
+
+def finals(index: Driver) -> dict[int, Summary]:
+    index.finish()
+    return {summary.cluster: summary for summary in index.confirm_all()}
+
+
+# ---------------------------------------------------------------- finding
+
+
+def test_one_word_more_or_less_is_the_same_cluster(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    first = add(index, 0, "connection closed by peer")
+    more = add(index, 1, "connection was closed by peer")
+    less = add(index, 2, "connection closed peer")
+    assert [more.cluster, less.cluster] == [first.cluster] * 2
+    assert [first.rule, more.rule, less.rule] == [Rule.NEW, Rule.WORDS, Rule.WORDS]
+
+
+def test_a_word_at_the_end_may_be_missing_of_five(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    four = add(index, 0, "one two three four")
+    five = add(index, 1, "one two three four five")
+    three = add(index, 2, "one two three")
+    assert four.cluster == five.cluster
+    assert three.new
+
+
+def test_another_word_is_another_cluster_at_first(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    answers = [add(index, n, session(name)) for n, name in enumerate(NAMES[:4])]
+    assert [answer.rule for answer in answers] == [Rule.NEW] * 4
+
+
+def test_equal_words_with_other_placeholders_are_one_cluster(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    first, second = index.resolve(
+        asked(0, session("alice")), asked(1, session("alice"), variables="7")
+    )
+    assert (second.cluster, second.rule) == (first.cluster, Rule.WORDS)
+
+
+def test_groups_learn_apart(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    for n, name in enumerate(NAMES[:4]):
+        add(index, n, session(name))
+    assert add(index, 4, session("erin"), group="other").new
+
+
+def test_between_two_words_twice_as_many_values_are_wanted(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    words = [f"job {name} done" for name in [*NAMES, "hugo", "ida", "jan", "kim"]]
+    answers = [add(index, n, line) for n, line in enumerate(words)]
+    assert [answer.new for answer in answers] == [True] * 9 + [False] * 2
+
+
+# ---------------------------------------------------------------- merging
+
+
+def test_the_fifth_value_of_a_slot_merges_its_clusters(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    answers = [add(index, n, session(name), n) for n, name in enumerate(NAMES[:4])]
+    fifth = add(index, 4, session("erin"), 4)
+    later = add(index, 5, session("frank"), 5)
+    again = add(index, 6, session("dave"), 6)
+    assert [fifth.cluster, later.cluster, again.cluster] == [answers[0].cluster] * 3
+    assert [fifth.rule, later.rule, again.rule] == [Rule.LEARNED, Rule.LEARNED, Rule.EXACT]
+    assert index.size().clusters == 1
+
+
+def test_merged_clusters_close_with_their_own_counts(start: Start) -> None:
+    index = start(recipe=LEARNS, summaries=FINAL_ONLY)
+    for n, name in enumerate([*NAMES[:4], "bob", "erin", "carol"]):
+        add(index, n, session(name), n)
+    alice, bob, carol, dave, *rest = finals(index).values()
+    root = next(summary for summary in [alice, bob, carol, dave] if summary.merged)
+    losers = [s for s in [alice, bob, carol, dave] if s is not root]
+    assert not rest
+    assert {s.merged_into for s in losers} == {root.cluster}
+    assert {s.closing for s in losers} == {Closing.MERGED}
+    assert sorted((s.cluster, s.count) for s in losers) == sorted(root.merged)
+    assert (root.closing, root.merged_into) == (Closing.ENDED, None)
+    assert sorted(s.count for s in losers) == [1, 1, 2]
+    assert sum(s.count for s in [*losers, root]) == 7
+
+
+def test_the_patterns_of_merged_clusters_show_the_slot(start: Start) -> None:
+    index = start(recipe=LEARNS, summaries=FINAL_ONLY)
+    for n, name in enumerate(NAMES[:5]):
+        root = add(index, n, session(name), n)
+    (first,) = index.representatives(root.cluster)
+    assert first is not None
+    assert first.learned == 1 << 4
+    assert [summary.learned for summary in finals(index).values()] == [1 << 4] * 4
+
+
+def test_merged_clusters_are_named_by_one_summary_of_the_root(start: Start) -> None:
+    index = start(recipe=LEARNS, summaries=Summaries(every_us=10 * S))
+    for n, name in enumerate(NAMES[:5]):
+        root = add(index, n, session(name), n)
+    add(index, 5, session("alice"), 60)
+    emitted = [s for s in index.confirm_all() if s.cluster == root.cluster]
+    again = finals(index)[root.cluster]
+    assert [len(s.merged) for s in [*emitted, again]] == [3, 0]
+
+
+def test_the_oldest_recorded_cluster_wins(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    (older,) = index.resolve(asked(0, session("alice"), partition=THERE))
+    recorded = add(index, 0, session("bob"), 1)
+    *_, fifth = index.resolve(
+        *(asked(1 + n, session(name), 2) for n, name in enumerate(NAMES[2:5]))
+    )
+    assert older.new
+    assert fifth.cluster == recorded.cluster
+
+
+def test_answers_of_a_call_name_what_is_left_of_a_merge(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    answers = index.resolve(*(asked(n, session(name), n) for n, name in enumerate(NAMES)))
+    assert {answer.cluster for answer in answers} == {answers[0].cluster}
+    assert [answer.new for answer in answers] == [True] + [False] * 6
+    deltas = delta(answers[0], 7)
+    assert index.count(6, deltas, first_offset=0) == frozenset()
+    assert [summary.count for summary in finals(index).values()] == [7]
+
+
+def test_a_commit_that_names_a_merged_cluster_is_resolved_again(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    for n, name in enumerate(NAMES[:4]):
+        add(index, n, session(name), n)
+    (stale,) = index.resolve(asked(0, session("bob"), 4, partition=THERE))
+    root = add(index, 4, session("erin"), 4)
+    assert index.count(0, delta(stale, at_s=4), at_s=4, partition=THERE) == {stale.cluster}
+    (again,) = index.resolve(asked(0, session("bob"), 4, partition=THERE))
+    assert again.cluster == root.cluster
+    assert index.count(0, delta(again, at_s=4), at_s=4, partition=THERE) == frozenset()
+    assert sum(summary.count for summary in finals(index).values()) == 6
+
+
+def test_an_opening_that_merges_before_it_is_recorded_vanishes(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    for n, name in enumerate(NAMES[:3]):
+        add(index, n, session(name), n)
+    (opened,) = index.resolve(asked(0, session("dave"), 4, partition=THERE))
+    root = add(index, 3, session("erin"), 5)
+    assert opened.new
+    refused = index.count(0, delta(opened, at_s=4), at_s=5, partition=THERE)
+    (again,) = index.resolve(asked(0, session("dave"), 4, partition=THERE))
+    assert refused == {opened.cluster}
+    assert (again.cluster, again.new) == (root.cluster, False)
+    assert opened.cluster not in finals(index)
+
+
+def test_asked_again_after_a_lost_answer_it_answers_alike(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    for n, name in enumerate(NAMES[:4]):
+        add(index, n, session(name), n)
+    query = asked(4, session("erin"), 5)
+    first, again = index.resolve(query)[0], index.resolve(query)[0]
+    assert (first.cluster, first.new) == (again.cluster, again.new)
+    assert index.size().clusters == 1
+
+
+def test_the_journal_keeps_the_decision_of_a_merged_opening(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    (bob,) = index.resolve(asked(0, session("bob"), partition=THERE))
+    decision = Decision(Kind.NEW, bob.cluster, 0, 7)
+    index.count(0, delta(bob), partition=THERE, committed=0, decisions={0: decision})
+    for n, name in enumerate(["alice", "carol", "dave", "erin"]):
+        add(index, n, session(name), n - 10)
+    assert index.claim_partition(THERE).journal == {0: decision}
+    (replayed,) = index.resolve(asked(0, session("bob"), partition=THERE))
+    assert replayed.cluster != bob.cluster
+    assert not replayed.new
+
+
+def test_a_merged_cluster_opens_again_once_the_root_is_closed(start: Start) -> None:
+    index = start(recipe=LEARNS, summaries=FINAL_ONLY)
+    answers = [add(index, n, session(name), n) for n, name in enumerate(NAMES[:5])]
+    index.wait(10)
+    merged = {summary.cluster: summary for summary in index.claim()}
+    add(index, 5, "something else entirely happened", 3 * HOUR_S)
+    (again,) = index.resolve(asked(1, session("bob"), 3 * HOUR_S))
+    assert (again.cluster, again.new) == (answers[1].cluster, True)
+    assert merged[again.cluster].merged_into == answers[0].cluster
+
+
+def test_aliases_of_a_merged_cluster_lead_to_the_root(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    for n, name in enumerate(NAMES[:4]):
+        add(index, n, session(name), n)
+    alias = add(index, 4, session("new bob"), 4)
+    root = add(index, 5, session("erin"), 5)
+    (again,) = index.resolve(asked(6, session("new bob"), 6))
+    assert alias.cluster != root.cluster
+    assert (again.cluster, again.rule) == (root.cluster, Rule.EXACT)
+
+
+# ---------------------------------------------------------------- bounds
+
+
+def test_what_was_learned_ends_with_the_cluster(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    for n, name in enumerate(NAMES[:5]):
+        add(index, n, session(name), n)
+    index.finish()
+    assert add(index, 5, session("frank"), 6).new
+    assert add(index, 6, session("gina"), 7).new
+
+
+def test_values_of_evicted_clusters_do_not_count(start: Start) -> None:
+    index = start(recipe=LEARNS, limits=Limits(max_clusters=2))
+    answers = [add(index, n, session(name), n) for n, name in enumerate(NAMES)]
+    assert [answer.new for answer in answers] == [True] * 7
+
+
+def test_a_slot_takes_any_number_of_values(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    lines = [session(f"u{n:05}") for n in range(600)]
+    for first in range(0, 600, 50):
+        queries = [asked(first + n, line) for n, line in enumerate(lines[first : first + 50])]
+        answers = index.resolve(*queries)
+        deltas = delta(answers[0], 50)
+        assert index.count(first + 49, deltas, first_offset=first) == frozenset()
+    assert index.size().clusters == 1
+    assert [summary.count for summary in finals(index).values()] == [600]
+
+
+def test_one_event_merges_a_bounded_number_of_clusters(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    words = [f"w{n}x" for n in range(20)]
+    lines = [
+        " ".join([*words[:place], f"{value}{place}", *words[place + 1 :]])
+        for place in range(20)
+        for value in "abcd"
+    ]
+    for offset, line in enumerate(lines):
+        assert add(index, offset, line, offset).new
+    before = index.size().clusters
+    add(index, 100, " ".join(words), 100)
+    after = index.size().clusters
+    merged = MAX_MOVED // 21 // 4 * 4  # whole slots of four clusters, with 21 records each
+    assert (before, before - after) == (80, merged - 1)

@@ -1,0 +1,89 @@
+"""Patterns that differ in one word share a key, and others share none."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup.features.recipe import load_recipe, replace
+from stream_dedup.fingerprint.fingerprinter import make_kernel
+from stream_dedup.fingerprint.one_off import (
+    MAX_WORDS,
+    REPEATED,
+    WordSlot,
+    pack,
+    pattern_keys,
+    unpack,
+)
+from stream_dedup.fingerprint.siphash import HashKey
+
+hashes = st.integers(0, 2**64 - 1)
+
+
+def slots_of(line: bytes) -> tuple[int, dict[int, WordSlot]]:
+    recipe = replace(load_recipe("logs"), match__learn=5)
+    kernel = make_kernel(recipe, HashKey(b"sixteen secrets!"))
+    own, _, slots = unpack(kernel.scan([line], full=True).one_off(0))
+    return own, {slot.number: slot for slot in slots}
+
+
+def test_lines_that_differ_in_a_word_share_the_key_of_its_slot() -> None:
+    _, ours = slots_of(b"session closed for user alice")
+    _, theirs = slots_of(b"session closed for user bob")
+
+    assert ours[4].key == theirs[4].key
+    assert ours[4].value != theirs[4].value
+    assert {ours[n].key for n in ours if n < 4}.isdisjoint(slot.key for slot in theirs.values())
+
+
+def test_a_line_with_a_word_more_has_the_other_s_key_in_a_slot() -> None:
+    own, _ = slots_of(b"session for user alice")
+    _, more = slots_of(b"session for new user alice")
+
+    assert [slot.number for slot in more.values() if slot.key == own] == [2]
+
+
+def test_placeholders_take_part_in_no_key() -> None:
+    assert slots_of(b"session 7 for user alice") == slots_of(b"12 session for user alice 9")
+
+
+def test_protected_words_have_no_slot_but_stand_around_others() -> None:
+    own, slots = slots_of(b"job nightly finished: FAILED")
+    other_own, other = slots_of(b"job nightly finished: OK")
+
+    assert list(slots) == [0, 1, 2]
+    assert own != other_own
+    assert {s.key for s in slots.values()}.isdisjoint(s.key for s in other.values())
+
+
+def test_a_repeated_word_has_a_slot_for_all_its_places() -> None:
+    _, slots = slots_of(b"user ann logged out: ann")
+    _, other = slots_of(b"user bob logged out: bob")
+
+    assert slots[REPEATED + 1].key == other[REPEATED + 1].key
+    assert slots[REPEATED + 1].around == 3
+
+
+@pytest.mark.parametrize(("words", "keys"), [(0, 0), (1, 0), (2, 1), (3, 4), (48, 49), (49, 0)])
+def test_lines_of_too_few_words_or_too_many_have_no_keys(words: int, keys: int) -> None:
+    line = b" ".join(b"w" + b"x" * n for n in range(words))
+    recipe = replace(load_recipe("logs"), match__learn=5)
+    kernel = make_kernel(recipe, HashKey(b"sixteen secrets!"))
+    packed = kernel.scan([line], full=True).one_off(0)
+
+    assert (1 + len(unpack(packed).slots) if packed else 0) == keys
+    assert MAX_WORDS == 48
+
+
+def test_recipes_that_learn_nothing_have_no_keys() -> None:
+    kernel = make_kernel(load_recipe("words"), HashKey(b"sixteen secrets!"))
+
+    assert kernel.scan([b"session closed for user alice"], full=True).one_offs == []
+
+
+@given(st.lists(hashes, min_size=2, max_size=6), st.lists(st.booleans(), min_size=6, max_size=6))
+def test_packed_keys_unpack(words: list[int], protected: list[bool]) -> None:
+    keys = pattern_keys(words, protected[: len(words)])
+
+    assert unpack(pack(keys)) == keys
