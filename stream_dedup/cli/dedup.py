@@ -42,7 +42,7 @@ from stream_dedup.io.decoder import Decoder, DecoderOptions, Times
 from stream_dedup.io.files import expand, is_live, whole_file
 from stream_dedup.io.formats import Transcoder
 from stream_dedup.io.timestamps import GUESSED
-from stream_dedup.model import Partition
+from stream_dedup.model import Partition, Rule
 
 MAX_FUTURE_US = 24 * 3600 * US_PER_S
 """A time without a zone is read as UTC, but its zone may be up to 14 hours ahead of it."""
@@ -358,6 +358,14 @@ def _title(paths: list[str]) -> str:
     return ", ".join(names) + (f" and {left_out:,} more" if left_out else "")
 
 
+RULES = {
+    Rule.LEARNED: "patterns with a learned word",
+    Rule.WORDS: "patterns of the same words, or one more or less",
+    Rule.FINGERPRINT: "patterns with a near fingerprint",
+}
+"""How patterns that were not known joined a cluster."""
+
+
 def _facts(pipe: Pipe, deduplicator: Deduplicator) -> list[tuple[str, str]]:
     """What was read, and what was found in it."""
     counts, size = deduplicator.counts, deduplicator.size()
@@ -369,6 +377,8 @@ def _facts(pipe: Pipe, deduplicator: Deduplicator) -> list[tuple[str, str]]:
         ("share removed", f"{counts.removed:.1%}"),
         *((f"passed: {reason}", f"{n:,}") for reason, n in sorted(counts.passed.items())),
     ]
+    if deduplicator.recipe.match.learn:
+        facts += [(name, f"{counts.rules.get(rule, 0):,}") for rule, name in RULES.items()]
     for name, number in (
         ("events outside --since and --until", pipe.outside),
         ("clusters closed for want of room", size.evicted),

@@ -39,7 +39,7 @@ from stream_dedup.features.fields import UNDECODABLE
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Index, Ownership
-from stream_dedup.model import Batch, Decision, Partition, Summary
+from stream_dedup.model import Batch, Decision, Partition, Rule, Summary
 
 NEAR_CACHE_SIZE = 200_000
 """Exact hashes in the near cache, in each of its two generations; some 440 bytes each."""
@@ -66,6 +66,7 @@ class Counts:
         redelivered: events delivered again and decided as before; not among `events`.
         replayed: events counted before whose decision is no longer known, decided by what the
             index holds now; not among `events`.
+        rules: how the index found their clusters, of the events that it was asked about.
     """
 
     events: int = 0
@@ -76,6 +77,7 @@ class Counts:
     asked: int = 0
     redelivered: int = 0
     replayed: int = 0
+    rules: dict[str, int] = field(default_factory=dict)
 
     @property
     def removed(self) -> float:
@@ -371,6 +373,10 @@ class Engine:
         owned.in_doubt = False
         owned.high_water = segment.last_offset
         self.counts.asked += segment.asked
+        for row, rule in segment.rules.items():
+            self.counts.rules[rule] = self.counts.rules.get(rule, 0) + 1
+            if rule not in (Rule.EXACT, Rule.NEW):  # the cluster may have learned a word
+                self._pattern_of.pop(segment.decisions[row].cluster or 0, None)
         self._count(segment)
 
     def _count(self, segment: Segment) -> None:

@@ -42,7 +42,7 @@ from stream_dedup.index.base import (
     merge_deltas,
     scoped,
 )
-from stream_dedup.model import Decision, Kind, Position
+from stream_dedup.model import Decision, Kind, Position, Rule
 
 NO_TOKENS = Decision(Kind.PASSED, reason="nothing to fingerprint")
 """The decision for an event without tokens: an empty line, or delimiters only."""
@@ -88,6 +88,7 @@ class Segment:
         opened: events that opened a cluster.
         passed: events that were passed, by reason.
         asked: events that the index was asked about.
+        rules: of these, by their rows, how the index found their clusters.
         redelivered: events that were decided and counted before, and are decided alike.
         replayed: events that were counted before and are decided by what the index holds now.
     """
@@ -103,6 +104,7 @@ class Segment:
     opened: int = 0
     passed: Counter[str] = field(default_factory=Counter)
     asked: int = 0
+    rules: dict[int, Rule] = field(default_factory=dict)
     redelivered: int = 0
     replayed: int = 0
     _lookup: Lookup = field(default=Lookup([], array("H")))
@@ -355,6 +357,7 @@ class Segment:
         cluster_id, fingerprint = resolution.cluster, query.fingerprint
         duplicate = Decision(DUPLICATE, cluster_id, resolution.distance, fingerprint)
         entry = self.context.cache.store(self.hashed.keys[row], resolution, duplicate)
+        self.rules[row] = resolution.rule
         value = self.hashed.batch.values[row]
         entry.cluster.seen(query.first_us)
         delta = self._count(entry.cluster, 1, query.first_us, query.first_us)

@@ -134,7 +134,9 @@ def pack(keys: Keys) -> bytes:
 
 def unpack(packed: bytes) -> Keys:
     """Unpack what `pack` packs."""
-    own, words, *rest = array("Q", packed)
-    pairs = zip(rest[::2], rest[1::2], strict=True)
-    slots = [WordSlot(key, low & _BYTE, low >> 8 & _BYTE, low >> 32) for key, low in pairs]
-    return Keys(own, words, slots)
+    numbers = array("Q", packed)
+    slots = [
+        WordSlot(key, low & _BYTE, low >> 8 & _BYTE, low >> 32)
+        for key, low in zip(numbers[2::2], numbers[3::2], strict=True)
+    ]
+    return Keys(numbers[0], numbers[1], slots)

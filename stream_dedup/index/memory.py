@@ -319,7 +319,7 @@ class MemoryIndex:
         def is_live(slot: Slot) -> bool:
             return lookup.is_live(slot, query.first_us)
 
-        found, is_variable = records.find(query.group, keys, is_live)
+        found, is_variable, seen = records.find(query.group, keys, is_live)
         rule = Rule.WORDS
         if is_variable:
             assert found is not None
@@ -327,7 +327,7 @@ class MemoryIndex:
             return self._join(query, self._clusters[found.cluster], Rule.LEARNED)
         if found is None and query.near:
             found, rule = lookup.by_fingerprint(query), Rule.FINGERPRINT
-        ready = records.ready(query.group, keys, is_live)
+        ready = records.ready(seen, is_live)
         root = self._merged(found, ready)
         if root is None:
             answer = self._open_cluster(identity, query, now_us)

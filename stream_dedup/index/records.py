@@ -72,6 +72,13 @@ def older(slots: Iterable[Slot]) -> Slot | None:
     return min(slots, key=lambda slot: (slot.opened_us, slot.cluster), default=None)
 
 
+class Seen(NamedTuple):
+    """A slot of a pattern, and the record of its key."""
+
+    slot: WordSlot
+    record: list[Entry]
+
+
 class Ready(NamedTuple):
     """What an event's values bring about.
 
@@ -95,50 +102,57 @@ class Records:
         self._learn = learn
         self._of_group: dict[str, dict[int, list[Entry]]] = {}
 
-    def find(self, group: str, keys: Keys, is_live: IsLive) -> tuple[Slot | None, bool]:
-        """Return the cluster of a pattern, and whether one of its own words is a known variable.
+    def find(self, group: str, keys: Keys, is_live: IsLive) -> tuple[Slot | None, bool, list[Seen]]:
+        """Find the cluster of a pattern by its words.
 
-        Then there is nothing to note.
+        Returns:
+            The cluster; whether one of the pattern's own words is a known variable, so that there
+            is nothing to note; and the slots of which something is known, for `ready`.
         """
         records = self._of_group.get(group)
         if records is None:
-            return None, False
-        words = keys.words
-        own = [entry for entry in records.get(keys.own, ()) if is_live(entry.owner)]
+            return None, False, []
+        own = records.get(keys.own, ())
+        seen = [Seen(slot, records[slot.key]) for slot in keys.slots if slot.key in records]
+        if not own and not seen:
+            return None, False, seen
+        own = [entry for entry in own if is_live(entry.owner)]
         found = older(entry.owner for entry in own if entry.value == LEARNED)
         if found is not None:
-            return found, False
+            return found, False, seen
         there = [
             (slot, entry)
-            for slot in keys.slots
-            for entry in records.get(slot.key, ())
+            for slot, record in seen
+            for entry in record
             if entry.number in (slot.number, OWN) and is_live(entry.owner)
         ]
         found = older(entry.owner for _, entry in there if entry.value == LEARNED)
         if found is not None:
-            return found, True
+            return found, True, seen
+        words = keys.words
         if words >= LEAST_SAME:
             same = [entry.owner for entry in own if entry.number == OWN]
             if same:
-                return same[0], False
+                return same[0], False, seen
         near = [e.owner for e in own if e.number != OWN and may_be_missing(e.number, words + 1)]
         near += [e.owner for s, e in there if e.number == OWN and may_be_missing(s.number, words)]
-        return older(near), False
+        return older(near), False, seen
 
-    def ready(self, group: str, keys: Keys, is_live: IsLive) -> Ready:
+    def ready(self, seen: list[Seen], is_live: IsLive) -> Ready:
         """Return the slots that are learned with these values, and the clusters found there.
 
         The patterns of these clusters show the slots from now on.
         """
         ready = Ready(set(), {})
-        records = self._of_group.get(group, {})
-        for slot in keys.slots:
-            record = records.get(slot.key, ())
+        for slot, record in seen:
             entries = [entry for entry in record if entry.number == slot.number]
+            known = entries and entries[0].value == LEARNED
+            if not known and len(entries) + 1 < wanted_values(self._learn, slot.around):
+                continue
             live = [entry for entry in entries if is_live(entry.owner)]
             if not live:
                 continue
-            if live[0].value != LEARNED:
+            if not known:
                 if not self._completes(slot, live):
                     continue
                 live += [entry for entry in record if entry.number == OWN and is_live(entry.owner)]
@@ -157,15 +171,7 @@ class Records:
         enough = len(live) + 1 >= wanted_values(self._learn, slot.around)
         return enough and all(entry.value != slot.value for entry in live)
 
-    def note(
-        self,
-        keys: Keys,
-        owner: Slot,
-        ready: Ready,
-        is_live: IsLive,
-        *,
-        first: bool,
-    ) -> None:
+    def note(self, keys: Keys, owner: Slot, ready: Ready, is_live: IsLive, *, first: bool) -> None:
         """Note the values of a pattern of a cluster.
 
         Args:
@@ -183,24 +189,42 @@ class Records:
             kept = [entry for entry in record if entry.number != OWN]
             self._put(records, keys.own, kept, Entry(OWN, 0, owner, first))
         for slot in keys.slots:
-            record = records.get(slot.key, [])
-            entries = [entry for entry in record if entry.number == slot.number]
-            others = [entry for entry in record if entry.number != slot.number]
-            live = [entry for entry in entries if is_live(entry.owner)]
-            known = bool(entries) and entries[0].value == LEARNED
-            if known and live:
-                continue
-            if known or slot.number in ready.numbers:
-                self._put(records, slot.key, others, Entry(slot.number, LEARNED, owner, first))
-                if first:
-                    owner.learned |= 1 << slot.number % REPEATED
-            elif all(entry.value != slot.value for entry in entries):
-                if len(entries) + 1 >= wanted_values(self._learn, slot.around):
-                    if self._completes(slot, live):
-                        continue  # too many clusters to merge at once
-                    entries = live
-                entry = Entry(slot.number, slot.value, owner, first)
-                self._put(records, slot.key, others + entries, entry)
+            known = records.get(slot.key)
+            if known is None:  # most often
+                records[slot.key] = [Entry(slot.number, slot.value, owner, first)]
+                owner.records.append(slot.key)
+            else:
+                self._note(records, slot, known, owner, ready, is_live, first=first)
+
+    def _note(
+        self,
+        records: dict[int, list[Entry]],
+        slot: WordSlot,
+        record: list[Entry],
+        owner: Slot,
+        ready: Ready,
+        is_live: IsLive,
+        *,
+        first: bool,
+    ) -> None:
+        """Note the value of a slot in a record that exists."""
+        entries = [entry for entry in record if entry.number == slot.number]
+        others = [entry for entry in record if entry.number != slot.number]
+        live = [entry for entry in entries if is_live(entry.owner)]
+        known = bool(entries) and entries[0].value == LEARNED
+        if known and live:
+            return
+        if known or slot.number in ready.numbers:
+            self._put(records, slot.key, others, Entry(slot.number, LEARNED, owner, first))
+            if first:
+                owner.learned |= 1 << slot.number % REPEATED
+        elif all(entry.value != slot.value for entry in entries):
+            if len(entries) + 1 >= wanted_values(self._learn, slot.around):
+                if self._completes(slot, live):
+                    return  # too many clusters to merge at once
+                entries = live
+            entry = Entry(slot.number, slot.value, owner, first)
+            self._put(records, slot.key, others + entries, entry)
 
     @staticmethod
     def _put(records: dict[int, list[Entry]], key: int, kept: list[Entry], entry: Entry) -> None:

@@ -15,8 +15,9 @@ from stream_dedup.clock import ManualClock
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.deduplicator import MAX_PART_EVENTS, Deduplicator
 from stream_dedup.errors import IndexFull
+from stream_dedup.features.recipe import load_recipe, replace
 from stream_dedup.index.base import MIN_WAITING, Limits
-from stream_dedup.model import Batch, Decision, Kind, Partition, Summary
+from stream_dedup.model import Batch, Decision, Kind, Partition, Rule, Summary
 from stream_dedup.testing import assert_counts_add_up
 
 S = 1_000_000
@@ -270,3 +271,59 @@ def test_a_call_from_within_itself_is_an_error() -> None:
         dedup.process_one("disk 1 full")
     assert dedup.process_one("disk 1 full").kind == Kind.NEW
     assert_counts_add_up(dedup.close(), dedup.counts)
+
+
+# ---------------------------------------------------------------- words that are learned
+
+
+def learning(**settings: Any) -> Deduplicator:
+    recipe = replace(load_recipe("logs"), match__learn=5, match__jaccard=0.9)
+    return Deduplicator(recipe, clock=ManualClock(NOW_US), **settings)
+
+
+USERS = ["alice", "bob", "carol", "dave", "erin", "frank"]
+SESSIONS = [f"session closed for user {user}" for user in USERS]
+
+
+def test_learned_words_merge_clusters_that_close_with_their_counts() -> None:
+    dedup = learning()
+    decisions = [dedup.process_one(line) for line in [*SESSIONS, *SESSIONS]]
+    summaries = dedup.close()
+    root = next(summary for summary in summaries if summary.merged)
+    assert [decision.cluster for decision in decisions[4:]] == [root.cluster] * 8
+    assert [summary.merged_into for summary in summaries].count(root.cluster) == 3
+    assert {summary.pattern for summary in summaries} == {"session closed for user <*>"}
+    assert sum(summary.count for summary in summaries) == 12
+
+
+def test_a_batch_is_decided_with_what_is_learned_in_it() -> None:
+    dedup = learning()
+    decisions = dedup.process(SESSIONS)
+    assert len({decision.cluster for decision in decisions}) == 1
+    assert [(s.count, s.merged) for s in dedup.close()] == [(6, ())]
+
+
+def test_outcomes_and_levels_are_never_learned() -> None:
+    dedup = learning()
+    lines = [
+        f"job nightly of host {host} ended: {outcome}"
+        for outcome in ("OK", "FAILED", "aborted", "not found", "denied", "valid")
+        for host in ("alpha", "beta", "gamma", "delta", "eta", "zeta")
+    ]
+    decisions = dedup.process(lines)
+    assert len({decision.cluster for decision in decisions}) == 6
+
+
+def test_the_pattern_of_a_cluster_follows_what_it_has_learned() -> None:
+    dedup = learning()
+    first = dedup.process_one(SESSIONS[0])
+    before = dedup.patterns([first])
+    for line in SESSIONS[1:]:
+        dedup.process_one(line)
+    assert (before, dedup.patterns([first])) == ([SESSIONS[0]], ["session closed for user <*>"])
+
+
+def test_patterns_that_were_not_known_are_counted_by_rule() -> None:
+    dedup = learning()
+    dedup.process([*SESSIONS, "session was closed for user alice", SESSIONS[0]])
+    assert dedup.counts.rules == {Rule.NEW: 1, Rule.LEARNED: 5, Rule.WORDS: 1}

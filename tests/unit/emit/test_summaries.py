@@ -77,3 +77,32 @@ def test_iso_times_parse_back_to_the_same_moment(moment: datetime) -> None:
     us = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     year, _, rest = iso_time(us).partition("-")
     assert datetime.fromisoformat(f"{year:>04}-{rest}") == moment
+
+
+def test_a_merged_cluster_says_in_one_line_where_it_went() -> None:
+    gone = {"closing": Closing.MERGED, "merged_into": 0xCD, "pattern": "closed for <*>"}
+    once = summary(**gone, group="", count=1, new_count=1)
+    more = summary(**gone, group="", count=4, new_count=4)
+    assert summary_text(once, "10:32:11").decode() == (
+        "… [00000000000000ab] is now part of [00000000000000cd] closed for <*>\n"
+    )
+    assert summary_text(more, "10:32:11").decode() == (
+        "… repeated 3× until 10:32:11 [00000000000000ab] is now part of [00000000000000cd] "
+        "closed for <*>\n"
+    )
+
+
+def test_json_names_where_clusters_went_and_what_they_took_over() -> None:
+    gone = summary(closing=Closing.MERGED, merged_into=0xCD)
+    root = summary(merged=((0xAB, 4), (0xEF, 1)))
+    documents = [msgspec.json.decode(summary_json(each, "logs")) for each in (gone, root)]
+    assert [(each.get("merged_into"), each.get("merged")) for each in documents] == [
+        ("00000000000000cd", None),
+        (
+            None,
+            [
+                {"cluster": "00000000000000ab", "count": 4},
+                {"cluster": "00000000000000ef", "count": 1},
+            ],
+        ),
+    ]
