@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import IndexUnavailable
 from stream_dedup.features.recipe import load_recipe
+from stream_dedup.features.recipe import replace as replace_recipe
 from stream_dedup.index.base import Index
 from stream_dedup.model import Batch, Decision, Kind, Partition, Summary
 from tests.contract.driver import ADAPTERS, START_US, WIDE, S, Setup
@@ -30,6 +32,7 @@ LINES = [
 ]
 BATCH = 500
 SETUP = Setup(load_recipe("logs"))
+LEARNS = Setup(replace_recipe(load_recipe("logs"), match__learn=5, match__jaccard=0.9))
 
 
 def batches() -> list[Batch]:
@@ -46,33 +49,34 @@ def batches() -> list[Batch]:
     ]
 
 
-def over(index: Index, near_cache_size: int = 10_000) -> Engine:
+def over(index: Index, near_cache_size: int = 10_000, setup: Setup = SETUP) -> Engine:
     return Engine(
-        SETUP.recipe,
+        setup.recipe,
         index,
-        windows=SETUP.windows,
-        summaries=SETUP.summaries,
+        windows=setup.windows,
+        summaries=setup.summaries,
         clock=ManualClock(START_US),
         near_cache_size=near_cache_size,
     )
 
 
-def expected() -> tuple[list[Decision], list[Summary]]:
-    dedup = Deduplicator(SETUP.recipe, windows=SETUP.windows, clock=ManualClock(START_US))
+def expected(setup: Setup) -> tuple[list[Decision], list[Summary]]:
+    dedup = Deduplicator(setup.recipe, windows=setup.windows, clock=ManualClock(START_US))
     decisions = [decision for batch in batches() for decision in dedup.process_batch(batch)]
     return decisions, dedup.close(patterns=False)
 
 
+@pytest.mark.parametrize("setup", [SETUP, LEARNS], ids=["logs", "learns"])
 @pytest.mark.parametrize("near_cache_size", [0, 50, 10_000])
 @pytest.mark.parametrize("name", [name for name in ADAPTERS if name != "memory"])
 def test_real_logs_are_decided_and_counted_as_in_memory(
-    name: str, near_cache_size: int, request: pytest.FixtureRequest
+    name: str, near_cache_size: int, setup: Setup, request: pytest.FixtureRequest
 ) -> None:
     opens = ADAPTERS[name].bind(request)
 
     async def through() -> tuple[list[Decision], list[Summary]]:
-        async with opens(SETUP) as index:
-            engine = over(index, near_cache_size)
+        async with opens(setup) as index:
+            engine = over(index, near_cache_size, setup)
             decisions = [d for batch in batches() for d in await engine.process(batch)]
             await index.finish(START_US)
             summaries = []
@@ -81,7 +85,7 @@ def test_real_logs_are_decided_and_counted_as_in_memory(
                 summaries += due
             return decisions, summaries
 
-    decisions, summaries = expected()
+    decisions, summaries = expected(setup)
     got_decisions, got_summaries = asyncio.run(through())
     assert decisions == got_decisions
     assert _counts(summaries) == _counts(got_summaries)
@@ -201,6 +205,87 @@ def test_a_commit_whose_answer_was_lost_decides_the_retry(
             assert len(summaries) == 3
 
     asyncio.run(through())
+
+
+USERS = ["alice", "bob", "carol", "dave", "erin", "frank", "gina", "hugo"]
+
+
+def sessions(partition: int, offset: int, *users: str) -> Batch:
+    values = [b"session closed for user %b" % user.encode() for user in users]
+    offsets, times_us = range(offset, offset + len(users)), [START_US - partition] * len(users)
+    return Batch(Partition("input", partition), offsets, values, times_us)
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_a_lost_commit_of_an_opening_that_merged_stays_new(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    opens = ADAPTERS[name].bind(request)
+
+    async def through() -> tuple[list[Decision], list[Summary]]:
+        async with opens(LEARNS) as index:
+            lossy: Any = LosesAnswers(index, "")
+            one, other = over(lossy, setup=LEARNS), over(index, setup=LEARNS)
+            await other.process(sessions(1, 0, "alice"), committed=0)
+            lossy.lose("record")
+            with pytest.raises(IndexUnavailable):
+                await one.process(sessions(0, 0, "bob", "bob"), committed=0)
+            await other.process(sessions(1, 1, *USERS[2:5]), committed=0)
+            decisions = await one.process(sessions(0, 0, "bob", "bob"), committed=0)
+            decisions += await one.process(sessions(0, 2, "bob"), committed=0)
+            await index.finish(START_US)
+            return decisions, await one.claim_summaries()
+
+    decisions, summaries = asyncio.run(through())
+    kinds = [decision.kind for decision in decisions]
+    bob = next(summary for summary in summaries if summary.cluster == decisions[0].cluster)
+    assert kinds == [Kind.NEW, Kind.DUPLICATE, Kind.DUPLICATE]
+    assert (bob.count, bob.merged_into) == (2, decisions[2].cluster)
+    assert sum(summary.count for summary in summaries) == 7
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_counts_add_up_however_workers_merge_and_lose_answers(
+    name: str, seed: int, request: pytest.FixtureRequest
+) -> None:
+    opens = ADAPTERS[name].bind(request)
+    draw = random.Random(seed)
+
+    async def through() -> tuple[int, list[Summary]]:
+        summaries: list[Summary] = []
+        async with opens(LEARNS) as index:
+            lossy = [LosesAnswers(index, "") for _ in range(3)]
+            engines = [over(each, setup=LEARNS) for each in lossy]
+            offsets = [0, 0, 0]
+            for _ in range(60):
+                number = draw.randrange(3)
+                users = [f"{draw.choice(USERS)}{draw.choice('abc')}" for _ in range(4)]
+                batch = sessions(number, offsets[number], *users)
+                offsets[number] += 4
+                if draw.random() < 0.4:
+                    lossy[number].lose(draw.choice(["resolve", "record"]))
+                if draw.random() < 0.2:  # another worker takes the partition over
+                    await engines[number].claim_partition(batch.partition)
+                try:
+                    await engines[number].process(batch, committed=0)
+                except IndexUnavailable:
+                    await engines[number].process(batch, committed=0)
+                if draw.random() < 0.2:
+                    due = await engines[number].claim_summaries()
+                    await engines[number].confirm_summaries(due)
+                    summaries += due
+            await index.finish(START_US)
+            while due := await engines[0].claim_summaries():
+                await engines[0].confirm_summaries(due)
+                summaries += due
+        return sum(offsets), summaries
+
+    events, summaries = asyncio.run(through())
+    assert sum(summary.new_count for summary in summaries) == events
+    assert len({(summary.cluster, summary.revision) for summary in summaries}) == len(summaries)
+    gone = {s.cluster: s.count for s in summaries if s.merged_into is not None}
+    assert gone == dict(entry for summary in summaries for entry in summary.merged)
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
