@@ -7,6 +7,7 @@
 local RULES_FIELDS = unpack_bytes(RULES, ARGV[3])
 local work = 0  -- of this call, in commands
 
+local RECORDS = SHARD .. 'r:'
 local records, changed_records = {}, {}
 
 -- The slice of a hash: its first bits, shifted by the hash of the group.
@@ -20,9 +21,9 @@ local function record_of(key, q)
   local record = records[field]
   if record then return record end
   work = work + 1
-  record = {field = field, key = key, slice = string.format('%sr:%d', SHARD, slice_number(key, q.spread, record_bits))}
-  local packed = call('HGET', record.slice, field)
-  record.stored = packed
+  local slice = RECORDS .. slice_number(key, q.spread, record_bits)
+  local packed = call('HGET', slice, field)
+  record = {field = field, key = key, slice = slice, stored = packed}
   for at = 1, packed and #packed or 0, ENTRY_BYTES do
     local ENTRY_FIELDS = unpack_bytes(ENTRY, packed, at)
     local first = number >= FIRST_NUMBER
@@ -115,15 +116,18 @@ local function find_by_words(q, live)
     if own[i].value == LEARNED then best = oldest(best, live(own[i], own)) end
   end
   if best then return best, false end
+  local any = #own > 0
   for i = 1, #q.slots do
     local slot = q.slots[i]
     local record = record_of(slot.key, q)
+    any = any or #record > 0
     for j = 1, #record do
       local entry = record[j]
       if entry.number == slot.number and entry.value == LEARNED then best = oldest(best, live(entry, record)) end
     end
   end
   if best then return best, true end
+  if not any then return nil, false end
   if q.words >= LEAST_SAME then
     for i = 1, #own do
       local c = own[i].number == OWN and live(own[i], own)
@@ -187,10 +191,10 @@ local function ready_slots(q, live)
     local slot = q.slots[i]
     local record = record_of(slot.key, q)
     local known = false
-    for j = 1, #record do
+    for j = 1, #record do  -- most often none
       known = known or (record[j].number == slot.number and record[j].value == LEARNED)
     end
-    if known or count_of(record, slot.number) + 1 >= wanted_values(slot.around) then
+    if known or #record > 0 and count_of(record, slot.number) + 1 >= wanted_values(slot.around) then
       local entries = live_entries(record, slot, live)
       if #entries > 0 and (known or completes(slot, entries)) then
         if not known then
@@ -235,7 +239,7 @@ local function note_words(q, c, numbers, live, first)
     local slot = q.slots[i]
     local record = record_of(slot.key, q)
     local known, noted, count = false, false, 0
-    for j = 1, #record do
+    for j = 1, #record do  -- most often none
       local entry = record[j]
       if entry.number == slot.number then
         count = count + 1
@@ -295,12 +299,14 @@ local function leave_records(q, c)
   changed_keys[c.id] = c
 end
 
+local function pack_entry(entry)
+  return pack_bytes(ENTRY, entry.number + (entry.first and FIRST_NUMBER or 0), entry.value, entry.id)
+end
+
 local function pack_record(record)
+  if #record == 1 then return pack_entry(record[1]) end
   local packed = {}
-  for i = 1, #record do
-    local entry = record[i]
-    packed[i] = pack_bytes(ENTRY, entry.number + (entry.first and FIRST_NUMBER or 0), entry.value, entry.id)
-  end
+  for i = 1, #record do packed[i] = pack_entry(record[i]) end
   return table.concat(packed)
 end
 
@@ -322,8 +328,9 @@ local function write_records(has_renewed)
     exist = exist and call('EXISTS', unpack(slices)) == #slices
   end
   for i = 1, #writes do
-    call('HSET', unpack(writes[i]))
-    if not exist then keep(writes[i][1]) end
+    local write = writes[i]
+    call('HSET', write[1], write[2], write[3])
+    if not exist then keep(write[1]) end
   end
   for _, c in pairs(changed_keys) do call('HSET', c.key, 'o', c.keys) end
 end
