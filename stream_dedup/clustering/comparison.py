@@ -8,6 +8,7 @@ from functools import cached_property
 
 import msgspec
 
+from stream_dedup.clustering.learning import LEAST_SAME, may_be_missing, wanted_values
 from stream_dedup.clustering.linkage import Linkage, reference_jaccard
 from stream_dedup.features.fields import UNDECODABLE
 from stream_dedup.features.patterns import Patterns, readable
@@ -15,6 +16,7 @@ from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.minhash import chance_of_equality, lookup_keys
+from stream_dedup.fingerprint.one_off import unpack
 from stream_dedup.fingerprint.reference import Feature, ReferenceKernel, Taken
 from stream_dedup.fingerprint.simhash import distance, votes
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY
@@ -182,6 +184,33 @@ class Comparison:
                 bits.append(Bit(number, *sums, left_only, right_only))
         return bits
 
+    @cached_property
+    def by_words(self) -> str:
+        """Why they merge by their words; empty if they do not, or the recipe learns none."""
+        ours, theirs = self.left.numbers.one_off(0), self.right.numbers.one_off(0)
+        if not ours or not theirs:
+            return ""
+        left, right = unpack(ours), unpack(theirs)
+        if left.own == right.own and left.words >= LEAST_SAME:
+            return "their words are equal, in order"
+        for more, less, name in ((left, right, "first"), (right, left, "second")):
+            for slot in more.slots:
+                if slot.key == less.own and may_be_missing(slot.number, more.words):
+                    return f"the {name} has one word more, and all {less.words} others are common"
+        if self.wanted_words == len((left, right)):
+            return "they differ in one place, and two words make it a variable"
+        return ""
+
+    @cached_property
+    def wanted_words(self) -> int:
+        """How many words make the one place where they differ a variable; 0: there is none."""
+        ours, theirs = self.left.numbers.one_off(0), self.right.numbers.one_off(0)
+        if not ours or not theirs:
+            return 0
+        places = {(slot.key, slot.number) for slot in unpack(theirs).slots}
+        around = [s.around for s in unpack(ours).slots if (s.key, s.number) in places]
+        return min((wanted_values(self.recipe.match.learn, n) for n in around), default=0)
+
     @property
     def merge(self) -> bool:
         """Whether the right event would join the left one's cluster, if there were no other."""
@@ -191,6 +220,8 @@ class Comparison:
             return True
         if self.left.taken.variant != self.right.taken.variant:
             return False
+        if self.by_words:
+            return True
         if self.recipe.fingerprint.kind == "minhash":
             return False
         least = self.recipe.match.min_features
@@ -199,7 +230,16 @@ class Comparison:
         return Linkage(self.recipe.match).admits(self.jaccard, self.distance)
 
     def verdict(self) -> str:
-        """Return in one sentence why they would merge or not."""
+        """Return in a sentence why they would merge or not, and in another one when they would."""
+        verdict, wanted = self._verdict(), self.wanted_words
+        if self.merge or not wanted or self.left.taken.variant != self.right.taken.variant:
+            return verdict
+        return (
+            f"{verdict} They differ in one place: once {wanted} different words were seen there, "
+            "it is a variable, and they merge."
+        )
+
+    def _verdict(self) -> str:
         match = self.recipe.match
         for look, name in ((self.left, "first"), (self.right, "second")):
             if not look.taken.tokens:
@@ -214,6 +254,8 @@ class Comparison:
                 "They do not merge: outcome, level, status or frames differ, which never vary in a "
                 f"cluster: {_said(ours)} and {_said(theirs)}."
             )
+        if self.by_words:
+            return f"They merge: {self.by_words}."
         for look, name in ((self.left, "first"), (self.right, "second")):
             if not look.words:
                 return f"They do not merge: the {name} has no word, so only the same text would do."

@@ -12,6 +12,7 @@ from stream_dedup.features.recipe import replace
 from stream_dedup.fingerprint.simhash import votes
 
 LOGS = load_recipe("logs")
+LEARNS = replace(LOGS, match__learn=5)
 BOB = b"user bob logged in from 10.0.0.7 port 22 over ssh today"
 EQUAL = "They merge: their words and variables are equal, in order."
 EVE = b"user eve logged in from 10.0.0.9 port 23 over ssh today"
@@ -24,19 +25,25 @@ pieces = st.lists(
 ).map(lambda words: " ".join(words).encode())
 
 
-@given(pieces, pieces, st.sampled_from([0, 3, 6, 20]), st.sampled_from([0.0, 0.5, 0.7]))
+@given(
+    pieces,
+    pieces,
+    st.sampled_from([0, 3, 6, 20]),
+    st.sampled_from([0.0, 0.5, 0.7]),
+    st.sampled_from([0, 2, 5]),
+)
 def test_the_engine_decides_as_the_comparison_says(
-    left: bytes, right: bytes, k: int, jaccard: float
+    left: bytes, right: bytes, k: int, jaccard: float, learn: int
 ) -> None:
-    recipe = replace(LOGS, match__k=k, match__jaccard=jaccard)
+    recipe = replace(LOGS, match__k=k, match__jaccard=jaccard, match__learn=learn)
     _, second = Deduplicator(recipe).process([left, right])
 
     assert Inspector(recipe).compare(left, right).merge == (second.kind is Kind.DUPLICATE)
 
 
-@given(pieces, pieces)
-def test_the_verdict_agrees_with_merge(left: bytes, right: bytes) -> None:
-    found = Inspector(LOGS).compare(left, right)
+@given(pieces, pieces, st.sampled_from([0, 2, 5]))
+def test_the_verdict_agrees_with_merge(left: bytes, right: bytes, learn: int) -> None:
+    found = Inspector(replace(LOGS, match__learn=learn)).compare(left, right)
 
     assert found.merge == found.verdict().startswith("They merge")
 
@@ -53,6 +60,13 @@ def test_the_verdict_agrees_with_merge(left: bytes, right: bytes) -> None:
          "2, so only an equal pattern would do.")),
         (replace(LOGS, match__k=60, match__jaccard=0.0), BOB, b"a b c",
          "They merge: distance 36 is within k = 60."),
+        (LEARNS, b"session closed for user ann", b"session was closed for user ann",
+         "They merge: the second has one word more, and all 5 others are common."),
+        (LEARNS, b"session 7 closed for user ann", b"session closed for 9 user ann",
+         "They merge: their words are equal, in order."),
+        (LEARNS, b"session closed for user ann", b"session closed for user bob",
+         ("They do not merge: distance 18 is beyond k = 6. They differ in one place: once 5 "
+          "different words were seen there, it is a variable, and they merge.")),
     ],
 )  # fmt: skip
 def test_the_verdict_gives_its_reason(
