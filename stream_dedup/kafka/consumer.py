@@ -29,7 +29,14 @@ from stream_dedup.io.base import RebalanceListener, Records, Unreadable
 from stream_dedup.kafka._fastpath import self_check
 from stream_dedup.kafka.admin import CLIENT, KafkaAdmin, connected
 from stream_dedup.kafka.codecs import MAX_UNPACKED_BYTES, Decompressor
-from stream_dedup.kafka.errors import LOST, NOT_STARTED, fail, fail_lost, translated
+from stream_dedup.kafka.errors import (
+    LOST,
+    NOT_STARTED,
+    fail,
+    fail_lost,
+    retrieve_exception,
+    translated,
+)
 from stream_dedup.model import Partition
 
 log = logging.getLogger(__name__)
@@ -318,9 +325,14 @@ class KafkaConsumer:
     async def commit(self, offsets: Mapping[Partition, int]) -> None:
         what = f"offsets of group {self._group_id} cannot be stored"
         try:
-            await self.consumer.commit(
-                {TopicPartition(*partition): offset for partition, offset in offsets.items()}
+            # Who is cancelled here leaves a request under way, whose error somebody must retrieve.
+            committed = asyncio.ensure_future(
+                self.consumer.commit(
+                    {TopicPartition(*partition): offset for partition, offset in offsets.items()}
+                )
             )
+            committed.add_done_callback(retrieve_exception)
+            await asyncio.shield(committed)
         except LOST as error:
             fail_lost(what, error)
         except errors.KafkaError as error:

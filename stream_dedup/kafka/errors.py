@@ -6,10 +6,11 @@ known; all others become `BrokerUnavailable`. The driver's error is the ``__caus
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from aiokafka import errors
 
@@ -99,6 +100,12 @@ def fail(what: str, error: BaseException, operation: str = "Read") -> NoReturn:
     if isinstance(error, FENCED):
         raise ProducerFenced(f"{what}: {type(error).__name__}: {error}") from error
     raise translate(error, what, operation) from error
+
+
+def retrieve_exception(future: asyncio.Future[Any]) -> None:
+    """Retrieve a future's exception, so that asyncio does not log it as never retrieved."""
+    if not future.cancelled():
+        future.exception()
 
 
 def fail_lost(what: str, error: BaseException) -> NoReturn:

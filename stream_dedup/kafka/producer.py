@@ -32,7 +32,7 @@ from stream_dedup.errors import BrokerRefused, BrokerUnavailable, RecordsRefused
 from stream_dedup.io.base import Outgoing, PartitionProducer, Records, Substitute, Topic
 from stream_dedup.kafka._fastpath import self_check
 from stream_dedup.kafka.admin import CLIENT, KafkaAdmin, connected
-from stream_dedup.kafka.errors import NOT_STARTED, fail
+from stream_dedup.kafka.errors import NOT_STARTED, fail, retrieve_exception
 from stream_dedup.kafka.limits import REFUSALS, Suspects
 from stream_dedup.kafka.packing import MAX_BATCH_BYTES, Delivery, Packed, Packer
 from stream_dedup.model import Partition
@@ -247,7 +247,7 @@ class KafkaProducer:
             fail(f"cannot write to {topics}", error, "Write")
         finally:
             for future in sent:
-                future.add_done_callback(_retrieve_exception)
+                future.add_done_callback(retrieve_exception)
         if sent:
             await asyncio.wait(sent)
         unsent = [errors.ProducerClosed()] * (len(packed) - len(sent))
@@ -395,9 +395,3 @@ async def _stop(producer: AIOKafkaProducer) -> None:
         from stream_dedup.kafka._fastpath.client import retrieve_failures  # noqa: PLC0415 -- after the check
 
         retrieve_failures(producer)
-
-
-def _retrieve_exception(future: asyncio.Future[Any]) -> None:
-    """Retrieve a future's exception, so that asyncio does not log it as never retrieved."""
-    if not future.cancelled():
-        future.exception()
