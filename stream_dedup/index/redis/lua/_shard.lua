@@ -173,6 +173,7 @@ local function close(keys, c, reason)
   local before = c[C_BEFORE]
   if is_provisional(c) and (before == OPEN or before == GONE) then
     call('DEL', c.key)
+    call('HSET', META, 'vanished', 1)  -- until the garbage is purged, see resolve.lua
     if before == GONE and call('ZSCORE', keys.gone, c.id) then
       c[C_STATE], c[C_NAMES], c[C_SEARCHABLE] = GONE, 0, 0
       call('HSET', c.key, 'n', pack_cluster(c))

@@ -76,6 +76,13 @@ local function has_key(c, key)
   return at ~= nil
 end
 
+-- Remove from a record what named a cluster before it was opened again, and is not purged yet.
+local function forget_former(record, c)
+  if c[C_BEFORE] ~= OPEN and is_named(record, c.id) and not has_key(c, record.key) then
+    filter(record, function(entry) return entry.id ~= c.id end)
+  end
+end
+
 local function has_room(c, more)
   return #keys_of(c) / KEY_BYTES + more <= MAX_RECORDS
 end
@@ -227,6 +234,7 @@ end
 local function note_words(q, c, numbers, live, first)
   if not has_room(c, 1 + #q.slots) then return end
   local own = record_of(q.own, q)
+  forget_former(own, c)
   local has_own = false
   for i = 1, #own do
     has_own = has_own or (own[i].number == OWN and live(own[i], own))
@@ -238,6 +246,7 @@ local function note_words(q, c, numbers, live, first)
   for i = 1, #q.slots do
     local slot = q.slots[i]
     local record = record_of(slot.key, q)
+    forget_former(record, c)
     local known, noted, count = false, false, 0
     for j = 1, #record do  -- most often none
       local entry = record[j]
@@ -273,6 +282,7 @@ local function move_records(q, loser, root)
   local keys = keys_of(loser)
   for at = 1, #keys, KEY_BYTES do
     local record = record_of(sub(keys, at, at + KEY_BYTES - 1), q)
+    forget_former(record, root)
     local named = is_named(record, root.id)
     local follows = named or has_room(root, 1)
     if is_named(record, loser.id) then

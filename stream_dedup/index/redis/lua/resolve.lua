@@ -47,7 +47,7 @@ local ENTRY_WORK, VERIFYING_WORK = 0.3, 0.5
 local CALLS_KEPT, MOST_UNSEEN = 256, 256
 local NOTHING_YET = string.rep('\0', CALL_NAME_BYTES)
 local name_of_call, seen = ARGV[4], ARGV[5]
-local stored_meta = call('HMGET', META, 'inserted', 'turn', 'fingerprints', 'kept', 'kept_for')
+local stored_meta = call('HMGET', META, 'inserted', 'turn', 'fingerprints', 'kept', 'kept_for', 'vanished')
 local last_call, call_number = stored_meta[1] or NOTHING_YET, tonumber(stored_meta[2] or 0)
 local unseen, unseen_entries, is_known = {}, 0, false
 local entry_bytes  -- of what was inserted, known with the first query
@@ -388,6 +388,18 @@ local function waiting()
   return waiting_before + (added.waiting or 0)
 end
 
+-- What a cluster was before that is not stored. One may have been opened for the same event and have
+-- vanished, and what named it then is not purged yet: then names have to be checked.
+local unknown_before
+local function before_unknown()
+  if not unknown_before then
+    local left_behind = stored_meta[6] and call('EXISTS', garbage_key) == 1
+    if stored_meta[6] and not left_behind then call('HDEL', META, 'vanished') end
+    unknown_before = left_behind and GONE or OPEN
+  end
+  return unknown_before
+end
+
 -- Open the cluster with the query's id. One that is stored already is opened again, and its count and
 -- revision go on: its window has passed, its final summary waits, or another text was at that position.
 local function open(q, earlier)
@@ -419,6 +431,7 @@ local function open(q, earlier)
     if waiting() > math.max(1000, max_clusters) then return nil end
     c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 0, 0, OPEN, 0, 0, 0, OPEN, now_s,
       INCARNATION, 0, id = q.id, key = q.key, fingerprint = '', group = '', sketch = '', keys = ''}
+    c[C_BEFORE] = before_unknown()
     if earlier and earlier[C_UNTIL_US] >= now_us then  -- it was delivered again late
       c[C_REVISION], c[C_EVENTS], c[C_UNTIL_US] = earlier[C_REVISION], earlier[C_EVENTS], earlier[C_UNTIL_US]
       c[C_EMITTED], c[C_BASE], c[C_BEFORE] = c[C_EVENTS], c[C_EVENTS], GONE
