@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from stream_dedup.clock import US_PER_S
@@ -135,14 +135,14 @@ class Maintenance:
         """All slices, in chunks; each of one shard."""
         layout = self._namespace_layout
         for shard in self._packer.shards:
-            yield from _chunks(shard.exact(number) for number in range(layout.exact_slices))
-            if self._learns:
-                yield from _chunks(shard.record(number) for number in range(layout.record_slices))
-            yield from _chunks(
+            exacts = (shard.exact(number) for number in range(layout.exact_slices))
+            records = map(shard.record, range(layout.record_slices if self._learns else 0))
+            tables = (
                 shard.table(table, number)
                 for table in range(layout.table_layout.tables)
                 for number in range(layout.slices)
             )
+            yield from _chunks(chain(exacts, records, tables))
 
     async def _renew(self, keys: Sequence[bytes]) -> int:
         """Renew the times to live of a shard's keys; how many of them exist."""
