@@ -28,8 +28,10 @@ Lines are given out as they are, each once: joined by line ends, the events are 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
+from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 import re2
@@ -59,7 +61,8 @@ MAX_SOURCES = 1_000
 """Maximum pods or containers whose lines are joined separately at a time."""
 
 MAX_APART_LINES = 1_000
-"""Lines of other pods or containers among those of an event at most."""
+"""An event ends with the next read after so many lines of other pods or containers, which wait for
+it."""
 
 _INDENT = frozenset((b" ", b"\t"))
 
@@ -129,7 +132,7 @@ class StartJoiner:
     """Joins each line to the one before, unless it is a first line.
 
     Args:
-        starts: tells whether a line is the first of an event.
+        starts: returns whether a line is the first of an event.
     """
 
     def __init__(self, starts: Callable[[bytes], object]) -> None:
@@ -183,6 +186,10 @@ class TraceJoiner:
         """See `Joiner.held`."""
         return self._numbers[0] if self._lines else 0
 
+    def apart(self, last: int) -> int:
+        """Return how many lines up to the number `last` are not among those that are held back."""
+        return last - self.held - len(self._lines) if self._lines else 0
+
     def join(
         self, lines: list[bytes], numbers: Sequence[int], *, flush: bool
     ) -> tuple[list[bytes], Sequence[int]]:
@@ -228,8 +235,9 @@ class PrefixJoiner:
     @property
     def held(self) -> int:
         """See `Joiner.held`."""
-        first = min((source.joiner.held or _NONE for source in self._sources.values()), default=0)
-        return 0 if first == _NONE else first
+        return min(
+            filter(None, (source.joiner.held for source in self._sources.values())), default=0
+        )
 
     def join(
         self, lines: list[bytes], numbers: Sequence[int], *, flush: bool
@@ -243,26 +251,21 @@ class PrefixJoiner:
             texts.append(line[end:])
             of_texts.append(number)
         ended = [self._waiting]
-        flush = flush or len(self._sources) > MAX_SOURCES
-        late = numbers[-1] - MAX_APART_LINES if numbers else 0
+        too_many = len(self._sources) > MAX_SOURCES
+        flush = flush or too_many
+        last = numbers[-1] if numbers else 0
         for prefix in {**self._sources, **read}:
             source = self._sources.setdefault(prefix, _Source(prefix))
             texts, of_texts = read.get(prefix, ([], []))
-            ended.append(
-                source.join(
-                    texts, of_texts, flush=flush or (not texts and source.joiner.held < late)
-                )
-            )
-        if flush:
+            is_late = source.joiner.apart(last) > MAX_APART_LINES
+            ended.append(source.join(texts, of_texts, flush=flush or is_late))
+        if too_many:
             self._sources.clear()
         whole = list(merge(*ended))
-        before = self.held or _NONE
-        cut = next((i for i, (number, _) in enumerate(whole) if number > before), len(whole))
+        held = self.held
+        cut = bisect_right(whole, held, key=itemgetter(0)) if held else len(whole)
         self._waiting = whole[cut:]
         return [event for _, event in whole[:cut]], [number for number, _ in whole[:cut]]
-
-
-_NONE = 1 << 62
 
 
 class _Source:

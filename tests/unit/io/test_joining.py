@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
@@ -286,6 +286,27 @@ def test_a_silent_pod_does_not_hold_back_others_for_long() -> None:
     joiner = PrefixJoiner(POD, TraceJoiner())
     events, _ = join(joiner, [*reads, others], flush=False)
     assert events[: 1 + MAX_APART_LINES] == [*first, *others * (MAX_APART_LINES // 10)]
+
+
+def test_a_pod_that_trickles_does_not_hold_back_others_for_long() -> None:
+    joiner = PrefixJoiner(POD, TraceJoiner())
+    slow = prefixed("a", [b"  at App.more(App.java:1)"])
+    others = prefixed("b", [b"x"] * 99)
+    numbers = count(1)
+    most = 0
+    for read in [prefixed("a", [b"java.lang.Error: x"]), *[[*others, *slow]] * 100]:
+        joiner.join(read, [next(numbers) for _ in read], flush=False)
+        most = max(most, len(joiner._waiting))
+    assert 0.9 * MAX_APART_LINES < most < 1.2 * MAX_APART_LINES
+
+
+def test_a_flush_keeps_what_was_learned_of_a_pod() -> None:
+    """Of a file of indented lines few are joined, also if it pauses."""
+    joiner = PrefixJoiner(POD, TraceJoiner())
+    lines = prefixed("a", [b"head", *[b"  text"] * (MAX_INDENTED + 1)])
+    joiner.join(lines, range(1, len(lines) + 1), flush=True)
+    events, _ = joiner.join(prefixed("a", [b"head", b"  text"]), range(900, 902), flush=True)
+    assert events == prefixed("a", [b"head", b"  text"])
 
 
 # ---------------------------------------------------------------- by a pattern of first lines
