@@ -18,7 +18,7 @@ to the classes of `tokens`, a token is variable if it
 11. stands in a string that is one value: in single quotes (``b'…'`` too), unless it has three
     words or more and neither key nor ``b`` before it; in double quotes
     after ``"key":``, after ``key=`` inside brackets, or in a list behind a key. A string that is a
-    key itself, or stands behind one of `TELLING_KEYS`, has words as any text.
+    key itself, or stands behind one of `MESSAGE_KEYS`, has words as any text.
 
 An empty value (``key=,``, ``""``, ``[]`` behind a key) is a variable too. Runs of three dots or
 more and of four dashes or more, and the escape sequences of terminals, separate tokens.
@@ -51,7 +51,7 @@ from stream_dedup.features.tokens import (
     is_variable,
     tokenise,
 )
-from stream_dedup.features.variants import Said, variant_words
+from stream_dedup.features.variants import VariantWord, variant_words
 
 MAX_WORDS = 2
 """Maximum words of a string that is one value without a key: more may be a message."""
@@ -75,7 +75,7 @@ TOP_LABELS = frozenset(
 )
 """Last labels of host names with one dot, lower case."""
 
-TELLING_KEYS = frozenset(
+MESSAGE_KEYS = frozenset(
     b"msg message text log event type kind action operation op method error err errmsg exception "
     b"reason cause description detail details title subject summary problem warning alert "
     b"alertname status state result outcome code command query sql statement textpayload @m "
@@ -113,16 +113,35 @@ class Piece(NamedTuple):
     variable: bool
 
 
+class _Close(NamedTuple):
+    """The end of strings that begin at `looked` or later and before it.
+
+    Attributes:
+        looked: from where it was looked for.
+        at: where the quote is, or else where the line or the text ends.
+        there: whether there is one.
+        follower: the byte that follows it, white space aside; nothing at the end of the text.
+    """
+
+    looked: int
+    at: int
+    there: bool
+    follower: bytes
+
+
+_NO_CLOSE = _Close(1, 0, False, b"")
+
+
 class Reading(NamedTuple):
     """What a line is made of.
 
     Attributes:
         tokens: words and placeholders in order.
-        said: the words that make the variant.
+        variant: the words that make the variant.
     """
 
     tokens: list[Token]
-    said: list[Said]
+    variant: list[VariantWord]
 
 
 class LineReader:
@@ -145,17 +164,17 @@ class LineReader:
         if not self._structured:
             tokens = list(tokenise(text, self._split, self._classes))
             spans = (match.span() for match in self._split.finditer(text))
-            return Reading(tokens, self._said(text, spans))
+            return Reading(tokens, self._variant(text, spans))
         pieces = _Scanner(text).pieces()
         tokens = _merged(text, pieces)
-        said = self._said(text, ((p.start, p.end) for p in pieces if p.end > p.start))
-        return _without_repeats(tokens, said) if lists else Reading(tokens, said)
+        variant = self._variant(text, ((p.start, p.end) for p in pieces if p.end > p.start))
+        return _without_repeats(tokens, variant) if lists else Reading(tokens, variant)
 
     def without_escapes(self, text: bytes) -> bytes:
         """Return a text for people, without the escape sequences that separate tokens."""
         return _ESCAPE.sub(_space_between, text) if self._structured and b"\x1b" in text else text
 
-    def _said(self, text: bytes, spans: Iterator[tuple[int, int]]) -> list[Said]:
+    def _variant(self, text: bytes, spans: Iterator[tuple[int, int]]) -> list[VariantWord]:
         if not self._protected and not self._status:
             return []
         return list(variant_words(text, spans, self._protected, status=self._status))
@@ -176,7 +195,7 @@ class _Scanner:
         self._plain = -1  # end of a single-quoted string whose words are words
         self._hex_end = 0  # end of the last run of hex groups that was looked at
         self._is_hex = False
-        self._closing = {b'"': (0, 0), b"'": (0, 0)}  # (looked from, found): see `_close`
+        self._closes = {b'"': _NO_CLOSE, b"'": _NO_CLOSE}
 
     def pieces(self) -> list[Piece]:
         text, at = self._text, 0
@@ -258,18 +277,17 @@ class _Scanner:
     def _string(self, at: int, quote: bytes, role: int) -> int:
         """Take a string; return where to go on, or -1 if there is none."""
         text = self._text
-        close = self._close(at + 1, quote)
-        if close < 0:
+        found = self._close(at + 1, quote)
+        if not found.there:
             return -1
-        behind = _end(_BLANK, text, close + 1)
-        follower = text[behind : behind + 1]
+        close, follower = found.at, found.follower
         if quote == b'"' and role in (_OPENED, _ITEM) and (not follower or follower not in b",)]}"):
             return -1
         self._role = _OTHER
         self._blank = False
         words = quote == b"'" and self._depth > 0 and follower == b":"  # a key
         if role in (_ASSIGNED, _COLON, _SPACED, _JSON):
-            words = words or self._is_telling()
+            words = words or self._is_message_key()
         keyed = (
             role in (_ASSIGNED, _JSON)
             or (role in (_COLON, _SPACED) and self._depth > 0)
@@ -297,29 +315,27 @@ class _Scanner:
         self._end = -1
         return close + 1
 
-    def _close(self, at: int, quote: bytes) -> int:
-        """Return the end of a string's text that begins at `at`, or -1.
+    def _close(self, at: int, quote: bytes) -> _Close:
+        """Return the end of a string's text that begins at `at`.
 
         What was found is found again from any quote before it, so each byte is looked at once.
         """
-        text = self._text
-        looked, found = self._closing[quote]
-        if looked <= at <= abs(found):
-            return max(found, -1)
-        start = at
-        while at < len(text):
-            byte = text[at]
-            if byte == 0x5C:  # a backslash
-                at += 2
+        text, known = self._text, self._closes[quote]
+        if known.looked <= at <= known.at:
+            return known
+        i, there = at, False
+        while i < len(text) and text[i] != 0x0A:
+            if text[i] == 0x5C:  # a backslash
+                i += 1 if text[i + 1 : i + 2] == b"\n" else 2
                 continue
-            if byte == 0x0A:
+            if text[i] == quote[0] and (quote == b'"' or not _WORD_BYTE.match(text, i + 1)):
+                there = True
                 break
-            if byte == quote[0] and (quote == b'"' or not _WORD_BYTE.match(text, at + 1)):
-                self._closing[quote] = start, at
-                return at
-            at += 1
-        self._closing[quote] = start, -min(at, len(text))
-        return -1
+            i += 1
+        behind = _end(_BLANK, text, i + 1) if there else i
+        found = _Close(at, min(i, len(text)), there, text[behind : behind + 1])
+        self._closes[quote] = found
+        return found
 
     # ---------------------------------------------------------------- tokens
 
@@ -396,11 +412,11 @@ class _Scanner:
                 return value
         else:
             return False
-        return value and not self._is_telling()
+        return value and not self._is_message_key()
 
-    def _is_telling(self) -> bool:
+    def _is_message_key(self) -> bool:
         start, end = self._last
-        return self._text[start:end].lower() in TELLING_KEYS if start >= 0 else False
+        return self._text[start:end].lower() in MESSAGE_KEYS if start >= 0 else False
 
 
 def _groups_before(text: bytes, at: int) -> Iterator[bytes]:
@@ -453,11 +469,11 @@ def _merged(text: bytes, pieces: list[Piece]) -> list[Token]:
     return tokens
 
 
-def _without_repeats(tokens: list[Token], said: list[Said]) -> Reading:
+def _without_repeats(tokens: list[Token], variant: list[VariantWord]) -> Reading:
     """Keep groups that hold a placeholder and repeat in a row once."""
     kept: list[Token] = []
-    held: list[list[Said]] = []  # the variant's words in each token
-    rest = iter(said)
+    held: list[list[VariantWord]] = []  # the variant's words in each token
+    rest = iter(variant)
     word = next(rest, None)
     alike: list[tuple[bytes, bool, tuple[bytes, ...]]] = []
     for index, token in enumerate(tokens):

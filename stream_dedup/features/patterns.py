@@ -128,7 +128,7 @@ class Patterns:
             elif token.start == token.end:
                 shown.placeholder(b"<*>")
             else:
-                for word, start, end, status in reading.said:
+                for word, start, end, status in reading.variant:
                     if at <= start < token.end:
                         shown.placeholder(self._between(text[at:start]))
                         if status:

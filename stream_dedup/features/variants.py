@@ -92,8 +92,8 @@ def status_class(text: bytes, before: tuple[int, int] | None, start: int, end: i
     return text[start : start + 1] + b"xx" if fits else b""
 
 
-class Said(NamedTuple):
-    """A word of a variant, and the token that says it.
+class VariantWord(NamedTuple):
+    """A word of a variant, and the token that holds it.
 
     Attributes:
         word: in lower case; of an HTTP status, its class.
@@ -110,7 +110,7 @@ class Said(NamedTuple):
 
 def variant_words(
     text: bytes, spans: Iterable[tuple[int, int]], protected: frozenset[bytes], *, status: bool
-) -> Iterator[Said]:
+) -> Iterator[VariantWord]:
     """Yield the words that make a line's variant, in order.
 
     Args:
@@ -123,11 +123,11 @@ def variant_words(
     for start, end in spans:
         word = protected_word(text[start:end], protected)
         if word:
-            yield Said(word, start, end, False)
+            yield VariantWord(word, start, end, False)
         elif status:
             class_ = status_class(text, before, start, end)
             if class_:
-                yield Said(class_, start, end, True)
+                yield VariantWord(class_, start, end, True)
         before = start, end
 
 

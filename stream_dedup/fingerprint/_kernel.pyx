@@ -24,7 +24,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 import array
 
-from stream_dedup.features.lines import MAX_GROUP, TELLING_KEYS, TOP_LABELS, UNITS
+from stream_dedup.features.lines import MAX_GROUP, MESSAGE_KEYS, TOP_LABELS, UNITS
 from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER
 from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.fingerprint.kernel import MAX_VOTES, MAX_WEIGHT, SKETCH_SIZE, Fingerprints
@@ -453,7 +453,7 @@ cdef class Workspace:
     cdef Items tokens, features
     cdef Hashes scratch, sketches, sketch_ends
     cdef Hashes variant  # of the current event: its variant's words
-    cdef Hashes said_in  # the number of the token that each of them stands in
+    cdef Hashes token_of  # the number of the token that each of them stands in
     cdef Hashes slots, slot_ends
     cdef array.array exact, words, low, high, chosen, variants
     cdef const Part* parts  # of the current event
@@ -479,7 +479,7 @@ cdef class Workspace:
         free(self.sketches.at)
         free(self.sketch_ends.at)
         free(self.variant.at)
-        free(self.said_in.at)
+        free(self.token_of.at)
         free(self.slots.at)
         free(self.slot_ends.at)
 
@@ -630,7 +630,7 @@ cdef class Kernel:
             self.tables.gaps[byte] = gap_kind(char)
         set_words(&self.tables.units, UNITS)
         set_words(&self.tables.labels, TOP_LABELS, True)
-        set_words(&self.tables.telling, TELLING_KEYS, True)
+        set_words(&self.tables.message_keys, MESSAGE_KEYS, True)
         self.set_calendar()
         settings = recipe.fingerprint
         self.token_classes = bool(recipe.text.classes)
@@ -892,7 +892,7 @@ cdef class Kernel:
         cdef Items* tokens = &work.tokens
         cdef Hashes* variant = &work.variant
         cdef size_t start, size, before = 0, before_end = 0
-        cdef size_t first = tokens.count, first_said = variant.count, said
+        cdef size_t first = tokens.count, variant_first = variant.count, variant_count
         cdef uint64_t seen[8]
         cdef uint64_t again = 0
         cdef bint joined = False
@@ -908,7 +908,7 @@ cdef class Kernel:
         while next_piece(&line, &self.tables, &piece):
             start = piece.start
             size = piece.end - start
-            said = variant.count
+            variant_count = variant.count
             if size and self.statuses:
                 if size == 3 and before_end and is_number(text + start):
                     self.take_status(text, before, before_end, start, variant)
@@ -941,16 +941,16 @@ cdef class Kernel:
                     names += 1
                 else:
                     names = 0
-            if said < variant.count:
-                reserve_hashes(&work.said_in, variant.count)
-                work.said_in.at[said] = tokens.count - 1
+            if variant_count < variant.count:
+                reserve_hashes(&work.token_of, variant.count)
+                work.token_of.at[variant_count] = tokens.count - 1
             if joined:  # names joined a placeholder
                 joined = False
-                while said > first_said and work.said_in.at[said - 1] >= tokens.count:
-                    said -= 1
-                    work.said_in.at[said] = tokens.count - 1
+                while variant_count > variant_first and work.token_of.at[variant_count - 1] >= tokens.count:
+                    variant_count -= 1
+                    work.token_of.at[variant_count] = tokens.count - 1
         if again:  # a group has a word
-            drop_groups(tokens, first, variant, &work.said_in, first_said)
+            drop_groups(tokens, first, variant, &work.token_of, variant_first)
         return 0
 
     cdef int take_word_ngrams(
@@ -1386,47 +1386,47 @@ cdef int set_words(Words* table, words, bint lower=False) except -1:
 
 cdef inline bint is_repeated(
     const Items* tokens, size_t count, size_t group,
-    const Hashes* variant, const Hashes* said_in, size_t said, size_t first_said
+    const Hashes* variant, const Hashes* token_of, size_t variant_count, size_t variant_first
 ) noexcept nogil:
     """Return whether the last tokens, `group` of them, repeat those before, variants included."""
     cdef size_t i, ours, theirs
     for i in range(count - group, count):
         if tokens.at[i].identity != tokens.at[i - group].identity:
             return False
-    ours = said
-    while ours > first_said and said_in.at[ours - 1] >= count - group:
+    ours = variant_count
+    while ours > variant_first and token_of.at[ours - 1] >= count - group:
         ours -= 1
     theirs = ours
-    while theirs > first_said and said_in.at[theirs - 1] >= count - 2 * group:
+    while theirs > variant_first and token_of.at[theirs - 1] >= count - 2 * group:
         theirs -= 1
-    if said - ours != ours - theirs:
+    if variant_count - ours != ours - theirs:
         return False
-    for i in range(ours, said):
+    for i in range(ours, variant_count):
         if (variant.at[i] != variant.at[i - ours + theirs]
-                or said_in.at[i] != said_in.at[i - ours + theirs] + group):
+                or token_of.at[i] != token_of.at[i - ours + theirs] + group):
             return False
     return True
 
 
 cdef void drop_groups(
-    Items* tokens, size_t first, Hashes* variant, Hashes* said_in, size_t first_said
+    Items* tokens, size_t first, Hashes* variant, Hashes* token_of, size_t variant_first
 ) noexcept nogil:
     """Keep groups that hold a placeholder and repeat in a row once: `lines._without_repeats`.
 
     Such a group has a placeholder as far from its end as the group before it. One bit a token says
     where placeholders are, so few groups are compared.
     """
-    cdef size_t read, count = first, said = first_said, next_said = first_said, nearest, group, i
+    cdef size_t read, count = first, variant_count = variant_first, variant_next = variant_first, nearest, group, i
     cdef uint64_t places = 0, other  # bit n: whether the n-th token from the last is a placeholder
     cdef const Item* last
     for read in range(first, tokens.count):
         if count != read:
             tokens.at[count] = tokens.at[read]
-        while next_said < variant.count and said_in.at[next_said] == read:
-            variant.at[said] = variant.at[next_said]
-            said_in.at[said] = count
-            said += 1
-            next_said += 1
+        while variant_next < variant.count and token_of.at[variant_next] == read:
+            variant.at[variant_count] = variant.at[variant_next]
+            token_of.at[variant_count] = count
+            variant_count += 1
+            variant_next += 1
         count += 1
         places = places << 1 | tokens.at[count - 1].variable
         if places & (places - 1) == 0:
@@ -1439,17 +1439,17 @@ cdef void drop_groups(
             if group > _MAX_GROUP or 2 * group > count - first:
                 break
             if (group > nearest and last.identity == (last - group).identity
-                    and is_repeated(tokens, count, group, variant, said_in, said, first_said)):
+                    and is_repeated(tokens, count, group, variant, token_of, variant_count, variant_first)):
                 count -= group
-                while said > first_said and said_in.at[said - 1] >= count:
-                    said -= 1
+                while variant_count > variant_first and token_of.at[variant_count - 1] >= count:
+                    variant_count -= 1
                 places = 0
                 for i in range(count - first if count - first < 64 else 64):
                     places |= <uint64_t>tokens.at[count - 1 - i].variable << i
                 break
             other &= other - 1
     tokens.count = count
-    variant.count = said
+    variant.count = variant_count
 
 
 cdef inline uint64_t word_slot(uint64_t head, uint64_t tail) noexcept nogil:

@@ -59,12 +59,13 @@ cdef struct Tables:
     uint8_t gaps[256]  # kinds of delimiters
     Words units
     Words labels
-    Words telling
+    Words message_keys
 
 cdef struct Close:  # the end of a string: see `find_close`
     size_t looked
-    size_t found
+    size_t at
     bint there
+    uint8_t follower  # the byte that follows it, white space aside; 0 at the end of the text
 
 cdef struct Line:
     const uint8_t* text
@@ -79,7 +80,7 @@ cdef struct Line:
     bint number  # whether that token holds a digit
     size_t plain  # end of a single-quoted string whose words are words
     size_t inside  # end of the value's string that is being taken; else 0
-    size_t careful  # end of a token that runs of dots or dashes divide
+    size_t checked_end  # end of a token that runs of dots or dashes divide
     size_t hex_end  # end of the last run of hex groups that was looked at
     bint is_hex
     Close single
@@ -185,7 +186,7 @@ cdef inline size_t word_end(Line* line, const Tables* tables, size_t start, int*
     cdef const uint8_t* classes = tables.classes
     cdef size_t i = start, length = line.length
     cdef int kind, kinds = 0, twice = 0, before = 0
-    if start >= line.careful:
+    if start >= line.checked_end:
         while i < length:
             kind = classes[text[i]]
             if kind == 0:
@@ -197,7 +198,7 @@ cdef inline size_t word_end(Line* line, const Tables* tables, size_t start, int*
         held[0] = kinds
         if not twice & (DOT | DASH):
             return i
-        line.careful = i
+        line.checked_end = i
         i = start
         held[0] = 0
     while i < length:
@@ -235,34 +236,33 @@ cdef inline size_t skip_blank(const Line* line, size_t at) noexcept nogil:
 
 # ---------------------------------------------------------------- between tokens
 
-cdef inline bint find_close(Line* line, size_t at, uint8_t quote, size_t* close) noexcept nogil:
-    cdef Close* known = &line.double if quote == c'"' else &line.single
+cdef inline const Close* find_close(Line* line, size_t at, uint8_t quote) noexcept nogil:
+    cdef Close* found = &line.double if quote == c'"' else &line.single
     cdef const uint8_t* text = line.text
-    cdef size_t i = at
-    if known.looked <= at <= known.found:
-        close[0] = known.found
-        return known.there
-    known.looked = at
-    known.there = False
-    while i < line.length:
+    cdef size_t i = at, behind
+    if found.looked <= at <= found.at:
+        return found
+    found.looked = at
+    found.there = False
+    while i < line.length and text[i] != c"\n":
         if text[i] == c"\\":
-            i += 2
+            i += 1 if i + 1 < line.length and text[i + 1] == c"\n" else 2
             continue
-        if text[i] == c"\n":
-            break
         if text[i] == quote and (
             quote == c'"' or i + 1 == line.length or not is_word_byte(text[i + 1])
         ):
-            known.there = True
+            found.there = True
             break
         i += 1
-    known.found = i if i < line.length else line.length
-    close[0] = known.found
-    return known.there
+    found.at = i if i < line.length else line.length
+    if found.there:
+        behind = skip_blank(line, i + 1)
+        found.follower = text[behind] if behind < line.length else 0
+    return found
 
 
-cdef inline bint is_telling(const Line* line, const Tables* tables) noexcept nogil:
-    return holds(&tables.telling, line.text + line.last, line.last_end - line.last, True)
+cdef inline bint is_message_key(const Line* line, const Tables* tables) noexcept nogil:
+    return holds(&tables.message_keys, line.text + line.last, line.last_end - line.last, True)
 
 
 cdef inline bint has_words(const uint8_t* text, size_t length) noexcept nogil:
@@ -281,14 +281,13 @@ cdef inline int take_string(
     Line* line, const Tables* tables, size_t at, uint8_t quote, Piece* piece
 ) noexcept nogil:
     """Take a string: 0 if there is none, 1 if its words are words, 2 if it is one value."""
-    cdef size_t close = 0, behind
-    cdef uint8_t follower
+    cdef const Close* found = find_close(line, at + 1, quote)
+    cdef size_t close = found.at
+    cdef uint8_t follower = found.follower
     cdef bint words
     cdef Role role = line.role
-    if not find_close(line, at + 1, quote, &close):
+    if not found.there:
         return 0
-    behind = skip_blank(line, close + 1)
-    follower = line.text[behind] if behind < line.length else 0
     if quote == c'"' and (role == OPENED or role == ITEM) and not (
         follower == c"," or follower == c")" or follower == c"]" or follower == c"}"
     ):
@@ -298,7 +297,7 @@ cdef inline int take_string(
     line.at = at + 1
     words = quote == c"'" and line.depth and follower == c":"  # a key
     if role == ASSIGNED or role == COLON or role == SPACED or role == JSON:
-        words = words or is_telling(line, tables)
+        words = words or is_message_key(line, tables)
     if not (
         role == ASSIGNED or role == JSON
         or ((role == COLON or role == SPACED) and line.depth)
@@ -494,7 +493,7 @@ cdef inline bint is_value(const Line* line, const Tables* tables, size_t end) no
         )
     else:
         return False
-    return value and not is_telling(line, tables)
+    return value and not is_message_key(line, tables)
 
 
 cdef inline bint is_unit(const Tables* tables, const uint8_t* token, size_t length) noexcept nogil:
@@ -507,10 +506,11 @@ cdef inline void start_line(Line* line, const uint8_t* text, size_t length) noex
     line.text = text
     line.length = length
     line.at = line.depth = line.last = line.last_end = line.end = 0
-    line.plain = line.inside = line.careful = line.hex_end = line.keyed = 0
+    line.plain = line.inside = line.checked_end = line.hex_end = line.keyed = 0
     line.role = OTHER
     line.blank = line.number = False
-    line.single.looked = line.single.found = line.double.looked = line.double.found = 0
+    line.single.looked = line.double.looked = 1
+    line.single.at = line.double.at = 0
 
 
 cdef inline bint take_inside(Line* line, const Tables* tables, Piece* piece) noexcept nogil:

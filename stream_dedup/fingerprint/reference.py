@@ -146,7 +146,7 @@ class ReferenceKernel:
                 reading = self._reader.read(head)
                 tokens = list(self._words(head, reading.tokens, weight, salt))
                 features = list(self._word_ngrams(tokens, weight, salt))
-                taken.variant.extend(said.word for said in reading.said)
+                taken.variant.extend(one.word for one in reading.variant)
             if rest:
                 default = self._recipe.features.weights.default
                 tokens.append(self._feature(rest, default * weight, salt))

@@ -25,7 +25,7 @@ LOGS = load_recipe("logs")
 
 
 def words_of(text: str) -> list[str]:
-    return [said.word.decode() for said in LineReader(LOGS).read(text.encode()).said]
+    return [one.word.decode() for one in LineReader(LOGS).read(text.encode()).variant]
 
 
 def kinds(lines: Sequence[str], recipe: Recipe | str = "logs") -> list[Kind]:
