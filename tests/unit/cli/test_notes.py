@@ -40,6 +40,7 @@ def notes(
         dedup = Deduplicator(
             windows=Windows(idle_us=idle_us, max_age_us=FOREVER_US, quiet_after_us=FOREVER_US),
             limits=Limits(max_clusters=max_clusters),
+            key=bytes(range(16)),  # what is estimated depends on it
         )
         out = io.BytesIO()
         output = Output("drop", None, stats=False, limit=None, step_us=60_000_000)

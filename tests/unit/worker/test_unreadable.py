@@ -95,7 +95,11 @@ def test_a_paused_partition_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     async def watched() -> dict[str, str]:
         pipeline = rig.pipeline(pipeline_of())
         running = asyncio.create_task(pipeline.run())
-        while not rig.metrics.value("paused_partitions"):  # noqa: ASYNC110 -- a metric
+        # Paused, and all of the other partition has left: stopped before, it would be cut short.
+        # Nobody signals either.
+        while not (  # noqa: ASYNC110
+            rig.metrics.value("paused_partitions") and len(rig.broker.read("out")) == 30
+        ):
             await asyncio.sleep(0.01)
         reasons = {each.name: each.reason for each in pipeline.context.health.reasons()}
         pipeline.stop()
