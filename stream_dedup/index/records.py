@@ -20,7 +20,8 @@ Then the pattern's values are noted in the records of all its slots. A slot that
 last value that is wanted is learned, and the clusters found there merge (`ready`, `note`).
 
 Entries name open clusters only: they leave with a cluster that closes, and follow one that merges.
-Those of a cluster that is open, but has passed its window for an event, do not count.
+Those of a cluster that is open, but has passed its window for an event, do not count: they give
+way to the event's own where they have its value, or where there is no room.
 
 Bounds: `MAX_ENTRIES` of a record, one less than the wanted values of a slot, `MAX_RECORDS` that
 name a cluster, `MAX_MERGED` clusters that one event merges and `MAX_MOVED` of their records.
@@ -187,7 +188,7 @@ class Records:
         record = records.get(keys.own, [])
         if not any(entry.number == OWN and is_live(entry.owner) for entry in record):
             kept = [entry for entry in record if entry.number != OWN]
-            self._put(records, keys.own, kept, Entry(OWN, 0, owner, first))
+            self._put(records, keys.own, kept, Entry(OWN, 0, owner, first), is_live)
         for slot in keys.slots:
             known = records.get(slot.key)
             if known is None:  # most often
@@ -211,23 +212,34 @@ class Records:
         entries = [entry for entry in record if entry.number == slot.number]
         others = [entry for entry in record if entry.number != slot.number]
         live = [entry for entry in entries if is_live(entry.owner)]
-        known = bool(entries) and entries[0].value == LEARNED
-        if known and live:
+        values = {entry.value for entry in live}
+        if LEARNED in values:
             return
-        if known or slot.number in ready.numbers:
-            self._put(records, slot.key, others, Entry(slot.number, LEARNED, owner, first))
+        if slot.number in ready.numbers:
+            entry = Entry(slot.number, LEARNED, owner, first)
+            self._put(records, slot.key, others, entry, is_live)
             if first:
                 owner.learned |= 1 << slot.number % REPEATED
-        elif all(entry.value != slot.value for entry in entries):
+        elif slot.value not in values:
+            entries = [entry for entry in entries if entry.value not in (LEARNED, slot.value)]
             if len(entries) + 1 >= wanted_values(self._learn, slot.around):
                 if self._completes(slot, live):
                     return  # too many clusters to merge at once
                 entries = live
             entry = Entry(slot.number, slot.value, owner, first)
-            self._put(records, slot.key, others + entries, entry)
+            self._put(records, slot.key, others + entries, entry, is_live)
 
     @staticmethod
-    def _put(records: dict[int, list[Entry]], key: int, kept: list[Entry], entry: Entry) -> None:
+    def _put(
+        records: dict[int, list[Entry]],
+        key: int,
+        kept: list[Entry],
+        entry: Entry,
+        is_live: IsLive,
+    ) -> None:
+        """Add an entry; in a full record, in place of those that do not count for the event."""
+        if len(kept) >= MAX_ENTRIES:
+            kept = [other for other in kept if is_live(other.owner)]
         if len(kept) >= MAX_ENTRIES:
             return
         if all(other.owner is not entry.owner for other in records.get(key, ())):
@@ -283,4 +295,5 @@ class Records:
         """Name a cluster again as `leads` has returned it."""
         for key, number, value, first in leads:
             records = self._of_group.setdefault(slot.group, {})
-            self._put(records, key, records.get(key, []), Entry(number, value, slot, first))
+            entry = Entry(number, value, slot, first)
+            self._put(records, key, records.get(key, []), entry, lambda _: True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 
-from stream_dedup.clustering.learning import MAX_MOVED
+from stream_dedup.clustering.learning import MAX_ENTRIES, MAX_MOVED
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.features.recipe import Match, Recipe
 from stream_dedup.fingerprint.one_off import mix, pack, pattern_keys
@@ -17,6 +17,7 @@ Start = Callable[..., Driver]
 LEARNS = Recipe(match=Match(k=3, jaccard=0.9, learn=5))
 FINAL_ONLY = Summaries(every_us=None)
 HOUR_S = 3600
+PAST_S = 30 * 24 * HOUR_S
 NAMES = ["alice", "bob", "carol", "dave", "erin", "frank", "gina"]
 
 
@@ -268,6 +269,43 @@ def test_values_of_evicted_clusters_do_not_count(start: Start) -> None:
     index = start(recipe=LEARNS, limits=Limits(max_clusters=2))
     answers = [add(index, n, session(name), n) for n, name in enumerate(NAMES)]
     assert [answer.new for answer in answers] == [True] * 7
+
+
+def test_values_of_clusters_past_their_window_do_not_count(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    index.resolve(*(asked(n, session(name)) for n, name in enumerate(NAMES[:4])))
+    later = [asked(100 + n, session(name), PAST_S) for n, name in enumerate(NAMES)]
+    answers = index.resolve(*later)
+    assert {answer.cluster for answer in answers} == {answers[0].cluster}
+
+
+def test_a_value_past_its_window_gives_way_to_the_same_one(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    index.resolve(asked(0, session("alice")))
+    later = [asked(100 + n, session(name), PAST_S) for n, name in enumerate(NAMES[:5])]
+    answers = index.resolve(*later)
+    assert {answer.cluster for answer in answers} == {answers[0].cluster}
+
+
+def test_a_slot_learned_past_its_window_is_learned_again(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    index.resolve(*(asked(n, session(name)) for n, name in enumerate(NAMES[:5])))
+    later = [asked(100 + n, session(f"new-{name}"), PAST_S) for n, name in enumerate(NAMES)]
+    first_four, others = index.resolve(*later[:4]), index.resolve(*later[4:])
+    assert [answer.rule for answer in first_four] == [Rule.NEW] * 4
+    assert [answer.rule for answer in others] == [Rule.LEARNED] * 3
+
+
+def test_values_past_their_window_leave_a_full_record(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    words = [f"w{n}x" for n in range(20)]
+    for place in range(MAX_ENTRIES // 4):
+        lines = [" ".join([*words[:place], value, *words[place:]]) for value in NAMES[:4]]
+        answers = index.resolve(*(asked(place * 4 + n, line) for n, line in enumerate(lines)))
+        assert [answer.rule for answer in answers] == [Rule.NEW] * 4
+    lines = [" ".join([*words[:18], value, *words[18:]]) for value in NAMES[:5]]
+    answers = index.resolve(*(asked(900 + n, line, PAST_S) for n, line in enumerate(lines)))
+    assert {answer.cluster for answer in answers} == {answers[0].cluster}
 
 
 def test_a_slot_takes_any_number_of_values(start: Start) -> None:

@@ -87,7 +87,17 @@ local function has_room(c, more)
   return #keys_of(c) / KEY_BYTES + more <= MAX_RECORDS
 end
 
-local function put(record, c, number, value, first)
+-- Keep the entries of clusters that take the event. `live` also tells what was not looked at.
+local function keep_live(record, live)
+  filter(record, function(entry)
+    local c, is_unknown = live(entry, record)
+    return c or is_unknown
+  end)
+end
+
+-- Add an entry; in a full record, in place of those that do not count for the event.
+local function put(record, c, number, value, first, live)
+  if #record >= MAX_ENTRIES then keep_live(record, live) end
   if #record >= MAX_ENTRIES then return end
   if not is_named(record, c.id) then add_key(c, record.key) end
   record[#record + 1] = {number = number, value = value, id = c.id, first = first}
@@ -241,38 +251,44 @@ local function note_words(q, c, numbers, live, first)
   end
   if not has_own then
     if count_of(own, OWN) > 0 then filter(own, function(entry) return entry.number ~= OWN end) end
-    put(own, c, OWN, string.rep('\0', ENTRY_VALUE_BYTES), first)
+    put(own, c, OWN, string.rep('\0', ENTRY_VALUE_BYTES), first, live)
   end
   for i = 1, #q.slots do
     local slot = q.slots[i]
     local record = record_of(slot.key, q)
     forget_former(record, c)
-    local known, noted, count = false, false, 0
+    local known, noted, count = nil, nil, 0  -- its entry, if learned; that of the value; other values
     for j = 1, #record do  -- most often none
       local entry = record[j]
       if entry.number == slot.number then
-        count = count + 1
-        known = known or entry.value == LEARNED
-        noted = noted or entry.value == slot.value
+        if entry.value == LEARNED then
+          known = entry
+        elseif entry.value == slot.value then
+          noted = entry
+        else
+          count = count + 1
+        end
       end
     end
-    local full = count + 1 >= wanted_values(slot.around)
-    local entries = (known or full) and live_entries(record, slot, live)
-    if known and #entries > 0 then
+    if known and live(known, record) then
       -- it is learned
-    elseif known or numbers[slot.number] then
+    elseif numbers[slot.number] then
       local named = is_named(record, c.id)
       filter(record, function(entry) return entry.number ~= slot.number end)
-      if #record < MAX_ENTRIES then
-        if not named then add_key(c, record.key) end
-        record[#record + 1] = {number = slot.number, value = LEARNED, id = c.id, first = first}
-      end
+      if not named then add_key(c, record.key) end
+      record[#record + 1] = {number = slot.number, value = LEARNED, id = c.id, first = first}
       if first then show(c, slot) end
-    elseif not noted and not (full and completes(slot, entries)) then
-      if full then
-        filter(record, function(entry) return entry.number ~= slot.number or live(entry, record) end)
+    elseif not (noted and live(noted, record)) then
+      local full = count + 1 >= wanted_values(slot.around)
+      if not (full and completes(slot, live_entries(record, slot, live))) then
+        if full or known or noted then
+          filter(record, function(entry)
+            if entry.number ~= slot.number then return true end
+            return entry ~= known and entry ~= noted and (not full or live(entry, record))
+          end)
+        end
+        put(record, c, slot.number, slot.value, first, live)
       end
-      put(record, c, slot.number, slot.value, first)
     end
   end
 end

@@ -540,7 +540,7 @@ local function resolve_by_words(q, own)
         if not next(skipped) then add('truncated', 1) end
         skipped[id] = true
       end
-      if skipped[id] then return nil end
+      if skipped[id] then return nil, true end
       looks = looks + 1
     end
     local c = load_cluster(id)
