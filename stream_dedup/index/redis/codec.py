@@ -357,8 +357,7 @@ def unpack_names(packed: bytes, width: int) -> tuple[bytes, list[Name]]:
 
 _siphash = fastest_siphash()
 _PATTERN, _WORD_SLOT = layouts.PATTERN.struct, layouts.WORD_SLOT.struct
-_NO_PATTERN = _PATTERN.pack(0, 0, 0, b"")
-_HASH_FACTOR = 0x9E3779B97F4A7C15
+_NO_PATTERN = _PATTERN.pack(0, 0, b"")
 _ALL_64 = (1 << 64) - 1
 
 GROUPS_KEPT = 10_000
@@ -456,8 +455,7 @@ class Packer:
                 packed.append(_NO_PATTERN)
                 continue
             own, words, slots = unpack(query.one_off)
-            spread = (self.group(query.group)[0] * _HASH_FACTOR & _ALL_64) >> 32
-            packed.append(_PATTERN.pack(len(slots), words, spread, own.to_bytes(8, "big")))
+            packed.append(_PATTERN.pack(len(slots), words, own.to_bytes(8, "big")))
             packed += [
                 _WORD_SLOT.pack(key.to_bytes(8, "big"), number, around, value.to_bytes(3, "big"))
                 for key, number, around, value in slots
@@ -466,11 +464,11 @@ class Packer:
 
     def record_key(self, shard: ShardKeys, group: bytes, key: bytes) -> bytes:
         """The slice that holds the record of a key, in a group with that hash."""
-        number = int.from_bytes(group, "big") * _HASH_FACTOR & _ALL_64
+        number = int.from_bytes(group, "big") * layouts.GROUP_FACTOR & _ALL_64
         return shard.record((int.from_bytes(key, "big") ^ number) >> self._record_shift)
 
     def _exact_slice(self, exact: int, group: int) -> int:
-        return (exact ^ group * _HASH_FACTOR & _ALL_64) >> self._exact_shift
+        return (exact ^ group * layouts.GROUP_FACTOR & _ALL_64) >> self._exact_shift
 
     def group(self, group: str) -> tuple[int, bytes, bytes, int]:
         """Look up a group: its hash, the hash's bytes, its own bytes, the number of its shard."""

@@ -121,9 +121,9 @@ FIRST_NUMBER = 128
 WORD_SLOT = Layout(">", key="8s", number="B", around="B", value=f"{ENTRY_VALUE_BYTES}s")
 """A slot of a query's pattern (`fingerprint.one_off`)."""
 
-PATTERN = Layout(">", slots="H", words="B", spread="I", own="8s")
-"""The keys of a query's pattern; so many of `WORD_SLOT` follow. `spread`: of the group, see
-`codec.Packer`. A query without keys has no words."""
+PATTERN = Layout(">", slots="H", words="B", own="8s")
+"""The keys of a query's pattern; so many of `WORD_SLOT` follow. A query without keys has no
+words."""
 
 HEAD = Layout("<", time_us="d", seen_us="d")
 """A value of ``heads``: a partition's latest event time, and the clock when it was last active;
@@ -134,6 +134,11 @@ ID_WORDS = Layout(">", high="I", low="I")
 
 GROUP_BYTES = 4
 """Of the hash of a group."""
+GROUP_WORDS = Layout(">", high="H", low="H")
+"""The hash of a group in parts, likewise."""
+GROUP_FACTOR = 0x9E37_79B9_7F4A_7C15
+"""A slice is the first bits of a hash, of 64, after an exclusive or with this times the hash of its
+group, modulo 2^64: so groups of a few entries share slices evenly."""
 EXACT_BYTES = 8
 LOW_GROUP_BYTES = 2
 """The last bytes of a group's hash: what a member of a table holds."""
@@ -262,6 +267,8 @@ def _constants() -> dict[str, str]:
     for name in ("OWN", "LEAST_SAME", "LEAST_COMMON", "FEW_AROUND", "MAX_ENTRIES", "MAX_RECORDS",
                  "MAX_MERGED", "MAX_MOVED"):  # fmt: skip
         found[name] = str(getattr(learning, name))
+    high, low = divmod(GROUP_FACTOR, 1 << 32)  # in halves: doubles have 53 bits
+    found["GROUP_FACTOR_HIGH"], found["GROUP_FACTOR_LOW"] = str(high), str(low)
     found["LEARNED"] = "'" + "\\255" * ENTRY_VALUE_BYTES + "'"
     found["REPEATED"], found["MAX_MERGED_NAMED"] = str(REPEATED), str(MAX_MERGED_NAMED)
     for place, field in enumerate(CLUSTER.names, 1):

@@ -112,6 +112,21 @@ def test_closed_and_merged_clusters_leave_no_records(make_redis: MakeRedis) -> N
     assert keys_of(redis, "r") + keys_of(redis, "e") + keys_of(redis, "t") == []
 
 
+def test_a_cluster_opened_in_another_group_leaves_no_records(make_redis: MakeRedis) -> None:
+    redis = make_redis()
+
+    async def reopen() -> int:
+        async with opened(redis) as index:
+            await index.resolve([asked(0, "session closed for user alice", group="a")], START_US)
+            await index.resolve([asked(0, "something else entirely", group="b")], START_US)
+            named = sum(redis.command("HLEN", key) for key in keys_of(redis, "r"))  # type: ignore[misc]
+            await index.finish(START_US)
+            return named
+
+    assert asyncio.run(reopen()) == 4  # of the second text: its own key, and one for each word
+    assert keys_of(redis, "r") + keys_of(redis, "e") + keys_of(redis, "t") == []
+
+
 def test_workers_that_meet_all_values_at_once_agree(make_redis: MakeRedis) -> None:
     redis = make_redis()
 

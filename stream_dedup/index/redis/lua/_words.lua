@@ -10,18 +10,30 @@ local work = 0  -- of this call, in commands
 local RECORDS = SHARD .. 'r:'
 local records, changed_records = {}, {}
 
--- The slice of a hash: its first bits, shifted by the hash of the group.
-local function slice_number(hash, spread, bits)
-  local high = bxor((unpack_bytes(ID_WORDS, hash)), spread) % 4294967296
+-- The upper half of a group's hash times GROUP_FACTOR, modulo 2^64; in parts that a double holds exactly.
+local spreads = {}
+local function spread_of(group_hash)
+  local spread = spreads[group_hash]
+  if spread then return spread end
+  local high, low = unpack_bytes(GROUP_WORDS, group_hash)
+  local carried = math.floor((high * GROUP_FACTOR_LOW + math.floor(low * GROUP_FACTOR_LOW / 65536)) / 65536)
+  spread = (high * GROUP_FACTOR_HIGH % 65536 * 65536 + low * GROUP_FACTOR_HIGH + carried) % 4294967296
+  spreads[group_hash] = spread
+  return spread
+end
+
+-- The slice of a hash: its first bits, shifted by the hash of the group (see codec.py).
+local function slice_number(hash, group_hash, bits)
+  local high = bxor((unpack_bytes(ID_WORDS, hash)), spread_of(group_hash)) % 4294967296
   return math.floor(high / 2 ^ (32 - bits))
 end
 
-local function record_of(key, q)
-  local field = q.group_hash .. key
+local function record_of(key, group_hash)
+  local field = group_hash .. key
   local record = records[field]
   if record then return record end
   work = work + 1
-  local slice = RECORDS .. slice_number(key, q.spread, record_bits)
+  local slice = RECORDS .. slice_number(key, group_hash, record_bits)
   local packed = call('HGET', slice, field)
   record = {field = field, key = key, slice = slice, stored = packed}
   for at = 1, packed and #packed or 0, ENTRY_BYTES do
@@ -128,7 +140,7 @@ end
 -- cluster that an entry of a record names, if it takes the event.
 local function find_by_words(q, live)
   local best
-  local own = record_of(q.own, q)
+  local own = record_of(q.own, q.group_hash)
   for i = 1, #own do
     if own[i].value == LEARNED then best = oldest(best, live(own[i], own)) end
   end
@@ -136,7 +148,7 @@ local function find_by_words(q, live)
   local any = #own > 0
   for i = 1, #q.slots do
     local slot = q.slots[i]
-    local record = record_of(slot.key, q)
+    local record = record_of(slot.key, q.group_hash)
     any = any or #record > 0
     for j = 1, #record do
       local entry = record[j]
@@ -157,7 +169,7 @@ local function find_by_words(q, live)
   for i = 1, #q.slots do
     local slot = q.slots[i]
     if may_be_missing(slot.number, q.words) then
-      local record = record_of(slot.key, q)
+      local record = record_of(slot.key, q.group_hash)
       for j = 1, #record do
         if record[j].number == OWN then best = oldest(best, live(record[j], record)) end
       end
@@ -206,7 +218,7 @@ local function ready_slots(q, live)
   local numbers, merging, count, moved = {}, {}, 0, 0
   for i = 1, #q.slots do
     local slot = q.slots[i]
-    local record = record_of(slot.key, q)
+    local record = record_of(slot.key, q.group_hash)
     local known = false
     for j = 1, #record do  -- most often none
       known = known or (record[j].number == slot.number and record[j].value == LEARNED)
@@ -243,7 +255,7 @@ end
 -- Note the values of a pattern of a cluster; `first` if it is its representative's.
 local function note_words(q, c, numbers, live, first)
   if not has_room(c, 1 + #q.slots) then return end
-  local own = record_of(q.own, q)
+  local own = record_of(q.own, q.group_hash)
   forget_former(own, c)
   local has_own = false
   for i = 1, #own do
@@ -255,7 +267,7 @@ local function note_words(q, c, numbers, live, first)
   end
   for i = 1, #q.slots do
     local slot = q.slots[i]
-    local record = record_of(slot.key, q)
+    local record = record_of(slot.key, q.group_hash)
     forget_former(record, c)
     local known, noted, count = nil, nil, 0  -- its entry, if learned; that of the value; other values
     for j = 1, #record do  -- most often none
@@ -294,10 +306,10 @@ local function note_words(q, c, numbers, live, first)
 end
 
 -- Let the records that name a cluster name another one.
-local function move_records(q, loser, root)
+local function move_records(group_hash, loser, root)
   local keys = keys_of(loser)
   for at = 1, #keys, KEY_BYTES do
-    local record = record_of(sub(keys, at, at + KEY_BYTES - 1), q)
+    local record = record_of(sub(keys, at, at + KEY_BYTES - 1), group_hash)
     forget_former(record, root)
     local named = is_named(record, root.id)
     local follows = named or has_room(root, 1)
@@ -312,11 +324,12 @@ local function move_records(q, loser, root)
   end
 end
 
--- Remove what names a cluster.
-local function leave_records(q, c)
+-- Remove what names a cluster, in the group that it has had.
+local function leave_records(c)
   local keys = keys_of(c)
+  local group_hash = keys ~= '' and sub(call('HGET', c.key, 'a'), 1, GROUP_BYTES)
   for at = 1, #keys, KEY_BYTES do
-    local record = record_of(sub(keys, at, at + KEY_BYTES - 1), q)
+    local record = record_of(sub(keys, at, at + KEY_BYTES - 1), group_hash)
     if is_named(record, c.id) then
       filter(record, function(entry) return entry.id ~= c.id end)
     end

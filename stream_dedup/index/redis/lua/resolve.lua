@@ -410,7 +410,7 @@ local function open(q, earlier)
   local c
   if earlier and earlier[C_STATE] ~= GONE then
     c = earlier
-    if learn > 0 then leave_records(q, c) end
+    if learn > 0 then leave_records(c) end
     c.is_merged = false
     if c[C_STATE] == OPEN then  -- closed first
       call('RPUSH', garbage_key, piece_of(c))
@@ -459,7 +459,7 @@ local function move_names(q, loser, root)
     if root[C_NAMES] > max_names then break end
     local exact = sub(names, at, at + EXACT_BYTES - 1)
     local fingerprint = sub(names, at + EXACT_BYTES, at + size - 1 - FLAG_BYTES)
-    local slice = string.format('%se:%d', SHARD, slice_number(exact, q.spread, exact_bits))
+    local slice = string.format('%se:%d', SHARD, slice_number(exact, q.group_hash, exact_bits))
     local field = q.group_hash .. exact
     local known = call('HGET', slice, field)
     if known and sub(known, 1, ID_BYTES) == loser.id then
@@ -476,7 +476,7 @@ end
 
 local function merge(q, loser, root)
   move_names(q, loser, root)
-  move_records(q, loser, root)
+  move_records(q.group_hash, loser, root)
   root[C_LAST_US] = math.max(root[C_LAST_US], loser[C_LAST_US])
   dirty[root.id] = root
   if not is_provisional(loser) then
@@ -627,9 +627,9 @@ local queries = ARGV[6]
 local QUERY_COUNT_FIELDS = unpack_bytes(QUERY_COUNT, queries)
 
 local function unpack_pattern(q, at)
-  local slots, words, spread, own
-  slots, words, spread, own, at = unpack_bytes(PATTERN, ARGV[7], at)
-  q.words, q.spread, q.own, q.slots, q.group_hash = words, spread, own, {}, sub(q.field, 1, GROUP_BYTES)
+  local slots, words, own
+  slots, words, own, at = unpack_bytes(PATTERN, ARGV[7], at)
+  q.words, q.own, q.slots, q.group_hash = words, own, {}, sub(q.field, 1, GROUP_BYTES)
   for i = 1, slots do
     local key, number, around, value
     key, number, around, value, at = unpack_bytes(WORD_SLOT, ARGV[7], at)
@@ -666,7 +666,7 @@ local function resolve_all()
     -- All its fields from the start: a table that grows by each costs more than what it holds.
     local q = {at = at, key = KEYS[7 + i], first = first_us, last = last_us, id = id, field = field,
       fingerprint = fingerprint, sketch = sketch, group = group, position = position, members = members,
-      mirrored = mirrored, near = #members > 0, inserted = false, words = 0, spread = 0, own = '',
+      mirrored = mirrored, near = #members > 0, inserted = false, words = 0, own = '',
       slots = false, group_hash = false}
     if learn > 0 then words_at = unpack_pattern(q, words_at) end
     if not full_from then
