@@ -136,6 +136,16 @@ def run_measured(source: Iterator[bytes], out: Path, *args: str | Path) -> tuple
     return done, int(rss.read_text()) / 1024
 
 
+def wait_until_read(fd: int, within_s: float = 60.0) -> None:
+    """Wait until all that was written to a pipe or a terminal is read."""
+    end = time.monotonic() + within_s
+    unread = b"\1"
+    while any(unread):
+        assert time.monotonic() < end, "nobody reads it"
+        time.sleep(0.01)
+        unread = fcntl.ioctl(fd, termios.FIONREAD, bytes(4))
+
+
 class Live:
     """A run whose input is still open."""
 
@@ -149,7 +159,7 @@ class Live:
         self._process.stdin.write(data)
         self._process.stdin.flush()
 
-    def wait_for(self, text: str | bytes, within_s: float = 10.0) -> float:
+    def wait_for(self, text: str | bytes, within_s: float = 60.0) -> float:
         """Wait until the output holds `text`; how long that took, in seconds."""
         wanted = text.encode() if isinstance(text, str) else text
         start = time.monotonic()
@@ -164,15 +174,10 @@ class Live:
                 self.out += piece
         return time.monotonic() - start
 
-    def wait_until_read(self, within_s: float = 10.0) -> None:
+    def wait_until_read(self, within_s: float = 60.0) -> None:
         """Wait until it has read all that was written to its input."""
         assert self._process.stdin is not None
-        end = time.monotonic() + within_s
-        unread = b"\1"
-        while any(unread):
-            assert time.monotonic() < end, "it does not read its input"
-            time.sleep(0.01)
-            unread = fcntl.ioctl(self._process.stdin, termios.FIONREAD, bytes(4))
+        wait_until_read(self._process.stdin.fileno(), within_s)
 
     @property
     def running(self) -> bool:
@@ -183,7 +188,7 @@ class Live:
         """Send it a signal."""
         self._process.send_signal(number)
 
-    def end(self, *, close: bool = False, within_s: float = 10.0) -> Done:
+    def end(self, *, close: bool = False, within_s: float = 60.0) -> Done:
         """Wait until it ends; its input stays open until then unless `close`."""
         assert self._process.stdout is not None
         assert self._process.stderr is not None

@@ -122,9 +122,9 @@ def test_a_signal_while_waiting_ends_it_with_the_final_summaries(
         pipe.write(b"link 1 went down\n" * 3)
         pipe.wait_for("link 1 went down\n")
         pipe.write(b"half a line")
-        time.sleep(0.3)
+        pipe.wait_until_read()
         pipe.signal(number)
-        done = pipe.end(within_s=3)  # its input is still open
+        done = pipe.end()  # its input is still open
     assert code == done.code
     assert repeats(done) == 2
     assert b"half a line" in done.lines
@@ -138,7 +138,7 @@ def test_a_signal_while_events_are_held_back_writes_them(number: signal.Signals,
         pipe.write(b"E one\nE two\n  at a\n")
         pipe.wait_for("E one\n")
         pipe.signal(number)
-        done = pipe.end(within_s=3)
+        done = pipe.end()
     assert code == done.code
     assert done.lines == [b"E one", b"E two", b"  at a"]
 
@@ -171,7 +171,7 @@ def test_a_second_signal_ends_it_at_once(
         time.sleep(0.3)
         assert pipe.running
         pipe.signal(signal.SIGINT)
-        assert pipe.end(within_s=2).code == 130
+        assert pipe.end().code == 130
 
 
 @pytest.mark.parametrize("emit", ["merge", "drop", "annotate"])

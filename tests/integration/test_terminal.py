@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.command import COMMAND, REPEATED, run, shell
+from tests.integration.command import COMMAND, REPEATED, run, shell, wait_until_read
 
 ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 HOSTILE = b"\x1b]0;owned\x07\x1b[2Jdisk \x9b31m \x1b[8mhidden\x7f\x00 \xe2\x80\xae full"
@@ -119,10 +119,10 @@ def test_typed_lines_are_answered_and_ctrl_c_ends_the_command() -> None:
         assert process.stderr is not None
         os.write(ours, keys)
         assert process.stdout.readline() == b"link 1 went down\n"
-        time.sleep(0.3)
+        wait_until_read(theirs)
         os.write(ours, b"\x03")  # what the key Ctrl-C sends; the terminal makes SIGINT of it
         rest = process.stdout.read().decode()
-        assert process.wait(5) == 130
+        assert process.wait(60) == 130
         assert process.stderr.read() == b""
     os.close(ours)
     os.close(theirs)

@@ -227,7 +227,7 @@ def test_a_collector_that_dies_midway_is_not_missed(trial: Trial, receiver: Otlp
         receiver.close()
         trial.write(LINES)
         wait_for(lambda: worker.metric("events_total") == 2 * len(LINES), "it goes on without it")
-        assert worker.ready()
+        wait_for(worker.ready, "it is ready")
         with OtlpReceiver(receiver.port) as restarted:
             wait_for(
                 lambda: (

@@ -53,8 +53,12 @@ def test_it_shows_the_clusters_and_the_lag(kafka: Kafka, redis_server: RedisServ
             worker = Worker(process, port, no_log)
             wait_for(lambda: worker.metric("decisions_total") == len(LINES), "all is decided")
             wait_for(lambda: worker.metric("clusters") > 0, "the index is measured")
-            shown = f"lag 0  {worker.metric('clusters'):,.0f} clusters"
-            wait_for(lambda: shown in written.decode("utf-8", "replace"), shown)
+
+            def shows_the_clusters() -> bool:
+                shown = f"lag 0  {worker.metric('clusters'):,.0f} clusters"
+                return shown in written.decode("utf-8", "replace")
+
+            wait_for(shows_the_clusters, "the line shows no lag and the measured clusters")
             process.send_signal(signal.SIGTERM)
             assert process.wait(END_S) == 0
     finally:
