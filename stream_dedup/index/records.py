@@ -193,7 +193,8 @@ class Records:
             known = records.get(slot.key)
             if known is None:  # most often
                 records[slot.key] = [Entry(slot.number, slot.value, owner, first)]
-                owner.records.append(slot.key)
+                if first or slot.key not in owner.records:
+                    owner.records.append(slot.key)
             else:
                 self._note(records, slot, known, owner, ready, is_live, first=first)
 
@@ -242,7 +243,7 @@ class Records:
             kept = [other for other in kept if is_live(other.owner)]
         if len(kept) >= MAX_ENTRIES:
             return
-        if all(other.owner is not entry.owner for other in records.get(key, ())):
+        if key not in entry.owner.records:  # or the record has dropped it meanwhile
             entry.owner.records.append(key)
         records[key] = [*kept, entry]
 
@@ -251,6 +252,8 @@ class Records:
         records = self._of_group.get(loser.group, {})
         for key in loser.records:
             record = records.get(key, ())
+            if all(entry.owner is not loser for entry in record):
+                continue
             named = any(entry.owner is root for entry in record)
             follows = named or len(root.records) < MAX_RECORDS
             moved = [
@@ -260,9 +263,9 @@ class Records:
             ]
             if moved:
                 records[key] = moved
-            elif record:
+            else:
                 del records[key]
-            if follows and not named:
+            if follows and not named and key not in root.records:
                 root.records.append(key)
         loser.records = []
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from aiokafka import errors
+from aiokafka import AIOKafkaProducer, errors
 from aiokafka.cluster import ClusterMetadata
 
 from stream_dedup.errors import BrokerUnavailable, ProducerFenced
@@ -27,6 +27,13 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     if request.param != "fast path":
         monkeypatch.setattr(self_check, "usable", lambda _part: False)
     return str(request.param)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something of the driver, which has no event, holds."""
+    async with asyncio.timeout(60):
+        while not holds():  # noqa: ASYNC110 -- as above
+            await asyncio.sleep(0.01)
 
 
 class Fencing:
@@ -145,12 +152,13 @@ def test_a_cancelled_delivery_sends_nothing_more(make_kafka: Callable[..., Kafka
         sink = KafkaProducer(options={"bootstrap_servers": kafka.bootstrap}, group_id="group")
         await sink.start()
         await sink.send(outgoing(b"before"), drop_refused)
+        accumulator = (await sink._producer())._message_accumulator
         kafka.pause()
         try:
             on_its_way = asyncio.ensure_future(sink.send(outgoing(b"on its way"), drop_refused))
-            await asyncio.sleep(0.5)
+            await until(lambda: bool(accumulator._pending_batches))
             waiting = asyncio.ensure_future(sink.send(outgoing(b"waiting"), drop_refused))
-            await asyncio.sleep(0.5)
+            await until(lambda: any(accumulator._batches.values()))
             waiting.cancel()
             await asyncio.wait([waiting])
         finally:
@@ -179,18 +187,68 @@ def test_what_follows_an_unsent_batch_is_sent_after_it(kafka: Kafka) -> None:
         async def give_up_the_first(*batch: Any, **place: Any) -> Any:
             if not given_up:
                 given_up.append(asyncio.get_running_loop().create_future())
-                given_up[0].set_exception(errors.MessageSizeTooLargeError())
+                given_up[0].set_exception(errors.KafkaTimeoutError())
                 return given_up[0]
             return await send_batch(*batch, **place)
 
         first.send_batch = give_up_the_first
-        await sink.send([Outgoing(topic, 0, records)], drop_refused)
+        with pytest.raises(BrokerUnavailable, match="cannot write to"):
+            await sink.send([Outgoing(topic, 0, records)], drop_refused)
+        await sink.send([Outgoing(topic, 0, records)], drop_refused)  # as a worker does
         await sink.stop()
 
     asyncio.run(send())
-    left = [record.value or b"" for record in kafka.consume(topic)]
-    first_copies = list(dict.fromkeys(left))
-    assert first_copies == sorted(first_copies, key=values.index)
+    first_copies = list(dict.fromkeys(record.value for record in kafka.consume(topic)))
+    assert first_copies == values
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_sink_stopped_while_it_starts_leaves_no_producer(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, *, transactional: bool
+) -> None:
+    start, producers = AIOKafkaProducer.start, []
+
+    async def use() -> None:
+        sink = KafkaProducer(
+            options={"bootstrap_servers": kafka.bootstrap},
+            group_id="group",
+            transactional_prefix="stops" if transactional else "",
+        )
+
+        async def start_after_stop(producer: AIOKafkaProducer) -> None:
+            producers.append(producer)
+            await sink.stop()
+            await start(producer)
+
+        monkeypatch.setattr(AIOKafkaProducer, "start", start_after_stop)
+        for _ in range(2):  # while it stops, and later
+            with pytest.raises(BrokerUnavailable, match="the sink is stopped"):
+                await (sink.open(Partition("t", 0)) if transactional else sink.start())
+
+    asyncio.run(use())
+    assert [producer._closed for producer in producers] == [True]
+
+
+def test_a_send_while_the_sink_stops_is_refused(kafka: Kafka) -> None:
+    topic = kafka.fresh_topic()
+    outgoing = [Outgoing(topic, 0, Records.of([Record(-1, 1, None, b"too late")]))]
+
+    async def use() -> None:
+        sink = KafkaProducer(options={"bootstrap_servers": kafka.bootstrap}, group_id="group")
+        await sink.start()
+        producer = await sink._producer()
+        stop = producer.stop
+
+        async def stop_later() -> None:
+            with pytest.raises(BrokerUnavailable, match="the sink is stopped"):
+                await sink.send(outgoing, drop_refused)
+            await stop()
+
+        producer.stop = stop_later
+        await sink.stop()
+
+    asyncio.run(use())
+    assert kafka.consume(topic) == []
 
 
 def test_a_topic_created_again_has_another_identity(kafka: Kafka) -> None:

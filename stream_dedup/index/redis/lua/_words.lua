@@ -76,16 +76,18 @@ local function keys_of(c)
   return c.keys
 end
 
-local function add_key(c, key)
-  c.keys = keys_of(c) .. key
-  changed_keys[c.id] = c
-end
-
 local function has_key(c, key)
   local keys = keys_of(c)
   local at = string.find(keys, key, 1, true)
   while at and (at - 1) % KEY_BYTES ~= 0 do at = string.find(keys, key, at + 1, true) end
   return at ~= nil
+end
+
+-- Note that a record names a cluster. It has the key already if the record has dropped it meanwhile.
+local function add_key(c, key)
+  if has_key(c, key) then return end
+  c.keys = keys_of(c) .. key
+  changed_keys[c.id] = c
 end
 
 -- Remove from a record what named a cluster before it was opened again, and is not purged yet.
@@ -311,16 +313,16 @@ local function move_records(group_hash, loser, root)
   for at = 1, #keys, KEY_BYTES do
     local record = record_of(sub(keys, at, at + KEY_BYTES - 1), group_hash)
     forget_former(record, root)
-    local named = is_named(record, root.id)
-    local follows = named or has_room(root, 1)
     if is_named(record, loser.id) then
+      local named = is_named(record, root.id)
+      local follows = named or has_room(root, 1)
       filter(record, function(entry)
         if entry.id ~= loser.id then return true end
         entry.id, entry.first = root.id, false
         return follows
       end)
+      if follows and not named then add_key(root, record.key) end
     end
-    if follows and not named then add_key(root, record.key) end
   end
 end
 
