@@ -15,6 +15,7 @@ from tests.contract.driver import HERE, START_US, THERE, Driver, S, delta
 
 Start = Callable[..., Driver]
 LEARNS = Recipe(match=Match(k=3, jaccard=0.9, learn=5))
+NO_ALIASES = Recipe(match=Match(k=3, jaccard=0.9, aliases=0, learn=5))
 FINAL_ONLY = Summaries(every_us=None)
 HOUR_S = 3600
 PAST_S = 30 * 24 * HOUR_S
@@ -216,6 +217,20 @@ def test_asked_again_after_a_lost_answer_it_answers_alike(start: Start) -> None:
     first, again = index.resolve(query)[0], index.resolve(query)[0]
     assert (first.cluster, first.new) == (again.cluster, again.new)
     assert index.size().clusters == 1
+
+
+def test_an_opening_that_merges_may_open_again_in_the_same_call(start: Start) -> None:
+    index = start(recipe=NO_ALIASES)
+    for n, name in enumerate(NAMES[:3]):
+        add(index, n, session(name), n)
+    *_, root, again, stale = index.resolve(
+        asked(0, session("dave"), 4, partition=THERE),
+        asked(3, session("erin"), 5),
+        asked(0, "something else entirely", 5, partition=THERE),
+        asked(4, session("dave"), 5),
+    )
+    assert again.new
+    assert (stale.cluster, stale.rule) == (root.cluster, Rule.LEARNED)
 
 
 def test_the_journal_keeps_the_decision_of_a_merged_opening(start: Start) -> None:

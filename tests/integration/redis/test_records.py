@@ -46,8 +46,11 @@ def keys_of(redis: RedisServer, kind: str) -> list[bytes]:
 
 
 async def count(index: RedisIndex, answers: list[Resolution], first: int, fence: int) -> None:
+    opened_here = {answer.cluster for answer in answers if answer.new}
     deltas = {
-        a.cluster: ClusterDelta(a.cluster, 1, START_US, START_US, b"x" if a.new else None)
+        a.cluster: ClusterDelta(
+            a.cluster, 1, START_US, START_US, b"x" if a.cluster in opened_here else None
+        )
         for a in answers
     }
     last = first + len(answers) - 1
@@ -125,6 +128,46 @@ def test_a_cluster_opened_in_another_group_leaves_no_records(make_redis: MakeRed
 
     assert asyncio.run(reopen()) == 4  # of the second text: its own key, and one for each word
     assert keys_of(redis, "r") + keys_of(redis, "e") + keys_of(redis, "t") == []
+
+
+def test_the_mirror_holds_no_clusters_that_merged_at_once(make_redis: MakeRedis) -> None:
+    redis = make_redis()
+
+    async def merge() -> tuple[int, int]:
+        async with opened(redis) as index:
+            queries = [asked(n, f"session closed for user u{n}") for n in range(5)]
+            await index.resolve(queries, START_US)
+            return index.mirrored, (await index.size()).fingerprints
+
+    assert asyncio.run(merge()) == (1, 1)
+
+
+def test_what_is_purged_makes_no_later_event_dearer(make_redis: MakeRedis) -> None:
+    redis = make_redis()
+    merging = [asked(n, f"session closed for user u{n}") for n in range(5)]
+    before, after = "opened before the purge", "and this one after it"
+
+    async def cost(index: RedisIndex, offset: int, line: str) -> int:
+        called = commands(redis)
+        (answer,) = await index.resolve([asked(offset, line)], START_US)
+        assert not answer.new
+        return commands(redis) - called
+
+    async def purge() -> tuple[object, int, int]:
+        async with opened(redis) as index:
+            owned = await index.claim_partition(HERE, None, START_US)
+            answers = await index.resolve(merging, START_US)
+            answers += await index.resolve([asked(5, before)], START_US)
+            await count(index, answers, 0, owned.fence)  # purges what led to those that merged
+            (meta,) = redis.command("KEYS", "sd:*:meta")  # type: ignore[misc]
+            vanished = redis.command("HGET", meta, "vanished")
+            await count(index, await index.resolve([asked(6, after)], START_US), 6, owned.fence)
+            await cost(index, 7, before)
+            return vanished, await cost(index, 8, before), await cost(index, 8, after)
+
+    vanished, before_cost, after_cost = asyncio.run(purge())
+    assert vanished is None
+    assert before_cost == after_cost
 
 
 def test_workers_that_meet_all_values_at_once_agree(make_redis: MakeRedis) -> None:

@@ -166,6 +166,7 @@ end
 -- its names go to the garbage list, from which the caller purges them (see purge.lua). If it is
 -- provisional, its state before it was opened returns. The caller then calls write_closed.
 local closed_ids, closed_names, closed_dues = {}, {}, {}
+local has_vanished = false
 local function close(keys, c, reason)
   closed_ids[#closed_ids + 1] = c.id
   closed_names[#closed_names + 1] = piece_of(c)
@@ -173,7 +174,8 @@ local function close(keys, c, reason)
   local before = c[C_BEFORE]
   if is_provisional(c) and (before == OPEN or before == GONE) then
     call('DEL', c.key)
-    call('HSET', META, 'vanished', 1)  -- until the garbage is purged, see resolve.lua
+    call('HSET', META, 'vanished', 1)  -- until the garbage is purged, see purge.lua
+    has_vanished = true
     if before == GONE and call('ZSCORE', keys.gone, c.id) then
       c[C_STATE], c[C_NAMES], c[C_SEARCHABLE] = GONE, 0, 0
       call('HSET', c.key, 'n', pack_cluster(c))

@@ -7,7 +7,7 @@
 --       that follow, whether they are its last (0 or 1), records that follow; for each name
 --       the name, its field in a slice of exact hashes, its members; for each record its field
 -- Returns nothing.
--- Cost  two commands a piece; two, and one a table, for each name; two a record.
+-- Cost  two commands a piece; two, and one a table, for each name; two a record; two a call.
 --
 -- The cluster may have been opened again since: the names that it has now stay.
 local call, sub = redis.call, string.sub
@@ -73,4 +73,5 @@ while arg <= #ARGV do
   end
   if last then call('LREM', KEYS[2], -1, piece) end
 end
+if call('EXISTS', KEYS[2]) == 0 then call('HDEL', KEYS[1], 'vanished') end
 return redis.status_reply('OK')

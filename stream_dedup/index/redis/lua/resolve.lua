@@ -147,14 +147,30 @@ local function has_name(c, holds)
   return false
 end
 
--- A cluster that was opened again may be found by earlier names that are not purged yet. So a match
--- counts only if the cluster still has that name.
+-- Whether a cluster that was opened again may be found by what named it before: that is not purged yet. Once
+-- it is, an opening that is recorded is like any other.
+local has_garbage
+local function has_former_names(c)
+  if c[C_BEFORE] == OPEN then return false end
+  if is_provisional(c) then return true end
+  if has_garbage == nil then
+    has_garbage = call('EXISTS', garbage_key) == 1
+    work = work + 1
+  end
+  if not has_garbage then
+    c[C_BEFORE] = OPEN
+    dirty[c.id] = c
+  end
+  return has_garbage
+end
+
+-- A match counts only if the cluster still has that name.
 local function leads_to(c, q)
-  return c[C_BEFORE] == OPEN or has_name(c, function(exact) return exact == sub(q.field, GROUP_BYTES + 1) end)
+  return not has_former_names(c) or has_name(c, function(exact) return exact == sub(q.field, GROUP_BYTES + 1) end)
 end
 
 local function reaches(c, q)
-  if c[C_BEFORE] == OPEN then return true end
+  if not has_former_names(c) then return true end
   local from = full_from(q.fingerprint)
   return has_name(c, function(_, fingerprint, searchable) return searchable and from(fingerprint) <= k end)
 end
@@ -388,18 +404,6 @@ local function waiting()
   return waiting_before + (added.waiting or 0)
 end
 
--- What a cluster was before that is not stored. One may have been opened for the same event and have
--- vanished, and what named it then is not purged yet: then names have to be checked.
-local unknown_before
-local function before_unknown()
-  if not unknown_before then
-    local left_behind = stored_meta[6] and call('EXISTS', garbage_key) == 1
-    if stored_meta[6] and not left_behind then call('HDEL', META, 'vanished') end
-    unknown_before = left_behind and GONE or OPEN
-  end
-  return unknown_before
-end
-
 -- Open the cluster with the query's id. One that is stored already is opened again, and its count and
 -- revision go on: its window has passed, its final summary waits, or another text was at that position.
 local function open(q, earlier)
@@ -431,7 +435,8 @@ local function open(q, earlier)
     if waiting() > math.max(1000, max_clusters) then return nil end
     c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 0, 0, OPEN, 0, 0, 0, OPEN, now_s,
       INCARNATION, 0, id = q.id, key = q.key, fingerprint = '', group = '', sketch = '', keys = ''}
-    c[C_BEFORE] = before_unknown()
+    -- One with this id may have vanished, and what named it is not purged yet: names have to be checked.
+    if stored_meta[6] or has_vanished then c[C_BEFORE] = GONE end
     if earlier and earlier[C_UNTIL_US] >= now_us then  -- it was delivered again late
       c[C_REVISION], c[C_EVENTS], c[C_UNTIL_US] = earlier[C_REVISION], earlier[C_EVENTS], earlier[C_UNTIL_US]
       c[C_EMITTED], c[C_BASE], c[C_BEFORE] = c[C_EVENTS], c[C_EVENTS], GONE
@@ -545,8 +550,7 @@ local function resolve_by_words(q, own)
     end
     local c = load_cluster(id)
     if not takes(c, q) or c.group ~= q.group then return nil end
-    -- It may have been opened again, and what named it before is not purged yet.
-    if c[C_BEFORE] ~= OPEN and not has_key(c, record.key) then return nil end
+    if has_former_names(c) and not has_key(c, record.key) then return nil end
     return c
   end
   local from = full_from(q.fingerprint)
@@ -651,6 +655,7 @@ local function follow_merges()
     while not (loaded[id] and loaded[id][C_STATE] == OPEN) do id = just_merged[id] end
     if id ~= named then
       local root = loaded[id]
+      q.inserted = false  -- what was inserted leads to a cluster that is closed
       answers[i] = answer(q, join(root, q), full_from(q.fingerprint)(root.fingerprint), BY_LEARNED)
     end
   end
