@@ -23,6 +23,9 @@ SWEEP_STEPS = 200
 PIECES = 200
 """Pieces of garbage returned by a call."""
 
+RECORD_WORK = 2
+"""Commands that purging a record takes."""
+
 NO_CAP = 1 << 52
 """A cap on clusters for calls that evict nothing."""
 
@@ -65,7 +68,6 @@ class Maintenance:
         self._limits = limits
         self._learns = learns
         self._name_work = layout.table_layout.tables + 4
-        self._purge_chunk = max(1, CALL_WORK // self._name_work)
         self._partitions_renewed_us: int | None = None
         self._round_began_us: int | None = None
         self._round: Iterator[list[bytes]] | None = None  # chunks of slices
@@ -194,39 +196,32 @@ class Maintenance:
             answer = await self._sweep(shard, settings, everything=everything)
             swept += SWEEP_STEPS
 
-    async def purge_latest(self, shard: ShardKeys, pieces: int) -> None:
-        """Purge the latest pieces of garbage, so many at most."""
-        latest = await self._client.command(
-            shard.garbage, "LRANGE", shard.garbage, str(-pieces), "-1"
-        )
-        await self._purge(shard, latest)
-
     async def _purge(self, shard: ShardKeys, pieces: Sequence[bytes]) -> None:
         keys = [shard.meta, shard.garbage]
         arguments: list[Argument] = [self._packer.entries.member_bytes]
-        room = self._purge_chunk
+        room = CALL_WORK
         # The last one handed out is the last of the list, where the script looks for it first.
         for piece in reversed(pieces):
             identity, records, packed = codec.unpack_piece(piece)
             group, names = codec.unpack_names(packed, self._namespace_layout.width)
             owner = int.from_bytes(identity, "big")
-            at = 0
-            while at < len(names):
-                part = names[at : at + room]
-                at += len(part)
-                room -= len(part)
-                left = records if at == len(names) else ()
-                room -= len(left) // 2 // self._name_work
+            while names or records:
+                fitting = room // self._name_work
+                now, names = names[:fitting], names[fitting:]
+                room -= len(now) * self._name_work
+                fitting = 0 if names else room // RECORD_WORK
+                left, records = records[:fitting], records[fitting:]
+                room -= len(left) * RECORD_WORK
                 keys.append(shard.cluster(identity))
-                arguments += (piece, len(part), int(at == len(names)), len(left))
-                for name in part:
+                arguments += (piece, len(now), int(not names and not records), len(left))
+                for name in now:
                     self._packer.name(shard, name, group, owner, keys, arguments)
                 keys += [self._packer.record_key(shard, group, record) for record in left]
                 arguments += [group + record for record in left]
-                if room <= 0:
+                if room < self._name_work:
                     await self._runner.run(shard, scripts.PURGE, keys, arguments)
                     keys, arguments = keys[:2], arguments[:1]
-                    room = self._purge_chunk
+                    room = CALL_WORK
         if len(keys) > 2:
             await self._runner.run(shard, scripts.PURGE, keys, arguments)
 

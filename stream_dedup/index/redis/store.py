@@ -385,10 +385,7 @@ class RedisIndex:
                 raise AlreadyRecorded(recorded_before(record)) from refusal
             raise self._protocol_error(record.partition, record.fence, refusal) from refusal
         if not answer[0]:
-            closed = answer[1:]
-            # Else what led to one that is closed now could lead to it when it is opened again.
-            await self._maintenance.purge_latest(shard, len(closed))
-            return _Recorded(frozenset(int.from_bytes(each, "big") for each in closed))
+            return _Recorded(frozenset(int.from_bytes(each, "big") for each in answer[1:]))
         before = int(answer[1])
         lost = self._partitions.check_high_water(shard, record, before)
         if answer[2] or answer[3:]:  # more to sweep, or garbage to purge

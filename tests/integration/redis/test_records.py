@@ -10,6 +10,7 @@ from stream_dedup.clustering.learning import MAX_ENTRIES, MAX_MOVED
 from stream_dedup.index.base import ClusterDelta, Commit, Limits, Resolution
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.layouts import ENTRY
+from stream_dedup.index.redis.namespace import CALL_WORK
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Partition
 from tests.contract.driver import HERE, START_US
@@ -113,6 +114,27 @@ def test_closed_and_merged_clusters_leave_no_records(make_redis: MakeRedis) -> N
 
     asyncio.run(close())
     assert keys_of(redis, "r") + keys_of(redis, "e") + keys_of(redis, "t") == []
+
+
+def test_purging_records_keeps_within_the_work_of_a_call(make_redis: MakeRedis) -> None:
+    redis = make_redis()
+
+    def scripts() -> int:
+        return int(redis.info("commandstats")["cmdstat_evalsha"].split("calls=")[1].split(",")[0])
+
+    async def close() -> tuple[int, int]:
+        async with opened(redis) as index:
+            for first in range(0, 200, 20):
+                lines = [" ".join(f"{word}{n}" for word in LONG) for n in range(first, first + 20)]
+                queries = [asked(first + n, line) for n, line in enumerate(lines)]
+                await index.resolve(queries, START_US)
+            called, run = commands(redis), scripts()
+            await index.finish(START_US)
+            return commands(redis) - called, scripts() - run
+
+    called, run = asyncio.run(close())
+    assert keys_of(redis, "r") == []
+    assert 200 * 2 * len(LONG) < called < run * CALL_WORK
 
 
 def test_a_cluster_opened_in_another_group_leaves_no_records(make_redis: MakeRedis) -> None:

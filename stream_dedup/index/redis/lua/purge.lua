@@ -19,11 +19,11 @@ local size = tonumber(ARGV[2])
 local at, arg = 3, 3
 
 -- The exact hashes, the fingerprints in the tables, and the keys of records that an open cluster has now.
-local function names_of(key, length)
+local function names_of(key, length)  -- of a name; false if none follows
   local exacts, fingerprints, records = {}, {}, {}
   local stored = call('HMGET', key, 'n', 'a', 'o')
   if stored[1] and stored[2] and string.byte(stored[1], CLUSTER_STATE_AT) == OPEN then
-    for i = NAMES_HEAD_BYTES + 1, #stored[2], length do
+    for i = NAMES_HEAD_BYTES + 1, length and #stored[2] or 0, length or 1 do
       local name = sub(stored[2], i, i + length - 1)
       exacts[sub(name, 1, EXACT_BYTES)] = true
       if sub(name, -1) == '\1' then fingerprints[sub(name, EXACT_BYTES + 1, -1 - FLAG_BYTES)] = true end
@@ -51,7 +51,7 @@ while arg <= #ARGV do
   local piece, names, last = ARGV[arg], tonumber(ARGV[arg + 1]), ARGV[arg + 2] == '1'
   local gone = tonumber(ARGV[arg + 3])
   local id = sub(piece, 1, ID_BYTES)
-  local exacts, fingerprints, records = names_of(KEYS[at], names > 0 and #ARGV[arg + 4] or 1)
+  local exacts, fingerprints, records = names_of(KEYS[at], names > 0 and #ARGV[arg + 4])
   at, arg = at + 1, arg + 4
   for _ = 1, names do
     local name, field, members = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2]
