@@ -7,25 +7,28 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from stream_dedup.clustering.learning import MAX_ENTRIES, MAX_MOVED
+from stream_dedup.features.recipe import Match, Recipe
 from stream_dedup.index.base import ClusterDelta, Commit, Limits, Resolution
 from stream_dedup.index.redis.client import RedisClient
-from stream_dedup.index.redis.layouts import ENTRY
+from stream_dedup.index.redis.keys import ShardKeys
+from stream_dedup.index.redis.layouts import ENTRY, KEY_BYTES
 from stream_dedup.index.redis.namespace import CALL_WORK
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Partition
-from tests.contract.driver import HERE, START_US
-from tests.contract.test_learned_words import LEARNS, asked
+from tests.contract.driver import HERE, START_US, THERE
+from tests.contract.test_learned_words import LEARNS, PAST_S, asked
 from tests.services.redis import RedisServer
 
 MakeRedis = Callable[..., RedisServer]
+META = ShardKeys(LEARNS.name, 0).meta
 LONG = [f"w{n}x" for n in range(48)]
 
 
 @asynccontextmanager
-async def opened(redis: RedisServer) -> AsyncIterator[RedisIndex]:
+async def opened(redis: RedisServer, recipe: Recipe = LEARNS) -> AsyncIterator[RedisIndex]:
     client = RedisClient(redis.url)
     try:
-        yield await RedisIndex.open(client, LEARNS, limits=Limits(max_clusters=20_000))
+        yield await RedisIndex.open(client, recipe, limits=Limits(max_clusters=20_000))
     finally:
         await client.aclose()
 
@@ -137,6 +140,29 @@ def test_purging_records_keeps_within_the_work_of_a_call(make_redis: MakeRedis) 
     assert 200 * 2 * len(LONG) < called < run * CALL_WORK
 
 
+def test_asked_again_and_again_a_cluster_lists_no_key_twice(make_redis: MakeRedis) -> None:
+    redis = make_redis()
+    recipe = Recipe(match=Match(k=3, jaccard=0.8, aliases=2, learn=3))
+    lines, others = ["a b c h", "a b c e", "a b c f"], ["a b c h", "a b c e", "a b e"]
+
+    async def ask() -> None:
+        async with opened(redis, recipe) as index:
+            for _ in range(5):
+                queries = [asked(n, line) for n, line in enumerate(lines)]
+                queries.insert(1, asked(9, lines[0], variables="7"))
+                await index.resolve(queries, START_US)
+                queries = [asked(n, line, PAST_S, partition=THERE) for n, line in enumerate(others)]
+                await index.resolve(queries, START_US)
+
+    asyncio.run(ask())
+    lists = [redis.command("HGET", key, "o") or b"" for key in keys_of(redis, "c")]
+    for keys in lists:
+        assert isinstance(keys, bytes)
+        listed = [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
+        assert len(listed) == len(set(listed))
+    assert len(lists) > 1
+
+
 def test_a_cluster_opened_in_another_group_leaves_no_records(make_redis: MakeRedis) -> None:
     redis = make_redis()
 
@@ -181,8 +207,7 @@ def test_what_is_purged_makes_no_later_event_dearer(make_redis: MakeRedis) -> No
             answers = await index.resolve(merging, START_US)
             answers += await index.resolve([asked(5, before)], START_US)
             await count(index, answers, 0, owned.fence)  # purges what led to those that merged
-            (meta,) = redis.command("KEYS", "sd:*:meta")  # type: ignore[misc]
-            vanished = redis.command("HGET", meta, "vanished")
+            vanished = redis.command("HGET", META, "vanished")
             await count(index, await index.resolve([asked(6, after)], START_US), 6, owned.fence)
             await cost(index, 7, before)
             return vanished, await cost(index, 8, before), await cost(index, 8, after)
