@@ -50,17 +50,20 @@ class ServerClock:
         now_s = monotonic_s()
         if self._checked_s is not None and now_s - self._checked_s < CHECK_EVERY_S:
             return
-        self._checked_s = now_s
         asked_us = self._own.now_us()
         seconds, microseconds = await self._client.command(self._key, "TIME")
         answered_us = self._own.now_us()
         server_us = int(seconds) * US_PER_S + int(microseconds)
         # The server answered at some time between, which is long if the call was repeated.
         skew_us = server_us - min(max(server_us, asked_us), max(answered_us, asked_us))
-        self._correct(skew_us if abs(skew_us) > MAX_SKEW_US else 0)
+        # A clock around the limit is not corrected now and left alone then.
+        most_us = MAX_SKEW_US // 2 if self._correction_us else MAX_SKEW_US
+        self._correct(skew_us if abs(skew_us) > most_us else 0)
+        self._checked_s = now_s
 
     def _correct(self, correction_us: int) -> None:
-        if abs(correction_us - self._correction_us) > MAX_SKEW_US:
+        switched = bool(correction_us) != bool(self._correction_us)
+        if switched or abs(correction_us - self._correction_us) > MAX_SKEW_US:
             where = self._client.address
             if correction_us:
                 seconds, side = abs(correction_us) / US_PER_S, "ahead of"

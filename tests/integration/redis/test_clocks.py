@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -13,14 +13,17 @@ import pytest
 
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.engine import Engine
+from stream_dedup.errors import IndexUnavailable
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.base import ClusterDelta, Commit
 from stream_dedup.index.redis import server_clock
+from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import ShardKeys
+from stream_dedup.index.redis.server_clock import ServerClock
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Batch, Partition
 from tests.contract.driver import HOUR, A, B, S, Text, query
-from tests.integration.redis.helpers import in_loop, opened
+from tests.integration.redis.helpers import BRIEF, in_loop, opened
 from tests.services.redis import RedisServer
 
 DAY = 24 * 3600 * S
@@ -168,6 +171,38 @@ async def test_a_clock_that_is_set_right_is_used_again(
         own.ahead_us = 0
         await index.expire(clock_us())
         assert index.clock.now_us() == pytest.approx(clock_us(), abs=S)
+
+
+@in_loop
+async def test_a_difference_around_the_limit_does_not_flap(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_clock, "CHECK_EVERY_S", 0.0)
+    own = Shifted(-DAY)
+    async with opened(redis_server.url, namespace=secrets.token_hex(8), clock=own) as index:
+        corrected = []
+        for ahead_s in (9, 12, 8, 11, 2, 8):
+            own.ahead_us = ahead_s * S
+            await index.expire(clock_us())
+            corrected.append(index.clock.now_us() - own.now_us() < -S)
+        assert corrected == [True, True, True, True, False, False]
+        assert caplog.text.count("this machine's clock is right again") == 1
+
+
+@in_loop
+async def test_a_clock_that_could_not_be_checked_is_checked_again(
+    make_redis: Callable[..., RedisServer],
+) -> None:
+    redis = make_redis()
+    client = RedisClient(redis.url, retry_policy=BRIEF)
+    clock = ServerClock(client, b"key", Shifted(-DAY))
+    redis.stop()
+    with pytest.raises(IndexUnavailable):
+        await clock.check()
+    redis.restart(keep_data=False)
+    await clock.check()
+    await client.aclose()
+    assert clock.now_us() == pytest.approx(clock_us(), abs=60 * S)
 
 
 @in_loop
