@@ -150,9 +150,8 @@ def _texts(
 
 def _root(cluster: int, summaries: dict[int, Summary]) -> int:
     """The cluster of which a cluster is a part in the end."""
-    into = getattr(summaries[cluster], "merged_into", None)
-    while into is not None:
-        cluster, into = into, getattr(summaries[into], "merged_into", None)
+    while (into := summaries[cluster].merged_into) is not None:
+        cluster = into
     return cluster
 
 

@@ -8,7 +8,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from stream_dedup.config import Loaded
 
 T = TypeVar("T")
+N = TypeVar("N", int, float)
 
 MAX_SHOWN = 60
 """Characters shown of a feature."""
@@ -83,13 +84,26 @@ def parse_duration(text: str, off: int | None) -> int | None:
     """
     if text in OFF:
         return off
-    try:
-        length_us = read_duration_us(text)
-    except ValueError:
-        length_us = 0.0
-    if length_us < 1:
-        raise ValueError(f"{text!r} is no duration; write 90s, 5m, 1h, 2d or off")
+    length_us = parse_quantity(text, read_duration_us, "duration; write 90s, 5m, 1h, 2d or off")
     return FOREVER_US if length_us >= FOREVER_US else round(length_us)
+
+
+def parse_quantity(text: str, read: Callable[[str], N], what: str) -> N:
+    """Parse a number with a unit that is 1 or more.
+
+    Args:
+        text: what the user has written.
+        read: reads it; raises ValueError if it cannot.
+        what: what it should be, and the remedy.
+
+    Raises:
+        ValueError: it is not.
+    """
+    with suppress(ValueError):
+        found = read(text)
+        if found >= 1:
+            return found
+    raise ValueError(f"{text!r} is no {what}")
 
 
 def parse_moment(text: str) -> int:

@@ -18,7 +18,14 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from stream_dedup.cli.common import Parsed, recipe_of, recipe_option, set_option, write_whole
+from stream_dedup.cli.common import (
+    Parsed,
+    parse_quantity,
+    recipe_of,
+    recipe_option,
+    set_option,
+    write_whole,
+)
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.siphash import HashKey
@@ -53,13 +60,7 @@ CLUSTERS_A_BATCH = 1024
 
 def _size(text: str) -> int:
     """Parse a size such as ``512MiB`` or ``2GB``, in bytes."""
-    try:
-        size = read_size(text)
-    except ValueError:
-        size = 0
-    if size < 1:
-        raise ValueError(f"{text!r} is no size; write 512MiB, 2GiB or 100000")
-    return size
+    return parse_quantity(text, read_size, "size; write 512MiB, 2GiB or 100000")
 
 
 def _shard(text: str) -> tuple[int, int]:

@@ -197,7 +197,7 @@ class Comparison:
             for slot in more.slots:
                 if slot.key == less.own and may_be_missing(slot.number, more.words):
                     return f"the {name} has one word more, and all {less.words} others are common"
-        if self.wanted_words == len((left, right)):
+        if self.wanted_words == 2:  # theirs
             return "they differ in one place, and two words make it a variable"
         return ""
 

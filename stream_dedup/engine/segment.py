@@ -204,14 +204,14 @@ class Segment:
             decision = journal.get(offsets[row])
             if decision is not None:
                 self.decisions[row] = decision
-                self._tally(decision, counted=counted)
+                self._count_recorded(decision, counted=counted)
             elif row in passed:
                 self._pass(row, _passed(passed[row]))
             else:
                 rows.append(row)
         return rows
 
-    def _tally(self, decision: Decision, *, counted: bool) -> None:
+    def _count_recorded(self, decision: Decision, *, counted: bool) -> None:
         if counted:
             self.redelivered += 1
         elif decision.kind is NEW:

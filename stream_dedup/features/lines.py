@@ -43,12 +43,11 @@ from typing import NamedTuple
 
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.tokens import (
-    CALENDAR_NAMES,
     LOG_DELIMITERS,
-    PLACEHOLDER,
     TRAILING_PUNCTUATION,
     Token,
     is_variable,
+    merged,
     tokenise,
 )
 from stream_dedup.features.variants import VariantWord, variant_words
@@ -166,7 +165,7 @@ class LineReader:
             spans = (match.span() for match in self._split.finditer(text))
             return Reading(tokens, self._variant(text, spans))
         pieces = _Scanner(text).pieces()
-        tokens = _merged(text, pieces)
+        tokens = merged(text, pieces)
         variant = self._variant(text, ((p.start, p.end) for p in pieces if p.end > p.start))
         return _without_repeats(tokens, variant) if lists else Reading(tokens, variant)
 
@@ -448,25 +447,6 @@ def _space_between(match: re.Match[bytes]) -> bytes:
     text, start, end = match.string, match.start(), match.end()
     parts = start and text[start - 1] not in _DELIMITERS and end < len(text)
     return b" " if parts and text[end] not in _DELIMITERS else b""
-
-
-def _merged(text: bytes, pieces: list[Piece]) -> list[Token]:
-    """Make words and placeholders of pieces."""
-    tokens: list[Token] = []
-    names = 0  # calendar names directly before the current piece
-    for begin, end, variable in pieces:
-        start, token = begin, text[begin:end]
-        if variable and names and _DIGIT.search(token):
-            start = tokens[-names].start
-            del tokens[-names:]
-        names = names + 1 if not variable and token in CALENDAR_NAMES else 0
-        if not variable:
-            tokens.append(Token(token, start, end, False))
-        elif tokens and tokens[-1].variable:
-            tokens[-1] = Token(PLACEHOLDER, tokens[-1].start, end, True)
-        else:
-            tokens.append(Token(PLACEHOLDER, start, end, True))
-    return tokens
 
 
 def _without_repeats(tokens: list[Token], variant: list[VariantWord]) -> Reading:

@@ -118,8 +118,8 @@ class Patterns:
     def _masked(self, text: bytes, reading: Reading) -> bytes:
         if not self._words:
             return _FOLDED_SUBSTITUTES.sub(rb"<\1>", text)
-        shown = _Shown()
-        at = 0
+        shown, variant = _Shown(), reading.variant
+        at = number = 0  # in the text; in the variant's words
         for token in reading.tokens:
             shown.text(text[at : token.start])
             at = token.start
@@ -128,8 +128,10 @@ class Patterns:
             elif token.start == token.end:
                 shown.placeholder(b"<*>")
             else:
-                for word, start, end, status in reading.variant:
-                    if at <= start < token.end:
+                while number < len(variant) and variant[number].start < token.end:
+                    word, start, end, status = variant[number]
+                    number += 1
+                    if at <= start:
                         shown.placeholder(self._between(text[at:start]))
                         if status:
                             shown.placeholder(b"<" + word + b">")

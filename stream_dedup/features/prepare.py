@@ -74,9 +74,17 @@ class Preparer:
         if self._lower_only:  # the common case, without a call an event
             text = self.text
             return [value.lower() if value.isascii() else text(value) for value in values]
-        if self._fold is not None and len(max(values, key=len, default=b"")) <= self._max_bytes:
-            return self._fold(values)
+        if self._fold is not None:
+            return self._folded(self._fold, values)
         return list(map(self.text, values))
+
+    def _folded(self, fold: Fold, values: Sequence[bytes]) -> list[bytes]:
+        """Fold several texts in one call, each up to ``max_bytes``."""
+        limit = self._max_bytes
+        if len(max(values, key=len, default=b"")) <= limit:
+            return fold(values)
+        heads = fold([value[:limit] for value in values])
+        return [head + value[limit:] for head, value in zip(heads, values, strict=True)]
 
     def text(self, value: bytes) -> bytes:
         """Prepare a text, given as any bytes.

@@ -445,6 +445,9 @@ def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
 def _match_contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     """Yield the errors of what counts as near."""
     features, fingerprint, match = recipe.features, recipe.fingerprint, recipe.match
+    if "frames" in match.variants and recipe.input.fields:
+        problem = "has 'frames', but with input.fields no stack traces are read"
+        yield "match.variants", problem, "leave out 'frames', or input.fields"
     if match.learn == 1:
         yield "match.learn", "is 1, but a single value is no variable", "give 2 or more, or 0"
     if match.learn and (features.extractor != "words" or fingerprint.kind == "minhash"):

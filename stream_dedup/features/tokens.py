@@ -30,7 +30,7 @@ classes for units, hosts, hex groups and structured text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 LOG_DELIMITERS = b" \t\n\r\x0b\x0c=:,;()[]{}<>\"'|"
@@ -125,23 +125,41 @@ def tokenise(text: bytes, split: re.Pattern[bytes], classes: bool) -> Iterator[T
         classes: whether to apply the token classes; otherwise only a mask's substitutes are
             variables.
     """
+    pieces = (
+        (*match.span(), is_variable(token) if classes and token else token[:1] == _SUBSTITUTE)
+        for match in _matches(text, split)
+        for token in (match.group(),)
+    )
+    return iter(merged(text, pieces, CALENDAR_NAMES if classes else frozenset()))
+
+
+def merged(
+    text: bytes,
+    pieces: Iterable[tuple[int, int, bool]],
+    calendar_names: frozenset[bytes] = CALENDAR_NAMES,
+) -> list[Token]:
+    """Make words and placeholders of pieces.
+
+    Args:
+        text: what they are pieces of.
+        pieces: where each begins and ends, and whether it is variable; in order.
+        calendar_names: words that are part of a variable with a digit directly after them.
+    """
     tokens: list[Token] = []
-    names = 0  # calendar names directly before the current token
-    for match in _matches(text, split):
-        token = match.group()
-        start, end = match.span()
-        variable = is_variable(token) if classes and token else token[:1] == _SUBSTITUTE
+    names = 0  # calendar names directly before the current piece
+    for begin, end, variable in pieces:
+        start, token = begin, text[begin:end]
         if variable and names and _DIGIT.search(token):
             start = tokens[-names].start
             del tokens[-names:]
-        names = names + 1 if classes and token in CALENDAR_NAMES else 0
+        names = names + 1 if not variable and token in calendar_names else 0
         if not variable:
             tokens.append(Token(token, start, end, False))
         elif tokens and tokens[-1].variable:
             tokens[-1] = Token(PLACEHOLDER, tokens[-1].start, end, True)
         else:
             tokens.append(Token(PLACEHOLDER, start, end, True))
-    return iter(tokens)
+    return tokens
 
 
 def _matches(text: bytes, split: re.Pattern[bytes]) -> Iterator[re.Match[bytes]]:

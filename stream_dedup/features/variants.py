@@ -12,6 +12,8 @@ Idea: an event's *variant* is the sequence, in order, of
 3. its HTTP status classes: ``2xx`` for three digits directly after ``HTTP/1.1"``, or after
    ``status``, ``status_code`` or ``code`` with ``=`` or ``:``.
 
+The exceptions and innermost frames of a stack trace belong to it too (`traces`).
+
 Events of different variants never share a cluster, as if they were of different groups. Case and a
 full stop or an exclamation mark at the end of a word do not count.
 
@@ -21,8 +23,8 @@ Worked example::
     GET /a/9 HTTP/1.1" 503 17        5xx
     ERROR job 7 finished: not OK.    error not ok
 
-The kernel adds the variant to the exact hash; an index takes it as a part of the group. Learned
-nowhere, it holds from the first event on.
+The kernel adds the variant's words to the exact hash, and the fingerprinter the frames; an index
+takes the variant as a part of the group. It is not learned: it holds from the first event on.
 """
 
 from __future__ import annotations

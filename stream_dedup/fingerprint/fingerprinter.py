@@ -137,18 +137,20 @@ class Fingerprinter:
         """Return one event's tokens and features, to show them to people."""
         documents = [document] if self.takes_fields else None
         prepared = self.prepare([value], documents)
+        frames: Sequence[bytes] = ()
         if isinstance(prepared, WithFrames):
             trace = trace_of(value)
             assert trace is not None
-            taken = self.take_apart(trace.header, document, kernel)
-            taken.variant.extend(trace.variant)
-            return taken
+            prepared, frames = prepared.events, trace.variant
         if isinstance(prepared, Segments):
             return self._take_fields(document, prepared, kernel)
         event = prepared[0]
         if isinstance(event, bytes):
-            return kernel.take([(event, 1, NO_SALT)])
-        return kernel.take_features(event)
+            taken = kernel.take([(event, 1, NO_SALT)])
+        else:
+            taken = kernel.take_features(event)
+        taken.variant.extend(frames)
+        return taken
 
     def _take_fields(self, document: object, prepared: Segments, kernel: ReferenceKernel) -> Taken:
         """Return a JSON event's features, each with the name of its field."""

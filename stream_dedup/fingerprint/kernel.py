@@ -62,7 +62,8 @@ class Fingerprints(NamedTuple):
             recipe does not verify (`match.jaccard` is 0): nothing compares them.
         chosen: the keyed hash of the features that a minhash is made of; 0 if there are none. Empty
             for other kinds.
-        variants: keyed hash of the words that make the variant; 0 if there are none.
+        variants: keyed hash of the words that make the variant, XORed with that of the frames of a
+            stack trace; 0 if there are neither.
         one_offs: the keys by which patterns that differ in a word find each other (`one_off`);
             nothing for an event that has too few words, or too many. Empty unless the recipe
             learns.

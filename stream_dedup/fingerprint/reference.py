@@ -15,7 +15,8 @@ Theory of operation
 5. **Sketch**: the least distinct identities of the tokens that are not placeholders (words), or of
    the features (other extractors). Verification compares sketches; a recipe without it has none.
 6. **Variant**: the hash of the sequence of protected words, levels and HTTP status classes
-   (`variants`); where there are some, it is the last element of the exact hash's sequence.
+   (`variants`); where there are some, it is the last element of the exact hash's sequence. Of a
+   stack trace the kernel gets the header alone; the fingerprinter adds its frames to both hashes.
 
 A feature has two hashes. Its *votes* make the fingerprint, which is public and only nominates
 candidates: MurmurHash3, or another hash that the recipe names. Its *identity* decides whether two

@@ -45,7 +45,7 @@ TEXT_FIELDS = (
 KNOWN_TIME = "auto"
 """The `time_field` that stands for the fields that common tools use (`timestamps.TIME_FIELDS`)."""
 
-MAX_EVENT_BYTES = 1 << 20
+MAX_RECORD_BYTES = 1 << 20
 """Maximum bytes of one record, by default."""
 
 TOO_LONG = "line too long"
@@ -553,7 +553,11 @@ class RecordDecoder:
     """
 
     def __init__(
-        self, reading: DecoderOptions, *, takes_fields: bool, max_event_bytes: int = MAX_EVENT_BYTES
+        self,
+        reading: DecoderOptions,
+        *,
+        takes_fields: bool,
+        max_event_bytes: int = MAX_RECORD_BYTES,
     ) -> None:
         self._decoder = Decoder(reading, Partition("", 0), takes_fields=takes_fields)
         self._max_event_bytes = max_event_bytes

@@ -64,7 +64,11 @@ def test_a_long_pattern_is_cut_and_says_so() -> None:
 
 
 def test_a_pattern_shows_fields_by_their_names() -> None:
-    recipe = replace(load_recipe("logs"), input__fields=[{"path": "msg"}, {"path": "user.*"}])
+    recipe = replace(
+        load_recipe("logs"),
+        input__fields=[{"path": "msg"}, {"path": "user.*"}],
+        match__variants=["level", "status"],
+    )
     document = {"msg": "failed at 10.0.0.1", "user": {"id": 7, "name": "root"}}
 
     expected = "msg=failed at <ipv4> user.id=<number> user.name=root"

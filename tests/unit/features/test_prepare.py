@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -54,6 +55,26 @@ def test_many_texts_are_prepared_as_single_ones(recipe: Recipe, values: list[byt
     assert preparer.texts(values) == one_by_one
     if not preparer.changes_text:
         assert values == one_by_one
+
+
+def test_texts_beside_a_long_one_are_folded_at_once() -> None:
+    preparer = Preparer(
+        replace(
+            Recipe(), text__fold="look-alikes", features__extractor="characters",
+            input__max_bytes=64,
+        )
+    )  # fmt: skip
+    fold, calls = preparer._fold, list[int]()
+    assert fold is not None
+
+    def counted(values: Sequence[bytes]) -> list[bytes]:
+        calls.append(len(values))
+        return fold(values)
+
+    preparer._fold = counted
+    long = "\uff21\uff22 ".encode() * 10 + b"A B"
+    assert preparer.texts([b"A b", long, b"C d"]) == [b"ab", preparer.text(long), b"cd"]
+    assert calls[0] == 3
 
 
 @given(text=texts)

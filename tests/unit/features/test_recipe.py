@@ -107,6 +107,11 @@ OWN = {"name": "a", "pattern": "b"}
             ["is '**.b'", "nothing can follow", "end the path there"],
         ),
         (
+            {"input": {"fields": [{"path": "msg"}]}, "match": {"variants": ["frames"]}},
+            "match.variants",
+            ["has 'frames'", "no stack traces", "leave out 'frames', or input.fields"],
+        ),
+        (
             {"features": {"extractor": "word"}},
             "features.extractor",
             ["no extractor is named 'word'", "words, characters, syllables"],

@@ -12,7 +12,7 @@ from stream_dedup.io.base import Record, Records
 from stream_dedup.io.decoder import (
     COMPRESSED,
     INVALID,
-    MAX_EVENT_BYTES,
+    MAX_RECORD_BYTES,
     NOT_JSON,
     TOMBSTONE,
     TOO_LARGE,
@@ -59,9 +59,9 @@ def test_tombstones_pass_and_are_not_invalid(form: Format) -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_values_that_are_too_large_are_not_read(form: Format) -> None:
-    large = EVENT[:-2] + b"x" * MAX_EVENT_BYTES
+    large = EVENT[:-2] + b"x" * MAX_RECORD_BYTES
     assert decoded(form, EVENT, large).passed == {1: TOO_LARGE}
-    assert decoded("text", b"x" * MAX_EVENT_BYTES).passed == {}
+    assert decoded("text", b"x" * MAX_RECORD_BYTES).passed == {}
 
 
 def test_values_that_only_look_compressed_are_read() -> None:
