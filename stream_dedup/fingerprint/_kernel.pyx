@@ -12,8 +12,9 @@ It computes what `reference.ReferenceKernel` computes; read that first. The diff
 * Simhash keeps its counters as bit planes. Plane j holds bit j of the 64 counters of a word, so a
   vote is a few ANDs and XORs; all counters are compared with half the total at once.
 
-Memory: two growing buffers of 40 bytes a token or feature of the longest event of the batch, and
-the sketches of all its events, 512 bytes each at most, if the recipe verifies by them.
+Memory: a few growing buffers for the longest event of the batch, of 40 bytes a token, 40 bytes a
+feature and 8 bytes each a hash; the sketches of all its events, 512 bytes each at most, if the recipe
+verifies by them; and their keys of words, some 32 bytes a word, if it learns.
 """
 
 from cpython cimport array
@@ -25,10 +26,12 @@ from libc.string cimport memcmp, memcpy, memset
 import array
 
 from stream_dedup.features.lines import MAX_GROUP, MESSAGE_KEYS, TOP_LABELS, UNITS
+from stream_dedup.features import lines
 from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER
+from stream_dedup.features.variants import MAX_WORD_BYTES
+from stream_dedup.fingerprint import one_off
 from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.fingerprint.kernel import MAX_VOTES, MAX_WEIGHT, SKETCH_SIZE, Fingerprints
-from stream_dedup.fingerprint.one_off import MAX_WORDS
 from stream_dedup.fingerprint.siphash import HashKey
 
 from stream_dedup.fingerprint._lines cimport (
@@ -43,6 +46,7 @@ from stream_dedup.fingerprint._lines cimport (
     ESC,
     ESCAPE,
     LESS,
+    MAX_WORDS,
     NAME,
     NOT_HEX,
     OPENING,
@@ -69,6 +73,9 @@ cdef enum:
     MAX_WORD = 16  # bytes of a protected word
     SUBSTITUTE = 0x1A
     MOST_WORDS = 48
+    REPEATED = 64
+    LEAST_AROUND = 2
+    VALUE_BITS = 23
 
 cdef extern from *:
     """
@@ -85,7 +92,7 @@ cdef array.array _U64 = array.array("Q")
 cdef array.array _U32 = array.array("I")
 cdef int64_t _MAX_VOTES = MAX_VOTES
 cdef size_t _MAX_GROUP = MAX_GROUP
-cdef uint64_t KEY_BASE = 0x9E3779B97F4A7C15
+cdef uint64_t KEY_BASE = one_off.KEY_BASE
 
 cdef struct Item:
     uint64_t identity  # keyed
@@ -519,7 +526,7 @@ cdef inline void put_slot(
     Hashes* slots, uint64_t key, size_t number, size_t around, uint64_t word
 ) noexcept nogil:
     slots.at[slots.count] = finish(key ^ around)
-    slots.at[slots.count + 1] = number | around << 8 | (word & 0x7FFFFF) << 32
+    slots.at[slots.count + 1] = number | around << 8 | (word & (1 << VALUE_BITS) - 1) << 32
     slots.count += 2
 
 
@@ -554,7 +561,7 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
     slots.at[slots.count] = finish(head[count] ^ count)
     slots.at[slots.count + 1] = count
     slots.count += 2
-    if count <= 2:
+    if count <= LEAST_AROUND:
         return 0
     for i in range(count):
         if not protected >> i & 1:
@@ -571,8 +578,8 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
             elif j < i:
                 first = False
                 break
-        if first and 2 <= left < count - 1:
-            put_slot(slots, rest, 64 + i, left, words[i])
+        if first and LEAST_AROUND <= left < count - 1:
+            put_slot(slots, rest, REPEATED + i, left, words[i])
     return 0
 
 
@@ -1516,5 +1523,12 @@ def jaccard(bytes left not None, bytes right not None):
     return <double>common / <double>union if union else 1.0
 
 
-if SKETCH_SIZE != SKETCH or MAX_VOTES >> PLANES or MAX_WORDS != MOST_WORDS:
+_OURS = (
+    SKETCH, MAX_WORD, MAX_WORDS, MOST_WORDS, REPEATED, LEAST_AROUND, VALUE_BITS
+)
+_THEIRS = (
+    SKETCH_SIZE, MAX_WORD_BYTES, lines.MAX_WORDS,
+    one_off.MAX_WORDS, one_off.REPEATED, one_off.LEAST_AROUND, one_off.VALUE_BITS,
+)
+if _OURS != _THEIRS or MAX_VOTES >> PLANES:
     raise ImportError("the native kernel was built for another version: reinstall")

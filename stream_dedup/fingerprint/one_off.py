@@ -42,11 +42,14 @@ REPEATED = 64
 """Added to a slot's number, where it stands for all places of a word."""
 
 LEAST_AROUND = 2
+"""A slot has at least as many other words."""
 
 VALUE_BITS = 23
 """Of a word's hash: two words that share them count as one value."""
 
-_BASE = 0x9E37_79B9_7F4A_7C15
+KEY_BASE = 0x9E37_79B9_7F4A_7C15
+"""Base of the polynomial that makes a key of a sequence."""
+
 _MASK = (1 << 64) - 1
 _BYTE = 0xFF
 
@@ -96,7 +99,7 @@ def sequence_key(hashes: Sequence[int]) -> int:
     """Return the key of a sequence of words."""
     total = 0
     for each in hashes:
-        total = (total * _BASE + each) & _MASK
+        total = (total * KEY_BASE + each) & _MASK
     return mix(total ^ len(hashes))
 
 
