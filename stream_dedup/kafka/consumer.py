@@ -325,7 +325,7 @@ class KafkaConsumer:
     async def commit(self, offsets: Mapping[Partition, int]) -> None:
         what = f"offsets of group {self._group_id} cannot be stored"
         try:
-            # Who is cancelled here leaves a request under way, whose error somebody must retrieve.
+            # If this is cancelled, the request continues; nobody else would retrieve its error.
             committed = asyncio.ensure_future(
                 self.consumer.commit(
                     {TopicPartition(*partition): offset for partition, offset in offsets.items()}

@@ -119,6 +119,7 @@ class KafkaProducer:
         )
         self.suspects: dict[Partition, Suspects] = {}  # of transactions that failed
         self._stopping: set[asyncio.Task[None]] = set()
+        self._stopped = False
 
     async def start(self) -> None:
         async with self._admin():
@@ -137,6 +138,7 @@ class KafkaProducer:
             return self._shared
 
     async def _started(self, **more: Any) -> AIOKafkaProducer:  # noqa: ANN401 -- the driver's options
+        self._refuse_if_stopped()
         producer = AIOKafkaProducer(**self._options, **more)
         _pace_refreshes(producer.client)
         try:
@@ -147,7 +149,14 @@ class KafkaProducer:
         except BaseException:
             self.discard(producer)
             raise
+        if self._stopped:  # meanwhile
+            await _stop(producer)
+            self._refuse_if_stopped()
         return producer
+
+    def _refuse_if_stopped(self) -> None:
+        if self._stopped:
+            raise BrokerUnavailable("the sink is stopped; nothing more is written")
 
     def discard(self, producer: AIOKafkaProducer) -> None:
         """Stop a producer in the background; what it has not sent fails at once.
@@ -313,6 +322,7 @@ class KafkaProducer:
             return await admin.settings(topic)
 
     async def stop(self) -> None:
+        self._stopped = True
         producer, self._shared = self._shared, None
         if producer is not None:
             await _stop(producer)

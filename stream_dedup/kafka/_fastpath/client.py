@@ -99,12 +99,11 @@ def abandon(producer: AIOKafkaProducer) -> None:
                 batch.failure(error)
         accumulator._exception = error
 
-    with contextlib.suppress(AttributeError):  # it was not started
-        fail_waiting()
-        task = producer._sender.sender_task
-        if task is not None:
-            task.cancel()
-            task.add_done_callback(fail_waiting)  # what the broker wanted to have again
+    fail_waiting()
+    task = producer._sender.sender_task
+    if task is not None:  # it was started
+        task.cancel()
+        task.add_done_callback(fail_waiting)  # what the broker wanted to have again
 
 
 def retrieve_failures(producer: AIOKafkaProducer) -> None:
