@@ -107,6 +107,7 @@ def least_hashes(n: int) -> Recipe:
         fingerprint__least=n,
         match__k=0,
         match__jaccard=0.0,
+        match__learn=0,
     )
 
 

@@ -218,7 +218,14 @@ INDEX = Row(
             [
                 Query(rate("clusters_expired_total", P, how="max"), "{{pipeline}} window passed"),
                 Query(rate("clusters_evicted_total", P, how="max"), "{{pipeline}} index full"),
+                Query(rate("clusters_merged_total", P), "{{pipeline}} merged"),
             ],
+        ),
+        Panel(
+            "Events the index was asked about, by rule",
+            "eps",
+            [Query(rate("matches_total", P, "rule"), "{{pipeline}} {{rule}}")],
+            stacked=True,
         ),
         Panel(
             "Incomplete searches",

@@ -27,6 +27,7 @@ Counter = Literal[
     "decisions_total",
     "passed_total",
     "near_cache_hits_total",
+    "matches_total",
     "redelivered_total",
     "replayed_total",
     # records going out
@@ -46,6 +47,7 @@ Counter = Literal[
     "truncated_searches_total",
     "clusters_evicted_total",
     "clusters_expired_total",
+    "clusters_merged_total",
     # these metrics
     "folded_labels_total",
 ]
@@ -92,6 +94,7 @@ FIXED = {
     "stage": ("poll", "hash", "decide", "shape", "deliver", "commit", "tell"),
     "decision": ("new", "duplicate", "passed"),
     "kind": ("event", "summary", "dead_letter"),
+    "rule": ("exact", "learned", "words", "fingerprint", "new"),
     "cause": ("broker", "index", "index_full", "index_reset"),
     "step": ("poll", "decide", "deliver", "commit", "emit"),
 }
@@ -126,6 +129,9 @@ COUNTERS: dict[Counter, Metric] = {
         (*_P, "reason"), "Events that left without a decision, or were corrected for their topic."
     ),
     "near_cache_hits_total": Metric(_P, "Events answered by the near cache, without the index."),
+    "matches_total": Metric(
+        (*_P, "rule"), "Events that the index was asked about, by how it found their clusters."
+    ),
     "redelivered_total": Metric(_P, "Events delivered again, with the same decision as before."),
     "replayed_total": Metric(
         _P, "Events delivered again and decided again, because the journal no longer held them."
@@ -157,6 +163,9 @@ COUNTERS: dict[Counter, Metric] = {
     ),
     "clusters_evicted_total": Metric(_P, "Clusters closed early because the index was full."),
     "clusters_expired_total": Metric(_P, "Clusters closed because their window had passed."),
+    "clusters_merged_total": Metric(
+        _P, "Clusters that became part of another, whose last summary this worker emitted."
+    ),
     "folded_labels_total": Metric(
         ("metric",),
         "Values shown as `other`, or omitted from a gauge: too many labels.",

@@ -378,7 +378,7 @@ def _facts(pipe: Pipe, deduplicator: Deduplicator) -> list[tuple[str, str]]:
         *((f"passed: {reason}", f"{n:,}") for reason, n in sorted(counts.passed.items())),
     ]
     if deduplicator.recipe.match.learn:
-        facts += [(name, f"{counts.rules.get(rule, 0):,}") for rule, name in RULES.items()]
+        facts += [(name, f"{counts.rules[rule]:,}") for rule, name in RULES.items()]
     for name, number in (
         ("events outside --since and --until", pipe.outside),
         ("clusters closed for want of room", size.evicted),

@@ -16,6 +16,7 @@ copies, and what is known of a partition comes back when it is claimed again.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,7 +78,7 @@ class Counts:
     asked: int = 0
     redelivered: int = 0
     replayed: int = 0
-    rules: dict[str, int] = field(default_factory=dict)
+    rules: Counter[Rule] = field(default_factory=Counter)
 
     @property
     def removed(self) -> float:
@@ -373,8 +374,8 @@ class Engine:
         owned.in_doubt = False
         owned.high_water = segment.last_offset
         self.counts.asked += segment.asked
+        self.counts.rules.update(segment.rules.values())
         for row, rule in segment.rules.items():
-            self.counts.rules[rule] = self.counts.rules.get(rule, 0) + 1
             if rule not in (Rule.EXACT, Rule.NEW):  # the cluster may have learned a word
                 self._pattern_of.pop(segment.decisions[row].cluster or 0, None)
         self._count(segment)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from stream_dedup.clock import US_PER_MS
 from stream_dedup.errors import BrokerUnavailable, IndexReset, IndexUnavailable
 from stream_dedup.io.base import Outgoing, Refused
-from stream_dedup.model import Summary
+from stream_dedup.model import Closing, Summary
 from stream_dedup.worker.context import Context
 from stream_dedup.worker.output import OutputBuilder
 
@@ -77,6 +77,8 @@ class SummaryEmitter:
                 await self._send(summaries)
             context.step("emitted")
             await context.engine.confirm_summaries(summaries)
+        merged = sum(each.closing is Closing.MERGED for each in summaries)
+        context.metrics.add("clusters_merged_total", merged, pipeline=context.config.name)
         context.step("confirmed")
 
     async def _send(self, summaries: list[Summary]) -> None:

@@ -98,10 +98,23 @@ RECIPES: list[Recipe] = [
     SMALL,
     replace(SMALL, features__ngram=2, fingerprint__width=128),
     replace(SMALL, features__ngram=3, features__repeats="count", fingerprint__width=32),
-    replace(SMALL, fingerprint__kind="minhash", fingerprint__least=2, match__k=0, match__jaccard=0),
+    replace(
+        SMALL,
+        fingerprint__kind="minhash",
+        fingerprint__least=2,
+        match__k=0,
+        match__jaccard=0,
+        match__learn=0,
+    ),
     replace(SMALL, features__weights={"default": 1_000, "placeholder": 0, "table": {"a": 0}}),
     replace(SMALL, features__repeats="count", features__weights={"default": 1_000}),
-    replace(SMALL, text__classes=False, features__extractor="characters", features__ngram=2),
+    replace(
+        SMALL,
+        text__classes=False,
+        features__extractor="characters",
+        features__ngram=2,
+        match__learn=0,
+    ),
 ]
 KERNELS = [(_kernel.Kernel(recipe, KEY), ReferenceKernel(recipe, KEY)) for recipe in RECIPES]
 WEIGHTS = (1, 0, 2, 7, 1_000, 2**31, 2**32 - 1)

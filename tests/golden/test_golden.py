@@ -67,7 +67,7 @@ GOLDEN: dict[str, tuple[str, list[tuple[str, int, str]]]] = {
         ],
     ),
     "logs": (
-        "0d3dcaea50bbc26c",
+        "717d9afcbd2d6c42",
         [
             ("4fb8d34cf2553b7a", 6, "dc6480dced371385"),
             ("ec1dc7e45ded6cb6", 5, "dc7493d98db753a5"),

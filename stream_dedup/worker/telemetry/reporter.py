@@ -103,7 +103,7 @@ class MetricsReporter:
     def _report_decisions(self) -> None:
         metrics, name = self._context.metrics, self._context.config.name
         counts, before = self._context.engine.counts, self._reported
-        self._reported = replace(counts, passed=dict(counts.passed))
+        self._reported = replace(counts, passed=dict(counts.passed), rules=counts.rules.copy())
         passed, passed_before = sum(counts.passed.values()), sum(before.passed.values())
         for decision, value in (
             ("new", counts.new - before.new),
@@ -114,6 +114,9 @@ class MetricsReporter:
         for reason, value in counts.passed.items():
             more = value - before.passed.get(reason, 0)
             metrics.add("passed_total", more, pipeline=name, reason=reason)
+        for rule, value in counts.rules.items():
+            more = value - before.rules[rule]
+            metrics.add("matches_total", more, pipeline=name, rule=rule)
         hits = counts.events - passed - counts.asked
         hits_before = before.events - passed_before - before.asked
         metrics.add("near_cache_hits_total", max(0, hits - hits_before), pipeline=name)

@@ -180,6 +180,7 @@ _COUNTS: tuple[tuple[Counter, str], ...] = (
     ("index_rollbacks_total", "Redis lost its last seconds"),
     ("truncated_searches_total", "Searches cut short"),
     ("clusters_evicted_total", "Clusters evicted"),
+    ("clusters_merged_total", "Clusters merged"),
 )
 
 

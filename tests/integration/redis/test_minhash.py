@@ -37,6 +37,7 @@ RECIPE = replace(
     fingerprint__least=3,
     match__k=0,
     match__jaccard=0.0,
+    match__learn=0,
 )
 LIMITS = Limits(max_clusters=20_000)
 SETUP = Setup(RECIPE, windows=WIDE, limits=LIMITS)

@@ -98,7 +98,8 @@ def test_each_differing_bit_has_the_votes_that_cause_it() -> None:
 
 
 def test_minhash_has_no_votes() -> None:
-    recipe = replace(LOGS, fingerprint__kind="minhash", match__k=0, match__jaccard=0.0)
+    settings = {"match__k": 0, "match__jaccard": 0.0, "match__learn": 0}
+    recipe = replace(LOGS, fingerprint__kind="minhash", **settings)
 
     assert Inspector(recipe).compare(BOB, EVE).bits() == []
 

@@ -215,6 +215,7 @@ def test_letters_syllables_and_grams_have_vocabularies(tmp_path: Path) -> None:
         ("words", 2, "haha hoho"),
     ):  # fmt: skip
         arguments = ["--set", f"features.extractor={extractor}", "--set", f"features.ngram={ngram}"]
+        arguments += ["--set", "match.learn=0"]
         name = f"{extractor}.tsv"
         done = build(tmp_path, *arguments, "--set", "text.classes=false", "--min-count", "1",
                      "-o", name, "a.txt")  # fmt: skip
@@ -227,6 +228,7 @@ def test_hostile_bytes_end_in_a_table_that_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(data * 2)
     for extractor in ("words", "characters", "letters", "html", "xml-content", "json-layout"):
         settings = ["--set", f"features.extractor={extractor}", "--set", "text.classes=false"]
+        settings += ["--set", "match.learn=0"]
         done = build(tmp_path, *settings, "--input-format", "text", "-o", f"{extractor}.tsv",
                      "--min-count", "1", "a.txt")  # fmt: skip
         if extractor == "xml-content":  # nothing of it is XML
