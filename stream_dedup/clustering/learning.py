@@ -20,12 +20,12 @@ MAX_RECORDS = 128
 """Records that name a cluster; its patterns are noted in no more."""
 
 MAX_MERGED = 18
-"""Clusters that one event merges: as many as a slot may name. A slot that would exceed it is
-learned with a later value."""
+"""Clusters that one event merges: as many as a slot may name. A slot that would exceed it, and
+those behind it, are learned with a later value."""
 
 MAX_MOVED = 256
-"""Records that one event lets name other clusters, likewise; those of its first slot do not
-count."""
+"""Records of the clusters that one event merges, likewise; those of its first slot do not count.
+No more than `MAX_RECORDS` follow: the others are purged."""
 
 LEAST_SAME = 4
 """So many words are enough to know a pattern by."""

@@ -160,7 +160,7 @@ class Records:
             owners = ready.merging | {entry.owner.cluster: entry.owner for entry in live}
             moved = sum(len(owner.records) for owner in owners.values())
             if ready.merging and (len(owners) > MAX_MERGED or moved > MAX_MOVED):
-                continue
+                break  # too much for this event
             ready.numbers.add(slot.number)
             ready.merging.update(owners)
             for entry in live:
@@ -238,11 +238,11 @@ class Records:
         entry: Entry,
         is_live: IsLive,
     ) -> None:
-        """Add an entry; in a full record, in place of those that do not count for the event."""
-        if len(kept) >= MAX_ENTRIES:
-            kept = [other for other in kept if is_live(other.owner)]
-        if len(kept) >= MAX_ENTRIES:
-            return
+        """Add an entry; in a full record, in place of the oldest that do not count."""
+        while len(kept) >= MAX_ENTRIES:
+            if is_live(kept[0].owner):
+                return
+            kept = kept[1:]
         if key not in entry.owner.records:  # or the record has dropped it meanwhile
             entry.owner.records.append(key)
         records[key] = [*kept, entry]

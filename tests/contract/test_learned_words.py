@@ -350,3 +350,6 @@ def test_one_event_merges_a_bounded_number_of_clusters(start: Start) -> None:
     after = index.size().clusters
     merged = MAX_MOVED // 21 // 4 * 4  # whole slots of four clusters, with 21 records each
     assert (before, before - after) == (80, merged - 1)
+    add(index, 101, " ".join([*words[:19], "z19"]), 101)  # learns a slot that was left
+    assert after - index.size().clusters == 3
+    assert sum(summary.count for summary in finals(index).values()) == 82

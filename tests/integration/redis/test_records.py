@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from stream_dedup.clustering.learning import MAX_ENTRIES, MAX_MOVED
+from stream_dedup.clustering.learning import MAX_ENTRIES, MAX_RECORDS
 from stream_dedup.features.recipe import Match, Recipe
 from stream_dedup.index.base import ClusterDelta, Commit, Limits, Resolution
 from stream_dedup.index.redis.client import RedisClient
@@ -14,7 +14,7 @@ from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.layouts import ENTRY, KEY_BYTES
 from stream_dedup.index.redis.namespace import CALL_WORK
 from stream_dedup.index.redis.store import RedisIndex
-from stream_dedup.model import Partition
+from stream_dedup.model import Partition, Rule
 from tests.contract.driver import HERE, START_US, THERE
 from tests.contract.test_learned_words import LEARNS, PAST_S, asked
 from tests.services.redis import RedisServer
@@ -62,43 +62,77 @@ async def count(index: RedisIndex, answers: list[Resolution], first: int, fence:
     assert await index.record(commit, START_US) == frozenset()
 
 
+async def merged_by(
+    redis: RedisServer, index: RedisIndex, lines: list[str], line: str
+) -> tuple[int, int]:
+    """How many clusters of some lines another line merges, and the commands that it takes."""
+    for first in range(0, len(lines), 48):
+        part = enumerate(lines[first : first + 48], first)
+        queries = [asked(offset, each, variables=f"{offset}") for offset, each in part]
+        assert all(
+            answer.rule is not Rule.EXACT for answer in await index.resolve(queries, START_US)
+        )
+    clusters, called = (await index.size()).clusters, commands(redis)
+    (answer,) = await index.resolve([asked(10_000, line)], START_US)
+    called = commands(redis) - called
+    return clusters + answer.new - (await index.size()).clusters, called
+
+
 def test_an_event_that_learns_every_word_does_bounded_work(make_redis: MakeRedis) -> None:
     redis = make_redis()
+    lines = [with_word(place, f"{value}{place}") for place in range(48) for value in "abcd"]
 
-    async def storm() -> int:
+    async def storm() -> tuple[int, int]:
         async with opened(redis) as index:
-            lines = [with_word(place, f"{v}{place}") for place in range(48) for v in "abcd"]
-            for first in range(0, len(lines), 48):
-                part = lines[first : first + 48]
-                queries = [asked(first + n, line) for n, line in enumerate(part)]
-                answers = await index.resolve(queries, START_US)
-                assert all(answer.new for answer in answers)
-            before = commands(redis)
-            await index.resolve([asked(1_000, " ".join(LONG))], START_US)
-            return commands(redis) - before
+            return await merged_by(redis, index, lines, " ".join(LONG))
 
-    # Reading its records and clusters, and moving records: two commands each.
-    assert asyncio.run(storm()) < 49 * 4 + 48 * 4 + 4 * MAX_MOVED
+    merged, called = asyncio.run(storm())
+    # The first slot's four clusters are left as one; with those of the second they would have more
+    # records than one event moves.
+    assert merged == 3
+    assert called < 49 + 3 * MAX_RECORDS
 
 
-def test_records_stay_small_whatever_is_noted(make_redis: MakeRedis) -> None:
+def test_clusters_with_many_records_merge_with_bounded_work(make_redis: MakeRedis) -> None:
     redis = make_redis()
+    lines = []
+    for value in "abcd":
+        words = [value, *LONG[1:41]]
+        lines += [" ".join([*words[:at], f"{value}{at}", *words[at:]]) for at in (20, 30)]
+        lines.insert(-2, " ".join(words))  # with the other two it has as many records as it may
 
-    async def fill() -> None:
+    async def merge() -> tuple[int, int, list[int]]:
         async with opened(redis) as index:
-            lines = [
-                " ".join([*"abcdef"[:n], f"v{v}", *"abcdef"[n:]])
-                for n in range(7)
-                for v in range(200)
-            ]
-            for first in range(0, len(lines), 100):
-                part = lines[first : first + 100]
-                queries = [asked(first + n, line) for n, line in enumerate(part)]
-                await index.resolve(queries, START_US)
+            merged, called = await merged_by(redis, index, lines, " ".join(LONG[:41]))
+            keys = [redis.command("HGET", key, "o") for key in keys_of(redis, "c")]
+            return merged, called, [len(each) // KEY_BYTES for each in keys]  # type: ignore[arg-type]
 
-    asyncio.run(fill())
+    merged, called, records = asyncio.run(merge())
+    assert (merged, records) == (3, [MAX_RECORDS])
+    assert called < 42 + MAX_RECORDS
+
+
+def test_an_event_whose_records_are_all_full_does_bounded_work(make_redis: MakeRedis) -> None:
+    redis = make_redis()
+    lines = [
+        " ".join([*others[:at], f"{value}{place}x{at}", *others[at:]])
+        for place in range(48)
+        for others in [[*LONG[:place], *LONG[place + 1 :]]]
+        for at in range(48)
+        if at != place and at < MAX_ENTRIES // 4 + 1
+        for value in "abcd"
+    ]
+
+    async def fill() -> tuple[int, int]:
+        async with opened(redis) as index:
+            return await merged_by(redis, index, lines, " ".join(LONG))
+
+    merged, called = asyncio.run(fill())
+    assert merged == 0
+    assert called < 3 * 49 + 20
     values = [value for key in keys_of(redis, "r") for value in redis.command("HVALS", key)]  # type: ignore[union-attr]
-    assert max(map(len, values)) <= MAX_ENTRIES * ENTRY.struct.size  # type: ignore[arg-type]
+    sizes = [len(value) // ENTRY.struct.size for value in values]  # type: ignore[arg-type]
+    assert (max(sizes), sizes.count(MAX_ENTRIES)) == (MAX_ENTRIES, 48)
 
 
 def test_closed_and_merged_clusters_leave_no_records(make_redis: MakeRedis) -> None:

@@ -1,8 +1,8 @@
 -- The records of the one-off index: see index/records.py, which this repeats.
 --
 -- A record is a field of a slice (r:<slice>): its entries, an ENTRY each. Records are known only
--- here, as clusters are: their keys share the hash tag. What a call reads is kept, and written at the
--- end, once.
+-- here, as clusters are: their keys share the hash tag. What a call reads is kept, packed as it is
+-- stored, and written at the end, once.
 
 local RULES_FIELDS = unpack_bytes(RULES, ARGV[3])
 local work = 0  -- of this call, in commands
@@ -35,35 +35,50 @@ local function record_of(key, group_hash)
   work = work + 1
   local slice = RECORDS .. slice_number(key, group_hash, record_bits)
   local packed = call('HGET', slice, field)
-  record = {field = field, key = key, slice = slice, stored = packed}
-  for at = 1, packed and #packed or 0, ENTRY_BYTES do
-    local ENTRY_FIELDS = unpack_bytes(ENTRY, packed, at)
-    local first = number >= FIRST_NUMBER
-    record[#record + 1] = {number = first and number - FIRST_NUMBER or number, value = value, id = id, first = first}
-  end
+  record = {field = field, key = key, slice = slice, stored = packed, packed = packed or ''}
   records[field] = record
   return record
 end
 
-local function is_named(record, id)
-  for i = 1, #record do
-    if record[i].id == id then return true end
+local function change(record, packed)
+  if not changed_records[record.field] then work = work + 1 end
+  changed_records[record.field] = record
+  record.packed = packed
+end
+
+local function unpack_entry(packed, at)
+  local ENTRY_FIELDS = unpack_bytes(ENTRY, packed, at)
+  local first = number >= FIRST_NUMBER
+  return {number = first and number - FIRST_NUMBER or number, value = value, id = id, first = first}
+end
+
+-- The entries of a number. Records may be full of others: those are not unpacked.
+local NONE = {}
+local function entries_of(record, number)
+  local packed = record.packed
+  if packed == '' then return NONE end
+  local entries = {}
+  for at = 1, #packed, ENTRY_BYTES do
+    local found = byte(packed, at)
+    if found == number or found == number + FIRST_NUMBER then entries[#entries + 1] = unpack_entry(packed, at) end
   end
-  return false
+  return entries
+end
+
+local function is_named(record, id)
+  local packed = record.packed
+  local at = string.find(packed, id, 1, true)
+  while at and (at - ENTRY_ID_AT) % ENTRY_BYTES ~= 0 do at = string.find(packed, id, at + 1, true) end
+  return at ~= nil
 end
 
 -- Keep the entries for which a test holds.
 local function filter(record, holds)
-  local kept = 0
-  for i = 1, #record do
-    local entry = record[i]
-    record[i] = nil
-    if holds(entry) then
-      kept = kept + 1
-      record[kept] = entry
-    end
+  local packed, kept = record.packed, {}
+  for at = 1, #packed, ENTRY_BYTES do
+    if holds(unpack_entry(packed, at)) then kept[#kept + 1] = sub(packed, at, at + ENTRY_BYTES - 1) end
   end
-  changed_records[record.field] = record
+  change(record, table.concat(kept))
 end
 
 -- The keys of the records that name a cluster: the field o.
@@ -101,22 +116,23 @@ local function has_room(c, more)
   return #keys_of(c) / KEY_BYTES + more <= MAX_RECORDS
 end
 
--- Keep the entries of clusters that take the event. `live` also tells what was not looked at.
-local function keep_live(record, live)
-  filter(record, function(entry)
-    local c, is_unknown = live(entry, record)
-    return c or is_unknown
-  end)
+local function is_full(record)
+  return #record.packed >= MAX_ENTRIES * ENTRY_BYTES
 end
 
--- Add an entry; in a full record, in place of those that do not count for the event.
+-- Add an entry; in a full record, in place of the oldest ones that do not count for the event. `live` also
+-- tells what was not looked at.
 local function put(record, c, number, value, first, live)
-  if #record >= MAX_ENTRIES then keep_live(record, live) end
-  if #record >= MAX_ENTRIES then return end
-  if not is_named(record, c.id) then add_key(c, record.key) end
-  record[#record + 1] = {number = number, value = value, id = c.id, first = first}
-  changed_records[record.field] = record
-  work = work + 1
+  local packed = record.packed
+  while is_full(record) do
+    local entry = unpack_entry(packed, 1)
+    local owner, is_unknown = live(entry, record)
+    if owner or is_unknown then return end
+    packed = sub(packed, ENTRY_BYTES + 1)
+    change(record, packed)
+  end
+  add_key(c, record.key)
+  change(record, packed .. pack_bytes(ENTRY, number + (first and FIRST_NUMBER or 0), value, c.id))
 end
 
 local function wanted_values(around)
@@ -142,48 +158,50 @@ end
 -- cluster that an entry of a record names, if it takes the event.
 local function find_by_words(q, live)
   local best
-  local own = record_of(q.own, q.group_hash)
+  local own_record, own = record_of(q.own, q.group_hash), {}
+  for at = 1, #own_record.packed, ENTRY_BYTES do own[#own + 1] = unpack_entry(own_record.packed, at) end
   for i = 1, #own do
-    if own[i].value == LEARNED then best = oldest(best, live(own[i], own)) end
+    if own[i].value == LEARNED then best = oldest(best, live(own[i], own_record)) end
   end
   if best then return best, false end
   local any = #own > 0
   for i = 1, #q.slots do
     local slot = q.slots[i]
     local record = record_of(slot.key, q.group_hash)
-    any = any or #record > 0
-    for j = 1, #record do
-      local entry = record[j]
-      if entry.number == slot.number and entry.value == LEARNED then best = oldest(best, live(entry, record)) end
+    any = any or record.packed ~= ''
+    local entries = entries_of(record, slot.number)
+    for j = 1, #entries do
+      if entries[j].value == LEARNED then best = oldest(best, live(entries[j], record)) end
     end
   end
   if best then return best, true end
   if not any then return nil, false end
   if q.words >= LEAST_SAME then
     for i = 1, #own do
-      local c = own[i].number == OWN and live(own[i], own)
+      local c = own[i].number == OWN and live(own[i], own_record)
       if c then return c, false end
     end
   end
   for i = 1, #own do
-    if own[i].number ~= OWN and may_be_missing(own[i].number, q.words + 1) then best = oldest(best, live(own[i], own)) end
+    if own[i].number ~= OWN and may_be_missing(own[i].number, q.words + 1) then
+      best = oldest(best, live(own[i], own_record))
+    end
   end
   for i = 1, #q.slots do
     local slot = q.slots[i]
     if may_be_missing(slot.number, q.words) then
       local record = record_of(slot.key, q.group_hash)
-      for j = 1, #record do
-        if record[j].number == OWN then best = oldest(best, live(record[j], record)) end
-      end
+      local entries = entries_of(record, OWN)
+      for j = 1, #entries do best = oldest(best, live(entries[j], record)) end
     end
   end
   return best, false
 end
 
-local function live_entries(record, slot, live)
-  local entries = {}
-  for i = 1, #record do
-    if record[i].number == slot.number and live(record[i], record) then entries[#entries + 1] = record[i] end
+local function live_entries(record, number, live)
+  local entries, found = {}, entries_of(record, number)
+  for i = 1, #found do
+    if live(found[i], record) then entries[#entries + 1] = found[i] end
   end
   return entries
 end
@@ -195,14 +213,6 @@ local function completes(slot, entries)
     if entries[i].value == slot.value then return false end
   end
   return true
-end
-
-local function count_of(record, number)
-  local count = 0
-  for i = 1, #record do
-    if record[i].number == number then count = count + 1 end
-  end
-  return count
 end
 
 -- The pattern of a cluster shows the slot.
@@ -221,17 +231,14 @@ local function ready_slots(q, live)
   for i = 1, #q.slots do
     local slot = q.slots[i]
     local record = record_of(slot.key, q.group_hash)
-    local known = false
-    for j = 1, #record do  -- most often none
-      known = known or (record[j].number == slot.number and record[j].value == LEARNED)
-    end
-    if known or #record > 0 and count_of(record, slot.number) + 1 >= wanted_values(slot.around) then
-      local entries = live_entries(record, slot, live)
+    local found = entries_of(record, slot.number)
+    local known = found[1] and found[1].value == LEARNED
+    if known or #found + 1 >= wanted_values(slot.around) then
+      local entries = live_entries(record, slot.number, live)
       if #entries > 0 and (known or completes(slot, entries)) then
         if not known then
-          for j = 1, #record do
-            if record[j].number == OWN and live(record[j], record) then entries[#entries + 1] = record[j] end
-          end
+          local same = live_entries(record, OWN, live)
+          for j = 1, #same do entries[#entries + 1] = same[j] end
         end
         local more, more_moved, fresh = 0, 0, {}
         for j = 1, #entries do
@@ -241,12 +248,12 @@ local function ready_slots(q, live)
             more_moved = more_moved + #keys_of(fresh[id]) / KEY_BYTES
           end
         end
-        if count == 0 or (count + more <= MAX_MERGED and moved + more_moved <= MAX_MOVED) then
-          numbers[slot.number], count, moved = true, count + more, moved + more_moved
-          for id, c in pairs(fresh) do merging[id] = c end
-          for j = 1, #entries do
-            if entries[j].first and entries[j].number == slot.number then show(merging[entries[j].id], slot) end
-          end
+        -- Too much for this event: this slot and those behind it are learned with a later value.
+        if count > 0 and (count + more > MAX_MERGED or moved + more_moved > MAX_MOVED) then break end
+        numbers[slot.number], count, moved = true, count + more, moved + more_moved
+        for id, c in pairs(fresh) do merging[id] = c end
+        for j = 1, #entries do
+          if entries[j].first and entries[j].number == slot.number then show(merging[entries[j].id], slot) end
         end
       end
     end
@@ -259,12 +266,8 @@ local function note_words(q, c, numbers, live, first)
   if not has_room(c, 1 + #q.slots) then return end
   local own = record_of(q.own, q.group_hash)
   forget_former(own, c)
-  local has_own = false
-  for i = 1, #own do
-    has_own = has_own or (own[i].number == OWN and live(own[i], own))
-  end
-  if not has_own then
-    if count_of(own, OWN) > 0 then filter(own, function(entry) return entry.number ~= OWN end) end
+  if #live_entries(own, OWN, live) == 0 then
+    if #entries_of(own, OWN) > 0 then filter(own, function(entry) return entry.number ~= OWN end) end
     put(own, c, OWN, string.rep('\0', ENTRY_VALUE_BYTES), first, live)
   end
   for i = 1, #q.slots do
@@ -272,33 +275,30 @@ local function note_words(q, c, numbers, live, first)
     local record = record_of(slot.key, q.group_hash)
     forget_former(record, c)
     local known, noted, count = nil, nil, 0  -- its entry, if learned; that of the value; other values
-    for j = 1, #record do  -- most often none
-      local entry = record[j]
-      if entry.number == slot.number then
-        if entry.value == LEARNED then
-          known = entry
-        elseif entry.value == slot.value then
-          noted = entry
-        else
-          count = count + 1
-        end
+    local found = entries_of(record, slot.number)
+    for j = 1, #found do  -- most often none
+      local entry = found[j]
+      if entry.value == LEARNED then
+        known = entry
+      elseif entry.value == slot.value then
+        noted = entry
+      else
+        count = count + 1
       end
     end
     if known and live(known, record) then
       -- it is learned
     elseif numbers[slot.number] then
-      local named = is_named(record, c.id)
       filter(record, function(entry) return entry.number ~= slot.number end)
-      if not named then add_key(c, record.key) end
-      record[#record + 1] = {number = slot.number, value = LEARNED, id = c.id, first = first}
+      put(record, c, slot.number, LEARNED, first, live)
       if first then show(c, slot) end
     elseif not (noted and live(noted, record)) then
       local full = count + 1 >= wanted_values(slot.around)
-      if not (full and completes(slot, live_entries(record, slot, live))) then
+      if not (full and completes(slot, live_entries(record, slot.number, live))) then
         if full or known or noted then
           filter(record, function(entry)
             if entry.number ~= slot.number then return true end
-            return entry ~= known and entry ~= noted and (not full or live(entry, record))
+            return entry.value ~= LEARNED and entry.value ~= slot.value and (not full or live(entry, record))
           end)
         end
         put(record, c, slot.number, slot.value, first, live)
@@ -307,23 +307,34 @@ local function note_words(q, c, numbers, live, first)
   end
 end
 
--- Let the records that name a cluster name another one.
+-- Let the records that name a cluster name another one, as far as that has room. Those left over are purged
+-- with the cluster.
 local function move_records(group_hash, loser, root)
-  local keys = keys_of(loser)
-  for at = 1, #keys, KEY_BYTES do
-    local record = record_of(sub(keys, at, at + KEY_BYTES - 1), group_hash)
-    forget_former(record, root)
-    if is_named(record, loser.id) then
-      local named = is_named(record, root.id)
-      local follows = named or has_room(root, 1)
-      filter(record, function(entry)
-        if entry.id ~= loser.id then return true end
-        entry.id, entry.first = root.id, false
-        return follows
-      end)
-      if follows and not named then add_key(root, record.key) end
+  local keys, left = keys_of(loser), {}
+  for key_at = 1, #keys, KEY_BYTES do
+    local key = sub(keys, key_at, key_at + KEY_BYTES - 1)
+    if has_room(root, 1) or has_key(root, key) then
+      local record = record_of(key, group_hash)
+      forget_former(record, root)
+      if is_named(record, loser.id) then
+        local named = is_named(record, root.id)
+        local follows = named or has_room(root, 1)
+        local packed, moved = record.packed, {}
+        for at = 1, #packed, ENTRY_BYTES do
+          local entry = sub(packed, at, at + ENTRY_BYTES - 1)
+          if sub(entry, ENTRY_ID_AT) == loser.id then
+            entry = follows and string.char(byte(entry) % FIRST_NUMBER) .. sub(entry, ENTRY_VALUE_AT, ENTRY_ID_AT - 1) .. root.id or ''
+          end
+          moved[#moved + 1] = entry
+        end
+        change(record, table.concat(moved))
+        if follows and not named then add_key(root, key) end
+      end
+    else
+      left[#left + 1] = key
     end
   end
+  loser.keys = table.concat(left)
 end
 
 -- Remove what names a cluster, in the group that it has had.
@@ -340,22 +351,11 @@ local function leave_records(c)
   changed_keys[c.id] = c
 end
 
-local function pack_entry(entry)
-  return pack_bytes(ENTRY, entry.number + (entry.first and FIRST_NUMBER or 0), entry.value, entry.id)
-end
-
-local function pack_record(record)
-  if #record == 1 then return pack_entry(record[1]) end
-  local packed = {}
-  for i = 1, #record do packed[i] = pack_entry(record[i]) end
-  return table.concat(packed)
-end
-
 -- Write what has changed. If a round `has_renewed` all slices, only new ones need a time to live.
 local function write_records(has_renewed)
   local writes = {}
   for _, record in pairs(changed_records) do
-    local packed = pack_record(record)
+    local packed = record.packed
     if packed == '' then
       if record.stored then call('HDEL', record.slice, record.field) end
     elseif packed ~= record.stored then
