@@ -27,6 +27,10 @@ MAX_MOVED = 256
 """Records of the clusters that one event merges, likewise; those of its first slot do not count.
 No more than `MAX_RECORDS` follow: the others are purged."""
 
+MAX_LOADED = 128
+"""Clusters named by records that Redis loads for an event; others are passed over, and the search
+counts as truncated."""
+
 LEAST_SAME = 4
 """So many words are enough to know a pattern by."""
 

@@ -131,7 +131,14 @@ class Lookup:
         return None if best is None else admitted[best]
 
     def _nearest(self, found: Found, owners: set[int]) -> set[int]:
-        """Return as many as may be verified: the nearest fingerprints, then the oldest."""
+        """Choose the owners to verify, as many as the limits allow.
+
+        Those with the nearest fingerprint come first; of equally near ones the oldest cluster.
+
+        Args:
+            found: what the search of the tables has found; an owner may have several entries.
+            owners: of live clusters, more than may be verified.
+        """
         nearest: dict[int, int] = {}
         for owner, distance in zip(found.owners, found.distances, strict=True):
             if owner in owners and distance <= nearest.get(owner, distance):

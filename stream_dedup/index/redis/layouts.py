@@ -265,7 +265,7 @@ def _constants() -> dict[str, str]:
         elif name.isupper() and isinstance(value, int):
             found[name] = str(value)
     for name in ("OWN", "LEAST_SAME", "LEAST_COMMON", "FEW_AROUND", "MAX_ENTRIES", "MAX_RECORDS",
-                 "MAX_MERGED", "MAX_MOVED"):  # fmt: skip
+                 "MAX_MERGED", "MAX_MOVED", "MAX_LOADED"):  # fmt: skip
         found[name] = str(getattr(learning, name))
     high, low = divmod(GROUP_FACTOR, 1 << 32)  # in halves: doubles have 53 bits
     found["GROUP_FACTOR_HIGH"], found["GROUP_FACTOR_LOW"] = str(high), str(low)

@@ -533,15 +533,13 @@ local function merge_all(q, found, merging)
   return root
 end
 
-local MOST_LIVE = 128  -- clusters of records that are loaded for a query, at most
-
 -- Resolve a query whose exact hash is unknown and whose words are learned.
 local function resolve_by_words(q, own)
   local looks, skipped = 0, {}
   local function live(entry, record)
     local id = entry.id
     if loaded[id] == nil then
-      if looks == MOST_LIVE and not skipped[id] then
+      if looks == MAX_LOADED and not skipped[id] then
         if not next(skipped) then add('truncated', 1) end
         skipped[id] = true
       end
