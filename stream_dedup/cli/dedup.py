@@ -359,9 +359,9 @@ def _title(paths: list[str]) -> str:
 
 
 RULES = {
-    Rule.LEARNED: "patterns with a learned word",
-    Rule.WORDS: "patterns of the same words, or one more or less",
-    Rule.FINGERPRINT: "patterns with a near fingerprint",
+    Rule.LEARNED: "found by learned word",
+    Rule.WORDS: "found by its words",
+    Rule.FINGERPRINT: "found by fingerprint",
 }
 """How patterns that were not known joined a cluster."""
 
@@ -378,7 +378,7 @@ def _facts(pipe: Pipe, deduplicator: Deduplicator) -> list[tuple[str, str]]:
         *((f"passed: {reason}", f"{n:,}") for reason, n in sorted(counts.passed.items())),
     ]
     if deduplicator.recipe.match.learn:
-        facts += [(name, f"{counts.rules[rule]:,}") for rule, name in RULES.items()]
+        facts += [(name, f"{counts.rules.get(rule, 0):,}") for rule, name in RULES.items()]
     for name, number in (
         ("events outside --since and --until", pipe.outside),
         ("clusters closed for want of room", size.evicted),

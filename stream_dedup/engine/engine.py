@@ -78,7 +78,7 @@ class Counts:
     asked: int = 0
     redelivered: int = 0
     replayed: int = 0
-    rules: Counter[Rule] = field(default_factory=Counter)
+    rules: dict[str, int] = field(default_factory=dict)
 
     @property
     def removed(self) -> float:
@@ -374,7 +374,8 @@ class Engine:
         owned.in_doubt = False
         owned.high_water = segment.last_offset
         self.counts.asked += segment.asked
-        self.counts.rules.update(segment.rules.values())
+        for rule, count in Counter(segment.rules.values()).items():
+            self.counts.rules[rule] = self.counts.rules.get(rule, 0) + count
         for row, rule in segment.rules.items():
             if rule not in (Rule.EXACT, Rule.NEW):  # the cluster may have learned a word
                 self._pattern_of.pop(segment.decisions[row].cluster or 0, None)

@@ -103,7 +103,7 @@ class MetricsReporter:
     def _report_decisions(self) -> None:
         metrics, name = self._context.metrics, self._context.config.name
         counts, before = self._context.engine.counts, self._reported
-        self._reported = replace(counts, passed=dict(counts.passed), rules=counts.rules.copy())
+        self._reported = replace(counts, passed=dict(counts.passed), rules=dict(counts.rules))
         passed, passed_before = sum(counts.passed.values()), sum(before.passed.values())
         for decision, value in (
             ("new", counts.new - before.new),
@@ -115,7 +115,7 @@ class MetricsReporter:
             more = value - before.passed.get(reason, 0)
             metrics.add("passed_total", more, pipeline=name, reason=reason)
         for rule, value in counts.rules.items():
-            more = value - before.rules[rule]
+            more = value - before.rules.get(rule, 0)
             metrics.add("matches_total", more, pipeline=name, rule=rule)
         hits = counts.events - passed - counts.asked
         hits_before = before.events - passed_before - before.asked
