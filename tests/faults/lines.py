@@ -21,6 +21,8 @@ MAX_EVENT_BYTES = 8_000
 
 PARTITIONS = 4
 INVALID_SHARE = 0.02
+STATES = (b"begun", b"kept", b"refused")
+"""Too few to be learned themselves."""
 _NUMBER = re.compile(rb"\d+")
 
 
@@ -45,6 +47,9 @@ def line(rng: random.Random, number: int) -> bytes | None:
     if chance < INVALID_SHARE + 0.06:
         words = (b"%08x" % rng.getrandbits(32) for _ in range(3))
         return b"rare " + b" ".join(word.translate(_LETTERS) for word in words)
+    if chance < INVALID_SHARE + 0.10:  # words that are learned, so that clusters merge
+        name = (b"%06x" % rng.getrandbits(24)).translate(_LETTERS)
+        return b"session of user %s was %s on this host" % (name, rng.choice(STATES))
     known = templates()
     # Some kinds come often; others come seldom, so that their clusters close in between.
     place = min(int(rng.expovariate(1 / 30)), len(known) - 1)

@@ -19,7 +19,7 @@ from tests.services.kafka_records import Record
 SHOWN = 5
 """Violations of one kind that are listed."""
 
-PROVISIONAL = {"counts", "cluster counts", "not final", "no summary"}
+PROVISIONAL = {"counts", "cluster counts", "not final", "no summary", "merged"}
 """Violations that may disappear with summaries that are still to be sent."""
 
 DECISIONS = {b"new", b"duplicate", b"passed"}
@@ -121,6 +121,7 @@ def judge(
     revisions = _revisions(summaries, verdict)
     if not index_was_reset:
         counted = _counts(revisions, members, news, joined, verdict)
+        _merges(revisions, verdict)
         if counted + passed + len(letters) != len(came):
             verdict.found(
                 "counts",
@@ -136,6 +137,7 @@ def judge(
         "dead letters re-sent": len(dead) - len(letters),
         "passed": passed,
         "clusters": len(members),
+        "clusters merged": sum(_last(known)["closing"] == "merged" for known in revisions.values()),
         "summaries": sum(map(len, revisions.values())),
         "summaries re-sent": len(summaries) - sum(map(len, revisions.values())),
     }
@@ -279,7 +281,7 @@ def _counts(
     counted = 0
     for cluster, known in revisions.items():
         total = sum(summary["new_count"] for summary in known.values())
-        last = known[max(known)]
+        last = _last(known)
         counted += total
         if sorted(known) != list(range(1, len(known) + 1)):
             verdict.found("revisions", f"cluster {cluster} has {sorted(known)}")
@@ -304,6 +306,30 @@ def _counts(
             "no summary", f"cluster {cluster} of {members[cluster]} events has no summary"
         )
     return counted
+
+
+def _merges(revisions: Mapping[str, Mapping[int, Mapping[str, Any]]], verdict: Verdict) -> None:
+    """Check that clusters which merged, and those that they merged into, name each other once."""
+    said = {
+        cluster: (last["merged_into"], last["count"])
+        for cluster, last in ((name, _last(known)) for name, known in revisions.items())
+        if last["closing"] == "merged"
+    }
+    named: dict[str, list[tuple[str, int]]] = {}
+    for root, known in revisions.items():
+        for summary in known.values():
+            for each in summary.get("merged", ()):
+                named.setdefault(each["cluster"], []).append((root, each["count"]))
+    for cluster in sorted(said.keys() | named.keys()):
+        if [said.get(cluster)] != named.get(cluster, []):
+            verdict.found(
+                "merged",
+                f"cluster {cluster} says {said.get(cluster)}, and is named by {named.get(cluster)}",
+            )
+
+
+def _last(known: Mapping[int, Mapping[str, Any]]) -> Mapping[str, Any]:
+    return known[max(known)]
 
 
 def _place(record: Record) -> Place:

@@ -13,7 +13,7 @@ from tests.faults.oracle import Verdict, judge
 from tests.services.kafka_records import Record
 
 HOST = ("host", b"a")
-CLUSTER = "00000000000000aa"
+CLUSTER, OTHER = "00000000000000aa", "00000000000000bb"
 
 
 def event(offset: int, value: bytes | None = b"text") -> Record:
@@ -34,9 +34,13 @@ def letter(came: Record, offset: int) -> Record:
 
 def summary(revision: int, count: int, new_count: int, *, final: bool, **more: Any) -> Record:
     position = {"source": "in", "partition": 0, "offset": 0}
-    fields = {"cluster": CLUSTER, "revision": revision, "final": final, "position": position}
-    value = msgspec.json.encode({**fields, "count": count, "new_count": new_count, **more})
-    return Record("sum", 0, revision, CLUSTER.encode(), value, (), 0)
+    fields: dict[str, Any] = {"cluster": CLUSTER, "revision": revision, "final": final}
+    fields |= {"closing": "expired" if final else None, "position": position}
+    fields |= {"count": count, "new_count": new_count}
+    fields |= more
+    return Record(
+        "sum", 0, revision, fields["cluster"].encode(), msgspec.json.encode(fields), (), 0
+    )
 
 
 @dataclass
@@ -196,6 +200,47 @@ def another_key(case: Case) -> None:
     case.summaries[0] = replace(case.summaries[0], key=b"other")
 
 
+def merged_case() -> Case:
+    """The third event was of a cluster of its own, which merged into the first."""
+    case = Case()
+    case.outputs[2] = headers(case.outputs[2], "sd-cluster", OTHER.encode())
+    case.outputs[2] = headers(case.outputs[2], "sd-decision", b"new")
+    place = {"source": "in", "partition": 0, "offset": 2}
+    into = {"closing": "merged", "merged_into": CLUSTER, "cluster": OTHER, "position": place}
+    named = [{"cluster": OTHER, "count": 1}]
+    case.summaries = [
+        summary(1, 1, 1, final=False),
+        summary(1, 1, 1, final=True, **into),
+        summary(2, 2, 1, final=True, merged=named),
+    ]
+    return case
+
+
+def test_clusters_that_merge_name_each_other() -> None:
+    case = merged_case()
+    verdict = case.judged()
+    assert verdict.good, str(verdict)
+    assert verdict.figures["clusters merged"] == 1
+    case.summaries[2] = summary(2, 2, 1, final=True)
+    assert set(case.judged().broken) == {"merged"}
+
+
+def merged_twice(case: Case) -> None:
+    vars(case).update(vars(merged_case()))
+    named = [{"cluster": OTHER, "count": 1}]
+    case.summaries[0] = summary(1, 1, 1, final=False, merged=named)
+
+
+def merged_with_another_count(case: Case) -> None:
+    vars(case).update(vars(merged_case()))
+    named = [{"cluster": OTHER, "count": 2}]
+    case.summaries[2] = summary(2, 2, 1, final=True, merged=named)
+
+
+def merged_but_open(case: Case) -> None:
+    case.summaries[1] = summary(2, 3, 1, final=True, merged=[{"cluster": OTHER, "count": 1}])
+
+
 def id_twice(case: Case) -> None:
     case.inputs.append(replace(case.inputs[0], offset=5))
 
@@ -227,6 +272,9 @@ MANIPULATED: list[tuple[Callable[[Case], None], str]] = [
     (no_summary, "no summary"),
     (other_representative, "representative"),
     (another_key, "summaries"),
+    (merged_twice, "merged"),
+    (merged_with_another_count, "merged"),
+    (merged_but_open, "merged"),
     (id_twice, "the test itself"),
 ]
 
