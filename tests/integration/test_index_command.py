@@ -144,7 +144,7 @@ def test_stats_counts_as_the_index_does(filled: tuple[str, str, IndexSize]) -> N
 def test_stats_measures_memory(filled: tuple[str, str, IndexSize]) -> None:
     url, name, _ = filled
     memory = loaded(index(url, "stats", "-n", name, "--format", "json"))["memory"]
-    assert memory.keys() == {"tables", "exact hashes", "clusters", "others"}
+    assert memory.keys() == {"tables", "exact hashes", "records", "clusters", "others"}
     assert all(kind["bytes"] > 50 * kind["keys"] for kind in memory.values())
 
 

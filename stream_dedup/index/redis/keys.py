@@ -181,7 +181,7 @@ class KeyKind(NamedTuple):
 _UNKNOWN = KeyKind("unknown", "", "others")
 _TABLES = KeyKind("tables", "zset", "tables")
 _EXACT = KeyKind("exact hashes", "hash", "exact hashes")
-_RECORDS = KeyKind("records", "hash", "exact hashes")
+_RECORDS = KeyKind("records", "hash", "records")
 _CLUSTERS = KeyKind("clusters", "hash", "clusters")
 _PARTITIONS = KeyKind("partitions", "hash", "others")
 _JOURNALS = KeyKind("journals", "zset", "others")
@@ -201,7 +201,7 @@ _NUMBERED = re.compile(
 )
 _NAMED = re.compile(rb"([pj]):.*:[0-9]{1,19}", re.DOTALL)
 
-KEY_GROUPS = ("tables", "exact hashes", "clusters", "others")
+KEY_GROUPS = ("tables", "exact hashes", "records", "clusters", "others")
 """Groups of kinds whose memory is shown apart."""
 
 

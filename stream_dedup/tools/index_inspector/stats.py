@@ -35,6 +35,9 @@ from stream_dedup.tools.index_inspector.reader import (
 SAMPLE = 1_000
 """Keys of each kind, whose memory is measured."""
 
+SLICED = {"tables", "exact hashes", "records"}
+"""Kinds whose keys are slices: what is in them is counted."""
+
 LARGEST = 3
 """Slices named of each kind."""
 
@@ -211,7 +214,7 @@ class _Shard:
         for kind, of_kind in by_kind.items():
             measured = state.measured.setdefault(kind.group, Measured())
             measured.keys += len(of_kind)
-            if kind.name in {"tables", "exact hashes"}:
+            if kind.name in SLICED:
                 await self._slices(measured, kind, of_kind)
             if kind.name == "partitions":
                 state.partitions += await self._partitions(of_kind)
@@ -405,7 +408,7 @@ def _kind(name: str, measured: list[Measured]) -> dict[str, Any]:
         "bytes": sum(each.bytes_all for each in measured),
         "sampled": sum(each.sampled for each in measured),
     }
-    if name in {"tables", "exact hashes"}:
+    if name in SLICED:
         largest = sorted((pair for each in measured for pair in each.largest), reverse=True)
         fact["entries"] = sum(each.entries for each in measured)
         fact["slices_in_large_form"] = sum(
@@ -421,8 +424,9 @@ def _print_memory(memory: dict[str, dict[str, Any]], total: dict[str, int]) -> N
     def among(name: str, fact: dict[str, Any]) -> str:
         if name == "tables" and total["fingerprints"]:
             return f"~ {fact['bytes'] / total['fingerprints']:,.0f} B a fingerprint"
-        if fact.get("entries"):
-            return f"~ {fact['bytes'] / fact['entries']:,.0f} B an exact hash"
+        if name in {"exact hashes", "records"} and fact["entries"]:
+            each = "a record" if name == "records" else "an exact hash"
+            return f"~ {fact['bytes'] / fact['entries']:,.0f} B {each}"
         if name == "clusters" and fact["keys"]:
             return f"~ {fact['bytes'] / fact['keys']:,.0f} B a cluster or tombstone"
         return ""
