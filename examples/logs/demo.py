@@ -14,6 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 COMMAND = str(Path(sys.executable).with_name("stream-dedup"))
+SESSIONS = HERE.parents[1] / "docs" / "examples" / "sessions.log"
 EXCERPT = 10
 
 
@@ -49,6 +50,13 @@ def main() -> None:
     print(f"{len(excerpt)} lines became {len(shown)}: {len(shown) - len(repeated)} as they came, "
           f"{len(repeated)} counts such as these:\n")  # fmt: skip
     _show([line.encode() for line in repeated[:EXCERPT]])
+
+    sessions = SESSIONS.read_bytes()
+    _title("Words that turn out to be variables")
+    print("Sessions of six users, as a system log has them:")
+    _say("dedup", "docs/examples/sessions.log")
+    _show(_run("dedup", stdin=sessions).encode().splitlines())
+    print("\nFive names in one place, between the same words, and the place is a variable.")
 
     first, second = "disk sda1 on web-3 is 91% full", "disk sdb7 on web-12 is 64% full"
     _title("Why two lines merge")
