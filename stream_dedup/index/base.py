@@ -323,7 +323,7 @@ class Representative(NamedTuple):
 
     Attributes:
         value: its value (capped); empty if nothing is recorded yet.
-        learned: bit i for each word i that is a learned variable.
+        learned: bit i for each word i that varies: it is learned, or events lack it.
     """
 
     value: bytes

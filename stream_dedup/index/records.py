@@ -135,9 +135,13 @@ class Records:
             same = [entry.owner for entry in own if entry.number == OWN]
             if same:
                 return same[0], False, seen
-        near = [e.owner for e in own if e.number != OWN and may_be_missing(e.number, words + 1)]
-        near += [e.owner for s, e in there if e.number == OWN and may_be_missing(s.number, words)]
-        return older(near), False, seen
+        more = [e for e in own if e.number != OWN and may_be_missing(e.number, words + 1)]
+        less = [e for s, e in there if e.number == OWN and may_be_missing(s.number, words)]
+        found = older(entry.owner for entry in more + less)
+        for entry in more:  # the cluster's pattern shows that the word may be missing
+            if entry.owner is found and entry.first:
+                found.learned |= 1 << entry.number
+        return found, False, seen
 
     def ready(self, seen: list[Seen], is_live: IsLive) -> Ready:
         """Return the slots that are learned with these values, and the clusters found there.

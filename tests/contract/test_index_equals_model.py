@@ -284,7 +284,11 @@ class Model:
             return self.oldest(same), False
         more = [e for e in own if e.number != OWN and may_be_missing(e.number, keys.words + 1)]
         less = [e for s, e in there if e.number == OWN and may_be_missing(s.number, keys.words)]
-        return self.oldest(more + less), False
+        found = self.oldest(more + less)
+        for entry in more:
+            if found is not None and entry.cluster == found.identity:
+                found.learned |= (1 << entry.number) * entry.first
+        return found, False
 
     def ready(self, query: Query, keys: Keys) -> tuple[list[WordSlot], list[int]]:
         """The slots that have enough values with this one, and the clusters found there."""

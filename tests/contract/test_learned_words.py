@@ -74,6 +74,17 @@ def test_one_word_more_or_less_is_the_same_cluster(start: Start) -> None:
     assert [first.rule, more.rule, less.rule] == [Rule.NEW, Rule.WORDS, Rule.WORDS]
 
 
+def test_a_pattern_shows_which_word_may_be_missing(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    first = add(index, 0, "connection closed by peer today")
+    add(index, 1, "connection was closed by peer today")
+    assert [known and known.learned for known in index.representatives(first.cluster)] == [0]
+    add(index, 2, "connection closed peer today")
+    assert [known and known.learned for known in index.representatives(first.cluster)] == [1 << 2]
+    add(index, 3, "connection closed by peer")
+    assert [s.learned for s in finals(index).values()] == [1 << 2 | 1 << 4]
+
+
 def test_a_word_at_the_end_may_be_missing_of_five(start: Start) -> None:
     index = start(recipe=LEARNS)
     four = add(index, 0, "one two three four")

@@ -154,6 +154,15 @@ local function oldest(best, c)
   return best
 end
 
+-- The pattern of a cluster shows that a word of it varies.
+local function show(c, number)
+  local bit_value = 2 ^ (number % REPEATED)
+  if math.floor(c[C_LEARNED] / bit_value) % 2 == 0 then
+    c[C_LEARNED] = c[C_LEARNED] + bit_value
+    c.is_changed = true
+  end
+end
+
 -- The cluster of a pattern, and whether one of its own words is a known variable. `live` returns the
 -- cluster that an entry of a record names, if it takes the event.
 local function find_by_words(q, live)
@@ -195,6 +204,12 @@ local function find_by_words(q, live)
       for j = 1, #entries do best = oldest(best, live(entries[j], record)) end
     end
   end
+  for i = 1, #own do  -- its pattern shows that the word may be missing
+    local entry = own[i]
+    if best and entry.id == best.id and entry.first and may_be_missing(entry.number, q.words + 1) then
+      show(best, entry.number)
+    end
+  end
   return best, false
 end
 
@@ -213,15 +228,6 @@ local function completes(slot, entries)
     if entries[i].value == slot.value then return false end
   end
   return true
-end
-
--- The pattern of a cluster shows the slot.
-local function show(c, slot)
-  local bit_value = 2 ^ (slot.number % REPEATED)
-  if math.floor(c[C_LEARNED] / bit_value) % 2 == 0 then
-    c[C_LEARNED] = c[C_LEARNED] + bit_value
-    c.is_changed = true
-  end
 end
 
 -- The slots that are learned with these values, and the clusters found there, by their ids. The
@@ -253,7 +259,7 @@ local function ready_slots(q, live)
         numbers[slot.number], count, moved = true, count + more, moved + more_moved
         for id, c in pairs(fresh) do merging[id] = c end
         for j = 1, #entries do
-          if entries[j].first and entries[j].number == slot.number then show(merging[entries[j].id], slot) end
+          if entries[j].first and entries[j].number == slot.number then show(merging[entries[j].id], slot.number) end
         end
       end
     end
@@ -291,7 +297,7 @@ local function note_words(q, c, numbers, live, first)
     elseif numbers[slot.number] then
       filter(record, function(entry) return entry.number ~= slot.number end)
       put(record, c, slot.number, LEARNED, first, live)
-      if first then show(c, slot) end
+      if first then show(c, slot.number) end
     elseif not (noted and live(noted, record)) then
       local full = count + 1 >= wanted_values(slot.around)
       if not (full and completes(slot, live_entries(record, slot.number, live))) then
