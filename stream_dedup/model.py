@@ -142,7 +142,8 @@ class Summary:
         merged_into: the cluster that goes on for it, if it closed because it merged.
         merged: clusters that merged into this one since its last summary, each with the events that
             it had counted (capped). Their events are not among this one's.
-        learned: bit i for each word i of the representative that varies: it is learned, or events lack it.
+        learned: bit i for each word i of the representative that varies: it is learned, or events
+            lack it.
     """
 
     cluster: int

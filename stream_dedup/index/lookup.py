@@ -36,7 +36,8 @@ class Slot:
         exacts: the (group, exact hash) keys that lead to it; its representative's first.
         entries: its entries in the tables.
         records: the keys of the records that name it.
-        learned: bit i for the word i of its representative, if that varies: it is learned, or events lack it.
+        learned: bit i for the word i of its representative, if that varies: it is learned, or
+            events lack it.
     """
 
     owner: int
