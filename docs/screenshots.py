@@ -35,7 +35,7 @@ COLUMNS = 104
 FONT_RATIO = 0.602
 """Width to height of a character of the usual monospaced fonts."""
 
-COMMANDS = ("dedup auth.log", "dedup --top 2 auth.log")
+COMMANDS = ("dedup sessions.log", "dedup --top 2 sessions.log")
 """What is run for the picture of a terminal."""
 
 STATUS_PAGE = ROOT / "docs" / "images" / "status-page.png"
