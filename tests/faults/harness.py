@@ -92,7 +92,7 @@ class Stage:
 
     Attributes:
         partitions: the numbers of partitions of the topics.
-        grown: whether the input or output topic got more of them.
+        grown_ms: when the input or output topic got one.
     """
 
     def __init__(
@@ -114,10 +114,10 @@ class Stage:
         self.partitions = dict(zip(self.topics, counts, strict=True))
         for use, count in self.partitions.items():
             site.broker.create_topic(self.topics[use], count)
-        self.grown = False
+        self.grown_ms: list[int] = []
         self._settings = dict(settings or {})
-        self._old_outputs: list[Record] = []  # of deleted topics
-        self._in_doubt: list[Record] = []  # the same, of transactions that were open
+        self._old_outputs: list[Record] = []  # of deleted topics, those in doubt included
+        self._in_doubt: set[int] = set()  # of these by `id`, those of transactions that were open
 
     @property
     def input(self) -> str:
@@ -166,7 +166,7 @@ class Stage:
 
     def add_partition(self, use: str) -> None:
         """Give the input or output topic another partition."""
-        self.grown = True
+        self.grown_ms.append(time.time_ns() // 1_000_000)
         self.partitions[use] += 1
         self.site.broker.add_partitions(self.topics[use], self.partitions[use])
 
@@ -184,7 +184,9 @@ class Stage:
         if once:
             stable = kafka.end_offsets(topic, read_committed=True)
             every = kafka.consume(topic, read_committed=False, timeout_s=120)
-            self._in_doubt += [each for each in every if each.offset >= stable[each.partition]]
+            in_doubt = [each for each in every if each.offset >= stable[each.partition]]
+            self._old_outputs += in_doubt
+            self._in_doubt.update(map(id, in_doubt))
         kafka.delete_topic(topic)
 
     def create_output(self) -> None:
@@ -254,7 +256,8 @@ class Stage:
             summaries,
             dead,
             exactly_once=once,
-            partitions_kept=not self.grown,
+            partitions_kept=not self.grown_ms,
+            grown_ms=self.grown_ms,
         )
         if once:
             every = kafka.consume(self.topics["output"], read_committed=False, timeout_s=120)
@@ -267,8 +270,13 @@ class Stage:
         A transaction that was open at the deletion was committed later if its events were not
         written again: then its output is gone with the topic.
         """
-        known = {each.key for each in (*self._old_outputs, *outputs)}
-        return [*self._old_outputs, *(each for each in self._in_doubt if each.key not in known)]
+        certain = [each for each in self._old_outputs if id(each) not in self._in_doubt]
+        known = {each.key for each in (*certain, *outputs)}
+        return [
+            each
+            for each in self._old_outputs
+            if id(each) not in self._in_doubt or each.key not in known
+        ]
 
 
 class Worker:

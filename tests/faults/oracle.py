@@ -22,6 +22,10 @@ SHOWN = 5
 PROVISIONAL = {"counts", "cluster counts", "not final", "no summary", "merged"}
 """Violations that may disappear with summaries that are still to be sent."""
 
+ROUTED_MS = 60_000
+"""An event that comes so long before or after a topic gets a partition may wait for its delivery
+until then, while a broker is away."""
+
 DECISIONS = {b"new", b"duplicate", b"passed"}
 DEAD = ("sd-error", "sd-error-message", "sd-topic", "sd-partition", "sd-offset")
 
@@ -88,6 +92,7 @@ def judge(
     *,
     exactly_once: bool,
     partitions_kept: bool = True,
+    grown_ms: Sequence[int] = (),
     index_was_reset: bool = False,
 ) -> Verdict:
     """Compare output with input.
@@ -101,12 +106,17 @@ def judge(
         exactly_once: whether copies are a violation.
         partitions_kept: whether input and output always had equally many partitions; else the
             output's partition may be another one than the input's.
+        grown_ms: when a topic got a partition. With at-least-once delivery an event of that time
+            may be sent again to another partition than at first, after later ones.
         index_was_reset: whether the index lost its data: then clusters start again, and counts do
             not add up.
     """
     verdict = Verdict()
     came = _by_id(inputs, verdict)
-    copies = _first_copies(came, outputs, verdict, "output", once=exactly_once)
+    rerouted_ms = () if exactly_once else grown_ms
+    copies = _first_copies(
+        came, outputs, verdict, "output", once=exactly_once, grown_ms=rerouted_ms
+    )
     letters = _first_copies(came, dead, verdict, "dead letter", once=exactly_once)
     for key, record in came.items():
         if (key in copies) == (key in letters):
@@ -128,7 +138,7 @@ def judge(
                 f"{counted} counted in summaries + {passed} passed + {len(letters)} dead letters "
                 f"= {counted + passed + len(letters)}, of {len(came)} inputs",
             )
-    verdict.figures = {
+    verdict.figures |= {
         "inputs": len(came),
         "input partitions": len({record.partition for record in came.values()}),
         "outputs": len(outputs),
@@ -161,8 +171,11 @@ def _first_copies(
     what: str,
     *,
     once: bool,
+    grown_ms: Sequence[int] = (),
 ) -> dict[bytes, Record]:
     """The first copy of each; all copies must be equal, and the first ones in order."""
+    if grown_ms:
+        verdict.figures["outputs out of order as partitions were added"] = 0
     first: dict[bytes, Record] = {}
     reached: dict[tuple[Place, int], int] = {}
     for record in left:
@@ -180,11 +193,14 @@ def _first_copies(
             continue
         first[key] = record
         way = (Place(source.topic, source.partition, 0), record.partition)
-        if source.offset <= reached.get(way, -1):
+        if source.offset > reached.get(way, -1):
+            reached[way] = source.offset
+        elif any(abs(source.timestamp_ms - each) < ROUTED_MS for each in grown_ms):
+            verdict.figures["outputs out of order as partitions were added"] += 1
+        else:
             verdict.found(
                 "order", f"{what} {_place(record)} of {_place(source)} after {reached[way]}"
             )
-        reached[way] = max(source.offset, reached.get(way, -1))
     return first
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.faults.oracle import Verdict, judge
+from tests.faults.oracle import ROUTED_MS, Verdict, judge
 from tests.services.kafka_records import Record
 
 HOST = ("host", b"a")
@@ -120,6 +120,22 @@ def letter_double(case: Case) -> None:
 def another_decision(case: Case) -> None:
     copy = headers(case.outputs[1], "sd-decision", b"new")
     case.outputs.append(replace(copy, offset=4))
+
+
+def test_order_is_excused_of_events_that_took_another_route() -> None:
+    case = Case()
+    out_of_order(case)
+    came_ms = case.inputs[1].timestamp_ms
+
+    def judged(grown_ms: int, *, once: bool = False) -> Verdict:
+        lists = (case.inputs, case.outputs, case.summaries, case.dead)
+        return judge(*lists, exactly_once=once, grown_ms=[grown_ms])
+
+    near = judged(came_ms + ROUTED_MS - 1)
+    assert near.good, str(near)
+    assert near.figures["outputs out of order as partitions were added"] == 1
+    assert set(judged(came_ms + ROUTED_MS).broken) == {"order"}
+    assert set(judged(came_ms, once=True).broken) == {"order"}
 
 
 def another_time(case: Case) -> None:
