@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from importlib import resources
 from itertools import count
@@ -44,8 +45,20 @@ POLICY = (
 )
 
 
+class _Merged(NamedTuple):
+    """What merged into a cluster whose final summary is still to come."""
+
+    events: int
+    first_time_us: int
+    last_time_us: int
+    first: int
+    last: int | None
+
+
 class Ranking:
     """The clusters that come first in an order, and how many others there were.
+
+    A cluster that merged into another one counts as part of it.
 
     Args:
         limit: clusters kept.
@@ -58,6 +71,7 @@ class Ranking:
         self._limit = limit
         self._order = order
         self._numbers = count()
+        self._merged: dict[int, _Merged] = {}
         self._heap: list[tuple[tuple[int, ...], int, Summary, int, int | None]] = []
 
     def add(self, summary: Summary, first: int, last: int | None) -> None:
@@ -68,6 +82,16 @@ class Ranking:
             first: number of the line of its first event.
             last: number of the line of its last event; None if times say more than lines.
         """
+        part = _Merged(summary.count, summary.first_time_us, summary.last_time_us, first, last)
+        part = _together(part, self._merged.pop(summary.cluster, None))
+        if summary.merged_into is not None:
+            into = summary.merged_into
+            self._merged[into] = _together(part, self._merged.get(into))
+            return
+        events, first_time_us, last_time_us, first, last = part
+        summary = replace(
+            summary, count=events, first_time_us=first_time_us, last_time_us=last_time_us
+        )
         self.clusters += 1
         self.events += summary.count
         key: tuple[int, ...]
@@ -95,6 +119,18 @@ class Ranking:
         if not clusters:
             return ""
         return f"and {_number(clusters, 'more cluster')} with {_number(events, 'event')}"
+
+
+def _together(one: _Merged, other: _Merged | None) -> _Merged:
+    if other is None:
+        return one
+    return _Merged(
+        one.events + other.events,
+        min(one.first_time_us, other.first_time_us),
+        max(one.last_time_us, other.last_time_us),
+        min(one.first, other.first),
+        None if one.last is None or other.last is None else max(one.last, other.last),
+    )
 
 
 def _number(count: int, noun: str) -> str:
