@@ -77,10 +77,12 @@ def test_explain_says_why_two_lines_merge(args: list[str], verdict: str) -> None
     [
         (["the link went away", "user bob came in again"],
          r"They do not merge: distance \d+ is beyond k = 6\."),
-        (["--set", "match.k=0", BOB, EVE],
+        (["--set", "match.k=0", "--set", "match.jaccard=0.7", "--set", "match.learn=0", BOB, EVE],
          r"They do not merge: distance \d+ is beyond k = 0, though they are alike enough; .*"),
+        (["--set", "match.k=0", BOB, EVE],
+         r"They do not merge: distance \d+ is beyond k = 0\. They differ in one place: once 5 .*"),
         (["--set", "match.k=40", "the link went away", "the user came in"],
-         r"They do not merge: distance \d+ is within k = 40, but Jaccard 0\.14 is below 0\.7\."),
+         r"They do not merge: distance \d+ is within k = 40, but Jaccard 0\.14 is below 0\.9\."),
         (["begun 17", "halted 18"],
          r"They do not merge: the first has 1 word\(s\), below min_features = 2, .*"),
         (["it has stopped", "stopped 18"],
@@ -134,7 +136,7 @@ def test_explain_shows_patterns_features_bits_and_measures() -> None:
     assert int(distance[1]) == len(
         re.findall(r"^\d+ +[+-]\d+ +[+-]\d+ .*bob [+-]1", text, re.MULTILINE)
     )
-    assert "Jaccard          0.778, threshold 0.7" in text
+    assert "Jaccard          0.778, threshold 0.9" in text
 
 
 def test_fingerprint_shows_masks_features_weights_and_bits() -> None:

@@ -176,7 +176,7 @@ def test_a_second_signal_ends_it_at_once(
 
 @pytest.mark.parametrize("emit", ["merge", "drop", "annotate"])
 def test_the_reader_may_go_away(emit: str) -> None:
-    words = "seq 300000 | tr 0-9 a-j | sed 's/.*/& on & went/'"
+    words = "seq 300000 | tr 0-9 a-j | sed 's/.*/& of & by &/'"  # no line is like another
     script = f'{words} | "$SD" dedup -e {emit} | head -1; '
     done = shell(script + 'echo "${PIPESTATUS[3]}"')
     assert done.err == ""

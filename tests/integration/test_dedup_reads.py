@@ -333,6 +333,7 @@ def test_statistics_show_counts_share_and_the_largest_clusters() -> None:
     assert done.stats == {
         "lines": "12", "events": "12", "clusters": "3", "duplicates": "8",
         "share removed": "66.7%", "passed: nothing to fingerprint": "1",
+        "found by learned word": "0", "found by its words": "0", "found by fingerprint": "0",
     }  # fmt: skip
     rows = [line.strip("│").split("│") for line in done.err.splitlines() if line.startswith("│")]
     assert [(n.strip(), p.strip()) for n, _, p in rows] == [
