@@ -82,16 +82,15 @@ class Ranking:
             first: number of the line of its first event.
             last: number of the line of its last event; None if times say more than lines.
         """
-        part = _Merged(summary.count, summary.first_time_us, summary.last_time_us, first, last)
-        part = _together(part, self._merged.pop(summary.cluster, None))
-        if summary.merged_into is not None:
-            into = summary.merged_into
-            self._merged[into] = _together(part, self._merged.get(into))
-            return
-        events, first_time_us, last_time_us, first, last = part
-        summary = replace(
-            summary, count=events, first_time_us=first_time_us, last_time_us=last_time_us
-        )
+        into, parts = summary.merged_into, self._merged.pop(summary.cluster, None)
+        if into is not None or parts is not None:
+            whole = _Merged(summary.count, summary.first_time_us, summary.last_time_us, first, last)
+            whole = _together(whole, parts)
+            if into is not None:
+                self._merged[into] = _together(whole, self._merged.get(into))
+                return
+            events, first_us, last_us, first, last = whole
+            summary = replace(summary, count=events, first_time_us=first_us, last_time_us=last_us)
         self.clusters += 1
         self.events += summary.count
         key: tuple[int, ...]

@@ -116,8 +116,7 @@ class Stage:
             site.broker.create_topic(self.topics[use], count)
         self.grown_ms: list[int] = []
         self._settings = dict(settings or {})
-        self._old_outputs: list[Record] = []  # of deleted topics, those in doubt included
-        self._in_doubt: set[int] = set()  # of these by `id`, those of transactions that were open
+        self._old_outputs: list[tuple[Record, bool]] = []  # of deleted topics; whether in doubt
 
     @property
     def input(self) -> str:
@@ -180,13 +179,13 @@ class Stage:
         while before != (before := kafka.end_offsets(topic)):
             time.sleep(0.5)  # the broker may be storing what it has received
         once = self.guarantee == "exactly_once"
-        self._old_outputs += kafka.consume(topic, read_committed=once, timeout_s=120)
+        certain = kafka.consume(topic, read_committed=once, timeout_s=120)
+        self._old_outputs += [(each, False) for each in certain]
         if once:
             stable = kafka.end_offsets(topic, read_committed=True)
             every = kafka.consume(topic, read_committed=False, timeout_s=120)
             in_doubt = [each for each in every if each.offset >= stable[each.partition]]
-            self._old_outputs += in_doubt
-            self._in_doubt.update(map(id, in_doubt))
+            self._old_outputs += [(each, True) for each in in_doubt]
         kafka.delete_topic(topic)
 
     def create_output(self) -> None:
@@ -270,12 +269,10 @@ class Stage:
         A transaction that was open at the deletion was committed later if its events were not
         written again: then its output is gone with the topic.
         """
-        certain = [each for each in self._old_outputs if id(each) not in self._in_doubt]
-        known = {each.key for each in (*certain, *outputs)}
+        known = {each.key for each, in_doubt in self._old_outputs if not in_doubt}
+        known |= {each.key for each in outputs}
         return [
-            each
-            for each in self._old_outputs
-            if id(each) not in self._in_doubt or each.key not in known
+            each for each, in_doubt in self._old_outputs if not in_doubt or each.key not in known
         ]
 
 

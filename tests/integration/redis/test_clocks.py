@@ -159,13 +159,21 @@ async def test_duplicates_are_found_by_a_worker_whose_clock_is_wrong(
         assert (kinds, engines[1].counts.clamped) == (["new", "duplicate"], 0)
 
 
+@asynccontextmanager
+async def a_day_behind(server: RedisServer) -> AsyncIterator[tuple[Shifted, RedisIndex]]:
+    """An index of a clock a day behind, which is checked with every call."""
+    own = Shifted(-DAY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server_clock, "CHECK_EVERY_S", 0.0)
+        async with opened(server.url, namespace=secrets.token_hex(8), clock=own) as index:
+            yield own, index
+
+
 @in_loop
 async def test_a_clock_that_is_set_right_is_used_again(
-    redis_server: RedisServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(server_clock, "CHECK_EVERY_S", 0.0)
-    own = Shifted(-DAY)
-    async with opened(redis_server.url, namespace=secrets.token_hex(8), clock=own) as index:
+    async with a_day_behind(redis_server) as (own, index):
         assert index.clock.now_us() == pytest.approx(clock_us(), abs=60 * S)
         assert "86400 s behind the server's" in caplog.text
         own.ahead_us = 0
@@ -175,11 +183,9 @@ async def test_a_clock_that_is_set_right_is_used_again(
 
 @in_loop
 async def test_a_difference_around_the_limit_does_not_flap(
-    redis_server: RedisServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(server_clock, "CHECK_EVERY_S", 0.0)
-    own = Shifted(-DAY)
-    async with opened(redis_server.url, namespace=secrets.token_hex(8), clock=own) as index:
+    async with a_day_behind(redis_server) as (own, index):
         corrected = []
         for ahead_s in (9, 12, 8, 11, 2, 8):
             own.ahead_us = ahead_s * S

@@ -32,7 +32,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 async def until(holds: Callable[[], bool]) -> None:
     """Wait until something of the driver, which has no event, holds."""
     async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110 -- as above
+        while not holds():  # noqa: ASYNC110 -- the driver signals nothing
             await asyncio.sleep(0.01)
 
 

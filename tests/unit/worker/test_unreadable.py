@@ -11,7 +11,7 @@ from stream_dedup.errors import UnreadableBatch
 from stream_dedup.io.base import Records, Unreadable
 from stream_dedup.io.memory import MemoryConsumer
 from stream_dedup.model import Partition
-from tests.unit.worker.test_pipeline import ANNOTATE, Rig, pipeline_of
+from tests.unit.worker.test_pipeline import ANNOTATE, Rig, pipeline_of, wait_until
 
 REASON = "it unpacks to more than 7 bytes"
 
@@ -95,17 +95,17 @@ def test_a_paused_partition_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     async def watched() -> dict[str, str]:
         pipeline = rig.pipeline(pipeline_of())
         running = asyncio.create_task(pipeline.run())
-        # Paused, and all of the other partition has left: stopped before, it would be cut short.
-        # Nobody signals either.
-        while not (  # noqa: ASYNC110
-            rig.metrics.value("paused_partitions") and len(rig.broker.read("out")) == 30
-        ):
-            await asyncio.sleep(0.01)
+
+        async def is_paused_and_the_other_has_left() -> bool:
+            paused = rig.metrics.value("paused_partitions") > 0
+            return paused and len(rig.broker.read("out")) == 30
+
+        await wait_until(is_paused_and_the_other_has_left)
         reasons = {each.name: each.reason for each in pipeline.context.health.reasons()}
         pipeline.stop()
         await running
         return reasons
 
-    reasons = asyncio.run(watched())
+    reasons = asyncio.run(asyncio.wait_for(watched(), 300))
     assert reasons["main: in-0"] == f"paused: offset 8 cannot be read ({REASON})"
     assert len(rig.broker.read("out")) == 30
