@@ -1,0 +1,138 @@
+"""Bands: sets with much in common share one of sixteen keys, so that a look-up finds them.
+
+Problem: find texts that share some half of their features, among millions. Their simhashes differ
+in too many bits for a search by distance, and short texts have too few features to vote.
+
+Idea (Broder 1997; Indyk and Motwani 1998): a *minhash* is the least hash of a set's features. Two
+sets have the same one with the probability J, their Jaccard index: common features / all features.
+Take 48 minhashes, of 48 hash functions, and cut them into 16 *bands* of 3. The hash of a band is a
+*key*. All three are equal with the probability J³, so two texts share at least one of 16 keys with
+the probability 1 - (1 - J³)¹⁶:
+
+    J          .2    .3    .42   .5    .6    .7    .8
+    chance     .12   .35   .71   .88   .98   1.0   1.0
+
+Who shares a key is compared by *sketches*, the 128 least hashes of each set's features; the share
+that the two have in common among the 128 least of both together is the Jaccard index, exactly where
+both have no more (`linkage`). Of few features some are common by chance, so there more must be.
+
+The fingerprint of an event is its 16 keys of 48 bits, key 0 highest: a number of 768 bits. The
+distance of two is the number of keys in which they differ, so "near" is a distance below 16.
+
+Worked bits, 2 bands of 2 minhashes::
+
+    features   0110 1010 1100        0110 1010 0011
+    minhashes  0010 0100|0011 0001   0010 0100|0001 0001     of the second band one differs
+    keys       b7|52                 b7|e0                   the first key is shared
+
+Deviation: the 48 hash functions are x → a·x + b mod 2³², a odd, of one 32-bit hash of a feature.
+They permute the 32-bit numbers and are computed side by side. That hash is keyed (`siphash`), so
+nobody without the key can choose texts that share keys or a sketch. The numbers a and b come from
+the recipe's seed.
+
+A key may be shared by many, by chance or because someone sends many texts with the same beginning.
+So a search reads a bounded number of each key's members (`CROWD`), and a key that has as many gets
+no more.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from array import array
+from collections.abc import Collection, Iterable
+
+from stream_dedup.fingerprint.hashing import MASK32, MASK64, hash128
+
+BANDS = 16
+ROWS = 3
+"""Minhashes in a band."""
+
+KEY_BYTES = 6
+BITS = 8 * KEY_BYTES * BANDS
+"""Bits of a fingerprint."""
+
+SKETCH = 128
+"""Hashes in a sketch, of four bytes each: Jaccard is exact below, and estimated above."""
+
+CROWD = 16
+"""Members of a key that are read. A key that has as many gets no more."""
+
+MAX_VERIFIED = 16
+"""Clusters whose sketches are compared with an event's, at most."""
+
+FEW = 24
+FEW_JACCARD = 0.6
+"""Where one of two events has fewer than `FEW` features, they must share at least so many."""
+
+_KEY_BITS = 8 * KEY_BYTES
+
+
+def factors(seed: int) -> list[tuple[int, int]]:
+    """Return (a, b) of each of the hash functions."""
+    pairs = (hash128(struct.pack("<I", number), seed) for number in range(BANDS * ROWS))
+    return [(low & MASK32 | 1, high & MASK32) for low, high in pairs]
+
+
+def minhashes(hashes: Collection[int], seed: int = 0) -> list[int]:
+    """Return the 48 minhashes of a set, given as 32-bit hashes of its features."""
+    none = MASK32
+    return [min((a * x + b & MASK32 for x in hashes), default=none) for a, b in factors(seed)]
+
+
+def fingerprint(hashes: Collection[int], seed: int = 0) -> int:
+    """Return the keys of a set as one number of 768 bits.
+
+    >>> disk = fingerprint(range(1, 40))
+    >>> differing_keys(disk, fingerprint(range(2, 42))) < BANDS
+    True
+    """
+    least = minhashes(hashes, seed)
+    value = 0
+    for band in range(BANDS):
+        first, second, third = least[ROWS * band : ROWS * (band + 1)]
+        key = _mixed(_mixed(first | second << 32) ^ third) >> 64 - _KEY_BITS
+        value = value << _KEY_BITS | key
+    return value
+
+
+def _mixed(x: int) -> int:
+    """Return the end of MurmurHash3, a permutation of 64-bit numbers."""
+    x = (x ^ x >> 33) * 0xFF51AFD7ED558CCD & MASK64
+    x = (x ^ x >> 33) * 0xC4CEB9FE1A85EC53 & MASK64
+    return x ^ x >> 33
+
+
+def sketch(hashes: Iterable[int]) -> bytes:
+    """Return the least distinct 32-bit hashes of a set, ascending, in the machine's byte order."""
+    return array("I", heapq.nsmallest(SKETCH, set(hashes))).tobytes()
+
+
+def keys(value: int) -> list[int]:
+    """Return the keys of a fingerprint, key 0 first."""
+    data = value.to_bytes(BITS // 8, "big")
+    return [int.from_bytes(data[i : i + KEY_BYTES], "big") for i in range(0, len(data), KEY_BYTES)]
+
+
+def differing_keys(left: int, right: int) -> int:
+    """Return the distance of two fingerprints: 0 to 16."""
+    return sum(ours != theirs for ours, theirs in zip(keys(left), keys(right), strict=True))
+
+
+def threshold(jaccard: float, features: int) -> float:
+    """Return the least Jaccard index of two events of a cluster.
+
+    Args:
+        jaccard: the recipe's threshold.
+        features: how many distinct features the event with fewer of them has.
+    """
+    return max(jaccard, FEW_JACCARD) if features < FEW else jaccard
+
+
+def chance_of_meeting(jaccard: float) -> float:
+    """Return how likely two sets share a key, over all keys of the hash.
+
+    >>> f"{chance_of_meeting(0.42):.2f}", f"{chance_of_meeting(0.6):.2f}"
+    ('0.71', '0.98')
+    """
+    return float(1 - (1 - jaccard**ROWS) ** BANDS)
