@@ -75,9 +75,9 @@ class Decision(NamedTuple):
     Attributes:
         kind: new, duplicate or passed.
         cluster: the cluster's 64-bit id; None when passed.
-        distance: bits in which the event's fingerprint differs from the representative's; None
-            when passed.
-        fingerprint: the event's fingerprint; None when passed.
+        distance: bits in which the event's fingerprint differs from the representative's, of bands
+            keys; None when passed.
+        fingerprint: the event's fingerprint; None when passed, and for bands, which are secret.
         reason: why the event was passed; empty otherwise.
     """
 

@@ -122,8 +122,9 @@ def recipe_documents(draw: st.DrawFn, extractors: tuple[str, ...]) -> dict[str, 
         "mask": draw(st.lists(_own_masks, max_size=2)),
         "masks": draw(st.lists(st.sampled_from(list(NAMED)), max_size=3)),
     }
-    kind = draw(st.sampled_from(["simhash", "simhash", "minhash"]))
-    width = draw(st.sampled_from([32, 64, 128]))
+    kind = draw(st.sampled_from(["simhash", "simhash", "minhash", "bands"]))
+    width = 64 if kind == "bands" else draw(st.sampled_from([32, 64, 128]))
+    verified = draw(st.sampled_from([0.0, 0.7])) if kind == "simhash" else 0.0
     folds = extractor == "characters" and draw(st.booleans())
     return {
         "name": "drawn",
@@ -142,11 +143,11 @@ def recipe_documents(draw: st.DrawFn, extractors: tuple[str, ...]) -> dict[str, 
             "kind": kind,
             "width": width,
             "seed": draw(st.sampled_from([0, 1, 2**32 - 1])),
-            "least": draw(st.integers(1, 8)),
+            "least": 4 if kind == "bands" else draw(st.integers(1, 8)),
         },
         "match": {
-            "k": draw(st.integers(0, width - 1)) if kind == "simhash" else 0,
-            "jaccard": draw(st.sampled_from([0.0, 0.7])) if kind == "simhash" else 0.0,
+            "k": {"simhash": draw(st.integers(0, width - 1)), "minhash": 0, "bands": 3}[kind],
+            "jaccard": 0.42 if kind == "bands" else verified,
             "learn": draw(st.sampled_from([0, 2, 5])) if words and kind == "simhash" else 0,
             "protected": draw(st.sampled_from(["outcomes", ["user", "for"], []])),
             "variants": draw(st.sampled_from([["level", "status"], []])),
@@ -168,6 +169,8 @@ def recipes_of_other_systems(draw: st.DrawFn) -> Recipe:
     """Recipes with what other systems' fingerprints are made of, in any mixture that is valid."""
     document = draw(recipe_documents(("words", "characters")))
     fingerprint, features = document["fingerprint"], document["features"]
+    if fingerprint["kind"] == "bands":
+        return parse_recipe(document, "drawn", Path())
     fingerprint["hash"] = draw(st.sampled_from(["murmur3", "java", "md5", "cyclic"]))
     fingerprint["tie"] = draw(st.sampled_from(["zero", "one"]))
     fingerprint["width"] = draw(

@@ -26,6 +26,7 @@ from stream_dedup.cli.common import (
 from stream_dedup.clustering.comparison import Comparison, Inspector, Look
 from stream_dedup.errors import InputError
 from stream_dedup.features.recipe import Fingerprint
+from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.hashing import MASK64
 from stream_dedup.fingerprint.reference import Feature
 from stream_dedup.io.files import MAX_LINE_BYTES
@@ -100,14 +101,12 @@ def _standard_input() -> Iterator[bytes]:
 
 def _print_fingerprint(look: Look, inspector: Inspector) -> None:
     settings = inspector.recipe.fingerprint
-    digits = f"{look.fingerprint:0{settings.width}b}"
     out = console()
     for name, value in (
         ("text", shown(look.text, 400)),
         ("pattern", look.pattern),
         ("exact hash", f"{look.exact:016x}"),
-        ("fingerprint", hexadecimal(look.fingerprint, settings.width)),
-        ("bits", " ".join(digits[at : at + 8] for at in range(0, settings.width, 8))),
+        *_fingerprint_rows(look, settings),
         *((("key", f"{look.key:016x}"),) if settings.kind == "minhash" else ()),
         ("words", f"{look.words} of {len(look.taken.features)} features"),
     ):
@@ -118,11 +117,27 @@ def _print_fingerprint(look: Look, inspector: Inspector) -> None:
         table.add_row(
             Text(_name(feature)),
             weight,
-            f"{feature.bits & MASK64:016x}",
+            _hexadecimal_hash(feature, settings),
             Text(stands_for if feature.variable else ""),
         )
     out.print(table)
     out.print()
+
+
+def _hexadecimal_hash(feature: Feature, settings: Fingerprint) -> str:
+    if settings.kind == "bands":
+        return f"{feature.identity >> 32:08x}"
+    return f"{feature.bits & MASK64:016x}"
+
+
+def _fingerprint_rows(look: Look, settings: Fingerprint) -> list[tuple[str, str]]:
+    if settings.kind == "bands":
+        return [("keys", " ".join(f"{key:012x}" for key in bands.keys(look.fingerprint)))]
+    digits = f"{look.fingerprint:0{settings.width}b}"
+    return [
+        ("fingerprint", hexadecimal(look.fingerprint, settings.width)),
+        ("bits", " ".join(digits[at : at + 8] for at in range(0, settings.width, 8))),
+    ]
 
 
 def _fingerprint_object(look: Look, inspector: Inspector) -> dict[str, object]:
@@ -132,7 +147,7 @@ def _fingerprint_object(look: Look, inspector: Inspector) -> dict[str, object]:
         "text": _text(look.text),
         "pattern": look.pattern,
         "exact": f"{look.exact:016x}",
-        "fingerprint": hexadecimal(look.fingerprint, settings.width),
+        "fingerprint": hexadecimal(look.fingerprint, settings.bits),
         **({"key": f"{look.key:016x}"} if settings.kind == "minhash" else {}),
         "words": look.words,
         "features": [
@@ -142,7 +157,7 @@ def _fingerprint_object(look: Look, inspector: Inspector) -> dict[str, object]:
                 "stands_for": _text(f.text) if f.variable else None,
                 "weight": f.weight,
                 "counted": id(f) in counted,
-                "hash": f"{f.bits & MASK64:016x}",
+                "hash": _hexadecimal_hash(f, settings),
             }
             for f in look.taken.features
         ],
@@ -189,17 +204,20 @@ def _decimal(value: int, settings: Fingerprint) -> str:
     return str(value)
 
 
-def _binary(value: int, settings: Fingerprint) -> str:
+def _binary(value: int, settings: Fingerprint, bits: int) -> str:
     """The same in binary: all digits, or those of Java's ``Integer.toBinaryString``."""
-    return f"{value:b}" if _is_java_int(settings) else f"{value:0{settings.width}b}"
+    return f"{value:b}" if _is_java_int(settings) else f"{value:0{bits}b}"
 
 
 def _is_java_int(settings: Fingerprint) -> bool:
     return (settings.hash, settings.width) == ("java", JAVA_INT_BITS)
 
 
-def _voting_bits(feature: Feature, settings: Fingerprint) -> int:
-    return feature.bits & (1 << settings.width) - 1
+def _hash(feature: Feature, settings: Fingerprint) -> tuple[int, int]:
+    """The hash of a feature that makes the fingerprint, and its bits."""
+    if settings.kind == "bands":
+        return feature.identity >> 32, 32
+    return feature.bits & (1 << settings.width) - 1, settings.width
 
 
 def _comparison_lines(found: Comparison) -> list[str]:
@@ -209,9 +227,10 @@ def _comparison_lines(found: Comparison) -> list[str]:
         lines.append(f"{name:11}  {shown(look.text, 400)}")
         lines += _feature_lines(look, settings)
         lines.append(f"fingerprint  {_decimal(look.fingerprint, settings)}")
-        lines += [f"binary       {_binary(look.fingerprint, settings)}", ""]
+        binary = _binary(look.fingerprint, settings, settings.bits)
+        lines += [f"binary       {binary}", ""]
     note = "; least hashes are equal or tell nothing" if settings.kind == "minhash" else ""
-    lines.append(f"distance     {found.distance} of {settings.width} bits{note}")
+    lines.append(f"distance     {_distance(found)}{note}")
     return lines
 
 
@@ -221,7 +240,8 @@ def _feature_lines(look: Look, settings: Fingerprint) -> list[str]:
         return []
     rows = [("feature", "weight", "hash")]
     for feature, weight in zip(look.taken.features, _weights(look), strict=True):
-        rows.append((_name(feature), weight, _binary(_voting_bits(feature, settings), settings)))
+        value, bits = _hash(feature, settings)
+        rows.append((_name(feature), weight, _binary(value, settings, bits)))
     room = max(cell_len(row[0]) for row in rows)
     width = max(len(row[2]) for row in rows[1:])
     return [
@@ -235,7 +255,7 @@ def _comparison_object(found: Comparison) -> dict[str, Any]:
     return {
         "recipe": recipe.name,
         "digest": recipe.digest,
-        "width": recipe.fingerprint.width,
+        "width": recipe.fingerprint.bits,
         "texts": [_text_object(look, recipe.fingerprint) for look in (found.left, found.right)],
         "distance": found.distance,
     }
@@ -251,20 +271,27 @@ def _text_object(look: Look, settings: Fingerprint) -> dict[str, Any]:
                 "placeholder": f.variable,
                 "weight": f.weight,
                 "counted": id(f) in counted,
-                "hash": _numerals(_voting_bits(f, settings), settings),
+                "hash": _numerals(*_hash(f, settings), settings),
             }
             for f in look.taken.features
         ],
-        "fingerprint": _numerals(look.fingerprint, settings),
+        "fingerprint": _numerals(look.fingerprint, settings.bits, settings),
     }
 
 
-def _numerals(value: int, settings: Fingerprint) -> dict[str, str]:
+def _numerals(value: int, bits: int, settings: Fingerprint) -> dict[str, str]:
     return {
         "decimal": _decimal(value, settings),
-        "binary": _binary(value, settings),
-        "hex": hexadecimal(value, settings.width),
+        "binary": _binary(value, settings, bits),
+        "hex": hexadecimal(value, bits),
     }
+
+
+def _distance(found: Comparison) -> str:
+    settings = found.recipe.fingerprint
+    if settings.kind == "bands":
+        return f"{found.distance} of {bands.BANDS} keys"
+    return f"{found.distance} of {settings.width} bits"
 
 
 # ---------------------------------------------------------------- explain
@@ -280,8 +307,8 @@ def explain(first: str, second: str, recipe: str, settings: tuple[str, ...]) -> 
 
     Shows both patterns, the features that they share and those that they do not, each bit in which
     the fingerprints differ with the votes on it, the distance compared with k, and the Jaccard
-    similarity compared with its threshold. Under minhash it shows instead how likely it is that
-    lines which share so much have the same least hashes.
+    similarity compared with its threshold. Under minhash and bands it shows instead how likely it
+    is that lines which share so much have the same least hashes, or one of sixteen keys in common.
 
     Exits with 0 if the lines would merge, with 3 if not.
 
@@ -302,11 +329,15 @@ def explain(first: str, second: str, recipe: str, settings: tuple[str, ...]) -> 
 
 
 def _print_patterns(out: Console, found: Comparison) -> None:
-    table = _plain_table("", "pattern", "exact hash", "fingerprint")
-    width = found.recipe.fingerprint.width
+    columns = ["", "pattern", "exact hash", "fingerprint"]
+    table = _plain_table(*columns[: 3 if found.recipe.fingerprint.kind == "bands" else 4])
+    settings = found.recipe.fingerprint
+    cells: list[str | Text]
     for name, look in (("first", found.left), ("second", found.right)):
-        value = hexadecimal(look.fingerprint, width)
-        table.add_row(name, Text(look.pattern), f"{look.exact:016x}", value)
+        cells = [name, Text(look.pattern), f"{look.exact:016x}"]
+        if settings.kind != "bands":
+            cells.append(hexadecimal(look.fingerprint, settings.width))
+        table.add_row(*cells)
     out.print(table)
 
 
@@ -342,13 +373,18 @@ def _print_bits(out: Console, found: Comparison) -> None:
 def _print_measures(out: Console, found: Comparison) -> None:
     settings, match = found.recipe.fingerprint, found.recipe.match
     out.print()
+    threshold = f"threshold {found.threshold}" if match.jaccard else "not verified by this recipe"
+    if settings.kind == "bands":
+        out.print(Text(f"distance         {_distance(found)}; 15 or fewer are near"))
+        out.print(Text(f"chance           {found.chance:.3f}, to have a key in common"))
+        out.print(Text(f"Jaccard          {found.jaccard:.3f}, {threshold}"))
+        return
     if found.chance is not None:
         chance, least = found.chance, settings.least
         out.print(Text(f"least hashes     the same with chance {chance:.3f}, n = {least}"))
         out.print(Text(f"Jaccard          {found.jaccard:.3f}, not verified by this recipe"))
         return
-    out.print(Text(f"distance         {found.distance} of {settings.width} bits, k = {match.k}"))
-    threshold = f"threshold {match.jaccard}" if match.jaccard else "not verified by this recipe"
+    out.print(Text(f"distance         {_distance(found)}, k = {match.k}"))
     out.print(Text(f"Jaccard          {found.jaccard:.3f}, {threshold}"))
 
 

@@ -204,7 +204,7 @@ class Writer:
         chosen = [True] * len(decisions) if annotate else kept(decisions)
         indexes = [index for index, leaves in enumerate(chosen) if leaves]
         patterns = self._dedup.patterns([decisions[index] for index in indexes])
-        width = self._dedup.recipe.fingerprint.width
+        width = self._dedup.recipe.fingerprint.bits
         return b"".join(
             event_json(
                 events.numbers[index],
@@ -218,7 +218,7 @@ class Writer:
     def _piece(self, events: Events) -> bytes:
         """Format a piece of a line that is too long, without its line end."""
         if self._json:
-            passed = decision_object(PIECE, None, self._dedup.recipe.fingerprint.width)
+            passed = decision_object(PIECE, None, self._dedup.recipe.fingerprint.bits)
             return event_json(events.piece_number, events.piece, None, passed)
         begins = not events.goes_on or bool(events.raws)
         if self._output.emit == "annotate":

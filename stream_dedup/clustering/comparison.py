@@ -9,16 +9,17 @@ from functools import cached_property
 import msgspec
 
 from stream_dedup.clustering.learning import LEAST_SAME, may_be_missing, wanted_values
-from stream_dedup.clustering.linkage import Linkage, reference_jaccard
+from stream_dedup.clustering.linkage import Linkage
 from stream_dedup.features.fields import UNDECODABLE
 from stream_dedup.features.patterns import Patterns, readable
 from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.bands import BANDS, chance_of_meeting, threshold
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.minhash import chance_of_equality, lookup_keys
 from stream_dedup.fingerprint.one_off import unpack
 from stream_dedup.fingerprint.reference import Feature, ReferenceKernel, Taken
-from stream_dedup.fingerprint.simhash import distance, votes
+from stream_dedup.fingerprint.simhash import votes
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 
 
@@ -135,14 +136,35 @@ class Comparison:
     right: Look
 
     @cached_property
+    def _linkage(self) -> Linkage:
+        return Linkage(self.recipe)
+
+    @cached_property
     def distance(self) -> int:
-        """Bits in which their fingerprints differ."""
-        return distance(self.left.fingerprint, self.right.fingerprint)
+        """Bits in which their fingerprints differ; of bands, keys."""
+        return self._linkage.distance(self.left.fingerprint, self.right.fingerprint)
 
     @cached_property
     def jaccard(self) -> float:
         """The Jaccard index of their features, placeholders left out."""
-        return reference_jaccard(self.left.sketch, self.right.sketch)
+        return self._linkage.jaccard(self.left.sketch, self.right.sketch)
+
+    @property
+    def threshold(self) -> float:
+        """The Jaccard index from which on they are similar enough; 0 if that is not verified."""
+        least = self.recipe.match.jaccard
+        if not self._of_bands:
+            return least
+        return threshold(least, min(len(self.left.sketch), len(self.right.sketch)) // 4)
+
+    @property
+    def _of_bands(self) -> bool:
+        return self.recipe.fingerprint.kind == "bands"
+
+    @property
+    def near(self) -> bool:
+        """Whether a search for one of them finds the other."""
+        return self.distance <= (BANDS - 1 if self._of_bands else self.recipe.match.k)
 
     def features(self) -> tuple[list[Feature], list[Feature], list[Feature]]:
         """Return the distinct features of both, of the left only, and of the right only."""
@@ -156,8 +178,14 @@ class Comparison:
 
     @cached_property
     def chance(self) -> float | None:
-        """How likely two feature sets with this overlap get equal fingerprints; minhash only."""
+        """How likely a search finds one feature set by another with this overlap, over all keys.
+
+        With minhash, that their fingerprints are equal; with bands, that they share a key. None for
+        simhash, where their bits decide.
+        """
         settings = self.recipe.fingerprint
+        if self._of_bands:
+            return chance_of_meeting(self.jaccard)
         if settings.kind != "minhash":
             return None
         shared, left, right = (
@@ -225,9 +253,10 @@ class Comparison:
         if self.recipe.fingerprint.kind == "minhash":
             return False
         least = self.recipe.match.min_features
-        if min(self.left.words, self.right.words) < least or self.distance > self.recipe.match.k:
+        if min(self.left.words, self.right.words) < least or not self.near:
             return False
-        return Linkage(self.recipe.match).admits(self.jaccard, self.distance)
+        sketches = self.left.sketch, self.right.sketch
+        return self._linkage.admits(*sketches, self.jaccard, self.distance)
 
     def verdict(self) -> str:
         """Return in a sentence why they would merge or not, and in another one when they would."""
@@ -260,12 +289,15 @@ class Comparison:
             if not look.words:
                 return f"They do not merge: the {name} has no word, so only the same text would do."
             if look.words < match.min_features:
+                what = "word" if self.recipe.features.extractor == "words" else "feature"
                 return (
-                    f"They do not merge: the {name} has {look.words} word(s), below min_features "
+                    f"They do not merge: the {name} has {look.words} {what}(s), below min_features "
                     f"= {match.min_features}, so only an equal pattern would do."
                 )
         if self.recipe.fingerprint.kind == "minhash":
             return self._verdict_by_least_hashes()
+        if self._of_bands:
+            return self._verdict_by_bands()
         if self.distance > match.k:
             alias = (
                 ", though they are alike enough; a joined event between them could link them"
@@ -276,12 +308,28 @@ class Comparison:
         near = f"distance {self.distance} is within k = {match.k}"
         if not match.jaccard:
             return f"They merge: {near}."
-        # Round away from the threshold: 0.6996 must not be shown as 0.70.
-        side = math.ceil if self.merge else math.floor
-        share = side(self.jaccard * 100) / 100 if self.jaccard != match.jaccard else self.jaccard
         if self.merge:
-            return f"They merge: {near}, and Jaccard {share:.2f} reaches {match.jaccard}."
-        return f"They do not merge: {near}, but Jaccard {share:.2f} is below {match.jaccard}."
+            return f"They merge: {near}, and {self._similarity()}."
+        return f"They do not merge: {near}, but {self._similarity()}."
+
+    def _similarity(self) -> str:
+        least, reaches = self.threshold, self.jaccard >= self.threshold
+        # Round away from the threshold: 0.6996 must not be shown as 0.70.
+        side = math.ceil if reaches else math.floor
+        share = side(self.jaccard * 100) / 100 if self.jaccard != least else self.jaccard
+        return f"Jaccard {share:.2f} {'reaches' if reaches else 'is below'} {least}"
+
+    def _verdict_by_bands(self) -> str:
+        shared, similarity = BANDS - self.distance, self._similarity()
+        keys = f"they share {shared} of {BANDS} keys"
+        if self.merge:
+            return f"They merge: {similarity}, and {keys}."
+        if self.jaccard < self.threshold:
+            return f"They do not merge: {similarity}."
+        return (
+            f"They do not merge: {similarity}, but {keys}. Under another secret key of the index "
+            f"they do with chance {self.chance:.2f}."
+        )
 
     def _verdict_by_least_hashes(self) -> str:
         for look, name in ((self.left, "first"), (self.right, "second")):

@@ -9,23 +9,28 @@ Similarity is the Jaccard index of two events' features, computed from their ske
 holds the least distinct feature hashes of an event, up to `SKETCH_SIZE`, eight bytes each,
 ascending. Below that size it is the whole set and the index is exact. Above, the least hashes of
 the union are a random sample of it (Broder, 1997), and the share of the sample that both sketches
-hold estimates the index.
+hold estimates the index. The sketches of bands have up to `bands.SKETCH` hashes of four bytes each,
+and of two events with few features more must be common (`bands.threshold`).
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple
 
-from stream_dedup.features.recipe import Match
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint import bands, simhash
 from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.fingerprint.kernel import SKETCH_SIZE, native_module
 from stream_dedup.model import Position
 
-SKETCH_BYTES = SKETCH_SIZE * 8
-"""A sketch of this size may have been cut."""
+HashType = Literal["Q", "I"]
+"""Of a sketch: hashes of eight bytes, or of four, as those of bands."""
+
+MOST_HASHES: dict[HashType, int] = {"Q": SKETCH_SIZE, "I": bands.SKETCH}
+"""A sketch with so many hashes may have been cut."""
 
 
 class Candidate(NamedTuple):
@@ -44,26 +49,41 @@ class Candidate(NamedTuple):
     cluster: int
 
 
-@dataclass(frozen=True, slots=True)
 class Linkage:
-    """Decides whether an event may join a cluster, and which one it joins."""
+    """Decides whether an event may join a cluster, and which one it joins.
 
-    match: Match
+    Attributes:
+        verifies: whether similarity is verified by the sketches.
+        jaccard: returns the Jaccard index of two sketches.
+        distance: returns the distance of two fingerprints.
+    """
 
-    @property
-    def verifies(self) -> bool:
-        """Whether similarity is verified by the sketches."""
-        return self.match.jaccard > 0
+    def __init__(self, recipe: Recipe) -> None:
+        self._match = recipe.match
+        self._bands = recipe.fingerprint.kind == "bands"
+        self.verifies = recipe.match.jaccard > 0
+        self.jaccard = fastest_jaccard("I" if self._bands else "Q")
+        self.distance = bands.differing_keys if self._bands else simhash.distance
 
-    def admits(self, similarity: float, distance: int) -> bool:
+    def admits(self, left: bytes, right: bytes, similarity: float, distance: int) -> bool:
         """Return whether an event that close to a representative belongs to its cluster.
 
         With verification the sketches decide, and the distance only led the search there. Without,
         the distance to the representative must be within k.
+
+        Args:
+            left: the sketch of one of the two.
+            right: the sketch of the other.
+            similarity: the Jaccard index of the sketches, where they are verified.
+            distance: of the fingerprints.
         """
-        if self.verifies:
-            return similarity >= self.match.jaccard
-        return distance <= self.match.k
+        if not self.verifies:
+            return distance <= self._match.k
+        if self._bands:
+            return similarity >= bands.threshold(
+                self._match.jaccard, min(len(left), len(right)) // 4
+            )
+        return similarity >= self._match.jaccard
 
     @staticmethod
     def best(candidates: Iterable[Candidate]) -> Candidate | None:
@@ -75,7 +95,7 @@ class Linkage:
         )
 
 
-def reference_jaccard(left: bytes, right: bytes) -> float:
+def reference_jaccard(left: bytes, right: bytes, hashes: HashType = "Q") -> float:
     """Return the Jaccard index of two sketches; two empty ones are equal.
 
     >>> a, b = (array("Q", hashes).tobytes() for hashes in ([1, 2, 3], [2, 3, 4]))
@@ -84,17 +104,23 @@ def reference_jaccard(left: bytes, right: bytes) -> float:
     """
     if left == right:
         return 1.0
-    ours, theirs = set(array("Q", left)), set(array("Q", right))
+    ours, theirs = set(array(hashes, left)), set(array(hashes, right))
     union = ours | theirs
-    if len(left) >= SKETCH_BYTES or len(right) >= SKETCH_BYTES:
-        union = set(sorted(union)[:SKETCH_SIZE])
+    most = MOST_HASHES[hashes]
+    if len(ours) >= most or len(theirs) >= most:
+        union = set(sorted(union)[:most])
     return len(union & ours & theirs) / len(union)
 
 
-def fastest_jaccard() -> Callable[[bytes, bytes], float]:
+def fastest_jaccard(hashes: HashType = "Q") -> Callable[[bytes, bytes], float]:
     """Return the native function of the same result, where the kernel was built."""
     native = native_module()
-    return native.jaccard if native else reference_jaccard
+    if native is None:
+        return partial(reference_jaccard, hashes=hashes)
+    jaccard: Callable[[bytes, bytes], float] = (
+        native.jaccard if hashes == "Q" else native.band_jaccard
+    )
+    return jaccard
 
 
 def cluster_id(namespace: str, position: Position) -> int:

@@ -178,8 +178,9 @@ class DecisionHeaders:
             headers += [
                 ("sd-cluster", b"%016x" % cluster),
                 ("sd-distance", b"%d" % (distance or 0)),
-                ("sd-fingerprint", b"%0*x" % (self._digits, fingerprint or 0)),
             ]
+        if fingerprint is not None:
+            headers.append(("sd-fingerprint", b"%0*x" % (self._digits, fingerprint)))
         if reason:
             headers.append(("sd-reason", reason.encode()))
         if kind is not Kind.NEW:  # a new event shares its decision with no other

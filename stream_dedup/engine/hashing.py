@@ -73,10 +73,15 @@ class Hasher:
     def __init__(self, recipe: Recipe, key: HashKey, offload: Offload[Any]) -> None:
         self._fingerprinter = Fingerprinter(recipe, key)
         self._minhash = recipe.fingerprint.kind == "minhash"
+        self._bands = recipe.fingerprint.kind == "bands"
         self._min_features = recipe.match.min_features
         self._offload = offload
         self.takes_fields = self._fingerprinter.takes_fields
         self.min_search_words = sys.maxsize if self._minhash else self._min_features
+
+    def shown(self, fingerprint: int) -> int | None:
+        """Return what decisions show of a fingerprint; keys of bands are secret."""
+        return None if self._bands else fingerprint
 
     @property
     def hash_key(self) -> HashKey:

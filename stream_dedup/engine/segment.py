@@ -245,8 +245,9 @@ class Segment:
         queried, waiting = self._select_queries(rows)
         for row, (query, resolution) in (await self._resolve(queried)).items():
             kind = NEW if resolution.new else DUPLICATE
+            shown = self.context.hasher.shown(query.fingerprint)
             self.decisions[row] = Decision(
-                kind, resolution.cluster, resolution.distance, query.fingerprint, REPLAYED
+                kind, resolution.cluster, resolution.distance, shown, REPLAYED
             )
         for row, first in waiting.items():
             self.decisions[row] = self.decisions[first]._replace(kind=DUPLICATE)
@@ -354,7 +355,8 @@ class Segment:
 
     def _apply(self, row: int, query: Query, resolution: Resolution) -> CachedDecision:
         """Decide and count an event by the index's answer, and cache that for equal events."""
-        cluster_id, fingerprint = resolution.cluster, query.fingerprint
+        cluster_id = resolution.cluster
+        fingerprint = self.context.hasher.shown(query.fingerprint)
         duplicate = Decision(DUPLICATE, cluster_id, resolution.distance, fingerprint)
         entry = self.context.cache.store(self.hashed.keys[row], resolution, duplicate)
         self.rules[row] = resolution.rule

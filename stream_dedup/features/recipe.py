@@ -37,6 +37,9 @@ MAX_RECIPE_BYTES = 1 << 20
 HASH_BITS = {"murmur3": 128, "java": 32, "md5": 128, "cyclic": 64, "codepoint": 21}
 """The hashes that a fingerprint can be folded from, and the bits of each."""
 
+BANDS_BITS = 768
+"""Bits of a fingerprint of bands."""
+
 Weight = Annotated[int, Meta(ge=0, le=1000)]
 
 ProtectedWord = Annotated[
@@ -166,8 +169,9 @@ class Fingerprint(_Section, frozen=True):
     """How features become bits.
 
     Attributes:
-        kind: ``simhash``, or ``minhash`` (the n least hashes).
-        width: bits; fingerprints of 5 bits cannot be stored in an index.
+        kind: ``simhash``; ``minhash`` (the n least hashes); or ``bands`` (sixteen keys of three
+            minhashes each, one of which two near events share), which takes no ``match.k``.
+        width: bits; fingerprints of 5 bits cannot be stored in an index. Bands have 768.
         hash: gives the votes: ``murmur3``; ``java`` (``String.hashCode``, 32 bits), ``md5`` (128
             bits), ``cyclic`` (lookup3 of each word, and the cyclic hash of consecutive words, 64
             bits) or ``codepoint`` (of a single letter). All but ``murmur3`` are computed in Python,
@@ -178,22 +182,29 @@ class Fingerprint(_Section, frozen=True):
         least: for minhash, the number of least hashes that count.
     """
 
-    kind: Literal["simhash", "minhash"] = "simhash"
+    kind: Literal["simhash", "minhash", "bands"] = "simhash"
     width: Literal[5, 32, 64, 128] = 64
     hash: Literal["murmur3", "java", "md5", "cyclic", "codepoint"] = "murmur3"
     tie: Literal["zero", "one"] = "zero"
     seed: Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)] = 0
     least: Annotated[int, Meta(ge=1, le=64)] = 4
 
+    @property
+    def bits(self) -> int:
+        """Bits of a fingerprint."""
+        return BANDS_BITS if self.kind == "bands" else self.width
+
 
 class Match(_Section, frozen=True):
     """When two events say the same thing.
 
     Attributes:
-        k: the largest distance that still counts as near.
+        k: the largest distance that still counts as near. Of bands, one key in common is near.
         jaccard: verification: the least share of distinct features that two events must have in
-            common; 0 for no verification, which minhash requires.
-        min_features: an event with fewer words is compared by exact hash alone.
+            common; 0 for no verification, which minhash requires. With bands, an event of fewer
+            than 24 features needs 0.6 or more.
+        min_features: an event with fewer words is compared by exact hash alone; with another
+            extractor, one with fewer features.
         aliases: maximum exact hashes and fingerprints of joined events that a cluster keeps.
         protected: words in which two events of a cluster never differ: ``outcomes`` for the
             built-in list (ok, failed, up, down, not and so on), or words of your own. Case does not
@@ -450,10 +461,12 @@ def _match_contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
         yield "match.variants", problem, "leave out 'frames', or input.fields"
     if match.learn == 1:
         yield "match.learn", "is 1, but a single value is no variable", "give 2 or more, or 0"
-    if match.learn and (features.extractor != "words" or fingerprint.kind == "minhash"):
+    if match.learn and (features.extractor != "words" or fingerprint.kind != "simhash"):
         remedy = "set it to 0, or use the extractor 'words' with simhash"
         yield "match.learn", "only words of a simhash are learned", remedy
-    if match.k >= fingerprint.width:
+    if fingerprint.kind == "bands":
+        yield from _bands_contradictions(recipe)
+    elif match.k >= fingerprint.width:
         remedy = f"give a k below the width, {fingerprint.width}"
         yield "match.k", f"is {match.k}, which every fingerprint is within", remedy
     if fingerprint.kind == "minhash" and match.k:
@@ -462,6 +475,22 @@ def _match_contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     if fingerprint.kind == "minhash" and match.jaccard:
         remedy = "set match.jaccard = 0: events of one key share a cluster, whichever came first"
         yield "match.jaccard", f"is {match.jaccard} with minhash", remedy
+
+
+def _bands_contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
+    """Yield the errors of settings that bands do not have."""
+    fingerprint, match = recipe.fingerprint, recipe.match
+    defaults, default = Fingerprint(), Match()
+    if match.k != default.k:
+        remedy = "leave it out: events that share one of the sixteen keys are compared"
+        yield "match.k", f"is {match.k} with bands", remedy
+    if not match.jaccard:
+        problem = "is 0 with bands, whose keys unlike texts may share too"
+        yield "match.jaccard", problem, "give the least share of features in common, 0.42 for one"
+    for name in ("width", "hash", "tie", "least"):
+        value = getattr(fingerprint, name)
+        if value != getattr(defaults, name):
+            yield f"fingerprint.{name}", f"is {value!r} with bands, which have none", "leave it out"
 
 
 def _text_contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:

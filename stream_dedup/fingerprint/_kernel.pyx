@@ -9,6 +9,8 @@ It computes what `reference.ReferenceKernel` computes; read that first. The diff
   line is read by `_lines.pxd`.
 * Variables are never hashed: every run of them has the placeholder's hashes, computed in advance.
 * Votes (MurmurHash3) are computed only where fingerprints are asked for.
+* Bands, if asked for: the hashes of all features are collected in 32 bits each; the 48 minhashes are
+  computed side by side, in vectors where the processor has them.
 * Simhash keeps its counters as bit planes. Plane j holds bit j of the 64 counters of a word, so a
   vote is a few ANDs and XORs; all counters are compared with half the total at once.
 
@@ -29,7 +31,7 @@ from stream_dedup.features.lines import MAX_GROUP, MESSAGE_KEYS, TOP_LABELS, UNI
 from stream_dedup.features import lines
 from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER
 from stream_dedup.features.variants import MAX_WORD_BYTES
-from stream_dedup.fingerprint import one_off
+from stream_dedup.fingerprint import bands, one_off
 from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.fingerprint.kernel import MAX_VOTES, MAX_WEIGHT, SKETCH_SIZE, Fingerprints
 from stream_dedup.fingerprint.siphash import HashKey
@@ -76,9 +78,45 @@ cdef enum:
     REPEATED = 64
     LEAST_AROUND = 2
     VALUE_BITS = 23
+    BANDS = 16
+    ROWS = 3
+    MINHASHES = 48
+    KEY_BYTES = 6
+    BAND_BYTES = 96  # of a fingerprint
+    BAND_SKETCH = 128
+    LIKELY_LEAST = 208  # so many of random hashes contain the least `BAND_SKETCH` but for one in 10^8
 
 cdef extern from *:
     """
+    #include <stddef.h>
+    #include <stdint.h>
+    // The compiler turns the inner loop into vector instructions. Those that every processor of the
+    // family has are a third as fast as AVX2, so that is compiled too, and chosen at run time.
+    #define LEAST_HASHES(name)                                                                     \
+    static void name(const uint32_t* x, size_t count, const uint32_t* a, const uint32_t* b,        \
+                     uint32_t* least) {                                                            \
+        uint32_t out[48];                                                                          \
+        for (int j = 0; j < 48; j++) out[j] = UINT32_MAX;                                          \
+        for (size_t i = 0; i < count; i++) {                                                       \
+            uint32_t one = x[i];                                                                   \
+            for (int j = 0; j < 48; j++) {                                                         \
+                uint32_t value = a[j] * one + b[j];                                                \
+                out[j] = value < out[j] ? value : out[j];                                          \
+            }                                                                                      \
+        }                                                                                          \
+        for (int j = 0; j < 48; j++) least[j] = out[j];                                            \
+    }
+    LEAST_HASHES(least_by_any)
+    #if defined(__x86_64__) && defined(__GNUC__)
+    __attribute__((target("avx2"))) LEAST_HASHES(least_by_avx2)
+    static void least_of_48(const uint32_t* x, size_t count, const uint32_t* a, const uint32_t* b,
+                            uint32_t* least) {
+        if (__builtin_cpu_supports("avx2")) least_by_avx2(x, count, a, b, least);
+        else least_by_any(x, count, a, b, least);
+    }
+    #else
+    #define least_of_48 least_by_any
+    #endif
     #if defined(_MSC_VER)
     #include <intrin.h>
     static unsigned lowest_bit(uint64_t x) { unsigned long i; _BitScanForward64(&i, x); return i; }
@@ -87,12 +125,16 @@ cdef extern from *:
     #endif
     """
     unsigned lowest_bit(uint64_t value) noexcept nogil  # of a value that is not 0
+    void least_of_48(
+        const uint32_t* x, size_t count, const uint32_t* a, const uint32_t* b, uint32_t* least
+    ) noexcept nogil  # the least a·x + b of each of 48 functions
 
 cdef array.array _U64 = array.array("Q")
 cdef array.array _U32 = array.array("I")
 cdef int64_t _MAX_VOTES = MAX_VOTES
 cdef size_t _MAX_GROUP = MAX_GROUP
 cdef uint64_t KEY_BASE = one_off.KEY_BASE
+cdef uint64_t MOST32 = 0xFFFFFFFF
 
 cdef struct Item:
     uint64_t identity  # keyed
@@ -110,6 +152,11 @@ cdef struct Items:
 
 cdef struct Hashes:
     uint64_t* at
+    size_t count
+    size_t room
+
+cdef struct Hashes32:
+    uint32_t* at
     size_t count
     size_t room
 
@@ -295,6 +342,20 @@ cdef inline int reserve_hashes(Hashes* hashes, size_t more) except -1 nogil:
     return 0
 
 
+cdef inline int reserve32(Hashes32* hashes, size_t more) except -1 nogil:
+    cdef size_t room
+    cdef uint32_t* moved
+    if hashes.count + more > hashes.room:
+        room = 2 * (hashes.count + more) + 64
+        moved = <uint32_t*>realloc(hashes.at, room * sizeof(uint32_t))
+        if moved == NULL:
+            with gil:
+                raise MemoryError
+        hashes.at = moved
+        hashes.room = room
+    return 0
+
+
 cdef inline int push(
     Items* items, uint64_t identity, Pair votes, const Part* part, int64_t weight, bint variable
 ) except -1 nogil:
@@ -361,6 +422,52 @@ cdef void sort_hashes(uint64_t* at, size_t count, int depth) noexcept nogil:
             at[j] = at[j - 1]
             j -= 1
         at[j] = value
+
+
+cdef size_t sort_least(
+    const Hashes32* hashes, uint64_t limit, Hashes32* table, uint32_t* out
+) except? 0 nogil:
+    """Write the least distinct hashes, ascending, at most `BAND_SKETCH`; return how many.
+
+    Keyed hashes are spread evenly up to the limit, so the size of each says roughly where it
+    belongs in a sorted table. None is larger than the limit.
+    """
+    cdef size_t room = 16, slot, i, count = 0, size
+    cdef uint64_t scale
+    cdef uint32_t value, other
+    cdef bint zero = False
+    while room < 2 * hashes.count:
+        room *= 2
+    scale = (<uint64_t>room << 32) // (limit + 1)
+    size = room + hashes.count + 1
+    table.count = 0
+    reserve32(table, size)
+    memset(table.at, 0, size * sizeof(uint32_t))
+    for i in range(hashes.count):
+        value = hashes.at[i]
+        if value == 0:  # an empty slot's mark
+            zero = True
+            continue
+        slot = value * scale >> 32
+        while table.at[slot] != 0:
+            other = table.at[slot]
+            if other >= value:
+                if other == value:
+                    break
+                table.at[slot] = value
+                value = other
+            slot += 1
+        table.at[slot] = value
+    if zero:
+        out[0] = 0
+        count = 1
+    for slot in range(size):
+        if count == BAND_SKETCH:
+            break
+        if table.at[slot] != 0:
+            out[count] = table.at[slot]
+            count += 1
+    return count
 
 
 cdef int drop_repeats(Items* items, Hashes* slots) except -1 nogil:
@@ -462,22 +569,27 @@ cdef class Workspace:
     cdef Hashes variant  # of the current event: its variant's words
     cdef Hashes token_of  # the number of the token that each of them stands in
     cdef Hashes slots, slot_ends
+    cdef Hashes32 gathered  # of the current event: the hashes that bands are made of
+    cdef Hashes32 likely, sorting, band_sketches
+    cdef Hashes band_keys  # of each event 12 numbers: its keys in order, big-endian
     cdef array.array exact, words, low, high, chosen, variants
     cdef const Part* parts  # of the current event
     cdef size_t part_count
     cdef bint full
 
-    def __cinit__(self, size_t events, bint full, bint wide, bint minhash):
+    def __cinit__(self, size_t events, bint full, bint wide, bint minhash, bint bands):
         # Cython has zeroed the buffers.
         self.full = full
         self.exact = array.clone(_U64, events, False)
         self.words = array.clone(_U32, events, False)
         self.variants = array.clone(_U64, events, True)
-        self.low = array.clone(_U64, events if full else 0, False)
+        self.low = array.clone(_U64, events if full and not bands else 0, False)
         self.high = array.clone(_U64, events if full and wide else 0, False)
         self.chosen = array.clone(_U64, events if full and minhash else 0, False)
         reserve_hashes(&self.sketch_ends, events)
         reserve_hashes(&self.slot_ends, events)
+        if full and bands:
+            reserve_hashes(&self.band_keys, events * (BAND_BYTES // 8))
 
     def __dealloc__(self):
         free(self.tokens.at)
@@ -489,6 +601,11 @@ cdef class Workspace:
         free(self.token_of.at)
         free(self.slots.at)
         free(self.slot_ends.at)
+        free(self.gathered.at)
+        free(self.likely.at)
+        free(self.sorting.at)
+        free(self.band_sketches.at)
+        free(self.band_keys.at)
 
     cdef inline void put(self, size_t event, uint64_t exact, uint32_t words) noexcept nogil:
         self.exact.data.as_ulonglongs[event] = exact
@@ -507,16 +624,39 @@ cdef class Workspace:
             first = ends.at[i]
         return out
 
-    cdef fingerprints(self, bint learns):
+    cdef tuple cut_bands(self):
+        """Return the sketches and the fingerprints of bands of each event as bytes."""
+        cdef size_t i, first = 0
+        cdef list sketches = [], keys = []
+        for i in range(len(self.exact)):
+            sketches.append(
+                PyBytes_FromStringAndSize(
+                    <const char*>(self.band_sketches.at + first),
+                    (self.sketch_ends.at[i] - first) * sizeof(uint32_t),
+                )
+            )
+            first = self.sketch_ends.at[i]
+            keys.append(
+                PyBytes_FromStringAndSize(<const char*>self.band_keys.at + i * BAND_BYTES, BAND_BYTES)
+            )
+        return sketches, keys
+
+    cdef fingerprints(self, bint learns, bint bands):
+        cdef list sketches = [], keys = []
+        if self.full and bands:
+            sketches, keys = self.cut_bands()
+        elif self.full:
+            sketches = self.cut(&self.sketches, &self.sketch_ends)
         return Fingerprints(
             self.exact,
             self.words,
             self.low,
             self.high,
-            self.cut(&self.sketches, &self.sketch_ends) if self.full else [],
+            sketches,
             self.chosen,
             self.variants,
             self.cut(&self.slots, &self.slot_ends) if self.full and learns else [],
+            keys,
         )
 
 
@@ -593,7 +733,7 @@ cdef class Kernel:
     cdef int calendar_count
     cdef Tables tables  # of structured lines
     cdef bint structured
-    cdef bint token_classes, characters, words, once, minhash, wide, sketched, learns
+    cdef bint token_classes, characters, words, once, minhash, bands, wide, sketched, learns
     cdef uint32_t seed
     cdef int ngram, least
     cdef size_t max_bytes
@@ -610,6 +750,8 @@ cdef class Kernel:
     cdef uint32_t protected_lengths[256]  # by first letter: bit n for words of n bytes
     cdef bint statuses
     cdef uint64_t status_hashes[6]
+    cdef uint32_t multipliers[MINHASHES]
+    cdef uint32_t increments[MINHASHES]
 
     def __cinit__(self, recipe, key):
         self.weight_keys = NULL
@@ -646,6 +788,11 @@ cdef class Kernel:
         self.words = recipe.features.extractor == "words"
         self.once = recipe.features.repeats == "once"
         self.minhash = settings.kind == "minhash"
+        self.bands = settings.kind == "bands"
+        if self.bands:
+            for number, (multiplier, increment) in enumerate(bands.factors(settings.seed)):
+                self.multipliers[number] = multiplier
+                self.increments[number] = increment
         self.sketched = recipe.match.jaccard > 0
         self.learns = recipe.match.learn > 0
         self.wide = settings.width == 128
@@ -984,7 +1131,7 @@ cdef class Kernel:
         return 0
 
     cdef int take_character_ngrams(
-        self, const Part* part, Items* features, Hashes* starts, bint full
+        self, const Part* part, Items* features, Hashes* starts, Hashes32* gathered, bint full
     ) except -1 nogil:
         cdef const uint8_t* text = part.text
         cdef const uint8_t* gram
@@ -1002,11 +1149,89 @@ cdef class Kernel:
         if not full:  # only their number is wanted
             features.count += grams
             return 0
+        if self.bands:
+            self.gather_character_ngrams(part, gathered, starts, grams)
+            features.count += grams
+            return 0
         for i in range(grams):
             end = starts.at[i + n] if i + n < count else part.length
             gram, size = text + starts.at[i], end - starts.at[i]
             push(features, sip(gram, size, &self.secret), murmur(gram, size, self.seed), part,
                  self.default_weight, False)
+        return 0
+
+    # ------------------------------------------------------------ bands; see `bands`
+
+    cdef int gather_character_ngrams(
+        self, const Part* part, Hashes32* gathered, const Hashes* starts, size_t grams
+    ) except -1 nogil:
+        """Hash all n-grams of characters for bands, without making them features."""
+        cdef const uint8_t* text = part.text
+        cdef size_t i, end, start, n = self.ngram
+        if self.default_weight * part.weight == 0:
+            return 0
+        reserve32(gathered, grams)
+        cdef uint32_t* out = gathered.at + gathered.count
+        for i in range(grams):
+            start = starts.at[i]
+            end = starts.at[i + n] if i + n < starts.count else part.length
+            out[i] = (sip(text + start, end - start, &self.secret) ^ part.identity_salt) >> 32
+        gathered.count += grams
+        return 0
+
+    cdef int take_bands(self, Workspace work, size_t event, const Items* features) except -1 nogil:
+        """Store the keys and the sketch of one event."""
+        cdef Hashes32* gathered = &work.gathered
+        cdef uint32_t least[MINHASHES]
+        cdef uint8_t* out = <uint8_t*>work.band_keys.at + event * BAND_BYTES
+        cdef uint64_t key
+        cdef size_t i
+        cdef int band, byte
+        if not self.characters:
+            gathered.count = 0
+            reserve32(gathered, features.count)
+            for i in range(features.count):
+                if features.at[i].weight and not features.at[i].variable:
+                    gathered.at[gathered.count] = features.at[i].identity >> 32
+                    gathered.count += 1
+        least_of_48(gathered.at, gathered.count, self.multipliers, self.increments, least)
+        for band in range(BANDS):
+            key = finish(least[ROWS * band] | <uint64_t>least[ROWS * band + 1] << 32)
+            key = finish(key ^ least[ROWS * band + 2])
+            for byte in range(KEY_BYTES):
+                out[byte] = key >> (56 - 8 * byte)
+            out += KEY_BYTES
+        self.sketch_bands(work)
+        work.sketch_ends.at[event] = work.band_sketches.count
+        return 0
+
+    cdef int sketch_bands(self, Workspace work) except -1 nogil:
+        """Add the least distinct hashes of an event to the pool of sketches.
+
+        Of many, only those below a limit are sorted, under which enough should be; if repeats make
+        them fewer, the limit is raised.
+        """
+        cdef const Hashes32* gathered = &work.gathered
+        cdef Hashes32* likely = &work.likely
+        cdef uint64_t limit = MOST32
+        cdef size_t i, found
+        cdef uint32_t value
+        if gathered.count > LIKELY_LEAST:
+            limit = (<uint64_t>LIKELY_LEAST << 32) // gathered.count
+        reserve32(&work.band_sketches, BAND_SKETCH)
+        reserve32(likely, gathered.count)
+        while True:
+            likely.count = 0
+            for i in range(gathered.count):
+                value = gathered.at[i]
+                likely.at[likely.count] = value
+                likely.count += value <= limit
+            found = sort_least(likely, limit, &work.sorting,
+                               work.band_sketches.at + work.band_sketches.count)
+            if found == BAND_SKETCH or limit == MOST32:
+                break
+            limit = 4 * limit if limit < MOST32 // 4 else MOST32
+        work.band_sketches.count += found
         return 0
 
     # ------------------------------------------------------------ folding
@@ -1101,6 +1326,7 @@ cdef class Kernel:
         cdef Part part
         tokens.count = 0
         features.count = 0
+        work.gathered.count = 0
         work.variant.count = 0
         work.parts = parts
         work.part_count = count
@@ -1114,7 +1340,7 @@ cdef class Kernel:
             if self.characters:
                 if part.length:
                     self.push_text(tokens, &part, part.text, part.length, False)
-                self.take_character_ngrams(&part, features, scratch, full)
+                self.take_character_ngrams(&part, features, scratch, &work.gathered, full)
             else:
                 if self.structured:
                     self.take_line(&part, work)
@@ -1126,6 +1352,14 @@ cdef class Kernel:
                 self.push_text(tokens, &part, part.text + part.length, rest, full)
                 if not full:
                     features.count += self.characters
+                elif self.bands and self.characters:
+                    features.count += 1
+                    if tokens.at[tokens.count - 1].weight:
+                        reserve32(&work.gathered, 1)
+                        work.gathered.at[work.gathered.count] = (
+                            tokens.at[tokens.count - 1].identity >> 32
+                        )
+                        work.gathered.count += 1
                 elif self.characters or self.ngram > 1:
                     self.push_text(features, &part, part.text + part.length, rest, True)
         return 0
@@ -1171,6 +1405,8 @@ cdef class Kernel:
         if self.learns:
             take_slots(work, tokens)
             work.slot_ends.at[event] = work.slots.count
+        if self.bands:
+            return self.take_bands(work, event, features)
         few = self.sketched and source.count <= FEW
         if few:
             self.sketch_few(work, event, source, &again)
@@ -1289,7 +1525,7 @@ cdef class Kernel:
         cdef size_t parts_count = len(texts), i, first = 0, last
         cdef size_t events = parts_count if segments is None else len(segments.ends)
         cdef array.array ends = None, weights = None, salts = None, identity_salts = None
-        cdef Workspace work = Workspace(events, full, self.wide, self.minhash)
+        cdef Workspace work = Workspace(events, full, self.wide, self.minhash, self.bands)
         cdef Items* folded = (
             &work.features if self.characters or self.ngram > 1 else &work.tokens
         )
@@ -1317,7 +1553,7 @@ cdef class Kernel:
                     self.numbers(work, i, folded)
         finally:
             free(parts)
-        return work.fingerprints(self.learns)
+        return work.fingerprints(self.learns, self.bands)
 
     def scan(self, texts, bint full):
         return self.batch(tuple(texts), None, full)
@@ -1327,7 +1563,7 @@ cdef class Kernel:
 
     def fold(self, events, bint full):
         cdef size_t i, count = len(events), length
-        cdef Workspace work = Workspace(count, full, self.wide, self.minhash)
+        cdef Workspace work = Workspace(count, full, self.wide, self.minhash, self.bands)
         cdef bytes text
         cdef const uint8_t* at
         cdef Part part
@@ -1348,7 +1584,7 @@ cdef class Kernel:
                     votes = murmur(at, length, self.seed)
                 push(&work.tokens, sip(at, length, &self.secret), votes, &part, weight, False)
             self.numbers(work, i, &work.tokens)
-        return work.fingerprints(self.learns)
+        return work.fingerprints(self.learns, self.bands)
 
 
 cdef check_typecodes(
@@ -1523,12 +1759,35 @@ def jaccard(bytes left not None, bytes right not None):
     return <double>common / <double>union if union else 1.0
 
 
+def band_jaccard(bytes left not None, bytes right not None):
+    """See `clustering.linkage.reference_jaccard`; of the sketches of bands."""
+    cdef size_t ours = PyBytes_GET_SIZE(left) // 4, theirs = PyBytes_GET_SIZE(right) // 4
+    cdef const char* a = PyBytes_AS_STRING(left)
+    cdef const char* b = PyBytes_AS_STRING(right)
+    cdef size_t i = 0, j = 0, union = 0, common = 0
+    cdef size_t most = BAND_SKETCH if ours >= BAND_SKETCH or theirs >= BAND_SKETCH else ours + theirs
+    cdef uint32_t x, y
+    while union < most and i < ours and j < theirs:
+        memcpy(&x, a + 4 * i, 4)
+        memcpy(&y, b + 4 * j, 4)
+        union += 1
+        common += x == y  # without a branch, which would be a random one
+        i += x <= y
+        j += y <= x
+    union += ours - i + theirs - j  # of one of them
+    if union > most:
+        union = most
+    return <double>common / <double>union if union else 1.0
+
+
 _OURS = (
-    SKETCH, MAX_WORD, MAX_WORDS, MOST_WORDS, REPEATED, LEAST_AROUND, VALUE_BITS
+    SKETCH, MAX_WORD, MAX_WORDS, MOST_WORDS, REPEATED, LEAST_AROUND, VALUE_BITS,
+    BANDS, ROWS, KEY_BYTES, BAND_BYTES, BAND_SKETCH,
 )
 _THEIRS = (
     SKETCH_SIZE, MAX_WORD_BYTES, lines.MAX_WORDS,
     one_off.MAX_WORDS, one_off.REPEATED, one_off.LEAST_AROUND, one_off.VALUE_BITS,
+    bands.BANDS, bands.ROWS, bands.KEY_BYTES, bands.BITS // 8, bands.SKETCH,
 )
 if _OURS != _THEIRS or MAX_VOTES >> PLANES:
     raise ImportError("the native kernel was built for another version: reinstall")

@@ -66,6 +66,7 @@ FEW_JACCARD = 0.6
 """Where one of two events has fewer than `FEW` features, they must share at least so many."""
 
 _KEY_BITS = 8 * KEY_BYTES
+_EQUAL = bytes(KEY_BYTES)
 
 
 def factors(seed: int) -> list[tuple[int, int]]:
@@ -116,7 +117,10 @@ def keys(value: int) -> list[int]:
 
 def differing_keys(left: int, right: int) -> int:
     """Return the distance of two fingerprints: 0 to 16."""
-    return sum(ours != theirs for ours, theirs in zip(keys(left), keys(right), strict=True))
+    if left == right:
+        return 0
+    apart = (left ^ right).to_bytes(BITS // 8, "big")
+    return sum(apart[i : i + KEY_BYTES] != _EQUAL for i in range(0, len(apart), KEY_BYTES))
 
 
 def threshold(jaccard: float, features: int) -> float:

@@ -55,11 +55,13 @@ class Fingerprints(NamedTuple):
             Of an event without words, the hash of its text as it is; of an event without tokens,
             the hash of an empty sequence.
         words: number of features that are not placeholders, with repeats.
-        low: the fingerprint's low 64 bits; empty if only exact hashes were asked for.
+        low: the fingerprint's low 64 bits; empty if only exact hashes were asked for, and for
+            bands.
         high: its high 64 bits; empty unless the width is 128.
         sketches: the distinct keyed hashes of the features that are not placeholders, ascending,
             the least `SKETCH_SIZE` of them, eight bytes each in native byte order. Empty where the
-            recipe does not verify (`match.jaccard` is 0): nothing compares them.
+            recipe does not verify (`match.jaccard` is 0): nothing compares them. With bands, the
+            least `bands.SKETCH`, four bytes each.
         chosen: the keyed hash of the features that a minhash is made of; 0 if there are none. Empty
             for other kinds.
         variants: keyed hash of the words that make the variant, XORed with that of the frames of a
@@ -67,6 +69,8 @@ class Fingerprints(NamedTuple):
         one_offs: the keys by which patterns that differ in a word find each other (`one_off`);
             nothing for an event that has too few words, or too many. Empty unless the recipe
             learns.
+        bands: the fingerprints of bands: the keys in order, 96 bytes, big-endian. Empty for other
+            kinds.
     """
 
     exact: array[int]
@@ -77,6 +81,7 @@ class Fingerprints(NamedTuple):
     chosen: array[int]
     variants: array[int]
     one_offs: list[bytes]
+    bands: list[bytes]
 
     def one_off(self, index: int) -> bytes:
         """Return the keys of one event; nothing if it has none."""
@@ -84,6 +89,8 @@ class Fingerprints(NamedTuple):
 
     def fingerprint(self, index: int) -> int:
         """Return the fingerprint of one event."""
+        if self.bands:
+            return int.from_bytes(self.bands[index], "big")
         return self.low[index] | self.high[index] << 64 if self.high else self.low[index]
 
 
@@ -91,7 +98,7 @@ class Kernel(Protocol):
     """Turns texts into numbers. Holds no state between calls; threads may share it.
 
     Exact hashes, sketches and `Fingerprints.chosen`, which decide, depend on the key. Fingerprints,
-    which only nominate candidates, do not.
+    which only nominate candidates, do not, except for bands: who knows them can aim at them.
     """
 
     def __init__(self, recipe: Recipe, key: HashKey) -> None: ...

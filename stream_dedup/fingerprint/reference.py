@@ -11,9 +11,11 @@ Theory of operation
 3. **Features.** Words: the tokens, or the hashes of n consecutive tokens. Characters: n consecutive
    characters; a character is a byte and the UTF-8 continuation bytes after it, so any bytes are
    accepted. A part with fewer than n gives one feature of what it has.
-4. **Fingerprint**: `simhash` or `minhash` over the features' votes and weights.
+4. **Fingerprint**: `simhash` or `minhash` over the features' votes and weights, or `bands` over the
+   identities of features that have a weight and are no placeholders.
 5. **Sketch**: the least distinct identities of the tokens that are not placeholders (words), or of
    the features (other extractors). Verification compares sketches; a recipe without it has none.
+   With bands, of the same features as those, the upper halves of the identities.
 6. **Variant**: the hash of the sequence of protected words, levels and HTTP status classes
    (`variants`); where there are some, it is the last element of the exact hash's sequence. Of a
    stack trace the kernel gets the header alone; the fingerprinter adds its frames to both hashes.
@@ -38,7 +40,7 @@ from stream_dedup.features.prepare import NO_SALT, Part, Salt
 from stream_dedup.features.recipe import HASH_BITS, Recipe
 from stream_dedup.features.tokens import PLACEHOLDER, Token
 from stream_dedup.features.variants import protected_word
-from stream_dedup.fingerprint import one_off
+from stream_dedup.fingerprint import bands, one_off
 from stream_dedup.fingerprint.hashing import MASK64, OTHERS, cyclic, hash128, hash_sequence
 from stream_dedup.fingerprint.kernel import (
     MAX_VOTES,
@@ -103,6 +105,11 @@ def _one_off(tokens: list[Feature]) -> bytes:
         return b""
     hashes, protected = [word.identity for word in words], [word.protected for word in words]
     return one_off.pack(one_off.pattern_keys(hashes, protected))
+
+
+def _of_bands(taken: Taken) -> set[int]:
+    """Return the hashes of which bands and their sketch are made."""
+    return {f.identity >> 32 for f in taken.features if f.weight and not f.variable}
 
 
 class ReferenceKernel:
@@ -252,6 +259,8 @@ class ReferenceKernel:
         if settings.kind == "minhash":
             hashes = (f.bits for f in taken.features if f.weight)
             return minhash(hashes, settings.least, settings.width)
+        if settings.kind == "bands":
+            return bands.fingerprint(_of_bands(taken), settings.seed)
         votes: list[tuple[int, int]] = []
         left = MAX_VOTES
         for feature in self.counted(taken):
@@ -273,6 +282,8 @@ class ReferenceKernel:
 
     def sketch(self, taken: Taken) -> bytes:
         """Compute the sketch of an event, even if the recipe does not verify by it."""
+        if self._recipe.fingerprint.kind == "bands":
+            return bands.sketch(_of_bands(taken))
         words = self._recipe.features.extractor == "words"
         source = taken.tokens if words else taken.features
         least = heapq.nsmallest(SKETCH_SIZE, {f.identity for f in source if not f.variable})
@@ -280,7 +291,7 @@ class ReferenceKernel:
 
     def _numbers(self, events: Iterable[Taken], full: bool) -> Fingerprints:
         numbers = Fingerprints(
-            array("Q"), array("I"), array("Q"), array("Q"), [], array("Q"), array("Q"), []
+            array("Q"), array("I"), array("Q"), array("Q"), [], array("Q"), array("Q"), [], []
         )
         for taken in events:
             by_words = self._recipe.features.extractor == "words"
@@ -298,7 +309,10 @@ class ReferenceKernel:
             numbers.words.append(words)
             if full:
                 value = self.fingerprint(taken)
-                numbers.low.append(value & MASK64)
+                if self._recipe.fingerprint.kind == "bands":
+                    numbers.bands.append(value.to_bytes(bands.BITS // 8, "big"))
+                else:
+                    numbers.low.append(value & MASK64)
                 if self._recipe.fingerprint.width == 128:
                     numbers.high.append(value >> 64)
                 numbers.sketches.append(self.sketch(taken) if self._verifies else b"")

@@ -94,9 +94,9 @@ class Limits:
             that (at least `MIN_WAITING`) are closed and wait for their final summary, none is
             opened.
         max_candidates: entries compared for a query; a search that meets more is cut short, and
-            counted.
+            counted. With bands at most 256 are found.
         max_verified: clusters compared with an event; of more, the nearest, and that is counted.
-            The nearest are chosen among four times as many.
+            The nearest are chosen among four times as many. With bands at most 16.
         sweep: clusters that one call may close, besides those evicted.
     """
 
@@ -164,7 +164,8 @@ class Resolution(NamedTuple):
 
     Attributes:
         cluster: the cluster's id.
-        distance: bits in which the event's fingerprint differs from the representative's.
+        distance: of the event's fingerprint from the representative's: the bits in which they
+            differ; of bands, the keys.
         new: whether the event is the cluster's representative: the cluster was opened for it, now
             or when the event was delivered before.
         opened_us: event time at which the cluster was opened.

@@ -12,12 +12,13 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from stream_dedup.clustering.linkage import Candidate, Linkage, fastest_jaccard
+from stream_dedup.clustering.linkage import Candidate, Linkage
 from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint import bands
 from stream_dedup.index.base import Limits, Query
 from stream_dedup.index.records import Records
 from stream_dedup.tables.planner import MEMORY, choose
-from stream_dedup.tables.store import Found, make_tables
+from stream_dedup.tables.store import Bands, Found, make_band_tables, make_tables
 
 _LEAST_PLACES, _MOST_PLACES = 1 << 16, 1 << 22
 
@@ -51,10 +52,6 @@ class Slot:
     records: list[int] = field(default_factory=list)
     learned: int = 0
 
-    def distance(self, fingerprint: int) -> int:
-        """Return the bits in which a fingerprint differs from the representative's."""
-        return (self.fingerprint ^ fingerprint).bit_count()
-
 
 class Lookup:
     """Finds open clusters.
@@ -73,10 +70,18 @@ class Lookup:
         self._limits = limits
         self.records = Records(recipe.match.learn)
         self._aliases = recipe.match.aliases
-        self._linkage = Linkage(recipe.match)
-        self._jaccard = fastest_jaccard()
-        plan = choose(recipe.fingerprint.width, recipe.match.k, limits.max_clusters, MEMORY)
-        self._tables = make_tables(plan.layout)
+        self._bands = recipe.fingerprint.kind == "bands"
+        self._linkage = Linkage(recipe)
+        # An attacker may send lines that are all near each other and none alike: what a search does
+        # with the near ones is bounded.
+        self._most_near, self._most_verified = 4 * limits.max_verified, limits.max_verified
+        if self._bands:
+            self._tables = make_band_tables(Bands(bands.BANDS, bands.KEY_BYTES, bands.CROWD))
+            self._most_near = bands.BANDS * bands.CROWD
+            self._most_verified = min(limits.max_verified, bands.MAX_VERIFIED)
+        else:
+            plan = choose(recipe.fingerprint.width, recipe.match.k, limits.max_clusters, MEMORY)
+            self._tables = make_tables(plan.layout)
         self._by_exact: dict[tuple[str, int], Slot] = {}
         self._slots: list[Slot | None] = []  # by owner
         self._live_until_us: list[int] = []  # by owner: the last event time for which it is live
@@ -97,6 +102,10 @@ class Lookup:
 
     # ------------------------------------------------------------ searching
 
+    def distance(self, slot: Slot, query: Query) -> int:
+        """Return the distance of a query from the cluster's representative."""
+        return self._linkage.distance(slot.fingerprint, query.fingerprint)
+
     def is_live(self, slot: Slot, time_us: int) -> bool:
         """Return whether the cluster takes an event of that time."""
         return self._live_until_us[slot.owner] >= time_us
@@ -111,24 +120,23 @@ class Lookup:
         if group is None:
             return None
         found = self._tables.query(query.fingerprint, group, self._limits.max_candidates)
-        # An attacker may send lines that are all near each other and none alike: what a search does
-        # with the near ones is bounded.
-        most_near = 4 * self._limits.max_verified
         # Many may have passed their window and wait for stream time: each costs a comparison.
-        live_until_us, first_us = self._live_until_us, query.first_us
-        owners = {owner for owner in found.owners[:most_near] if live_until_us[owner] >= first_us}
-        too_many = len(owners) > self._limits.max_verified
+        live_until_us, first_us, linkage = self._live_until_us, query.first_us, self._linkage
+        near = found.owners[: self._most_near]
+        owners = {owner for owner in near if live_until_us[owner] >= first_us}
+        too_many = len(owners) > self._most_verified
         if too_many:
             owners = self._nearest(found, owners)
-        self.truncated += found.truncated or too_many or len(found.owners) > most_near
+        self.truncated += found.truncated or too_many or len(found.owners) > self._most_near
         admitted: dict[Candidate, Slot] = {}
         for owner in owners:
             slot = self._slot(owner)
-            distance = slot.distance(query.fingerprint)
-            similarity = self._jaccard(slot.sketch, query.sketch) if self._linkage.verifies else 0.0
-            if self._linkage.admits(similarity, distance):
+            distance = linkage.distance(slot.fingerprint, query.fingerprint)
+            ours, theirs = slot.sketch, query.sketch
+            similarity = linkage.jaccard(ours, theirs) if linkage.verifies else 0.0
+            if linkage.admits(ours, theirs, similarity, distance):
                 admitted[Candidate(similarity, distance, slot.opened_us, slot.cluster)] = slot
-        best = self._linkage.best(admitted)
+        best = linkage.best(admitted)
         return None if best is None else admitted[best]
 
     def _nearest(self, found: Found, owners: set[int]) -> set[int]:
@@ -150,7 +158,7 @@ class Lookup:
             for slot in (self._slot(owner),)
         ]
         ranked.sort()
-        return {owner for *_, owner in ranked[: self._limits.max_verified]}
+        return {owner for *_, owner in ranked[: self._most_verified]}
 
     def _slot(self, owner: int) -> Slot:
         slot = self._slots[owner]
@@ -202,14 +210,16 @@ class Lookup:
     def add_alias(self, query: Query, slot: Slot, *, searchable: bool = True) -> None:
         """Let a query's exact hash lead to a cluster, up to the cap on aliases.
 
-        Its fingerprint too if it is `searchable`: if a similar one would else not be found.
+        Its fingerprint too if it is `searchable`: if a similar one would else not be found. Keys of
+        bands are not: they would take sixteen entries an alias.
         """
         if len(slot.exacts) > self._aliases:
             return
         self._add_exact((slot.group, query.exact), slot)
         # Without verification an alias's fingerprint leads to nothing that the representative's
         # own does not lead to.
-        if searchable and self._linkage.verifies and slot.distance(query.fingerprint):
+        searchable = searchable and self._linkage.verifies and not self._bands
+        if searchable and slot.fingerprint != query.fingerprint:
             self._add_fingerprint(query.fingerprint, slot)
 
     def extend(self, slot: Slot, live_until_us: int) -> None:

@@ -59,7 +59,7 @@ from stream_dedup.index.base import (
 )
 from stream_dedup.index.lookup import EvictedKeys, Lookup, Slot
 from stream_dedup.index.records import Ready
-from stream_dedup.index.saved import Name, SavedCluster, SavedIndex
+from stream_dedup.index.saved import Name, SavedCluster, SavedIndex, saved_bytes
 from stream_dedup.model import Closing, Decision, Partition, Position, Rule, Summary
 
 _ID_BITS = 64
@@ -378,7 +378,7 @@ class MemoryIndex:
         slot = cluster.slot
         return Resolution(
             cluster.identity,
-            slot.distance(query.fingerprint),
+            self._lookup.distance(slot, query),
             cluster.position == query.position,
             slot.opened_us,
             cluster.last_us,
@@ -674,12 +674,13 @@ class MemoryIndex:
             if closing is None:
                 return None
         exacts, fingerprints = self._lookup.leads(slot) if closing is None else ([], [])
+        width = saved_bytes(self.recipe)
         return SavedCluster(
             identity=cluster.identity,
             partition=_saved(Partition(position.source, position.partition)),
             offset=position.offset,
             group=_bytes(slot.group),
-            fingerprint=slot.fingerprint.to_bytes(16, "big"),
+            fingerprint=slot.fingerprint.to_bytes(width, "big"),
             sketch=slot.sketch,
             opened_us=slot.opened_us,
             last_us=cluster.last_us,
@@ -693,7 +694,7 @@ class MemoryIndex:
             samples=cluster.samples,
             closing=closing,
             exacts=exacts,
-            fingerprints=[number.to_bytes(16, "big") for number in fingerprints],
+            fingerprints=[number.to_bytes(width, "big") for number in fingerprints],
             records=self._lookup.records.leads(slot) if closing is None else [],
             learned=slot.learned,
             merged_into=cluster.merged_into,

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from stream_dedup.clustering.learning import LEARNED, MAX_ENTRIES, MAX_RECORDS, OWN
 from stream_dedup.clustering.summaries import MAX_SAMPLES
-from stream_dedup.features.recipe import Recipe
+from stream_dedup.features.recipe import BANDS_BITS, Recipe
 from stream_dedup.fingerprint.kernel import SKETCH_SIZE
 from stream_dedup.index.base import MAX_MERGED_NAMED
 from stream_dedup.model import Closing
@@ -23,10 +23,15 @@ Count = Annotated[int, Meta(ge=0, le=1 << 62)]
 Time = Annotated[int, Meta(ge=-(1 << 61), le=1 << 61)]
 Hash = Annotated[int, Meta(ge=0)]  # up to 64 bits, as no more can be encoded
 Text = Annotated[bytes, Meta(max_length=MAX_TEXT_BYTES)]
-Fingerprint = Annotated[bytes, Meta(min_length=16, max_length=16)]
+Fingerprint = Annotated[bytes, Meta(min_length=16, max_length=BANDS_BITS // 8)]
 Lead = tuple[Hash, Annotated[int, Meta(ge=0, le=OWN)], Annotated[int, Meta(ge=0, le=LEARNED)], bool]
 Name = tuple[Text, Count]
 """A partition: its source and number."""
+
+
+def saved_bytes(recipe: Recipe) -> int:
+    """Return the bytes of a saved fingerprint."""
+    return max(16, recipe.fingerprint.bits // 8)
 
 
 class SavedCluster(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -88,11 +93,13 @@ class SavedCluster(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         Raises:
             ValueError: a value is not one that an index with this recipe can have.
         """
-        width, most = recipe.fingerprint.width, recipe.match.aliases + 1
+        width, most = recipe.fingerprint.bits, recipe.match.aliases + 1
         numbers = (self.fingerprint, *self.fingerprints)
+        hash_bytes = 4 if recipe.fingerprint.kind == "bands" else 8
         good = (
-            all(int.from_bytes(number, "big") >> width == 0 for number in numbers)
-            and len(self.sketch) % 8 == 0
+            all(len(number) == saved_bytes(recipe) for number in numbers)
+            and all(int.from_bytes(number, "big") >> width == 0 for number in numbers)
+            and len(self.sketch) % hash_bytes == 0
             and self.reported <= self.count
             and self.first_us <= self.latest_us
             and len(self.exacts) <= most

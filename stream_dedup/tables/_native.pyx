@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 # cython: freethreading_compatible=False
-"""The tables in native memory (`store.ReferenceTables` in Python), and native entries
-(`entries.ReferenceEntries` in Python).
+"""The tables in native memory (`store.ReferenceTables` in Python), those of bands
+(`store.ReferenceBandTables`), and native entries (`entries.ReferenceEntries` in Python).
 
 Each table is a hash table with chains. An entry's bucket in a table is the hash of its group and of
 the table's prefix bits. Entries of one bucket are linked in both directions, so an insert or delete
@@ -22,7 +22,7 @@ import os
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from stream_dedup.tables.entries import GROUP_BYTES, OWNER_BYTES, ReferenceEntries
 from stream_dedup.tables.store import Found
@@ -286,6 +286,216 @@ cdef class NativeTables:
 
     def nbytes(self):
         return self.room * self.stride + <size_t>self.heads_room * self.tables * 4
+
+
+cdef struct BandEntry:
+    uint32_t group
+    uint32_t owner
+    uint64_t linked  # bit n: whether it is on the chain of its key n
+    # the next entry on the chain of the first key, of the second, …; then the keys' bytes
+    uint32_t links[1]
+
+
+cdef class NativeBandTables:
+    """See `store.ReferenceBandTables`.
+
+    One hash table for all keys, with chains of entries. A chain has few entries: at most a crowd
+    has an equal key, and there are as many heads as entries have keys.
+
+    Memory of a fingerprint of sixteen keys: 176 bytes, and up to 128 for the heads; it doubles as it
+    grows, so up to twice that.
+    """
+
+    cdef char* entries
+    cdef uint32_t* heads
+    cdef uint32_t** asked  # a query's heads
+    cdef uint32_t* found  # the owners that a query has found, …
+    cdef uint32_t* shared  # … and how many keys of each are equal
+    cdef size_t stride, heads_room, size
+    cdef uint32_t bands, key_bytes, crowd, room, used, free_entry, count
+
+    def __cinit__(self, bands):
+        self.bands, self.key_bytes, self.crowd = bands
+        if not (0 < self.bands <= 64 and 0 < self.key_bytes <= 8 and 0 < self.crowd <= 4096):
+            raise ValueError(f"there are no tables for {bands}")
+        self.size = <size_t>self.bands * self.key_bytes
+        self.stride = (sizeof(BandEntry) + 4 * (<size_t>self.bands - 1) + self.size + 7) // 8 * 8
+        self.free_entry = NONE
+        self.asked = <uint32_t**>calloc(self.bands, sizeof(uint32_t*))
+        self.found = <uint32_t*>calloc(<size_t>self.bands * self.crowd, 4)
+        self.shared = <uint32_t*>calloc(<size_t>self.bands * self.crowd, 4)
+        if self.asked == NULL or self.found == NULL or self.shared == NULL:
+            raise MemoryError
+        self.grow(FIRST_ROOM)
+
+    def __dealloc__(self):
+        free(self.entries)
+        free(self.heads)
+        free(self.asked)
+        free(self.found)
+        free(self.shared)
+
+    def __len__(self):
+        return self.count
+
+    cdef inline BandEntry* at(self, uint32_t entry) noexcept nogil:
+        return <BandEntry*>(self.entries + self.stride * entry)
+
+    cdef inline char* keys_of(self, BandEntry* entry) noexcept nogil:
+        return <char*>&entry.links[self.bands]
+
+    cdef inline uint32_t* head_of(
+        self, uint32_t band, const char* keys, uint32_t group
+    ) noexcept nogil:
+        cdef uint64_t key = 0
+        memcpy(&key, keys + band * self.key_bytes, self.key_bytes)
+        return &self.heads[mix(key, band, group) & (self.heads_room - 1)]
+
+    cdef inline bint has_key(
+        self, BandEntry* entry, uint32_t band, const char* keys, uint32_t group
+    ) noexcept nogil:
+        """Return whether an entry of a chain has this key in this place."""
+        cdef size_t at = band * self.key_bytes
+        return (
+            entry.group == group
+            and memcmp(self.keys_of(entry) + at, keys + at, self.key_bytes) == 0
+        )
+
+    cdef inline uint32_t* next_of(self, uint32_t number, uint32_t band) noexcept nogil:
+        return &self.at(number).links[band]
+
+    cdef int grow(self, uint32_t room) except -1:
+        cdef uint32_t number, band
+        cdef uint32_t* head
+        cdef BandEntry* entry
+        cdef size_t heads_room = 1
+        if room > 0x3FFFFFF:
+            raise MemoryError("more than 67 108 863 fingerprints of bands")
+        while heads_room < <size_t>room * self.bands:
+            heads_room *= 2
+        self.entries = <char*>resized(self.entries, self.stride * room)
+        self.heads = <uint32_t*>resized(self.heads, heads_room * 4)
+        self.room, self.heads_room = room, heads_room
+        memset(self.heads, 0xFF, heads_room * 4)
+        with nogil:
+            for number in range(self.used):
+                entry = self.at(number)
+                for band in range(self.bands if entry.owner != NONE else 0):
+                    if entry.linked >> band & 1:
+                        head = self.head_of(band, self.keys_of(entry), entry.group)
+                        entry.links[band] = head[0]
+                        head[0] = number * self.bands + band
+        return 0
+
+    def insert(self, fingerprint, uint32_t group, uint32_t owner):
+        cdef bytes packed = fingerprint.to_bytes(self.size, "big")
+        cdef const char* keys = PyBytes_AS_STRING(packed)
+        cdef uint32_t number, node, band, members
+        cdef uint32_t* head
+        cdef BandEntry* entry
+        cdef BandEntry* other
+        if owner == NONE:
+            raise ValueError("owners are below 4 294 967 295")
+        if self.free_entry != NONE:
+            number = self.free_entry
+            self.free_entry = self.at(number).group
+        else:
+            if self.used == self.room:
+                self.grow(2 * self.room)
+            number = self.used
+            self.used += 1
+        entry = self.at(number)
+        entry.group = group
+        entry.owner = owner
+        entry.linked = 0
+        memcpy(self.keys_of(entry), keys, self.size)
+        for band in range(self.bands):
+            prefetch(self.head_of(band, keys, group))
+        for band in range(self.bands):
+            head = self.head_of(band, keys, group)
+            members = 0
+            node = head[0]
+            while node != NONE:
+                other = self.at(node // self.bands)
+                if node % self.bands == band and self.has_key(other, band, keys, group):
+                    members += 1
+                    if other.owner == owner:
+                        members = self.crowd
+                    if members >= self.crowd:
+                        break
+                node = other.links[node % self.bands]
+            if members < self.crowd:
+                entry.links[band] = head[0]
+                entry.linked |= <uint64_t>1 << band
+                head[0] = number * self.bands + band
+        self.count += 1
+        return number
+
+    def delete(self, uint32_t number):
+        cdef uint32_t band, node, own
+        cdef uint32_t* place
+        cdef BandEntry* entry
+        if number >= self.used or self.at(number).owner == NONE:
+            raise KeyError(number)
+        entry = self.at(number)
+        for band in range(self.bands):
+            if not entry.linked >> band & 1:
+                continue
+            own = number * self.bands + band
+            place = self.head_of(band, self.keys_of(entry), entry.group)
+            while place[0] != own:
+                node = place[0]
+                place = self.next_of(node // self.bands, node % self.bands)
+            place[0] = entry.links[band]
+        # A free entry's group holds the next free one.
+        entry.owner = NONE
+        entry.group = self.free_entry
+        self.free_entry = number
+        self.count -= 1
+
+    def fingerprint(self, uint32_t number):
+        if number >= self.used or self.at(number).owner == NONE:
+            raise KeyError(number)
+        return int.from_bytes(self.keys_of(self.at(number))[: self.size], "big")
+
+    def query(self, fingerprint, uint32_t group, max_candidates):
+        cdef bytes packed = fingerprint.to_bytes(self.size, "big")
+        cdef const char* keys = PyBytes_AS_STRING(packed)
+        cdef uint32_t band, node, i, count = 0, candidates = 0
+        cdef BandEntry* entry
+        for band in range(self.bands):
+            self.asked[band] = self.head_of(band, keys, group)
+            prefetch(self.asked[band])
+        for band in range(self.bands):
+            if self.asked[band][0] != NONE:
+                entry = self.at(self.asked[band][0] // self.bands)
+                prefetch(entry)
+                prefetch(self.keys_of(entry))
+                prefetch(self.keys_of(entry) + self.size - 1)
+        for band in range(self.bands):
+            node = self.asked[band][0]
+            while node != NONE:
+                entry = self.at(node // self.bands)
+                if node % self.bands == band and self.has_key(entry, band, keys, group):
+                    candidates += 1
+                    i = 0
+                    while i < count and self.found[i] != entry.owner:
+                        i += 1
+                    if i == count:
+                        self.found[i] = entry.owner
+                        self.shared[i] = 0
+                        count += 1
+                    self.shared[i] += 1
+                node = entry.links[node % self.bands]
+        return Found(
+            [self.found[i] for i in range(count)],
+            [self.bands - self.shared[i] for i in range(count)],
+            candidates,
+            False,
+        )
+
+    def nbytes(self):
+        return self.room * self.stride + self.heads_room * 4
 
 
 cdef void* resized(void* memory, size_t size) except NULL:

@@ -3,6 +3,10 @@
 Native, or in plain Python; both keep each table as buckets of equal prefixes. A stored fingerprint
 is an *entry* with a *group* (only equal groups are compared) and an *owner* (its cluster), both
 small integers that the caller assigns.
+
+Tables of bands find equal keys instead: a fingerprint is cut into keys, and near is what shares one
+of them in the same place. A key's members are limited (the *crowd*): what does not fit is not found
+by this key.
 """
 
 from __future__ import annotations
@@ -117,6 +121,85 @@ class ReferenceTables:
     def _buckets_of(self, fingerprint: int, group: int) -> Iterable[tuple[int, int, int]]:
         masks = self._layout.masks
         return ((table, group, fingerprint & mask) for table, mask in enumerate(masks))
+
+
+class Bands(NamedTuple):
+    """What fingerprints of bands are made of.
+
+    Attributes:
+        keys: of a fingerprint; the first is the highest.
+        key_bytes: their size.
+        crowd: entries that a key leads to, at most.
+    """
+
+    keys: int
+    key_bytes: int
+    crowd: int
+
+
+class ReferenceBandTables:
+    """Tables of bands as dictionaries; see `Tables` for the methods.
+
+    A distance is the number of keys under which an owner was not found. An entry whose owner has
+    another one with an equal key does not count for this key, and each owner is found once. All
+    that a key leads to is found, whatever `max_candidates` says: that is bounded.
+    """
+
+    def __init__(self, bands: Bands) -> None:
+        self._bands = bands
+        self._owners: dict[tuple[int, int, bytes], dict[int, int]] = {}  # → entry of each owner
+        self._entries: dict[int, tuple[int, int, int]] = {}
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def insert(self, fingerprint: int, group: int, owner: int) -> int:
+        entry = self._next
+        self._next += 1
+        self._entries[entry] = (fingerprint, group, owner)
+        for key in self._keys_of(fingerprint, group):
+            owners = self._owners.setdefault(key, {})
+            if len(owners) < self._bands.crowd:
+                owners.setdefault(owner, entry)
+        return entry
+
+    def delete(self, entry: int) -> None:
+        fingerprint, group, owner = self._entries.pop(entry)
+        for key in self._keys_of(fingerprint, group):
+            owners = self._owners.get(key, {})
+            if owners.get(owner) == entry:
+                del owners[owner]
+            if not owners:
+                self._owners.pop(key, None)
+
+    def fingerprint(self, entry: int) -> int:
+        return self._entries[entry][0]
+
+    def query(self, fingerprint: int, group: int, max_candidates: int) -> Found:
+        del max_candidates
+        found: dict[int, int] = {}
+        candidates = 0
+        for key in self._keys_of(fingerprint, group):
+            for owner in self._owners.get(key, ()):
+                candidates += 1
+                found[owner] = found.get(owner, self._bands.keys) - 1
+        return Found(list(found), list(found.values()), candidates, truncated=False)
+
+    def nbytes(self) -> int:
+        return 250 * len(self._entries) * self._bands.keys
+
+    def _keys_of(self, fingerprint: int, group: int) -> Iterable[tuple[int, int, bytes]]:
+        count, size, _ = self._bands
+        data = fingerprint.to_bytes(count * size, "big")
+        return ((band, group, data[band * size : (band + 1) * size]) for band in range(count))
+
+
+def make_band_tables(bands: Bands) -> Tables:
+    """Make the native tables of bands, or the reference where they are not used."""
+    native = extension("tables._native")
+    tables: Tables = (native.NativeBandTables if native else ReferenceBandTables)(bands)
+    return tables
 
 
 def make_tables(layout: Layout) -> Tables:

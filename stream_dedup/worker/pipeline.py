@@ -78,7 +78,7 @@ class Pipeline:
         config, engine = context.config, context.engine
         self.context = context
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        width = engine.recipe.fingerprint.width
+        width = engine.recipe.fingerprint.bits
         self._output = OutputBuilder(config, width, context.sink.topics)
         self._assignment = Assignment(context, self._output, self._failure)
         self._summaries = SummaryEmitter(context, self._output)

@@ -69,6 +69,13 @@ def taken(dedup: Deduplicator, clock: ManualClock, steps: list[Any]) -> list[obj
 RECIPES = [
     *map(load_recipe, ("logs", "text", "minhash-n")),
     replace(load_recipe("logs"), match__learn=2),
+    replace(
+        Recipe(),
+        features__extractor="characters",
+        features__ngram=4,
+        fingerprint__kind="bands",
+        match__jaccard=0.42,
+    ),
 ]
 
 

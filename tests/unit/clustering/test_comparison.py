@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +12,13 @@ from hypothesis import strategies as st
 from stream_dedup import Deduplicator, Kind, Recipe, load_recipe
 from stream_dedup.clustering.comparison import Inspector
 from stream_dedup.features.recipe import replace
+from stream_dedup.fingerprint.bands import chance_of_meeting
+from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.simhash import votes
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY
+from stream_dedup.index.base import Query
+from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.model import Position
 
 LOGS = load_recipe("logs")
 LEARNS = replace(LOGS, match__learn=5)
@@ -117,3 +126,67 @@ def test_features_of_another_extractor_are_shown() -> None:
     recipe = replace(Recipe(), features__extractor="syllables")
 
     assert [f.text for f in Inspector(recipe).look(b"hah").taken.features] == [b"ha", b"ah"]
+
+
+BANDS = replace(
+    Recipe(),
+    text__fold="look-alikes",
+    features__extractor="characters",
+    features__ngram=4,
+    fingerprint__kind="bands",
+    match__jaccard=0.42,
+    match__min_features=8,
+)
+OFFER = "Congratulations, you have won a free cruise to the Bahamas! Call 0800 111 222 to claim"
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "verdict"),
+    [
+        (OFFER, OFFER.replace("111", "333"), "They merge: their words and variables are equal"),
+        (
+            OFFER,
+            OFFER + " it now",
+            r"They merge: Jaccard 0\.9\d reaches 0\.42, and they share \d+ of",
+        ),
+        (
+            OFFER,
+            "where are you, i am at the bus stop near the station",
+            r"not merge: Jaccard 0\.\d+ is below 0\.42\.",
+        ),
+        ("see you at home", "see me at hope", r"not merge: Jaccard 0\.\d+ is below 0\.6\."),
+        ("ok", "ok you", r"the first has 1 feature\(s\), below min_features = 8"),
+    ],
+)
+def test_verdicts_of_bands_name_similarity_and_keys(left: str, right: str, verdict: str) -> None:
+    found = Inspector(BANDS).compare(left.encode(), right.encode())
+
+    assert re.search(verdict, found.verdict()), found.verdict()
+    assert found.verdict().startswith("They merge") == found.merge
+
+
+def test_the_chance_that_two_events_share_a_key_is_said() -> None:
+    half = "abcdefgh ijklmnop qrstuv"
+    seeds = [replace(BANDS, fingerprint__seed=seed) for seed in range(300)]
+    pairs = [Inspector(r).compare(f"{half} wxy".encode(), f"{half[:19]}".encode()) for r in seeds]
+    apart = next(pair for pair in pairs if not pair.near)
+
+    assert 0.6 <= apart.jaccard < 0.8
+    assert f"with chance {chance_of_meeting(apart.jaccard):.2f}" in apart.verdict()
+    assert not apart.merge
+
+
+@given(pieces, pieces)
+def test_the_engine_decides_by_bands_as_the_comparison_says(left: bytes, right: bytes) -> None:
+    index = MemoryIndex(BANDS, key=PUBLIC_KEY)
+    fingerprinter = Fingerprinter(BANDS, PUBLIC_KEY)
+    numbers = fingerprinter.fingerprints(fingerprinter.prepare([left, right], None), full=True)
+    queries = [
+        Query("", numbers.exact[n], numbers.fingerprint(n), numbers.sketches[n],
+              numbers.words[n] >= 8, 0, 0, Position("x", 0, n))
+        for n in range(2)
+    ]  # fmt: skip
+    _, second = asyncio.run(index.resolve(queries, 0))
+
+    if left and right:
+        assert Inspector(BANDS).compare(left, right).merge != second.new

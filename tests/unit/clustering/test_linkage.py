@@ -14,9 +14,12 @@ from stream_dedup.clustering.linkage import (
     fastest_jaccard,
     reference_jaccard,
 )
-from stream_dedup.features.recipe import Match
+from stream_dedup.features.recipe import Match, Recipe, replace
+from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.kernel import SKETCH_SIZE, native_module
 from stream_dedup.model import Position
+
+BANDS = replace(Recipe(), fingerprint__kind="bands", match__jaccard=0.42)
 
 MOST_SIMILAR = Candidate(0.9, 6, 90, 4)
 NEAREST = Candidate(0.8, 1, 80, 3)
@@ -47,16 +50,38 @@ def test_the_best_does_not_depend_on_the_order(chance: random.Random) -> None:
 def test_with_verification_the_sketches_decide(
     similarity: float, distance: int, admitted: bool
 ) -> None:
-    linkage = Linkage(Match(k=6, jaccard=0.7))
+    linkage = Linkage(Recipe(match=Match(k=6, jaccard=0.7)))
     assert linkage.verifies
-    assert linkage.admits(similarity, distance) == admitted
+    assert linkage.admits(b"", b"", similarity, distance) == admitted
 
 
 @pytest.mark.parametrize(("distance", "admitted"), [(0, True), (6, True), (7, False)])
 def test_without_verification_the_distance_decides(distance: int, admitted: bool) -> None:
-    linkage = Linkage(Match(k=6, jaccard=0))
+    linkage = Linkage(Recipe(match=Match(k=6, jaccard=0)))
     assert not linkage.verifies
-    assert linkage.admits(0.0, distance) == admitted
+    assert linkage.admits(b"", b"", 0.0, distance) == admitted
+
+
+@pytest.mark.parametrize(
+    ("features", "similarity", "admitted"),
+    [(24, 0.42, True), (24, 0.41, False), (23, 0.59, False), (23, 0.6, True), (1, 0.6, True)],
+)
+def test_of_few_features_in_bands_more_must_be_common(
+    features: int, similarity: float, admitted: bool
+) -> None:
+    linkage = Linkage(BANDS)
+    smaller, larger = bytes(4 * features), bytes(4 * 128)
+    assert linkage.admits(smaller, larger, similarity, 15) == admitted
+    assert linkage.admits(larger, smaller, similarity, 16) == admitted
+
+
+def test_a_higher_threshold_of_bands_holds_for_few_features_too() -> None:
+    linkage = Linkage(replace(BANDS, match__jaccard=0.8))
+    assert not linkage.admits(bytes(4), bytes(4), 0.79, 0)
+
+
+def test_the_distance_of_bands_is_the_number_of_differing_keys() -> None:
+    assert Linkage(BANDS).distance(0, 1 << 48 | 0b111) == 2
 
 
 def test_ids_differ_by_every_part_of_namespace_and_position() -> None:
@@ -102,6 +127,18 @@ def test_native_jaccard_equals_the_reference(left: set[int], right: set[int]) ->
     assert native_module() is not None
     pair = sketch(left), sketch(right)
     assert reference_jaccard(*pair) == jaccard(*pair) == jaccard(*reversed(pair))
+
+
+small_hashes = st.sets(st.integers(0, 300) | st.integers(0, 2**32 - 1), max_size=200)
+
+
+@given(small_hashes, small_hashes)
+def test_native_jaccard_of_bands_equals_the_reference(left: set[int], right: set[int]) -> None:
+    pair = bands.sketch(left), bands.sketch(right)
+    expected = reference_jaccard(*pair, "I")
+    assert expected == fastest_jaccard("I")(*pair) == fastest_jaccard("I")(*reversed(pair))
+    if max(len(left), len(right)) < bands.SKETCH and left | right:
+        assert len(left & right) / len(left | right) == expected
 
 
 @pytest.mark.parametrize("shared", [50, 250, 450, 490])

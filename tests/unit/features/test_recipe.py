@@ -188,6 +188,29 @@ OWN = {"name": "a", "pattern": "b"}
         ({"match": {"k": 64}}, "match.k", ["is 64", "below the width, 64"]),
         ({"fingerprint": {"width": 32}, "match": {"k": 32}}, "match.k", ["is 32", "width, 32"]),
         ({"fingerprint": {"kind": "minhash"}}, "match.k", ["is 3 with minhash", "set match.k = 0"]),
+        (
+            {"fingerprint": {"kind": "bands"}},
+            "match.jaccard",
+            ["is 0 with bands", "unlike texts may share", "0.42 for one"],
+        ),
+        (
+            {"fingerprint": {"kind": "bands"}, "match": {"k": 6, "jaccard": 0.5}},
+            "match.k",
+            ["is 6 with bands", "leave it out", "share one of the sixteen keys"],
+        ),
+        *(
+            (
+                {"fingerprint": {"kind": "bands", key: value}, "match": {"jaccard": 0.5}},
+                f"fingerprint.{key}",
+                [f"is {value!r} with bands", "leave it out"],
+            )
+            for key, value in (("width", 128), ("hash", "md5"), ("tie", "one"), ("least", 2))
+        ),
+        (
+            {"fingerprint": {"kind": "bands"}, "match": {"jaccard": 0.5, "learn": 2}},
+            "match.learn",
+            ["only words of a simhash are learned", "set it to 0"],
+        ),
     ],
 )
 def test_an_error_names_file_key_value_and_remedy(

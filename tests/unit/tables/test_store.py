@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from stream_dedup.tables import _native as native
 from stream_dedup.tables.permutation import Layout
-from stream_dedup.tables.store import ReferenceTables, Tables, make_tables
+from stream_dedup.tables.store import (
+    Bands,
+    ReferenceBandTables,
+    ReferenceTables,
+    Tables,
+    make_band_tables,
+    make_tables,
+)
 
 KINDS: dict[str, Any] = {"native": native.NativeTables, "reference": ReferenceTables}
 LAYOUTS = [
@@ -173,9 +180,101 @@ def test_many_equal_fingerprints_cost_no_more_than_others() -> None:
     assert time.perf_counter() - start < 5  # some 0.2 s; a walk an insert would take minutes
 
 
+SMALL = Bands(keys=4, key_bytes=1, crowd=3)
+BAND_KINDS: list[Any] = [native.NativeBandTables, ReferenceBandTables]
+
+
+@given(st.data())
+@settings(max_examples=200)
+def test_tables_of_bands_equal_the_reference(data: st.DataObject) -> None:
+    tables: list[Tables] = [kind(SMALL) for kind in BAND_KINDS]
+    key = st.sampled_from([0, 1, 255])
+    fingerprints = st.lists(key, min_size=4, max_size=4).map(bytes)
+    entries: list[tuple[int, ...]] = []
+    for _ in range(data.draw(st.integers(1, 60))):
+        fingerprint = int.from_bytes(data.draw(fingerprints), "big")
+        group, owner = data.draw(st.integers(0, 1)), data.draw(st.integers(0, 9))
+        action = data.draw(st.sampled_from(["insert", "insert", "delete"]))
+        if action == "insert":
+            entries.append(tuple(each.insert(fingerprint, group, owner) for each in tables))
+            assert [fingerprint] * 2 == [
+                each.fingerprint(entry) for each, entry in zip(tables, entries[-1], strict=True)
+            ]
+        elif entries:
+            gone = entries.pop(data.draw(st.integers(0, len(entries) - 1)))
+            for each, entry in zip(tables, gone, strict=True):
+                each.delete(entry)
+        found = [each.query(fingerprint, group, MANY) for each in tables]
+        first, second = (sorted(zip(f.owners, f.distances, strict=True)) for f in found)
+        assert first == second
+        assert found[0].candidates == found[1].candidates
+        assert [len(entries)] * 2 == [len(each) for each in tables]
+
+
+@pytest.mark.parametrize("make_bands", BAND_KINDS)
+def test_a_key_of_bands_leads_to_a_bounded_crowd(make_bands: Any) -> None:
+    tables: Tables = make_bands(SMALL)
+    entries = [tables.insert(0x00_00_00_00, 0, owner) for owner in range(1000)]
+
+    found = tables.query(0x00_00_00_FF, 0, MANY)
+
+    assert (sorted(found.owners), found.distances) == ([0, 1, 2], [1, 1, 1])
+    for entry in entries:
+        tables.delete(entry)
+    assert tables.query(0, 0, MANY).owners == []
+
+
+@pytest.mark.parametrize("make_bands", BAND_KINDS)
+def test_a_bands_distance_is_the_keys_by_which_it_is_not_found(make_bands: Any) -> None:
+    tables: Tables = make_bands(SMALL)
+    tables.insert(0x01_02_03_04, 0, 7)
+    tables.insert(0x01_FF_FF_FF, 0, 7)  # an alias, whose first key is there already
+    tables.insert(0x01_02_03_04, 1, 8)
+
+    found = tables.query(0x01_02_FF_00, 0, MANY)
+
+    assert (found.owners, found.distances, found.candidates) == ([7], [1], 3)
+
+
+def test_a_million_equal_keys_of_bands_cost_no_more_than_others() -> None:
+    tables = make_band_tables(Bands(16, 6, 16))
+    start = time.perf_counter()
+    for owner in range(20_000):
+        tables.insert(7, 0, owner)
+    for _ in range(20_000):
+        assert len(tables.query(7, 0, MANY).owners) == 16
+    assert time.perf_counter() - start < 5  # some 0.1 s; walks of all would take minutes
+
+
+def test_nothing_is_lost_as_tables_of_bands_grow() -> None:
+    generator = random.Random(1)
+    tables = make_band_tables(Bands(16, 6, 16))
+    assert isinstance(tables, native.NativeBandTables)
+    stored = {owner: generator.getrandbits(768) for owner in range(3000)}
+    entries = {owner: tables.insert(value, owner % 3, owner) for owner, value in stored.items()}
+    for owner in range(0, 3000, 2):
+        tables.delete(entries[owner])
+
+    for owner, value in stored.items():
+        one_key = value & ~((1 << 720) - 1)
+        found = tables.query(one_key, owner % 3, MANY)
+        assert ([owner] * (owner % 2), [15] * (owner % 2)) == (found.owners, found.distances)
+    assert len(tables) == 1500
+
+
+def test_a_missing_entry_of_bands_is_refused() -> None:
+    for make_bands in BAND_KINDS:
+        tables: Tables = make_bands(SMALL)
+        tables.delete(tables.insert(1, 0, 1))
+        for gone in (0, 12345):
+            with pytest.raises(KeyError):
+                tables.delete(gone)
+
+
 def test_the_environment_chooses_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     layout = Layout(64, 3, 4)
     monkeypatch.delenv("STREAM_DEDUP_PURE_PYTHON", raising=False)
     assert isinstance(make_tables(layout), native.NativeTables)
     monkeypatch.setenv("STREAM_DEDUP_PURE_PYTHON", "1")
     assert isinstance(make_tables(layout), ReferenceTables)
+    assert isinstance(make_band_tables(SMALL), ReferenceBandTables)

@@ -1,0 +1,110 @@
+"""Bands: how often sets share a key, what their hashes depend on, and numbers that never change."""
+
+from __future__ import annotations
+
+import random
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup.features.recipe import BANDS_BITS, Recipe, replace
+from stream_dedup.fingerprint import bands
+from stream_dedup.fingerprint.fingerprinter import Fingerprinter
+from stream_dedup.fingerprint.kernel import Fingerprints
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY, HashKey
+
+TEXTS = replace(
+    Recipe(),
+    features__extractor="characters",
+    features__ngram=4,
+    text__fold="look-alikes",
+    fingerprint__kind="bands",
+    match__jaccard=0.42,
+)
+WIN = b"You have won a prize of 1000 pounds, call 09061701461 now to claim it"
+
+hashes = st.sets(st.integers(0, 2**32 - 1), max_size=60)
+
+
+def numbers(*texts: bytes, recipe: Recipe = TEXTS, key: HashKey = PUBLIC_KEY) -> Fingerprints:
+    fingerprinter = Fingerprinter(recipe, key)
+    return fingerprinter.fingerprints(fingerprinter.prepare(texts, None), full=True)
+
+
+def test_a_fingerprint_has_as_many_bits_as_recipes_say() -> None:
+    assert BANDS_BITS == bands.BITS == TEXTS.fingerprint.bits
+    assert Recipe().fingerprint.bits == 64
+
+
+@given(hashes)
+def test_keys_and_fingerprint_are_the_same_bits(features: set[int]) -> None:
+    value = bands.fingerprint(features)
+    joined = b"".join(key.to_bytes(6, "big") for key in bands.keys(value))
+
+    assert joined == value.to_bytes(96, "big")
+    assert bands.differing_keys(value, value) == 0
+
+
+@pytest.mark.parametrize("shared", [10, 40, 60, 75, 90])
+def test_sets_share_a_key_as_often_as_the_formula_says(shared: int) -> None:
+    generator = random.Random(shared)
+    trials, met = 400, 0
+    for _ in range(trials):
+        common = [generator.getrandbits(32) for _ in range(shared)]
+        left, right = (
+            {*common, *(generator.getrandbits(32) for _ in range((100 - shared) // 2))}
+            for _ in range(2)
+        )
+        apart = bands.differing_keys(bands.fingerprint(left), bands.fingerprint(right))
+        met += apart < bands.BANDS
+    expected = bands.chance_of_meeting(shared / (shared + 2 * ((100 - shared) // 2)))
+
+    assert met / trials == pytest.approx(expected, abs=0.08)  # three deviations of the mean
+
+
+@given(hashes, st.integers(0, 2**32 - 1))
+def test_a_sketch_is_the_least_distinct_hashes(features: set[int], more: int) -> None:
+    many = [*features, *features, *(more ^ n for n in range(200))]
+    found = array("I", bands.sketch(many)).tolist()
+
+    assert sorted(set(many))[: bands.SKETCH] == found
+
+
+def test_seed_and_key_change_all_bands() -> None:
+    public = numbers(WIN).fingerprint(0)
+    seeded = numbers(WIN, recipe=replace(TEXTS, fingerprint__seed=1)).fingerprint(0)
+    keyed = numbers(WIN, key=HashKey(b"sixteen secrets!")).fingerprint(0)
+
+    apart = [bands.differing_keys(public, other) for other in (seeded, keyed)]
+    assert apart == [bands.BANDS] * 2
+
+
+def test_the_seed_does_not_change_the_sketch() -> None:
+    seeded = numbers(WIN, recipe=replace(TEXTS, fingerprint__seed=1))
+
+    assert numbers(WIN).sketches == seeded.sketches
+
+
+def test_placeholders_and_weightless_words_are_in_no_band() -> None:
+    recipe = replace(
+        Recipe(),
+        text__classes=True,
+        features__weights={"table": {"the": 0}},
+        fingerprint__kind="bands",
+        match__jaccard=0.42,
+    )
+    plain, more = numbers(b"disk full now", b"disk the full now 4711", recipe=recipe).bands
+
+    assert plain == more
+
+
+def test_long_texts_have_a_bounded_sketch() -> None:
+    generator = random.Random(1)
+    text = bytes(generator.choices(b"abcdefghij", k=60_000))
+
+    (sketch,) = numbers(text, b"ab" * 30_000).sketches[:1]
+
+    assert len(sketch) == 4 * bands.SKETCH
+    assert len(numbers(b"ab" * 30_000).sketches[0]) == 2 * 4
