@@ -166,12 +166,16 @@ def test_verdicts_of_bands_name_similarity_and_keys(left: str, right: str, verdi
 
 
 def test_the_chance_that_two_events_share_a_key_is_said() -> None:
-    half = "abcdefgh ijklmnop qrstuv"
-    seeds = [replace(BANDS, fingerprint__seed=seed) for seed in range(300)]
-    pairs = [Inspector(r).compare(f"{half} wxy".encode(), f"{half[:19]}".encode()) for r in seeds]
+    common = b"we meet at the old harbour tonight and bring "
+    pairs = [
+        Inspector(replace(BANDS, fingerprint__seed=seed)).compare(
+            common + b"nobody else along", common + b"some cake for Jo"
+        )
+        for seed in range(20)
+    ]
     apart = next(pair for pair in pairs if not pair.near)
 
-    assert 0.6 <= apart.jaccard < 0.8
+    assert 0.42 <= apart.jaccard < 0.6
     assert f"with chance {chance_of_meeting(apart.jaccard):.2f}" in apart.verdict()
     assert not apart.merge
 
