@@ -169,7 +169,7 @@ def test_the_chance_that_two_events_share_a_key_is_said() -> None:
     common = b"we meet at the old harbour tonight and bring "
     pairs = [
         Inspector(replace(BANDS, fingerprint__seed=seed)).compare(
-            common + b"nobody else along", common + b"some cake for Jo"
+            common + b"nobody else along with you", common + b"some cake for Jo and his wife"
         )
         for seed in range(20)
     ]
