@@ -61,7 +61,8 @@ class Lookup:
         limits: for how many clusters the tables are laid out, and how far a search goes.
 
     Attributes:
-        truncated: searches that met more than the limits allow.
+        truncated: searches that met more than the limits allow; and clusters of bands that not all
+            of their keys lead to, as some were full.
         records: the one-off index.
     """
 
@@ -177,7 +178,9 @@ class Lookup:
         """
         slot = Slot(-1, cluster, query.group, query.fingerprint, query.sketch, query.first_us)
         near = [query.fingerprint] if query.near else []
+        crowded = self._tables.crowded
         self.restore(slot, [query.exact], near, live_until_us)
+        self.truncated += self._tables.crowded - crowded
         return slot
 
     def restore(

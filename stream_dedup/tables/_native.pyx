@@ -85,6 +85,7 @@ cdef class NativeTables:
     cdef uint32_t* chain_tables  # … and its table
     cdef size_t stride
     cdef uint32_t tables, k, room, used, free_entry, count, heads_room, heads_most
+    cdef readonly int crowded
 
     def __cinit__(self, layout):
         cdef uint32_t table
@@ -313,6 +314,7 @@ cdef class NativeBandTables:
     cdef uint32_t* shared  # … and how many keys of each are equal
     cdef size_t stride, heads_room, size
     cdef uint32_t bands, key_bytes, crowd, room, used, free_entry, count
+    cdef readonly size_t crowded
 
     def __cinit__(self, bands):
         self.bands, self.key_bytes, self.crowd = bands
@@ -391,6 +393,7 @@ cdef class NativeBandTables:
         cdef bytes packed = fingerprint.to_bytes(self.size, "big")
         cdef const char* keys = PyBytes_AS_STRING(packed)
         cdef uint32_t number, node, band, members
+        cdef bint held, crowded = False
         cdef uint32_t* head
         cdef BandEntry* entry
         cdef BandEntry* other
@@ -414,20 +417,23 @@ cdef class NativeBandTables:
         for band in range(self.bands):
             head = self.head_of(band, keys, group)
             members = 0
+            held = False
             node = head[0]
-            while node != NONE:
+            while node != NONE and not held:
                 other = self.at(node // self.bands)
                 if node % self.bands == band and self.has_key(other, band, keys, group):
                     members += 1
-                    if other.owner == owner:
-                        members = self.crowd
-                    if members >= self.crowd:
-                        break
+                    held = other.owner == owner
                 node = other.links[node % self.bands]
-            if members < self.crowd:
+            if held:
+                continue
+            if members >= self.crowd:
+                crowded = True
+            else:
                 entry.links[band] = head[0]
                 entry.linked |= <uint64_t>1 << band
                 head[0] = number * self.bands + band
+        self.crowded += crowded
         self.count += 1
         return number
 

@@ -36,7 +36,13 @@ class Found(NamedTuple):
 
 
 class Tables(Protocol):
-    """Stored fingerprints, found by distance. Threads that share it need a lock."""
+    """Stored fingerprints, found by distance. Threads that share it need a lock.
+
+    Attributes:
+        crowded: inserts that left out a key because it leads to a crowd; of bands alone.
+    """
+
+    crowded: int
 
     def __init__(self, layout: Layout) -> None: ...
 
@@ -72,6 +78,8 @@ class Tables(Protocol):
 
 class ReferenceTables:
     """Tables as dictionaries of buckets; see `Tables` for the methods."""
+
+    crowded = 0
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -146,6 +154,7 @@ class ReferenceBandTables:
     """
 
     def __init__(self, bands: Bands) -> None:
+        self.crowded = 0
         self._bands = bands
         self._owners: dict[tuple[int, int, bytes], dict[int, int]] = {}  # → entry of each owner
         self._entries: dict[int, tuple[int, int, int]] = {}
@@ -158,10 +167,13 @@ class ReferenceBandTables:
         entry = self._next
         self._next += 1
         self._entries[entry] = (fingerprint, group, owner)
+        crowded = False
         for key in self._keys_of(fingerprint, group):
             owners = self._owners.setdefault(key, {})
             if len(owners) < self._bands.crowd:
                 owners.setdefault(owner, entry)
+            crowded = crowded or owner not in owners
+        self.crowded += crowded
         return entry
 
     def delete(self, entry: int) -> None:

@@ -208,6 +208,7 @@ def test_tables_of_bands_equal_the_reference(data: st.DataObject) -> None:
         first, second = (sorted(zip(f.owners, f.distances, strict=True)) for f in found)
         assert first == second
         assert found[0].candidates == found[1].candidates
+        assert tables[0].crowded == tables[1].crowded
         assert [len(entries)] * 2 == [len(each) for each in tables]
 
 
@@ -219,6 +220,7 @@ def test_a_key_of_bands_leads_to_a_bounded_crowd(make_bands: Any) -> None:
     found = tables.query(0x00_00_00_FF, 0, MANY)
 
     assert (sorted(found.owners), found.distances) == ([0, 1, 2], [1, 1, 1])
+    assert tables.crowded == 997
     for entry in entries:
         tables.delete(entry)
     assert tables.query(0, 0, MANY).owners == []
