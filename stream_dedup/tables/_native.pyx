@@ -24,7 +24,9 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
-from stream_dedup.tables.entries import GROUP_BYTES, OWNER_BYTES, ReferenceEntries
+from stream_dedup.tables.entries import (
+    BAND_LAYOUT, GROUP_BYTES, OWNER_BYTES, ReferenceBandEntries, ReferenceEntries,
+)
 from stream_dedup.tables.store import Found
 
 cdef extern from *:
@@ -50,6 +52,8 @@ cdef extern from *:
 cdef enum:
     NONE = 0xFFFFFFFF
     FIRST_ROOM = 256
+    BAND_BYTES = 6  # of a band's key, `bands.KEY_BYTES`
+    MOST_WIDTH_BYTES = 96  # of a fingerprint
     FIXED_BYTES = 2 * 8 + 8 + 4 + 8 + 6 * 4  # a packed row's numbers, and the lengths of its parts
 
 # Random for each process: whoever writes the text cannot choose which fingerprints share a bucket.
@@ -531,12 +535,16 @@ cdef class NativeEntries:
 
     cdef Piece* pieces
     cdef Arrangement* arrangements
-    cdef uint32_t tables, slice_bits, prefix_room, rest_room, width_bytes
+    cdef uint32_t tables, slice_bits, prefix_room, rest_room, width_bytes, hash_bytes
     cdef readonly int prefix_bytes, member_bytes
-    cdef object reference
+    cdef object reference, every
 
     def __cinit__(self, layout, slices):
         cdef list runs = []
+        self.every = (<object>1 << (layout.width + 7) // 8 * 8) - 1
+        self.hash_bytes = 8
+        if layout == BAND_LAYOUT:
+            return  # see NativeBandEntries
         self.reference = ReferenceEntries(layout, slices)
         self.prefix_bytes = self.reference.prefix_bytes
         self.member_bytes = self.reference.member_bytes
@@ -566,29 +574,43 @@ cdef class NativeEntries:
         free(self.arrangements)
 
     def arrange(self, fingerprint, uint32_t group, uint64_t owner, bytes key_prefix not None):
-        cdef uint64_t words[2]
         cdef bytes members
+        cdef char whole[MOST_WIDTH_BYTES]
         cdef list keys = []
-        words[0] = fingerprint & 0xFFFFFFFFFFFFFFFF
-        words[1] = fingerprint >> 64 & 0xFFFFFFFFFFFFFFFF
+        self.put_fingerprint(whole, fingerprint & self.every)
         members = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>self.tables * self.member_bytes)
-        self.lay(words, group, owner, key_prefix, keys, PyBytes_AS_STRING(members))
+        self.lay(whole, group, owner, key_prefix, keys, PyBytes_AS_STRING(members))
         return keys, members
+
+    cdef char* put_fingerprint(self, char* to, object fingerprint) except NULL:
+        """Write a fingerprint, big-endian; return where it ends."""
+        cdef uint64_t low, high
+        if fingerprint >> 8 * self.width_bytes:
+            raise OverflowError("int too big to convert")
+        low = fingerprint & 0xFFFFFFFFFFFFFFFF
+        if self.width_bytes <= 8:
+            return put(to, low << 8 * (8 - self.width_bytes), self.width_bytes)
+        high = fingerprint >> 64
+        to = put(to, high << 8 * (16 - self.width_bytes), self.width_bytes - 8)
+        return put(to, low, 8)
 
     cdef char* lay(
         self,
-        const uint64_t* words,
+        const char* fingerprint,
         uint32_t group,
         uint64_t owner,
         bytes key_prefix,
         list keys,
         char* to,
     ) except NULL:
-        """Add the keys and write the members; return where they end."""
+        """Add the keys and write the members of what `put_fingerprint` wrote; return their end."""
+        cdef uint64_t words[2]
         cdef uint64_t member[4]
         cdef uint64_t spread = <uint16_t>group * <uint64_t>0x9E3779B97F4A7C15
         cdef uint32_t table, number
         cdef const Piece* piece = self.pieces
+        words[0] = taken(fingerprint + max(self.width_bytes, 8) - 8, min(self.width_bytes, 8))
+        words[1] = taken(fingerprint, self.width_bytes - 8) if self.width_bytes > 8 else 0
         for table in range(self.tables):
             memset(member, 0, sizeof(member))
             for number in range(self.arrangements[table].pieces):
@@ -614,7 +636,6 @@ cdef class NativeEntries:
     def pack(self, rows, prefixes):
         cdef bytes owner_prefix = prefixes.owner, exact_prefix = prefixes.exact
         cdef bytes table_prefix = prefixes.table, packed, hashes, one, other, third
-        cdef uint64_t words[2]
         cdef uint64_t owner, exact
         cdef uint32_t group, exact_slice
         cdef double first, last
@@ -622,12 +643,13 @@ cdef class NativeEntries:
         cdef Py_ssize_t count = len(rows), members = <Py_ssize_t>self.tables * self.member_bytes
         cdef Py_ssize_t size = 4
         cdef char* to
+        cdef const char* whole
         cdef tuple row
         cdef list keys = [], slices = []
         for row in rows:
             _, _, _, _, _, _, _, searchable, hashes, one, other, third = row
-            if len(hashes) % 8:
-                raise ValueError("hashes have eight bytes each")
+            if len(hashes) % self.hash_bytes:
+                raise ValueError(f"hashes have {self.hash_bytes} bytes each")
             size += FIXED_BYTES + self.width_bytes + (members if searchable else 0)
             size += len(hashes) + len(one) + len(other) + len(third)
         packed = PyBytes_FromStringAndSize(NULL, size)
@@ -642,28 +664,67 @@ cdef class NativeEntries:
             to = put_double(put_double(to, first), last)
             to = put(put(put(to, owner, 8), <uint64_t>group << 32, 4), exact, 8)
 
-            if fingerprint >> 8 * self.width_bytes:
-                raise OverflowError("int too big to convert")
-            words[0] = fingerprint & 0xFFFFFFFFFFFFFFFF
-            words[1] = fingerprint >> 64
             to = put_length(to, self.width_bytes)
-            if self.width_bytes > 8:
-                to = put(to, words[1] << 8 * (16 - self.width_bytes), self.width_bytes - 8)
-                to = put(to, words[0], 8)
-            else:
-                to = put(to, words[0] << 8 * (8 - self.width_bytes), self.width_bytes)
+            whole = to
+            to = self.put_fingerprint(to, fingerprint)
 
-            to = put_swapped(put_length(to, len(hashes)), PyBytes_AS_STRING(hashes), len(hashes) // 8)
+            to = put_length(to, len(hashes))
+            if self.hash_bytes == 8:
+                to = put_swapped(to, PyBytes_AS_STRING(hashes), len(hashes) // 8)
+            else:
+                to = put_swapped_short(to, PyBytes_AS_STRING(hashes), len(hashes) // 4)
             to = put_part(put_part(to, one), other)
             to = put_length(to, members if searchable else 0)
             if searchable:
-                to = self.lay(words, group, owner, table_prefix, slices, to)
+                to = self.lay(whole, group, owner, table_prefix, slices, to)
             to = put_part(to, third)
         keys += slices
         return keys, packed
 
+    def slice_key(self, member, table, key_prefix):
+        return self.reference.slice_key(member, table, key_prefix)
+
     def fingerprint(self, member, table):
         return self.reference.fingerprint(member, table)
+
+
+cdef class NativeBandEntries(NativeEntries):
+    """See `entries.ReferenceBandEntries`."""
+
+    def __cinit__(self, layout, slices):
+        self.reference = ReferenceBandEntries(layout, slices)
+        self.prefix_bytes = self.reference.prefix_bytes
+        self.member_bytes = self.reference.member_bytes
+        self.slice_bits = slices.bit_length() - 1
+        self.tables = layout.tables
+        self.width_bytes = layout.width // 8
+        self.hash_bytes = 4
+
+    cdef char* put_fingerprint(self, char* to, object fingerprint) except NULL:
+        cdef bytes whole = fingerprint.to_bytes(self.width_bytes, "big")
+        memcpy(to, PyBytes_AS_STRING(whole), self.width_bytes)
+        return to + self.width_bytes
+
+    cdef char* lay(
+        self,
+        const char* fingerprint,
+        uint32_t group,
+        uint64_t owner,
+        bytes key_prefix,
+        list keys,
+        char* to,
+    ) except NULL:
+        cdef uint64_t spread = <uint16_t>group * <uint64_t>0x9E3779B97F4A7C15
+        cdef uint64_t key
+        cdef uint32_t table, number
+        for table in range(self.tables):
+            key = taken(fingerprint + table * BAND_BYTES, BAND_BYTES)
+            to = put(to, <uint64_t>group << 48, 2)
+            to = put(to, key << 64 - 8 * BAND_BYTES, BAND_BYTES)
+            to = put(to, owner, 8)
+            number = slice_of(key, 8 * BAND_BYTES, spread, self.slice_bits)
+            keys.append(slice_key(key_prefix, table, number))
+        return to
 
 
 def runs_of(bounds, first_word):
@@ -687,6 +748,15 @@ cdef inline char* put(char* to, uint64_t word, uint32_t count) noexcept nogil:
     for at in range(count):
         to[at] = <char>(word >> (56 - 8 * at))
     return to + count
+
+
+cdef inline uint64_t taken(const char* bytes_, uint32_t count) noexcept nogil:
+    """Return the number in so many bytes, big-endian."""
+    cdef uint64_t word = 0
+    cdef uint32_t at
+    for at in range(count):
+        word = word << 8 | <uint8_t>bytes_[at]
+    return word
 
 
 cdef inline char* put_double(char* to, double number) noexcept nogil:
@@ -713,6 +783,16 @@ cdef inline char* put_swapped(char* to, const char* hashes, Py_ssize_t count) no
     for at in range(count):
         memcpy(&word, hashes + 8 * at, 8)
         to = put(to, word, 8)
+    return to
+
+
+cdef inline char* put_swapped_short(char* to, const char* hashes, Py_ssize_t count) noexcept nogil:
+    """Write hashes of four bytes likewise."""
+    cdef uint32_t word
+    cdef Py_ssize_t at
+    for at in range(count):
+        memcpy(&word, hashes + 4 * at, 4)
+        to = put(to, <uint64_t>word << 32, 4)
     return to
 
 

@@ -29,6 +29,10 @@ Worked bits, W = 8, k = 1, m = 2, the fingerprint 1011 0010 of group 7 and owner
     >>> entries.prefix_bytes, entries.member_bytes
     (3, 12)
 
+The keys of bands (`fingerprint.bands`) are blocks of which one in common is near enough: that is
+`BAND_LAYOUT`, one key a table. A member then has no remaining bits, as nobody needs them: group,
+key, owner.
+
 A script's arguments for many fingerprints are their keys, and everything else in one byte string:
 parts one after the other, each after its length (see `Row`).
 
@@ -44,6 +48,7 @@ from struct import Struct
 from sys import byteorder
 from typing import NamedTuple, Protocol
 
+from stream_dedup.fingerprint.bands import BANDS, BITS, KEY_BYTES
 from stream_dedup.native import extension
 from stream_dedup.tables.permutation import Layout
 
@@ -51,6 +56,10 @@ MAX_WIDTH = 128
 MAX_SLICES = 2**24
 GROUP_BYTES = 2
 OWNER_BYTES = 8
+
+BAND_LAYOUT = Layout(BITS, BANDS - 1, BANDS)
+"""Of fingerprints that are the keys of bands: a block is a key, a table's prefix is one block, and
+two fingerprints are near where at most 15 of 16 blocks differ."""
 
 _ALL_64 = 2**64 - 1
 _TIMES = Struct(">2d")
@@ -68,7 +77,8 @@ class Prefixes(NamedTuple):
 Row = tuple[float, float, int, int, int, int, int, bool, bytes, bytes, bytes, bytes]
 """A fingerprint in the arguments of a script: two times, its owner, its group, its exact hash and
 the slice of that, the fingerprint, whether it has members (otherwise none are packed), hashes of
-eight bytes in the machine's order, and three texts.
+eight bytes (of four, where fingerprints are the keys of bands) in the machine's order, and three
+texts.
 
 Packed: the times (doubles), owner(8), group(4), exact hash(8); then, each after its length(4):
 fingerprint, hashes, the first two texts, members of all tables, the last text. All big-endian.
@@ -119,14 +129,21 @@ class Entries(Protocol):
         Raises:
             OverflowError: a number is negative or has too many bits; a fingerprint may be as wide
                 as the layout, rounded up to whole bytes.
-            ValueError: the length of the hashes is not a multiple of eight bytes.
+            ValueError: hashes are cut off.
+        """
+
+    def slice_key(self, member: bytes, table: int, key_prefix: bytes) -> bytes:
+        """Return the key of the slice in which a table stores this member.
+
+        Raises:
+            ValueError: members of this layout have another length.
         """
 
     def fingerprint(self, member: bytes, table: int) -> int:
         """Return the fingerprint that a table stores as this member.
 
         Raises:
-            ValueError: members of this layout have another length.
+            ValueError: members of this layout have another length, or hold a key of a band.
         """
 
 
@@ -138,11 +155,12 @@ class ReferenceEntries:
         slices: number of slices of each table; a power of two, at most 2^24.
     """
 
+    _hash_type = "Q"
+
     def __init__(self, layout: Layout, slices: int) -> None:
         if layout.width > MAX_WIDTH:
             raise ValueError(f"fingerprints have at most {MAX_WIDTH} bits, not {layout.width}")
-        if not 1 <= slices <= MAX_SLICES or slices.bit_count() != 1:
-            raise ValueError(f"slices are a power of two from 1 to {MAX_SLICES}, not {slices}")
+        check_slices(slices)
         self._layout = layout
         self._slice_bits = slices.bit_length() - 1
         self._prefix_room = -(-max(layout.prefix_bits) // 8)
@@ -188,9 +206,10 @@ class ReferenceEntries:
             if searchable:
                 tables, members = self.arrange(fingerprint, group, owner, prefixes.table)
                 slices += tables
-            if len(hashes) % 8:
-                raise ValueError("hashes have eight bytes each")
-            words = array("Q", hashes)
+            words = array(self._hash_type)
+            if len(hashes) % words.itemsize:
+                raise ValueError(f"hashes have {words.itemsize} bytes each")
+            words.frombytes(hashes)
             if byteorder == "little":
                 words.byteswap()
             packed += (
@@ -202,15 +221,68 @@ class ReferenceEntries:
                 packed += (_LENGTH.pack(len(part)), part)
         return keys + slices, b"".join(packed)
 
+    def slice_key(self, member: bytes, table: int, key_prefix: bytes) -> bytes:
+        prefix_bits = self._layout.prefix_bits[table]
+        prefix = self._prefix(member) >> 8 * self._prefix_room - prefix_bits
+        number = slice_of(prefix, prefix_bits, parts(member)[0], self._slice_bits)
+        return b"%b%d:%d" % (key_prefix, table, number)
+
     def fingerprint(self, member: bytes, table: int) -> int:
-        if len(member) != self.member_bytes:
-            raise ValueError(f"a member has {self.member_bytes} bytes, not {len(member)}")
         prefix_bits = self._layout.prefix_bits[table]
         rest_bits = self._layout.width - prefix_bits
-        prefix = int.from_bytes(member[GROUP_BYTES : self.prefix_bytes], "big")
+        prefix = self._prefix(member)
         rest = int.from_bytes(member[self.prefix_bytes : -OWNER_BYTES], "big")
         permuted = prefix >> 8 * self._prefix_room - prefix_bits << rest_bits
         return self._layout.restore(permuted | rest >> 8 * self._rest_room - rest_bits, table)
+
+    def _prefix(self, member: bytes) -> int:
+        if len(member) != self.member_bytes:
+            raise ValueError(f"a member has {self.member_bytes} bytes, not {len(member)}")
+        return int.from_bytes(member[GROUP_BYTES : self.prefix_bytes], "big")
+
+
+class ReferenceBandEntries(ReferenceEntries):
+    """Entries of the keys of bands; see `Entries` for the methods.
+
+    >>> entries = ReferenceBandEntries(slices=16)
+    >>> keys, members = entries.arrange(0x5EED << 720, 7, 9, b"t:")
+    >>> len(keys), members[:16].hex(" ", 8), members[16:32].hex(" ", 8)
+    (16, '0007000000005eed 0000000000000009', '0007000000000000 0000000000000009')
+
+    Args:
+        layout: always this one.
+        slices: number of slices of each table; a power of two, at most 2^24.
+    """
+
+    _hash_type = "I"
+
+    def __init__(self, layout: Layout = BAND_LAYOUT, slices: int = 1) -> None:
+        if layout != BAND_LAYOUT:
+            raise ValueError(f"keys of bands are laid out as {BAND_LAYOUT}, not as {layout}")
+        check_slices(slices)
+        self._layout = layout
+        self._slice_bits = slices.bit_length() - 1
+        self._prefix_room = KEY_BYTES
+        self.prefix_bytes = GROUP_BYTES + KEY_BYTES
+        self.member_bytes = self.prefix_bytes + OWNER_BYTES
+
+    def arrange(
+        self, fingerprint: int, group: int, owner: int, key_prefix: bytes
+    ) -> tuple[list[bytes], bytes]:
+        first = group.to_bytes(4, "big")[-GROUP_BYTES:]
+        last = owner.to_bytes(OWNER_BYTES, "big")
+        band_keys = (fingerprint & (1 << BITS) - 1).to_bytes(BITS // 8, "big")
+        members = [
+            first + band_keys[at : at + KEY_BYTES] + last
+            for at in range(0, len(band_keys), KEY_BYTES)
+        ]
+        keys = [
+            self.slice_key(member, table, key_prefix) for table, member in enumerate(members)
+        ]
+        return keys, b"".join(members)
+
+    def fingerprint(self, member: bytes, table: int) -> int:
+        raise ValueError(f"member {member.hex()} of table {table} holds one key of sixteen")
 
 
 def parts(member: bytes) -> tuple[int, int]:
@@ -244,8 +316,22 @@ def slice_of(prefix: int, prefix_bits: int, group: int, slice_bits: int) -> int:
     return x << slice_bits - bits | spread >> 64 - (slice_bits - bits)
 
 
+def check_slices(slices: int) -> None:
+    """Refuse a number of slices that no table has.
+
+    Raises:
+        ValueError: it is no power of two, or too large.
+    """
+    if not 1 <= slices <= MAX_SLICES or slices.bit_count() != 1:
+        raise ValueError(f"slices are a power of two from 1 to {MAX_SLICES}, not {slices}")
+
+
 def make_entries(layout: Layout, slices: int) -> Entries:
     """Make the native entries, or the reference where they are not used."""
     native = extension("tables._native")
-    make: type[Entries] = native.NativeEntries if native else ReferenceEntries
+    make: type[Entries]
+    if layout.width > MAX_WIDTH:
+        make = native.NativeBandEntries if native else ReferenceBandEntries
+    else:
+        make = native.NativeEntries if native else ReferenceEntries
     return make(layout, slices)

@@ -6,14 +6,15 @@ import asyncio
 from array import array
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
-from stream_dedup.features.recipe import Match, Recipe
+from stream_dedup.features.recipe import Fingerprint, Match, Recipe
+from stream_dedup.fingerprint.bands import KEY_BYTES
 from stream_dedup.index.base import (
     ClusterDelta,
     Commit,
@@ -41,6 +42,7 @@ START_US = 1_700_000_000 * S
 
 PLAIN = Recipe(match=Match(k=3))
 VERIFIED = Recipe(match=Match(k=6, jaccard=0.7))
+BANDED = Recipe(fingerprint=Fingerprint(kind="bands"), match=Match(k=0, jaccard=0.42))
 HOUR = Windows(idle_us=3600 * S, max_age_us=24 * 3600 * S)
 WIDE = Windows(idle_us=FOREVER_US, max_age_us=FOREVER_US)
 HERE = Partition("topic", 0)
@@ -55,6 +57,14 @@ class Setup:
     windows: Windows = HOUR
     summaries: Summaries = field(default_factory=Summaries)
     limits: Limits = field(default_factory=Limits)
+
+
+def with_bands(setup: Setup) -> Setup:
+    """The same where fingerprints are the keys of bands."""
+    match = setup.recipe.match
+    changed = Match(k=0, jaccard=match.jaccard or BANDED.match.jaccard, aliases=match.aliases)
+    recipe = Recipe(fingerprint=BANDED.fingerprint, match=changed)
+    return replace(setup, recipe=recipe)
 
 
 Opens = Callable[[Setup], AbstractAsyncContextManager[Index]]
@@ -134,6 +144,15 @@ def apart(text: Text, bits: int, exact: int, words: tuple[int, ...] | None = Non
     return Text(exact, text.fingerprint ^ mask, text.words if words is None else words)
 
 
+def banded(asked: Query) -> Query:
+    """The same query where fingerprints are the keys of bands: each key is four of its bits."""
+    fingerprint = 0
+    for shift in range(60, -1, -4):
+        fingerprint = fingerprint << 8 * KEY_BYTES | asked.fingerprint >> shift & 15
+    sketch = array("I", array("Q", asked.sketch)).tobytes()
+    return asked._replace(fingerprint=fingerprint, sketch=sketch)
+
+
 def query(
     offset: int,
     text: Text = A,
@@ -160,11 +179,22 @@ def query(
 class Driver:
     """The port's methods, called and waited for; and what most tests do with them.
 
+    Args:
+        opens: makes the index.
+        setup: what it is made with.
+        converts: makes the queries that it is asked of those that a test asks.
+
     Attributes:
         now_us: the clock that is handed to every call.
     """
 
-    def __init__(self, opens: Opens, setup: Setup) -> None:
+    def __init__(
+        self,
+        opens: Opens,
+        setup: Setup,
+        converts: Callable[[Query], Query] = lambda asked: asked,
+    ) -> None:
+        self._converts = converts
         self._runner = asyncio.Runner()
         self._context = opens(setup)
         self.index = self._run(self._context.__aenter__())
@@ -197,7 +227,8 @@ class Driver:
         self._run(self.index.release_partition(partition))
 
     def resolve(self, *queries: Query) -> list[Resolution]:
-        return self._run(self.index.resolve(queries, self.now_us))
+        converted = [self._converts(asked) for asked in queries]
+        return self._run(self.index.resolve(converted, self.now_us))
 
     def record(self, commit: Commit) -> frozenset[int]:
         return self._run(self.index.record(commit, self.now_us))

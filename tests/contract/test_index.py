@@ -52,6 +52,7 @@ def test_each_query_of_a_batch_sees_those_before_it(start: Start) -> None:
     assert [answer.distance for answer in answers] == [0, 3, 0, 0]
 
 
+@pytest.mark.simhash
 @pytest.mark.parametrize("bits", range(7))
 def test_everything_within_k_bits_is_found_and_nothing_beyond(start: Start, bits: int) -> None:
     index = start()
@@ -60,6 +61,7 @@ def test_everything_within_k_bits_is_found_and_nothing_beyond(start: Start, bits
     assert (bits > 3) == answer.new
 
 
+@pytest.mark.simhash
 def test_the_distance_is_to_the_representative_not_to_the_alias(start: Start) -> None:
     index = start(recipe=VERIFIED)
     alias = apart(A, 4, 0xA1)
@@ -97,6 +99,7 @@ def test_an_equal_exact_hash_needs_no_verification(start: Start) -> None:
     assert first.cluster == second.cluster
 
 
+@pytest.mark.simhash
 def test_the_most_similar_cluster_wins_though_another_is_nearer(start: Start) -> None:
     index = start(recipe=VERIFIED)
     ten = tuple(range(10))
@@ -108,6 +111,7 @@ def test_the_most_similar_cluster_wins_though_another_is_nearer(start: Start) ->
     assert (answer.cluster, answer.distance) == (alike_one.cluster, 5)
 
 
+@pytest.mark.simhash
 def test_of_equally_similar_clusters_the_nearest_wins(start: Start) -> None:
     index = start()
     far, near = Text(1, 0b111_0000), Text(2, 0b11)
@@ -166,6 +170,7 @@ def test_events_with_few_features_match_by_exact_hash_alone(start: Start) -> Non
     assert index.size().fingerprints == 1
 
 
+@pytest.mark.simhash
 def test_aliases_are_capped(start: Start) -> None:
     index = start(recipe=Recipe(match=Match(k=6, jaccard=0.7, aliases=2)))
     index.resolve(query(0, A), *(query(n, apart(A, n, 0xA0 + n)) for n in range(1, 6)))
@@ -282,6 +287,7 @@ def test_an_unrecorded_opening_keeps_the_earlier_text(start: Start) -> None:
     assert (final.cluster, final.representative) == (old.cluster, b"old text")
 
 
+@pytest.mark.simhash
 def test_a_truncated_search_for_candidates_is_counted(start: Start) -> None:
     index = start(recipe=VERIFIED, limits=Limits(max_candidates=2))
     others = [Text(n, 0, (n * 10, n * 10 + 1)) for n in range(1, 6)]
@@ -304,6 +310,7 @@ def test_a_cap_on_clusters_verified_keeps_the_nearest_and_is_counted(start: Star
     assert capped.size().truncated == 1
 
 
+@pytest.mark.simhash
 @pytest.mark.parametrize("bit", [0, 63])
 def test_a_cluster_is_as_near_as_its_nearest_alias(start: Start, bit: int) -> None:
     words = tuple(range(10))
@@ -940,7 +947,7 @@ def test_a_final_summary_follows_the_one_that_is_claimed(
 def test_claims_keep_to_their_limit(start: Start) -> None:
     index = start()
     for offset in range(7):
-        index.add(offset, Text(offset, 0x1111 * offset << 8), offset)
+        index.add(offset, Text(offset, 0x1111 * offset << 8, (offset,)), offset)
     index.finish()
     pages = [index.claim(3) for _ in range(4)]
     assert [len(page) for page in pages] == [3, 3, 1, 0]
@@ -1149,7 +1156,9 @@ def test_no_cluster_is_opened_while_too_many_closed_ones_wait(start: Start) -> N
 
     def batch(first: int) -> None:
         offsets = range(first, first + 200)
-        texts = [Text(offset, offset * 0x9E37_79B9_7F4A_7C15 % 2**64) for offset in offsets]
+        texts = [
+            Text(offset, offset * 0x9E37_79B9_7F4A_7C15 % 2**64, (offset,)) for offset in offsets
+        ]
         answers = index.resolve(*(query(n, t) for n, t in zip(offsets, texts, strict=True)))
         assert (
             index.count(offsets[-1], *map(delta, answers), first_offset=offsets[0]) == frozenset()
@@ -1183,6 +1192,7 @@ def test_representatives_come_in_order_and_none_for_the_unknown(start: Start) ->
     assert index.representatives(*asked) == expected
 
 
+@pytest.mark.simhash
 def test_size_counts_clusters_fingerprints_and_memory(start: Start) -> None:
     index = start(recipe=VERIFIED, windows=WIDE)
     empty = index.size()

@@ -13,6 +13,8 @@ from stream_dedup.index.base import Limits, Query, Resolution
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Rule, Summary
 from tests.contract.driver import HERE, START_US, THERE, Driver, S, delta
 
+pytestmark = pytest.mark.simhash
+
 Start = Callable[..., Driver]
 LEARNS = Recipe(match=Match(k=3, jaccard=0.9, learn=5))
 NO_ALIASES = Recipe(match=Match(k=3, jaccard=0.9, aliases=0, learn=5))

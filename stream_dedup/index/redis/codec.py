@@ -302,13 +302,13 @@ class Name(NamedTuple):
     Attributes:
         raw: the name as it is stored.
         exact: the exact hash, 8 bytes.
-        fingerprint: the fingerprint.
+        fingerprint: the fingerprint; None of an alias where fingerprints are the keys of bands.
         searchable: whether the fingerprint is in the tables.
     """
 
     raw: bytes
     exact: bytes
-    fingerprint: int
+    fingerprint: int | None
     searchable: bool
 
 
@@ -335,20 +335,18 @@ def unpack_piece(packed: bytes) -> Piece:
     return Piece(identity.to_bytes(8, "big"), keys, packed[end:])
 
 
-def unpack_names(packed: bytes, width: int) -> tuple[bytes, list[Name]]:
-    """Unpack the field ``a`` of a cluster: its group's hash, and its names.
-
-    Args:
-        packed: the field.
-        width: bits of a fingerprint.
-    """
-    size = layouts.NAME_OTHER_BYTES + width // 8
-    group, rest = packed[: layouts.NAMES_HEAD_BYTES], packed[layouts.NAMES_HEAD_BYTES :]
+def unpack_names(packed: bytes, layout: NamespaceLayout) -> tuple[bytes, list[Name]]:
+    """Unpack the field ``a`` of a cluster: its group's hash, and its names."""
+    size, head = layout.name_bytes, layout.names_at
+    group, of_all = packed[: layouts.NAMES_HEAD_BYTES], packed[layouts.NAMES_HEAD_BYTES : head]
     names = []
-    for start in range(0, len(rest), size):
-        raw = rest[start : start + size]
-        exact, fingerprint = raw[: layouts.EXACT_BYTES], raw[layouts.EXACT_BYTES : -1]
-        names.append(Name(raw, exact, int.from_bytes(fingerprint, "big"), raw[-1] == 1))
+    for start in range(head, len(packed), size):
+        raw = packed[start : start + size]
+        exact, own = raw[: layouts.EXACT_BYTES], raw[layouts.EXACT_BYTES : -layouts.FLAG_BYTES]
+        if of_all and start == head:
+            own = of_all[: layout.width // 8]
+        fingerprint = int.from_bytes(own, "big") if own else None
+        names.append(Name(raw, exact, fingerprint, raw[-1] == 1))
     return group, names
 
 
@@ -505,7 +503,7 @@ class Packer:
         """Append the keys and arguments of a cluster's name, as ``purge.lua`` takes them."""
         keys.append(self.exact_key(shard, group, name.exact))
         members = b""
-        if name.searchable:
+        if name.searchable and name.fingerprint is not None:
             slices, members = self.entries.arrange(
                 name.fingerprint, int.from_bytes(group, "big"), owner, shard.prefixes.table
             )

@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from stream_dedup.fingerprint import bands
+from stream_dedup.index.redis import layouts
 from stream_dedup.model import Partition
 from stream_dedup.tables.entries import MAX_SLICES, Prefixes
 from stream_dedup.tables.permutation import Layout
@@ -40,9 +42,10 @@ class NamespaceLayout(NamedTuple):
 
     Attributes:
         format: `namespace.FORMAT` of the program that created it.
-        width: bits of a fingerprint.
-        k: the largest distance found with certainty.
-        blocks: m.
+        width: bits of a fingerprint; `bands.BITS` where it is the keys of bands.
+        k: the largest distance found with certainty; of keys of bands the number of those that may
+            differ.
+        blocks: m; the number of keys.
         slices: of each table.
         exact_slices: of the exact hashes.
         shards: how many.
@@ -57,14 +60,29 @@ class NamespaceLayout(NamedTuple):
     shards: int
 
     @property
+    def is_bands(self) -> bool:
+        """Whether fingerprints are the keys of bands."""
+        return self.width == bands.BITS
+
+    @property
     def record_slices(self) -> int:
         """Slices of records: there are some seven times as many records as exact hashes."""
         return min(8 * self.exact_slices, MAX_SLICES)
 
     @property
     def table_layout(self) -> Layout:
-        """Blocks and tables."""
+        """Blocks and tables; a key of a band is a block, so one block in common is near enough."""
         return Layout(self.width, self.k, self.blocks)
+
+    @property
+    def names_at(self) -> int:
+        """Where the names of a cluster begin in its field ``a``."""
+        return layouts.BANDS_HEAD_BYTES if self.is_bands else layouts.NAMES_HEAD_BYTES
+
+    @property
+    def name_bytes(self) -> int:
+        """The length of a name."""
+        return layouts.NAME_OTHER_BYTES + (0 if self.is_bands else self.width // 8)
 
 
 def source_name(source: str) -> bytes:

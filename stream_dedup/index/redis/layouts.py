@@ -22,6 +22,7 @@ from struct import Struct, calcsize
 from typing import Final
 
 from stream_dedup.clustering import learning
+from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.one_off import REPEATED
 from stream_dedup.index.base import MAX_MERGED_NAMED
 
@@ -164,6 +165,18 @@ NAME_OTHER_BYTES = EXACT_BYTES + FLAG_BYTES
 """A name: exact hash ‖ fingerprint ‖ 1 if it is in the tables. These are the bytes of a name
 without its fingerprint."""
 
+BAND_KEY_BYTES = bands.KEY_BYTES
+"""Of the key of a band. A fingerprint is `bands.BANDS` of them."""
+BAND_HASH_BYTES = 4
+"""Of a hash of a sketch, where fingerprints are keys of bands; otherwise `SKETCH_HASH_BYTES`."""
+IN_TABLES = Layout(">", tables="H")
+"""The tables that hold the representative's keys, the first in the highest bit: a key that was full
+when the cluster was opened is not in its table."""
+
+BANDS_HEAD_BYTES = GROUP_BYTES + bands.BITS // 8 + IN_TABLES.struct.size
+"""The field ``a`` of a cluster whose fingerprint is the keys of bands: group hash ‖ fingerprint ‖
+`IN_TABLES` ‖ name ‖ name …; names hold no fingerprints, and there is no field ``f``."""
+
 CALL_NAME_BYTES = 8
 
 INSERTING_CALL = Layout("<", name=f"{CALL_NAME_BYTES}s", number="d")
@@ -267,6 +280,9 @@ def _constants() -> dict[str, str]:
     for name in ("OWN", "LEAST_SAME", "LEAST_COMMON", "FEW_AROUND", "MAX_ENTRIES", "MAX_RECORDS",
                  "MAX_MERGED", "MAX_MOVED", "MAX_LOADED"):  # fmt: skip
         found[name] = str(getattr(learning, name))
+    for name in ("BANDS", "CROWD", "FEW", "FEW_JACCARD"):
+        found[name] = str(getattr(bands, name))
+    found["BAND_SKETCH"] = str(bands.SKETCH)
     high, low = divmod(GROUP_FACTOR, 1 << 32)  # in halves: doubles have 53 bits
     found["GROUP_FACTOR_HIGH"], found["GROUP_FACTOR_LOW"] = str(high), str(low)
     found["LEARNED"] = "'" + "\\255" * ENTRY_VALUE_BYTES + "'"

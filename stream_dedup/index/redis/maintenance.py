@@ -198,12 +198,13 @@ class Maintenance:
 
     async def _purge(self, shard: ShardKeys, pieces: Sequence[bytes]) -> None:
         keys = [shard.meta, shard.garbage]
-        arguments: list[Argument] = [self._packer.entries.member_bytes]
+        layout = self._namespace_layout
+        arguments: list[Argument] = [self._packer.entries.member_bytes, layout.names_at]
         room = CALL_WORK
         # The last one handed out is the last of the list, where the script looks for it first.
         for piece in reversed(pieces):
             identity, records, packed = codec.unpack_piece(piece)
-            group, names = codec.unpack_names(packed, self._namespace_layout.width)
+            group, names = codec.unpack_names(packed, layout)
             owner = int.from_bytes(identity, "big")
             while names or records:
                 fitting = room // self._name_work
@@ -220,7 +221,7 @@ class Maintenance:
                 arguments += [group + record for record in left]
                 if room < self._name_work:
                     await self._runner.run(shard, scripts.PURGE, keys, arguments)
-                    keys, arguments = keys[:2], arguments[:1]
+                    keys, arguments = keys[:2], arguments[:2]
                     room = CALL_WORK
         if len(keys) > 2:
             await self._runner.run(shard, scripts.PURGE, keys, arguments)

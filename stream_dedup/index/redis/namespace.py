@@ -26,7 +26,7 @@ from stream_dedup.index.base import Limits, check_width
 from stream_dedup.index.redis import codec, scripts
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
-from stream_dedup.tables.entries import MAX_SLICES, make_entries
+from stream_dedup.tables.entries import BAND_LAYOUT, MAX_SLICES, make_entries
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.planner import REDIS, choose
 
@@ -62,10 +62,15 @@ def plan_layout(
     each = -(-max_clusters // shards)
     width, k = recipe.fingerprint.width, recipe.match.k
     half = -(-each // 2)
-    tables = Layout(width, k, blocks) if blocks else choose(width, k, half, REDIS).layout
+    if recipe.fingerprint.kind == "bands":
+        tables = BAND_LAYOUT
+    else:
+        tables = Layout(width, k, blocks) if blocks else choose(width, k, half, REDIS).layout
     slices = 1 << max(0, (each - 1) // SLICE_ENTRIES).bit_length()
     slices = min(slices, MAX_SLICES)
-    return NamespaceLayout(FORMAT, width, k, tables.blocks, slices, slices, shards)
+    return NamespaceLayout(
+        FORMAT, tables.width, tables.k, tables.blocks, slices, slices, shards
+    )
 
 
 def read_layout(namespace: str, key: bytes, stored: bytes | None) -> NamespaceLayout:

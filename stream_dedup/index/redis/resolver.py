@@ -10,6 +10,7 @@ from functools import partial
 from stream_dedup.clock import monotonic_s
 from stream_dedup.errors import IndexFull
 from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.bands import MAX_VERIFIED
 from stream_dedup.index.base import Limits, Query, Resolution, too_many_wait
 from stream_dedup.index.redis import codec, layouts, scripts
 from stream_dedup.index.redis.client import RedisClient, Refusal
@@ -45,6 +46,10 @@ SLOT_WORK_BYTES = 8
 SEARCH_WORK = 60
 """Work that each query adds to what the searches of a call may do together, likewise: some two
 times what a query without a crowd costs. A search that is cut short by it is counted."""
+
+BANDS_SEARCH_WORK = 200
+"""The same where fingerprints are the keys of bands: what a search does there has bounds of its
+own, and stays below this."""
 
 LOW_GROUP = (1 << 8 * layouts.LOW_GROUP_BYTES) - 1
 """The bits of a group's hash that the tables hold."""
@@ -91,20 +96,27 @@ class Resolver:
         self._max_verified = limits.max_verified
         self._mirrors = [_ShardMirror() for _ in packer.shards]
         each = min(mirror_size, -(-limits.max_clusters // layout.shards))
-        self._mirror_layout: Layout = choose(layout.width, layout.k, max(1, each), MEMORY).layout
+        self._script = scripts.RESOLVE_BANDS if layout.is_bands else scripts.RESOLVE
+        self._mirror_layout: Layout = layout.table_layout
+        most_verified, search_work = limits.max_verified, SEARCH_WORK
+        if layout.is_bands:
+            self._mirror_size = 0
+            most_verified, search_work = min(most_verified, MAX_VERIFIED), BANDS_SEARCH_WORK
+        else:
+            self._mirror_layout = choose(layout.width, layout.k, max(1, each), MEMORY).layout
         match, tables = recipe.match, layout.table_layout.tables
         self._insert_work, self._search_work = INSERT_WORK * tables, 3 * tables + 14
         self._rules = layouts.RULES.struct.pack(
-            match.k,
+            layout.k,
             match.jaccard,
             match.aliases,
             limits.max_candidates,
-            limits.max_verified,
+            most_verified,
             packer.entries.prefix_bytes,
             packer.entries.member_bytes,
             tables,
             CALL_WORK,
-            SEARCH_WORK,
+            search_work,
             match.learn,
             layout.exact_slices.bit_length() - 1,
             layout.record_slices.bit_length() - 1,
@@ -140,7 +152,7 @@ class Resolver:
                 patterns = self._packer.patterns(left[:asked]) if self._learns else b""
                 arguments = partial(self._arguments, settings, call, packed, patterns)
                 packed_answers, *rest = await self._runner.run(
-                    shard, scripts.RESOLVE, keys, arguments, incarnation
+                    shard, self._script, keys, arguments, incarnation
                 )
                 resolutions, inserted = codec.unpack_resolutions(packed_answers)
                 call.answered(inserted, rest)

@@ -49,17 +49,18 @@ def _read(name: str) -> str:
     return (resources.files(__package__) / "lua" / f"{name}.lua").read_text("utf-8")
 
 
-def _load(name: str, *parts: str) -> Script:
+def _load(file: str, *parts: str, name: str = "") -> Script:
     """Load the script of a file, with common parts before it."""
-    shebang, _, body = _read(name).partition("\n")
-    return Script(name, f"{shebang}\n{with_constants(''.join(map(_read, parts)) + body)}")
+    shebang, _, body = _read(file).partition("\n")
+    return Script(name or file, f"{shebang}\n{with_constants(''.join(map(_read, parts)) + body)}")
 
 
 OPEN = _load("open")
 CLAIM_PARTITION = _load("claim_partition")
 READ_PARTITION = _load("read_partition")
 RELEASE_PARTITION = _load("release_partition", "_shard")
-RESOLVE = _load("resolve", "_shard", "_nearness", "_words")
+RESOLVE = _load("resolve", "_shard", "_search", "_simhash", "_words")
+RESOLVE_BANDS = _load("resolve", "_shard", "_search", "_bands", name="resolve_bands")
 RECORD = _load("record", "_shard")
 SWEEP = _load("sweep", "_shard")
 KEEP = _load("keep")
@@ -74,6 +75,7 @@ ALL = (
     READ_PARTITION,
     RELEASE_PARTITION,
     RESOLVE,
+    RESOLVE_BANDS,
     RECORD,
     SWEEP,
     KEEP,

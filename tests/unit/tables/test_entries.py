@@ -11,11 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream_dedup.fingerprint.bands import BITS
 from stream_dedup.tables import _native as native
 from stream_dedup.tables.entries import (
+    BAND_LAYOUT,
     MAX_SLICES,
     Entries,
     Prefixes,
+    ReferenceBandEntries,
     ReferenceEntries,
     Row,
     make_entries,
@@ -25,6 +28,10 @@ from stream_dedup.tables.entries import (
 from stream_dedup.tables.permutation import MAX_TABLES, Layout
 
 KINDS: dict[str, Any] = {"native": native.NativeEntries, "reference": ReferenceEntries}
+BAND_KINDS: dict[str, Any] = {
+    "reference": ReferenceBandEntries,
+    "native": native.NativeBandEntries,
+}
 GROUPS = st.sampled_from([0, 1, 7, 2**16, 2**32 - 1]) | st.integers(0, 2**32 - 1)
 OWNERS = st.sampled_from([0, 1, 2**63, 2**64 - 1]) | st.integers(0, 2**64 - 1)
 SLICES = st.sampled_from([1, 2, 16, 1024, MAX_SLICES])
@@ -135,8 +142,78 @@ def test_numbers_of_rows_that_do_not_fit_are_refused(make: Any, changed: dict[st
         entries.pack([row(**changed)], PREFIXES)
 
 
+@given(SLICES, st.integers(0, 2**BITS - 1), GROUPS, OWNERS, st.binary(max_size=40))
+def test_native_members_of_bands_equal_the_reference(
+    slices: int, fingerprint: int, group: int, owner: int, key_prefix: bytes
+) -> None:
+    reference, other = (kind(BAND_LAYOUT, slices) for kind in BAND_KINDS.values())
+    expected = reference.arrange(fingerprint, group, owner, key_prefix)
+    assert other.arrange(fingerprint, group, owner, key_prefix) == expected
+    assert (reference.prefix_bytes, reference.member_bytes) == (8, 16)
+    assert (other.prefix_bytes, other.member_bytes) == (8, 16)
+
+
+SHORT_HASHES = st.lists(st.integers(0, 2**32 - 1), max_size=128).map(
+    lambda hashes: array("I", hashes).tobytes()
+)
+
+
+@given(SLICES, st.data(), st.builds(Prefixes, TEXTS, TEXTS, TEXTS))
+def test_native_rows_of_bands_are_packed_as_the_reference(
+    slices: int, data: st.DataObject, prefixes: Prefixes
+) -> None:
+    row = st.tuples(
+        TIMES, TIMES, OWNERS, GROUPS, OWNERS, st.integers(0, MAX_SLICES - 1),
+        st.integers(0, 2**BITS - 1), st.booleans(), SHORT_HASHES, TEXTS, TEXTS, TEXTS,
+    )  # fmt: skip
+    rows = data.draw(st.lists(row, max_size=5))
+    reference, other = (kind(BAND_LAYOUT, slices) for kind in BAND_KINDS.values())
+    assert reference.pack(rows, prefixes) == other.pack(rows, prefixes)
+
+
+@pytest.mark.parametrize("kind", BAND_KINDS)
+def test_two_with_one_key_in_common_meet_in_one_table(kind: str) -> None:
+    entries: Entries = BAND_KINDS[kind](BAND_LAYOUT, 64)
+    first = sum(number << 48 * number for number in range(16))
+    second = sum((number + 100 * (number != 5)) << 48 * number for number in range(16))
+    there = set(buckets(entries, first, 7)) & set(buckets(entries, second, 7))
+    assert len(there) == 1
+    assert not there & set(buckets(entries, second, 8))
+
+
+@given(layouts(), SLICES, st.data(), GROUPS, OWNERS)
+def test_the_slice_of_a_member_is_where_it_was_arranged(
+    layout: Layout, slices: int, data: st.DataObject, group: int, owner: int
+) -> None:
+    banded = data.draw(st.booleans())
+    entries = make_entries(BAND_LAYOUT if banded else layout, slices)
+    fingerprint = data.draw(st.integers(0, 2 ** (BITS if banded else layout.width) - 1))
+    keys, members = entries.arrange(fingerprint, group, owner, b"t:")
+    found = [entries.slice_key(m, table, b"t:") for table, m in enumerate(cut(entries, members))]
+    assert found == keys
+
+
+@pytest.mark.parametrize("kind", BAND_KINDS)
+def test_a_member_of_bands_gives_no_fingerprint(kind: str) -> None:
+    entries: Entries = BAND_KINDS[kind](BAND_LAYOUT, 64)
+    with pytest.raises(ValueError, match="one key of sixteen"):
+        entries.fingerprint(bytes(16), 0)
+    with pytest.raises(ValueError, match="16 bytes, not 15"):
+        entries.slice_key(bytes(15), 0, b"t:")
+
+
+@pytest.mark.parametrize("kind", BAND_KINDS)
+def test_keys_of_bands_have_one_layout(kind: str) -> None:
+    with pytest.raises(ValueError, match="laid out as"):
+        BAND_KINDS[kind](Layout(64, 3, 4), 64)
+    with pytest.raises(ValueError, match="4 bytes each"):
+        BAND_KINDS[kind](BAND_LAYOUT, 64).pack([row(hashes=bytes(6))], PREFIXES)
+    with pytest.raises(OverflowError):
+        BAND_KINDS[kind](BAND_LAYOUT, 64).pack([row(fingerprint=2**BITS)], PREFIXES)
+
+
 def test_hashes_that_are_cut_off_are_refused(make: Any) -> None:
-    with pytest.raises(ValueError, match="eight bytes"):
+    with pytest.raises(ValueError, match="8 bytes"):
         make(Layout(64, 3, 4), 1).pack([row(hashes=bytes(9))], PREFIXES)
 
 

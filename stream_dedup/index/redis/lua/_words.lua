@@ -4,9 +4,6 @@
 -- here, as clusters are: their keys share the hash tag. What a call reads is kept, packed as it is
 -- stored, and written at the end, once.
 
-local RULES_FIELDS = unpack_bytes(RULES, ARGV[3])
-local work = 0  -- of this call, in commands
-
 local RECORDS = SHARD .. 'r:'
 local records, changed_records = {}, {}
 
@@ -142,11 +139,6 @@ end
 local function may_be_missing(number, words)
   local common = LEAST_COMMON + ((number == 0 or number == words - 1) and 1 or 0)
   return number < REPEATED and words - 1 >= common
-end
-
-local function older(one, other)
-  if one[C_OPENED_US] ~= other[C_OPENED_US] then return one[C_OPENED_US] < other[C_OPENED_US] end
-  return before(one.id, other.id)
 end
 
 local function oldest(best, c)

@@ -3,7 +3,7 @@
 -- full: it frees it.
 -- KEYS  meta, garbage; then for each piece its cluster; for each of the piece's names its slice
 --       of exact hashes, and its slice of every table if it is in them; for each of its records its slice
--- ARGV  incarnation, bytes of a member; then for each piece the piece as it was handed out, names
+-- ARGV  incarnation, bytes of a member, bytes before the names of a cluster; then for each piece the piece as it was handed out, names
 --       that follow, whether they are its last (0 or 1), records that follow; for each name
 --       the name, its field in a slice of exact hashes, its members; for each record its field
 -- Returns nothing.
@@ -15,22 +15,24 @@ if call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
   return redis.error_reply('SDRESET the namespace was lost or created again')
 end
 
-local size = tonumber(ARGV[2])
-local at, arg = 3, 3
+local size, head = tonumber(ARGV[2]), tonumber(ARGV[3])
+local at, arg = 3, 4
 
--- The exact hashes, the fingerprints in the tables, and the keys of records that an open cluster has now.
+-- The exact hashes, the fingerprints in the tables, and the keys of records that an open cluster has now;
+-- and the keys of its bands, nil where its names hold fingerprints.
 local function names_of(key, length)  -- of a name; false if none follows
-  local exacts, fingerprints, records = {}, {}, {}
+  local exacts, fingerprints, records, band_keys = {}, {}, {}, nil
   local stored = call('HMGET', key, 'n', 'a', 'o')
   if stored[1] and stored[2] and string.byte(stored[1], CLUSTER_STATE_AT) == OPEN then
-    for i = NAMES_HEAD_BYTES + 1, length and #stored[2] or 0, length or 1 do
+    if head == BANDS_HEAD_BYTES then band_keys = sub(stored[2], NAMES_HEAD_BYTES + 1, head) end
+    for i = head + 1, length and #stored[2] or 0, length or 1 do
       local name = sub(stored[2], i, i + length - 1)
       exacts[sub(name, 1, EXACT_BYTES)] = true
       if sub(name, -1) == '\1' then fingerprints[sub(name, EXACT_BYTES + 1, -1 - FLAG_BYTES)] = true end
     end
     for i = 1, #(stored[3] or ''), KEY_BYTES do records[sub(stored[3], i, i + KEY_BYTES - 1)] = true end
   end
-  return exacts, fingerprints, records
+  return exacts, fingerprints, records, band_keys
 end
 
 -- Remove the entries of a cluster from a record.
@@ -51,7 +53,7 @@ while arg <= #ARGV do
   local piece, names, last = ARGV[arg], tonumber(ARGV[arg + 1]), ARGV[arg + 2] == '1'
   local gone = tonumber(ARGV[arg + 3])
   local id = sub(piece, 1, ID_BYTES)
-  local exacts, fingerprints, records = names_of(KEYS[at], names > 0 and #ARGV[arg + 4])
+  local exacts, fingerprints, records, band_keys = names_of(KEYS[at], names > 0 and #ARGV[arg + 4])
   at, arg = at + 1, arg + 4
   for _ = 1, names do
     local name, field, members = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2]
@@ -62,7 +64,12 @@ while arg <= #ARGV do
     at = at + 1
     local stays = fingerprints[sub(name, EXACT_BYTES + 1, -1 - FLAG_BYTES)]
     for i = 1, #members, size do
-      if not stays then call('ZREM', KEYS[at], sub(members, i, i + size - 1)) end
+      local member, kept = sub(members, i, i + size - 1), stays
+      if stays and band_keys then  -- another fingerprint may have some of the same keys
+        local key_at = (i - 1) / size * BAND_KEY_BYTES + 1
+        kept = sub(band_keys, key_at, key_at + BAND_KEY_BYTES - 1) == sub(member, LOW_GROUP_BYTES + 1, -1 - ID_BYTES)
+      end
+      if not kept then call('ZREM', KEYS[at], member) end
       at = at + 1
     end
     arg = arg + 3

@@ -26,21 +26,8 @@ if reply then return reply end
 
 local expiry, recency, due, garbage_key, inserted_key = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local verifies = jaccard > 0
-local AFTER = string.rep('\255', 32)  -- behind all members that begin with a prefix
 
--- The bytes of a member behind its prefix: the other bits of the fingerprint.
-local rest_at, rest_bytes = prefix_bytes + 1, member_bytes - ID_BYTES - prefix_bytes
-if rest_bytes == 0 then rest_at, rest_bytes = prefix_bytes, 1 end  -- the prefix holds all bits
-local first_bytes = '>I' .. math.min(rest_bytes, 3)
-local rest_from = distances(rest_bytes, rest_at)
 local full_from  -- made with the first fingerprint
-
--- Work that searches may still do with what is near: they note the entries, load the clusters and verify
--- them. Each query adds the same, and what one does not need is left for those after it. So a line in a
--- crowd is compared with all of it now and then, but many such lines cost a few times as much as others
--- do, not thirty times.
-local allowance, cut_by_work = 0, false
-local ENTRY_WORK, VERIFYING_WORK = 0.3, 0.5
 
 -- Entries that other callers inserted since this one has looked: a query is compared with each of them,
 -- unless they are so many that the tables are searched instead.
@@ -108,10 +95,11 @@ local function load_cluster(id, key)
   if c == nil then
     work = work + 1
     key = key or key_of(id)
-    local stored = call('HMGET', key, 'n', 'f', 'g', 's')
+    local stored = call('HMGET', key, 'n', FINGERPRINT_FIELD, 'g', 's')
     c = stored[1] and unpack_cluster(stored[1])
     if c then
-      c.id, c.key, c.fingerprint, c.group, c.sketch = id, key, stored[2], stored[3], stored[4]
+      c.id, c.key, c.group, c.sketch = id, key, stored[3], stored[4]
+      c.fingerprint = IS_BANDS and fingerprint_in(stored[2] or '') or stored[2]
     else
       if stored[1] then call('DEL', key) end  -- left behind by data that was lost
       c = false
@@ -137,8 +125,8 @@ end
 local function has_name(c, holds)
   local names = call('HGET', c.key, 'a')
   work = work + 1
-  local size = NAME_OTHER_BYTES + #c.fingerprint
-  for at = NAMES_HEAD_BYTES + 1, #names, size do
+  local size = NAME_OTHER_BYTES + (IS_BANDS and 0 or #c.fingerprint)
+  for at = (IS_BANDS and BANDS_HEAD_BYTES or NAMES_HEAD_BYTES) + 1, #names, size do
     local behind = at + EXACT_BYTES
     if holds(sub(names, at, behind - 1), sub(names, behind, at + size - 1 - FLAG_BYTES), byte(names, at + size - 1) == 1) then
       return true
@@ -172,6 +160,7 @@ end
 local function reaches(c, q)
   if not has_former_names(c) then return true end
   local from = full_from(q.fingerprint)
+  if IS_BANDS then return c[C_SEARCHABLE] > 0 and from(c.fingerprint) <= k end
   return has_name(c, function(_, fingerprint, searchable) return searchable and from(fingerprint) <= k end)
 end
 
@@ -209,73 +198,6 @@ local function live_of(near, by_distance, q, still_leads, until_work)
     if looked == 4 * max_verified then return live, true end
   end
   return live, false
-end
-
--- A whole number of at least n, as text; few different texts, as writing them takes time.
-local texts = {}
-local function at_least(n)
-  local step = math.ceil(n / 128)
-  if not texts[step] then texts[step] = string.format('%d', step * 128) end
-  return texts[step]
-end
-
--- Note an entry within k bits of a query: the least distance of each cluster, and clusters by distance.
-local function note(id, distance, near, by_distance)
-  local nearest = near[id]
-  if distance <= k and (nearest == nil or distance < nearest) then
-    near[id] = distance
-    local ids = by_distance[distance]
-    if ids then ids[#ids + 1] = id else by_distance[distance] = {id} end
-  end
-end
-
-local function surely() return true end
-
--- Of a slice that holds a crowd, a part is read first: the search often ends with it, and a thousand
--- entries that nobody looks at take longer than all else that an event costs.
-local FIRST_READ = 128
-
-local function entries_of_tables(q)
-  local near, by_distance = {}, {}
-  local left, truncated = max_candidates, false
-  local near_left = math.floor(allowance / 2 / ENTRY_WORK)
-  for t = 1, tables do
-    local member = sub(q.members, (t - 1) * member_bytes + 1, t * member_bytes)
-    local prefix = '[' .. sub(member, 1, prefix_bytes)
-    local from, mine, at, wanted = nil, nil, 0, FIRST_READ
-    repeat
-      local found = call('ZRANGE', KEYS[q.at + t], prefix, prefix .. AFTER, 'BYLEX', 'LIMIT',
-        at == 0 and '0' or string.format('%d', at), at_least(wanted))
-      local count = #found
-      local all_read = count < wanted
-      at, wanted = at + count, left + 1 - count
-      if count > left then count, truncated = left, true end
-      left = left - count
-      mine = mine or count > 0 and unpack_bytes(first_bytes, member, rest_at)
-      for i = 1, count do
-        -- Most differ in too many of the first bytes. This runs most often of all, so it calls few
-        -- functions.
-        local x = bxor(mine, (unpack_bytes(first_bytes, found[i], rest_at)))
-        local a = x % 256
-        x = (x - a) / 256
-        local b = x % 256
-        if BITS[a] + BITS[b] + BITS[(x - b) / 256] <= k then
-          near_left = near_left - 1
-          if near_left < 0 then break end
-          from = from or rest_from(member)
-          note(sub(found[i], -ID_BYTES), from(found[i]), near, by_distance)
-        end
-      end
-    until all_read or wanted <= 0 or near_left < 0
-    if near_left < 0 then truncated, cut_by_work = true, true end
-    if left == 0 or near_left < 0 then  -- entries of the other tables count as left out
-      truncated = truncated or t < tables
-      break
-    end
-  end
-  work = work + tables + (max_candidates - left) * ENTRY_WORK
-  allowance = math.min(allowance, allowance / 2 + near_left * ENTRY_WORK)
-  return near, by_distance, truncated, surely
 end
 
 -- Entries near a query that the caller's mirror holds; and a test of whether a cluster still has one of
@@ -362,12 +284,18 @@ local function insert(q, id, renewed)
     call('HSET', META, 'inserted', last_call, 'turn', string.format('%.0f', call_number))
   end
   local members = {unpack_bytes(members_format, q.members)}
+  local full, left_out = q.full, 0
   for t = 1, tables do
-    local member, slice = members[t], KEYS[q.at + t]
-    if id ~= q.id then member = sub(member, 1, -1 - ID_BYTES) .. id end
-    call('ZADD', slice, '0', member)
-    if not renewed then keep(slice) end
+    if full and full[t] then
+      left_out = 1
+    else
+      local member, slice = members[t], KEYS[q.at + t]
+      if id ~= q.id then member = sub(member, 1, -1 - ID_BYTES) .. id end
+      call('ZADD', slice, '0', member)
+      if not renewed then keep(slice) end
+    end
   end
+  if left_out > 0 then add('truncated', 1) end
   work = work + tables * (renewed and 0.9 or 1.2)
   inserted[#inserted + 1] = sub(q.field, LOW_GROUP_AT, GROUP_BYTES) .. q.fingerprint .. id
   q.inserted = true
@@ -387,13 +315,14 @@ end
 local function add_alias(q, c, distance, wanted)
   if c[C_NAMES] > max_names then return end
   -- Without verification the alias's fingerprint could find nothing that the representative's does not.
-  local searchable = wanted and verifies and distance > 0
+  -- The keys of bands lead to representatives alone: sixteen more entries would cost more than all else.
+  local searchable = wanted and verifies and distance > 0 and not IS_BANDS
   lead(q, c.id, distance, searchable)
   if searchable then c[C_SEARCHABLE] = c[C_SEARCHABLE] + 1 end
   c[C_NAMES] = c[C_NAMES] + 1
   dirty[c.id] = c
-  call('HSET', c.key, 'a', call('HGET', c.key, 'a') .. sub(q.field, GROUP_BYTES + 1) .. q.fingerprint ..
-    (searchable and '\1' or '\0'))
+  call('HSET', c.key, 'a', call('HGET', c.key, 'a') .. sub(q.field, GROUP_BYTES + 1) ..
+    (IS_BANDS and '' or q.fingerprint) .. (searchable and '\1' or '\0'))
   work = work + 4
 end
 
@@ -445,8 +374,12 @@ local function open(q, earlier)
   c[C_OPENED_US], c[C_LAST_US], c[C_STATE], c[C_NAMES], c[C_SEARCHABLE] = q.first, q.last, OPEN, 1, q.near and 1 or 0
   c.fingerprint, c.group, c.sketch, c[C_LEARNED] = q.fingerprint, q.group, q.sketch, 0
   c[C_RENEWED_S] = now_s
-  call('HSET', c.key, 'n', pack_cluster(c), 'f', q.fingerprint, 'g', q.group, 'p', q.position, 's', q.sketch,
-    'a', q.field .. q.fingerprint .. (q.near and '\1' or '\0'))
+  if IS_BANDS then
+    call('HSET', c.key, 'n', pack_cluster(c), 'g', q.group, 'p', q.position, 's', q.sketch, 'a', names_with_keys(q))
+  else
+    call('HSET', c.key, 'n', pack_cluster(c), 'f', q.fingerprint, 'g', q.group, 'p', q.position, 's', q.sketch,
+      'a', q.field .. q.fingerprint .. (q.near and '\1' or '\0'))
+  end
   keep(c.key)
   loaded[c.id], dirty[c.id] = c, nil
   opened[#opened + 1] = c
@@ -670,7 +603,7 @@ local function resolve_all()
     local q = {at = at, key = KEYS[7 + i], first = first_us, last = last_us, id = id, field = field,
       fingerprint = fingerprint, sketch = sketch, group = group, position = position, members = members,
       mirrored = mirrored, near = #members > 0, inserted = false, words = 0, own = '',
-      slots = false, group_hash = false}
+      slots = false, group_hash = false, full = false, in_tables = 0}
     if learn > 0 then words_at = unpack_pattern(q, words_at) end
     if not full_from then
       full_from = distances(#fingerprint, 1)
@@ -694,9 +627,9 @@ queue()  -- also after an error (a key of another type): what was opened has to 
 if not done then error(problem, 0) end
 
 if has_merged then follow_merges() end
-write_records(all_renewed)
+if learn > 0 then write_records(all_renewed) end
 for _, c in pairs(dirty) do call('HSET', c.key, 'n', pack_cluster(c)) end
-if #inserted > 0 then
+if #inserted > 0 and not IS_BANDS then
   call('RPUSH', inserted_key, pack_bytes(INSERTING_CALL, last_call, call_number) .. table.concat(inserted))
   call('LTRIM', inserted_key, -CALLS_KEPT, -1)
   keep(inserted_key)

@@ -1,0 +1,103 @@
+-- Bands (see fingerprint/bands.py): how near two fingerprints are (the keys in which they differ), and two
+-- sketches (what they share); and the search of the tables.
+local IS_BANDS, FINGERPRINT_FIELD = true, 'a'
+
+-- What the field a begins with holds the representative's keys; names hold none.
+local function fingerprint_in(names)
+  return sub(names, NAMES_HEAD_BYTES + 1, NAMES_HEAD_BYTES + BANDS * BAND_KEY_BYTES)
+end
+
+local function names_with_keys(q)
+  return sub(q.field, 1, GROUP_BYTES) .. q.fingerprint .. pack_bytes(IN_TABLES, q.in_tables) ..
+    sub(q.field, GROUP_BYTES + 1) .. (q.near and '\1' or '\0')
+end
+
+local ALL_KEYS = '>' .. string.rep('c' .. BAND_KEY_BYTES, BANDS)
+local function distances()
+  return function(one)
+    local mine = {unpack_bytes(ALL_KEYS, one)}
+    return function(other)
+      if other == one then return 0 end
+      local keys, distance = {unpack_bytes(ALL_KEYS, other)}, 0
+      for i = 1, BANDS do
+        if keys[i] ~= mine[i] then distance = distance + 1 end
+      end
+      return distance
+    end
+  end
+end
+
+-- The hashes of a sketch, and behind them a number that is greater than all.
+local VERIFYING_WORK, NO_HASH = 3, 4294967296
+local hash_formats = {}
+local function hashes_of(sketch)
+  local count = #sketch / BAND_HASH_BYTES
+  hash_formats[count] = hash_formats[count] or '>' .. string.rep('I' .. BAND_HASH_BYTES, count)
+  local hashes = {unpack_bytes(hash_formats[count], sketch)}
+  hashes[count + 1] = NO_HASH
+  return hashes, count
+end
+
+-- The Jaccard index of two sketches (see clustering/linkage.py); 0 if it is below what two events of a
+-- cluster need, which is more of those with few features. Mostly a few hashes show that.
+local function similarity_to(sketch, jaccard)
+  local mine, size = hashes_of(sketch)
+  return function(other)
+    if other == sketch then return 1 end
+    local its, others = hashes_of(other)
+    local both = size + others
+    local least = math.min(size, others) < FEW and math.max(jaccard, FEW_JACCARD) or jaccard
+    -- Where one may have been cut off, the least hashes of both together are the sample.
+    local sampled, may_miss = both, both * (1 - least) / (1 + least)
+    if size >= BAND_SKETCH or others >= BAND_SKETCH then
+      sampled, may_miss = BAND_SKETCH, BAND_SKETCH * (1 - least)
+    end
+    may_miss = may_miss + 1e-6
+    local i, j, shared, missed, a, b = 1, 1, 0, 0, mine[1], its[1]
+    while shared + missed < sampled do
+      if a == b then
+        if a == NO_HASH then break end
+        shared, i, j = shared + 1, i + 1, j + 1
+        a, b = mine[i], its[j]
+      else
+        missed = missed + 1
+        if missed > may_miss then return 0 end
+        if a < b then
+          i = i + 1
+          a = mine[i]
+        else
+          j = j + 1
+          b = its[j]
+        end
+      end
+    end
+    local similarity = shared / (shared + missed)
+    return similarity >= least and similarity or 0
+  end
+end
+
+-- The owners of each key. A key that is full gets no more members: q.full, by table, and q.in_tables, the
+-- bits of those tables that will hold the query if it opens a cluster.
+local MEMBER_WORK = 0.1
+local MOST_MEMBERS = string.format('%d', CROWD)
+local function entries_of_tables(q)
+  local near, by_distance, shared, owners, bits = {}, {}, {}, {}, 0
+  q.full = {}
+  for t = 1, tables do
+    local at = (t - 1) * member_bytes
+    local prefix = '[' .. sub(q.members, at + 1, at + prefix_bytes)
+    local found = call('ZRANGE', KEYS[q.at + t], prefix, prefix .. AFTER, 'BYLEX', 'LIMIT', '0', MOST_MEMBERS)
+    local count = #found
+    bits = bits * 2
+    if count < CROWD then bits = bits + 1 else q.full[t] = true end
+    for i = 1, count do
+      local id = sub(found[i], -ID_BYTES)
+      if not shared[id] then owners[#owners + 1] = id end
+      shared[id] = (shared[id] or 0) + 1
+    end
+    work = work + 1 + count * MEMBER_WORK
+  end
+  q.in_tables = bits
+  for i = 1, #owners do note(owners[i], BANDS - shared[owners[i]], near, by_distance) end
+  return near, by_distance, false, surely
+end
