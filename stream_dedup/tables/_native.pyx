@@ -25,7 +25,10 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from stream_dedup.tables.entries import (
-    BAND_LAYOUT, GROUP_BYTES, OWNER_BYTES, ReferenceBandEntries, ReferenceEntries,
+    GROUP_BYTES,
+    OWNER_BYTES,
+    ReferenceBandEntries,
+    ReferenceEntries,
 )
 from stream_dedup.tables.store import Found
 
@@ -52,8 +55,7 @@ cdef extern from *:
 cdef enum:
     NONE = 0xFFFFFFFF
     FIRST_ROOM = 256
-    BAND_BYTES = 6  # of a band's key, `bands.KEY_BYTES`
-    MOST_WIDTH_BYTES = 96  # of a fingerprint
+    MOST_WIDTH_BYTES = 128  # of a fingerprint: `entries.MAX_BANDS_WIDTH`
     FIXED_BYTES = 2 * 8 + 8 + 4 + 8 + 6 * 4  # a packed row's numbers, and the lengths of its parts
 
 # Random for each process: whoever writes the text cannot choose which fingerprints share a bucket.
@@ -543,7 +545,7 @@ cdef class NativeEntries:
         cdef list runs = []
         self.every = (<object>1 << (layout.width + 7) // 8 * 8) - 1
         self.hash_bytes = 8
-        if layout == BAND_LAYOUT:
+        if type(self) is not NativeEntries:
             return  # see NativeBandEntries
         self.reference = ReferenceEntries(layout, slices)
         self.prefix_bytes = self.reference.prefix_bytes
@@ -698,6 +700,7 @@ cdef class NativeBandEntries(NativeEntries):
         self.slice_bits = slices.bit_length() - 1
         self.tables = layout.tables
         self.width_bytes = layout.width // 8
+        self.prefix_room = self.prefix_bytes - GROUP_BYTES
         self.hash_bytes = 4
 
     cdef char* put_fingerprint(self, char* to, object fingerprint) except NULL:
@@ -716,13 +719,13 @@ cdef class NativeBandEntries(NativeEntries):
     ) except NULL:
         cdef uint64_t spread = <uint16_t>group * <uint64_t>0x9E3779B97F4A7C15
         cdef uint64_t key
-        cdef uint32_t table, number
+        cdef uint32_t table, number, size = self.prefix_room
         for table in range(self.tables):
-            key = taken(fingerprint + table * BAND_BYTES, BAND_BYTES)
+            key = taken(fingerprint + table * size, size)
             to = put(to, <uint64_t>group << 48, 2)
-            to = put(to, key << 64 - 8 * BAND_BYTES, BAND_BYTES)
+            to = put(to, key << 64 - 8 * size, size)
             to = put(to, owner, 8)
-            number = slice_of(key, 8 * BAND_BYTES, spread, self.slice_bits)
+            number = slice_of(key, 8 * size, spread, self.slice_bits)
             keys.append(slice_key(key_prefix, table, number))
         return to
 

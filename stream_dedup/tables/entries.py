@@ -29,9 +29,9 @@ Worked bits, W = 8, k = 1, m = 2, the fingerprint 1011 0010 of group 7 and owner
     >>> entries.prefix_bytes, entries.member_bytes
     (3, 12)
 
-The keys of bands (`fingerprint.bands`) are blocks of which one in common is near enough: that is
-`BAND_LAYOUT`, one key a table. A member then has no remaining bits, as nobody needs them: group,
-key, owner.
+Fingerprints wider than `MAX_WIDTH` are the keys of bands (`fingerprint.bands`): blocks of which one
+in common is near enough, so k = m - 1 and a table's prefix is one key. Nobody needs the remaining
+bits there, so a member is group, key and owner.
 
 A script's arguments for many fingerprints are their keys, and everything else in one byte string:
 parts one after the other, each after its length (see `Row`).
@@ -48,18 +48,14 @@ from struct import Struct
 from sys import byteorder
 from typing import NamedTuple, Protocol
 
-from stream_dedup.fingerprint.bands import BANDS, BITS, KEY_BYTES
 from stream_dedup.native import extension
 from stream_dedup.tables.permutation import Layout
 
 MAX_WIDTH = 128
+MAX_BANDS_WIDTH = 1024
 MAX_SLICES = 2**24
 GROUP_BYTES = 2
 OWNER_BYTES = 8
-
-BAND_LAYOUT = Layout(BITS, BANDS - 1, BANDS)
-"""Of fingerprints that are the keys of bands: a block is a key, a table's prefix is one block, and
-two fingerprints are near where at most 15 of 16 blocks differ."""
 
 _ALL_64 = 2**64 - 1
 _TIMES = Struct(">2d")
@@ -244,26 +240,29 @@ class ReferenceEntries:
 class ReferenceBandEntries(ReferenceEntries):
     """Entries of the keys of bands; see `Entries` for the methods.
 
-    >>> entries = ReferenceBandEntries(slices=16)
-    >>> keys, members = entries.arrange(0x5EED << 720, 7, 9, b"t:")
+    >>> entries = ReferenceBandEntries(Layout(192, 3, 4), slices=16)
+    >>> keys, members = entries.arrange(0x5EED << 144, 7, 9, b"t:")
     >>> len(keys), members[:16].hex(" ", 8), members[16:32].hex(" ", 8)
-    (16, '0007000000005eed 0000000000000009', '0007000000000000 0000000000000009')
+    (4, '0007000000005eed 0000000000000009', '0007000000000000 0000000000000009')
 
     Args:
-        layout: always this one.
+        layout: its blocks are the keys, of whole bytes and at most eight each; k is one less than
+            there are.
         slices: number of slices of each table; a power of two, at most 2^24.
     """
 
     _hash_type = "I"
 
-    def __init__(self, layout: Layout = BAND_LAYOUT, slices: int = 1) -> None:
-        if layout != BAND_LAYOUT:
-            raise ValueError(f"keys of bands are laid out as {BAND_LAYOUT}, not as {layout}")
+    def __init__(self, layout: Layout, slices: int) -> None:
+        width, keys = layout.width, layout.blocks
+        whole = width % (8 * keys) == 0 and width <= min(MAX_BANDS_WIDTH, 64 * keys)
+        if layout.k != keys - 1 or not whole:
+            raise ValueError(f"{layout} is no layout of the keys of bands")
         check_slices(slices)
         self._layout = layout
         self._slice_bits = slices.bit_length() - 1
-        self._prefix_room = KEY_BYTES
-        self.prefix_bytes = GROUP_BYTES + KEY_BYTES
+        self._prefix_room = width // keys // 8
+        self.prefix_bytes = GROUP_BYTES + self._prefix_room
         self.member_bytes = self.prefix_bytes + OWNER_BYTES
 
     def arrange(
@@ -271,18 +270,16 @@ class ReferenceBandEntries(ReferenceEntries):
     ) -> tuple[list[bytes], bytes]:
         first = group.to_bytes(4, "big")[-GROUP_BYTES:]
         last = owner.to_bytes(OWNER_BYTES, "big")
-        band_keys = (fingerprint & (1 << BITS) - 1).to_bytes(BITS // 8, "big")
+        width, size = self._layout.width, self._prefix_room
+        band_keys = (fingerprint & (1 << width) - 1).to_bytes(width // 8, "big")
         members = [
-            first + band_keys[at : at + KEY_BYTES] + last
-            for at in range(0, len(band_keys), KEY_BYTES)
+            first + band_keys[at : at + size] + last for at in range(0, len(band_keys), size)
         ]
-        keys = [
-            self.slice_key(member, table, key_prefix) for table, member in enumerate(members)
-        ]
+        keys = [self.slice_key(member, table, key_prefix) for table, member in enumerate(members)]
         return keys, b"".join(members)
 
     def fingerprint(self, member: bytes, table: int) -> int:
-        raise ValueError(f"member {member.hex()} of table {table} holds one key of sixteen")
+        raise ValueError(f"member {member.hex()} of table {table} holds one key of several")
 
 
 def parts(member: bytes) -> tuple[int, int]:

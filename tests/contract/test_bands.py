@@ -1,4 +1,4 @@
-"""What an index does where fingerprints are the keys of bands: share a key, then compare sketches."""
+"""What an index does with keys of bands: find who shares one, then compare sketches."""
 
 from __future__ import annotations
 
@@ -91,9 +91,7 @@ def test_a_key_of_another_band_is_no_key_in_common(begin: Start) -> None:
         (range(13), True),  # 13 of 30, but few of one: 13 of 30 is .43
     ],
 )
-def test_four_tenths_of_the_features_are_in_common(
-    begin: Start, words: range, joins: bool
-) -> None:
+def test_four_tenths_of_the_features_are_in_common(begin: Start, words: range, joins: bool) -> None:
     index = begin()
     index.resolve(asked(0, own_keys(1), WORDS))
     (answer,) = index.resolve(asked(1, own_keys(1), words))
@@ -101,9 +99,7 @@ def test_four_tenths_of_the_features_are_in_common(
 
 
 @pytest.mark.parametrize(("words", "joins"), [(range(12), True), (range(11), False)])
-def test_of_few_features_six_tenths_are_in_common(
-    begin: Start, words: range, joins: bool
-) -> None:
+def test_of_few_features_six_tenths_are_in_common(begin: Start, words: range, joins: bool) -> None:
     index = begin()
     index.resolve(asked(0, own_keys(1), range(20)))  # 12 of 20: .6
     (answer,) = index.resolve(asked(1, own_keys(1), words))
@@ -143,7 +139,9 @@ def test_the_most_similar_wins_then_the_nearest_then_the_oldest(
     keys = own_keys(1)
     queries = [
         asked(0, [*keys[: texts[0][0]], *own_keys(2)[texts[0][0] :]], texts[0][1], 0),
-        asked(1, [*own_keys(3)[: BANDS - texts[1][0]], *keys[BANDS - texts[1][0] :]], texts[1][1], 1),
+        asked(
+            1, [*own_keys(3)[: BANDS - texts[1][0]], *keys[BANDS - texts[1][0] :]], texts[1][1], 1
+        ),
     ]
     opened = index.resolve(*queries)
     assert [answer.new for answer in opened] == [True, True]
@@ -174,17 +172,24 @@ def test_joined_events_lead_nowhere_by_their_keys(begin: Start) -> None:
 def crowd(count: int) -> list[Query]:
     """Queries that share one key and nothing else."""
     return [
-        asked(n, own_keys(n + 1, [COMMON]), range(1000 * n, 1000 * n + 30), n)
-        for n in range(count)
+        asked(n, own_keys(n + 1, [COMMON]), range(1000 * n, 1000 * n + 30), n) for n in range(count)
     ]
 
 
-def test_a_full_key_gets_no_more_and_that_is_counted(begin: Start) -> None:
+@pytest.mark.parametrize("begin", ["redis", "redis-cluster"], indirect=True)
+def test_keys_left_out_are_counted(begin: Start) -> None:
+    index = begin()
+    index.resolve(*crowd(CROWD))
+    assert index.size().truncated == 0
+    index.resolve(*crowd(CROWD + 3))
+    assert index.size().truncated == 3
+
+
+def test_a_full_key_gets_no_more_members(begin: Start) -> None:
     index = begin()
     opened = index.resolve(*crowd(CROWD + 3))
     assert all(answer.new for answer in opened)
     assert index.size()[:2] == (CROWD + 3, CROWD + 3)
-    assert index.size().truncated == 3
     for n in (0, CROWD - 1, CROWD, CROWD + 2):
         by_other_key = [*own_keys(999)[:1], *own_keys(n + 1)[1:]]
         by_common_key = own_keys(500 + n, [COMMON])

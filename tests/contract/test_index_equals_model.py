@@ -19,7 +19,8 @@ from stream_dedup.clustering.linkage import cluster_id, reference_jaccard
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import StreamTime, Windows
 from stream_dedup.errors import AlreadyRecorded, StaleFence
-from stream_dedup.features.recipe import Match, Recipe
+from stream_dedup.features.recipe import Fingerprint, Match, Recipe
+from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.one_off import Keys, WordSlot, mix, pack, pattern_keys, unpack
 from stream_dedup.index.base import ClusterDelta, Commit, Limits, Query, Resolution
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Rule, Summary
@@ -37,6 +38,15 @@ class Text(NamedTuple):
     fingerprint: int
     sketch: tuple[int, ...]
     one_off: bytes = b""
+
+    @classmethod
+    def of_bands(cls, shared: tuple[int, ...], words: range) -> Text:
+        """A text with keys of bands: those of these bands are 1, the others its own."""
+        fingerprint = 0
+        for band in range(bands.BANDS):
+            key = 1 if band in shared else hash((shared, band)) % 2**40 + 2
+            fingerprint = fingerprint << 8 * bands.KEY_BYTES | key
+        return cls(fingerprint, tuple(words))
 
 
 def text_of(words: str, fingerprint: int) -> Text:
@@ -81,6 +91,16 @@ SCENES = {
         ],
         max_clusters=9,
         pace=8,
+    ),
+    # One key in common, more, or none; enough features in common, or not: many and few of them.
+    "bands": Scene(
+        Recipe(fingerprint=Fingerprint(kind="bands"), match=Match(k=0, jaccard=0.42, aliases=2)),
+        [
+            Text.of_bands(shared, words)
+            for shared in ((), (0,), (0, 15), (3, 15), tuple(range(16)), (3,))
+            for words in (range(30), range(5, 35), range(14, 44), range(10), range(3, 13))
+        ],
+        max_clusters=6,
     ),
 }
 
@@ -141,6 +161,7 @@ class Model:
 
     def __init__(self, scene: Scene) -> None:
         self.match, self.name_of = scene.recipe.match, scene.recipe.name
+        self.is_bands = scene.recipe.fingerprint.kind == "bands"
         self.max_clusters = scene.max_clusters
         self.creations = 0
         self.life_of: dict[int, int] = {}
@@ -230,20 +251,30 @@ class Model:
 
     def fit(self, cluster: Cluster, query: Query) -> tuple[float, int, int, int] | None:
         """How well a cluster fits, least best; None if not at all."""
-        reached = any((f ^ query.fingerprint).bit_count() <= 3 for f in cluster.fingerprints)
+        most = bands.BANDS - 1 if self.is_bands else 3
+        reached = any(self.distance(f, query.fingerprint) <= most for f in cluster.fingerprints)
         if not reached or cluster.query.group != query.group or not cluster.takes(query):
             return None
-        similarity = reference_jaccard(cluster.query.sketch, query.sketch)
-        distance = (cluster.query.fingerprint ^ query.fingerprint).bit_count()
-        if similarity < self.match.jaccard:
+        ours, theirs = cluster.query.sketch, query.sketch
+        similarity = reference_jaccard(ours, theirs, "I" if self.is_bands else "Q")
+        distance = self.distance(cluster.query.fingerprint, query.fingerprint)
+        least = self.match.jaccard
+        if self.is_bands:
+            least = bands.threshold(least, min(len(ours), len(theirs)) // 4)
+        if similarity < least:
             return None
         return -similarity, distance, cluster.opened_us, cluster.identity
+
+    def distance(self, one: int, other: int) -> int:
+        if self.is_bands:
+            return bands.differing_keys(one, other)
+        return (one ^ other).bit_count()
 
     def join(self, cluster: Cluster, query: Query, rule: Rule) -> Resolution:
         cluster.last_us = max(cluster.last_us, query.last_us)
         new = cluster.query.position == query.position
         recorded = not cluster.provisional
-        distance = (cluster.query.fingerprint ^ query.fingerprint).bit_count()
+        distance = self.distance(cluster.query.fingerprint, query.fingerprint)
         return Resolution(
             cluster.identity, distance, new, cluster.opened_us, cluster.last_us, recorded, rule
         )
@@ -253,6 +284,7 @@ class Model:
             return
         self.names[query.group, query.exact] = cluster.identity
         cluster.names.append((query.group, query.exact))
+        searchable = searchable and not self.is_bands  # their keys lead to representatives alone
         if searchable and cluster.query.fingerprint != query.fingerprint:
             cluster.fingerprints.append(query.fingerprint)
 
@@ -539,7 +571,7 @@ class Histories(RuleBasedStateMachine):
                 reader.event_us += max(0, delay_s) * S // 4 // self.scene.pace
                 time_us = reader.event_us + min(0, delay_s) * S // self.scene.pace
                 position = Position(*reader.partition, reader.offset + place)
-                sketch = array("Q", words).tobytes()
+                sketch = array("I" if self.model.is_bands else "Q", words).tobytes()
                 # A text has words enough or has not: that goes with its exact hash.
                 exact_hash = exact * 2 + near
                 times = (time_us, time_us)
@@ -579,7 +611,7 @@ class Histories(RuleBasedStateMachine):
                 Kind.NEW if answer.new else Kind.DUPLICATE,
                 answer.cluster,
                 answer.distance,
-                query.fingerprint,
+                None if self.model.is_bands else query.fingerprint,
             )
             for query, answer in zip(reader.pending, reader.answers, strict=True)
         }

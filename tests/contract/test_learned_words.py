@@ -5,6 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 
+import pytest
+
 from stream_dedup.clustering.learning import MAX_ENTRIES, MAX_MOVED
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.features.recipe import Match, Recipe

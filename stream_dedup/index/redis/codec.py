@@ -350,6 +350,16 @@ def unpack_names(packed: bytes, layout: NamespaceLayout) -> tuple[bytes, list[Na
     return group, names
 
 
+def tables_of(packed: bytes, layout: NamespaceLayout) -> list[int]:
+    """Return which tables hold the representative of the cluster with this field ``a``."""
+    tables = range(layout.table_layout.tables)
+    if not layout.is_bands:
+        return [*tables]
+    size = layouts.IN_TABLES.struct.size
+    (bits,) = layouts.IN_TABLES.struct.unpack(packed[layout.names_at - size : layout.names_at])
+    return [table for table in tables if bits >> len(tables) - 1 - table & 1]
+
+
 # ------------------------------------------------------------ keys of queries and names
 
 

@@ -21,12 +21,13 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.errors import IndexRefused, RecipeMismatch
 from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import Limits, check_width
 from stream_dedup.index.redis import codec, scripts
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
-from stream_dedup.tables.entries import BAND_LAYOUT, MAX_SLICES, make_entries
+from stream_dedup.tables.entries import MAX_SLICES, make_entries
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.planner import REDIS, choose
 
@@ -53,7 +54,7 @@ def plan_layout(
     """Plan the layout of a namespace for so many clusters.
 
     Tables are planned for a namespace half full, as most are most of the time; slices for all the
-    clusters there may be.
+    clusters there may be. Bands have one table a key.
 
     Raises:
         RecipeError: no index holds fingerprints of the recipe's width.
@@ -63,14 +64,12 @@ def plan_layout(
     width, k = recipe.fingerprint.width, recipe.match.k
     half = -(-each // 2)
     if recipe.fingerprint.kind == "bands":
-        tables = BAND_LAYOUT
+        tables = Layout(bands.BITS, bands.BANDS - 1, bands.BANDS)
     else:
         tables = Layout(width, k, blocks) if blocks else choose(width, k, half, REDIS).layout
     slices = 1 << max(0, (each - 1) // SLICE_ENTRIES).bit_length()
     slices = min(slices, MAX_SLICES)
-    return NamespaceLayout(
-        FORMAT, tables.width, tables.k, tables.blocks, slices, slices, shards
-    )
+    return NamespaceLayout(FORMAT, tables.width, tables.k, tables.blocks, slices, slices, shards)
 
 
 def read_layout(namespace: str, key: bytes, stored: bytes | None) -> NamespaceLayout:

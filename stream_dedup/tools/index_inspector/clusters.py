@@ -121,8 +121,8 @@ class Name(NamedTuple):
 
     Attributes:
         exact: the exact hash.
-        fingerprint: the fingerprint.
-        distance: in bits, from the representative's.
+        fingerprint: the fingerprint; None where it is the keys of bands, which are secret.
+        distance: from the representative's.
         searchable: whether it is in the tables.
         missing: the tables from which it is missing.
         slices: the slice of each table.
@@ -130,7 +130,7 @@ class Name(NamedTuple):
     """
 
     exact: bytes
-    fingerprint: int
+    fingerprint: int | None
     distance: int
     searchable: bool
     missing: set[int]
@@ -192,7 +192,7 @@ async def details(namespace: Namespace, identity: int) -> Details | None:
     )
     if not fields:
         return None
-    held = unpack_stored(packed, fields.get(b"n", b""), fields.get(b"a"), namespace.layout.width)
+    held = unpack_stored(packed, fields.get(b"n", b""), fields.get(b"a"), namespace.layout)
     if held is None:
         raise ValueError("its fields do not fit together")
     names = await _names(namespace, shard, held) if held.open else []
@@ -216,15 +216,21 @@ async def _names(namespace: Namespace, shard: ShardKeys, held: StoredCluster) ->
             for name in held.names
         ],
     )
-    first = held.names[0].fingerprint
+    is_bands, first = namespace.layout.is_bands, held.names[0].fingerprint or 0
     out = []
     for name, absent, answer in zip(held.names, missing, answers, strict=True):
-        keys, _ = namespace.entries.arrange(name.fingerprint, group, 0, b"")
+        fingerprint, keys = name.fingerprint, list[bytes]()
+        if fingerprint is not None:
+            keys, _ = namespace.entries.arrange(fingerprint, group, 0, b"")
+        if is_bands:
+            distance = answer[layouts.ID_BYTES] if answer else 0
+        else:
+            distance = ((fingerprint or 0) ^ first).bit_count()
         out.append(
             Name(
                 name.exact,
-                name.fingerprint,
-                (name.fingerprint ^ first).bit_count(),
+                None if is_bands else fingerprint,
+                distance,
                 name.searchable,
                 absent,
                 [int(key.rpartition(b":")[2]) for key in keys],
@@ -343,7 +349,7 @@ def print_details(namespace: Namespace, found: Details, recipe: Recipe | None, f
     print_rows(_readable(facts))
     if found.names:
         console().print()
-        tables = namespace.layout.table_layout.tables
+        tables = len(found.held.tables)
         print_table(
             "names: the first is the representative's, the others are aliases",
             ("exact hash", "leads to", "fingerprint", "#distance", "in tables"),
@@ -361,7 +367,7 @@ def print_details(namespace: Namespace, found: Details, recipe: Recipe | None, f
         console().print()
         first = found.names[0]
         if first.searchable:
-            places = " ".join(f"{table}:{number}" for table, number in enumerate(first.slices))
+            places = " ".join(f"{table}:{first.slices[table]}" for table in found.held.tables)
             print_rows([("slices of the representative (table:slice)", places)])
 
 
@@ -385,7 +391,9 @@ def _score(score: float) -> str:
     return "at once" if score == float("-inf") else when(score)
 
 
-def _hex(fingerprint: int, namespace: Namespace) -> str:
+def _hex(fingerprint: int | None, namespace: Namespace) -> str:
+    if fingerprint is None:
+        return ""
     return f"{fingerprint:0{namespace.layout.width // 4}x}"
 
 

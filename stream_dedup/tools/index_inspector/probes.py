@@ -17,9 +17,8 @@ from stream_dedup.features.patterns import readable
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.redis.client import Command
 from stream_dedup.index.redis.codec import group_hash
-from stream_dedup.index.redis.keys import ShardKeys, kind_of, table_of
+from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, kind_of, table_of
 from stream_dedup.index.redis.layouts import EXACT_FIELD_BYTES, GROUP_BYTES, ID_BYTES
-from stream_dedup.tables.entries import parts
 from stream_dedup.tools.index_inspector.reader import (
     Namespace,
     StoredCluster,
@@ -94,10 +93,10 @@ class Probes:
         for identity, answer in zip(identities, answers, strict=True):
             if answer is None or all(value is None for value in answer):
                 continue  # gone meanwhile, or of another type
-            held = unpack_stored(identity, answer[0] or b"", answer[1], self._layout.width)
+            held = unpack_stored(identity, answer[0] or b"", answer[1], self._layout)
             reason = "its numbers or names"
             if held is not None:
-                reason = _damage(self._namespace.packer.key, held, answer)
+                reason = _damage(self._namespace.packer.key, held, answer, self._layout)
             if held is None or reason:
                 text = f"{self._shown(identity)}: {reason} do not fit"
                 suspects.append(Suspect("cluster", identity, text))
@@ -171,7 +170,7 @@ class Probes:
             [("HMGET", self._shard.cluster(identity), "n", "a") for identity in asked]
         )
         return {
-            identity: unpack_stored(identity, answer[0], answer[1], self._layout.width)
+            identity: unpack_stored(identity, answer[0], answer[1], self._layout)
             for identity, answer in zip(asked, answers, strict=True)
             if answer is not None and answer[0] is not None
         }
@@ -182,11 +181,8 @@ class Probes:
         """Find table entries of no open cluster, and entries in the wrong slice."""
         size = self._entries.member_bytes
         states = await self._hold({member[-ID_BYTES:] for _, member in places})
-        searched = {
-            identity: {name.fingerprint for name in held.names if name.searchable}
-            for identity, held in states.items()
-            if held
-        }
+        prefix = self._shard.prefixes.table
+        searched = {identity: self._members(held) for identity, held in states.items() if held}
         suspects, orphans = [], []
         for place in places:
             key, member = place
@@ -195,17 +191,23 @@ class Probes:
                 suspects.append(Suspect("misplaced", place, f"{text}: {len(member)} bytes"))
                 continue
             table, owner = table_of(key), member[-ID_BYTES:]
-            fingerprint = self._entries.fingerprint(member, table)
-            keys, members = self._entries.arrange(
-                fingerprint,
-                *parts(member),
-                self._shard.prefixes.table,
-            )
-            if keys[table] != key or members[table * size : (table + 1) * size] != member:
+            if key != self._entries.slice_key(member, table, prefix):
                 suspects.append(Suspect("misplaced", place, text))
-            elif fingerprint not in searched.get(owner, ()):
+            elif (table, member) not in searched.get(owner, ()):
                 orphans.append(Suspect("entry", place, text))
         return suspects + await self._orphaned(orphans, "ZSCORE")
+
+    def _members(self, held: StoredCluster) -> set[tuple[int, bytes]]:
+        """What the tables may hold of a cluster: (table, member)."""
+        group, owner = int.from_bytes(held.group_hash, "big"), int.from_bytes(held.identity, "big")
+        size = self._entries.member_bytes
+        found: set[tuple[int, bytes]] = set()
+        for name in held.names:
+            if name.searchable and name.fingerprint is not None:
+                _, members = self._entries.arrange(name.fingerprint, group, owner, b"")
+                parts = (members[at : at + size] for at in range(0, len(members), size))
+                found.update(enumerate(parts))
+        return found
 
     async def exact(self, places: Sequence[Place]) -> list[Suspect]:
         """Find exact hashes of no open cluster, and exact hashes in the wrong slice."""
@@ -262,33 +264,34 @@ async def missing_entries(
     namespace: Namespace, shard: ShardKeys, held: StoredCluster
 ) -> list[set[int]]:
     """Find, for each name of an open cluster, the tables from which it is missing."""
-    group = int.from_bytes(held.group_hash, "big")
+    group, owner = int.from_bytes(held.group_hash, "big"), int.from_bytes(held.identity, "big")
     size = namespace.entries.member_bytes
     commands: list[Command] = []
-    searchable = [name for name in held.names if name.searchable]
-    for name in searchable:
-        keys, members = namespace.entries.arrange(
-            name.fingerprint, group, int.from_bytes(held.identity, "big"), shard.prefixes.table
-        )
+    searched = [name.fingerprint if name.searchable else None for name in held.names]
+    for fingerprint in searched:
+        if fingerprint is None:
+            continue
+        keys, members = namespace.entries.arrange(fingerprint, group, owner, shard.prefixes.table)
         commands += [
-            ("ZSCORE", key, members[table * size : (table + 1) * size])
-            for table, key in enumerate(keys)
+            ("ZSCORE", keys[table], members[table * size : (table + 1) * size])
+            for table in held.tables
         ]
     scores = iter(await namespace.reader.many(shard.meta, commands))
-    tables = range(namespace.layout.table_layout.tables)
     return [
-        {table for table in tables if next(scores) is None} if name.searchable else set()
-        for name in held.names
+        set() if fingerprint is None else {t for t in held.tables if next(scores) is None}
+        for fingerprint in searched
     ]
 
 
-def _damage(key: HashKey, held: StoredCluster, answer: Sequence[bytes | None]) -> str:
+def _damage(
+    key: HashKey, held: StoredCluster, answer: Sequence[bytes | None], layout: NamespaceLayout
+) -> str:
     """Which fields of a cluster do not fit together."""
     _, _, fingerprint, group, position, snapshot = answer
     numbers = held.numbers
     if numbers.gone:
         return ""
-    if fingerprint is None or group is None or position is None:
+    if (fingerprint is None) != layout.is_bands or group is None or position is None:
         return "its fingerprint, group or position"
     if numbers.leased != (snapshot is not None):
         return "its snapshot and what it says of it"
@@ -299,7 +302,7 @@ def _damage(key: HashKey, held: StoredCluster, answer: Sequence[bytes | None]) -
     searchable = sum(name.searchable for name in held.names)
     if (len(held.names), searchable) != (numbers.names, numbers.searchable):
         return "its names and their number"
-    if held.names[0].fingerprint != int.from_bytes(fingerprint, "big"):
+    if fingerprint is not None and held.names[0].fingerprint != int.from_bytes(fingerprint, "big"):
         return "its fingerprint and its first name"
     return ""
 

@@ -125,12 +125,14 @@ class StoredCluster(NamedTuple):
         numbers: its counts and times.
         group_hash: its group's hash, while it is open.
         names: by which it is found, while it is open.
+        tables: those that hold its searchable names, while it is open.
     """
 
     identity: bytes
     numbers: codec.Cluster
     group_hash: bytes
     names: list[codec.Name]
+    tables: list[int]
 
     @property
     def open(self) -> bool:
@@ -146,16 +148,17 @@ class StoredCluster(NamedTuple):
 
 
 def unpack_stored(
-    identity: bytes, numbers: bytes, names: bytes | None, width: int
+    identity: bytes, numbers: bytes, names: bytes | None, layout: NamespaceLayout
 ) -> StoredCluster | None:
     """Unpack a cluster's fields ``n`` and ``a``; None if they are damaged."""
     unpacked = unpack_numbers(numbers)
     if unpacked is None or not unpacked.open:
-        return unpacked and StoredCluster(identity, unpacked, b"", [])
-    head, each = layouts.NAMES_HEAD_BYTES, layouts.NAME_OTHER_BYTES + width // 8
+        return unpacked and StoredCluster(identity, unpacked, b"", [], [])
+    head, each = layout.names_at, layout.name_bytes
     if names is None or len(names) <= head or (len(names) - head) % each:
         return None
-    return StoredCluster(identity, unpacked, *codec.unpack_names(names, width))
+    tables = codec.tables_of(names, layout)
+    return StoredCluster(identity, unpacked, *codec.unpack_names(names, layout), tables)
 
 
 def unpack_numbers(numbers: bytes | None) -> codec.Cluster | None:

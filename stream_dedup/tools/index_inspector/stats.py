@@ -338,8 +338,12 @@ def _head(namespace: Namespace) -> Iterator[Row]:
     layout, entries = namespace.layout, namespace.entries
     yield "namespace", f"{namespace.name} on {namespace.reader.address}"
     yield "recipe", shown(f"{namespace.recipe}, digest {namespace.digest}".encode(), 200)
+    tables = layout.table_layout.tables
+    kind = f"W = {layout.width}, k = {layout.k}, m = {layout.blocks}: {tables}"
+    if layout.is_bands:
+        kind = f"{tables} keys of bands, of {layout.width // tables} bits: {tables}"
     text = (
-        f"W = {layout.width}, k = {layout.k}, m = {layout.blocks}: {layout.table_layout.tables} "
+        f"{kind} "
         f"tables of {layout.slices:,} slices, {layout.exact_slices:,} slices of exact hashes, "
         f"{layout.shards} shard(s)"
     )

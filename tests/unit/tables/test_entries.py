@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.fingerprint.bands import BITS
+from stream_dedup.fingerprint.bands import BANDS, BITS
 from stream_dedup.tables import _native as native
 from stream_dedup.tables.entries import (
-    BAND_LAYOUT,
     MAX_SLICES,
     Entries,
     Prefixes,
@@ -28,6 +27,7 @@ from stream_dedup.tables.entries import (
 from stream_dedup.tables.permutation import MAX_TABLES, Layout
 
 KINDS: dict[str, Any] = {"native": native.NativeEntries, "reference": ReferenceEntries}
+BAND_LAYOUT = Layout(BITS, BANDS - 1, BANDS)
 BAND_KINDS: dict[str, Any] = {
     "reference": ReferenceBandEntries,
     "native": native.NativeBandEntries,
@@ -196,7 +196,7 @@ def test_the_slice_of_a_member_is_where_it_was_arranged(
 @pytest.mark.parametrize("kind", BAND_KINDS)
 def test_a_member_of_bands_gives_no_fingerprint(kind: str) -> None:
     entries: Entries = BAND_KINDS[kind](BAND_LAYOUT, 64)
-    with pytest.raises(ValueError, match="one key of sixteen"):
+    with pytest.raises(ValueError, match="one key of several"):
         entries.fingerprint(bytes(16), 0)
     with pytest.raises(ValueError, match="16 bytes, not 15"):
         entries.slice_key(bytes(15), 0, b"t:")
@@ -204,8 +204,8 @@ def test_a_member_of_bands_gives_no_fingerprint(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", BAND_KINDS)
 def test_keys_of_bands_have_one_layout(kind: str) -> None:
-    with pytest.raises(ValueError, match="laid out as"):
-        BAND_KINDS[kind](Layout(64, 3, 4), 64)
+    with pytest.raises(ValueError, match="no layout of the keys"):
+        BAND_KINDS[kind](Layout(64, 3, 5), 64)
     with pytest.raises(ValueError, match="4 bytes each"):
         BAND_KINDS[kind](BAND_LAYOUT, 64).pack([row(hashes=bytes(6))], PREFIXES)
     with pytest.raises(OverflowError):

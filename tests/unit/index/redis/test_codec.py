@@ -10,6 +10,7 @@ from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.index.base import ClusterDelta
 from stream_dedup.index.redis import codec as wire
 from stream_dedup.index.redis import layouts
+from stream_dedup.index.redis.keys import NamespaceLayout
 from stream_dedup.model import Decision, Kind, Position
 
 ids = st.integers(0, 2**64 - 1)
@@ -101,11 +102,25 @@ def test_a_delta_carries_no_more_than_is_kept() -> None:
 @pytest.mark.parametrize("width", [32, 64, 128])
 def test_entries_come_apart(width: int) -> None:
     raws = [bytes(8) + b"\x01" * (width // 8) + bytes([flag]) for flag in (1, 0)]
-    group, entries = wire.unpack_names(b"grou" + b"".join(raws), width)
+    layout = NamespaceLayout(3, width, 3, 4, 16, 16, 1)
+    group, entries = wire.unpack_names(b"grou" + b"".join(raws), layout)
+    assert wire.tables_of(b"grou" + b"".join(raws), layout) == [0, 1, 2, 3]
     assert group == b"grou"
     assert [entry.raw for entry in entries] == raws
     assert [entry.searchable for entry in entries] == [True, False]
     assert {int.from_bytes(b"\x01" * (width // 8), "big")} == {e.fingerprint for e in entries}
+
+
+def test_names_of_bands_come_apart() -> None:
+    layout = NamespaceLayout(3, 768, 15, 16, 16, 16, 1)
+    raws = [bytes(8) + bytes([flag]) for flag in (1, 0)]
+    packed = b"grou" + bytes(range(96)) + (0b101 << 13).to_bytes(2, "big") + b"".join(raws)
+    group, entries = wire.unpack_names(packed, layout)
+    assert group == b"grou"
+    assert [entry.raw for entry in entries] == raws
+    assert [entry.searchable for entry in entries] == [True, False]
+    assert [e.fingerprint for e in entries] == [int.from_bytes(bytes(range(96)), "big"), None]
+    assert wire.tables_of(packed, layout) == [0, 2]
 
 
 def test_times_of_bare_deltas_are_clamped() -> None:
