@@ -329,6 +329,27 @@ def write_whole(out: BinaryIO, data: bytes) -> None:
     out.flush()
 
 
+def new_file(output: str, *, force: bool) -> str:
+    """Return the real path of a file to write; check that it can be written, before long work.
+
+    Raises:
+        click.BadParameter: it cannot be written, or must not be.
+    """
+    place = os.path.realpath(output)
+    problem = ""
+    if not os.path.isdir(os.path.dirname(place)):  # noqa: PTH112, PTH120 -- pathlib's may raise
+        problem = "lies in no folder that is there; make it first"
+    elif os.path.lexists(place) and not os.path.isfile(place):  # noqa: PTH113 -- as above
+        problem = "is no file; give a file's name"
+    elif os.path.lexists(place) and not force:
+        problem = "is there already; give another name, or --force"
+    elif not os.access(os.path.dirname(place), os.W_OK):  # noqa: PTH120 -- as above
+        problem = "cannot be written; check the folder's permissions"
+    if problem:
+        raise click.BadParameter(f"{output!r} {problem}", param_hint="'--output'")
+    return place
+
+
 def shown(text: bytes, limit: int = MAX_SHOWN) -> str:
     """Return bytes as one short printable text."""
     return readable(text, limit)

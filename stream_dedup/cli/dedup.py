@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import click
 from rich.console import Console
@@ -29,6 +29,17 @@ from stream_dedup.cli.common import (
 from stream_dedup.cli.completion import complete_file
 from stream_dedup.cli.output import Output
 from stream_dedup.cli.pipe import POLL_S, Pipe
+from stream_dedup.cli.reading import (
+    encoding_option,
+    group_field_option,
+    group_prefix_option,
+    group_regex_option,
+    input_format_option,
+    join_option,
+    reading_of,
+    start_regex_option,
+    text_field_option,
+)
 from stream_dedup.cli.report import HTML_ROWS, Ranking, page
 from stream_dedup.cli.terminal import wants_colour
 from stream_dedup.clock import US_PER_S
@@ -36,13 +47,10 @@ from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.emit.summaries import MARK
-from stream_dedup.errors import InputError
 from stream_dedup.index.base import Limits
-from stream_dedup.io.decoder import Decoder, DecoderOptions, Times
+from stream_dedup.io.decoder import Times
 from stream_dedup.io.files import expand, is_live, whole_file
-from stream_dedup.io.formats import Transcoder
-from stream_dedup.io.timestamps import GUESSED
-from stream_dedup.model import Partition, Rule
+from stream_dedup.model import Rule
 
 MAX_FUTURE_US = 24 * 3600 * US_PER_S
 """A time without a zone is read as UTC, but its zone may be up to 14 hours ahead of it."""
@@ -68,31 +76,14 @@ MAX_NAME = 120
 )
 @recipe_option
 @set_option
-@click.option(
-    "--input-format",
-    type=click.Choice(["auto", "text", "jsonl"]),
-    default="auto",
-    show_default=True,
-    help="auto decides by each input's first line.",
-)
+@input_format_option
 @click.option(
     "--output-format",
     type=click.Choice(["text", "jsonl"]),
     help="By default the format of the input.",
 )
-@click.option(
-    "--encoding",
-    default="",
-    metavar="NAME",
-    help="Encoding of the input, such as utf-16 or latin-1; the output is UTF-8. Without it, "
-    "UTF-16 is recognised, and other bytes are taken as they are.",
-)
-@click.option(
-    "--text-field",
-    default="",
-    metavar="PATH",
-    help="JSON field with the text; by default message, msg, log or another common name.",
-)
+@encoding_option
+@text_field_option
 @click.option(
     "--time-field",
     default="",
@@ -107,28 +98,9 @@ MAX_NAME = 120
     "'%d/%b/%Y:%H:%M:%S %z', or auto: iso, syslog or that of access logs. Without it and without "
     "--time-field, the time is that of arrival.",
 )
-@click.option(
-    "--group-field",
-    "group_fields",
-    multiple=True,
-    metavar="PATH",
-    help="JSON field: only events with equal values are compared. Repeatable.",
-)
-@click.option(
-    "--group-regex",
-    default="",
-    metavar="RE2",
-    help="Only lines with equal named groups are compared, as in '(?P<app>[a-z]+):'.",
-)
-@click.option(
-    "--group-prefix",
-    type=click.Choice(["auto", "service", "off"]),
-    default="auto",
-    show_default=True,
-    help="Lines with the prefix of kubectl logs --prefix or docker compose logs are compared only "
-    "with lines of the same pod or container (auto), of the same service with all its replicas, or "
-    "with all.",
-)
+@group_field_option
+@group_regex_option
+@group_prefix_option
 @click.option(
     "--since",
     type=Parsed("time", parse_moment),
@@ -142,20 +114,8 @@ MAX_NAME = 120
     metavar="TIME",
     help="Only events before this time.",
 )
-@click.option(
-    "--start-regex",
-    default="",
-    metavar="RE2",
-    help="Matches the first line of an event; other lines belong to the event before.",
-)
-@click.option(
-    "--join",
-    type=click.Choice(["auto", "off"]),
-    default="auto",
-    show_default=True,
-    help="auto: in text, a stack trace is one event, with the line before it, and indented lines "
-    "belong to the line before them. off: every line is an event.",
-)
+@start_regex_option
+@join_option
 @click.option(
     "--summary-every",
     type=Parsed("duration", partial(parse_duration, off=None)),
@@ -249,7 +209,8 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
     stream-dedup dedup --top 20 app.log
     stream-dedup dedup --html report.html app.log
     """
-    reading = _reading(options)
+    chooses = options["since"] is not None or options["until"] is not None
+    reading = reading_of(options, guesses_times=chooses and not options["time_field"])
     if options["follow"] and (not files or "-" in files):
         raise click.UsageError("--follow takes FILEs; a pipe is followed anyway")
     output = _output(options)
@@ -278,32 +239,6 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
     if output.stats:
         _print_stats(pipe, deduplicator)
     ctx.exit(128 + signal if signal else int(pipe.failed))
-
-
-def _reading(options: dict[str, Any]) -> DecoderOptions:
-    prefix: dict[str, Literal["", "source", "service"]] = {"auto": "source", "service": "service"}
-    chooses = options["since"] is not None or options["until"] is not None
-    guesses = chooses and not options["time_field"]
-    reading = DecoderOptions(
-        format=options["input_format"],
-        text_field=options["text_field"],
-        time_field=options["time_field"],
-        time_format=options["time_format"] or (GUESSED if guesses else ""),
-        group_fields=options["group_fields"],
-        group_pattern=options["group_regex"],
-        group_prefix=prefix.get(options["group_prefix"], ""),
-        start_pattern=options["start_regex"],
-        join=options["join"] == "auto",
-        encoding=options["encoding"],
-    )
-    try:
-        Decoder(reading, Partition("", 0), takes_fields=False)  # checks the options
-        Transcoder(reading.encoding)
-    except InputError as error:
-        raise click.UsageError(str(error)) from error
-    if reading.group_fields and reading.group_pattern:
-        raise click.UsageError("--group-field and --group-regex exclude each other")
-    return reading
 
 
 def _output(options: dict[str, Any]) -> Output:

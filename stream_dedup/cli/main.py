@@ -41,6 +41,7 @@ COMMANDS = {
     "produce": "stream_dedup.tools.load_generator.command:produce",
     "recipes": "stream_dedup.cli.recipes:recipes",
     "run": "stream_dedup.cli.run:run",
+    "tune": "stream_dedup.cli.tune:tune",
     "vocabulary": "stream_dedup.cli.recipes:vocabulary",
 }
 """The function of each command. Its module is imported when the command is used."""
@@ -106,6 +107,7 @@ def cli() -> None:
     stream-dedup dedup app.log                      first lines at once, repeats as counts
     tail -f app.log | stream-dedup dedup            the same, live
     stream-dedup explain "LINE A" "LINE B"          why two lines merge, or do not
+    stream-dedup tune app.log                       the settings that matter on your own lines
 
     Exit codes: 0 success; 1 an input could not be read, or the output could not be written; 2 an
     option, recipe or configuration is wrong; 3 the two lines of explain do not merge; 129, 130 and

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -17,18 +16,20 @@ from rich.text import Text
 from stream_dedup.cli.common import (
     bytes_of_files,
     console,
+    new_file,
     reading_progress,
     recipe_of,
     recipe_option,
     set_option,
 )
 from stream_dedup.cli.completion import complete_file, complete_recipe
+from stream_dedup.cli.reading import read_events
 from stream_dedup.errors import InputError
 from stream_dedup.features.extractors import KERNEL_EXTRACTORS, load_extractor
 from stream_dedup.features.recipe import Recipe, load_recipe, shipped
 from stream_dedup.features.vocabulary import Counts, Origin, table
 from stream_dedup.io.decoder import Decoder, DecoderOptions
-from stream_dedup.io.files import InputFile, expand, whole_file
+from stream_dedup.io.files import expand, whole_file
 from stream_dedup.model import Batch, Partition
 
 MAX_FEATURES = 900_000
@@ -173,7 +174,7 @@ def build(files: tuple[str, ...], output: str, **options: Any) -> None:  # noqa:
         Decoder(reading, Partition("", 0), takes_fields=False)  # checks the options
     except InputError as error:
         raise click.UsageError(str(error)) from error
-    place = _checked_output(output, force=options["force"])
+    place = new_file(output, force=options["force"])
     counts = Counts(chosen)
     paths = list(expand(files))
     passed: Counter[str] = Counter()
@@ -195,27 +196,6 @@ def build(files: tuple[str, ...], output: str, **options: Any) -> None:  # noqa:
         click.echo(f"{output}: {len(found):,} features of {counts.documents:,} documents", err=True)
 
 
-def _checked_output(output: str, *, force: bool) -> str:
-    """Return the path of the table; check that the table can be written, before hours of counting.
-
-    Raises:
-        click.BadParameter: it cannot be written, or must not be.
-    """
-    place = os.path.realpath(output)
-    problem = ""
-    if not os.path.isdir(os.path.dirname(place)):  # noqa: PTH112, PTH120 -- pathlib's may raise
-        problem = "lies in no folder that is there; make it first"
-    elif os.path.lexists(place) and not os.path.isfile(place):  # noqa: PTH113 -- as above
-        problem = "is no file; give a file's name"
-    elif os.path.lexists(place) and not force:
-        problem = "is there already; give another name, or --force"
-    elif not os.access(os.path.dirname(place), os.W_OK):  # noqa: PTH120 -- as above
-        problem = "cannot be written; check the folder's permissions"
-    if problem:
-        raise click.BadParameter(f"{output!r} {problem}", param_hint="'--output'")
-    return place
-
-
 def _count(
     counts: Counts,
     path: str,
@@ -228,14 +208,9 @@ def _count(
     Raises:
         InputError: it cannot be read to its end.
     """
-    decoder = Decoder(reading, Partition(path, 0), takes_fields=counts.takes_fields)
-    size = 0
-    with InputFile(path) as source:
-        while (lines := source.read()) is not None:
-            _add(counts, decoder.decode(lines, 0).batch, passed)
-            advance(lines.size - size)
-            size = lines.size
-        _add(counts, decoder.flush(0).batch, passed)
+    fields, every = counts.takes_fields, sys.maxsize
+    for events in read_events(path, reading, takes_fields=fields, limit=every, advance=advance):
+        _add(counts, events.batch, passed)
 
 
 def _add(counts: Counts, batch: Batch, passed: Counter[str]) -> None:

@@ -1,0 +1,671 @@
+"""``stream-dedup tune``: which settings matter on a person's own lines, and a recipe with them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
+
+from stream_dedup.cli.common import (
+    Parsed,
+    bytes_of_files,
+    console,
+    new_file,
+    reading_progress,
+    recipe_of,
+    recipe_option,
+    set_option,
+    shown,
+    write_whole,
+)
+from stream_dedup.cli.completion import complete_file
+from stream_dedup.cli.reading import (
+    encoding_option,
+    group_field_option,
+    group_prefix_option,
+    group_regex_option,
+    input_format_option,
+    join_option,
+    read_events,
+    reading_of,
+    start_regex_option,
+    text_field_option,
+)
+from stream_dedup.cli.recipes import to_toml
+from stream_dedup.cli.terminal import escaped_json
+from stream_dedup.errors import InputError
+from stream_dedup.features.patterns import readable
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.io.decoder import DecoderOptions
+from stream_dedup.io.files import expand, whole_file
+from stream_dedup.tuning.places import PROTECTED, WORD, Place
+from stream_dedup.tuning.questions import Change, Question, Report, Tuner
+from stream_dedup.tuning.sample import MAX_PATTERNS, Sample
+from stream_dedup.tuning.trials import Difference, Grouping
+
+MAX_LINES = 1_000_000
+"""Lines read, by default: enough to see every kind of line, in some seconds."""
+
+CLASSES_SHOWN = 8
+PLACES_SHOWN = 8
+VALUES_SHOWN = 6
+DIFFERENCES_SHOWN = 3
+PARTS_SHOWN = 4
+
+CONTEXT_WORDS = 3
+"""Words shown at both sides of where patterns differ."""
+
+_PIECE = re.compile(r"[^ ,;]*[ ,;]+|[^ ,;]+")
+
+IN_JSON = 50
+"""Places, values, differences and parts of each, at most, in JSON."""
+
+SUGGESTED = "suggested"
+
+
+def _accepted(text: str) -> list[int] | None:
+    """Parse the numbers of questions, as in ``1,3``; None for the suggested ones."""
+    if text.strip() == SUGGESTED:
+        return None
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isascii() and part.isdigit() and int(part[:9]) > 0 for part in parts):
+        raise ValueError(f"{text!r} are no numbers of questions; write 1,3 or {SUGGESTED}")
+    return sorted({int(part[:9]) for part in parts})
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILE]...", shell_complete=complete_file)
+@recipe_option
+@set_option
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Write a recipe with the accepted answers to this TOML file.",
+)
+@click.option(
+    "--accept",
+    type=Parsed("numbers", _accepted),
+    default=SUGGESTED,
+    show_default=True,
+    metavar="N,N…",
+    help="The questions whose answer is yes: their numbers; '' for none.",
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@click.option(
+    "--questions",
+    "wanted",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Show the first N questions. JSON has all.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON object.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=MAX_LINES,
+    show_default=True,
+    metavar="N",
+    help="Read at most N lines.",
+)
+@click.option(
+    "--patterns",
+    type=click.IntRange(1),
+    default=MAX_PATTERNS,
+    show_default=True,
+    metavar="N",
+    help="Look at the first N different patterns; memory and time depend on it.",
+)
+@input_format_option
+@encoding_option
+@text_field_option
+@group_field_option
+@group_regex_option
+@group_prefix_option
+@start_regex_option
+@join_option
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress bar.")
+@click.pass_context
+def tune(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
+    """Ask which settings matter on your own lines, and write a recipe with your answers.
+
+    Reads FILEs as dedup does, or standard input to its end, and changes nothing. Then it runs the
+    engine some thirty times, each time with one setting changed, and shows where the clusters come
+    out differently, those that move most events first: are these one kind of event, or several?
+    Every figure is counted in such a run. Nobody has to label anything.
+
+    Before the questions it shows what the recipe makes of your words: how many tokens are words or
+    variables of each class, and the places where words differ but too few were seen to count as
+    variable.
+
+    Questions have numbers. Answer with --accept and --output, or at the prompt on a terminal; the
+    file is a recipe for -r, and for a worker. A few answers are suggested, with the reason.
+
+    \b
+    stream-dedup tune app.log
+    kubectl logs deploy/api | stream-dedup tune
+    stream-dedup tune --accept 1,4 --output recipe.toml app.log
+    stream-dedup dedup -r recipe.toml --top 20 app.log
+    stream-dedup tune --json 'logs/*.gz' | jq '.questions[0]'
+    """
+    reading = reading_of(options)
+    recipe = recipe_of(options["recipe"], options["settings"])
+    place = new_file(options["output"], force=options["force"]) if options["output"] else None
+    paths = list(expand(files)) or ["-"]
+    bar = not options["quiet"] and sys.stderr.isatty()
+    sample = Sample(
+        recipe, max_patterns=options["patterns"], grouped_by=_names(reading.group_fields)
+    )
+    failed, lines = _read(sample, paths, reading, options["limit"], bar=bar)
+    if not len(sample):
+        what = ", ".join(f"{count:,} {reason}" for reason, count in sorted(sample.passed.items()))
+        raise InputError(f"there is no event to look at{': ' + what if what else ''}")
+    with _trial_progress(shown=bar) as progress:
+        tuner = Tuner(recipe, sample, progress)
+        report = tuner.report()
+    view = _View(sample, report, _files(paths), lines, options["limit"], files)
+    accepted = view.accepted(options["accept"])
+    after = tuner.run([question.change for _, question in accepted]) if accepted else report.base
+    if options["as_json"]:
+        data = msgspec.json.encode(view.document(accepted, after)) + b"\n"
+        write_whole(sys.stdout.buffer, escaped_json(data) if sys.stdout.isatty() else data)
+    else:
+        with console() as out:
+            view.print(out, options["wanted"], accepted, after)
+    if place is None and not options["as_json"] and sys.stdin.isatty() and sys.stdout.isatty():
+        place, accepted = _asked(view)
+        after = tuner.run([question.change for _, question in accepted])
+    if place is not None:
+        _write(place, view, accepted, after)
+    ctx.exit(int(failed))
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    return [path.removeprefix("/") for path in paths]
+
+
+def _files(paths: Sequence[str]) -> str:
+    names = ["standard input" if path == "-" else shown(os.fsencode(path), 80) for path in paths]
+    rest = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def _read(
+    sample: Sample, paths: Sequence[str], reading: DecoderOptions, limit: int, *, bar: bool
+) -> tuple[bool, int]:
+    """Read all inputs; return whether one could not be read, and the lines read."""
+    failed, lines = False, 0
+    with reading_progress(bytes_of_files(paths), shown=bar) as advance:
+        for path in paths:
+            left = limit - lines
+            try:
+                for events in read_events(
+                    path, reading, takes_fields=sample.takes_fields, limit=left, advance=advance
+                ):
+                    lines += events.lines
+                    sample.add(events)
+            except InputError as error:
+                failed = True
+                click.echo(f"stream-dedup: {error}", err=True)
+    return failed, lines
+
+
+@contextmanager
+def _trial_progress(*, shown: bool) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar over the trials, on standard error."""
+    if not shown:
+        yield lambda _done, _total: None
+        return
+    columns = (TextColumn("trying settings"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("trying", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+# ---------------------------------------------------------------- writing a recipe
+
+
+Numbered = list[tuple[int, Question]]
+
+
+def _asked(view: _View) -> tuple[str | None, Numbered]:
+    """Ask on a terminal which answers to write, and where."""
+    if not view.report.questions:
+        return None, []
+    text = "Numbers of the questions that you answer with yes, as in 1,3 (Enter to write nothing)"
+    accept = click.prompt(
+        text, default="", show_default=False, type=Parsed("numbers", _accepted), err=True
+    )
+    accepted = view.accepted(accept) if accept != [] else []
+    if not accepted:
+        return None, []
+    name = click.prompt("Write the recipe to", default="recipe.toml", err=True)
+    force = os.path.lexists(name) and click.confirm(f"{name} is there. Overwrite it?", err=True)
+    return new_file(name, force=force), accepted
+
+
+def _write(place: str, view: _View, accepted: Numbered, after: Grouping) -> None:
+    recipe = after.recipe
+    stem = os.path.splitext(os.path.basename(place))[0]  # noqa: PTH119, PTH122 -- any name
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "_.-") else "-" for c in stem)
+    before = view.report.base.recipe
+    said = "; ".join(question.change.described() for _, question in accepted) or "unchanged"
+    recipe = msgspec.structs.replace(
+        recipe,
+        name=name.lstrip("_.-")[:64] or "own",
+        description=f"{before.name}, tuned: {said}.",
+    )
+    head = [
+        f"# Made by `stream-dedup tune` of {view.sample.events:,} events of {view.files}.",
+        f"# Clusters with {before.name}: {len(view.report.base):,}; with this: {len(after):,}.",
+    ]
+    groups = [argument for _, q in accepted if q.change.group for argument in q.change.options()]
+    if groups:
+        head.append(f"# Groups are no part of a recipe. Give as well: {shlex.join(groups)}")
+    text = "\n".join(head) + "\n\n" + to_toml(recipe)
+    with whole_file(place) as file:
+        file.write(text.encode())
+    numbers = ", ".join(str(number) for number, _ in accepted)
+    answers = f"the answers {numbers}" if accepted else f"{before.name} unchanged, as none is yes"
+    click.echo(f"stream-dedup: {shown(os.fsencode(place), 400)}: a recipe with {answers}", err=True)
+    if any(question.change.ungroup for _, question in accepted):
+        click.echo("stream-dedup: to compare across groups, give no --group option, and "
+                   "--group-prefix off", err=True)  # fmt: skip
+
+
+# ---------------------------------------------------------------- showing what was found
+
+
+TITLES = {
+    (True, False): "Are these one kind of event?",
+    (False, True): "Are these different kinds of event?",
+    (True, True): "Are these better grouped so?",
+}
+"""By whether clusters merge, and whether they part."""
+
+_TITLE = re.compile(r"[0-9]+\. |[A-Z]")
+_PLACEHOLDER = re.compile(r"<(?:[a-z0-9_]+|\*)>")
+
+VARIANTS = {"level": "log levels", "status": "HTTP statuses", "frames": "frames of stack traces"}
+
+
+class _View:
+    """A report, as people and programs read it."""
+
+    def __init__(
+        self,
+        sample: Sample,
+        report: Report,
+        files: str,
+        lines: int,
+        limit: int,
+        given: Sequence[str],
+    ) -> None:
+        self.sample = sample
+        self.report = report
+        self.files = files
+        self._lines = lines
+        self._limit = limit
+        self._given = given
+        self._classes = report.words.classes()
+        self._open = [place for place in report.words.places if not place.learned]
+
+    def accepted(self, numbers: list[int] | None) -> Numbered:
+        """Return the questions with these numbers; None for the suggested ones.
+
+        Raises:
+            click.UsageError: there is no such question.
+        """
+        numbered = list(enumerate(self.report.questions, 1))
+        if numbers is None:
+            return [(number, question) for number, question in numbered if question.why]
+        if numbers and numbers[-1] > len(numbered):
+            raise click.UsageError(f"there is no question {numbers[-1]}; there are {len(numbered)}")
+        return [numbered[number - 1] for number in numbers]
+
+    # ------------------------------------------------------------ text
+
+    def print(self, out: Console, wanted: int, accepted: Numbered, after: Grouping) -> None:
+        """Print it."""
+        whole = not sys.stdout.isatty()
+        for line in self._text(wanted, accepted, after):
+            text = Text(line, "bold" if _TITLE.match(line) else "")
+            text.highlight_regex(_PLACEHOLDER, "cyan")
+            cut: Literal["ignore", "ellipsis"] = "ignore" if whole else "ellipsis"
+            out.print(text, soft_wrap=whole, no_wrap=True, overflow=cut)
+
+    def _text(self, wanted: int, accepted: Numbered, after: Grouping) -> Iterator[str]:
+        yield from self._head()
+        yield from self._tokens()
+        yield from self._places()
+        questions = self.report.questions
+        if questions:
+            yield "Questions, each of them tried on these events:"
+        else:
+            yield "No setting that was tried moves an event."
+        for number, question in enumerate(questions[:wanted], 1):
+            yield ""
+            yield from self._question(number, question)
+        if len(questions) > wanted:
+            rest = len(questions) - wanted
+            yield ""
+            yield f"and {_count(rest, 'question')} more: --questions {len(questions)}"
+        yield from self._tail(accepted, after)
+
+    def _head(self) -> Iterator[str]:
+        sample, base = self.sample, self.report.base
+        yield (
+            f"{self.files}: {_count(sample.events, 'event')} of {_count(len(sample), 'pattern')} "
+            f"in {_count(len(base), 'cluster')} with the recipe {base.recipe.name}"
+        )
+        if self._lines >= self._limit:
+            yield f"  only the first {self._limit:,} lines were read: --limit"
+        if sample.left_out:
+            share = sample.events / (sample.events + sample.left_out)
+            yield (
+                f"  the first {len(sample):,} patterns are {share:.1%} of the events; others were "
+                "left out: --patterns"
+            )
+        for reason, number in sorted(sample.passed.items()):
+            yield f"  not compared, {reason}: {number:,}"
+        yield ""
+
+    def _tokens(self) -> Iterator[str]:
+        classes = self._classes
+        if self.report.base.recipe.features.extractor != "words" or not classes.counts:
+            return
+        total = classes.counts.total()
+        covered = "" if classes.covered == 1 else f" (of {classes.covered:.1%} of the events)"
+        yield f"What the words are{covered}:"
+        ranked = classes.counts.most_common()
+        for name, number in ranked[:CLASSES_SHOWN]:
+            what = name
+            if name == WORD:
+                what = "words"
+            elif name == PROTECTED:
+                what = f"protected words: {_values(classes.protected.most_common())}"
+            elif name == "<*>":
+                what = "<*>, variables of other shapes"
+            yield f"  {number / total:6.1%}  {what}"
+        if len(ranked) > CLASSES_SHOWN:
+            rest = sum(number for _, number in ranked[CLASSES_SHOWN:])
+            yield f"  {rest / total:6.1%}  others"
+        yield ""
+
+    def _places(self) -> Iterator[str]:
+        if not self._open:
+            return
+        yield "Places where words differ, but too few to be a variable, shown as <*>:"
+        for place in self._open[:PLACES_SHOWN]:
+            yield f"  {place.pattern}"
+            yield (
+                f"      {len(place.values)} of {place.wanted} words in "
+                f"{_count(place.events, 'event')}: {_values(list(place.counts.items()))}"
+            )
+        if len(self._open) > PLACES_SHOWN:
+            yield f"  and {_count(len(self._open) - PLACES_SHOWN, 'place')} more"
+        yield ""
+
+    def _question(self, number: int, question: Question) -> Iterator[str]:
+        title = TITLES[bool(question.merges), bool(question.splits)]
+        moved = _count(question.moved, "event")
+        verb = "move" if question.splits else "join others"
+        yield f"{number}. {title} {moved} would {verb}."
+        for difference in question.merges[:DIFFERENCES_SHOWN]:
+            yield from self._difference(difference, question.after, question.before, "")
+        for difference in question.splits[:DIFFERENCES_SHOWN]:
+            group = question.change.group
+            yield from self._difference(difference, question.before, question.after, group)
+        rest = [*question.merges[DIFFERENCES_SHOWN:], *question.splits[DIFFERENCES_SHOWN:]]
+        if rest:
+            events = _count(sum(each.events for each in rest), "event")
+            yield f"     and {_count(len(rest), 'more cluster')} of {events}, in --json"
+        yield f"   If so: {self._answer(number, question.change)}"
+        yield f"     {self._meaning(question)}"
+        if question.why:
+            yield f"     suggested: {question.why}"
+        for change in question.also:
+            yield f"     the same with: {self._answer(number, change)}"
+
+    def _difference(
+        self, difference: Difference, of_whole: Grouping, of_parts: Grouping, group: str
+    ) -> Iterator[str]:
+        """Show a cluster, and below it its parts: where they differ, or by their groups."""
+        whole = of_whole.pattern(difference.whole)
+        yield f"     {difference.events:9,}  {whole}"
+        parts = difference.parts[:PARTS_SHOWN]
+        if group:
+            named = [
+                f"{group} {shown(self.sample.label(group, p.rows[0]).encode())}" for p in parts
+            ]
+        else:
+            named = differing(whole, [of_parts.pattern(part.cluster) for part in parts])
+        for part, name in zip(parts, named, strict=True):
+            yield f"       {part.events:9,}  {name}"
+        rest = difference.parts[PARTS_SHOWN:]
+        if rest:
+            events = sum(part.events for part in rest)
+            yield f"       {events:9,}  in {_count(len(rest), 'more cluster')}"
+
+    @staticmethod
+    def _answer(number: int, change: Change) -> str:
+        if change.ungroup:
+            return "compare across groups: give no --group option, and --group-prefix off"
+        options = shlex.join(change.options())
+        return options or f"--accept {number} --output recipe.toml ({change.described()})"
+
+    def _meaning(self, question: Question) -> str:
+        """Say what a change does, and how many clusters it leaves."""
+        beyond = ""
+        if question.beyond is not None:
+            step = next(
+                number
+                for number, other in enumerate(self.report.questions, 1)
+                if question.beyond in (other.change, *other.also)
+            )
+            beyond = f" with those of question {step}"
+        return (
+            f"{_explained(question.change, self.report.base.recipe)}; "
+            f"{len(self.report.base):,} clusters become {question.clusters:,}{beyond}"
+        )
+
+    def _tail(self, accepted: Numbered, after: Grouping) -> Iterator[str]:
+        without = self.report.without_effect
+        if without:
+            yield ""
+            yield f"No event moves with: {_summed_up(without)}"
+        yield f"(from {_count(self.report.trials, 'run')} of the engine)"
+        if not self.report.questions:
+            return
+        yield ""
+        if accepted:
+            numbers = ",".join(str(number) for number, _ in accepted)
+            yield (
+                f"With {numbers} answered by yes, {len(self.report.base):,} clusters become "
+                f"{len(after):,}."
+            )
+        first = next((number for number, _ in accepted), 1)
+        options = self.report.questions[first - 1].change.options()
+        files = [*self._given]
+        if options:
+            yield f"Try one:        {shlex.join(['stream-dedup', 'dedup', '--top', '20', *options, *files])}"  # noqa: E501 -- one command
+        numbers = ",".join(str(number) for number, _ in accepted) or "1"
+        command = ["stream-dedup", "tune", "--accept", numbers, "--output", "recipe.toml", *files]
+        yield f"Write a recipe: {shlex.join(command)}"
+
+    # ------------------------------------------------------------ JSON
+
+    def document(self, accepted: Numbered, after: Grouping) -> dict[str, Any]:
+        """Return all of it as one JSON object."""
+        sample, base = self.sample, self.report.base
+        return {
+            "recipe": base.recipe.name,
+            "digest": base.recipe.digest,
+            "lines": self._lines,
+            "events": sample.events,
+            "patterns": len(sample),
+            "clusters": len(base),
+            "left_out": sample.left_out,
+            "passed": dict(sorted(sample.passed.items())),
+            "trials": self.report.trials,
+            "tokens": {
+                "classes": dict(self._classes.counts.most_common()),
+                "protected": {
+                    _shown(word): count
+                    for word, count in self._classes.protected.most_common(IN_JSON)
+                },
+                "covered": self._classes.covered,
+            },
+            "places": [_place_object(place) for place in self._open[:IN_JSON]],
+            "questions": [
+                self._question_object(number, question)
+                for number, question in enumerate(self.report.questions, 1)
+            ],
+            "without_effect": [change.described() for change in self.report.without_effect],
+            "accepted": {
+                "questions": [number for number, _ in accepted],
+                "clusters": len(after),
+                "recipe": to_toml(after.recipe),
+            },
+        }
+
+    @staticmethod
+    def _question_object(number: int, question: Question) -> dict[str, Any]:
+        change, beyond = question.change, question.beyond
+        return {
+            "question": number,
+            "change": change.described(),
+            "options": change.options(),
+            "same_effect": [other.described() for other in question.also],
+            "beyond": None if beyond is None else beyond.described(),
+            "suggested": question.why or None,
+            "moved": question.moved,
+            "clusters": question.clusters,
+            "merges": [
+                _difference_object(difference, question.after, question.before)
+                for difference in question.merges[:IN_JSON]
+            ],
+            "splits": [
+                _difference_object(difference, question.before, question.after)
+                for difference in question.splits[:IN_JSON]
+            ],
+            "more": max(0, len(question.merges) - IN_JSON) + max(0, len(question.splits) - IN_JSON),
+        }
+
+
+def differing(whole: str, parts: Sequence[str]) -> list[str]:
+    """Return patterns without the words that all have in common at both ends, but for a few.
+
+    >>> differing("a b c d e f <*>", ["a b c d e f one", "a b c d e f two"])
+    ['… d e f one', '… d e f two']
+    """
+    every = [_PIECE.findall(pattern) for pattern in (whole, *parts)]
+    least = min(map(len, every))
+    left = next((i for i in range(least) if len({words[i] for words in every}) > 1), least)
+    most = least - left
+    right = next((i for i in range(most) if len({words[-1 - i] for words in every}) > 1), most)
+    left, right = max(0, left - CONTEXT_WORDS), max(0, right - CONTEXT_WORDS)
+    head, tail = "… " if left else "", "…" if right else ""
+    return [head + "".join(words[left : len(words) - right]) + tail for words in every[1:]]
+
+
+def _explained(change: Change, recipe: Recipe) -> str:
+    """Say what a change does."""
+    if change.group:
+        return f"only events of one {change.group} are compared"
+    if change.ungroup:
+        return "events of different groups are compared"
+    if change.protect:
+        return "these words never vary within a cluster"
+    if change.unprotect:
+        return "these words may vary within a cluster"
+    key, value = change.settings[0]
+    if key == "match.learn":
+        return f"{value} different words in one place make a variable, now {recipe.match.learn}"
+    if key == "match.jaccard":
+        now = f"{recipe.match.jaccard:.0%}"
+        return f"lines found by fingerprint share {value:.0%} of their words, now {now}"
+    if key == "match.k":
+        return f"fingerprints differ in at most {value} bits, now {recipe.match.k}"
+    if key == "match.variants":
+        had = recipe.match.variants
+        gone = [VARIANTS[name] for name in had if name not in value]
+        if gone:
+            return f"{gone[0]} may vary within a cluster"
+        return f"{VARIANTS[next(name for name in value if name not in had)]} are kept apart"
+    return "outcomes such as ok, failed, not are kept apart"
+
+
+def _summed_up(changes: Sequence[Change]) -> str:
+    """Name changes, those of one setting together."""
+    values: dict[str, list[str]] = {}
+    others: list[str] = []
+    for change in changes:
+        if change.settings:
+            (key, value), *_ = change.settings
+            values.setdefault(key, []).append(_brief(value))
+        else:
+            others.append(change.described())
+    return "; ".join([*(f"{key} {', '.join(all_)}" for key, all_ in values.items()), *others])
+
+
+def _brief(value: object) -> str:
+    return f"[{' '.join(value)}]" if isinstance(value, list) else str(value)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"
+
+
+def _shown(word: bytes) -> str:
+    return readable(word, 40)
+
+
+def _values(counts: Sequence[tuple[bytes, int]]) -> str:
+    """List values with their events, the most frequent ones."""
+    named = [f"{_shown(word)} {count:,}" for word, count in counts[:VALUES_SHOWN]]
+    rest = len(counts) - VALUES_SHOWN
+    return ", ".join(named) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def _place_object(place: Place) -> dict[str, Any]:
+    return {
+        "pattern": place.pattern,
+        "wanted": place.wanted,
+        "distinct": len(place.values),
+        "events": place.events,
+        "values": [
+            {"word": _shown(word), "events": count}
+            for word, count in list(place.counts.items())[:IN_JSON]
+        ],
+    }
+
+
+def _difference_object(
+    difference: Difference, of_whole: Grouping, of_parts: Grouping
+) -> dict[str, Any]:
+    return {
+        "pattern": of_whole.pattern(difference.whole),
+        "events": difference.events,
+        "parts": [
+            {"pattern": of_parts.pattern(part.cluster), "events": part.events}
+            for part in difference.parts[:IN_JSON]
+        ],
+        "more_parts": max(0, len(difference.parts) - IN_JSON),
+    }

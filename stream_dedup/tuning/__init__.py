@@ -1,0 +1,1 @@
+"""Finds the settings of a recipe that matter on a person's own events, without labels."""
