@@ -500,11 +500,12 @@ class _View:
                 f"With {numbers} answered by yes, {len(self.report.base):,} clusters become "
                 f"{len(after):,}."
             )
-        first = next((number for number, _ in accepted), 1)
-        options = self.report.questions[first - 1].change.options()
-        files = [*self._given]
+        files = [name if name.isprintable() else "FILE" for name in self._given]
+        tried = [*(question for _, question in accepted), *self.report.questions]
+        options = next(filter(None, (question.change.options() for question in tried)), None)
         if options:
-            yield f"Try one:        {shlex.join(['stream-dedup', 'dedup', '--top', '20', *options, *files])}"  # noqa: E501 -- one command
+            command = ["stream-dedup", "dedup", "--top", "20", *options, *files]
+            yield f"Try one:        {shlex.join(command)}"
         numbers = ",".join(str(number) for number, _ in accepted) or "1"
         command = ["stream-dedup", "tune", "--accept", numbers, "--output", "recipe.toml", *files]
         yield f"Write a recipe: {shlex.join(command)}"
@@ -597,7 +598,8 @@ def _explained(change: Change, recipe: Recipe) -> str:
         return "these words may vary within a cluster"
     key, value = change.settings[0]
     if key == "match.learn":
-        return f"{value} different words in one place make a variable, now {recipe.match.learn}"
+        now = recipe.match.learn or "none"
+        return f"{value} different words in one place make a variable, now {now}"
     if key == "match.jaccard":
         now = f"{recipe.match.jaccard:.0%}"
         return f"lines found by fingerprint share {value:.0%} of their words, now {now}"

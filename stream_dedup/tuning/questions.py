@@ -231,7 +231,7 @@ class Tuner:
             after = self.run([change])
         except RecipeError:
             return None
-        if after.partition == before.partition:
+        if after.partition == self._base.partition:
             self._without_effect.append(change)
             return after
         for question in self._questions:
