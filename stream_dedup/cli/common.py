@@ -329,8 +329,8 @@ def write_whole(out: BinaryIO, data: bytes) -> None:
     out.flush()
 
 
-def new_file(output: str, *, force: bool) -> str:
-    """Return the real path of a file to write; check that it can be written, before long work.
+def check_output(output: str, *, force: bool) -> None:
+    """Check that a file can be written, before long work.
 
     Raises:
         click.BadParameter: it cannot be written, or must not be.
@@ -347,7 +347,6 @@ def new_file(output: str, *, force: bool) -> str:
         problem = "cannot be written; check the folder's permissions"
     if problem:
         raise click.BadParameter(f"{output!r} {problem}", param_hint="'--output'")
-    return place
 
 
 def shown(text: bytes, limit: int = MAX_SHOWN) -> str:

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from stream_dedup.cli.common import (
     bytes_of_files,
+    check_output,
     console,
-    new_file,
     reading_progress,
     recipe_of,
     recipe_option,
@@ -174,7 +174,7 @@ def build(files: tuple[str, ...], output: str, **options: Any) -> None:  # noqa:
         Decoder(reading, Partition("", 0), takes_fields=False)  # checks the options
     except InputError as error:
         raise click.UsageError(str(error)) from error
-    place = new_file(output, force=options["force"])
+    check_output(output, force=options["force"])
     counts = Counts(chosen)
     paths = list(expand(files))
     passed: Counter[str] = Counter()
@@ -190,7 +190,7 @@ def build(files: tuple[str, ...], output: str, **options: Any) -> None:  # noqa:
     if not found:
         raise InputError(f"no feature stands in {options['min_count']} documents; give --min-count")
     origin = Origin(chosen, options["formula"], options["min_count"])
-    with whole_file(place) as file:
+    with whole_file(output) as file:
         file.writelines(line.encode() for line in table(counts, found, origin))
     if not options["quiet"]:
         click.echo(f"{output}: {len(found):,} features of {counts.documents:,} documents", err=True)

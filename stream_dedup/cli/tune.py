@@ -19,8 +19,8 @@ from rich.text import Text
 from stream_dedup.cli.common import (
     Parsed,
     bytes_of_files,
+    check_output,
     console,
-    new_file,
     reading_progress,
     recipe_of,
     recipe_option,
@@ -163,7 +163,9 @@ def tune(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:
     """
     reading = reading_of(options)
     recipe = recipe_of(options["recipe"], options["settings"])
-    place = new_file(options["output"], force=options["force"]) if options["output"] else None
+    place: str | None = options["output"]
+    if place is not None:
+        check_output(place, force=options["force"])
     paths = list(expand(files)) or ["-"]
     bar = not options["quiet"] and sys.stderr.isatty()
     sample = Sample(
@@ -257,7 +259,8 @@ def _asked(view: _View) -> tuple[str | None, Numbered]:
         return None, []
     name = click.prompt("Write the recipe to", default="recipe.toml", err=True)
     force = os.path.lexists(name) and click.confirm(f"{name} is there. Overwrite it?", err=True)
-    return new_file(name, force=force), accepted
+    check_output(name, force=force)
+    return name, accepted
 
 
 def _write(place: str, view: _View, accepted: Numbered, after: Grouping) -> None:
