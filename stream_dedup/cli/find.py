@@ -27,17 +27,10 @@ from stream_dedup.cli.common import (
     write_whole,
 )
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.fingerprint.fingerprinter import Fingerprinter
-from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.io.files import InputFile, Lines, whole_file
 from stream_dedup.offline import kernel
-from stream_dedup.offline.clusters import (
-    LineClusters,
-    cluster_words,
-    connected,
-    merge_into,
-    text_words,
-)
+from stream_dedup.offline.clusters import cluster_words, merge_into
+from stream_dedup.offline.lines import LineClusters, TextClusters, connected
 from stream_dedup.offline.pairs import Effort, LinePairs, pair_words
 from stream_dedup.offline.reading import BadFingerprintError, Format, read_words
 from stream_dedup.offline.reference import Bytes, word_bytes
@@ -337,7 +330,8 @@ def find_clusters(
     ascend, and clusters are ordered by their smallest member.
 
     With --text the recipe decides fingerprint, width and distance. Lines without words are in no
-    cluster, and the recipe's verification is not applied.
+    cluster. Two lines connect only if the recipe's verification confirms that they are alike.
+    Recipes of bands take neither --distance, --blocks nor --shards.
 
     \b
     stream-dedup find-clusters --distance 3 --input fingerprints.txt
@@ -408,16 +402,20 @@ def _clusters_of_fingerprints(options: FindOptions, k: int, lines: bool) -> None
 
 
 def _clusters_of_text(path: str, recipe: Recipe, options: FindOptions) -> None:
-    width = recipe.fingerprint.width
     k = recipe.match.k if options.distance is None else options.distance
-    options.layout(k, width, 1)
-    fingerprinter = Fingerprinter(recipe, HashKey.random())
-    by_line = LineClusters(width, options.effort.memory_bytes)
+    if recipe.fingerprint.kind == "bands":
+        given = {"--distance": options.distance, "--blocks": options.blocks,
+                 "--shards": options.effort.shards > 1}  # fmt: skip
+        for name, value in given.items():
+            if value not in {None, False}:
+                raise click.UsageError(f"{name} does not go with recipe {recipe.name}, of bands")
+    else:
+        options.layout(k, recipe.fingerprint.width, 1)
+    by_line = TextClusters(recipe, options.effort.memory_bytes)
     with InputFile(path) as source:
         while (lines := source.read()) is not None:
             values, numbers = _whole_lines(lines)
-            words, chosen = text_words(fingerprinter, values)
-            by_line.add(words, (numbers[index] for index in chosen))
+            by_line.add(values, numbers)
     _write_line_clusters(by_line, k, options)
 
 
@@ -434,7 +432,9 @@ def _whole_lines(lines: Lines) -> tuple[list[bytes], list[int]]:
     return values, numbers
 
 
-def _write_line_clusters(by_line: LineClusters, k: int, options: FindOptions) -> None:
+def _write_line_clusters(
+    by_line: LineClusters | TextClusters, k: int, options: FindOptions
+) -> None:
     with whole_file(options.output) as out:
         with progress_bar(quiet=options.quiet) as progress:
             positions, ends = by_line.find(k, options.blocks, options.effort, progress)

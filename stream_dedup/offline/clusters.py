@@ -1,4 +1,4 @@
-"""Clusters of fingerprints, and of lines of text, that pairs within k bits connect.
+"""Clusters of fingerprints, and of numbered lines, that pairs within k bits connect.
 
 A cluster is a connected component: each member is within k bits of another, but two members may be
 farther apart (in a stream's cluster every member is compared with the first). Pairs go into a
@@ -9,37 +9,17 @@ one, not with the pairs: 20 to 40 bytes each (28 to 56 beyond 64 bits), as the t
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
-from typing import Any
-
-import msgspec
 
 from stream_dedup.features.recipe import Recipe, load_recipe
-from stream_dedup.fingerprint.fingerprinter import Fingerprinter
-from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.offline import kernel
-from stream_dedup.offline.pairs import Effort, Progress, no_progress, pair_words, sorted_words
+from stream_dedup.offline.lines import TextClusters, connected
+from stream_dedup.offline.pairs import Effort, sorted_words
 from stream_dedup.offline.reference import Bytes, Components, packed, unpacked
-from stream_dedup.offline.sorting import SortedWords, Sorter
-from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.planner import offline_layout
 
 _BATCH = 4096
-
-
-def connected(
-    words: SortedWords,
-    layout: Layout,
-    effort: Effort,
-    progress: Progress = no_progress,
-    into: Components | None = None,
-) -> Components:
-    """Join all pairs within k bits, in `into` or in new components."""
-    components = kernel.Components(layout.width) if into is None else into
-    for found in pair_words(words, layout, effort, progress):
-        components.join(found)
-    return components
 
 
 def cluster_words(components: Components, width: int) -> tuple[bytearray, array[int]]:
@@ -101,10 +81,10 @@ def merge_into(components: Components, parts: Iterable[Sequence[int]], width: in
 
 
 def _lists(words: Bytes, ends: Iterable[int], width: int) -> list[list[int]]:
-    return _split(unpacked(words, width), ends)
+    return split(unpacked(words, width), ends)
 
 
-def _split(members: Sequence[int], ends: Iterable[int]) -> list[list[int]]:
+def split(members: Sequence[int], ends: Iterable[int]) -> list[list[int]]:
     """Split a sequence into lists that end at `ends`."""
     out = []
     start = 0
@@ -112,49 +92,6 @@ def _split(members: Sequence[int], ends: Iterable[int]) -> list[list[int]]:
         out.append(list(members[start:end]))
         start = end
     return out
-
-
-class LineClusters:
-    """Clusters of numbered lines with one word each; lines with equal words are one cluster.
-
-    Memory: the sorted words, 12 bytes a line and 20 to 56 bytes for each distinct word.
-    """
-
-    def __init__(self, width: int, memory_bytes: int) -> None:
-        self._width = width
-        self._components = kernel.Components(width)
-        self._sorter = Sorter(width, memory_bytes)
-        self._ids: array[int] = array("I")
-        self._lines: array[int] = array("Q")
-
-    def add(self, words: Bytes, lines: Iterable[int]) -> None:
-        """Add words, with the number of the line of each."""
-        self._ids += self._components.numbers(words)
-        self._lines.extend(lines)
-        self._sorter.add(words)
-
-    def find(
-        self,
-        k: int,
-        blocks: int | None,
-        effort: Effort,
-        progress: Progress = no_progress,
-    ) -> tuple[array[int], array[int]]:
-        """Return the lines of each cluster of two or more, ascending; and where each ends."""
-        with self._sorter.finish() as words:
-            layout = offline_layout(self._width, k, words.count, blocks)
-            connected(words, layout, effort, progress, self._components)
-        positions, ends = self._components.grouped(self._ids)
-        return array("Q", map(self._lines.__getitem__, positions)), ends
-
-
-def text_words(fingerprinter: Fingerprinter, lines: list[bytes]) -> tuple[Bytes, list[int]]:
-    """Return the fingerprints of those lines that have words, and the indexes of the lines."""
-    documents = [_document(line) for line in lines] if fingerprinter.takes_fields else None
-    numbers = fingerprinter.fingerprints(fingerprinter.prepare(lines, documents), full=True)
-    chosen = [index for index, words in enumerate(numbers.words) if words]
-    width = fingerprinter.recipe.fingerprint.width
-    return packed(map(numbers.fingerprint, chosen), width), chosen
 
 
 def find_line_clusters(
@@ -171,26 +108,27 @@ def find_line_clusters(
 
     Args:
         lines: any bytes; lines without words are in no cluster.
-        recipe: makes the fingerprints: a shipped recipe's name, a file's path, or a recipe.
-        k: the largest distance that connects; the recipe's own by default. The recipe's
-            verification is not applied.
+        recipe: makes the fingerprints and verifies pairs: a shipped recipe's name, a file's path,
+            or a recipe.
+        k: the largest distance that connects; the recipe's own by default.
         effort: threads, memory, and shards.
+
+    Raises:
+        ValueError: the recipe is one of bands, and k or shards are given.
     """
     chosen = load_recipe(recipe) if isinstance(recipe, str) else recipe
     effort = effort or Effort()
-    fingerprinter = Fingerprinter(chosen, HashKey.random())
-    found = LineClusters(chosen.fingerprint.width, effort.memory_bytes)
+    if chosen.fingerprint.kind == "bands" and (k is not None or effort.shards > 1):
+        raise ValueError(f"recipe {chosen.name} has bands, which take neither k nor shards")
+    found = TextClusters(chosen, effort.memory_bytes)
+    for first, batch in _batches(lines):
+        found.add(batch, range(first, first + len(batch)))
+    return split(*found.find(k, None, effort))
+
+
+def _batches(lines: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:
     source = iter(lines)
-    start = 0
+    first = 0
     while batch := list(islice(source, _BATCH)):
-        words, indexes = text_words(fingerprinter, batch)
-        found.add(words, (start + index for index in indexes))
-        start += len(batch)
-    return _split(*found.find(chosen.match.k if k is None else k, None, effort))
-
-
-def _document(line: bytes) -> Any:  # noqa: ANN401 -- whatever JSON holds
-    try:
-        return msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+        yield first, batch
+        first += len(batch)

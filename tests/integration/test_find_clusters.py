@@ -57,10 +57,13 @@ def test_from_text_straight_to_clusters(tmp_path: Path) -> None:
     done = run("find-clusters", "--text", log, "--recipe", "logs")
     piped = run("find-clusters", "--text", "-", "--output-format", "tsv", stdin=LINES)
     nearer = run("find-clusters", "--text", log, "-r", "words", "--set", "match.k=63")
+    settings = ("--set", "match.k=63", "--set", "match.jaccard=0")
+    unverified = run("find-clusters", "--text", log, "-r", "words", *settings)
 
     assert (done.code, done.out, done.err) == (0, b"[1, 4]\n[3, 5]\n", "")
     assert piped.out == b"1\t4\n3\t5\n"
-    assert nearer.out == b"[1, 3, 4, 5, 6]\n"
+    assert nearer.out == b"[1, 4]\n[3, 5]\n"
+    assert unverified.out == b"[1, 3, 4, 5, 6]\n"
 
 
 def test_lines_too_long_to_be_compared_are_counted_all_the_same() -> None:

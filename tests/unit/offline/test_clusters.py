@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dedup.features.recipe import load_recipe, replace
+from stream_dedup.features.recipe import Recipe, load_recipe, replace
 from stream_dedup.offline.clusters import find_clusters, find_line_clusters, merge_clusters
 from stream_dedup.offline.pairs import Effort
 
@@ -76,7 +76,7 @@ def test_lines_that_say_the_same_are_one_cluster_and_empty_ones_none() -> None:
 
 def test_the_distance_is_the_recipes_unless_given() -> None:
     lines = [b"the quick brown fox jumps over the lazy dog now", b"a wholly other text stands here"]
-    recipe = replace(load_recipe("words"), match__k=0)
+    recipe = replace(load_recipe("words"), match__k=0, match__jaccard=0.0)
 
     assert find_line_clusters(lines, recipe) == []
     assert find_line_clusters(lines, recipe, k=63) == [[0, 1]]
@@ -88,6 +88,71 @@ def test_json_recipes_take_fields_and_invalid_json_does_not_fail() -> None:
     clusters = find_line_clusters(lines, "json")
 
     assert [0, 1] in clusters
+
+
+def test_near_texts_connect_only_if_they_are_alike() -> None:
+    lines = [
+        b"the quick brown fox jumps over the lazy dog now",
+        b"a wholly other text stands here",
+        b"the quick brown fox jumps over a lazy dog now",
+    ]
+
+    assert find_line_clusters(lines, "words", k=63) == [[0, 2]]
+
+
+def test_lines_that_end_otherwise_are_not_one_cluster() -> None:
+    lines = [b"backup of volume 7 succeeded", b"backup of volume 7 failed"]
+    recipe = replace(load_recipe("logs"), match__k=63, match__jaccard=0.5)
+
+    assert find_line_clusters(lines, recipe) == []
+
+
+def test_a_crowd_of_one_fingerprint_is_compared_within_bounds() -> None:
+    lines = [b"%c%d common" % (97 + n % 26, n) for n in range(2000)] * 2
+    recipe = replace(
+        load_recipe("words"),
+        features__weights={"default": 0, "table": {"common": 1}},
+        match__k=0,
+        match__jaccard=0.9,
+    )
+
+    clusters = find_line_clusters(lines, recipe)
+
+    assert [[n, n + 2000] for n in range(2000)] == clusters
+
+
+BANDS = replace(
+    Recipe(),
+    text__fold="look-alikes",
+    features__extractor="characters",
+    features__ngram=4,
+    fingerprint__kind="bands",
+    match__jaccard=0.42,
+    match__min_features=8,
+)
+
+
+@pytest.mark.parametrize("pure", [False, True])
+def test_texts_connect_by_bands(monkeypatch: pytest.MonkeyPatch, pure: bool) -> None:
+    if pure:
+        monkeypatch.setenv("STREAM_DEDUP_PURE_PYTHON", "1")
+    lines = [
+        b"you have won a holiday for two, call 0900 1234 to claim it",
+        b"are you coming home for dinner tonight or are you late",
+        b"Y0u have w0n a h0liday for tw0!! call 0900 77 to claim it n0w",
+        b"",
+        b"ok",
+        b"OK!",
+        b"you have won a holiday for 2, call 0900 555 and claim it",
+    ]
+
+    assert find_line_clusters(lines, BANDS) == [[0, 2, 6], [4, 5]]
+
+
+def test_bands_take_neither_distance_nor_shards() -> None:
+    for settings_ in ({"k": 3}, {"effort": Effort(shard=1, shards=2)}):
+        with pytest.raises(ValueError, match="recipe custom has bands, which take neither k"):
+            find_line_clusters([b"a"], BANDS, **settings_)
 
 
 @pytest.mark.parametrize("parts", [[], [[]], [[5]]])
