@@ -5,12 +5,10 @@ Four labels for each line:
 * *online*: its cluster when it was emitted, each line decided alone, as the strictest: within a
   batch a line already has the cluster with which its own has merged; and *final*: its cluster in
   the end, after merges of clusters;
-* of each, the cluster itself, and its *template*: clusters are of one template if their first
-  events, or those of clusters that merged into them, have the same pattern without log level and
-  HTTP status class. In detail: the same exact hash under the recipe whose `match.variants` have
-  neither, log levels replaced by one word where the recipe has them. So `GET /a HTTP/1.1" 200` and
-  `… 503` are two clusters of one template, and so are `ERROR disk …` and `WARN disk …`; `… OK` and
-  `… FAILED` are two templates.
+* of each, the cluster itself, and its *template* (`fingerprint.templates`): in the end by the id
+  that its final summary gives; when emitted by the id that it was opened with, as a group does not
+  change when its name does. So `GET /a HTTP/1.1" 200` and `… 503` are two clusters of one template,
+  and so are `ERROR disk …` and `WARN disk …`; `… OK` and `… FAILED` are two templates.
 """
 
 from __future__ import annotations
@@ -24,12 +22,9 @@ from typing import NamedTuple
 from benchmarks.metrics import Labels
 from stream_dedup import Deduplicator
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
-from stream_dedup.features.variants import LEVELS, protected_word
-from stream_dedup.fingerprint.fingerprinter import Fingerprinter
-from stream_dedup.fingerprint.siphash import HashKey
+from stream_dedup.fingerprint.templates import Templates
 from stream_dedup.model import Decision, Summary
 
-_LEVELS = frozenset(level.encode() for level in LEVELS)
 _PLACEHOLDER = re.compile(r"<(?:\*|[a-z0-9_]+)>")
 
 
@@ -111,30 +106,20 @@ def group(lines: Sequence[bytes], recipe: str | Recipe, seed: int = 0) -> Groups
     dedup = Deduplicator(chosen, key=key)
     clusters = _clusters([dedup.process_one(line) for line in lines], dedup.close())
     online, final, summaries = clusters
-    templates = _templates(chosen, lines, summaries)
-    joined = _joined(templates, summaries)
+    templates = {cluster: one.template for cluster, one in summaries.items()}
+    unlearned = Templates(chosen).ids([one.representative for one in summaries.values()])
+    opened = dict(zip(summaries, unlearned, strict=True))
     return Groups(
         clusters,
-        [templates.get(cluster, cluster) for cluster in online],
-        [joined.get(cluster, cluster) for cluster in final],
+        [_label(opened.get(cluster), number) for number, cluster in enumerate(online)],
+        [_label(templates.get(cluster), number) for number, cluster in enumerate(final)],
         _texts(online, lines, summaries),
         _texts(final, lines, summaries),
     )
 
 
-def _joined(templates: dict[int, int], summaries: dict[int, Summary]) -> dict[int, int]:
-    """Cluster to template, where the template is that of all clusters that merged into it."""
-    parent: dict[int, int] = {}
-
-    def top(item: int) -> int:
-        while (above := parent.get(item, item)) != item:
-            parent[item] = item = parent.get(above, above)
-        return item
-
-    first: dict[int, int] = {}  # root to the first of its templates
-    for cluster, template in templates.items():
-        parent[top(template)] = top(first.setdefault(_root(cluster, summaries), template))
-    return {root: top(template) for root, template in first.items()}
+def _label(template: int | None, number: int) -> int:
+    return -1 - number if template is None else template
 
 
 def _texts(
@@ -153,23 +138,3 @@ def _root(cluster: int, summaries: dict[int, Summary]) -> int:
     while (into := summaries[cluster].merged_into) is not None:
         cluster = into
     return cluster
-
-
-def _templates(
-    recipe: Recipe, lines: Sequence[bytes], summaries: dict[int, Summary]
-) -> dict[int, int]:
-    """Cluster to template: the hash of its first event's pattern without level and status."""
-    firsts = [lines[summary.position.offset] for summary in summaries.values()]
-    if "level" in recipe.match.variants:
-        firsts = [recipe.split.sub(_levelled, line) for line in firsts]
-    others = [name for name in recipe.match.variants if name not in {"level", "status"}]
-    plain = replace(recipe, match__variants=others)
-    fingerprinter = Fingerprinter(plain, HashKey(bytes(16)))
-    prepared = fingerprinter.prepare(firsts, None)
-    hashes = fingerprinter.fingerprints(prepared, full=False).exact
-    return dict(zip(summaries, hashes, strict=True))
-
-
-def _levelled(token: re.Match[bytes]) -> bytes:
-    """A token, or the one word that takes the place of log levels."""
-    return b"level" if protected_word(token.group(), _LEVELS) else token.group()

@@ -193,6 +193,7 @@ async def make_pipeline(
         clock=clock,
         near_cache_size=config.index.near_cache_size,
         offload=asyncio.to_thread,
+        templates=section.annotate_template and section.emit != "drop",
     )
     kafka, exactly = config.kafka, config.worker.guarantee == "exactly_once"
     return Pipeline(

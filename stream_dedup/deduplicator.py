@@ -27,7 +27,7 @@ import msgspec
 from stream_dedup.clock import Clock, SystemClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.engine.engine import NEAR_CACHE_SIZE, Counts, Engine
+from stream_dedup.engine.engine import NEAR_CACHE_SIZE, Counts, Engine, Named
 from stream_dedup.errors import IndexFull, InputError, StateError
 from stream_dedup.features.fields import UNDECODABLE
 from stream_dedup.features.recipe import Recipe, load_recipe
@@ -72,6 +72,7 @@ class Deduplicator:
             for callers that need decisions only.
         key: 16 secret bytes for the hashes that decide, so that no sender can make two texts
             equal; random by default. Give one only to compare hashes with those of another run.
+        templates: whether decisions name templates; without, `templates` looks them up.
 
     Attributes:
         part_events: events of a batch that are decided together. Whoever calls `due` after so many
@@ -89,6 +90,7 @@ class Deduplicator:
         source: str = "input",
         keep_summaries: bool = True,
         key: bytes | None = None,
+        templates: bool = False,
     ) -> None:
         if not isinstance(recipe, Recipe):
             recipe = load_recipe(recipe)
@@ -112,6 +114,7 @@ class Deduplicator:
             summaries=summaries,
             clock=clock or SystemClock(),
             near_cache_size=min(NEAR_CACHE_SIZE, 16 * limits.max_clusters),
+            templates=templates,
         )
         self._partition = Partition(source, 0)
         self._offset = 0
@@ -308,7 +311,8 @@ class Deduplicator:
         They count as sent when this returns.
 
         Args:
-            patterns: whether to compute their patterns; `pattern` does it for a single one.
+            patterns: whether to compute their patterns, variants and templates; `describe` does it
+                for a single one.
         """
         with self._turns:
             self._commit_joins()
@@ -327,12 +331,23 @@ class Deduplicator:
         """Return the pattern of a summary's cluster."""
         return summary.pattern or self.engine.pattern(summary.representative, summary.learned)
 
+    def describe(self, summary: Summary) -> Summary:
+        """Return a summary with its pattern, variant, and the id of its template."""
+        return self.engine.describe([summary])[0]
+
     def patterns(self, decisions: Sequence[Decision]) -> list[str | None]:
         """Return the pattern of each decision's cluster; None for passed events."""
+        return [named and named.pattern for named in self._named(decisions)]
+
+    def templates(self, decisions: Sequence[Decision]) -> list[int | None]:
+        """Return the id of the template of each decision's cluster; None for passed events."""
+        return [named and named.template for named in self._named(decisions)]
+
+    def _named(self, decisions: Sequence[Decision]) -> list[Named | None]:
         clusters = [d.cluster for d in decisions if d.cluster is not None]
         with self._turns:
-            patterns = run(self.engine.patterns(clusters))
-        return [None if d.cluster is None else patterns.get(d.cluster) for d in decisions]
+            named = run(self.engine.named(clusters))
+        return [None if d.cluster is None else named.get(d.cluster) for d in decisions]
 
     def release(self, partition: Partition) -> None:
         """Release a partition, given to `process_batch`, that was read to its end."""
@@ -437,8 +452,7 @@ class Deduplicator:
     def _claimed(self, *, patterns: bool) -> Iterator[Summary]:
         while summaries := run(self.engine.claim_summaries()):
             run(self.engine.confirm_summaries(summaries))
-            for summary in summaries:
-                yield replace(summary, pattern=self.pattern(summary)) if patterns else summary
+            yield from self.engine.describe(summaries) if patterns else summaries
 
     def _decoded(
         self, values: list[Value]

@@ -79,6 +79,8 @@ class Decision(NamedTuple):
             keys; None when passed.
         fingerprint: the event's fingerprint; None when passed, and for bands, which are secret.
         reason: why the event was passed; empty otherwise.
+        template: the id of the cluster's template (`fingerprint.templates`) when this was decided;
+            None when passed, or if nobody asked for it.
     """
 
     kind: Kind
@@ -86,11 +88,17 @@ class Decision(NamedTuple):
     distance: int | None = None
     fingerprint: int | None = None
     reason: str = ""
+    template: int | None = None
 
     @property
     def cluster_hex(self) -> str | None:
         """The cluster's id as 16 hex digits, as every output writes it."""
         return None if self.cluster is None else f"{self.cluster:016x}"
+
+    @property
+    def template_hex(self) -> str | None:
+        """The template's id as 16 hex digits."""
+        return None if self.template is None else f"{self.template:016x}"
 
 
 class Rule(StrEnum):
@@ -137,8 +145,11 @@ class Summary:
         representative: the first event's value (capped).
         samples: a few later events' values (capped).
         group: as in `Batch`.
-        pattern: the representative with its variable parts masked; filled in by
-            whoever sends it.
+        pattern: the representative with its variable parts masked. This and the next two are
+            filled in by whoever sends it (`Engine.describe`).
+        template: the id of the pattern without level and status (`fingerprint.templates`).
+        variant: log levels and HTTP status classes, which keep it apart from other clusters of the
+            template: `ERROR`, `5xx`.
         merged_into: the cluster that goes on for it, if it closed because it merged.
         merged: clusters that merged into this one since its last summary, each with the events that
             it had counted (capped). Their events are not among this one's.
@@ -158,6 +169,8 @@ class Summary:
     samples: tuple[bytes, ...] = ()
     group: str = ""
     pattern: str = ""
+    template: int | None = None
+    variant: tuple[str, ...] = ()
     merged_into: int | None = None
     merged: tuple[tuple[int, int], ...] = ()
     learned: int = 0
@@ -171,3 +184,8 @@ class Summary:
     def cluster_hex(self) -> str:
         """The cluster's id as 16 hex digits."""
         return f"{self.cluster:016x}"
+
+    @property
+    def template_hex(self) -> str | None:
+        """The template's id as 16 hex digits."""
+        return None if self.template is None else f"{self.template:016x}"

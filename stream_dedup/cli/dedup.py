@@ -46,7 +46,7 @@ from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.deduplicator import Deduplicator
-from stream_dedup.emit.summaries import MARK
+from stream_dedup.emit.summaries import MARK, label
 from stream_dedup.index.base import Limits
 from stream_dedup.io.decoder import Times
 from stream_dedup.io.files import expand, is_live, whole_file
@@ -172,7 +172,11 @@ MAX_NAME = 120
     shell_complete=complete_file,
     help="Instead of lines, write this report to a page of HTML, which needs no other file.",
 )
-@click.option("--ids", is_flag=True, help="In text, write its cluster's id before a first line.")
+@click.option(
+    "--ids",
+    is_flag=True,
+    help="In text, write the ids of its cluster and template before a first line.",
+)
 @click.option(
     "--mark",
     type=Parsed("text", parse_mark),
@@ -284,6 +288,7 @@ def _deduplicator(options: dict[str, Any], output: Output, *, live: bool) -> Ded
             samples=3 if wants_samples else 0,
         ),
         limits=Limits(max_clusters=options["max_clusters"]),
+        templates=output.ids,
     )
 
 
@@ -339,7 +344,9 @@ def _print_stats(pipe: Pipe, deduplicator: Deduplicator) -> None:
     table = Table("count", "cluster", "pattern", title="largest clusters", title_justify="left")
     table.columns[0].justify = "right"
     for summary, _, _ in pipe.writer.largest.entries():
-        pattern = Text(deduplicator.pattern(summary), overflow="ellipsis", no_wrap=True)
+        summary = deduplicator.describe(summary)  # noqa: PLW2901 -- the same, with its pattern
+        text = f"{label(summary)} {summary.pattern}".strip()
+        pattern = Text(text, overflow="ellipsis", no_wrap=True)
         table.add_row(f"{summary.count:,}", summary.cluster_hex, pattern)
     if table.row_count:
         console.print(table)

@@ -329,12 +329,12 @@ def explain(first: str, second: str, recipe: str, settings: tuple[str, ...]) -> 
 
 
 def _print_patterns(out: Console, found: Comparison) -> None:
-    columns = ["", "pattern", "exact hash", "fingerprint"]
-    table = _plain_table(*columns[: 3 if found.recipe.fingerprint.kind == "bands" else 4])
+    columns = ["", "pattern", "template", "exact hash", "fingerprint"]
+    table = _plain_table(*columns[: 4 if found.recipe.fingerprint.kind == "bands" else 5])
     settings = found.recipe.fingerprint
     cells: list[str | Text]
     for name, look in (("first", found.left), ("second", found.right)):
-        cells = [name, Text(look.pattern), f"{look.exact:016x}"]
+        cells = [name, Text(look.pattern), f"{look.template:016x}", f"{look.exact:016x}"]
         if settings.kind != "bands":
             cells.append(hexadecimal(look.fingerprint, settings.width))
         table.add_row(*cells)

@@ -9,7 +9,7 @@ import os
 import shutil
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from itertools import compress
 from typing import BinaryIO, Literal
@@ -54,7 +54,7 @@ class Output:
         limit: maximum number of lines to read; None for all.
         step_us: event time between two checks for due summaries.
         mark: what a summary in text begins with.
-        ids: whether a first line in text is preceded by its cluster's id.
+        ids: whether a first line in text is preceded by the ids of its cluster and template.
         colour: whether text is coloured.
         escape: whether control characters are shown as escapes, as a terminal would obey them.
         ranking: collects the clusters for a report, in place of all output; None for none.
@@ -201,18 +201,19 @@ class Writer:
 
     def _json_lines(self, events: Events, decisions: list[Decision]) -> bytes:
         annotate = self._output.emit == "annotate"
-        chosen = [True] * len(decisions) if annotate else kept(decisions)
-        indexes = [index for index, leaves in enumerate(chosen) if leaves]
-        patterns = self._dedup.patterns([decisions[index] for index in indexes])
+        leaves = [True] * len(decisions) if annotate else kept(decisions)
+        indexes = [index for index, leaving in enumerate(leaves) if leaving]
+        chosen = [decisions[index] for index in indexes]
+        patterns, templates = self._dedup.patterns(chosen), self._dedup.templates(chosen)
         width = self._dedup.recipe.fingerprint.bits
         return b"".join(
             event_json(
                 events.numbers[index],
                 events.raws[index],
                 events.documents[index],
-                decision_object(decisions[index], pattern, width),
+                decision_object(decisions[index]._replace(template=template), pattern, width),
             )
-            for index, pattern in zip(indexes, patterns, strict=True)
+            for index, pattern, template in zip(indexes, patterns, templates, strict=True)
         )
 
     def _piece(self, events: Events) -> bytes:
@@ -266,7 +267,7 @@ class Writer:
         single = summary.new_count < 2 and summary.revision == 1
         if not self._json and single and summary.merged_into is None:
             return b""
-        summary = replace(summary, pattern=self._dedup.pattern(summary))
+        summary = self._dedup.describe(summary)
         if self._json:
             text = summary_json(summary, self._dedup.recipe.name)
             return escaped_json(text) if self._output.escape else text
@@ -291,8 +292,7 @@ class Writer:
                 seen = [time_text(time_us, 0, zone) for time_us in (first, last)]
             else:
                 seen = [escaped(os.fsencode(self.places.text(line))) for line in (first, last)]
-            pattern = self._dedup.pattern(summary)
-            rows.append(Row(replace(summary, pattern=pattern), seen[0], seen[1], first, last))
+            rows.append(Row(self._dedup.describe(summary), seen[0], seen[1], first, last))
         return rows
 
     def report(self, rows: Sequence[Row], ranking: Ranking) -> None:
@@ -306,4 +306,8 @@ class Writer:
 
 
 def _id(decision: Decision) -> bytes:
-    return b"[-] " if decision.cluster is None else b"[%016x] " % decision.cluster
+    if decision.cluster is None:
+        return b"[-] "
+    if decision.template is None:
+        return b"[%016x] " % decision.cluster
+    return b"[%016x %016x] " % (decision.cluster, decision.template)

@@ -19,7 +19,7 @@ from xml.etree.ElementTree import Element
 from rich.cells import cell_len, set_cell_size
 
 from stream_dedup.cli.terminal import escaped
-from stream_dedup.emit.summaries import group_label
+from stream_dedup.emit.summaries import label
 from stream_dedup.markup import as_html, make
 from stream_dedup.model import Summary
 
@@ -164,7 +164,7 @@ def table_text(rows: Sequence[Row], ranking: Ranking, *, width: int | None) -> s
             row.first,
             row.last,
             row.summary.cluster_hex,
-            f"{group_label(row.summary.group)} {row.summary.pattern}".strip(),
+            f"{label(row.summary)} {row.summary.pattern}".strip(),
         )
         for row in rows
     ]
@@ -245,8 +245,8 @@ def _page_row(row: Row, largest: int) -> Element:
     events = [summary.representative, *summary.samples]
     details = make(
         "details",
-        make("summary", f"{group_label(summary.group)} ".lstrip(), make("code", summary.pattern)),
-        make("p", f"cluster {summary.cluster_hex}; {len(events)} of its events:", class_="note"),
+        make("summary", f"{label(summary)} ".lstrip(), make("code", summary.pattern)),
+        make("p", f"{_ids(summary)}; {len(events)} of its events:", class_="note"),
         *(make("pre", escaped(event[:MAX_SHOWN_BYTES])) for event in events),
     )
     return make(
@@ -256,3 +256,7 @@ def _page_row(row: Row, largest: int) -> Element:
         make("td", row.last, data_value=str(row.last_key)),
         make("td", details),
     )
+
+
+def _ids(summary: Summary) -> str:
+    return f"cluster {summary.cluster_hex}, template {summary.template_hex}"

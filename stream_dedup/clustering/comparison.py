@@ -21,6 +21,7 @@ from stream_dedup.fingerprint.one_off import unpack
 from stream_dedup.fingerprint.reference import Feature, ReferenceKernel, Taken
 from stream_dedup.fingerprint.simhash import votes
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY
+from stream_dedup.fingerprint.templates import Templates
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Look:
     Attributes:
         text: its bytes.
         pattern: its masked text.
+        template: the id of its template, if it opens a cluster.
         taken: its tokens and features.
         counted: the features whose votes count.
         sketch: of its features, even if the recipe does not verify.
@@ -41,6 +43,7 @@ class Look:
 
     text: bytes
     pattern: str
+    template: int
     taken: Taken
     counted: list[Feature]
     sketch: bytes
@@ -91,6 +94,7 @@ class Inspector:
         self.recipe = recipe
         self._fingerprinter = Fingerprinter(recipe, PUBLIC_KEY)
         self._patterns = Patterns(recipe)
+        self._templates = Templates(recipe)
         self._kernel = ReferenceKernel(recipe, PUBLIC_KEY)
 
     def look(self, text: bytes) -> Look:
@@ -111,6 +115,7 @@ class Inspector:
         return Look(
             text,
             self._patterns.pattern(text, document),
+            self._templates.ids([text], documents)[0],
             taken,
             self._kernel.counted(taken),
             self._kernel.sketch(taken),

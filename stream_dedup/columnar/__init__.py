@@ -12,8 +12,8 @@ then done once for each value, and the codes carry the result to the rows::
     wanted     n y n          rows_of           → 2 5, the rows of b
 
 Some functions need no codes: `column_stats` describes a column of bytes in one pass (first bytes,
-longest, total size), `rows_beginning` and `rows_containing` find rows by their bytes, and
-`multiplied` multiplies each number by a factor.
+longest, total size), `rows_beginning` and `rows_containing` find rows by their bytes,
+`replace_words` replaces words in them, and `multiplied` multiplies each number by a factor.
 
 Served natively (`_native`, Cython), or by plain Python (`reference`) where the extension was not
 built or the environment variable ``STREAM_DEDUP_PURE_PYTHON`` is set; property tests compare the
@@ -35,6 +35,7 @@ column_stats = _serving.column_stats
 rows_of = _serving.rows_of
 rows_beginning = _serving.rows_beginning
 rows_containing = _serving.rows_containing
+replace_words = _serving.replace_words
 multiplied = _serving.multiplied
 group_min_max = _serving.group_min_max
 take = _serving.take
@@ -44,6 +45,7 @@ __all__ = [
     "dictionary_encode",
     "group_min_max",
     "multiplied",
+    "replace_words",
     "rows_beginning",
     "rows_containing",
     "rows_of",

@@ -11,7 +11,7 @@ from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New
 from cpython.object cimport PyObject
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memchr, memcpy, memset
 
@@ -221,6 +221,56 @@ def rows_containing(column, bytes byte not None):
         if memchr(PyBytes_AS_STRING(<object>value), wanted, PyBytes_GET_SIZE(<object>value)):
             rows.append(row)
     return rows
+
+
+def replace_words(column, words, separators, by):
+    """See `reference.replace_words`."""
+    cdef uint8_t separates[256]
+    cdef uint64_t lengths[256]  # by first letter, of either case: bit n for words of n bytes
+    cdef const uint8_t* bytes_of
+    cdef Py_ssize_t at, start, end, size, copied
+    cdef bytearray out
+    cdef list replaced = []
+    memset(separates, 0, sizeof(separates))
+    memset(lengths, 0, sizeof(lengths))
+    for separator in separators:
+        separates[<uint8_t>separator] = 1
+    for word in words:
+        if not 0 < len(word) < 64:
+            raise ValueError("a word has 1 to 63 bytes")
+        for first in (word[0], word[:1].upper()[0]):
+            lengths[<uint8_t>first] |= <uint64_t>1 << len(word)
+    for text in column:
+        if not PyBytes_Check(text):
+            raise TypeError("a column of bytes is wanted")
+        bytes_of = <const uint8_t*>PyBytes_AS_STRING(text)
+        size = PyBytes_GET_SIZE(text)
+        out = None
+        at = copied = 0
+        while at < size:
+            if separates[bytes_of[at]]:
+                at += 1
+                continue
+            start = at
+            while at < size and not separates[bytes_of[at]]:
+                at += 1
+            end = at
+            while end > start and (bytes_of[end - 1] == c"." or bytes_of[end - 1] == c"!"):
+                end -= 1
+            if end - start > 63 or not lengths[bytes_of[start]] >> (end - start) & 1:
+                continue
+            if text[start:end].lower() in words:
+                if out is None:
+                    out = bytearray()
+                out += text[copied:start]
+                out += by
+                copied = at
+        if out is None:
+            replaced.append(text)
+        else:
+            out += text[copied:]
+            replaced.append(bytes(out))
+    return replaced
 
 
 def multiplied(numbers, factor):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
+
+WORD_ENDINGS = b".!"
 
 NARROW = 1 << 16
 """Up to so many different values a code has two bytes, type ``H``; with more four, type ``I``.
@@ -95,6 +98,28 @@ def rows_containing(column: Sequence[bytes], byte: bytes) -> list[int]:
     if len(byte) != 1:
         raise ValueError("one byte is looked for")
     return [row for row, value in enumerate(column) if byte in value]
+
+
+def replace_words(
+    column: Sequence[bytes], words: frozenset[bytes], separators: bytes, by: bytes
+) -> list[bytes]:
+    """Replace words in bytes, wherever they stand between separators.
+
+    Case, and full stops and exclamation marks behind a word, do not count.
+
+    Args:
+        column: any bytes.
+        words: in lower case, ASCII; none ends with `WORD_ENDINGS`.
+        separators: bytes between words.
+        by: what takes the place of each, and of what stands behind it.
+    """
+
+    def replaced(match: re.Match[bytes]) -> bytes:
+        word = match.group()
+        return by if word.rstrip(WORD_ENDINGS).lower() in words else word
+
+    between = re.compile(b"[^%b]+" % re.escape(separators))
+    return [between.sub(replaced, text) for text in column]
 
 
 def multiplied(numbers: Sequence[int], factor: int) -> list[int]:

@@ -93,6 +93,8 @@ class PipelineConfig(Section):
     annotate_into: Literal["headers", "json"] = "headers"
     """Where annotate writes decisions: into headers sd-…, or into an object dedup in the JSON
     value."""
+    annotate_template: bool = True
+    """Whether events leave with the id of their cluster's template, too (sd-template)."""
     partition_by: Literal["auto", "same", "key", "cluster"] = "auto"
     """Partition of output_topic: the number of the event's own partition (same), by the event's
     key, or by its cluster. auto: same if the topics have equally many partitions, else key."""

@@ -36,7 +36,6 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from stream_dedup.clock import US_PER_S, Clock, SystemClock
@@ -237,9 +236,8 @@ class FaustDedup:
             try:
                 await engine.index.expire(engine.clock.now_us())
                 due = await engine.claim_summaries(MAX_CLAIMED)
-                for summary in due:
-                    pattern = engine.pattern(summary.representative, summary.learned)
-                    await send(replace(summary, pattern=pattern))
+                for summary in engine.describe(due):
+                    await send(summary)
                 await engine.confirm_summaries(due)
             except IndexUnavailable as error:
                 log.warning("summaries have to wait: %s", error)

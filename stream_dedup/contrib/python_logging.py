@@ -183,7 +183,7 @@ class MergingHandler(logging.Handler):
                 self.target.handle(self._record(summary))
 
     def _record(self, summary: Summary) -> logging.LogRecord:
-        group = msgspec.json.decode(summary.group)
+        group, summary = msgspec.json.decode(summary.group), self._dedup.describe(summary)
         until = time_text(summary.last_time_us, summary.first_time_us, None)
         record = logging.LogRecord(
             name=group["logger"],
@@ -191,11 +191,12 @@ class MergingHandler(logging.Handler):
             pathname="",
             lineno=0,
             msg="… repeated %d× until %s [%s] %s",
-            args=(repeats(summary), until, summary.cluster_hex, self._dedup.pattern(summary)),
+            args=(repeats(summary), until, summary.cluster_hex, summary.pattern),
             exc_info=None,
         )
         record.dedup = {
             "cluster": summary.cluster_hex,
+            "template": summary.template_hex,
             "revision": summary.revision,
             "count": summary.count,
             "new_count": summary.new_count,

@@ -3,7 +3,7 @@
 The same event and decision always give the same bytes, so an event that is sent again after a crash
 equals the first copy.
 
-An event leaves unchanged, with its decision in four headers, in a ``dedup`` object of its JSON
+An event leaves unchanged, with its decision in headers, in a ``dedup`` object of its JSON
 value, or in front of its text. A dead letter is the unchanged event with headers that say why and
 where it was read.
 
@@ -81,6 +81,7 @@ def decision_object(decision: Decision, pattern: str | None, width: int) -> dict
     fields: dict[str, Any] = {
         "decision": decision.kind.value,
         "cluster": decision.cluster_hex,
+        "template": decision.template_hex,
         "distance": decision.distance,
         "fingerprint": None if fingerprint is None else f"{fingerprint:0{width // 4}x}",
         "pattern": pattern,
@@ -116,6 +117,8 @@ def json_with_decision(value: bytes, decision: Decision, width: int) -> bytes | 
         return None
     dedup = decision_object(decision, None, width)
     del dedup["pattern"]  # the cluster's: it may be unknown when the event is read again
+    if decision.template is None:
+        del dedup["template"]
     if "dedup" in fields:
         return msgspec.json.encode({**fields, "dedup": dedup})
     return _appended(value, dedup, empty=not fields)
@@ -172,7 +175,7 @@ class DecisionHeaders:
         return take(headers, codes)
 
     def _make(self, decision: Decision) -> list[Header]:
-        kind, cluster, distance, fingerprint, reason = decision
+        kind, cluster, distance, fingerprint, reason, template = decision
         headers = [_KINDS[kind]]
         if cluster is not None:
             headers += [
@@ -181,6 +184,8 @@ class DecisionHeaders:
             ]
         if fingerprint is not None:
             headers.append(("sd-fingerprint", b"%0*x" % (self._digits, fingerprint)))
+        if template is not None:
+            headers.append(("sd-template", b"%016x" % template))
         if reason:
             headers.append(("sd-reason", reason.encode()))
         if kind is not Kind.NEW:  # a new event shares its decision with no other

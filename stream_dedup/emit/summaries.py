@@ -2,9 +2,10 @@
 
 In text a summary reads::
 
-    … repeated 412× until 10:32:11 [5d41402abc4b2a76] Connection from <ipv4> refused
+    … repeated 412× until 10:32:11 [5d41402abc4b2a76] (ERROR) ERROR connection from <ipv4> lost
 
-It counts the events that no earlier line has shown or counted, so the events shown and the repeats
+The group and the variant stand in parentheses. The count is of events that no earlier line has
+shown or counted, so the events shown and the repeats
 add up to the events read. A summary with nothing to add is not printed. If the cluster has merged
 into another one::
 
@@ -13,6 +14,7 @@ into another one::
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 
@@ -38,6 +40,8 @@ def summary_json(summary: Summary, namespace: str) -> bytes:
         "type": "summary",
         "namespace": namespace,
         "cluster": summary.cluster_hex,
+        "template": summary.template_hex,
+        "variant": summary.variant,
         "revision": summary.revision,
         "final": summary.final,
         "closing": summary.closing and summary.closing.value,
@@ -109,7 +113,7 @@ def summary_text(summary: Summary, until: str, mark: str = MARK) -> bytes:
 
 def summary_parts(summary: Summary, until: str, mark: str) -> tuple[str, ...]:
     """The count, the place, and the pattern of `summary_text`; nothing if it is empty."""
-    count, group = repeats(summary), group_label(summary.group)
+    count, group = repeats(summary), label(summary)
     place = f"[{summary.cluster_hex}]"
     if count > 0:
         place = f"until {until} {place}"
@@ -120,15 +124,21 @@ def summary_parts(summary: Summary, until: str, mark: str) -> tuple[str, ...]:
     return f"{mark} repeated {count}×" if count > 0 else mark, place + group, summary.pattern
 
 
-def group_label(group: str) -> str:
-    """A group for people to read, in front of a pattern; empty without one.
+def label(summary: Summary) -> str:
+    """Group and variant for people to read, in front of a pattern; empty if there is neither."""
+    return _label(summary.group, summary.variant)
 
-    >>> group_label('{"pod":"api-1"}')
-    ' (pod=api-1)'
+
+def _label(group: str, variant: Sequence[str]) -> str:
+    """Make the label of a summary.
+
+    >>> _label('{"pod":"api-1"}', ("ERROR", "5xx"))
+    ' (pod=api-1, ERROR, 5xx)'
     """
     values: dict[str, str] = msgspec.json.decode(group) if group else {}
-    shown = (f"{name}={readable(value.encode(), MAX_VALUE)}" for name, value in values.items())
-    return f" ({', '.join(shown)})" if values else ""
+    shown = [f"{name}={readable(value.encode(), MAX_VALUE)}" for name, value in values.items()]
+    shown += variant
+    return f" ({', '.join(shown)})" if shown else ""
 
 
 def time_text(time_us: int, since_us: int, zone: tzinfo | None = UTC) -> str:

@@ -18,15 +18,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-
-import msgspec
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from stream_dedup.clock import Clock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.engine.hashing import HashedBatch, Hasher, Offload, inline
+from stream_dedup.engine.hashing import HashedBatch, Hasher, Offload, decoded, inline
 from stream_dedup.engine.joins import Joins
 from stream_dedup.engine.near_cache import NearCache
 from stream_dedup.engine.segment import NO_TOKENS, REPLAYED, Segment, SegmentContext
@@ -36,8 +34,7 @@ from stream_dedup.errors import (
     PartitionUnclaimed,
     ProtocolError,
 )
-from stream_dedup.features.fields import UNDECODABLE
-from stream_dedup.features.patterns import Patterns
+from stream_dedup.features.patterns import Patterns, Shown
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Index, Ownership
 from stream_dedup.model import Batch, Decision, Partition, Rule, Summary
@@ -86,6 +83,13 @@ class Counts:
         return self.duplicates / self.events if self.events else 0.0
 
 
+class Named(NamedTuple):
+    """How a cluster is called: by its pattern, and by its template's id."""
+
+    pattern: str
+    template: int
+
+
 @dataclass(slots=True)
 class OwnedPartition:
     """A partition that this engine has claimed.
@@ -132,6 +136,7 @@ class Engine:
         clock: gives arrival times.
         near_cache_size: exact hashes kept in process; 0 for none.
         offload: runs what takes the processor for long, say in a thread.
+        templates: whether decisions name templates.
     """
 
     def __init__(
@@ -144,20 +149,21 @@ class Engine:
         clock: Clock,
         near_cache_size: int = NEAR_CACHE_SIZE,
         offload: Offload[Any] = inline,
+        templates: bool = True,
     ) -> None:
         self.recipe = recipe
         self.index = index
         self.counts = Counts()
         self.clock = clock
         self._windows = windows
-        self._hasher = Hasher(recipe, index.key, offload)
+        self._hasher = Hasher(recipe, index.key, offload, templates=templates)
         self._cache = NearCache(windows, near_cache_size, summaries.samples)
         self.joins = Joins(self._cache)
         self._context = SegmentContext(index, self._hasher, self._cache, windows, summaries)
         self._owned: dict[Partition, OwnedPartition] = {}
         self._index_resets = index.resets
         self._patterns = Patterns(recipe)
-        self._pattern_of: dict[int, str] = {}
+        self._names: dict[int, Named] = {}
 
     @property
     def takes_fields(self) -> bool:
@@ -378,7 +384,7 @@ class Engine:
             self.counts.rules[rule] = self.counts.rules.get(rule, 0) + count
         for row, rule in segment.rules.items():
             if rule not in (Rule.EXACT, Rule.NEW):  # the cluster may have learned a word
-                self._pattern_of.pop(segment.decisions[row].cluster or 0, None)
+                self._names.pop(segment.decisions[row].cluster or 0, None)
         self._count(segment)
 
     def _count(self, segment: Segment) -> None:
@@ -401,7 +407,7 @@ class Engine:
     # ------------------------------------------------------------ summaries
 
     async def claim_summaries(self, limit: int = CLAIM_BATCH) -> list[Summary]:
-        """Claim due summaries, without patterns; call `confirm_summaries` once they are sent."""
+        """Claim due summaries, not described; call `confirm_summaries` once they are sent."""
         return await self.index.claim(limit, self.clock.now_us())
 
     async def confirm_summaries(self, summaries: Sequence[Summary]) -> None:
@@ -411,21 +417,27 @@ class Engine:
         finals = [summary.cluster for summary in summaries if summary.final]
         self._cache.forget(finals)
         for cluster in finals:
-            self._pattern_of.pop(cluster, None)
+            self._names.pop(cluster, None)
 
-    async def patterns(self, clusters: Sequence[int]) -> dict[int, str]:
-        """Return the patterns of clusters; those that are gone are left out."""
-        known = self._pattern_of
+    async def named(self, clusters: Sequence[int]) -> dict[int, Named]:
+        """Return patterns and templates of clusters; those that are gone are left out."""
+        known = self._names
         if len(known) > NEAR_CACHE_SIZE:
             known.clear()
         missing = [cluster for cluster in dict.fromkeys(clusters) if cluster not in known]
         if missing:
             found = await self.index.representatives(missing)
-            known.update(
-                (cluster, self.pattern(*first))
+            firsts = {
+                cluster: first
                 for cluster, first in zip(missing, found, strict=True)
                 if first is not None and first.value  # empty: opened, but nothing recorded yet
+            }
+            ids = await self._hasher.templates(
+                [first.value for first in firsts.values()],
+                [first.learned for first in firsts.values()],
             )
+            for (cluster, first), template in zip(firsts.items(), ids, strict=True):
+                known[cluster] = Named(self.pattern(*first), template)
         return {cluster: known[cluster] for cluster in clusters if cluster in known}
 
     def pattern(self, representative: bytes, learned: int = 0) -> str:
@@ -435,10 +447,21 @@ class Engine:
             representative: the value.
             learned: its words that are learned variables; see `Summary.learned`.
         """
-        document = None
-        if self.takes_fields:
-            try:
-                document = msgspec.json.decode(representative)
-            except UNDECODABLE:
-                pass  # cut short, or not JSON: its text is the pattern
-        return self._patterns.pattern(representative, document, learned)
+        return self._shown(representative, learned).pattern
+
+    def describe(self, summaries: Sequence[Summary]) -> list[Summary]:
+        """Return summaries with patterns, variants, and the ids of their templates."""
+        ids = self._hasher.template_ids(
+            [summary.representative for summary in summaries],
+            [summary.learned for summary in summaries],
+        )
+        described = []
+        for summary, template in zip(summaries, ids, strict=True):
+            pattern, variant = self._shown(summary.representative, summary.learned)
+            described.append(replace(summary, pattern=pattern, template=template, variant=variant))
+        return described
+
+    def _shown(self, representative: bytes, learned: int) -> Shown:
+        # If it was cut short, or is not JSON, its text is the pattern.
+        document = decoded(representative) if self.takes_fields else None
+        return self._patterns.shown(representative, document, learned)

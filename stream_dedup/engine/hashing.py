@@ -16,12 +16,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
+
 from stream_dedup.engine.near_cache import Key
+from stream_dedup.features.fields import UNDECODABLE
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter, Prepared
 from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.minhash import lookup_keys
 from stream_dedup.fingerprint.siphash import HashKey
+from stream_dedup.fingerprint.templates import Templates
 from stream_dedup.model import Batch
 
 MIN_OFFLOADED_EVENTS = 64
@@ -64,13 +68,19 @@ class Hasher:
         recipe: what counts as near.
         key: of the hashes that decide; the index's.
         offload: runs long kernel calls.
+        templates: whether template ids are wanted.
 
     Attributes:
         takes_fields: whether the recipe looks at fields of decoded JSON events.
         min_search_words: an event with fewer words is never searched by its fingerprint.
+        gives_templates: whether template ids are wanted.
     """
 
-    def __init__(self, recipe: Recipe, key: HashKey, offload: Offload[Any]) -> None:
+    def __init__(
+        self, recipe: Recipe, key: HashKey, offload: Offload[Any], *, templates: bool = False
+    ) -> None:
+        self._templates = Templates(recipe)
+        self.gives_templates = templates
         self._fingerprinter = Fingerprinter(recipe, key)
         self._minhash = recipe.fingerprint.kind == "minhash"
         self._bands = recipe.fingerprint.kind == "bands"
@@ -125,3 +135,23 @@ class Hasher:
         fingerprinter = hashed.fingerprinter
         selected = fingerprinter.select(hashed.prepared, rows)
         return fingerprinter.fingerprints(selected, full=True)
+
+    async def templates(self, firsts: Sequence[bytes], learned: Sequence[int]) -> list[int]:
+        """Compute the ids of clusters' templates; see `fingerprint.templates`."""
+        if len(firsts) < MIN_OFFLOADED_EVENTS:
+            return self.template_ids(firsts, learned)
+        ids: list[int] = await self._offload(partial(self.template_ids, firsts, learned))
+        return ids
+
+    def template_ids(self, firsts: Sequence[bytes], learned: Sequence[int]) -> list[int]:
+        """Do the same at once."""
+        documents = list(map(decoded, firsts)) if self.takes_fields else None
+        return self._templates.ids(firsts, documents, learned)
+
+
+def decoded(first: bytes) -> object:
+    """Return a first event as decoded JSON; None if it was cut short, or is not JSON."""
+    try:
+        return msgspec.json.decode(first)
+    except UNDECODABLE:
+        return None

@@ -38,9 +38,14 @@ class CachedCluster:
         last_us: event time at which it was last seen.
         live_until_us: it is certainly live until then, and longer if it was seen since.
         samples_wanted: how many more samples this process adds to it.
+        learned: what its pattern had learned when the index was asked last.
+        template: the id of its template then; None if nobody asks for it.
     """
 
-    __slots__ = ("cluster_id", "last_us", "live_until_us", "opened_us", "samples_wanted")
+    __slots__ = (
+        "cluster_id", "last_us", "learned", "live_until_us", "opened_us", "samples_wanted",
+        "template",
+    )  # fmt: skip
 
     def __init__(self, cluster_id: int, opened_us: int, last_us: int, samples_wanted: int) -> None:
         self.cluster_id = cluster_id
@@ -48,6 +53,8 @@ class CachedCluster:
         self.last_us = last_us
         self.live_until_us = CLOSED_US
         self.samples_wanted = samples_wanted
+        self.learned = 0
+        self.template: int | None = None
 
     @property
     def forgotten(self) -> bool:
@@ -170,23 +177,35 @@ class NearCache:
                     entry.cluster.last_us = last_us
         return remaining
 
+    def template(self, cluster_id: int, learned: int) -> int | None:
+        """Return the id of a cluster's template, if it is known for what has been learned."""
+        cluster = self._clusters.get(cluster_id)
+        return cluster.template if cluster is not None and cluster.learned == learned else None
+
     def store(self, key: Key, resolution: Resolution, decision: Decision) -> CachedDecision:
         """Keep what the index answered, and return it.
+
+        If the cluster has another template than before, what was kept for it is forgotten: it names
+        the former one.
 
         A cluster whose representative is not recorded yet is kept only by the process that opened
         it. Otherwise the representative, delivered again to another process, could be decided
         there as a duplicate of itself.
         """
-        cluster_id, _, new, opened_us, last_us, recorded, _ = resolution
+        cluster_id, _, new, opened_us, last_us, recorded, _, learned = resolution
         cluster = self._clusters.get(cluster_id)
         if not (new or recorded):
             cluster = cluster or CachedCluster(cluster_id, opened_us, last_us, self._samples)
             until_us = self._windows.expires_us(opened_us, last_us)
             cluster.live_until_us = max(cluster.live_until_us, until_us)
             return CachedDecision(cluster, decision)
+        if cluster is not None and cluster.template != decision.template:
+            self.forget((cluster_id,))
+            cluster = None
         if cluster is None:
             cluster = CachedCluster(cluster_id, opened_us, last_us, self._samples)
             self._clusters[cluster_id] = cluster
+        cluster.learned, cluster.template = learned, decision.template
         cluster.opened_us = opened_us
         cluster.seen(last_us)
         cluster.live_until_us = self._windows.expires_us(opened_us, cluster.last_us)

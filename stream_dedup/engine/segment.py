@@ -232,8 +232,8 @@ class Segment:
             unknown = self._join_cached(rows, lookup)
             queried, waiting = self._select_queries(unknown)
             answered = {
-                row: self._apply(row, query, resolution)
-                for row, (query, resolution) in (await self._resolve(queried)).items()
+                row: self._apply(row, *answer)
+                for row, answer in (await self._resolve(queried)).items()
             }
             # An event takes the answer that it waited for, not a later one to an equal event.
             rows = list(waiting)
@@ -243,11 +243,11 @@ class Segment:
     async def replay(self, rows: Sequence[int]) -> None:
         """Decide events that were counted before, by what the index holds now; count nothing."""
         queried, waiting = self._select_queries(rows)
-        for row, (query, resolution) in (await self._resolve(queried)).items():
+        for row, (query, resolution, template) in (await self._resolve(queried)).items():
             kind = NEW if resolution.new else DUPLICATE
             shown = self.context.hasher.shown(query.fingerprint)
             self.decisions[row] = Decision(
-                kind, resolution.cluster, resolution.distance, shown, REPLAYED
+                kind, resolution.cluster, resolution.distance, shown, REPLAYED, template
             )
         for row, first in waiting.items():
             self.decisions[row] = self.decisions[first]._replace(kind=DUPLICATE)
@@ -325,8 +325,10 @@ class Segment:
                 queried[row] = time_us
         return queried, waiting
 
-    async def _resolve(self, queried: dict[int, int]) -> dict[int, tuple[Query, Resolution]]:
-        """Ask the index about events; return query and answer by row."""
+    async def _resolve(
+        self, queried: dict[int, int]
+    ) -> dict[int, tuple[Query, Resolution, int | None]]:
+        """Ask the index about events; return query, answer and template by row."""
         if not queried:
             return {}
         context, hashed, batch = self.context, self.hashed, self.hashed.batch
@@ -351,13 +353,64 @@ class Segment:
             for number, row in enumerate(rows)
         ]
         answers = await context.index.resolve(queries, self.now_us)
-        return dict(zip(rows, zip(queries, answers, strict=True), strict=True))
+        templates: Sequence[int | None] = [None] * len(rows)
+        if context.hasher.gives_templates and context.summaries.max_value_bytes:
+            templates = await self._templates(rows, answers)
+        return dict(zip(rows, zip(queries, answers, templates, strict=True), strict=True))
 
-    def _apply(self, row: int, query: Query, resolution: Resolution) -> CachedDecision:
+    async def _templates(self, rows: Sequence[int], answers: Sequence[Resolution]) -> list[int]:
+        """Return the ids of the templates of the clusters that the index answered.
+
+        Where a cluster's first event is not recorded yet, because another process has just opened
+        it, the event's own pattern stands in for it.
+        """
+        context, answered = self.context, list(zip(rows, answers, strict=True))
+        learned = {answer.cluster: answer.learned for answer in answers}  # the last knows most
+        ids: dict[int, int] = {}
+        firsts = {a.cluster: self._kept(row) for row, a in answered if a.new}
+        missing: list[int] = []
+        for cluster in learned.keys() - firsts.keys():
+            known = context.cache.template(cluster, learned[cluster])
+            if known is None:
+                missing.append(cluster)
+            else:
+                ids[cluster] = known
+        if missing:
+            firsts |= await self._representatives(missing)
+        own = [row for row, a in answered if a.cluster not in ids and a.cluster not in firsts]
+        made = await context.hasher.templates(
+            [*firsts.values(), *map(self._kept, own)],
+            [*(learned[cluster] for cluster in firsts), *[0] * len(own)],
+        )
+        ids.update(zip(firsts, made, strict=False))
+        own_ids = dict(zip(own, made[len(firsts) :], strict=True))
+        return [own_ids[row] if row in own_ids else ids[a.cluster] for row, a in answered]
+
+    async def _representatives(self, clusters: Sequence[int]) -> dict[int, bytes]:
+        """Return the first events of clusters, without those that are not recorded yet."""
+        deltas = self.deltas.items()
+        here = {c.cluster_id: d.representative for c, d in deltas if d.representative}
+        firsts = {cluster: here[cluster] for cluster in clusters if cluster in here}
+        missing = [cluster for cluster in clusters if cluster not in here]
+        if missing:
+            found = await self.context.index.representatives(missing)
+            firsts.update(
+                (cluster, first.value)
+                for cluster, first in zip(missing, found, strict=True)
+                if first is not None and first.value
+            )
+        return firsts
+
+    def _kept(self, row: int) -> bytes:
+        return self.context.summaries.kept(self.hashed.batch.values[row])
+
+    def _apply(
+        self, row: int, query: Query, resolution: Resolution, template: int | None
+    ) -> CachedDecision:
         """Decide and count an event by the index's answer, and cache that for equal events."""
-        cluster_id = resolution.cluster
+        cluster_id, distance = resolution.cluster, resolution.distance
         fingerprint = self.context.hasher.shown(query.fingerprint)
-        duplicate = Decision(DUPLICATE, cluster_id, resolution.distance, fingerprint)
+        duplicate = Decision(DUPLICATE, cluster_id, distance, fingerprint, template=template)
         entry = self.context.cache.store(self.hashed.keys[row], resolution, duplicate)
         self.rules[row] = resolution.rule
         value = self.hashed.batch.values[row]
@@ -366,7 +419,7 @@ class Segment:
         if resolution.new:
             delta.representative = self.context.summaries.kept(value)
             self.opened += 1
-            self.decisions[row] = Decision(NEW, cluster_id, 0, fingerprint)
+            self.decisions[row] = Decision(NEW, cluster_id, 0, fingerprint, template=template)
         else:
             self.decisions[row] = duplicate
             if entry.cluster.take_sample():

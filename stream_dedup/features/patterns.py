@@ -10,6 +10,8 @@ program: ``… at App.charge``.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,6 +22,7 @@ from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.tokens import SUBSTITUTE, splitter
 from stream_dedup.features.traces import trace_of
+from stream_dedup.features.variants import LEVELS, VariantWord
 
 MAX_PATTERN = 300
 """Maximum characters of a pattern."""
@@ -35,6 +38,8 @@ _BRACKET = re.compile(rb"[()\[\]{}\"]")
 _PAIRS = frozenset((b"()", b"[]", b"{}", b'""'))
 _ALNUM = re.compile(rb"[A-Za-z0-9\x80-\xff]")
 
+_LEVELS = frozenset(level.encode() for level in LEVELS)
+
 _MAX_NAMES = 6
 """A run of more names than this is shown as ``<*>``."""
 
@@ -42,6 +47,18 @@ _MAX_NAMES = 6
 # spaces are the text's own.
 _SUBSTITUTES = re.compile(rb" ?\x1a([a-z0-9_]+) ?")
 _FOLDED_SUBSTITUTES = re.compile(rb"\x1a([a-z0-9_]+)")
+
+
+class Shown(NamedTuple):
+    """What people read of an event.
+
+    Attributes:
+        pattern: its text with variables masked.
+        variant: its log levels in upper case and its status classes, each once, in order.
+    """
+
+    pattern: str
+    variant: tuple[str, ...]
 
 
 class Patterns:
@@ -56,11 +73,16 @@ class Patterns:
         )
         self._words = recipe.features.extractor == "words"
         self._takes_frames = "frames" in recipe.match.variants
+        self._takes_levels = "level" in recipe.match.variants
         self._delimiters = recipe.delimiters
         self._namer = Masker(named(NAMED))
 
     def pattern(self, value: bytes, document: object = None, learned: int = 0) -> str:
-        """Return the pattern of an event.
+        """Return the pattern of an event; see `shown`."""
+        return self.shown(value, document, learned).pattern
+
+    def shown(self, value: bytes, document: object = None, learned: int = 0) -> Shown:
+        """Return what people read of an event.
 
         Args:
             value: its text.
@@ -82,6 +104,7 @@ class Patterns:
             parts = [(b"", self._preparer.text(value[:_MAX_BYTES]))]
         parts = [(name, self._reader.without_escapes(text)) for name, text in parts]
         readings = [self._reader.read(text) for _, text in parts]
+        variant = self._named_variant(word for reading in readings for word in reading.variant)
         words = [t.text for reading in readings for t in reading.tokens if not t.variable]
         if not words:  # the text itself is compared
             readings = [Reading([], []) for _ in parts]
@@ -89,11 +112,21 @@ class Patterns:
         for reading in readings if known else ():
             for at, token in enumerate(reading.tokens):
                 reading.tokens[at] = token._replace(variable=token.variable or token.text in known)
-        shown = (
+        masked = (
             name + self._masked(text, reading)
             for (name, text), reading in zip(parts, readings, strict=True)
         )
-        return readable(b" ".join(shown).strip(), MAX_PATTERN - len(place)) + place
+        pattern = readable(b" ".join(masked).strip(), MAX_PATTERN - len(place)) + place
+        return Shown(pattern, variant)
+
+    def _named_variant(self, words: Iterable[VariantWord]) -> tuple[str, ...]:
+        """Name log levels and status classes; other words of a variant stand in the pattern."""
+        names = (
+            each.word.decode() if each.status else each.word.decode().upper()
+            for each in words
+            if each.status or (self._takes_levels and each.word in _LEVELS)
+        )
+        return tuple(dict.fromkeys(names))
 
     def variables(self, line: bytes) -> list[tuple[int, int]]:
         """Return where the variable parts of a line of text are, in order.
@@ -118,7 +151,7 @@ class Patterns:
     def _masked(self, text: bytes, reading: Reading) -> bytes:
         if not self._words:
             return _FOLDED_SUBSTITUTES.sub(rb"<\1>", text)
-        shown, variant = _Shown(), reading.variant
+        shown, variant = _Writing(), reading.variant
         at = number = 0  # in the text; in the variant's words
         for token in reading.tokens:
             shown.text(text[at : token.start])
@@ -180,7 +213,7 @@ class Patterns:
         return b"<*>%b<*>" % rest if rest else b"<*>"
 
 
-class _Shown:
+class _Writing:
     """A pattern in the making.
 
     Angle brackets around a placeholder are left out: ``<34>`` is shown as ``<number>``.

@@ -174,6 +174,7 @@ class Resolution(NamedTuple):
             representative be delivered again and found new: nobody may cache this answer for equal
             events.
         rule: how it was found.
+        learned: as `Summary.learned`, after all queries of the call.
     """
 
     cluster: int
@@ -183,6 +184,7 @@ class Resolution(NamedTuple):
     last_us: int
     recorded: bool = False
     rule: Rule = Rule.EXACT
+    learned: int = 0
 
 
 @dataclass(slots=True)

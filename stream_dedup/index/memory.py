@@ -289,6 +289,10 @@ class MemoryIndex:
                     root = self._just_merged[root]
                 if root != answer.cluster:
                     answers[row] = self._join(query, self._clusters[root], Rule.LEARNED)
+        for row, answer in enumerate(answers):
+            learned = self._clusters[answer.cluster].slot.learned
+            if learned:
+                answers[row] = answer._replace(learned=learned)
         return answers
 
     def _resolve(self, query: Query, now_us: int) -> Resolution:

@@ -11,7 +11,6 @@ Without a summary topic, summaries are confirmed unsent, so that closed clusters
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 from stream_dedup.clock import US_PER_MS
 from stream_dedup.errors import BrokerUnavailable, IndexReset, IndexUnavailable
@@ -83,11 +82,7 @@ class SummaryEmitter:
 
     async def _send(self, summaries: list[Summary]) -> None:
         context = self._context
-        pattern_of = context.engine.pattern
-        named = [
-            replace(each, pattern=pattern_of(each.representative, each.learned))
-            for each in summaries
-        ]
+        named = context.engine.describe(summaries)
 
         def instead(refused: Refused) -> Outgoing:
             now_ms = context.engine.clock.now_us() // US_PER_MS

@@ -107,12 +107,11 @@ def unpack_resolutions(packed: bytes) -> tuple[list[Resolution], list[int | None
     """
     resolutions: list[Resolution] = []
     inserted: list[int | None] = []
-    for cluster, opened_us, last_us, distance, flags in layouts.RESOLUTION.struct.iter_unpack(
-        packed
-    ):
+    unpacked = layouts.RESOLUTION.struct.iter_unpack(packed)
+    for cluster, opened_us, last_us, distance, flags, learned in unpacked:
         new, recorded = bool(flags & layouts.NEW), bool(flags & layouts.RECORDED_BEFORE)
         rule, times = RULES[flags // layouts.RULE], (int(opened_us), int(last_us))
-        resolutions.append(Resolution(cluster, distance, new, *times, recorded, rule))
+        resolutions.append(Resolution(cluster, distance, new, *times, recorded, rule, int(learned)))
         inserted.append(cluster if flags & layouts.INSERTED else None)
     return resolutions, inserted
 
@@ -151,6 +150,17 @@ def pack_delta(delta: ClusterDelta, samples: int, max_bytes: int) -> list[bytes]
     return [numbers, pack_id(delta.cluster), representative, *kept]
 
 
+class _Decided(msgspec.Struct, array_like=True, frozen=True):
+    """A decision; the fingerprint as bytes."""
+
+    kind: str
+    cluster: int | None
+    distance: int | None
+    fingerprint: bytes | None
+    reason: str
+    template: int | None = None
+
+
 class _Journal(NamedTuple):
     """A batch's decisions, dictionary-encoded.
 
@@ -161,7 +171,7 @@ class _Journal(NamedTuple):
             too many, little-endian.
     """
 
-    different: list[tuple[str, int | None, int | None, bytes | None, str]]
+    different: list[_Decided]
     offsets: list[int]
     which: bytes
 
@@ -180,15 +190,16 @@ def pack_journal(offsets: Sequence[int], decisions: Sequence[Decision]) -> bytes
     if not decisions:
         return b""
     values, places = dictionary_encode(decisions)
-    different: list[tuple[str, int | None, int | None, bytes | None, str]] = [
-        (
+    different = [
+        _Decided(
             kind,
             cluster,
             distance,
             None if fingerprint is None else fingerprint.to_bytes(16, "big").lstrip(b"\0"),
             reason,
+            template,
         )
-        for kind, cluster, distance, fingerprint, reason in values
+        for kind, cluster, distance, fingerprint, reason, template in values
     ]
     in_a_row = offsets[-1] - offsets[0] == len(offsets) - 1
     named = [offsets[0]] if in_a_row else list(offsets)
@@ -200,13 +211,14 @@ def unpack_journal(packed: bytes) -> dict[int, Decision]:
     journal = _decode_journal(packed)
     different = [
         Decision(
-            Kind(kind),
-            cluster,
-            distance,
-            None if fingerprint is None else int.from_bytes(fingerprint, "big"),
-            reason,
+            Kind(each.kind),
+            each.cluster,
+            each.distance,
+            None if each.fingerprint is None else int.from_bytes(each.fingerprint, "big"),
+            each.reason,
+            each.template,
         )
-        for kind, cluster, distance, fingerprint, reason in journal.different
+        for each in journal.different
     ]
     places = array(_width(len(different)), journal.which)
     if not _IS_LITTLE_ENDIAN:

@@ -232,7 +232,7 @@ QUERY_COUNT = Layout(">", count="I")
 QUERY_TEXTS = ("fingerprint", "sketch", "group", "position", "members", "mirrored")
 """The last is what the caller's mirror holds near the query: id ‖ fingerprint, for each."""
 
-RESOLUTION = Layout(">", id="Q", opened_us="d", last_us="d", distance="B", flags="B")
+RESOLUTION = Layout(">", id="Q", opened_us="d", last_us="d", distance="B", flags="B", learned="d")
 """The answer to a query."""
 
 NEW, RECORDED_BEFORE, INSERTED, RULE = 1, 2, 4, 8

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any
 
-from benchmarks.grouping import _joined, group, seeded
+from benchmarks.grouping import group, seeded
 from stream_dedup.features.recipe import load_recipe
 
 LINES = [
@@ -62,11 +60,10 @@ def test_a_seed_changes_both_hash_and_key() -> None:
     assert key != other_key
 
 
-def test_a_template_is_that_of_all_clusters_that_merged_into_it() -> None:
-    into = {1: None, 2: 1, 3: 2, 4: None, 5: 4, 6: None}
-    summaries: Any = {one: SimpleNamespace(merged_into=root) for one, root in into.items()}
-    # 3 became part of 1, and 5 of 4: 1 and 4 are variants of one template, which 3 and 5 share.
-    templates = {1: 11, 2: 12, 3: 13, 4: 14, 5: 13, 6: 16}
-    found = _joined(templates, summaries)
-    assert found[1] == found[4] != found[6]
-    assert sorted(found) == [1, 4, 6]
+def test_variants_share_a_template_once_both_have_learned_the_word() -> None:
+    users = ("ann", "bob", "cid", "dan", "eve")
+    lines = [f"{level} session opened for {u}" for level in ("INFO", "DEBUG") for u in users]
+    found = group([line.encode() for line in lines], "logs")
+    assert same(found.clusters.final) == [0] * 5 + [5] * 5
+    assert same(found.templates) == [0] * 10
+    assert same(found.online_templates) == [0, 1, 2, 3, 0, 0, 1, 2, 3, 0]

@@ -47,6 +47,22 @@ def test_native_encoding_equals_the_reference_and_take_reverses_it(column: list[
         assert list(map(id, whole)) == list(map(id, column))
 
 
+words = st.lists(st.sampled_from([b"err", b"Err", b"info", b"x", b" ", b"=", b".", b"!", b"\xff"]))
+
+
+@given(st.lists(words.map(b"".join), max_size=5))
+def test_native_replacing_of_words_equals_the_reference(column: list[bytes]) -> None:
+    wanted = frozenset((b"err", b"info"))
+    found = native.replace_words(column, wanted, b" =", b"level")
+    assert found == reference.replace_words(column, wanted, b" =", b"level")
+
+
+def test_words_are_replaced_between_separators_whatever_their_case(kind: Any) -> None:
+    column = [b"ERR! disk=err.err. terr info", b"", b"disk"]
+    found = kind.replace_words(column, frozenset((b"err", b"info")), b" =", b"level")
+    assert found == [b"level disk=err.err. terr level", b"", b"disk"]
+
+
 @given(columns, st.data())
 def test_native_group_min_max_equals_the_reference(
     column: list[object], data: st.DataObject
@@ -154,7 +170,7 @@ def test_reference_counts_stay_balanced(kind: Any) -> None:
 def test_native_functions_serve_unless_pure_python_is_set(
     environment: dict[str, str], expected: str
 ) -> None:
-    assert served("", environment) == [expected] * 8
+    assert served("", environment) == [expected] * 9
 
 
 def test_the_reference_serves_without_the_extension() -> None:

@@ -21,7 +21,7 @@ from stream_dedup.emit.events import (
 from stream_dedup.model import Decision, Kind
 from tests.strategies import raw_bytes
 
-NEW = Decision(Kind.NEW, 0xAB, 0, 0x12)
+NEW = Decision(Kind.NEW, 0xAB, 0, 0x12, template=0xCD)
 DUPLICATE = Decision(Kind.DUPLICATE, 0xAB, 3, 0x13)
 PASSED = Decision(Kind.PASSED, reason="not JSON")
 DEDUP = decision_object(NEW, "a <ipv4>", 64)
@@ -29,14 +29,15 @@ DEDUP = decision_object(NEW, "a <ipv4>", 64)
 
 def test_decision_object_has_the_documented_fields() -> None:
     assert DEDUP == {
-        "decision": "new", "cluster": "00000000000000ab", "distance": 0,
+        "decision": "new", "cluster": "00000000000000ab",
+        "template": "00000000000000cd", "distance": 0,
         "fingerprint": "0000000000000012", "pattern": "a <ipv4>",
     }  # fmt: skip
     assert decision_object(NEW, None, 32)["fingerprint"] == "00000012"
     assert decision_object(NEW, None, 128)["fingerprint"] == f"{0x12:032x}"
     assert decision_object(PASSED, None, 64) == {
-        "decision": "passed", "cluster": None, "distance": None, "fingerprint": None,
-        "pattern": None, "reason": "not JSON",
+        "decision": "passed", "cluster": None, "template": None, "distance": None,
+        "fingerprint": None, "pattern": None, "reason": "not JSON",
     }  # fmt: skip
 
 
@@ -109,6 +110,7 @@ def test_headers_carry_the_decision() -> None:
         cluster,
         ("sd-distance", b"0"),
         ("sd-fingerprint", b"0000000000000012"),
+        ("sd-template", b"00000000000000cd"),
     ]
     assert first == [
         ("sd-decision", b"duplicate"),

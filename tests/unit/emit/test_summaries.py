@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dedup.emit.summaries import (
-    group_label,
     iso_time,
+    label,
     repeats,
     summary_json,
     summary_text,
@@ -26,15 +26,18 @@ def summary(**changes: Any) -> Summary:
         "first_time_us": 1_700_000_000_000_000, "last_time_us": 1_700_000_000_250_000,
         "position": Position("app.log", 0, 7), "representative": b"a 10.0.0.7 \xff",
         "samples": (b"a 10.0.0.8",), "group": '{"app":"api"}', "pattern": "a <ipv4>",
+        "template": 0xCD,
     }  # fmt: skip
     return Summary(**{**given, **changes})
 
 
 def test_summary_json_has_the_documented_fields() -> None:
+    named = {"variant": ("ERROR", "5xx")}
     assert msgspec.json.decode(
-        summary_json(summary(revision=2, closing=Closing.ENDED, new_count=3), "logs")
+        summary_json(summary(revision=2, closing=Closing.ENDED, new_count=3, **named), "logs")
     ) == {
-        "type": "summary", "namespace": "logs", "cluster": "00000000000000ab", "revision": 2,
+        "type": "summary", "namespace": "logs", "cluster": "00000000000000ab",
+        "template": "00000000000000cd", "variant": ["ERROR", "5xx"], "revision": 2,
         "final": True, "closing": "ended", "count": 4, "new_count": 3,
         "first_time": "2023-11-14T22:13:20Z", "last_time": "2023-11-14T22:13:20.250Z",
         "pattern": "a <ipv4>", "representative": "a 10.0.0.7 \\xff", "samples": ["a 10.0.0.8"],
@@ -61,8 +64,13 @@ def test_the_mark_of_a_summarys_text_can_be_given() -> None:
 
 def test_values_of_groups_are_shown_printable_and_short() -> None:
     group = msgspec.json.encode({"pod": "a\x9b1", "tenant": "x" * 99}).decode()
-    assert group_label(group) == f" (pod=a\\x9b1, tenant={'x' * 59}…)"
-    assert group_label("") == ""
+    assert label(summary(group=group)) == f" (pod=a\\x9b1, tenant={'x' * 59}…)"
+    assert label(summary(group="")) == ""
+
+
+def test_the_variant_is_named_behind_the_group() -> None:
+    text = "… repeated 3× until 10:32:11 [00000000000000ab] (app=api, ERROR, 5xx) a <ipv4>\n"
+    assert summary_text(summary(variant=("ERROR", "5xx")), "10:32:11") == text.encode()
 
 
 def test_times_show_the_date_when_it_differs() -> None:

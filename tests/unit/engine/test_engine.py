@@ -908,7 +908,7 @@ def test_memory_is_bounded_by_the_cap_on_clusters() -> None:
     assert max(len(index._expiry), len(index._recency), len(index._due)) <= 4 * cap + 2000
     assert dedup.engine.near_cache_entries <= 2 * 2000
     assert len(dedup.engine._cache._clusters) <= 2 * 2000
-    assert len(dedup.engine._pattern_of) <= cap
+    assert len(dedup.engine._names) <= cap
     assert size.table_bytes < 2_000_000
     summaries += dedup.close()
     assert_counts_add_up(summaries, dedup.counts)

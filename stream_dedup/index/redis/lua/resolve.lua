@@ -575,7 +575,7 @@ end
 
 local function answer(q, c, distance, rule)
   return pack_bytes(RESOLUTION, c.id, c[C_OPENED_US], c[C_LAST_US], distance, (c.id == q.id and NEW or 0)
-    + (is_provisional(c) and 0 or RECORDED_BEFORE) + (q.inserted and INSERTED or 0) + rule * RULE)
+    + (is_provisional(c) and 0 or RECORDED_BEFORE) + (q.inserted and INSERTED or 0) + rule * RULE, c[C_LEARNED])
 end
 
 -- Answers that name clusters which later queries of the call have merged name what is left.
@@ -621,13 +621,26 @@ local function resolve_all()
   end
 end
 
+-- Answers say what their clusters have learned after all queries of the call.
+local function add_learned()
+  for i = 1, #asked do
+    local c = loaded[sub(answers[i], 1, ID_BYTES)]
+    if c[C_LEARNED] ~= 0 then
+      answers[i] = sub(answers[i], 1, RESOLUTION_LEARNED_AT - 1) .. pack_bytes('>d', c[C_LEARNED])
+    end
+  end
+end
+
 local done, problem = pcall(resolve_all)
 write_closed(keys)
 queue()  -- also after an error (a key of another type): what was opened has to be closed one day
 if not done then error(problem, 0) end
 
 if has_merged then follow_merges() end
-if learn > 0 then write_records(all_renewed) end
+if learn > 0 then
+  add_learned()
+  write_records(all_renewed)
+end
 for _, c in pairs(dirty) do call('HSET', c.key, 'n', pack_cluster(c)) end
 if #inserted > 0 and not IS_BANDS then
   call('RPUSH', inserted_key, pack_bytes(INSERTING_CALL, last_call, call_number) .. table.concat(inserted))

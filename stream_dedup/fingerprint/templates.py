@@ -1,0 +1,110 @@
+"""Template ids: the number that all clusters of one template share.
+
+A cluster's *template* is the pattern of its first event without log level and HTTP status class,
+and with a placeholder for each word that is learned. Its id is the exact hash of that text (see
+`reference`), under a key that everybody knows, so it depends on nothing else: the same template has
+the same id in every run, namespace, group and cluster of another level or status. What is not
+hashed is not part of the template either: delimiters between words, names of placeholders, how many
+variables stand in a row. Protected words and the frames of stack traces are part of it.
+
+When a word of a cluster is learned, or another cluster merges into it, its pattern changes, and so
+does its id: it is always the id of the pattern that is shown.
+
+An id is a name, not a decision: whoever wants to can make two texts of equal ids, and nothing
+merges by it.
+
+Worked example: levels are one word, learned words and statuses are variables::
+
+    ERROR GET /a/7 HTTP/1.1" 503 by alice      level GET <*> by <*>
+    INFO GET /a/9 HTTP/1.1" 200 by bob         level GET <*> by <*>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stream_dedup.columnar import replace_words
+from stream_dedup.features.lines import LineReader
+from stream_dedup.features.recipe import Recipe, replace
+from stream_dedup.features.variants import LEVELS
+from stream_dedup.fingerprint.fingerprinter import Fingerprinter, KernelInput, WithFrames
+from stream_dedup.fingerprint.kernel import Segments
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY
+
+_LEVEL = b"level"
+_LEVELS = frozenset(name.encode() for name in LEVELS)
+_VARIABLE = b"0"
+
+
+class Templates:
+    """Computes the template ids of one recipe. Threads may share it.
+
+    Args:
+        recipe: of the clusters.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        others = [name for name in recipe.match.variants if name not in {"level", "status"}]
+        plain = replace(recipe, match__variants=others, match__learn=0)
+        self._fingerprinter = Fingerprinter(plain, PUBLIC_KEY)
+        self._reader = LineReader(recipe)
+        self._has_levels = "level" in recipe.match.variants
+        self._delimiters = recipe.delimiters
+
+    def ids(
+        self,
+        firsts: Sequence[bytes],
+        documents: Sequence[object] | None = None,
+        learned: Sequence[int] = (),
+    ) -> list[int]:
+        """Return the ids of clusters' templates.
+
+        Args:
+            firsts: the values of their first events, as the index keeps them.
+            documents: the same decoded, where the recipe takes fields; None for one that is not
+                JSON.
+            learned: of each the words that vary, see `Summary.learned`; nothing: none does.
+        """
+        prepared = self._fingerprinter.prepare(firsts, documents)
+        events = prepared.events if isinstance(prepared, WithFrames) else prepared
+        if self._has_levels or any(learned):
+            events = self._replaced(events, learned)
+        if isinstance(prepared, WithFrames):
+            prepared = WithFrames(events, prepared.frames)
+        else:
+            prepared = events
+        return list(self._fingerprinter.fingerprints(prepared, full=False).exact)
+
+    def _replaced(self, events: KernelInput, learned: Sequence[int]) -> KernelInput:
+        """Replace levels, and learned words, in the texts of events."""
+        if isinstance(events, Segments):
+            texts = list(events.texts)
+            parts = [slice(*pair) for pair in zip([0, *events.ends], events.ends, strict=False)]
+        elif events and isinstance(events[0], list):
+            return events  # features of another extractor: neither is looked for in them
+        else:
+            texts = list(events)  # type: ignore[arg-type]
+            parts = [slice(row, row + 1) for row in range(len(texts))]
+        for part, mask in zip(parts, learned, strict=bool(learned)):
+            if mask:
+                texts[part] = self._without_learned(texts[part], mask)
+        if self._has_levels:
+            if any(b"\x1b" in text for text in texts):
+                texts = list(map(self._reader.without_escapes, texts))
+            texts = replace_words(texts, _LEVELS, self._delimiters, _LEVEL)
+        return events._replace(texts=texts) if isinstance(events, Segments) else texts
+
+    def _without_learned(self, texts: list[bytes], mask: int) -> list[bytes]:
+        """Put a variable in place of each word that is learned, wherever it stands."""
+        readings = [self._reader.read(text) for text in texts]
+        words = [token.text for one in readings for token in one.tokens if not token.variable]
+        known = {word for number, word in enumerate(words) if mask >> number & 1}
+        replaced = []
+        for text in texts:
+            out, at = bytearray(), 0
+            for token in self._reader.read(text, lists=False).tokens:
+                if not token.variable and token.text in known:
+                    out += text[at : token.start] + _VARIABLE
+                    at = token.end
+            replaced.append(bytes(out + text[at:]))
+        return replaced
