@@ -190,7 +190,7 @@ class Model:
                 root = self.roots[root]
             if root != answer.cluster:
                 answers[row] = self.join(self.open_one(root), query, Rule.LEARNED)
-        return answers
+        return [each._replace(learned=self.open_one(each.cluster).learned) for each in answers]
 
     def resolve_one(self, query: Query, now_us: int) -> Resolution:
         identity = cluster_id(self.name_of, query.position)

@@ -151,7 +151,7 @@ def pack_delta(delta: ClusterDelta, samples: int, max_bytes: int) -> list[bytes]
 
 
 class _Decided(msgspec.Struct, array_like=True, frozen=True):
-    """A decision; the fingerprint as bytes."""
+    """A decision as an array: the fingerprint as bytes, and no template where there is none."""
 
     kind: str
     cluster: int | None
@@ -191,19 +191,19 @@ def pack_journal(offsets: Sequence[int], decisions: Sequence[Decision]) -> bytes
         return b""
     values, places = dictionary_encode(decisions)
     different = [
-        _Decided(
+        (
             kind,
             cluster,
             distance,
             None if fingerprint is None else fingerprint.to_bytes(16, "big").lstrip(b"\0"),
             reason,
-            template,
+            *(() if template is None else (template,)),
         )
         for kind, cluster, distance, fingerprint, reason, template in values
     ]
     in_a_row = offsets[-1] - offsets[0] == len(offsets) - 1
     named = [offsets[0]] if in_a_row else list(offsets)
-    return _encode_journal(_Journal(different, named, _little(places)))
+    return _encode_journal((different, named, _little(places)))
 
 
 def unpack_journal(packed: bytes) -> dict[int, Decision]:

@@ -626,7 +626,9 @@ local function add_learned()
   for i = 1, #asked do
     local c = loaded[sub(answers[i], 1, ID_BYTES)]
     if c[C_LEARNED] ~= 0 then
-      answers[i] = sub(answers[i], 1, RESOLUTION_LEARNED_AT - 1) .. pack_bytes('>d', c[C_LEARNED])
+      local RESOLUTION_FIELDS = unpack_bytes(RESOLUTION, answers[i])
+      learned = c[C_LEARNED]
+      answers[i] = pack_bytes(RESOLUTION, RESOLUTION_FIELDS)
     end
   end
 end

@@ -21,6 +21,8 @@ decisions = st.one_of(
         ids,
         st.integers(0, 128),
         st.integers(0, 2**128 - 1),
+        st.just(""),
+        st.none() | ids,
     ),
     st.builds(lambda reason: Decision(Kind.PASSED, reason=reason), st.text(max_size=20)),
 )
@@ -40,9 +42,9 @@ def test_a_journal_holds_a_shared_decision_once() -> None:
 
 
 def test_a_journal_is_written_as_it_was_ever_read() -> None:
-    new, like = Decision(Kind.NEW, 255, 0, 0x1FF), Decision(Kind.DUPLICATE, 255, 3, 0)
+    new, like = Decision(Kind.NEW, 255, 0, 0x1FF), Decision(Kind.DUPLICATE, 255, 3, 0, "", 9)
     passed = Decision(Kind.PASSED, reason="no")
-    different = [["new", 255, 0, b"\x01\xff", ""], ["duplicate", 255, 3, b"", ""]]
+    different = [["new", 255, 0, b"\x01\xff", ""], ["duplicate", 255, 3, b"", "", 9]]
     different.append(["passed", None, None, None, "no"])
     places = b"\0\0\1\0\1\0\2\0"
 

@@ -54,7 +54,7 @@ def test_the_sizes_of_stored_parts_do_not_change() -> None:
 def test_scripts_get_the_same_format_as_python() -> None:
     assert LUA_CONSTANTS["CLUSTER"] == "'<ddddddddddHHBBBBBI4I4d'"
     assert LUA_CONSTANTS["BARE_DELTA"] == "'<dddc8c16'"
-    assert LUA_CONSTANTS["RESOLUTION"] == "'>c8ddBB'"
+    assert LUA_CONSTANTS["RESOLUTION"] == "'>c8ddBBd'"
     assert LUA_CONSTANTS["CLUSTER_STATE_AT"] == str(1 + calcsize("<10d2H"))
     assert LUA_CONSTANTS["SNAPSHOT_STATE_AT"] == str(1 + calcsize("<5d"))
 
