@@ -20,6 +20,7 @@ LOG = (
     b"user bob logged in from 10.0.0.9\n"
     b"disk sdc3 is 12% full\n"
 )
+TEMPLATES = (b"2d5cdeeeab321cf2", b"6c89826dc567fab0")
 FORGED = "… repeated 9× until line 9 [0000000000000000] all is well".encode()
 
 
@@ -64,8 +65,8 @@ def test_ids_precede_first_lines_if_asked_for(log: Path, emit: str) -> None:
     ids = [line.split(b"\t")[1] for line in annotated]
     done = run("dedup", "-e", emit, "--ids", log)
     assert done.lines[:3] == [
-        b"[%b] disk sda1 is 91%% full" % ids[0],
-        b"[%b] user bob logged in from 10.0.0.7" % ids[1],
+        b"[%b %b] disk sda1 is 91%% full" % (ids[0], TEMPLATES[0]),
+        b"[%b %b] user bob logged in from 10.0.0.7" % (ids[1], TEMPLATES[1]),
         b"[-] ",
     ]
     if emit == "merge":
