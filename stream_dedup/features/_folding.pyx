@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 # cython: freethreading_compatible=False
-"""The function `fold` of `folding`, natively: a batch in one call, without the GIL.
+"""The functions `fold` and `fold_words` of `folding`, natively: a batch in one call, without the GIL.
 
 A text's characters are folded into `Symbols`, code points of 32 bits: ASCII without upper-case and
 control characters, letters, and surrogates for bytes that are not UTF-8. The tokens are found in
@@ -66,6 +66,15 @@ cdef uint8_t _marks[128]
 
 def fold(texts):
     """See `folding.fold`."""
+    return folded_by(texts, False)
+
+
+def fold_words(texts):
+    """See `folding.fold_words`."""
+    return folded_by(texts, True)
+
+
+cdef list folded_by(texts, bint words):
     cdef list values = list(texts)  # nobody else's, as their bytes are read without the GIL
     cdef Py_ssize_t index, start, count = len(values)
     cdef const uint8_t** froms = NULL
@@ -91,7 +100,10 @@ def fold(texts):
         with nogil:
             for index in range(count):
                 enough = fold_characters(froms[index], sizes[index], &symbols)
-                enough = enough and fold_tokens(&symbols, &out)
+                if words:
+                    enough = enough and keep_words(&symbols, &out)
+                else:
+                    enough = enough and fold_tokens(&symbols, &out)
                 if not enough:
                     break
                 ends[index] = out.size
@@ -231,15 +243,8 @@ cdef bint fold_tokens(Symbols* symbols, Bytes* out) noexcept nogil:
     cdef uint32_t code, before = 0
     cdef uint16_t kind
     cdef bint letters = False
-    cdef Py_ssize_t room = out.size + 4 * size  # a symbol has four bytes at most
-    cdef void* grown
-    if room > out.room:
-        room += room >> 1
-        grown = realloc(out.at, room)
-        if grown == NULL:
-            return False
-        out.at = <uint8_t*>grown
-        out.room = room
+    if not has_bytes(out, 4 * size):  # a symbol has four bytes at most
+        return False
     while at < size:
         code = text[at]
         if code >= 0x80:
@@ -298,6 +303,48 @@ cdef bint fold_tokens(Symbols* symbols, Bytes* out) noexcept nogil:
         before = code
     if not letters:
         out.size = start
+    return True
+
+
+cdef bint keep_words(Symbols* symbols, Bytes* out) noexcept nogil:
+    """Write the text's words between spaces; nothing if it has none. False without memory."""
+    cdef Py_ssize_t at, start = out.size
+    cdef uint32_t code
+    cdef bint inside = False
+    if not has_bytes(out, 4 * symbols.size + 2):
+        return False
+    for at in range(symbols.size):
+        code = symbols.at[at]
+        if code < 0x80 and not _kinds[code] & ALNUM:
+            inside = False
+            continue
+        if not inside:
+            out.at[out.size] = c" "
+            out.size += 1
+            inside = True
+        if code < 0x80:
+            out.at[out.size] = code
+            out.size += 1
+        else:
+            out.size += encode(code, out.at + out.size)
+    if out.size > start:
+        out.at[out.size] = c" "
+        out.size += 1
+    return True
+
+
+cdef bint has_bytes(Bytes* out, Py_ssize_t more) noexcept nogil:
+    """Make room for more bytes; False without memory."""
+    cdef Py_ssize_t room = out.size + more
+    cdef void* grown
+    if room <= out.room:
+        return True
+    room += room >> 1
+    grown = realloc(out.at, room)
+    if grown == NULL:
+        return False
+    out.at = <uint8_t*>grown
+    out.room = room
     return True
 
 

@@ -256,7 +256,8 @@ def _legible(recipe: Recipe) -> Recipe:
     """Return the recipe that prepares what people read: folding leaves no spaces."""
     if recipe.text.fold == "keep":
         return recipe
-    text = msgspec.structs.replace(recipe.text, fold="keep", masks=tuple(SYMBOLS))
+    masks = tuple(SYMBOLS) if recipe.text.fold == "look-alikes" else ()
+    text = msgspec.structs.replace(recipe.text, fold="keep", masks=masks)
     return msgspec.structs.replace(recipe, text=text)
 
 

@@ -59,8 +59,10 @@ class Preparer:
         self._recipe = recipe
         self._masker = Masker(recipe.masks) if recipe.masks else None
         self._fold: Fold | None = None
-        if recipe.text.fold == "look-alikes":
-            self._fold = (extension("features._folding") or folding).fold
+        if recipe.text.fold != "keep":
+            module = extension("features._folding") or folding
+            masks = recipe.text.fold == "look-alikes"
+            self._fold = module.fold if masks else module.fold_words
         self._spaces = recipe.features.extractor == "characters"
         self._max_bytes = recipe.input.max_bytes
         self._fields = [(parse_path(f.path), f.weight) for f in recipe.input.fields]

@@ -97,7 +97,8 @@ class Text(_Section, frozen=True):
         unicode: ``nfkc`` folds compatibility forms (full-width letters, ligatures) together.
         case: ``lower`` makes all letters lower case.
         fold: ``look-alikes`` leaves letters and symbols for links, addresses and numbers, whatever
-            they are disguised as (`folding`); takes the place of all others here.
+            they are disguised as (`folding`); ``words`` leaves letters and digits, with one space
+            around each word. Takes the place of all others here.
         mask: masks defined by the recipe, tried before the named ones.
         masks: named masks to apply: url, email, uuid, mac, timestamp, ipv4, ipv6, path, hex,
             number.
@@ -108,7 +109,7 @@ class Text(_Section, frozen=True):
 
     unicode: Literal["keep", "nfkc"] = "keep"
     case: Literal["keep", "lower"] = "keep"
-    fold: Literal["keep", "look-alikes"] = "keep"
+    fold: Literal["keep", "look-alikes", "words"] = "keep"
     mask: tuple[Mask, ...] = ()
     masks: tuple[str, ...] = ()
     classes: bool | Literal["structured"] = False
@@ -515,7 +516,7 @@ def _text_contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
             problem = f"is {value!r} with text.fold = {text.fold!r}, which does all of it itself"
             yield f"text.{name}", problem, f"leave out text.{name}, or text.fold"
     if extractor in BUILT_IN and extractor != "characters":
-        problem = f"is {extractor!r}, but text.fold = {text.fold!r} leaves no words or lines"
+        problem = f"is {extractor!r}, but text.fold = {text.fold!r} leaves no lines or structure"
         yield "features.extractor", problem, "use 'characters' or your own, or leave out text.fold"
 
 

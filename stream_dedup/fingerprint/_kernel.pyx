@@ -569,7 +569,8 @@ cdef class Workspace:
     cdef Hashes variant  # of the current event: its variant's words
     cdef Hashes token_of  # the number of the token that each of them stands in
     cdef Hashes slots, slot_ends
-    cdef Hashes32 gathered  # of the current event: the hashes that bands are made of
+    cdef Hashes32 gathered  # of the current event: the hashes that bands are made of, …
+    cdef bint is_gathered  # … if they are there already
     cdef Hashes32 likely, sorting, band_sketches
     cdef Hashes band_keys  # of each event 12 numbers: its keys in order, big-endian
     cdef array.array exact, words, low, high, chosen, variants
@@ -1187,7 +1188,7 @@ cdef class Kernel:
         cdef uint64_t key
         cdef size_t i
         cdef int band, byte
-        if not self.characters:
+        if not work.is_gathered:
             gathered.count = 0
             reserve32(gathered, features.count)
             for i in range(features.count):
@@ -1327,6 +1328,7 @@ cdef class Kernel:
         tokens.count = 0
         features.count = 0
         work.gathered.count = 0
+        work.is_gathered = self.characters
         work.variant.count = 0
         work.parts = parts
         work.part_count = count

@@ -132,7 +132,10 @@ def test_a_value_that_is_no_event_is_refused_before_others_count() -> None:
 def test_single_events_are_decided_as_a_batch(
     events: list[tuple[str, int, str]], recipe: str
 ) -> None:
-    one, many = (Deduplicator(recipe, windows=WIDE, clock=ManualClock(NOW_US)) for _ in range(2))
+    one, many = (
+        Deduplicator(recipe, windows=WIDE, clock=ManualClock(NOW_US), key=b"sixteen secrets!")
+        for _ in range(2)
+    )
     times_us = [NOW_US + at_s * S for _, at_s, _ in events]
     expected = many.process(
         [line for line, _, _ in events], times_us=times_us, groups=[group for *_, group in events]

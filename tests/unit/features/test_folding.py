@@ -125,6 +125,28 @@ def test_every_character_folds_natively_as_in_the_reference() -> None:
     assert _folding.fold(lines) == folding.fold(lines)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("P. Auer, 'Gambling' (1995), pp. 322-331.", " p auer gambling 1995 pp 322 331 "),
+        ("Ｆull-wídth №7", " full width no7 "),
+        ("東京都 千代田区1-1", " 東京都 千代田区1 1 "),
+        ("a", " a "),
+        ("?!  ?", "?! ?"),
+        ("", ""),
+    ],
+)
+def test_words_are_left_as_they_look(text: str, expected: str) -> None:
+    for kind in KINDS.values():
+        folded = kind.fold_words([text.encode()])[0].decode()
+        assert unicodedata.normalize("NFKD", expected) == folded
+
+
+@given(values=any_texts)
+def test_words_are_left_natively_as_by_the_reference(values: list[bytes]) -> None:
+    assert _folding.fold_words(values) == folding.fold_words(values)
+
+
 @given(values=any_texts)
 def test_only_letters_and_symbols_are_left(values: list[bytes]) -> None:
     for value, folded in zip(values, folding.fold(values), strict=True):
@@ -203,6 +225,12 @@ def test_what_lies_beyond_max_bytes_is_not_folded() -> None:
     text = b"A " * 32 + b"B C"
 
     assert preparer.texts([text, b"A b"]) == [b"a" * 32 + b"B C", b"ab"]
+
+
+def test_patterns_of_texts_folded_to_words_mask_nothing() -> None:
+    patterns = Patterns(replace(Recipe(), **{**FOLDED, "text__fold": "words"}))
+
+    assert patterns.pattern(b"Call  0800 now") == "Call 0800 now"
 
 
 def test_patterns_of_folded_texts_stay_legible() -> None:

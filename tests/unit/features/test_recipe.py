@@ -124,7 +124,7 @@ OWN = {"name": "a", "pattern": "b"}
         (
             {"text": {"fold": "look-alikes"}},
             "features.extractor",
-            ["is 'words', but text.fold = 'look-alikes' leaves no words", "use 'characters'"],
+            ["is 'words', but text.fold = 'look-alikes' leaves no lines", "use 'characters'"],
         ),
         *(
             (
@@ -253,7 +253,9 @@ def test_a_missing_file_a_folder_and_an_unknown_name_differ(tmp_path: Path) -> N
         load_recipe(tmp_path / "none.toml")
     with pytest.raises(RecipeError, match=r"cannot be read \(Is a directory\)"):
         load_recipe(tmp_path)
-    with pytest.raises(RecipeError, match="lgos: no such recipe; use one of java32, json,"):
+    with pytest.raises(
+        RecipeError, match="lgos: no such recipe; use one of documents, java32, json,"
+    ):
         load_recipe("lgos")
 
 

@@ -246,7 +246,7 @@ def test_any_bytes_have_a_fingerprint_of_the_recipes_width(line: bytes) -> None:
         recipe = load_recipe(name)
         if not recipe.input.fields:
             (found,) = fingerprints(recipe, line)
-            assert 0 <= found < 1 << recipe.fingerprint.width
+            assert 0 <= found < 1 << recipe.fingerprint.bits
 
 
 @given(recipe=recipes_of_other_systems(), batch=st.lists(texts, max_size=4))
