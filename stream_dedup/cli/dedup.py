@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -27,6 +29,8 @@ from stream_dedup.cli.common import (
     write_whole,
 )
 from stream_dedup.cli.completion import complete_file
+from stream_dedup.cli.datasets import TableRun, check_options, format_of
+from stream_dedup.cli.notes import Notes
 from stream_dedup.cli.output import Output
 from stream_dedup.cli.pipe import POLL_S, Pipe
 from stream_dedup.cli.reading import (
@@ -34,7 +38,6 @@ from stream_dedup.cli.reading import (
     group_field_option,
     group_prefix_option,
     group_regex_option,
-    input_format_option,
     join_option,
     reading_of,
     start_regex_option,
@@ -48,6 +51,7 @@ from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.emit.summaries import MARK, label
 from stream_dedup.index.base import Limits
+from stream_dedup.io.datasets import TableFormat
 from stream_dedup.io.decoder import Times
 from stream_dedup.io.files import expand, is_live, whole_file
 from stream_dedup.model import Rule
@@ -69,14 +73,19 @@ MAX_NAME = 120
     "-e",
     "--emit",
     type=click.Choice(["merge", "drop", "annotate"]),
-    default="merge",
-    show_default=True,
     help="merge writes first lines at once and repeats as counts; drop leaves duplicates out; "
-    "annotate writes every event with its decision.",
+    "annotate writes every event with its decision. By default merge; for a table, drop.",
 )
 @recipe_option
 @set_option
-@input_format_option
+@click.option(
+    "--input-format",
+    type=click.Choice(["auto", "text", "jsonl", "csv", "parquet"]),
+    default="auto",
+    show_default=True,
+    help="auto decides by each input's first line. A file is a table if its name ends in .csv or "
+    ".tsv, also compressed, or if it begins as Parquet does.",
+)
 @click.option(
     "--output-format",
     type=click.Choice(["text", "jsonl"]),
@@ -202,6 +211,8 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
 
     Reads text or JSON lines from FILEs (plain, gzip, Zstandard, xz or bzip2; also patterns such as
     'logs/*.gz'), or from standard input, live, without FILE or for "-". Writes to standard output.
+    Of a table (CSV, or Parquet with the extra "arrow") it compares one column, and writes the rows
+    that it keeps as they were.
 
     \b
     stream-dedup dedup app.log
@@ -212,13 +223,18 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
     stream-dedup dedup --follow /var/log/app.log
     stream-dedup dedup --top 20 app.log
     stream-dedup dedup --html report.html app.log
+    stream-dedup dedup -r text --text-field body comments.csv > clean.csv
     """
+    paths = list(expand(files)) or ["-"]
+    form = format_of(paths, options["input_format"])
+    options["emit"] = options["emit"] or ("drop" if form else "merge")
+    if form is not None:
+        _dedup_tables(ctx, form, paths, options)
     chooses = options["since"] is not None or options["until"] is not None
     reading = reading_of(options, guesses_times=chooses and not options["time_field"])
     if options["follow"] and (not files or "-" in files):
         raise click.UsageError("--follow takes FILEs; a pipe is followed anyway")
     output = _output(options)
-    paths = list(expand(files)) or ["-"]
     deduplicator = _deduplicator(options, output, live=options["follow"] or is_live(paths))
     total = None if options["follow"] else bytes_of_files(paths)
     bar = not options["quiet"] and sys.stderr.isatty() and total is not None
@@ -237,12 +253,34 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
             if html is None:
                 pipe.writer.report(rows, output.ranking)
             else:
-                facts = _facts(pipe, deduplicator)
+                facts = _facts(deduplicator, *_read_by(pipe))
                 text = page(_title(paths), facts, rows, output.ranking.left_out())
                 write_whole(html, text.encode("utf-8", "backslashreplace"))
     if output.stats:
-        _print_stats(pipe, deduplicator)
+        _print_stats(deduplicator, *_read_by(pipe), pipe.writer.largest)
     ctx.exit(128 + signal if signal else int(pipe.failed))
+
+
+def _dedup_tables(
+    ctx: click.Context, form: TableFormat, paths: list[str], options: dict[str, Any]
+) -> None:
+    """Leave out near-duplicate rows of tables, and end the command."""
+    sources = {name: ctx.get_parameter_source(name) for name in options}
+    given = (name for name, source in sources.items() if source is ParameterSource.COMMANDLINE)
+    check_options(form, options, frozenset(given))
+    reading = reading_of(options)
+    limits = Limits(max_clusters=options["max_clusters"])
+    recipe = recipe_of(options["recipe"], options["settings"])
+    deduplicator = Deduplicator(recipe, limits=limits, keep_summaries=False)
+    note = partial(click.echo, err=True)
+    run = TableRun(deduplicator, form, options, lambda text: note(f"stream-dedup: {text}"))
+    bar = not options["quiet"] and sys.stderr.isatty() and not sys.stdout.isatty()
+    with reading_progress(bytes_of_files(paths), shown=bar) as advance:
+        run.run(paths, sys.stdout.buffer, advance)
+    Notes(deduplicator, reading, lambda text: note(f"stream-dedup: {text}")).ended(0, 0)
+    if options["stats"]:
+        _print_stats(deduplicator, [("rows", run.rows)], [], Ranking(0))
+    ctx.exit(int(run.failed))
 
 
 def _output(options: dict[str, Any]) -> Output:
@@ -306,11 +344,22 @@ RULES = {
 """How patterns that were not known joined a cluster."""
 
 
-def _facts(pipe: Pipe, deduplicator: Deduplicator) -> list[tuple[str, str]]:
+Numbers = Sequence[tuple[str, int]]
+
+
+def _read_by(pipe: Pipe) -> tuple[Numbers, Numbers]:
+    """What a pipe has read, and what else a person should know if it is not 0."""
+    return [("lines", pipe.lines)], [
+        ("events outside --since and --until", pipe.outside),
+        ("events that told no time", pipe.timeless),
+    ]
+
+
+def _facts(deduplicator: Deduplicator, read: Numbers, others: Numbers) -> list[tuple[str, str]]:
     """What was read, and what was found in it."""
     counts, size = deduplicator.counts, deduplicator.size()
     facts = [
-        ("lines", f"{pipe.lines:,}"),
+        *((name, f"{number:,}") for name, number in read),
         ("events", f"{counts.events:,}"),
         ("clusters", f"{counts.new:,}"),
         ("duplicates", f"{counts.duplicates:,}"),
@@ -320,10 +369,9 @@ def _facts(pipe: Pipe, deduplicator: Deduplicator) -> list[tuple[str, str]]:
     if deduplicator.recipe.match.learn:
         facts += [(name, f"{counts.rules.get(rule, 0):,}") for rule, name in RULES.items()]
     for name, number in (
-        ("events outside --since and --until", pipe.outside),
+        *others,
         ("clusters closed for want of room", size.evicted),
         ("events new again for that", size.new_again),
-        ("events that told no time", pipe.timeless),
         ("searches cut short", size.truncated),
         ("times in the future", counts.clamped),
     ):
@@ -332,18 +380,20 @@ def _facts(pipe: Pipe, deduplicator: Deduplicator) -> list[tuple[str, str]]:
     return facts
 
 
-def _print_stats(pipe: Pipe, deduplicator: Deduplicator) -> None:
+def _print_stats(
+    deduplicator: Deduplicator, read: Numbers, others: Numbers, largest: Ranking
+) -> None:
     width = None if sys.stderr.isatty() else 120
     console = Console(stderr=True, highlight=False, width=width)
     grid = Table.grid(padding=(0, 2))
     grid.add_column()
     grid.add_column(justify="right")
-    for name, value in _facts(pipe, deduplicator):
+    for name, value in _facts(deduplicator, read, others):
         grid.add_row(name, value)
     console.print(grid)
     table = Table("count", "cluster", "pattern", title="largest clusters", title_justify="left")
     table.columns[0].justify = "right"
-    for summary, _, _ in pipe.writer.largest.entries():
+    for summary, _, _ in largest.entries():
         summary = deduplicator.describe(summary)  # noqa: PLW2901 -- the same, with its pattern
         text = f"{label(summary)} {summary.pattern}".strip()
         pattern = Text(text, overflow="ellipsis", no_wrap=True)

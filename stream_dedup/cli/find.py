@@ -26,7 +26,11 @@ from stream_dedup.cli.common import (
     set_option,
     write_whole,
 )
+from stream_dedup.cli.datasets import open_table
+from stream_dedup.cli.reading import read_events
 from stream_dedup.features.recipe import Recipe
+from stream_dedup.io.datasets import table_format
+from stream_dedup.io.decoder import DecoderOptions
 from stream_dedup.io.files import InputFile, Lines, whole_file
 from stream_dedup.offline import kernel
 from stream_dedup.offline.clusters import cluster_words, merge_into
@@ -307,7 +311,11 @@ def _say_more(most: int | None) -> None:
               "one cluster.")  # fmt: skip
 @click.option("--text", type=click.Path(dir_okay=False, allow_dash=True), metavar="FILE",
               help="Fingerprint the lines of this file, instead of reading --input, and write "
-              "clusters of line numbers.")  # fmt: skip
+              "clusters of line numbers; of a table (CSV, Parquet) its rows, and row "
+              "numbers.")  # fmt: skip
+@click.option("--text-field", default="", metavar="PATH",
+              help="With --text: column of the table, or field of the JSON lines, with the "
+              "text.")  # fmt: skip
 @recipe_option
 @set_option
 @click.option("--merge", "parts", type=click.Path(dir_okay=False), multiple=True, metavar="FILE",
@@ -319,6 +327,7 @@ def find_clusters(
     options: FindOptions,
     lines: bool,
     text: str | None,
+    text_field: str,
     recipe: str,
     settings: tuple[str, ...],
     parts: tuple[str, ...],
@@ -333,9 +342,13 @@ def find_clusters(
     cluster. Two lines connect only if the recipe's verification confirms that they are alike.
     Recipes of bands take neither --distance, --blocks nor --shards.
 
+    A file is a table if its name ends in .csv or .tsv, also compressed, or if it begins as Parquet
+    does; its rows count from 1, without the header.
+
     \b
     stream-dedup find-clusters --distance 3 --input fingerprints.txt
     stream-dedup find-clusters --text app.log --recipe logs
+    stream-dedup find-clusters --text comments.csv --text-field body --recipe text
     stream-dedup find-clusters --merge part-1.json --merge part-2.json
     """
     _check_given(ctx, options, text is not None, bool(parts))
@@ -343,7 +356,7 @@ def find_clusters(
         with whole_file(options.output) as out:
             _write_clusters(out, *_merged(parts, options), options)
     elif text is not None:
-        _clusters_of_text(text, recipe_of(recipe, settings), options)
+        _clusters_of_text(text, text_field, recipe_of(recipe, settings), options)
     else:
         assert options.distance is not None
         options.layout(options.distance, options.width, 1)
@@ -357,7 +370,7 @@ def _check_given(ctx: click.Context, options: FindOptions, text: bool, merge: bo
         for name in ctx.params
         if ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
     }
-    of_text = {"recipe": "--recipe", "settings": "--set"}
+    of_text = {"recipe": "--recipe", "settings": "--set", "text_field": "--text-field"}
     of_input = {"input_path": "--input", "width": "--width", "input_format": "--input-format",
                 "lines": "--lines"}  # fmt: skip
     if merge:
@@ -401,7 +414,7 @@ def _clusters_of_fingerprints(options: FindOptions, k: int, lines: bool) -> None
         _write_clusters(out, *cluster_words(components, width), options)
 
 
-def _clusters_of_text(path: str, recipe: Recipe, options: FindOptions) -> None:
+def _clusters_of_text(path: str, text_field: str, recipe: Recipe, options: FindOptions) -> None:
     k = recipe.match.k if options.distance is None else options.distance
     if recipe.fingerprint.kind == "bands":
         given = {"--distance": options.distance, "--blocks": options.blocks,
@@ -412,11 +425,33 @@ def _clusters_of_text(path: str, recipe: Recipe, options: FindOptions) -> None:
     else:
         options.layout(k, recipe.fingerprint.width, 1)
     by_line = TextClusters(recipe, options.effort.memory_bytes)
-    with InputFile(path) as source:
-        while (lines := source.read()) is not None:
-            values, numbers = _whole_lines(lines)
-            by_line.add(values, numbers)
+    for values, numbers in _texts(path, text_field):
+        by_line.add(values, numbers)
     _write_line_clusters(by_line, k, options)
+
+
+def _texts(path: str, text_field: str) -> Iterator[tuple[list[bytes], list[int]]]:
+    """Yield the texts of a file, and the numbers of their lines or rows."""
+    form = table_format(path)
+    if form is not None:
+        with open_table(path, form, text_field) as table:
+            for rows in table.rows():
+                kept = [row for row in range(len(rows.texts)) if row not in rows.passed]
+                yield [rows.texts[row] for row in kept], [rows.first + row for row in kept]
+            for note in table.notes:
+                click.echo(f"stream-dedup: {note}", err=True)
+    elif text_field:
+        reading = DecoderOptions("jsonl", text_field)
+        for events in read_events(
+            path, reading, takes_fields=False, limit=sys.maxsize, advance=lambda _: None
+        ):
+            batch = events.batch
+            kept = [row for row in range(len(batch.values)) if row not in batch.passed]
+            yield [batch.values[row] for row in kept], [events.numbers[row] for row in kept]
+    else:
+        with InputFile(path) as source:
+            while (lines := source.read()) is not None:
+                yield _whole_lines(lines)
 
 
 def _whole_lines(lines: Lines) -> tuple[list[bytes], list[int]]:

@@ -1,0 +1,204 @@
+"""``stream-dedup dedup`` over tables: leaves out rows whose text is near that of an earlier row."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+import click
+
+from stream_dedup.cli.common import Failed
+from stream_dedup.deduplicator import Deduplicator
+from stream_dedup.errors import InputError
+from stream_dedup.io.datasets import (
+    CsvTable,
+    CsvWriter,
+    Table,
+    TableFormat,
+    TableWriter,
+    table_format,
+)
+from stream_dedup.model import Batch, Partition
+
+NO_EFFECT = {
+    "output_format": "--output-format", "time_field": "--time-field",
+    "time_format": "--time-format", "group_regex": "--group-regex", "since": "--since",
+    "until": "--until", "start_regex": "--start-regex", "follow": "--follow", "top": "--top",
+    "order": "--sort", "html": "--html", "ids": "--ids", "mark": "--mark",
+    "summary_every": "--summary-every", "join": "--join", "group_prefix": "--group-prefix",
+}  # fmt: skip
+"""Options of lines, by their names in click."""
+
+
+@contextmanager
+def arrow_extra() -> Iterator[None]:
+    """Import pyarrow: without the extra, say what to install."""
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "pyarrow":
+            raise
+        raise Failed("Parquet needs pyarrow: pip install 'stream-dedup[arrow]'") from error
+
+
+def format_of(paths: Sequence[str], chosen: str) -> TableFormat | None:
+    """Return the format of tables; None if the inputs are lines.
+
+    Args:
+        paths: the inputs.
+        chosen: as in ``--input-format``.
+
+    Raises:
+        click.UsageError: some are tables and some are not, or of another format.
+    """
+    if chosen in ("csv", "parquet"):
+        return "csv" if chosen == "csv" else "parquet"
+    if chosen != "auto":
+        return None
+    found = {path: table_format(path) for path in paths}
+    kinds = {*found.values()}
+    if len(kinds) > 1:
+        table = next(path for path, kind in found.items() if kind is not None)
+        other = next(path for path, kind in found.items() if kind != found[table])
+        raise click.UsageError(
+            f"{table!r} is a table and {other!r} is of another kind; read them in two runs, or "
+            "give --input-format"
+        )
+    return kinds.pop() if kinds else None
+
+
+def open_table(
+    path: str,
+    form: TableFormat,
+    text_field: str,
+    group_fields: Sequence[str] = (),
+    encoding: str = "",
+) -> Table:
+    """Open a table for reading.
+
+    Raises:
+        InputError: it cannot be opened.
+        Failed: the extra is not installed.
+    """
+    if form == "csv":
+        return CsvTable(path, text_field, group_fields, encoding)
+    with arrow_extra():
+        from stream_dedup.io.parquet import ParquetTable  # noqa: PLC0415 -- an extra
+    return ParquetTable(path, text_field, group_fields)
+
+
+def _writer(form: TableFormat, out: BinaryIO, *, annotate: bool) -> TableWriter:
+    if form == "csv":
+        return CsvWriter(out, annotate=annotate)
+    with arrow_extra():
+        from stream_dedup.io.parquet import ParquetWriter  # noqa: PLC0415 -- an extra
+    return ParquetWriter(out, annotate=annotate)
+
+
+def check_options(form: TableFormat, options: dict[str, Any], given: frozenset[str]) -> None:
+    """Refuse options that mean nothing for tables.
+
+    Args:
+        form: of the tables.
+        options: by name.
+        given: the names of those that the user gave.
+
+    Raises:
+        click.UsageError: there is one.
+    """
+    for name, option in NO_EFFECT.items():
+        if name in given:
+            raise click.UsageError(f"{option} is for lines; the input is a table ({form})")
+    if options["emit"] == "merge":
+        raise click.UsageError(
+            "a table has no place for summaries: give --emit drop, or annotate to keep all rows"
+        )
+    if form == "parquet" and sys.stdout.isatty():
+        raise click.UsageError(
+            "Parquet is not for a terminal: write to a file, as in > clean.parquet"
+        )
+
+
+class TableRun:
+    """One run over tables.
+
+    Args:
+        dedup: what decides.
+        form: the format of all tables.
+        options: those of the command, by name.
+        note: writes a message to the user.
+
+    Attributes:
+        rows: rows read.
+        failed: whether a table could not be read to its end.
+    """
+
+    def __init__(
+        self,
+        dedup: Deduplicator,
+        form: TableFormat,
+        options: dict[str, Any],
+        note: Callable[[str], None],
+    ) -> None:
+        if dedup.engine.takes_fields:
+            raise click.UsageError(
+                f"the recipe {dedup.recipe.name} reads fields of JSON events (input.fields); for a "
+                "table give another one, and --text-field"
+            )
+        self.rows = 0
+        self.failed = False
+        self._dedup = dedup
+        self._form = form
+        self._options = options
+        self._note = note
+        self._left = sys.maxsize if options["limit"] is None else options["limit"]
+
+    def run(self, paths: Sequence[str], out: BinaryIO, progress: Callable[[int], None]) -> None:
+        """Read all tables and write one."""
+        writer = _writer(self._form, out, annotate=self._options["emit"] == "annotate")
+        for number, path in enumerate(paths):
+            try:
+                with open_table(
+                    path,
+                    self._form,
+                    self._options["text_field"],
+                    self._options["group_fields"],
+                    self._options["encoding"],
+                ) as table:
+                    writer.begin(table)
+                    self._read(table, Partition(path, number), writer, progress)
+                    for note in table.notes:
+                        self._note(note)
+            except InputError as error:
+                self.failed = True
+                self._note(str(error))
+        writer.close()
+
+    def _read(
+        self,
+        table: Table,
+        partition: Partition,
+        writer: TableWriter,
+        progress: Callable[[int], None],
+    ) -> None:
+        size = 0
+        for rows in table.rows():
+            if self._left <= 0:
+                break
+            rows.cut(self._left)
+            count = len(rows.texts)
+            self._left -= count
+            batch = Batch(
+                partition=partition,
+                offsets=range(rows.first, rows.first + count),
+                values=rows.texts,
+                times_us=[0] * count,  # nothing closes while a table is read
+                groups=rows.groups,
+                passed=rows.passed,
+            )
+            writer.write(rows, self._dedup.process_batch(batch))
+            self.rows += count
+            progress(rows.size - size)
+            size = rows.size
