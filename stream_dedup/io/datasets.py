@@ -20,7 +20,7 @@ import msgspec
 from stream_dedup.errors import InputError
 from stream_dedup.features.patterns import readable
 from stream_dedup.io.decoder import TEXT_FIELDS
-from stream_dedup.io.files import MAX_LINE_BYTES, PIECE_BYTES, InputFile
+from stream_dedup.io.files import MAX_LINE_BYTES, InputFile
 from stream_dedup.model import Decision, Kind
 
 TableFormat = Literal["csv", "parquet"]
@@ -232,7 +232,7 @@ class CsvTable:
         self._error: InputError | None = None
         self._ragged: list[tuple[int, int, int]] = []  # row, line, fields of the first
         self._ragged_count = 0
-        csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
+        csv.field_size_limit(MAX_LINE_BYTES)
         try:
             self.header, self.columns, self.delimiter = self._read_header()
             self._used = chosen_columns(self.name, self.columns, text_field, group_fields)
@@ -318,7 +318,9 @@ class CsvTable:
             try:
                 fields = next(reader, None)
                 parsed = True
-            except csv.Error:
+            except csv.Error as error:
+                if "limit" in str(error):
+                    raise self._unclosed(returned) from error
                 fields, parsed = [], False
             if fields is None or ended:
                 break
@@ -332,30 +334,40 @@ class CsvTable:
         return records
 
     def _read_lines(self) -> bool:
-        """Read further lines; whether there were any."""
-        if self._error is not None:
-            raise self._error
-        lines = None if self._ended else self._file.read()
-        if lines is None:
-            self._ended = True
-            return False
-        self._size = lines.size
-        if lines.pieces:
-            del lines.values[-1]
-            line = self._line + len(self._lines) + len(lines.values)
-            self._error = InputError(
-                f"{self.name}: line {line:,} is longer than {MAX_LINE_BYTES >> 20} MiB; leave it "
-                "out, or give the rows as JSON lines"
-            )
-        self._lines += lines.values
-        if sum(map(len, self._lines)) > MAX_LINE_BYTES + PIECE_BYTES:
-            raise self._unclosed()
+        """Read further lines; whether there were any.
+
+        As many as are held of a record already, so that a long one is not parsed over and over.
+        """
+        held = wanted = sum(map(len, self._lines)) + len(self._lines)
+        grown = False
+        while not grown or held < 2 * wanted:
+            if self._error is not None:
+                raise self._error
+            lines = None if self._ended else self._file.read()
+            if lines is None:
+                self._ended = True
+                return grown
+            grown = True
+            self._size = lines.size
+            if lines.pieces:
+                del lines.values[-1]
+                line = self._line + len(self._lines) + len(lines.values)
+                self._error = InputError(
+                    f"{self.name}: line {line:,} is longer than {MAX_LINE_BYTES >> 20} MiB; leave "
+                    "it out, or give the rows as JSON lines"
+                )
+            self._lines += lines.values
+            held += sum(map(len, lines.values)) + len(lines.values)
+            if lines.pieces:
+                break
         return True
 
-    def _unclosed(self) -> InputError:
+    def _unclosed(self, lines: int = 0) -> InputError:
+        """Return the error of a record that begins after so many of the lines held."""
         return InputError(
-            f"{self.name}: the row in line {self._line:,} has a quoted field that does not end; "
-            "quotes in a field must be doubled, or the file is cut off"
+            f"{self.name}: the row in line {self._line + lines:,} has a quoted field that does not "
+            f"end, or is longer than {MAX_LINE_BYTES >> 20} MiB; quotes in a field must be "
+            "doubled, or the file is cut off"
         )
 
 

@@ -165,13 +165,15 @@ class ParquetWriter:
             return
         batch: pa.RecordBatch = rows.source
         if self._annotate:
-            columns = zip(*map(added_values, decisions), strict=True)
+            added = zip(*map(added_values, decisions), strict=True)
             for name, kind, values in zip(
-                ADDED, (pa.string(), pa.string(), pa.int32()), columns, strict=True
+                ADDED, (pa.string(), pa.string(), pa.int32()), added, strict=True
             ):
                 batch = batch.append_column(name, pa.array(values, kind))
         else:
-            batch = batch.filter(pa.array([d.kind is not Kind.DUPLICATE for d in decisions]))
+            chosen = pa.array([decision.kind is not Kind.DUPLICATE for decision in decisions])
+            columns = [_filtered(column, chosen) for column in batch.columns]
+            batch = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
         self._batches.append(batch)
         kept = sum(each.num_rows for each in self._batches)
         if kept >= GROUP_ROWS or sum(each.nbytes for each in self._batches) >= GROUP_BYTES:
@@ -187,6 +189,15 @@ class ParquetWriter:
             self._write_group()
             self._writer.close()
         self._out.flush()
+
+
+def _filtered(column: pa.Array, chosen: pa.Array) -> pa.Array:
+    """Return the chosen values of a column; pyarrow itself filters no views."""
+    views = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    other = views.get(column.type)
+    if other is None:
+        return column.filter(chosen)
+    return column.cast(other).filter(chosen).cast(column.type)
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:
