@@ -194,7 +194,7 @@ class TableRun:
                 partition=partition,
                 offsets=range(rows.first, rows.first + count),
                 values=rows.texts,
-                times_us=[0] * count,  # nothing closes while a table is read
+                times_us=range(self.rows, self.rows + count),  # by this the oldest are closed
                 groups=rows.groups,
                 passed=rows.passed,
             )
