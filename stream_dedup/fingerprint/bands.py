@@ -66,7 +66,11 @@ FEW_JACCARD = 0.6
 """Where one of two events has fewer than `FEW` features, they must share at least so many."""
 
 _KEY_BITS = 8 * KEY_BYTES
-_EQUAL = bytes(KEY_BYTES)
+_HALVES = [
+    (bits, sum((1 << bits) - 1 << key * _KEY_BITS for key in range(BANDS)))
+    for bits in (24, 12, 6, 3, 2, 1)
+]
+"""How far to shift, and the bits to keep of each key."""
 
 
 def factors(seed: int) -> list[tuple[int, int]]:
@@ -117,10 +121,11 @@ def keys(value: int) -> list[int]:
 
 def differing_keys(left: int, right: int) -> int:
     """Return the distance of two fingerprints: 0 to 16."""
-    if left == right:
-        return 0
-    apart = (left ^ right).to_bytes(BITS // 8, "big")
-    return sum(apart[i : i + KEY_BYTES] != _EQUAL for i in range(0, len(apart), KEY_BYTES))
+    apart = left ^ right
+    # In all keys at once, the upper half of the bits is ORed into the lower, until one is left.
+    for bits, lowest in _HALVES:
+        apart = (apart | apart >> bits) & lowest
+    return apart.bit_count()
 
 
 def threshold(jaccard: float, features: int) -> float:

@@ -132,9 +132,11 @@ class Lookup:
         admitted: dict[Candidate, Slot] = {}
         for owner in owners:
             slot = self._slot(owner)
-            distance = linkage.distance(slot.fingerprint, query.fingerprint)
             ours, theirs = slot.sketch, query.sketch
             similarity = linkage.jaccard(ours, theirs) if linkage.verifies else 0.0
+            if linkage.verifies and not linkage.admits(ours, theirs, similarity, 0):
+                continue  # most; the distance of bands takes longer
+            distance = linkage.distance(slot.fingerprint, query.fingerprint)
             if linkage.admits(ours, theirs, similarity, distance):
                 admitted[Candidate(similarity, distance, slot.opened_us, slot.cluster)] = slot
         best = linkage.best(admitted)

@@ -47,6 +47,18 @@ def test_keys_and_fingerprint_are_the_same_bits(features: set[int]) -> None:
     assert bands.differing_keys(value, value) == 0
 
 
+few_bits = st.lists(st.integers(0, bands.BITS - 1), max_size=6).map(
+    lambda bits: sum(1 << bit for bit in set(bits))
+)
+
+
+@given(few_bits, few_bits | st.integers(0, 2**bands.BITS - 1))
+def test_the_distance_counts_keys_that_differ(left: int, right: int) -> None:
+    pairs = zip(bands.keys(left), bands.keys(right), strict=True)
+
+    assert bands.differing_keys(left, right) == sum(ours != theirs for ours, theirs in pairs)
+
+
 @pytest.mark.parametrize("shared", [10, 40, 60, 75, 90])
 def test_sets_share_a_key_as_often_as_the_formula_says(shared: int) -> None:
     generator = random.Random(shared)
