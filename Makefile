@@ -7,7 +7,7 @@ DEMO := examples/logs
 DATA ?= ../shared/data/loghub
 SOURCES := $(shell find stream_dedup -name '*.pyx') setup.py pyproject.toml
 
-.PHONY: help setup demo test test-all test-helm test-docker lint bench bench-batch bench-methods bench-redis soak-redis bench-worker chaos fuzz quality docs screenshots site man dist sbom audit clean
+.PHONY: help setup demo test test-all test-helm test-docker lint bench bench-batch bench-methods bench-redis soak-redis bench-worker chaos fuzz quality quality-text docs screenshots site man dist sbom audit clean
 
 help:
 	@echo "make setup     a virtual environment in $(VENV), with the native kernel built"
@@ -26,6 +26,7 @@ help:
 	@echo "make chaos     break workers, Kafka and Redis CYCLES times (SEED=, GUARANTEE=both); check all"
 	@echo "make fuzz      fuzz the native extensions under sanitisers for SECONDS (needs gcc)"
 	@echo "make quality   measure grouping quality beside other log parsers (DATA=folder of labelled logs)"
+	@echo "make quality-text  measure near-duplicate texts beside other tools (DATA=folder of labelled texts)"
 	@echo "make docs      write the generated parts of docs/ again"
 	@echo "make screenshots   take the pictures in docs/images of real runs again (installs Chromium and pngquant)"
 	@echo "make site      build the documentation site into build/site, and fail on any warning"
@@ -129,6 +130,11 @@ quality: setup
 	@$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	@$(BIN)/python -m pip install --quiet --no-deps logparser3==1.0.4
 	@$(BIN)/python -m benchmarks.quality --data $(DATA) $(ARGS)
+
+quality-text: setup
+	@echo "== quality-text: near-duplicate texts, beside other tools"
+	@$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	@$(BIN)/python -m benchmarks.quality_text --data $(DATA) $(ARGS)
 
 bench-methods: setup
 	@echo "== bench-methods: simhash, minhash and exact match on labelled logs"
