@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import click
+from click.core import ParameterSource
 
 from stream_dedup.cli.common import Failed
 from stream_dedup.deduplicator import Deduplicator
@@ -97,20 +98,23 @@ def _writer(form: TableFormat, out: BinaryIO, *, annotate: bool) -> TableWriter:
     return ParquetWriter(out, annotate=annotate)
 
 
-def check_options(form: TableFormat, options: dict[str, Any], given: frozenset[str]) -> None:
+def refuse_options_of_lines(ctx: click.Context, form: TableFormat) -> None:
     """Refuse options that mean nothing for tables.
 
-    Args:
-        form: of the tables.
-        options: by name.
-        given: the names of those that the user gave.
-
     Raises:
-        click.UsageError: there is one.
+        click.UsageError: the user gave one.
     """
     for name, option in NO_EFFECT.items():
-        if name in given:
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"{option} is for lines; the input is a table ({form})")
+
+
+def check_output(form: TableFormat, options: dict[str, Any]) -> None:
+    """Refuse output that a table cannot be.
+
+    Raises:
+        click.UsageError: the options ask for it.
+    """
     if options["emit"] == "merge":
         raise click.UsageError(
             "a table has no place for summaries: give --emit drop, or annotate to keep all rows"

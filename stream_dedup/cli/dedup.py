@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import click
-from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -29,7 +28,7 @@ from stream_dedup.cli.common import (
     write_whole,
 )
 from stream_dedup.cli.completion import complete_file
-from stream_dedup.cli.datasets import TableRun, check_options, format_of
+from stream_dedup.cli.datasets import TableRun, check_output, format_of, refuse_options_of_lines
 from stream_dedup.cli.notes import Notes
 from stream_dedup.cli.output import Output
 from stream_dedup.cli.pipe import POLL_S, Pipe
@@ -38,6 +37,7 @@ from stream_dedup.cli.reading import (
     group_field_option,
     group_prefix_option,
     group_regex_option,
+    input_format_option,
     join_option,
     reading_of,
     start_regex_option,
@@ -78,14 +78,7 @@ MAX_NAME = 120
 )
 @recipe_option
 @set_option
-@click.option(
-    "--input-format",
-    type=click.Choice(["auto", "text", "jsonl", "csv", "parquet"]),
-    default="auto",
-    show_default=True,
-    help="auto decides by each input's first line. A file is a table if its name ends in .csv or "
-    ".tsv, also compressed, or if it begins as Parquet does.",
-)
+@input_format_option
 @click.option(
     "--output-format",
     type=click.Choice(["text", "jsonl"]),
@@ -265,9 +258,8 @@ def _dedup_tables(
     ctx: click.Context, form: TableFormat, paths: list[str], options: dict[str, Any]
 ) -> None:
     """Leave out near-duplicate rows of tables, and end the command."""
-    sources = {name: ctx.get_parameter_source(name) for name in options}
-    given = (name for name, source in sources.items() if source is ParameterSource.COMMANDLINE)
-    check_options(form, options, frozenset(given))
+    refuse_options_of_lines(ctx, form)
+    check_output(form, options)
     reading = reading_of(options)
     limits = Limits(max_clusters=options["max_clusters"])
     recipe = recipe_of(options["recipe"], options["settings"])

@@ -16,10 +16,11 @@ from stream_dedup.model import Partition
 
 input_format_option = click.option(
     "--input-format",
-    type=click.Choice(["auto", "text", "jsonl"]),
+    type=click.Choice(["auto", "text", "jsonl", "csv", "parquet"]),
     default="auto",
     show_default=True,
-    help="auto decides by each input's first line.",
+    help="auto decides by each input's first line. A file is a table if its name ends in .csv or "
+    ".tsv, also compressed, or if it begins as Parquet does.",
 )
 
 encoding_option = click.option(

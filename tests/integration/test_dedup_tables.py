@@ -192,12 +192,12 @@ def test_find_clusters_takes_tables_and_json(tmp_path: Path) -> None:
 
 @pytest.fixture
 def parquet(tmp_path: Path) -> Path:
-    pa = pytest.importorskip("pyarrow")
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     rows = list(csv.DictReader(io.StringIO(COMMENTS.read_text("utf-8"), newline="")))
     for row in rows:
         row["body"] = row["body"] or None
     path = tmp_path / "comments.parquet"
-    pa.parquet.write_table(pa.Table.from_pylist(rows), path, compression="gzip")
+    pq.write_table(pa.Table.from_pylist(rows), path, compression="gzip")
     return path
 
 
@@ -261,11 +261,11 @@ def test_find_clusters_takes_parquet(parquet: Path) -> None:
 
 
 def test_a_large_parquet_file_takes_bounded_memory(tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow")
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     words = [bytes(random.Random(n).choices(b"abcdefgh", k=7)).decode() for n in range(500)]
     texts = [" ".join(random.Random(n % 20_000).choices(words, k=40)) for n in range(100_000)]
     path = tmp_path / "large.parquet"
-    pa.parquet.write_table(pa.table({"text": texts}), path, row_group_size=10_000)
+    pq.write_table(pa.table({"text": texts}), path, row_group_size=10_000)
     done, peak_mb = run_measured(
         iter([b""]), tmp_path / "out.parquet", "dedup", "-r", "words", path
     )

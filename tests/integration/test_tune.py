@@ -81,6 +81,20 @@ def test_the_json_object_has_all_of_it() -> None:
     assert report["accepted"]["questions"] == [1, 2]
 
 
+def test_tables_are_looked_at_by_their_rows(tmp_path: Path) -> None:
+    path = tmp_path / "texts.csv"
+    rows = [b"session closed for user %b" % name for name in (b"ann", b"bob", b"cid", b"cid")]
+    path.write_bytes(b"id,body\n" + b"".join(b"1,%b\n" % row for row in rows) + b"2,\n3\n")
+    done = run("tune", path)
+
+    assert done.code == 0
+    assert asked(done) == ["1. Are these one kind of event? 2 events would join others."]
+    assert b"  not compared, no value: 1\n" in done.out
+    assert "1 row(s) do not have the 2 fields of the header" in done.err
+    refused = run("tune", "--start-regex", "a", path)
+    assert "--start-regex is for lines; the input is a table (csv)" in refused.err
+
+
 def test_a_written_recipe_does_what_was_said(tmp_path: Path) -> None:
     recipe = tmp_path / "mine.toml"
     done = run("tune", "--accept", "2", "--output", recipe, ACCOUNTS)
