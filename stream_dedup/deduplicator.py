@@ -96,7 +96,7 @@ class Deduplicator:
             recipe = load_recipe(recipe)
         windows, summaries = windows or Windows(), summaries or Summaries()
         if not keep_summaries:
-            summaries = replace(summaries, every_us=None, samples=0)
+            summaries = replace(summaries, every_us=None, samples=0, values=0)
         limits = limits or Limits()
         # `_make_room` bounds what waits: between parts of a batch, as within one nothing may fail.
         self._index = MemoryIndex(

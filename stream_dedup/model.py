@@ -128,6 +128,34 @@ class Closing(StrEnum):
     MERGED = "merged"
 
 
+class SlotValues(NamedTuple):
+    """The values that stood in one place of a pattern, in a sample of a cluster's events.
+
+    Attributes:
+        slot: what the pattern shows there.
+        values: the commonest values, each with its share of the sample.
+        distinct: how many different values there are in the sample.
+    """
+
+    slot: str
+    values: tuple[tuple[str, float], ...]
+    distinct: int
+
+
+class Variables(NamedTuple):
+    """What varies in a cluster, as far as a sample says.
+
+    Attributes:
+        sampled: events in the sample.
+        error: how far a share may be off, in 95 of 100 cases; 0 if all events are in the sample.
+        slots: in the order of the pattern.
+    """
+
+    sampled: int
+    error: float
+    slots: tuple[SlotValues, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """A record about a cluster. (cluster, revision) identifies it, however often it is sent.
@@ -155,6 +183,10 @@ class Summary:
             it had counted (capped). Their events are not among this one's.
         learned: bit i for each word i of the representative that varies: it is learned, or events
             lack it.
+        sampled: values of events chosen by chance, also of clusters that merged into it, each
+            behind its priority, the least first.
+        variables: what they say of the pattern's variables; None if there are none. Filled in like
+            the pattern.
     """
 
     cluster: int
@@ -174,6 +206,8 @@ class Summary:
     merged_into: int | None = None
     merged: tuple[tuple[int, int], ...] = ()
     learned: int = 0
+    sampled: tuple[tuple[int, bytes], ...] = ()
+    variables: Variables | None = None
 
     @property
     def final(self) -> bool:

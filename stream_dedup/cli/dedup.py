@@ -46,10 +46,10 @@ from stream_dedup.cli.reading import (
 from stream_dedup.cli.report import HTML_ROWS, Ranking, page
 from stream_dedup.cli.terminal import wants_colour
 from stream_dedup.clock import US_PER_S
-from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.summaries import VALUES_EVERY, Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.deduplicator import Deduplicator
-from stream_dedup.emit.summaries import MARK, label
+from stream_dedup.emit.summaries import MARK, label, variables_lines
 from stream_dedup.index.base import Limits
 from stream_dedup.io.datasets import TableFormat
 from stream_dedup.io.decoder import Times
@@ -304,6 +304,9 @@ def _output(options: dict[str, Any]) -> Output:
 def _deduplicator(options: dict[str, Any], output: Output, *, live: bool) -> Deduplicator:
     merges = output.emit == "merge"
     wants_samples = options["html"] or (merges and output.format != "text")
+    # Where the format is that of the input, summaries may turn out to be JSON.
+    counts_values = output.stats or output.ranking is not None or (merges and output.format)
+    values = VALUES if wants_samples or counts_values else 0
     return Deduplicator(
         recipe_of(options["recipe"], options["settings"]),
         windows=Windows(
@@ -316,6 +319,8 @@ def _deduplicator(options: dict[str, Any], output: Output, *, live: bool) -> Ded
         summaries=Summaries(
             every_us=options["summary_every"] if merges and output.ranking is None else None,
             samples=3 if wants_samples else 0,
+            values=values if output.format != "text" or output.stats or output.ranking else 0,
+            values_every=1 if counts_values else VALUES_EVERY,
         ),
         limits=Limits(max_clusters=options["max_clusters"]),
         templates=output.ids,
@@ -327,6 +332,9 @@ def _title(paths: list[str]) -> str:
     left_out = len(paths) - len(names)
     return ", ".join(names) + (f" and {left_out:,} more" if left_out else "")
 
+
+VALUES = 64
+"""Events of a cluster whose values are counted; every event may be one of them."""
 
 RULES = {
     Rule.LEARNED: "found by learned word",
@@ -390,5 +398,7 @@ def _print_stats(
         text = f"{label(summary)} {summary.pattern}".strip()
         pattern = Text(text, overflow="ellipsis", no_wrap=True)
         table.add_row(f"{summary.count:,}", summary.cluster_hex, pattern)
+        for line in variables_lines(summary.variables):
+            table.add_row("", "", Text(f"  {line}", overflow="ellipsis", no_wrap=True))
     if table.row_count:
         console.print(table)

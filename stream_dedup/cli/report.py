@@ -19,9 +19,9 @@ from xml.etree.ElementTree import Element
 from rich.cells import cell_len, set_cell_size
 
 from stream_dedup.cli.terminal import escaped
-from stream_dedup.emit.summaries import label
+from stream_dedup.emit.summaries import label, variables_lines
 from stream_dedup.markup import as_html, make
-from stream_dedup.model import Summary
+from stream_dedup.model import Summary, Variables
 
 Order = Literal["count", "first", "last"]
 
@@ -169,7 +169,12 @@ def table_text(rows: Sequence[Row], ranking: Ranking, *, width: int | None) -> s
         for row in rows
     ]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)][:-1]
-    lines = [_line(row, widths, width) for row in cells]
+    head, *rest = (_line(row, widths, width) for row in cells)
+    lines = [head]
+    for row, line in zip(rows, rest, strict=True):
+        lines.append(line)
+        below = ((*[""] * 4, f"  {text}") for text in variables_lines(row.summary.variables))
+        lines += (_line(each, widths, width) for each in below)
     return "".join(f"{line}\n" for line in [*lines, ranking.left_out()] if line)
 
 
@@ -248,6 +253,7 @@ def _page_row(row: Row, largest: int) -> Element:
         make("summary", f"{label(summary)} ".lstrip(), make("code", summary.pattern)),
         make("p", f"{_ids(summary)}; {len(events)} of its events:", class_="note"),
         *(make("pre", escaped(event[:MAX_SHOWN_BYTES])) for event in events),
+        *_page_variables(summary.variables),
     )
     return make(
         "tr",
@@ -256,6 +262,23 @@ def _page_row(row: Row, largest: int) -> Element:
         make("td", row.last, data_value=str(row.last_key)),
         make("td", details),
     )
+
+
+def _page_variables(variables: Variables | None) -> Iterator[Element]:
+    """The values of a cluster's variables, as a list."""
+    if variables is None:
+        return
+    note = f"values in {_number(variables.sampled, 'event')}"
+    if variables.error:
+        note += f", chosen at random; shares ±{variables.error:.0%}"
+    yield make("p", f"{note}:", class_="note")
+    items = []
+    for slot in variables.slots:
+        values = [f"{value or 'nothing'} {share:.0%}" for value, share in slot.values]
+        if slot.distinct > len(values):
+            values.append(f"{slot.distinct - len(values)} more")
+        items.append(make("li", make("code", slot.slot), f" {', '.join(values)}"))
+    yield make("ul", *items)
 
 
 def _ids(summary: Summary) -> str:

@@ -17,6 +17,12 @@ MAX_SAMPLES = 255
 """The Redis index counts a cluster's samples in one byte."""
 
 
+VALUES_EVERY = 16
+"""One event in so many may be among those whose values are counted: the others cost a hash."""
+
+MAX_VALUE_LINE = 512
+"""Bytes kept of an event whose values are counted."""
+
 LEFT_OUT = b"\n... \n"
 """Takes the place of lines that are not kept; a stack trace has such a line where frames are left
 out."""
@@ -29,6 +35,9 @@ class Summaries:
     Attributes:
         every_us: stream time between two summaries of a cluster; None for final ones only.
         samples: values of later events kept for a cluster; at most `MAX_SAMPLES`.
+        values: events of a cluster kept as a random sample, whose values summaries count; at most
+            `MAX_SAMPLES`, 0 for none.
+        values_every: one event in so many may be among them.
         max_value_bytes: kept of a representative or sample, see `kept`.
         lease_us: a claimed summary that is not confirmed within this time can be claimed again.
             Long enough to send a batch to a slow sink, short enough to be sent again soon after
@@ -39,6 +48,8 @@ class Summaries:
 
     every_us: int | None = 60 * US_PER_S
     samples: int = 3
+    values: int = 32
+    values_every: int = VALUES_EVERY
     max_value_bytes: int = 4096
     lease_us: int = 30 * US_PER_S
     retention_us: int = 24 * 3600 * US_PER_S
@@ -48,6 +59,10 @@ class Summaries:
             raise ValueError(f"every_us is {self.every_us}; give a duration above 0, or None")
         if not 0 <= self.samples <= MAX_SAMPLES:
             raise ValueError(f"samples is {self.samples}; give 0 to {MAX_SAMPLES}")
+        if not 0 <= self.values <= MAX_SAMPLES:
+            raise ValueError(f"values is {self.values}; give 0 to {MAX_SAMPLES}")
+        if self.values_every < 1:
+            raise ValueError(f"values_every is {self.values_every}; give 1 or more")
         for name in ("max_value_bytes", "lease_us", "retention_us"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; give 0 or more")
@@ -66,6 +81,11 @@ class Summaries:
         if half < 1 or begin < 0 or end < 0:
             return value[:most]
         return value[:begin] + LEFT_OUT + value[end + 1 :]
+
+    def kept_value(self, value: bytes) -> bytes:
+        """Return what is kept of an event whose values are counted: of its first line."""
+        end = value.find(b"\n", 0, MAX_VALUE_LINE)
+        return value[: min(MAX_VALUE_LINE if end < 0 else end, self.max_value_bytes)]
 
     def due_us(self, reported_us: int) -> int | None:
         """Return when a cluster's next summary is due, after the last one at `reported_us`.

@@ -13,7 +13,8 @@ then done once for each value, and the codes carry the result to the rows::
 
 Some functions need no codes: `column_stats` describes a column of bytes in one pass (first bytes,
 longest, total size), `rows_beginning` and `rows_containing` find rows by their bytes,
-`replace_words` replaces words in them, and `multiplied` multiplies each number by a factor.
+`replace_words` replaces words in them, `rows_by_chance` chooses rows by a hash of their numbers,
+and `multiplied` multiplies each number by a factor.
 
 Served natively (`_native`, Cython), or by plain Python (`reference`) where the extension was not
 built or the environment variable ``STREAM_DEDUP_PURE_PYTHON`` is set; property tests compare the
@@ -36,6 +37,7 @@ rows_of = _serving.rows_of
 rows_beginning = _serving.rows_beginning
 rows_containing = _serving.rows_containing
 replace_words = _serving.replace_words
+rows_by_chance = _serving.rows_by_chance
 multiplied = _serving.multiplied
 group_min_max = _serving.group_min_max
 take = _serving.take
@@ -47,6 +49,7 @@ __all__ = [
     "multiplied",
     "replace_words",
     "rows_beginning",
+    "rows_by_chance",
     "rows_containing",
     "rows_of",
     "take",

@@ -273,6 +273,26 @@ def replace_words(column, words, separators, by):
     return replaced
 
 
+def rows_by_chance(numbers, seed, below):
+    """See `reference.rows_by_chance`."""
+    cdef object objects = PySequence_Fast(numbers, "numbers are a sequence")
+    cdef Py_ssize_t row
+    cdef uint64_t mixed, start = <uint64_t>((seed + 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF)
+    cdef uint64_t most
+    cdef list found = []
+    if below <= 0:
+        return found
+    most = <uint64_t>min(below - 1, 0xFFFFFFFFFFFFFFFF)
+    for row in range(PySequence_Fast_GET_SIZE(objects)):
+        mixed = start + <uint64_t><int64_t>(<object>PySequence_Fast_GET_ITEM(objects, row))
+        mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9u
+        mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EBu
+        mixed ^= mixed >> 31
+        if mixed <= most:
+            found.append((row, mixed))
+    return found
+
+
 def multiplied(numbers, factor):
     """See `reference.multiplied`."""
     cdef object column = PySequence_Fast(numbers, "numbers are a sequence")

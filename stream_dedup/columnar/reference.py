@@ -11,6 +11,8 @@ T = TypeVar("T")
 
 WORD_ENDINGS = b".!"
 
+_ALL_64 = (1 << 64) - 1
+
 NARROW = 1 << 16
 """Up to so many different values a code has two bytes, type ``H``; with more four, type ``I``.
 Stored journals hold codes in this form."""
@@ -120,6 +122,27 @@ def replace_words(
 
     between = re.compile(b"[^%b]+" % re.escape(separators))
     return [between.sub(replaced, text) for text in column]
+
+
+def rows_by_chance(numbers: Sequence[int], seed: int, below: int) -> list[tuple[int, int]]:
+    """Return the rows whose numbers hash to less than a bound, and these hashes.
+
+    The hash is one step of SplitMix64, from the number and the seed.
+
+    Args:
+        numbers: of the rows, each from -2^63 to 2^63 - 1.
+        seed: 64 bits.
+        below: 2^64 for all rows, 2^60 for one in sixteen.
+    """
+    found = []
+    for row, number in enumerate(numbers):
+        mixed = (number + seed + 0x9E3779B97F4A7C15) & _ALL_64
+        mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & _ALL_64
+        mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & _ALL_64
+        mixed ^= mixed >> 31
+        if mixed < below:
+            found.append((row, mixed))
+    return found
 
 
 def multiplied(numbers: Sequence[int], factor: int) -> list[int]:

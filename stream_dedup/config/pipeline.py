@@ -132,6 +132,10 @@ class PipelineConfig(Section):
     """A summary that is not confirmed as stored within this time is sent again."""
     samples: Annotated[int, Field(ge=0, le=MAX_SAMPLES)] = 3
     """Later events of a cluster that are kept and shown in its summaries."""
+    values: Annotated[int, Field(ge=0, le=MAX_SAMPLES)] = 32
+    """Events of a cluster, chosen at random, whose values its summaries count; 0: none."""
+    values_every: Annotated[int, Field(ge=1)] = 16
+    """One event in so many may be among them. Fewer cost less; small clusters then have none."""
     max_value_bytes: Annotated[Size, Field(ge=0)] = 4096
     """Bytes kept of a cluster's first event and of each sample."""
 
@@ -252,6 +256,8 @@ class PipelineConfig(Section):
         return Summaries(
             every_us=microseconds(self.summary_every_s) if periodic else None,
             samples=self.samples,
+            values=self.values if self.summary_topic else 0,
+            values_every=self.values_every,
             max_value_bytes=self.max_value_bytes,
             lease_us=microseconds(self.lease_s),
             retention_us=microseconds(self.retention_s),

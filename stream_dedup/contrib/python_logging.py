@@ -96,7 +96,7 @@ class MergingHandler(logging.Handler):
         self._dedup = Deduplicator(
             self._recipe,
             windows=self._windows,
-            summaries=Summaries(every_us=round(self._every_s * US_PER_S), samples=0),
+            summaries=Summaries(every_us=round(self._every_s * US_PER_S), samples=0, values=0),
             limits=Limits(max_clusters=self._max_clusters),
             clock=self._clock,
             source="logging",

@@ -22,13 +22,19 @@ import msgspec
 
 from stream_dedup.clock import US_PER_MS, US_PER_S
 from stream_dedup.features.patterns import readable
-from stream_dedup.model import Summary
+from stream_dedup.model import Summary, Variables
 
 MARK = "…"
 """What a summary in text begins with."""
 
 MAX_VALUE = 60
 """Characters shown of a value of a group."""
+
+LEAST_SAMPLED = 2
+"""Values of fewer events are not listed in text."""
+
+DECIMALS = 4
+"""Of shares of values, in JSON."""
 
 SHORTENED = 128
 """Bytes or characters of each text that a shortened summary keeps."""
@@ -59,6 +65,8 @@ def summary_json(summary: Summary, namespace: str) -> bytes:
             "offset": summary.position.offset,
         },
     }
+    if summary.variables is not None:
+        fields["variables"] = variables_object(summary.variables)
     if summary.merged_into is not None:
         fields["merged_into"] = f"{summary.merged_into:016x}"
     if summary.merged:
@@ -66,6 +74,47 @@ def summary_json(summary: Summary, namespace: str) -> bytes:
             {"cluster": f"{cluster:016x}", "count": count} for cluster, count in summary.merged
         ]
     return msgspec.json.encode(fields) + b"\n"
+
+
+def variables_object(variables: Variables) -> dict[str, object]:
+    """The values of a cluster's variables, as they stand in JSON."""
+    return {
+        "sampled": variables.sampled,
+        "error": round(variables.error, DECIMALS),
+        "slots": [
+            {
+                "slot": slot.slot,
+                "distinct": slot.distinct,
+                "values": [
+                    {"value": value, "share": round(share, DECIMALS)}
+                    for value, share in slot.values
+                ],
+            }
+            for slot in variables.slots
+        ],
+    }
+
+
+def variables_lines(variables: Variables | None) -> list[str]:
+    """The values that repeat, a line for each place of the pattern but its time.
+
+    >>> from stream_dedup.model import SlotValues
+    >>> slots = (SlotValues("<*>", (("ann", 0.5), ("bob", 0.25)), 3), SlotValues("<ipv4>", (), 4))
+    >>> variables_lines(Variables(4, 0.49, slots))
+    ['<*>: ann 50%, bob 25%, 1 more (±49%)']
+    """
+    if variables is None or variables.sampled < LEAST_SAMPLED:
+        return []
+    error = f" (±{variables.error:.0%})" if variables.error else ""
+    lines = []
+    for slot in variables.slots:
+        if slot.distinct == variables.sampled or slot.slot == "<timestamp>":
+            continue
+        shown = [f"{value or 'nothing'} {share:.0%}" for value, share in slot.values]
+        if slot.distinct > len(shown):
+            shown.append(f"{slot.distinct - len(shown)} more")
+        lines.append(f"{slot.slot}: {', '.join(shown)}{error}")
+    return lines
 
 
 def summary_record(summary: Summary, namespace: str) -> tuple[bytes, bytes, int]:
@@ -88,6 +137,7 @@ def shortened_summary(summary: Summary) -> Summary:
     return replace(
         summary,
         samples=(),
+        variables=None,
         representative=summary.representative[:SHORTENED],
         pattern=summary.pattern[:SHORTENED],
         group="" if len(summary.group) > SHORTENED else summary.group,

@@ -27,6 +27,7 @@ from stream_dedup.clustering.windows import Windows
 from stream_dedup.engine.hashing import HashedBatch, Hasher, Offload, decoded, inline
 from stream_dedup.engine.joins import Joins
 from stream_dedup.engine.near_cache import NearCache
+from stream_dedup.engine.sampling import Sampler
 from stream_dedup.engine.segment import NO_TOKENS, REPLAYED, Segment, SegmentContext
 from stream_dedup.errors import (
     AlreadyRecorded,
@@ -36,6 +37,7 @@ from stream_dedup.errors import (
 )
 from stream_dedup.features.patterns import Patterns, Shown
 from stream_dedup.features.recipe import Recipe
+from stream_dedup.features.values import SlotReader
 from stream_dedup.index.base import Index, Ownership
 from stream_dedup.model import Batch, Decision, Partition, Rule, Summary
 
@@ -158,8 +160,12 @@ class Engine:
         self._windows = windows
         self._hasher = Hasher(recipe, index.key, offload, templates=templates)
         self._cache = NearCache(windows, near_cache_size, summaries.samples)
-        self.joins = Joins(self._cache)
-        self._context = SegmentContext(index, self._hasher, self._cache, windows, summaries)
+        self._slots = SlotReader(recipe)
+        sampler = Sampler(summaries) if summaries.values and self._slots.has_slots else None
+        self.joins = Joins(self._cache, sampler)
+        self._context = SegmentContext(
+            index, self._hasher, self._cache, windows, summaries, sampler
+        )
         self._owned: dict[Partition, OwnedPartition] = {}
         self._index_resets = index.resets
         self._patterns = Patterns(recipe)
@@ -312,7 +318,7 @@ class Engine:
             is_open: tells whether the index has a cluster open.
         """
         key = self._hasher.cache_key(value, document, group)
-        decision = self.joins.add(key, time_us, now_us, is_open)
+        decision = self.joins.add(key, value, time_us, now_us, is_open)
         if decision is not None:
             self.counts.events += 1
             self.counts.duplicates += 1
@@ -450,7 +456,7 @@ class Engine:
         return self._shown(representative, learned).pattern
 
     def describe(self, summaries: Sequence[Summary]) -> list[Summary]:
-        """Return summaries with patterns, variants, and the ids of their templates."""
+        """Return summaries with patterns, templates, variants and variables."""
         ids = self._hasher.template_ids(
             [summary.representative for summary in summaries],
             [summary.learned for summary in summaries],
@@ -458,7 +464,19 @@ class Engine:
         described = []
         for summary, template in zip(summaries, ids, strict=True):
             pattern, variant = self._shown(summary.representative, summary.learned)
-            described.append(replace(summary, pattern=pattern, template=template, variant=variant))
+            variables = None
+            if summary.sampled and self._slots.has_slots:
+                slots = self._slots.slots(summary.representative, summary.learned)
+                variables = slots.describe([value for _, value in summary.sampled], summary.count)
+            described.append(
+                replace(
+                    summary,
+                    pattern=pattern,
+                    template=template,
+                    variant=variant,
+                    variables=variables,
+                )
+            )
         return described
 
     def _shown(self, representative: bytes, learned: int) -> Shown:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stream_dedup.engine.near_cache import CachedCluster, Key, NearCache
+from stream_dedup.engine.sampling import Sampler
 from stream_dedup.index.base import MAX_DELTAS, ClusterDelta, Commit
 from stream_dedup.model import Decision, Partition
 
@@ -22,14 +23,17 @@ class Joins:
 
     Args:
         cache: the near cache.
+        sampler: chooses events whose values are counted; None for none.
 
     Attributes:
         count: events not committed yet.
         now_us: the clock when the last of them came.
     """
 
-    def __init__(self, cache: NearCache) -> None:
+    def __init__(self, cache: NearCache, sampler: Sampler | None = None) -> None:
         self._cache = cache
+        self._sampler = sampler
+        self._events: list[tuple[int, bytes]] = []  # clusters and values, for the sampler
         self._deltas: dict[CachedCluster, ClusterDelta] = {}
         self._last_us = 0
         self.count = 0
@@ -41,7 +45,7 @@ class Joins:
         return self.count >= MAX_JOINS or len(self._deltas) >= MAX_DELTAS
 
     def add(
-        self, key: Key, time_us: int, now_us: int, is_open: Callable[[int], bool]
+        self, key: Key, value: bytes, time_us: int, now_us: int, is_open: Callable[[int], bool]
     ) -> Decision | None:
         """Let an event join the cluster that the near cache knows for certain; None if none.
 
@@ -49,6 +53,7 @@ class Joins:
 
         Args:
             key: of the event in the near cache.
+            value: its text.
             time_us: its time.
             now_us: the clock.
             is_open: tells whether the index has a cluster open: the near cache hears of its end
@@ -76,11 +81,19 @@ class Joins:
             self._last_us = time_us
         self.now_us = now_us
         self.count += 1
+        if self._sampler is not None:
+            self._events.append((cluster.cluster_id, value))
         return entry.decision
 
     def take(self, partition: Partition, fence: int, first_offset: int) -> Commit:
         """Return what is to be recorded in the index, and begin again."""
         last_offset = first_offset + self.count - 1
+        deltas = list(self._deltas.values())
+        if self._sampler is not None:
+            clusters, values = zip(*self._events, strict=True)
+            offsets = range(first_offset, last_offset + 1)
+            self._sampler.add(deltas, partition, offsets, clusters, values)
+            self._events = []
         commit = Commit(
             partition=partition,
             fence=fence,
@@ -88,7 +101,7 @@ class Joins:
             last_offset=last_offset,
             committed=last_offset + 1,
             last_us=self._last_us,
-            deltas=list(self._deltas.values()),
+            deltas=deltas,
         )
         self._deltas, self.count = {}, 0
         return commit

@@ -30,6 +30,7 @@ from stream_dedup.clustering.windows import Windows
 from stream_dedup.columnar import dictionary_encode, group_min_max, rows_of, take
 from stream_dedup.engine.hashing import HashedBatch, Hasher
 from stream_dedup.engine.near_cache import CachedCluster, CachedDecision, Key, Lookup, NearCache
+from stream_dedup.engine.sampling import Sampler
 from stream_dedup.errors import IndexReset
 from stream_dedup.index.base import (
     DELTA_BYTES,
@@ -64,6 +65,7 @@ class SegmentContext:
     cache: NearCache
     windows: Windows
     summaries: Summaries
+    sampler: Sampler | None = None
 
 
 @lru_cache(maxsize=256)
@@ -437,6 +439,11 @@ class Segment:
                 whose decisions are needed if the answer is lost.
         """
         batch, rows = self.hashed.batch, slice(self.start, self.end)
+        deltas, offsets = merge_deltas(list(self.deltas.values())), batch.offsets[rows]
+        if self.context.sampler is not None:
+            clusters = [decision.cluster for decision in self.decisions[rows]]
+            values = batch.values[rows]
+            self.context.sampler.add(deltas, batch.partition, offsets, clusters, values)
         return Commit(
             partition=batch.partition,
             fence=fence,
@@ -446,8 +453,8 @@ class Segment:
             if committed is None
             else min(committed, self.last_offset + 1),
             last_us=max(self.times_us[rows]),
-            deltas=merge_deltas(list(self.deltas.values())),
-            offsets=batch.offsets[rows],
+            deltas=deltas,
+            offsets=offsets,
             decisions=self.decisions[rows],
         )
 

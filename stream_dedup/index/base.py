@@ -198,6 +198,8 @@ class ClusterDelta:
         last_us: latest event time.
         representative: the representative's value, if the commit holds that event.
         samples: values of a few others.
+        sampled: values of events chosen by chance, each behind its priority (`engine.sampling`).
+            The cluster keeps those of the least priorities, each once.
     """
 
     cluster: int
@@ -206,6 +208,7 @@ class ClusterDelta:
     last_us: int
     representative: bytes | None = None
     samples: list[bytes] = field(default_factory=list)
+    sampled: list[tuple[int, bytes]] = field(default_factory=list)
 
 
 def merge_deltas(deltas: Sequence[ClusterDelta]) -> Sequence[ClusterDelta]:

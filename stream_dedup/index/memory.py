@@ -65,6 +65,12 @@ from stream_dedup.model import Closing, Decision, Partition, Position, Rule, Sum
 _ID_BITS = 64
 _FIRST_COMPACTION = 1024
 
+SAMPLED_BYTES = 130
+"""Of an event that a cluster keeps by chance, besides its value."""
+
+MAX_SAMPLED_BYTES = 64 << 20
+"""Of the events that clusters keep by chance, all together; above it they keep no others."""
+
 
 class LazyHeap:
     """A queue of 64-bit ids by time, least first, ties by id. Times only move later.
@@ -145,6 +151,7 @@ class _Cluster:
         snapshot: its claimed summary.
         merged_into: the cluster into which it merged when it closed.
         merged: clusters that merged into it since its last confirmed summary, with their counts.
+        sampled: as `Summary.sampled`.
     """
 
     identity: int
@@ -166,6 +173,7 @@ class _Cluster:
     snapshot: Summary | None = None
     merged_into: int | None = None
     merged: tuple[tuple[int, int], ...] = ()
+    sampled: tuple[tuple[int, bytes], ...] = ()
 
     @property
     def provisional(self) -> bool:
@@ -235,6 +243,7 @@ class MemoryIndex:
         self._leases: dict[int, int] = {}  # claimed cluster → when its lease ends (clock)
         # → (revision, count, until)
         self._tombstones: OrderedDict[int, tuple[int, int, int]] = OrderedDict()
+        self._sampled_bytes = 0
         self._evicted = self._expired = self._new_again = 0
         self._evicted_keys = EvictedKeys(self._limits.max_clusters)
         self._just_merged: dict[int, int] = {}  # in the current call: cluster → where it went
@@ -366,6 +375,7 @@ class MemoryIndex:
             loser.merged_into = root.identity
             if len(root.merged) < MAX_MERGED_NAMED:
                 root.merged += ((loser.identity, loser.count),)
+            self._keep_sampled(root, loser.sampled)
         self._close(loser.identity, Closing.MERGED)
 
     def _see(self, cluster: _Cluster, last_us: int) -> None:
@@ -482,6 +492,7 @@ class MemoryIndex:
         # Values of an earlier window give way, unless a claimed summary holds them.
         if cluster.provisional and cluster.snapshot is None:
             cluster.representative, cluster.samples = (delta.representative or b"")[:limit], ()
+            self._drop_sampled(cluster)
         cluster.count += delta.count
         cluster.first_us = min(cluster.first_us, delta.first_us)
         cluster.latest_us = max(cluster.latest_us, delta.last_us)
@@ -489,8 +500,23 @@ class MemoryIndex:
         room = self._summaries.samples - len(cluster.samples)
         if room > 0 and delta.samples:
             cluster.samples += tuple(sample[:limit] for sample in delta.samples[:room])
+        if delta.sampled:
+            self._keep_sampled(cluster, delta.sampled)
         if not cluster.due:
             self._queue_summary(cluster)
+
+    def _keep_sampled(self, cluster: _Cluster, sampled: Iterable[tuple[int, bytes]]) -> None:
+        """Keep the events of least priority, unless too much is kept of all clusters."""
+        if self._sampled_bytes > MAX_SAMPLED_BYTES:
+            return
+        least = sorted({**dict(cluster.sampled), **dict(sampled)}.items())
+        self._drop_sampled(cluster)
+        cluster.sampled = tuple(least[: self._summaries.values])
+        self._sampled_bytes += _sampled_bytes(cluster)
+
+    def _drop_sampled(self, cluster: _Cluster) -> None:
+        self._sampled_bytes -= _sampled_bytes(cluster)
+        cluster.sampled = ()
 
     def _queue_summary(self, cluster: _Cluster) -> None:
         """Queue the next summary of an open cluster, if there is news."""
@@ -597,6 +623,7 @@ class MemoryIndex:
                 merged_into=cluster.merged_into if cluster.closing is Closing.MERGED else None,
                 merged=cluster.merged,
                 learned=cluster.slot.learned,
+                sampled=cluster.sampled,
             )
         return cluster.snapshot
 
@@ -620,6 +647,7 @@ class MemoryIndex:
             self._queue_summary(cluster)
         elif sent.final and sent.count == cluster.count:
             del self._clusters[identity]
+            self._drop_sampled(cluster)
             self._finals.pop(identity, None)
             self._leave_tombstone(identity, cluster, now_us)
         else:  # closed, or opened and closed again, while this summary was claimed
@@ -703,6 +731,7 @@ class MemoryIndex:
             learned=slot.learned,
             merged_into=cluster.merged_into,
             merged=cluster.merged,
+            sampled=cluster.sampled,
         )
 
     def restore(self, saved: SavedIndex, clusters: Iterable[SavedCluster]) -> None:
@@ -741,6 +770,7 @@ class MemoryIndex:
             merged_into=saved.merged_into, merged=saved.merged,
         )  # fmt: skip
         self._clusters[cluster.identity] = cluster
+        self._keep_sampled(cluster, saved.sampled)
         if cluster.closing is not None:
             self._finals[cluster.identity] = None
             return
@@ -767,6 +797,10 @@ class MemoryIndex:
         if cluster is None or not cluster.due:
             return None
         return self._summaries.due_us(cluster.reported_us)
+
+
+def _sampled_bytes(cluster: _Cluster) -> int:
+    return sum(SAMPLED_BYTES + len(value) for _, value in cluster.sampled)
 
 
 def _bytes(text: str) -> bytes:

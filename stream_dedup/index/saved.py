@@ -61,6 +61,7 @@ class SavedCluster(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         learned: the words of its representative that are learned variables.
         merged_into: the cluster into which it merged.
         merged: clusters that merged into it since its last summary, with their counts.
+        sampled: events chosen by chance, each behind its priority.
     """
 
     identity: Hash
@@ -86,6 +87,7 @@ class SavedCluster(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     learned: Hash
     merged_into: Hash | None
     merged: Annotated[tuple[tuple[Hash, Count], ...], Meta(max_length=MAX_MERGED_NAMED)]
+    sampled: Annotated[tuple[tuple[Hash, bytes], ...], Meta(max_length=MAX_SAMPLES)] = ()
 
     def check(self, recipe: Recipe) -> None:
         """Check what the types do not say.

@@ -39,7 +39,7 @@ class Grouping:
         dedup = Deduplicator(
             recipe,
             windows=Windows(idle_us=FOREVER_US, max_age_us=FOREVER_US, quiet_after_us=FOREVER_US),
-            summaries=Summaries(every_us=None, samples=0),
+            summaries=Summaries(every_us=None, samples=0, values=0),
             limits=Limits(max_clusters=max(1, count)),
             clock=ManualClock(),
             key=sample.key.secret(),

@@ -82,7 +82,7 @@ class SummaryEmitter:
 
     async def _send(self, summaries: list[Summary]) -> None:
         context = self._context
-        named = context.engine.describe(summaries)
+        named = await asyncio.to_thread(context.engine.describe, summaries)
 
         def instead(refused: Refused) -> Outgoing:
             now_ms = context.engine.clock.now_us() // US_PER_MS

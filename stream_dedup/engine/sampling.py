@@ -1,0 +1,87 @@
+"""Which events are kept as a random sample of their cluster, so that summaries can count values.
+
+Problem: a sample that is to say how often a value occurs has to be random, though many workers
+share a cluster, events are delivered again, and a batch may be decided twice.
+
+Idea: an event's *priority* is a hash of its position. A cluster keeps the events of least priority,
+`Summaries.values` of them (bottom-k sampling). Whoever offers an event twice, or in another order,
+changes nothing; and the sample of two clusters that merge is the least of both samples. Only events
+below a bound are offered, one in `Summaries.values_every`, so the others cost one hash.
+
+The process remembers the priorities that it has offered for a cluster, and offers no event that
+those exclude. What it forgets is offered in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import nsmallest
+
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.columnar import rows_by_chance
+from stream_dedup.fingerprint.hashing import hash128
+from stream_dedup.index.base import ClusterDelta
+from stream_dedup.model import Partition
+
+MAX_CLUSTERS = 50_000
+"""Clusters whose priorities are remembered; some 40 bytes for each event of their samples."""
+
+
+class Sampler:
+    """Chooses the events of commits that are offered to their clusters' samples.
+
+    Args:
+        summaries: how many are kept, and of how many.
+    """
+
+    def __init__(self, summaries: Summaries) -> None:
+        self._summaries = summaries
+        self._below = 2**64 // summaries.values_every
+        self._offered: dict[int, list[int]] = {}
+        self._seeds: dict[Partition, int] = {}
+
+    def add(
+        self,
+        deltas: Sequence[ClusterDelta],
+        partition: Partition,
+        offsets: Sequence[int],
+        clusters: Sequence[int | None],
+        values: Sequence[bytes],
+    ) -> None:
+        """Add the events to offer to the deltas of a commit.
+
+        Args:
+            deltas: one for each cluster.
+            partition: where the events come from.
+            offsets: their offsets.
+            clusters: their clusters.
+            values: their values.
+        """
+        found = rows_by_chance(offsets, self._seed(partition), self._below)
+        if not found:
+            return
+        delta_of = {delta.cluster: delta for delta in deltas}
+        chosen: dict[int, list[tuple[int, bytes]]] = {}
+        offered, size = self._offered, self._summaries.values
+        for row, priority in found:
+            cluster = clusters[row]
+            if cluster is None or cluster not in delta_of:
+                continue
+            before = offered.get(cluster)
+            if before is None or len(before) < size or priority <= before[-1]:
+                chosen.setdefault(cluster, []).append((priority, values[row]))
+        if len(offered) > MAX_CLUSTERS:
+            offered.clear()
+        for cluster, events in chosen.items():
+            least = nsmallest(size, events)
+            priorities = {priority for priority, _ in least}.union(offered.get(cluster, ()))
+            offered[cluster] = nsmallest(size, priorities)
+            kept = self._summaries.kept_value
+            delta_of[cluster].sampled = [(priority, kept(value)) for priority, value in least]
+
+    def _seed(self, partition: Partition) -> int:
+        seed = self._seeds.get(partition)
+        if seed is None:
+            name = f"{partition.number}:{partition.source}".encode("utf-8", "surrogatepass")
+            seed = self._seeds[partition] = hash128(name, 0)[0]
+        return seed
