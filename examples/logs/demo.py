@@ -56,7 +56,11 @@ def main() -> None:
     print("Sessions of six users, as a system log has them:")
     _say("dedup", "docs/examples/sessions.log")
     _show(_run("dedup", stdin=sessions).encode().splitlines())
-    print("\nFive names in one place, between the same words, and the place is a variable.")
+    print(
+        "\nFive names in one place, between the same words, and the place is a variable. The names:"
+    )
+    _say("dedup", "--top", "2", "docs/examples/sessions.log")
+    _show(_run("dedup", "--top", "2", stdin=sessions).encode().splitlines())
 
     first, second = "disk sda1 on web-3 is 91% full", "disk sdb7 on web-12 is 64% full"
     _title("Why two lines merge")

@@ -26,6 +26,7 @@ from stream_dedup.cli.common import (
 from stream_dedup.clustering.comparison import Comparison, Inspector, Look
 from stream_dedup.errors import InputError
 from stream_dedup.features.recipe import Fingerprint
+from stream_dedup.features.values import SlotReader
 from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.hashing import MASK64
 from stream_dedup.fingerprint.reference import Feature
@@ -322,6 +323,7 @@ def explain(first: str, second: str, recipe: str, settings: tuple[str, ...]) -> 
         out.print(Text(found.verdict()))
         out.print()
         _print_patterns(out, found)
+        _print_values(out, found)
         _print_features(out, found)
         _print_bits(out, found)
         _print_measures(out, found)
@@ -338,6 +340,19 @@ def _print_patterns(out: Console, found: Comparison) -> None:
         if settings.kind != "bands":
             cells.append(hexadecimal(look.fingerprint, settings.width))
         table.add_row(*cells)
+    out.print(table)
+
+
+def _print_values(out: Console, found: Comparison) -> None:
+    """Print what stands in the variables of both, if they have the same words."""
+    slots = SlotReader(found.recipe).slots(found.left.text)
+    left, right = slots.values(found.left.text), slots.values(found.right.text)
+    if not left or right is None:
+        return
+    out.print()
+    table = _plain_table("variable", "first", "second")
+    for name, one, other in zip(slots.names, left, right, strict=True):
+        table.add_row(Text(name), Text(shown(one)), Text(shown(other)))
     out.print(table)
 
 

@@ -23,6 +23,9 @@ from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.index.base import ClusterDelta
 from stream_dedup.model import Partition
 
+MAX_OFFERED_BYTES = 1 << 19
+"""Of a commit: as much as some two fifths of what it may hold besides (`index.base.MAX_DELTAS`)."""
+
 MAX_CLUSTERS = 50_000
 """Clusters whose priorities are remembered; some 40 bytes for each event of their samples."""
 
@@ -72,12 +75,14 @@ class Sampler:
                 chosen.setdefault(cluster, []).append((priority, values[row]))
         if len(offered) > MAX_CLUSTERS:
             offered.clear()
+        kept = self._summaries.kept_value
         for cluster, events in chosen.items():
             least = nsmallest(size, events)
-            priorities = {priority for priority, _ in least}.union(offered.get(cluster, ()))
-            offered[cluster] = nsmallest(size, priorities)
-            kept = self._summaries.kept_value
             delta_of[cluster].sampled = [(priority, kept(value)) for priority, value in least]
+        _limit(deltas)
+        for cluster in chosen:
+            priorities = {priority for priority, _ in delta_of[cluster].sampled}
+            offered[cluster] = nsmallest(size, priorities.union(offered.get(cluster, ())))
 
     def _seed(self, partition: Partition) -> int:
         seed = self._seeds.get(partition)
@@ -85,3 +90,17 @@ class Sampler:
             name = f"{partition.number}:{partition.source}".encode("utf-8", "surrogatepass")
             seed = self._seeds[partition] = hash128(name, 0)[0]
         return seed
+
+
+def _limit(deltas: Sequence[ClusterDelta]) -> None:
+    """Leave out the events of greatest priority, of all clusters alike, if they are too large."""
+    if sum(len(value) for delta in deltas for _, value in delta.sampled) <= MAX_OFFERED_BYTES:
+        return
+    room, last = MAX_OFFERED_BYTES, 0
+    for priority, value in sorted(event for delta in deltas for event in delta.sampled):
+        room -= len(value)
+        if room < 0:
+            break
+        last = priority
+    for delta in deltas:
+        delta.sampled = [event for event in delta.sampled if event[0] <= last]

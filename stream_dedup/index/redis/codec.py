@@ -122,7 +122,7 @@ def pack_bare(deltas: Iterable[ClusterDelta]) -> tuple[bytes, list[ClusterDelta]
     packed, others = [], []
     for delta in deltas:
         first_us, last_us = delta.first_us, delta.last_us
-        if delta.representative is not None or delta.samples:
+        if delta.representative is not None or delta.samples or delta.sampled:
             others.append(delta)
             continue
         if not earliest <= first_us <= last_us <= LATEST_US:
@@ -133,7 +133,7 @@ def pack_bare(deltas: Iterable[ClusterDelta]) -> tuple[bytes, list[ClusterDelta]
 
 
 def pack_delta(delta: ClusterDelta, samples: int, max_bytes: int) -> list[bytes]:
-    """Pack a delta with values: `layouts.DELTA`, id, representative, samples.
+    """Pack a delta with values: `layouts.DELTA`, id, representative, samples, events by chance.
 
     Args:
         delta: the delta.
@@ -144,10 +144,11 @@ def pack_delta(delta: ClusterDelta, samples: int, max_bytes: int) -> list[bytes]
     representative = delta.representative
     first_us, last_us = clamp_us(delta.first_us), clamp_us(delta.last_us)
     numbers = layouts.DELTA.struct.pack(
-        delta.count, first_us, last_us, len(kept), representative is not None
+        delta.count, first_us, last_us, len(kept), len(delta.sampled), representative is not None
     )
+    sampled = [pack_id(priority) + value for priority, value in delta.sampled]
     representative = representative[:max_bytes] if representative else b""
-    return [numbers, pack_id(delta.cluster), representative, *kept]
+    return [numbers, pack_id(delta.cluster), representative, *kept, *sampled]
 
 
 class _Decided(msgspec.Struct, array_like=True, frozen=True):
@@ -280,10 +281,15 @@ def unpack_cluster(packed: bytes) -> Cluster:
     return Cluster._make(map(int, layouts.CLUSTER.struct.unpack(packed)))
 
 
-def unpack_summary(answer: Sequence[bytes]) -> Summary:
-    """Unpack a summary that ``claim.lua`` returns."""
-    identity, snapshot, rest, position, representative, *samples = answer
-    revision, count, new_count, first_us, latest_us, state, _, learned, merged, into = (
+def unpack_summary(answer: Sequence[bytes], most_sampled: int) -> Summary:
+    """Unpack a summary that ``claim.lua`` returns.
+
+    Args:
+        answer: the script's.
+        most_sampled: events chosen by chance, of those that are stored.
+    """
+    identity, snapshot, rest, position, representative, *values = answer
+    revision, count, new_count, first_us, latest_us, state, samples, learned, merged, into = (
         layouts.SNAPSHOT.struct.unpack(snapshot)
     )
     group_at = merged * layouts.MERGED_CLUSTER.struct.size
@@ -297,7 +303,7 @@ def unpack_summary(answer: Sequence[bytes]) -> Summary:
         last_time_us=int(latest_us),
         position=unpack_position(position),
         representative=representative,
-        samples=tuple(samples),
+        samples=tuple(values[:samples]),
         group=without_variant(rest[group_at:]).decode("utf-8", _GROUP_ERRORS),
         merged_into=int.from_bytes(into, "big") if state == layouts.MERGED else None,
         merged=tuple(
@@ -305,7 +311,13 @@ def unpack_summary(answer: Sequence[bytes]) -> Summary:
             for cluster, events in layouts.MERGED_CLUSTER.struct.iter_unpack(rest[:group_at])
         ),
         learned=int(learned),
+        sampled=tuple(sorted(map(_unpack_sampled, values[samples:]))[:most_sampled]),
     )
+
+
+def _unpack_sampled(packed: bytes) -> tuple[int, bytes]:
+    size = layouts.PRIORITY_BYTES
+    return int.from_bytes(packed[:size], "big"), packed[size:]
 
 
 class Name(NamedTuple):

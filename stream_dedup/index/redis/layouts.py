@@ -126,6 +126,16 @@ PATTERN = Layout(">", slots="H", words="B", own="8s")
 """The keys of a query's pattern; so many of `WORD_SLOT` follow. A query without keys has no
 words."""
 
+PRIORITY_BYTES = 8
+SAMPLED = ord("v")
+PRIORITY_AT = 2
+SAMPLED_FIELD_BYTES = 1 + PRIORITY_BYTES
+"""A field of a cluster that holds an event chosen by chance (`engine.sampling`): `SAMPLED` ‖ its
+priority. The field ``y`` has the names of those that belong to the summary that is claimed."""
+
+FIXED_FIELDS = 12
+"""Other fields that a cluster has at most, besides its samples."""
+
 HEAD = Layout("<", time_us="d", seen_us="d")
 """A value of ``heads``: a partition's latest event time, and the clock when it was last active;
 its name follows."""
@@ -254,12 +264,15 @@ BATCH = Layout(
     committed="d",  # offset
     time_us="d",  # latest event time
     max_samples="d",  # of a cluster
+    max_sampled="d",  # events of a cluster chosen by chance
     steps="d",  # clusters to sweep
     pieces="d",  # of garbage to return
 )
 """A commit, for ``record``."""
 
-DELTA = Layout("<", count="d", earliest="d", latest="d", samples="H", is_representative="B")
+DELTA = Layout(
+    "<", count="d", earliest="d", latest="d", samples="H", sampled="H", is_representative="B"
+)
 """A cluster delta with values, which are arguments of their own."""
 
 BARE_DELTA = Layout("<", count="d", earliest="d", latest="d", id="8s", digits="16s")

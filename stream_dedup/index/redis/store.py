@@ -356,6 +356,7 @@ class RedisIndex:
             record.committed,
             codec.clamp_us(record.last_us),
             self._summaries.samples,
+            self._summaries.values,
             # Where there is much to count, calls of their own sweep.
             min(SWEEP_STEPS, self._limits.sweep) if len(record.deltas) <= SWEEP_STEPS else 0,
             PIECES,
@@ -430,7 +431,8 @@ class RedisIndex:
                     # Summaries that are leased already would else be sent only after their lease.
                     # A loss of data is raised at once.
                     return claimed
-                claimed += map(codec.unpack_summary, answer)
+                most = self._summaries.values
+                claimed += [codec.unpack_summary(each, most) for each in answer]
                 if len(answer) < asked and not more:
                     break
         return claimed

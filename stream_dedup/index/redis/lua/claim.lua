@@ -4,8 +4,9 @@
 -- KEYS  meta, due, leases, recency
 -- ARGV  incarnation, settings (see _shard.lua), how many at most
 -- Returns whether more may be due though fewer than the limit are returned; and for each
---       {id, SNAPSHOT, merged clusters and group, position, representative, sample …}.
--- Cost  three commands a summary and one a sample; at most LOOKS that are leased are looked at.
+--       {id, SNAPSHOT, merged clusters and group, position, representative, sample …, priority and
+--       value of an event chosen by chance …}.
+-- Cost  four commands a summary, one a sample, two for events chosen by chance; at most LOOKS that are leased are looked at.
 --       The clusters are known only here; they share the hash tag.
 local reply = lost()
 if reply then return reply end
@@ -38,7 +39,7 @@ local answers, leased_until = {}, {}
 for i = 1, #taken do
   local id = taken[i]
   local key = key_of(id)
-  local stored = call('HMGET', key, 'n', 'z', 'p', 'g', 'r', 'm', 'i')
+  local stored = call('HMGET', key, 'n', 'z', 'p', 'g', 'r', 'm', 'i', 'y')
   local c = stored[1] and unpack_cluster(stored[1])
   if not c then  -- its key was lost; if it was not open, it waited for its final summary
     call('ZREM', leases, id)
@@ -46,17 +47,25 @@ for i = 1, #taken do
   else
     leased_until[#leased_until + 1] = now_us + lease_us
     leased_until[#leased_until + 1] = id
-    local snapshot = stored[2]
+    local snapshot, names = stored[2], stored[8] or ''
     if not snapshot then
       c[C_REVISION], c[C_LEASED] = c[C_REVISION] + 1, 1
       local merged, into = stored[6] or '', c[C_STATE] == MERGED and stored[7] or string.rep('\0', ID_BYTES)
       snapshot = pack_bytes(SNAPSHOT, c[C_REVISION], c[C_EVENTS], c[C_EVENTS] - c[C_EMITTED], c[C_FIRST_US], c[C_LATEST_US],
         c[C_STATE], c[C_SAMPLES], c[C_LEARNED], #merged / MERGED_CLUSTER_BYTES, into) .. merged .. stored[4]
+      names = table.concat(sampled_fields(key))
       call('HSET', key, 'n', pack_cluster(c), 'z', snapshot)
+      if names ~= '' then call('HSET', key, 'y', names) end
     end
     local answer = {id, sub(snapshot, 1, SNAPSHOT_BYTES), sub(snapshot, SNAPSHOT_BYTES + 1), stored[3],
       stored[5] or ''}
     for s = 1, byte(snapshot, SNAPSHOT_SAMPLES_AT) do answer[5 + s] = call('HGET', key, s) or '' end
+    if names ~= '' then
+      local fields = {}
+      for at = 1, #names, SAMPLED_FIELD_BYTES do fields[#fields + 1] = sub(names, at, at + SAMPLED_FIELD_BYTES - 1) end
+      local events = call('HMGET', key, unpack(fields))
+      for s = 1, #fields do answer[#answer + 1] = sub(fields[s], PRIORITY_AT) .. (events[s] or '') end
+    end
     keep(key)
     answers[#answers + 1] = answer
   end

@@ -46,7 +46,7 @@ for i = 5, #KEYS do
           dues[#dues + 1] = due_us
           dues[#dues + 1] = c.id
         end
-        call('HDEL', c.key, 'z')
+        call('HDEL', c.key, 'z', 'y')
         if merged > 0 then call('HSET', c.key, 'm', sub(stored[3], merged * MERGED_CLUSTER_BYTES + 1)) end
         call('HSET', c.key, 'n', pack_cluster(c))
       end

@@ -5,7 +5,8 @@
 -- ARGV  incarnation, settings (see _shard.lua), partition's name, BATCH, whether the
 --       caller waits for commits of others (0 or 1), journal of the batch ('' for
 --       none), deltas without values (BARE_DELTA) one after the other; then for each delta with values
---       its DELTA, its cluster's id, representative ('' if not known), samples.
+--       its DELTA, its cluster's id, representative ('' if not known), samples, events chosen by chance:
+--       priority ‖ value each.
 --       No cluster has two deltas.
 -- Returns {1, high water before, whether more is to be swept, garbage …} when written;
 --       {0, cluster id …} naming the clusters that are closed, or were provisional and are closed now:
@@ -99,11 +100,11 @@ for i = 10, #KEYS do
   local c = stored and unpack_cluster(stored)
   if c then c.id, c.key = id, KEYS[i] end
   if c and c[C_STATE] == OPEN and (is_representative == 1 or not is_provisional(c)) then
-    deltas[#deltas + 1] = {c, count, earliest, latest, arg + 2, samples}
+    deltas[#deltas + 1] = {c, count, earliest, latest, arg + 2, samples, sampled}
   else
     refuse(id, c)
   end
-  arg = arg + 3 + samples
+  arg = arg + 3 + samples + sampled
 end
 -- Even if nothing can be counted: clusters that a partition further behind opens have to stay open.
 arrive(heads, ARGV[3], time_us)
@@ -119,14 +120,30 @@ end
 for i = 1, #bare_keys do call('HSET', bare_keys[i], 'n', bare_numbers[i]) end
 for i = 1, #to_keep do keep(to_keep[i]) end
 
+-- Of the events chosen by chance those of the least priorities stay: once there are twice as many as
+-- wanted, the others go. While a summary is leased all stay, as it names some of them.
+local function prune_sampled(c)
+  if call('HLEN', c.key) <= FIXED_FIELDS + c[C_SAMPLES] + 2 * max_sampled then return end
+  local fields = sampled_fields(c.key)
+  if #fields <= max_sampled then return end
+  table.sort(fields, function(one, other)
+    local a, b = unpack_bytes(ID_WORDS, one, PRIORITY_AT)
+    local x, y = unpack_bytes(ID_WORDS, other, PRIORITY_AT)
+    return a < x or (a == x and b < y)
+  end)
+  call('HDEL', c.key, unpack(fields, max_sampled + 1))
+end
+
 for i = 1, #deltas do
-  local c, count, earliest, latest, at, samples = unpack(deltas[i])
+  local c, count, earliest, latest, at, samples, sampled = unpack(deltas[i])
   local values = {}
   -- Values of an earlier window, maybe of another text, give way unless a leased summary holds them.
   if is_provisional(c) and c[C_LEASED] == 0 then
     values[1], values[2] = 'r', ARGV[at]
     for s = 1, c[C_SAMPLES] do call('HDEL', c.key, s) end
     c[C_SAMPLES] = 0
+    local fields = c[C_BEFORE] ~= OPEN and sampled_fields(c.key) or {}
+    if #fields > 0 then call('HDEL', c.key, unpack(fields)) end
   end
   c[C_EVENTS] = c[C_EVENTS] + count
   if earliest < c[C_FIRST_US] then c[C_FIRST_US] = earliest end
@@ -137,6 +154,10 @@ for i = 1, #deltas do
     values[#values + 1] = c[C_SAMPLES]
     values[#values + 1] = ARGV[at + s]
   end
+  for s = samples + 1, samples + sampled do
+    values[#values + 1] = string.char(SAMPLED) .. sub(ARGV[at + s], 1, PRIORITY_BYTES)
+    values[#values + 1] = sub(ARGV[at + s], PRIORITY_BYTES + 1)
+  end
   if is_due(c[C_DUE], c[C_EVENTS], c[C_EMITTED]) then
     c[C_DUE] = 1
     dues[#dues + 1] = c[C_EMITTED_US] + every_us
@@ -144,6 +165,7 @@ for i = 1, #deltas do
   end
   if is_worn(c[C_RENEWED_S]) then keep_cluster(c) end
   call('HSET', c.key, 'n', pack_cluster(c), unpack(values))
+  if sampled > 0 and c[C_LEASED] == 0 then prune_sampled(c) end
 end
 
 for i = 1, #dues, 2000 do  -- Lua passes some thousand arguments at most

@@ -423,6 +423,13 @@ local function merge(q, loser, root)
     if #merged < MAX_MERGED_NAMED * MERGED_CLUSTER_BYTES then
       call('HSET', root.key, 'm', merged .. pack_bytes(MERGED_CLUSTER, loser.id, loser[C_EVENTS]))
     end
+    local fields = call('HKEYS', loser.key)
+    for i = 1, #fields do  -- events chosen by chance, see _sampled.lua
+      if #fields[i] == SAMPLED_FIELD_BYTES and byte(fields[i]) == SAMPLED then
+        call('HSET', root.key, fields[i], call('HGET', loser.key, fields[i]))
+        work = work + 2
+      end
+    end
   end
   just_merged[loser.id], has_merged = root.id, true
   local vanishes = is_provisional(loser) and (loser[C_BEFORE] == OPEN or loser[C_BEFORE] == GONE)

@@ -96,7 +96,7 @@ def test_settings_name_no_period_by_a_negative_number() -> None:
 def test_a_delta_carries_no_more_than_is_kept() -> None:
     delta = ClusterDelta(7, 3, 1, 2, b"x" * 100, [b"y" * 100, b"z", b"w"])
     numbers, identity, representative, *samples = wire.pack_delta(delta, 2, 10)
-    assert layouts.DELTA.struct.unpack(numbers) == (3.0, 1.0, 2.0, 2, 1)
+    assert layouts.DELTA.struct.unpack(numbers) == (3.0, 1.0, 2.0, 2, 0, 1)
     assert (7).to_bytes(8, "big") == identity
     assert (representative, samples) == (b"x" * 10, [b"y" * 10, b"z"])
 
