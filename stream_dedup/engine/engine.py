@@ -161,7 +161,8 @@ class Engine:
         self._hasher = Hasher(recipe, index.key, offload, templates=templates)
         self._cache = NearCache(windows, near_cache_size, summaries.samples)
         self._slots = SlotReader(recipe)
-        sampler = Sampler(summaries) if summaries.values and self._slots.has_slots else None
+        has_values = summaries.values > 0 and self._slots.has_slots
+        self._sampler = sampler = Sampler(summaries) if has_values else None
         self.joins = Joins(self._cache, sampler)
         self._context = SegmentContext(
             index, self._hasher, self._cache, windows, summaries, sampler
@@ -407,6 +408,8 @@ class Engine:
         self._index_resets = self.index.resets
         self._cache.clear()
         self._owned.clear()
+        if self._sampler is not None:
+            self._sampler.clear()
         if self.index.key is not self._hasher.hash_key:
             self._hasher.use_key(self.index.key)
 

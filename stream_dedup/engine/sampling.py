@@ -66,6 +66,11 @@ class Sampler:
         delta_of = {delta.cluster: delta for delta in deltas}
         chosen: dict[int, list[tuple[int, bytes]]] = {}
         offered, size = self._offered, self._summaries.values
+        if len(offered) > MAX_CLUSTERS:
+            offered.clear()
+        for delta in deltas:
+            if delta.representative is not None:  # opened, maybe not for the first time
+                offered.pop(delta.cluster, None)
         for row, priority in found:
             cluster = clusters[row]
             if cluster is None or cluster not in delta_of:
@@ -73,8 +78,6 @@ class Sampler:
             before = offered.get(cluster)
             if before is None or len(before) < size or priority <= before[-1]:
                 chosen.setdefault(cluster, []).append((priority, values[row]))
-        if len(offered) > MAX_CLUSTERS:
-            offered.clear()
         kept = self._summaries.kept_value
         for cluster, events in chosen.items():
             least = nsmallest(size, events)
@@ -83,6 +86,10 @@ class Sampler:
         for cluster in chosen:
             priorities = {priority for priority, _ in delta_of[cluster].sampled}
             offered[cluster] = nsmallest(size, priorities.union(offered.get(cluster, ())))
+
+    def clear(self) -> None:
+        """Forget everything: the index lost its data."""
+        self._offered.clear()
 
     def _seed(self, partition: Partition) -> int:
         seed = self._seeds.get(partition)

@@ -100,6 +100,19 @@ def test_a_commit_offers_so_many_bytes_of_all_clusters_alike(
     assert all(priorities)
 
 
+def test_a_cluster_that_is_opened_again_is_offered_events_again() -> None:
+    sampler = Sampler(Summaries(values=4, values_every=1))
+    offered(sampler, range(10_000))
+    assert offered(sampler, range(10_000, 10_050)) == []
+    opened = ClusterDelta(1, 50, 0, 0, b"first")
+    offsets = range(10_000, 10_050)
+    sampler.add([opened], HERE, offsets, [1] * 50, [b"x"] * 50)
+    assert len(opened.sampled) == 4
+    offered(sampler, range(10_000))
+    sampler.clear()
+    assert len(offered(sampler, offsets)) == 4
+
+
 def test_partitions_choose_apart() -> None:
     found = []
     for number in range(2):
