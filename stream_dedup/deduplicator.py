@@ -343,6 +343,25 @@ class Deduplicator:
         """Return the id of the template of each decision's cluster; None for passed events."""
         return [named and named.template for named in self._named(decisions)]
 
+    def parameters(
+        self, values: Sequence[Value], decisions: Sequence[Decision]
+    ) -> list[tuple[tuple[str, str], ...] | None]:
+        """Return what stands in the variables of events, each with what the pattern shows there.
+
+        Args:
+            values: the events, as for `process`.
+            decisions: theirs.
+
+        Returns:
+            For each event at most 16 pairs of placeholder and value, of at most 64 characters; no
+            pair if it lacks words of the pattern; None if it was passed.
+        """
+        texts, _, _ = self._decoded(list(values))
+        return [
+            named and self.engine.parameters(text, named.first)
+            for text, named in zip(texts, self._named(decisions), strict=True)
+        ]
+
     def _named(self, decisions: Sequence[Decision]) -> list[Named | None]:
         clusters = [d.cluster for d in decisions if d.cluster is not None]
         with self._turns:

@@ -180,6 +180,11 @@ MAX_NAME = 120
     help="In text, write the ids of its cluster and template before a first line.",
 )
 @click.option(
+    "--parameters",
+    is_flag=True,
+    help="In JSON, write the values of each event's variables.",
+)
+@click.option(
     "--mark",
     type=Parsed("text", parse_mark),
     default=MARK,
@@ -285,6 +290,8 @@ def _output(options: dict[str, Any]) -> Output:
             )
         most = HTML_ROWS if options["html"] else options["max_clusters"]
         ranking = Ranking(options["top"] or most, options["order"] or "count")
+    if options["parameters"] and (options["output_format"] == "text" or ranking is not None):
+        raise click.UsageError("--parameters is of events in JSON: give --output-format jsonl")
     colour = wants_colour(options["color"])
     every_us = options["summary_every"] if options["emit"] == "merge" else None
     return Output(
@@ -295,6 +302,7 @@ def _output(options: dict[str, Any]) -> Output:
         step_us=min(every_us or FOREVER_US, options["idle"], options["max_age"]),
         mark=options["mark"],
         ids=options["ids"],
+        parameters=options["parameters"],
         colour=colour,
         escape=colour or sys.stdout.isatty(),
         ranking=ranking,

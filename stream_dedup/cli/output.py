@@ -57,6 +57,7 @@ class Output:
         ids: whether a first line in text is preceded by the ids of its cluster and template.
         colour: whether text is coloured.
         escape: whether control characters are shown as escapes, as a terminal would obey them.
+        parameters: whether events in JSON have the values of their variables.
         ranking: collects the clusters for a report, in place of all output; None for none.
     """
 
@@ -69,6 +70,7 @@ class Output:
     ids: bool = False
     colour: bool = False
     escape: bool = False
+    parameters: bool = False
     ranking: Ranking | None = None
 
 
@@ -206,14 +208,22 @@ class Writer:
         chosen = [decisions[index] for index in indexes]
         patterns, templates = self._dedup.patterns(chosen), self._dedup.templates(chosen)
         width = self._dedup.recipe.fingerprint.bits
+        parameters: Sequence[tuple[tuple[str, str], ...] | None] = [None] * len(chosen)
+        if self._output.parameters:
+            texts = [events.batch.values[index] for index in indexes]
+            parameters = self._dedup.parameters(texts, chosen)
         return b"".join(
             event_json(
                 events.numbers[index],
                 events.raws[index],
                 events.documents[index],
-                decision_object(decisions[index]._replace(template=template), pattern, width),
+                decision_object(
+                    decisions[index]._replace(template=template), pattern, width, values
+                ),
             )
-            for index, pattern, template in zip(indexes, patterns, templates, strict=True)
+            for index, pattern, template, values in zip(
+                indexes, patterns, templates, parameters, strict=True
+            )
         )
 
     def _piece(self, events: Events) -> bytes:

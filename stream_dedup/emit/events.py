@@ -69,13 +69,19 @@ def kept_text(raws: Sequence[bytes], decisions: Sequence[Decision]) -> bytes:
     return b"\n".join(lines) + b"\n" if lines else b""
 
 
-def decision_object(decision: Decision, pattern: str | None, width: int) -> dict[str, Any]:
+def decision_object(
+    decision: Decision,
+    pattern: str | None,
+    width: int,
+    parameters: Sequence[tuple[str, str]] | None = None,
+) -> dict[str, Any]:
     """The ``dedup`` object of an event.
 
     Args:
         decision: the event's decision.
         pattern: its cluster's pattern.
         width: bits of a fingerprint; sets the number of hex digits.
+        parameters: the values of its variables, each behind its placeholder; None: not wanted.
     """
     fingerprint = decision.fingerprint
     fields: dict[str, Any] = {
@@ -86,6 +92,8 @@ def decision_object(decision: Decision, pattern: str | None, width: int) -> dict
         "fingerprint": None if fingerprint is None else f"{fingerprint:0{width // 4}x}",
         "pattern": pattern,
     }
+    if parameters is not None:
+        fields["parameters"] = [{"slot": slot, "value": value} for slot, value in parameters]
     if decision.kind is Kind.PASSED:
         fields["reason"] = decision.reason
     return fields

@@ -19,6 +19,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from stream_dedup.clock import Clock
@@ -38,7 +39,7 @@ from stream_dedup.errors import (
 from stream_dedup.features.patterns import Patterns, Shown
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.values import SlotReader
-from stream_dedup.index.base import Index, Ownership
+from stream_dedup.index.base import Index, Ownership, Representative
 from stream_dedup.model import Batch, Decision, Partition, Rule, Summary
 
 NEAR_CACHE_SIZE = 200_000
@@ -46,6 +47,9 @@ NEAR_CACHE_SIZE = 200_000
 
 CLAIM_BATCH = 1_000
 """Summaries claimed at once."""
+
+MAX_SLOTS_KEPT = 10_000
+"""Clusters whose slots are remembered, where parameters of events are wanted."""
 
 MAX_SEGMENT_EVENTS = 10_000
 """Events in a segment. A segment that is shortened was looked up in full, so without this bound a
@@ -86,10 +90,11 @@ class Counts:
 
 
 class Named(NamedTuple):
-    """How a cluster is called: by its pattern, and by its template's id."""
+    """How a cluster is called: by its pattern, and by its template's id; and its first event."""
 
     pattern: str
     template: int
+    first: Representative
 
 
 @dataclass(slots=True)
@@ -161,6 +166,7 @@ class Engine:
         self._hasher = Hasher(recipe, index.key, offload, templates=templates)
         self._cache = NearCache(windows, near_cache_size, summaries.samples)
         self._slots = SlotReader(recipe)
+        self._slots_of = lru_cache(MAX_SLOTS_KEPT)(self._slots.slots)
         has_values = summaries.values > 0 and self._slots.has_slots
         self._sampler = sampler = Sampler(summaries) if has_values else None
         self.joins = Joins(self._cache, sampler)
@@ -446,8 +452,22 @@ class Engine:
                 [first.learned for first in firsts.values()],
             )
             for (cluster, first), template in zip(firsts.items(), ids, strict=True):
-                known[cluster] = Named(self.pattern(*first), template)
+                known[cluster] = Named(self.pattern(*first), template, first)
         return {cluster: known[cluster] for cluster in clusters if cluster in known}
+
+    def parameters(self, value: bytes, first: Representative) -> tuple[tuple[str, str], ...]:
+        """Return what stands in the variables of an event, each with what the pattern shows.
+
+        Args:
+            value: the event's text.
+            first: the first event of its cluster.
+
+        Returns:
+            `values.MAX_SLOTS` at most, of `values.MAX_VALUE` characters; none if the event lacks
+            words of the pattern.
+        """
+        slots = self._slots_of(first.value, first.learned)
+        return slots.parameters(value)
 
     def pattern(self, representative: bytes, learned: int = 0) -> str:
         """Return the pattern of a cluster, made from its representative's value.

@@ -170,6 +170,15 @@ class Slots:
             at, is_open = found + 1, False
         return [*values, _text_of(line, tokens[at:])] if is_open else values
 
+    def parameters(self, event: bytes) -> tuple[tuple[str, str], ...]:
+        """Return the values of an event to show, each behind its slot's name; none if it has none.
+
+        They are as many and as long as those of `describe`.
+        """
+        values = self.values(event) or []
+        pairs = zip(self.names[:MAX_SLOTS], values, strict=False)
+        return tuple((name, readable(value, MAX_VALUE)) for name, value in pairs)
+
     def describe(self, sample: Iterable[bytes], events: int) -> Variables | None:
         """Count the values in a sample; None if there are none.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from html.parser import HTMLParser
@@ -361,3 +362,42 @@ def test_follow_needs_files() -> None:
         assert "--follow takes FILEs; a pipe is followed anyway" in done.err
     done = run_file("dedup", "--follow", "/")
     assert done.code == 1
+
+
+# ---------------------------------------------------------------- values of variables
+
+
+def test_reports_list_the_values_that_repeat(log: Path) -> None:
+    lines = [line.split(b"  ")[-1].strip() for line in run("dedup", "--top", "2", log).lines]
+    assert lines == [
+        b"pattern",
+        b"disk <*> is <number> full",
+        b"user bob logged in from <ipv4>",
+    ]  # no value is there twice
+    log.write_bytes(LOG * 2)
+    lines = [line.split(b"  ")[-1].strip() for line in run("dedup", "--top", "1", log).lines]
+    assert lines[2:4] == [
+        b"<*>: sda1 33%, sdb7 33%, sdc3 33%",
+        b"<number>: 12% 33%, 64% 33%, 91% 33%",
+    ]
+
+
+def test_json_has_the_values_of_clusters_and_of_events_on_request(log: Path) -> None:
+    done = run("dedup", "--output-format", "jsonl", "--parameters", log)
+    events = [json.loads(line) for line in done.lines]
+    first, *_, disks = [each for each in events if "disk" in json.dumps(each)]
+    assert first["dedup"]["parameters"] == [
+        {"slot": "<*>", "value": "sda1"},
+        {"slot": "<number>", "value": "91%"},
+    ]
+    assert disks["variables"]["sampled"] == 3
+    assert disks["variables"]["error"] == 0
+    assert [slot["distinct"] for slot in disks["variables"]["slots"]] == [3, 3]
+    assert "parameters" not in run("dedup", "--output-format", "jsonl", log).out.decode()
+
+
+@pytest.mark.parametrize("options", [("--output-format", "text"), ("--top", "3")])
+def test_parameters_are_refused_where_nothing_shows_them(log: Path, options: list[str]) -> None:
+    done = run("dedup", "--parameters", *options, log)
+    assert done.code == 2
+    assert "--parameters is of events in JSON" in done.err

@@ -330,3 +330,24 @@ def test_patterns_that_were_not_known_are_counted_by_rule() -> None:
     dedup = learning()
     dedup.process([*SESSIONS, "session was closed for user alice", SESSIONS[0]])
     assert dedup.counts.rules == {Rule.NEW: 1, Rule.LEARNED: 5, Rule.WORDS: 1}
+
+
+def test_parameters_are_the_values_of_an_events_variables() -> None:
+    dedup = Deduplicator()
+    lines = [*(f"session 7 closed for user {user}" for user in ("al", "bo", "cy", "di", "ed")), ""]
+    decisions = dedup.process(lines)
+    assert dedup.parameters(lines, decisions)[1:] == [
+        *((("<number>", "7"), ("<*>", user)) for user in ("bo", "cy", "di", "ed")),
+        None,
+    ]
+    (other,) = dedup.parameters(["something else"], decisions[:1])
+    assert other == ()
+
+
+def test_parameters_are_bounded_in_number_and_length() -> None:
+    dedup = Deduplicator()
+    line = " ".join(f"{word} {word * 99}7" for word in "abcdefghijklmnopqrstuvwxyz")
+    (found,) = dedup.parameters([line], dedup.process([line]))
+    assert found is not None
+    assert len(found) == 16
+    assert {len(value) for _, value in found} == {64}
