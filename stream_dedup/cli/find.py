@@ -420,7 +420,7 @@ def _clusters_of_text(path: str, text_field: str, recipe: Recipe, options: FindO
         given = {"--distance": options.distance, "--blocks": options.blocks,
                  "--shards": options.effort.shards > 1}  # fmt: skip
         for name, value in given.items():
-            if value not in {None, False}:
+            if value is not None and value is not False:
                 raise click.UsageError(f"{name} does not go with recipe {recipe.name}, of bands")
     else:
         options.layout(k, recipe.fingerprint.width, 1)

@@ -37,7 +37,9 @@ def plan(k: int, width: str, capacity: int, budget: int) -> None:
     Shows the layout that would be chosen (marked *) and its neighbours, for the index in memory and
     for the index in Redis. Times are estimates for one core. Candidates are estimated for random
     fingerprints in memory, and for log lines, which are more similar to each other, in Redis. A
-    minhash recipe uses no tables: it looks up fingerprints by equality.
+    minhash recipe uses no tables: it looks up fingerprints by equality. A recipe of bands (text,
+    documents, records) needs no plan: it has sixteen tables of keys, 330 bytes a fingerprint in
+    memory, and reads at most 256 entries a query, however many are stored.
 
     \b
     stream-dedup plan --k 3 --capacity 1000000

@@ -119,6 +119,9 @@ def test_parts_that_are_not_clusters_are_reported(tmp_path: Path, part: bytes) -
         (["--text", "-", "--input", "-"], "--input does not go with --text"),
         (["--text", "-", "--recipe", "no-such"], "no-such"),
         (["--text", "-", "-d", "64"], "distance 64"),
+        (["--text", "-", "-r", "text", "-d", "0"], "--distance does not go with recipe text, of"),
+        (["--text", "-", "-r", "text", "-b", "9"], "--blocks does not go with recipe text, of"),
+        (["--text", "-", "-r", "text", "--shards", "1/2"], "--shards does not go with recipe text"),
         (["--merge", __file__, "-d", "3"], "--distance does not go with --merge"),
     ],
 )
