@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from stream_dedup.cli.completion import complete_file, complete_recipe
-from stream_dedup.clock import SystemClock
+from stream_dedup.clock import SystemClock, monotonic_s
 from stream_dedup.clustering.windows import FOREVER_US
 from stream_dedup.features.patterns import readable
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 N = TypeVar("N", int, float)
+
+LINE_EVERY_S = 30.0
+"""Seconds between two lines of progress where standard error is not a terminal."""
 
 MAX_SHOWN = 60
 """Characters shown of a feature."""
@@ -364,6 +367,23 @@ def bytes_of_files(paths: Sequence[str]) -> int | None:
     # Not pathlib's: its is_file raises where a name is too long.
     sizes = [os.path.getsize(path) for path in paths if os.path.isfile(path)]  # noqa: PTH113, PTH202
     return sum(sizes) if len(sizes) == len(paths) else None
+
+
+def progress_lines(what: str) -> Callable[[int, int], None]:
+    """Return a function that says how far long work is, a line every `LINE_EVERY_S` at most.
+
+    Args:
+        what: what is done, after "3 of 28".
+    """
+    last_s = monotonic_s()
+
+    def show(done: int, total: int) -> None:
+        nonlocal last_s
+        if monotonic_s() - last_s >= LINE_EVERY_S:
+            last_s = monotonic_s()
+            click.echo(f"stream-dedup: {done} of {total} {what}", err=True)
+
+    return show
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import signal
 import sys
-import time
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from stream_dedup.cli.common import (
     Parsed,
     parse_quantity,
+    progress_lines,
     recipe_of,
     recipe_option,
     set_option,
@@ -44,9 +44,6 @@ from stream_dedup.tables.planner import offline_layout
 from stream_dedup.units import read_size
 
 T = TypeVar("T")
-
-LINE_EVERY_S = 30.0
-"""Seconds between two lines of progress where standard error is not a terminal."""
 
 PAIRS_A_BATCH = 4096
 CLUSTERS_A_BATCH = 1024
@@ -198,31 +195,19 @@ def _exit(number: int, _frame: object) -> None:
 
 @contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on a terminal, else a line every `LINE_EVERY_S` seconds at most.
+    """Show a progress bar on a terminal, else a line now and then.
 
     Yields:
         A function to call with the number of ranges that are done, and of all.
     """
     if quiet or not sys.stderr.isatty():
-        yield (lambda _done, _total: None) if quiet else _progress_lines()
+        yield (lambda _done, _total: None) if quiet else progress_lines("ranges are compared")
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(),
                TimeElapsedColumn())  # fmt: skip
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("comparing", total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
-
-
-def _progress_lines() -> Callable[[int, int], None]:
-    last_s = time.monotonic()
-
-    def show(done: int, total: int) -> None:
-        nonlocal last_s
-        if time.monotonic() - last_s >= LINE_EVERY_S:
-            last_s = time.monotonic()
-            click.echo(f"stream-dedup: {done} of {total} ranges are compared", err=True)
-
-    return show
 
 
 # ---------------------------------------------------------------- find-all

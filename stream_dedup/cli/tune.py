@@ -19,6 +19,7 @@ from stream_dedup.cli.common import (
     bytes_of_files,
     check_output,
     console,
+    progress_lines,
     reading_progress,
     recipe_of,
     recipe_option,
@@ -163,7 +164,7 @@ def tune(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:
     if not len(sample):
         what = ", ".join(f"{count:,} {reason}" for reason, count in sorted(sample.passed.items()))
         raise InputError(f"there is no event to look at{': ' + what if what else ''}")
-    with _trial_progress(shown=bar) as progress:
+    with _trial_progress(quiet=options["quiet"]) as progress:
         tuner = Tuner(recipe, sample, progress)
         report = tuner.report()
     view = ReportView(sample, report, _files(paths), lines, options["limit"], files)
@@ -258,10 +259,10 @@ def _table_events(
 
 
 @contextmanager
-def _trial_progress(*, shown: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar over the trials, on standard error."""
-    if not shown:
-        yield lambda _done, _total: None
+def _trial_progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar over the trials on a terminal, else a line now and then."""
+    if quiet or not sys.stderr.isatty():
+        yield (lambda _done, _total: None) if quiet else progress_lines("settings are tried")
         return
     columns = (TextColumn("trying settings"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

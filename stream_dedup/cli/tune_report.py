@@ -174,6 +174,8 @@ class ReportView:
             )
         if len(self._open) > PLACES_SHOWN:
             yield f"  and {_count(len(self._open) - PLACES_SHOWN, 'place')} more"
+            apart = self.report.words.words_apart().most_common()
+            yield f"  the words that most events have in such places: {_values(apart)}"
         yield ""
 
     def _question(self, number: int, question: Question) -> Iterator[str]:
@@ -292,6 +294,10 @@ class ReportView:
                 "covered": self._classes.covered,
             },
             "places": [_place_object(place) for place in self._open[:IN_JSON]],
+            "words_apart": {
+                _shown(word): count
+                for word, count in self.report.words.words_apart().most_common(IN_JSON)
+            },
             "questions": [
                 self._question_object(number, question)
                 for number, question in enumerate(self.report.questions, 1)

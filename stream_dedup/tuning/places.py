@@ -25,6 +25,12 @@ from stream_dedup.tuning.trials import Grouping
 MAX_READ = 5_000
 """Patterns whose words are classed: those with the most events."""
 
+MAX_READ_BYTES = 8 << 20
+"""Bytes of all events whose words are classed: they are read in Python."""
+
+MAX_PLACE_BYTES = 4_096
+"""Longer events have no places: those have few words, which are read in Python too."""
+
 MAX_WORDS = 1_000_000
 """Places that are looked at; a pattern has one for each of its words."""
 
@@ -113,7 +119,11 @@ class Words:
         events, covered = self._sample.counts, 0
         rows = sorted(range(len(events)), key=lambda row: (-events[row], row))[:MAX_READ]
         words = self._base.recipe.protected
+        limit, room = self._base.recipe.input.max_bytes, MAX_READ_BYTES
         for row in rows:
+            room -= min(limit, len(self._sample.values[row]))
+            if room < 0:
+                break
             covered += events[row]
             for token in self._tokens(row):
                 if token.variable:
@@ -147,6 +157,16 @@ class Words:
         every = [place for place in found if len(place.values) > 1]
         return sorted(every, key=lambda place: (-place.moved, place.pattern))
 
+    def words_apart(self) -> Counter[bytes]:
+        """Return the words in places that are not learned, with the events that have them there."""
+        rows_of: defaultdict[bytes, set[int]] = defaultdict(set)
+        for place in self.places:
+            if not place.learned:
+                for word, rows in place.values.items():
+                    rows_of[word].update(rows)
+        events = self._sample.counts
+        return Counter({word: sum(events[row] for row in of) for word, of in rows_of.items()})
+
     def _slots(self) -> list[tuple[int, int, tuple[int, ...]]]:
         """Return places that several patterns have: number, words around, rows."""
         groups = self._sample.groups() or [""] * len(self._sample)
@@ -156,7 +176,7 @@ class Words:
         prepared = self._fingerprinter.prepare(self._sample.values, self._sample.documents)
         numbers = self._fingerprinter.fingerprints(prepared, full=True)
         for row, packed in enumerate(numbers.one_offs):
-            if not packed:
+            if not packed or len(self._sample.values[row]) > MAX_PLACE_BYTES:
                 continue
             scope = groups[row], numbers.variants[row]
             for slot in unpack(packed).slots:

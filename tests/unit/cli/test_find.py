@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stream_dedup.cli import find
+from stream_dedup.cli import common
 from stream_dedup.cli.find import progress_bar
 
 
@@ -10,7 +10,7 @@ def test_progress_is_a_line_at_times_where_there_is_no_terminal(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for every_s, quiet in ((0.0, False), (1000.0, False), (0.0, True)):
-        monkeypatch.setattr(find, "LINE_EVERY_S", every_s)
+        monkeypatch.setattr(common, "LINE_EVERY_S", every_s)
         with progress_bar(quiet=quiet) as progress:
             progress(3, 28)
 

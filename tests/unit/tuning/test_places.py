@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from stream_dedup.features.recipe import load_recipe
+from stream_dedup.tuning import places
 from stream_dedup.tuning.places import Words
 from stream_dedup.tuning.trials import Grouping
 from tests.unit.tuning.helpers import LOGS, sample_of
@@ -50,6 +53,23 @@ def test_places_whose_events_are_most_come_first() -> None:
 
 def test_events_with_other_outcomes_have_no_place_in_common() -> None:
     assert words_of([b"job ann has failed now", b"job bob has passed now"]).places == []
+
+
+def test_words_are_counted_over_all_places_that_are_not_learned() -> None:
+    lines = [b"the user ann logs in", b"the user bob logs in", b"the user bob logs in"]
+    lines += [b"home of ann is full", b"home of cid is full"]
+
+    assert words_of(lines).words_apart() == {b"ann": 2, b"bob": 2, b"cid": 1}
+
+
+def test_long_events_are_read_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "MAX_READ_BYTES", 1_000)
+    lines = [b"the user ann logs in", b"the user ann logs in", b"x" * 2_000 + b" one more word"]
+    words = words_of(lines)
+
+    assert words.classes().counts == {"word": 10}
+    assert words.classes().covered == pytest.approx(2 / 3)
+    assert words_of([line + b"0" * 5_000 for line in lines]).places == []
 
 
 def test_a_recipe_that_learns_no_words_has_no_places() -> None:
