@@ -307,7 +307,7 @@ class IndexSize(NamedTuple):
         evicted: clusters closed for lack of room, since the index was created.
         expired: clusters closed by time, since the index was created.
         truncated: queries whose candidates were cut short by the cap; and clusters of bands that
-            some keys do not lead to, because they lead to as many others as they may.
+            more than half of their keys do not lead to, as those lead to as many as they may.
         table_bytes: memory of the tables.
         new_again: events that opened a cluster because theirs had been closed for lack of room,
             as far as known; only the index in memory counts them.

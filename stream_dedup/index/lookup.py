@@ -61,8 +61,8 @@ class Lookup:
         limits: for how many clusters the tables are laid out, and how far a search goes.
 
     Attributes:
-        truncated: searches that met more than the limits allow; and clusters of bands that not all
-            of their keys lead to, as some were full.
+        truncated: searches that met more than the limits allow; and clusters of bands that more
+            than half of their keys do not lead to, as they were full.
         records: the one-off index.
     """
 

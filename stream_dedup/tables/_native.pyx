@@ -398,8 +398,8 @@ cdef class NativeBandTables:
     def insert(self, fingerprint, uint32_t group, uint32_t owner):
         cdef bytes packed = fingerprint.to_bytes(self.size, "big")
         cdef const char* keys = PyBytes_AS_STRING(packed)
-        cdef uint32_t number, node, band, members
-        cdef bint held, crowded = False
+        cdef uint32_t number, node, band, members, left_out = 0
+        cdef bint held
         cdef uint32_t* head
         cdef BandEntry* entry
         cdef BandEntry* other
@@ -434,12 +434,12 @@ cdef class NativeBandTables:
             if held:
                 continue
             if members >= self.crowd:
-                crowded = True
+                left_out += 1
             else:
                 entry.links[band] = head[0]
                 entry.linked |= <uint64_t>1 << band
                 head[0] = number * self.bands + band
-        self.crowded += crowded
+        self.crowded += 2 * left_out > self.bands
         self.count += 1
         return number
 

@@ -39,7 +39,8 @@ class Tables(Protocol):
     """Stored fingerprints, found by distance. Threads that share it need a lock.
 
     Attributes:
-        crowded: inserts that left out a key because it leads to a crowd; of bands alone.
+        crowded: inserts that left out more than half of the keys because they lead to crowds; of
+            bands alone.
     """
 
     crowded: int
@@ -167,13 +168,13 @@ class ReferenceBandTables:
         entry = self._next
         self._next += 1
         self._entries[entry] = (fingerprint, group, owner)
-        crowded = False
+        left_out = 0
         for key in self._keys_of(fingerprint, group):
             owners = self._owners.setdefault(key, {})
             if len(owners) < self._bands.crowd:
                 owners.setdefault(owner, entry)
-            crowded = crowded or owner not in owners
-        self.crowded += crowded
+            left_out += owner not in owners
+        self.crowded += left_out > self._bands.keys / 2
         return entry
 
     def delete(self, entry: int) -> None:

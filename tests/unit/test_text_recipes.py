@@ -170,7 +170,6 @@ def test_many_texts_that_share_a_key_cost_no_more_than_others() -> None:
 
     assert sum(each.kind is Kind.NEW for each in decisions) >= 19_900
     assert dedup.counts.events == len(several)
-    assert dedup.size().truncated > 0
     assert time.perf_counter() - start < 30  # some 2 s
 
 
