@@ -8,6 +8,7 @@ A real redis-server is started for it and keeps nothing on disk. Phases:
     D  the longest single call of each script
     E  growth, with a plot
     F  slices by a hash, against slices by ranges
+    G  keys of bands: messages, and long texts
 
 Times are the best of several rounds, for the machine may be busy with other things; ratios are
 what to compare. Missed targets are marked and change no exit code.
@@ -29,6 +30,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.redis_bands import bench_bands
 from benchmarks.redis_growth import PLOT, bench_growth, bench_unique
 from benchmarks.redis_logs import bench_logs, bench_replay, bench_slices
 from benchmarks.redis_longest import bench_expiry, report_longest
@@ -37,7 +39,7 @@ from benchmarks.speed import ROOT, Target
 from stream_dedup.fingerprint.kernel import native_module
 from tests.services.redis import RedisServer
 
-PHASES = "ABCDEF"
+PHASES = "ABCDEFG"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Sizes:
         expiring: clusters that expire at once.
         growth: fingerprints at which growth is measured.
         made: lines made for the slices.
+        bands: clusters stored before keys of bands are measured.
         plot: where the plot goes, if it is drawn.
     """
 
@@ -62,10 +65,11 @@ class Sizes:
     expiring: int = 20_000
     growth: Sequence[int] = (10_000, 100_000, 1_000_000)
     made: int = 20_000
+    bands: Sequence[int] = (20_000, 100_000)
     plot: Path | None = PLOT
 
 
-QUICK = Sizes(5_000, 0.5, 0.2, 5_000, 1_000, (11_000, 20_000), 500, None)
+QUICK = Sizes(5_000, 0.5, 0.2, 5_000, 1_000, (11_000, 20_000), 500, (1_000, 2_000), None)
 
 
 async def measure(sizes: Sizes, phases: str, data: Path, out: Console) -> list[Target]:
@@ -91,6 +95,8 @@ async def measure(sizes: Sizes, phases: str, data: Path, out: Console) -> list[T
             targets += await bench_growth(server, meter, out, sizes=sizes.growth, plot=sizes.plot)
         if "F" in phases:
             bench_slices(server, out, data=data, made=sizes.made)
+        if "G" in phases:
+            targets += await bench_bands(server, meter, out, sizes=sizes.bands)
     return targets
 
 

@@ -45,6 +45,10 @@ of up to 128 short entries in a fraction of the memory that larger ones take, an
 larger never goes back. Around 64 that is eight standard deviations away; around 100 it would be
 three, and over the years every slice would get there."""
 
+BANDS_SLICE_ENTRIES = 16
+"""The same of keys of bands: Redis reads a set from its beginning, and there are sixteen tables. So
+a new event takes a fifth less of the server's time than with 64, for a tenth more memory."""
+
 LEAST_TTL_US = 7 * 24 * 3600 * US_PER_S
 
 
@@ -63,13 +67,21 @@ def plan_layout(
     each = -(-max_clusters // shards)
     width, k = recipe.fingerprint.width, recipe.match.k
     half = -(-each // 2)
-    if recipe.fingerprint.kind == "bands":
+    is_bands = recipe.fingerprint.kind == "bands"
+    if is_bands:
         tables = Layout(bands.BITS, bands.BANDS - 1, bands.BANDS)
     else:
         tables = Layout(width, k, blocks) if blocks else choose(width, k, half, REDIS).layout
-    slices = 1 << max(0, (each - 1) // SLICE_ENTRIES).bit_length()
-    slices = min(slices, MAX_SLICES)
-    return NamespaceLayout(FORMAT, tables.width, tables.k, tables.blocks, slices, slices, shards)
+    exact_slices = _slices(each, SLICE_ENTRIES)
+    slices = _slices(each, BANDS_SLICE_ENTRIES) if is_bands else exact_slices
+    return NamespaceLayout(
+        FORMAT, tables.width, tables.k, tables.blocks, slices, exact_slices, shards
+    )
+
+
+def _slices(entries: int, most: int) -> int:
+    """Return how many slices hold so many entries, at most so many each on average."""
+    return min(1 << max(0, (entries - 1) // most).bit_length(), MAX_SLICES)
 
 
 def read_layout(namespace: str, key: bytes, stored: bytes | None) -> NamespaceLayout:

@@ -1,10 +1,16 @@
 -- Bands (see fingerprint/bands.py): how near two fingerprints are (the keys in which they differ), and two
 -- sketches (what they share); and the search of the tables.
-local IS_BANDS, FINGERPRINT_FIELD = true, 'a'
+local IS_BANDS, LOADED_FIELDS = true, {'n', 'g', 's'}
 
--- What the field a begins with holds the representative's keys; names hold none.
-local function fingerprint_in(names)
-  return sub(names, NAMES_HEAD_BYTES + 1, NAMES_HEAD_BYTES + BANDS * BAND_KEY_BYTES)
+-- The representative's keys, which stand before the names. They are read only of clusters that a query
+-- joins, not of all with which it is compared.
+local function fingerprint_of(c)
+  if not c.fingerprint then
+    c.read_names = call('HGET', c.key, 'a') or ''
+    c.fingerprint = sub(c.read_names, NAMES_HEAD_BYTES + 1, NAMES_HEAD_BYTES + BANDS * BAND_KEY_BYTES)
+    work = work + 1
+  end
+  return c.fingerprint
 end
 
 local function names_with_keys(q)
@@ -12,7 +18,7 @@ local function names_with_keys(q)
     sub(q.field, GROUP_BYTES + 1) .. (q.near and '\1' or '\0')
 end
 
-local ALL_KEYS = '>' .. string.rep('c' .. BAND_KEY_BYTES, BANDS)
+local ALL_KEYS = '>' .. string.rep('I' .. BAND_KEY_BYTES, BANDS)
 local function distances()
   return function(one)
     local mine = {unpack_bytes(ALL_KEYS, one)}
@@ -29,22 +35,24 @@ end
 
 -- The hashes of a sketch, and behind them a number that is greater than all.
 local VERIFYING_WORK, NO_HASH = 3, 4294967296
+local FIRST_HASHES = 32
 local hash_formats = {}
-local function hashes_of(sketch)
-  local count = #sketch / BAND_HASH_BYTES
+local function hashes_of(sketch, from, count)
   hash_formats[count] = hash_formats[count] or '>' .. string.rep('I' .. BAND_HASH_BYTES, count)
-  local hashes = {unpack_bytes(hash_formats[count], sketch)}
-  hashes[count + 1] = NO_HASH
-  return hashes, count
+  local hashes = {unpack_bytes(hash_formats[count], sketch, from * BAND_HASH_BYTES + 1)}
+  hashes[count + 1] = nil
+  return hashes
 end
 
 -- The Jaccard index of two sketches (see clustering/linkage.py); 0 if it is below what two events of a
 -- cluster need, which is more of those with few features. Mostly a few hashes show that.
 local function similarity_to(sketch, jaccard)
-  local mine, size = hashes_of(sketch)
+  local size = #sketch / BAND_HASH_BYTES
+  local mine = hashes_of(sketch, 0, size)
+  mine[size + 1] = NO_HASH
   return function(other)
     if other == sketch then return 1 end
-    local its, others = hashes_of(other)
+    local others = #other / BAND_HASH_BYTES
     local both = size + others
     local least = math.min(size, others) < FEW and math.max(jaccard, FEW_JACCARD) or jaccard
     -- Where one may have been cut off, the least hashes of both together are the sample.
@@ -53,21 +61,30 @@ local function similarity_to(sketch, jaccard)
       sampled, may_miss = BAND_SKETCH, BAND_SKETCH * (1 - least)
     end
     may_miss = may_miss + 1e-6
-    local i, j, shared, missed, a, b = 1, 1, 0, 0, mine[1], its[1]
+    -- Of the other only as many hashes are unpacked as it takes.
+    local its, before_its = hashes_of(other, 0, math.min(others, FIRST_HASHES)), 0
+    local i, j, shared, missed = 1, 1, 0, 0
+    local a, b = mine[1], its[1] or NO_HASH
     while shared + missed < sampled do
-      if a == b then
+      local same, ours = a == b, a <= b
+      if same then
         if a == NO_HASH then break end
-        shared, i, j = shared + 1, i + 1, j + 1
-        a, b = mine[i], its[j]
+        shared = shared + 1
       else
         missed = missed + 1
         if missed > may_miss then return 0 end
-        if a < b then
-          i = i + 1
-          a = mine[i]
-        else
-          j = j + 1
-          b = its[j]
+      end
+      if ours then
+        i = i + 1
+        a = mine[i]
+      end
+      if same or not ours then
+        j = j + 1
+        b = its[j]
+        if not b then
+          before_its = before_its + j - 1
+          its, j = hashes_of(other, before_its, others - before_its), 1
+          b = its[1] or NO_HASH
         end
       end
     end
@@ -79,6 +96,7 @@ end
 -- The owners of each key. A key that is full gets no more members: q.full, by table, and q.in_tables, the
 -- bits of those tables that will hold the query if it opens a cluster.
 local MEMBER_WORK = 0.1
+local LAST_ID = string.rep('\255', ID_BYTES)
 local MOST_MEMBERS = string.format('%d', CROWD)
 local function entries_of_tables(q)
   local near, by_distance, shared, owners, bits = {}, {}, {}, {}, 0
@@ -86,7 +104,7 @@ local function entries_of_tables(q)
   for t = 1, tables do
     local at = (t - 1) * member_bytes
     local prefix = '[' .. sub(q.members, at + 1, at + prefix_bytes)
-    local found = call('ZRANGE', KEYS[q.at + t], prefix, prefix .. AFTER, 'BYLEX', 'LIMIT', '0', MOST_MEMBERS)
+    local found = call('ZRANGE', KEYS[q.at + t], prefix, prefix .. LAST_ID, 'BYLEX', 'LIMIT', '0', MOST_MEMBERS)
     local count = #found
     bits = bits * 2
     if count < CROWD then bits = bits + 1 else q.full[t] = true end

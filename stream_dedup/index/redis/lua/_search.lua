@@ -5,7 +5,7 @@
 --   similarity_to(sketch, least)  likewise what two sketches have in common; 0 if that is too little
 --   entries_of_tables(q)   what the tables hold near a query: the least distance of each cluster, the
 --                          clusters by distance, whether some were left out, and a test of clusters
---   FINGERPRINT_FIELD      of a cluster, which holds its fingerprint
+--   fingerprint_of(c)      the fingerprint of a cluster, of which LOADED_FIELDS were read
 
 local RULES_FIELDS = unpack_bytes(RULES, ARGV[3])
 local work = 0  -- of this call, in commands
@@ -16,8 +16,6 @@ local bxor = bit.bxor
 -- crowd is compared with all of it now and then, but many such lines cost a few times as much as others
 -- do, not thirty times.
 local allowance, cut_by_work = 0, false
-
-local AFTER = string.rep('\255', 32)  -- behind all members that begin with a prefix
 
 -- Whether an id is less than another, both as numbers.
 local function before(one, other)

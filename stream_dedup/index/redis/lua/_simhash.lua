@@ -1,6 +1,8 @@
 -- Simhash: how near two fingerprints are (the bits in which they differ), and two sketches (what they
 -- share); and the search of the tables.
-local IS_BANDS, FINGERPRINT_FIELD = false, 'f'
+local IS_BANDS, LOADED_FIELDS = false, {'n', 'g', 's', 'f'}
+
+local function fingerprint_of(c) return c.fingerprint end
 
 local BITS = {[0] = 0,
   1,1,2,1,2,2,3,1,2,2,3,2,3,3,4,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,1,
@@ -116,6 +118,7 @@ local ENTRY_WORK, VERIFYING_WORK = 0.3, 0.5
 -- Of a slice that holds a crowd, a part is read first: the search often ends with it, and a thousand
 -- entries that nobody looks at take longer than all else that an event costs.
 local FIRST_READ = 128
+local AFTER = string.rep('\255', 32)  -- behind all members that begin with a prefix
 
 local function entries_of_tables(q)
   local near, by_distance = {}, {}

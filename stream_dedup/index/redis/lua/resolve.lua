@@ -95,11 +95,10 @@ local function load_cluster(id, key)
   if c == nil then
     work = work + 1
     key = key or key_of(id)
-    local stored = call('HMGET', key, 'n', FINGERPRINT_FIELD, 'g', 's')
+    local stored = call('HMGET', key, unpack(LOADED_FIELDS))
     c = stored[1] and unpack_cluster(stored[1])
     if c then
-      c.id, c.key, c.group, c.sketch = id, key, stored[3], stored[4]
-      c.fingerprint = IS_BANDS and fingerprint_in(stored[2] or '') or stored[2]
+      c.id, c.key, c.group, c.sketch, c.fingerprint = id, key, stored[2], stored[3], stored[4]
     else
       if stored[1] then call('DEL', key) end  -- left behind by data that was lost
       c = false
@@ -160,7 +159,7 @@ end
 local function reaches(c, q)
   if not has_former_names(c) then return true end
   local from = full_from(q.fingerprint)
-  if IS_BANDS then return c[C_SEARCHABLE] > 0 and from(c.fingerprint) <= k end
+  if IS_BANDS then return c[C_SEARCHABLE] > 0 and from(fingerprint_of(c)) <= k end
   return has_name(c, function(_, fingerprint, searchable) return searchable and from(fingerprint) <= k end)
 end
 
@@ -243,15 +242,17 @@ local function search(q)
   local from, like
   for i = 1, #live do
     local c = live[i]
-    from = from or full_from(q.fingerprint)
-    local distance, similarity, admitted = from(c.fingerprint), 0, nil
+    local distance, similarity, admitted = nil, 0, true
     if verifies then
       like = like or similarity_to(q.sketch, jaccard)
       similarity = like(c.sketch)
       admitted = similarity >= jaccard
       work = work + VERIFYING_WORK
-    else
-      admitted = distance <= k
+    end
+    if admitted then
+      from = from or full_from(q.fingerprint)
+      distance = from(fingerprint_of(c))
+      admitted = verifies or distance <= k
     end
     if admitted then
       local better = best == nil or similarity > best_similarity
@@ -321,8 +322,10 @@ local function add_alias(q, c, distance, wanted)
   if searchable then c[C_SEARCHABLE] = c[C_SEARCHABLE] + 1 end
   c[C_NAMES] = c[C_NAMES] + 1
   dirty[c.id] = c
-  call('HSET', c.key, 'a', call('HGET', c.key, 'a') .. sub(q.field, GROUP_BYTES + 1) ..
-    (IS_BANDS and '' or q.fingerprint) .. (searchable and '\1' or '\0'))
+  local names = (c.read_names or call('HGET', c.key, 'a')) .. sub(q.field, GROUP_BYTES + 1) ..
+    (IS_BANDS and '' or q.fingerprint) .. (searchable and '\1' or '\0')
+  call('HSET', c.key, 'a', names)
+  c.read_names = nil
   work = work + 4
 end
 
@@ -373,7 +376,7 @@ local function open(q, earlier)
   end
   c[C_OPENED_US], c[C_LAST_US], c[C_STATE], c[C_NAMES], c[C_SEARCHABLE] = q.first, q.last, OPEN, 1, q.near and 1 or 0
   c.fingerprint, c.group, c.sketch, c[C_LEARNED] = q.fingerprint, q.group, q.sketch, 0
-  c[C_RENEWED_S] = now_s
+  c[C_RENEWED_S], c.read_names = now_s, nil
   if IS_BANDS then
     call('HSET', c.key, 'n', pack_cluster(c), 'g', q.group, 'p', q.position, 's', q.sketch, 'a', names_with_keys(q))
   else
@@ -523,7 +526,7 @@ local none_stored = false  -- of the clusters that the queries would open, when 
 local function resolve(q)
   local own = loaded[q.id]
   if own == nil and not none_stored then own = load_cluster(q.id, q.key) end
-  if takes(own, q) and own.fingerprint == q.fingerprint then
+  if takes(own, q) and fingerprint_of(own) == q.fingerprint then
     return join(own, q), 0, BY_OPENING  -- the same event has opened it before; others may be as near
   end
   work = work + 1
