@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import click
+from click.core import ParameterSource
 from rich.cells import cell_len
 from rich.console import JustifyMethod
 from rich.table import Table
 
 from stream_dedup.cli.common import console
-from stream_dedup.tables.planner import MEMORY, REDIS, TablePlan, choose, plans
+from stream_dedup.fingerprint.bands import BANDS, BITS
+from stream_dedup.tables.permutation import Layout
+from stream_dedup.tables.planner import (
+    BANDS_MEMORY,
+    BANDS_REDIS,
+    MEMORY,
+    REDIS,
+    TablePlan,
+    choose,
+    evaluate,
+    plans,
+)
 
 SHOWN = 4
 """Layouts shown on each side of the chosen one."""
@@ -23,6 +35,8 @@ GAP = 2
 
 
 @click.command()
+@click.option("--kind", type=click.Choice(["simhash", "bands"]), default="simhash",
+              show_default=True, help="The kind of the recipe's fingerprint.")  # fmt: skip
 @click.option("--k", type=click.IntRange(0, 127), default=6, show_default=True, metavar="K",
               help="The largest distance that counts as near.")  # fmt: skip
 @click.option("--width", type=click.Choice(["32", "64", "128"]), default="64", show_default=True,
@@ -31,7 +45,8 @@ GAP = 2
               metavar="N", help="Fingerprints to store.")  # fmt: skip
 @click.option("--budget", type=click.IntRange(1), default=1200, show_default=True, metavar="BYTES",
               help="Limit on the bytes that a fingerprint takes.")  # fmt: skip
-def plan(k: int, width: str, capacity: int, budget: int) -> None:
+@click.pass_context
+def plan(context: click.Context, kind: str, k: int, width: str, capacity: int, budget: int) -> None:
     """Plan tables: blocks, tables, prefix bits, candidates, time and memory.
 
     Shows the layout that would be chosen (marked *) and its neighbours, for the index in memory and
@@ -41,9 +56,20 @@ def plan(k: int, width: str, capacity: int, budget: int) -> None:
     documents, records) needs no plan: it has sixteen tables of keys, 330 bytes a fingerprint in
     memory, and reads at most 256 entries a query, however many are stored.
 
+    Keys of bands (--kind bands) have one layout, of sixteen tables. Candidates are clusters that
+    share a key and whose sketches are compared, estimated for messages; "bytes each" holds their
+    sketches, and in Redis the whole cluster.
+
     \b
     stream-dedup plan --k 3 --capacity 1000000
     """
+    if kind == "bands":
+        for name in ("k", "width", "budget"):
+            if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+                problem = "keys of bands have one layout: leave it out"
+                raise click.BadParameter(problem, param_hint=f"'--{name}'")
+        _print_bands(capacity)
+        return
     bits = int(width)
     if k >= bits:
         raise click.BadParameter(f"{k} is not below the width, {bits}", param_hint="'--k'")
@@ -56,6 +82,17 @@ def plan(k: int, width: str, capacity: int, budget: int) -> None:
         found = list(plans(bits, k, capacity, model))
         for table in _tables(_rows(found, chosen, capacity), out.width):
             table.title = f"{model.name}: {capacity:,} fingerprints of {bits} bits, k = {k}"
+            out.print(table)
+            out.print()
+
+
+def _print_bands(capacity: int) -> None:
+    out = console()
+    layout = Layout(BITS, BANDS - 1, BANDS)
+    for model in (BANDS_MEMORY, BANDS_REDIS):
+        only = evaluate(layout, capacity, model)
+        for table in _tables(_rows([only], only, capacity), out.width):
+            table.title = f"{model.name}: {capacity:,} clusters, {BANDS} keys of bands each"
             out.print(table)
             out.print()
 

@@ -18,6 +18,9 @@ sliced sorted sets, and the similarity of log lines. Whole files (`offline`) are
 costs each fingerprint its share of permuting and sorting, and half a comparison a candidate, as
 each pair is compared once.
 
+Keys of bands have one layout, so nothing is chosen; a candidate is a cluster that shares a key and
+whose sketch is compared.
+
 The planner takes the fastest layout within a memory budget; among layouts of nearly the same speed,
 the one with the fewest tables.
 """
@@ -71,6 +74,18 @@ fingerprints it would be 1.2 % and 0.04 %.
 
 OFFLINE = CostModel("offline", 0.0, 0.03, 0.0003, 16, 0, 0)
 """Sorted arrays, one table at a time; measured on one core among 10^6 fingerprints."""
+
+
+BANDS_MEMORY = CostModel("memory", 0.18, 0.37, 0.5, 560, 20, 0, alike=0.02, agree=0.85)
+"""Keys of bands in native memory; besides the tables the sketch, of 128 hashes at most.
+
+Similarity: among 20,000 messages of 8 to 20 words, few of them frequent, a query shared a key with
+two or three. With random keys it would be none.
+"""
+
+BANDS_REDIS = CostModel("redis", 2.4, 2.0, 12.0, 1_200, 30, 0, alike=0.02, agree=0.85)
+"""Keys of bands in sliced sorted sets. Besides the tables the whole cluster, with a sketch of 80
+hashes, as messages have; a candidate's hash has to be read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pytest
 
@@ -34,12 +34,30 @@ QUICK = {
 }
 
 
+BANDS = """
+[text]
+fold = "look-alikes"
+
+[features]
+extractor = "characters"
+ngram = 4
+
+[fingerprint]
+kind = "bands"
+
+[match]
+jaccard = 0.42
+min_features = 8
+"""
+
+
 class Case(NamedTuple):
-    """The guarantee, and the step after whose nth time the worker dies."""
+    """The guarantee, the step after whose nth time the worker dies, and the recipe."""
 
     guarantee: Guarantee
     step: str
     at: int
+    recipe: str = "logs"
 
 
 class Outcome(NamedTuple):
@@ -57,6 +75,10 @@ CASES: tuple[Case, ...] = tuple(
         *(("resolved", 1), ("resolved", 5), ("recorded", 1), ("recorded", 4), ("sent", 3)),
         *(("committed", 1), ("claimed", 1), ("emitted", 1), ("confirmed", 1)),
     )
+) + tuple(
+    Case(guarantee, step, at, "bands")
+    for guarantee in GUARANTEES
+    for step, at in (("resolved", 5), ("recorded", 4), ("sent", 3), ("confirmed", 1))
 )
 
 
@@ -76,7 +98,8 @@ def write(stage: Stage, seed: str) -> None:
 
 def run_case(site: Site, case: Case, folder: Path) -> Outcome:
     """Run a worker that dies, then another one to the end."""
-    stage = Stage(site, case.guarantee, folder, QUICK)
+    recipe = str(folder / "bands.toml") if case.recipe == "bands" else case.recipe
+    stage = Stage(site, case.guarantee, folder, QUICK | {"pipelines.0.recipe": recipe})
     write(stage, f"{case}")
     crashing = [sys.executable, str(CRASHING), case.step, str(case.at)]
     first = stage.worker(f"{stage.name}-first", crashing)
@@ -98,14 +121,22 @@ def run_case(site: Site, case: Case, folder: Path) -> Outcome:
 
 @pytest.fixture(scope="module")
 def outcomes(
-    site: Site, tmp_path_factory: pytest.TempPathFactory
+    site: Site, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[dict[Case, Future[Outcome]]]:
     folder = tmp_path_factory.mktemp("crashes")
+    (folder / "bands.toml").write_text(BANDS)
     with ThreadPoolExecutor(CONCURRENT) as pool:
-        yield {case: pool.submit(run_case, site, case, folder) for case in CASES}
+        # Of those that were selected, all at once.
+        items = [item for item in request.session.items if isinstance(item, pytest.Function)]
+        cases = [
+            cast(Case, item.callspec.params["case"])
+            for item in items
+            if "outcomes" in item.fixturenames
+        ]
+        yield {case: pool.submit(run_case, site, case, folder) for case in cases}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.guarantee} {case.step} {case.at}")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(map(str, case)))
 def test_a_worker_killed_after_a_step_loses_and_doubles_nothing(
     outcomes: dict[Case, Future[Outcome]], case: Case
 ) -> None:
