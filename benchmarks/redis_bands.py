@@ -12,7 +12,7 @@ from rich.table import Table
 
 from benchmarks.redis_meter import BATCH, NOW_US, Cost, Meter, cost_table, memory_usage, opened
 from benchmarks.speed import Target, at_most
-from stream_dedup.features.recipe import Features, Fingerprint, Match, Recipe, Text
+from stream_dedup.features.recipe import load_recipe
 from stream_dedup.fingerprint.bands import BITS, SKETCH
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.index.base import Query, Resolution
@@ -21,12 +21,7 @@ from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Position
 from tests.services.redis import RedisServer
 
-RECIPE = Recipe(
-    text=Text(fold="look-alikes"),
-    features=Features(extractor="characters", ngram=4),
-    fingerprint=Fingerprint(kind="bands"),
-    match=Match(k=0, jaccard=0.42, min_features=8),
-)
+RECIPE = load_recipe("text")
 ROUNDS, ROUND = 5, 5 * BATCH
 WORDS = 20_000
 LARGER_FORM = ("hash-max-listpack-value", "1024")

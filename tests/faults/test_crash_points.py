@@ -34,23 +34,6 @@ QUICK = {
 }
 
 
-BANDS = """
-[text]
-fold = "look-alikes"
-
-[features]
-extractor = "characters"
-ngram = 4
-
-[fingerprint]
-kind = "bands"
-
-[match]
-jaccard = 0.42
-min_features = 8
-"""
-
-
 class Case(NamedTuple):
     """The guarantee, the step after whose nth time the worker dies, and the recipe."""
 
@@ -76,7 +59,7 @@ CASES: tuple[Case, ...] = tuple(
         *(("committed", 1), ("claimed", 1), ("emitted", 1), ("confirmed", 1)),
     )
 ) + tuple(
-    Case(guarantee, step, at, "bands")
+    Case(guarantee, step, at, "text")  # keys of bands
     for guarantee in GUARANTEES
     for step, at in (("resolved", 5), ("recorded", 4), ("sent", 3), ("confirmed", 1))
 )
@@ -98,8 +81,7 @@ def write(stage: Stage, seed: str) -> None:
 
 def run_case(site: Site, case: Case, folder: Path) -> Outcome:
     """Run a worker that dies, then another one to the end."""
-    recipe = str(folder / "bands.toml") if case.recipe == "bands" else case.recipe
-    stage = Stage(site, case.guarantee, folder, QUICK | {"pipelines.0.recipe": recipe})
+    stage = Stage(site, case.guarantee, folder, QUICK | {"pipelines.0.recipe": case.recipe})
     write(stage, f"{case}")
     crashing = [sys.executable, str(CRASHING), case.step, str(case.at)]
     first = stage.worker(f"{stage.name}-first", crashing)
@@ -124,7 +106,6 @@ def outcomes(
     site: Site, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[dict[Case, Future[Outcome]]]:
     folder = tmp_path_factory.mktemp("crashes")
-    (folder / "bands.toml").write_text(BANDS)
     with ThreadPoolExecutor(CONCURRENT) as pool:
         # Of those that were selected, all at once.
         items = [item for item in request.session.items if isinstance(item, pytest.Function)]
