@@ -28,7 +28,7 @@ was opened again by another event. When the mirror holds twice as much as the ta
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from itertools import islice
 from struct import Struct
 
@@ -83,7 +83,7 @@ class Mirror:
     def __init__(self, layout: Layout, max_candidates: int, most_near: int = MOST_NEAR) -> None:
         self.sound = False
         self.worn = False
-        self._tables: Tables = make_tables(layout)
+        self._tables = self.make_tables(layout)
         self._entry = Struct(f">H{layout.width // 8}sQ")
         self._near = Struct(f">Q{layout.width // 8}s")
         self._width_bytes = layout.width // 8
@@ -99,6 +99,11 @@ class Mirror:
 
     def __len__(self) -> int:
         return len(self._tables)
+
+    @staticmethod
+    def make_tables(layout: Layout) -> Tables:
+        """Make tables of its own."""
+        return make_tables(layout)
 
     def take(self, entries: Iterable[tuple[int, int, int]]) -> None:
         """Add entries of the tables: group, fingerprint and cluster of each."""
@@ -123,8 +128,9 @@ class Mirror:
         """Note a call that is sent."""
         self._own[name] = None
 
-    def near(self, group: int, fingerprint: int) -> bytes:
+    def near(self, group: int, fingerprint: int, sketch: bytes = b"") -> bytes:
         """Find the entries within k bits, packed for the script."""
+        del sketch  # see `bands_mirror`
         owners, _, _, truncated = self._tables.query(fingerprint, group, self._max_candidates)
         if truncated:
             return UNKNOWN
@@ -135,8 +141,9 @@ class Mirror:
             return UNKNOWN
         return b"".join(self._near.pack(*item) for item in found)
 
-    def expect(self, group: int, fingerprint: int) -> tuple[int, int]:
+    def expect(self, group: int, fingerprint: int, sketch: bytes = b"") -> tuple[int, int]:
         """Add a fingerprint that is about to be inserted; return its entry and owner number."""
+        del sketch
         return self._insert(group, fingerprint, PENDING)
 
     def assign(self, held: tuple[int, int], cluster: int | None) -> None:
@@ -218,13 +225,13 @@ class Call:
             self._mirror.note_sent(self._names[-1])
         return self._names[-1]
 
-    def look(self, group: int, fingerprint: int) -> bytes:
+    def look(self, group: int, fingerprint: int, sketch: bytes = b"") -> bytes:
         """Find what is near the next query, packed for the script."""
         mirror = self._mirror
         if mirror is None:
             return UNKNOWN
-        near = mirror.near(group, fingerprint)
-        self._held.append(mirror.expect(group, fingerprint))
+        near = mirror.near(group, fingerprint, sketch)
+        self._held.append(mirror.expect(group, fingerprint, sketch))
         return near
 
     def skip(self) -> None:
@@ -269,19 +276,18 @@ class Call:
 
 
 async def read_mirror(
-    mirror: Mirror, client: RedisClient, shard: ShardKeys, entries: Entries, slices: int, most: int
+    client: RedisClient, shard: ShardKeys, mirror: Mirror, most: int, steps: AsyncIterator[None]
 ) -> bool:
     """Fill a mirror with what the tables of a shard hold, and begin it.
 
     Entries that are inserted while it reads may be among them; the script returns them again later.
 
     Args:
-        mirror: an empty one.
         client: the service.
         shard: the shard.
-        entries: how fingerprints are stored.
-        slices: of each table.
+        mirror: an empty one.
         most: fingerprints of a shard above which, and `SPARE`, it is not mirrored.
+        steps: reads the shard in steps, and has the mirror take what it reads.
 
     Returns:
         Whether it was begun; it is not if there are too many entries.
@@ -296,8 +302,27 @@ async def read_mirror(
     if int(count or 0) > most:
         return False
     # Where no call has inserted, the tables hold at most entries of data that was lost.
-    unused = last is None and not int(count or 0)
-    keys = (shard.table(0, n) for n in range(0 if unused else slices))
+    if last is not None or int(count or 0):
+        async for _ in steps:
+            if len(mirror) > 2 * most:  # with entries of closed clusters that are not purged yet
+                return False
+    mirror.begin(last or NOTHING_YET, float(number or 0))
+    return True
+
+
+async def read_tables(
+    client: RedisClient, shard: ShardKeys, mirror: Mirror, entries: Entries, slices: int
+) -> AsyncIterator[None]:
+    """Have a mirror take what the first table holds, as each table holds all.
+
+    Args:
+        client: the service.
+        shard: the shard.
+        mirror: the mirror.
+        entries: how fingerprints are stored.
+        slices: of each table.
+    """
+    keys = (shard.table(0, n) for n in range(slices))
     while chunk := list(islice(keys, SLICES_READ)):
         commands = [("ZRANGE", key, 0, -1) for key in chunk]
         for members in await client.many(shard.meta, commands):
@@ -307,7 +332,4 @@ async def read_mirror(
                 if len(member) == entries.member_bytes  # else another program has added it
                 for group, cluster in [parts(member)]
             )
-        if len(mirror) > 2 * most:  # with entries of closed clusters that are not purged yet
-            return False
-    mirror.begin(last or NOTHING_YET, float(number or 0))
-    return True
+        yield

@@ -8,15 +8,24 @@ from dataclasses import dataclass
 from functools import partial
 
 from stream_dedup.clock import monotonic_s
+from stream_dedup.clustering.linkage import Linkage
 from stream_dedup.errors import IndexFull
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.bands import MAX_VERIFIED
 from stream_dedup.index.base import Limits, Query, Resolution, too_many_wait
 from stream_dedup.index.redis import codec, layouts, scripts
+from stream_dedup.index.redis.bands_mirror import BandsMirror, read_clusters
 from stream_dedup.index.redis.client import RedisClient, Refusal
 from stream_dedup.index.redis.codec import Packer
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
-from stream_dedup.index.redis.mirror import SPARE, UNKNOWN, Call, Mirror, read_mirror
+from stream_dedup.index.redis.mirror import (
+    SPARE,
+    UNKNOWN,
+    Call,
+    Mirror,
+    read_mirror,
+    read_tables,
+)
 from stream_dedup.index.redis.namespace import CALL_WORK
 from stream_dedup.index.redis.runner import ScriptRunner
 from stream_dedup.index.redis.scripts import Argument
@@ -99,8 +108,8 @@ class Resolver:
         self._script = scripts.RESOLVE_BANDS if layout.is_bands else scripts.RESOLVE
         self._mirror_layout: Layout = layout.table_layout
         most_verified, search_work = limits.max_verified, SEARCH_WORK
+        self._linkage = Linkage(recipe)
         if layout.is_bands:
-            self._mirror_size = 0
             most_verified, search_work = min(most_verified, MAX_VERIFIED), BANDS_SEARCH_WORK
         else:
             self._mirror_layout = choose(layout.width, layout.k, max(1, each), MEMORY).layout
@@ -189,7 +198,7 @@ class Resolver:
             near = b""
             if query.near:
                 group, *_ = self._packer.group(query.group)
-                near = call.look(group & LOW_GROUP, query.fingerprint)
+                near = call.look(group & LOW_GROUP, query.fingerprint, query.sketch)
                 work += self._search_work if near == UNKNOWN else self._insert_work
             else:
                 call.skip()
@@ -224,11 +233,15 @@ class Resolver:
     async def _read_mirror(self, shard: ShardKeys, kept: _ShardMirror) -> Mirror | None:
         started_s = monotonic_s()
         kept.not_before_s = started_s + LEAST_PAUSE_S  # if it fails
-        mirror = Mirror(self._mirror_layout, self._max_candidates, 2 * self._max_verified)
-        slices = self._namespace_layout.slices
-        if not await read_mirror(
-            mirror, self._client, shard, self._packer.entries, slices, self._mirror_size
-        ):
+        client, layout = self._client, self._namespace_layout
+        mirror: Mirror
+        if layout.is_bands:
+            mirror = of_bands = BandsMirror(self._linkage)
+            steps = read_clusters(client, shard, of_bands, layout)
+        else:
+            mirror = Mirror(self._mirror_layout, self._max_candidates, 2 * self._max_verified)
+            steps = read_tables(client, shard, mirror, self._packer.entries, layout.slices)
+        if not await read_mirror(client, shard, mirror, self._mirror_size, steps):
             kept.not_before_s = started_s + TOO_LARGE_PAUSE_S
             log.info(
                 "namespace %s, shard %d: more than %d fingerprints are not mirrored",

@@ -6,11 +6,14 @@ import asyncio
 import random
 from array import array
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
 import pytest
 
 from stream_dedup.fingerprint.bands import BANDS, BITS, CROWD, KEY_BYTES
 from stream_dedup.index.base import ClusterDelta, Commit, Limits, Query, Resolution
+from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.index.redis import resolver
 from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Position
@@ -138,3 +141,77 @@ async def test_workers_never_both_open_texts_that_share_a_key(redis_server: Redi
         )
         assert [answer.cluster for answer in left] == [answer.cluster for answer in right]
         assert all(a.new != b.new for a, b in zip(left, right, strict=True))
+
+
+def _with_key(text: int, band: int) -> int:
+    """Keys that no other text has, but for one band."""
+    keys = [7 if place == band else text * 100 + place + 1_000 for place in range(BANDS)]
+    return sum(key << 8 * KEY_BYTES * (BANDS - 1 - place) for place, key in enumerate(keys))
+
+
+def relatives(rng: random.Random, count: int) -> list[Query]:
+    """Queries of texts that share keys, features, both or neither; some come again."""
+    found: list[Query] = []
+    for n in range(count):
+        parent = rng.choice(found) if found and rng.random() < 0.7 else None
+        fingerprint, words = rng.getrandbits(BITS), [*range(100 * n, 100 * n + 60)]
+        if parent is not None:
+            for band in rng.sample(range(BANDS), rng.randint(0, 3)):
+                shift = 8 * KEY_BYTES * band
+                mask = ((1 << 8 * KEY_BYTES) - 1) << shift
+                fingerprint = fingerprint & ~mask | parent.fingerprint & mask
+            if rng.random() < 0.6:
+                theirs = array("I", parent.sketch)
+                words = [*theirs[rng.randint(0, 40) :], *words[:20]]
+        found.append(asked(n, fingerprint, words))
+    return found
+
+
+@in_loop
+async def test_mirrors_decide_as_the_index_in_memory(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redis_server.command("FLUSHALL")
+    monkeypatch.setattr(resolver, "LEAST_PAUSE_S", 0.0)
+    monkeypatch.setattr(resolver, "READ_PAUSE_FACTOR", 0)
+    rng = random.Random(11)
+    queries = relatives(rng, 900)
+    memory = MemoryIndex(BANDED, namespace=NAMESPACE, windows=WIDE)
+    async with AsyncExitStack() as stack:
+        indexes = [
+            await stack.enter_async_context(
+                opened(redis_server.url, BANDED, windows=WIDE, mirror_size=size)
+            )
+            for size in (10_000, 10_000, 0, 10_000)
+        ]
+        # The last one begins to read when the others have opened clusters already.
+        for start in range(0, len(queries), 30):
+            index = indexes[rng.randrange(3 if start < 450 else 4)]
+            some = queries[start : start + 30]
+            expected = await memory.resolve(some, START_US)
+            assert await index.resolve(some, START_US) == expected
+        assert min(index.mirrored for index in (*indexes[:2], indexes[3])) > 100
+        assert indexes[2].mirrored == 0
+
+
+@in_loop
+async def test_a_mirror_spares_redis_search_and_strangers(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    # Each has one key of a later text's, and the others of its own.
+    strangers = [asked(n, _with_key(n, n), range(100 * n, 100 * n + 60)) for n in range(8)]
+    async with opened(redis_server.url, BANDED, windows=WIDE) as index:
+        await index.resolve(strangers, START_US)
+
+        def searches() -> int:
+            stats = redis_server.info("commandstats").get("cmdstat_zrange", "calls=0,")
+            return int(stats.split("calls=")[1].split(",")[0])
+
+        before = searches()
+        late = [
+            asked(100 + n, _with_key(100 + n, n), range(10**5 + 100 * n, 10**5 + 100 * n + 60))
+            for n in range(3)
+        ]
+        for query in late:
+            (answer,) = await index.resolve([query], START_US)
+            assert answer.new
+        assert searches() == before

@@ -119,3 +119,28 @@ local function entries_of_tables(q)
   for i = 1, #owners do note(owners[i], BANDS - shared[owners[i]], near, by_distance) end
   return near, by_distance, false, surely
 end
+
+-- Whether a query shares a key with entries that the caller has not seen.
+local unseen_keys
+local function shares_unseen_key(q, calls, entry_bytes)
+  if not unseen_keys then
+    unseen_keys = {}
+    for t = 1, tables do unseen_keys[t] = {} end
+    for i = 1, #calls do
+      for at = INSERTING_CALL_BYTES + 1, #calls[i], entry_bytes do
+        local group, key_at = sub(calls[i], at, at + LOW_GROUP_BYTES - 1), at + LOW_GROUP_BYTES
+        for t = 1, tables do
+          unseen_keys[t][group .. sub(calls[i], key_at, key_at + BAND_KEY_BYTES - 1)] = true
+          key_at = key_at + BAND_KEY_BYTES
+        end
+        work = work + 1
+      end
+    end
+  end
+  work = work + 1
+  for t = 1, tables do
+    local at = (t - 1) * member_bytes
+    if unseen_keys[t][sub(q.members, at + 1, at + prefix_bytes)] then return true end
+  end
+  return false
+end

@@ -99,66 +99,69 @@ local function similarity_to(sketch, least)
   end
 end
 
--- The bytes of a member behind its prefix: the other bits of the fingerprint.
-local rest_at, rest_bytes = prefix_bytes + 1, member_bytes - ID_BYTES - prefix_bytes
-if rest_bytes == 0 then rest_at, rest_bytes = prefix_bytes, 1 end  -- the prefix holds all bits
-local first_bytes = '>I' .. math.min(rest_bytes, 3)
-local rest_from = distances(rest_bytes, rest_at)
+local VERIFYING_WORK, entries_of_tables = 0.5, nil
+do  -- what only the search needs: Lua has room for 200 names
+  -- The bytes of a member behind its prefix: the other bits of the fingerprint.
+  local rest_at, rest_bytes = prefix_bytes + 1, member_bytes - ID_BYTES - prefix_bytes
+  if rest_bytes == 0 then rest_at, rest_bytes = prefix_bytes, 1 end  -- the prefix holds all bits
+  local first_bytes = '>I' .. math.min(rest_bytes, 3)
+  local rest_from = distances(rest_bytes, rest_at)
 
--- A whole number of at least n, as text; few different texts, as writing them takes time.
-local texts = {}
-local function at_least(n)
-  local step = math.ceil(n / 128)
-  if not texts[step] then texts[step] = string.format('%d', step * 128) end
-  return texts[step]
-end
-
-local ENTRY_WORK, VERIFYING_WORK = 0.3, 0.5
-
--- Of a slice that holds a crowd, a part is read first: the search often ends with it, and a thousand
--- entries that nobody looks at take longer than all else that an event costs.
-local FIRST_READ = 128
-local AFTER = string.rep('\255', 32)  -- behind all members that begin with a prefix
-
-local function entries_of_tables(q)
-  local near, by_distance = {}, {}
-  local left, truncated = max_candidates, false
-  local near_left = math.floor(allowance / 2 / ENTRY_WORK)
-  for t = 1, tables do
-    local member = sub(q.members, (t - 1) * member_bytes + 1, t * member_bytes)
-    local prefix = '[' .. sub(member, 1, prefix_bytes)
-    local from, mine, at, wanted = nil, nil, 0, FIRST_READ
-    repeat
-      local found = call('ZRANGE', KEYS[q.at + t], prefix, prefix .. AFTER, 'BYLEX', 'LIMIT',
-        at == 0 and '0' or string.format('%d', at), at_least(wanted))
-      local count = #found
-      local all_read = count < wanted
-      at, wanted = at + count, left + 1 - count
-      if count > left then count, truncated = left, true end
-      left = left - count
-      mine = mine or count > 0 and unpack_bytes(first_bytes, member, rest_at)
-      for i = 1, count do
-        -- Most differ in too many of the first bytes. This runs most often of all, so it calls few
-        -- functions.
-        local x = bxor(mine, (unpack_bytes(first_bytes, found[i], rest_at)))
-        local a = x % 256
-        x = (x - a) / 256
-        local b = x % 256
-        if BITS[a] + BITS[b] + BITS[(x - b) / 256] <= k then
-          near_left = near_left - 1
-          if near_left < 0 then break end
-          from = from or rest_from(member)
-          note(sub(found[i], -ID_BYTES), from(found[i]), near, by_distance)
-        end
-      end
-    until all_read or wanted <= 0 or near_left < 0
-    if near_left < 0 then truncated, cut_by_work = true, true end
-    if left == 0 or near_left < 0 then  -- entries of the other tables count as left out
-      truncated = truncated or t < tables
-      break
-    end
+  -- A whole number of at least n, as text; few different texts, as writing them takes time.
+  local texts = {}
+  local function at_least(n)
+    local step = math.ceil(n / 128)
+    if not texts[step] then texts[step] = string.format('%d', step * 128) end
+    return texts[step]
   end
-  work = work + tables + (max_candidates - left) * ENTRY_WORK
-  allowance = math.min(allowance, allowance / 2 + near_left * ENTRY_WORK)
-  return near, by_distance, truncated, surely
+
+  local ENTRY_WORK = 0.3
+
+  -- Of a slice that holds a crowd, a part is read first: the search often ends with it, and a thousand
+  -- entries that nobody looks at take longer than all else that an event costs.
+  local FIRST_READ = 128
+  local AFTER = string.rep('\255', 32)  -- behind all members that begin with a prefix
+
+  function entries_of_tables(q)
+    local near, by_distance = {}, {}
+    local left, truncated = max_candidates, false
+    local near_left = math.floor(allowance / 2 / ENTRY_WORK)
+    for t = 1, tables do
+      local member = sub(q.members, (t - 1) * member_bytes + 1, t * member_bytes)
+      local prefix = '[' .. sub(member, 1, prefix_bytes)
+      local from, mine, at, wanted = nil, nil, 0, FIRST_READ
+      repeat
+        local found = call('ZRANGE', KEYS[q.at + t], prefix, prefix .. AFTER, 'BYLEX', 'LIMIT',
+          at == 0 and '0' or string.format('%d', at), at_least(wanted))
+        local count = #found
+        local all_read = count < wanted
+        at, wanted = at + count, left + 1 - count
+        if count > left then count, truncated = left, true end
+        left = left - count
+        mine = mine or count > 0 and unpack_bytes(first_bytes, member, rest_at)
+        for i = 1, count do
+          -- Most differ in too many of the first bytes. This runs most often of all, so it calls few
+          -- functions.
+          local x = bxor(mine, (unpack_bytes(first_bytes, found[i], rest_at)))
+          local a = x % 256
+          x = (x - a) / 256
+          local b = x % 256
+          if BITS[a] + BITS[b] + BITS[(x - b) / 256] <= k then
+            near_left = near_left - 1
+            if near_left < 0 then break end
+            from = from or rest_from(member)
+            note(sub(found[i], -ID_BYTES), from(found[i]), near, by_distance)
+          end
+        end
+      until all_read or wanted <= 0 or near_left < 0
+      if near_left < 0 then truncated, cut_by_work = true, true end
+      if left == 0 or near_left < 0 then  -- entries of the other tables count as left out
+        truncated = truncated or t < tables
+        break
+      end
+    end
+    work = work + tables + (max_candidates - left) * ENTRY_WORK
+    allowance = math.min(allowance, allowance / 2 + near_left * ENTRY_WORK)
+    return near, by_distance, truncated, surely
+  end
 end

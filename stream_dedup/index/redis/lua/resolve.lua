@@ -31,7 +31,7 @@ local full_from  -- made with the first fingerprint
 
 -- Entries that other callers inserted since this one has looked: a query is compared with each of them,
 -- unless they are so many that the tables are searched instead.
-local CALLS_KEPT, MOST_UNSEEN = 256, 256
+local CALLS_KEPT, MOST_UNSEEN = IS_BANDS and 64 or 256, 256
 local NOTHING_YET = string.rep('\0', CALL_NAME_BYTES)
 local name_of_call, seen = ARGV[4], ARGV[5]
 local stored_meta = call('HMGET', META, 'inserted', 'turn', 'fingerprints', 'kept', 'kept_for', 'vanished')
@@ -70,6 +70,7 @@ end
 -- Whether one of these entries is near a query.
 local function is_near_unseen(q)
   if unseen_entries == 0 then return false end
+  if IS_BANDS then return shares_unseen_key(q, unseen, entry_bytes) end
   local from, group = nil, sub(q.field, LOW_GROUP_AT, GROUP_BYTES)
   work = work + unseen_entries * 0.2
   for i = 1, #unseen do
@@ -212,6 +213,13 @@ local function entries_of_mirror(q)
     table.insert(fingerprints[id], fingerprint)
   end
   local function still_leads(c)
+    if IS_BANDS then
+      local own = c[C_SEARCHABLE] > 0 and fingerprint_of(c)
+      for _, fingerprint in ipairs(fingerprints[c.id]) do
+        if fingerprint == own then return true end
+      end
+      return false
+    end
     local names = call('HGET', c.key, 'a')
     work = work + 1
     for _, fingerprint in ipairs(fingerprints[c.id]) do
@@ -613,7 +621,7 @@ local function resolve_all()
     local q = {at = at, key = KEYS[7 + i], first = first_us, last = last_us, id = id, field = field,
       fingerprint = fingerprint, sketch = sketch, group = group, position = position, members = members,
       mirrored = mirrored, near = #members > 0, inserted = false, words = 0, own = '',
-      slots = false, group_hash = false, full = false, in_tables = 0}
+      slots = false, group_hash = false, full = false, in_tables = #members > 0 and 2 ^ tables - 1 or 0}
     if learn > 0 then words_at = unpack_pattern(q, words_at) end
     if not full_from then
       full_from = distances(#fingerprint, 1)
@@ -654,7 +662,7 @@ if learn > 0 then
   write_records(all_renewed)
 end
 for _, c in pairs(dirty) do call('HSET', c.key, 'n', pack_cluster(c)) end
-if #inserted > 0 and not IS_BANDS then
+if #inserted > 0 then
   call('RPUSH', inserted_key, pack_bytes(INSERTING_CALL, last_call, call_number) .. table.concat(inserted))
   call('LTRIM', inserted_key, -CALLS_KEPT, -1)
   keep(inserted_key)

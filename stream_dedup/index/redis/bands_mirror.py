@@ -1,0 +1,156 @@
+"""The mirror where fingerprints are the keys of bands; see `mirror` for the theory of operation.
+
+Of those who share a key with an event most are strangers, and reading a cluster costs Redis more
+than searching a table. So this mirror compares sketches too, and sends only clusters that may admit
+the event: those whose sketch does, and those whose sketch it does not know, as another process has
+opened them since this one read the shard.
+
+A key that is full gets no more members, and only the tables know whether it is. So where an event
+meets as many entries as a key may have, the tables are searched.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from sys import byteorder
+
+from stream_dedup.clustering.linkage import Linkage
+from stream_dedup.fingerprint.bands import BANDS, BITS, CROWD, KEY_BYTES
+from stream_dedup.index.redis import codec, layouts
+from stream_dedup.index.redis.client import RedisClient
+from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
+from stream_dedup.index.redis.mirror import UNKNOWN, Mirror
+from stream_dedup.tables.permutation import Layout
+from stream_dedup.tables.store import Bands, Tables, make_band_tables
+
+LARGEST_CROWD = 2 * CROWD
+"""Entries of a key that are kept. More are not looked at anyway: `CROWD` of them are too many."""
+
+CLUSTERS_READ = 64
+"""Clusters read in a round trip, so that other clients do not wait long."""
+
+Held = tuple[int, int, int, bytes]
+"""Group, fingerprint, cluster and sketch (empty if it is not known) of an entry."""
+
+
+class BandsMirror(Mirror):
+    """A copy of what the tables of a shard hold, and of the sketches as far as they are known.
+
+    Entries that are about to be inserted are kept apart, as they may have to be removed: a full key
+    may have left out others meanwhile.
+
+    Args:
+        linkage: decides whether a cluster may admit an event.
+    """
+
+    def __init__(self, linkage: Linkage) -> None:
+        super().__init__(Layout(BITS, BANDS - 1, BANDS), max_candidates=BANDS * CROWD)
+        self._linkage = linkage
+        self._sketches: list[bytes] = []  # by owner
+        self._expected: dict[int, tuple[int, int, bytes]] = {}
+        self._expected_keys: Counter[bytes] = Counter()
+        self._expected_number = 0
+
+    @staticmethod
+    def make_tables(layout: Layout) -> Tables:
+        return make_band_tables(Bands(layout.blocks, KEY_BYTES, LARGEST_CROWD))
+
+    def take_clusters(self, held: Iterable[Held]) -> None:
+        """Add clusters with their sketches."""
+        for group, fingerprint, cluster, sketch in held:
+            self._add(group, fingerprint, cluster, sketch)
+
+    def take(self, entries: Iterable[tuple[int, int, int]]) -> None:
+        for group, fingerprint, cluster in entries:
+            self._add(group, fingerprint, cluster, b"")
+
+    def near(self, group: int, fingerprint: int, sketch: bytes = b"") -> bytes:
+        if not self._expected_keys.keys().isdisjoint(_keys(group, fingerprint)):
+            return UNKNOWN
+        owners, _, met, _ = self._tables.query(fingerprint, group, 0)
+        if not owners:
+            return b""
+        if met >= CROWD:
+            return UNKNOWN
+        jaccard, admits = self._linkage.jaccard, self._linkage.admits
+        found = set()
+        for owner in owners:
+            theirs = self._sketches[owner]
+            if not theirs or admits(theirs, sketch, jaccard(theirs, sketch), 0):
+                found.add(self._owners[owner])
+        return b"".join(self._near.pack(*item) for item in found)
+
+    def expect(self, group: int, fingerprint: int, sketch: bytes = b"") -> tuple[int, int]:
+        self._expected_number += 1
+        self._expected[self._expected_number] = (group, fingerprint, sketch)
+        self._expected_keys.update(_keys(group, fingerprint))
+        return self._expected_number, 0
+
+    def assign(self, held: tuple[int, int], cluster: int | None) -> None:
+        group, fingerprint, sketch = self._expected.pop(held[0])
+        for key in _keys(group, fingerprint):
+            self._expected_keys[key] -= 1
+            if not self._expected_keys[key]:
+                del self._expected_keys[key]
+        if cluster is not None:
+            self._add(group, fingerprint, cluster, sketch)
+
+    def _add(self, group: int, fingerprint: int, cluster: int, sketch: bytes) -> None:
+        _, owner = self._insert(group, fingerprint, cluster)
+        assert owner == len(self._sketches)  # none is ever removed
+        self._sketches.append(sketch)
+
+
+def _keys(group: int, fingerprint: int) -> list[bytes]:
+    """The keys of a fingerprint, each with its band and the group."""
+    whole, start = fingerprint.to_bytes(BITS // 8, "big"), group.to_bytes(2, "big")
+    return [
+        b"%c%b%b" % (band, start, whole[KEY_BYTES * band : KEY_BYTES * (band + 1)])
+        for band in range(BANDS)
+    ]
+
+
+async def read_clusters(
+    client: RedisClient, shard: ShardKeys, mirror: BandsMirror, layout: NamespaceLayout
+) -> AsyncIterator[None]:
+    """Have a mirror take the open clusters of a shard that its tables hold.
+
+    All that were open when it began are among them: a cluster stays in `recency` until it closes.
+    """
+    cursor = 0
+    while True:
+        answer = await client.command(
+            shard.meta, "ZSCAN", shard.recency, cursor, "COUNT", CLUSTERS_READ
+        )
+        cursor, found = int(answer[0]), [member for member, *_ in answer[1]]
+        for start in range(0, len(found), CLUSTERS_READ):
+            identities = found[start : start + CLUSTERS_READ]
+            commands = [("HMGET", shard.cluster(each), "a", "s") for each in identities]
+            answers = await client.many(shard.meta, commands)
+            mirror.take_clusters(
+                held
+                for identity, fields in zip(identities, answers, strict=True)
+                if fields and fields[0] and fields[1] is not None  # else it is gone meanwhile
+                for held in _held(identity, fields[0], fields[1], layout)
+            )
+            yield
+        if not cursor:
+            return
+
+
+def _held(identity: bytes, names: bytes, sketch: bytes, layout: NamespaceLayout) -> list[Held]:
+    group, (first, *_) = codec.unpack_names(names, layout)
+    if not first.searchable or first.fingerprint is None:
+        return []
+    low = int.from_bytes(group[-layouts.LOW_GROUP_BYTES :], "big")
+    owner = int.from_bytes(identity, "big")
+    return [(low, first.fingerprint, owner, _in_machine_order(sketch))]
+
+
+def _in_machine_order(sketch: bytes) -> bytes:
+    hashes = array("I", sketch)
+    if byteorder == "little":
+        hashes.byteswap()
+    return hashes.tobytes()

@@ -1,0 +1,81 @@
+"""The mirror of keys of bands: what it sends, and when it has the tables searched."""
+
+from __future__ import annotations
+
+import random
+from array import array
+
+import pytest
+
+from stream_dedup.clustering.linkage import Linkage
+from stream_dedup.fingerprint.bands import BANDS, BITS, CROWD, KEY_BYTES
+from stream_dedup.index.redis.bands_mirror import BandsMirror
+from stream_dedup.index.redis.mirror import UNKNOWN
+from tests.contract.driver import BANDED
+
+RNG = random.Random(7)
+KEY = 8 * KEY_BYTES
+
+
+@pytest.fixture
+def mirror() -> BandsMirror:
+    return BandsMirror(Linkage(BANDED))
+
+
+def sketch(*words: int) -> bytes:
+    return array("I", words).tobytes()
+
+
+ALIKE, OTHER = sketch(*range(30)), sketch(*range(100, 130))
+
+
+def sharing(fingerprint: int, band: int) -> int:
+    """Another fingerprint that shares the key of a band."""
+    shift = KEY * (BANDS - 1 - band)
+    key = (fingerprint >> shift & (1 << KEY) - 1) << shift
+    rest = RNG.getrandbits(BITS)
+    return rest ^ (rest & ((1 << KEY) - 1) << shift) | key
+
+
+FIRST = RNG.getrandbits(BITS)
+
+
+def packed(fingerprint: int, cluster: int) -> bytes:
+    return cluster.to_bytes(8, "big") + fingerprint.to_bytes(BITS // 8, "big")
+
+
+@pytest.mark.parametrize("band", [0, 7, 15])
+def test_who_shares_a_key_and_is_alike_is_sent(mirror: BandsMirror, band: int) -> None:
+    mirror.take_clusters([(3, FIRST, 42, ALIKE)])
+    assert mirror.near(3, sharing(FIRST, band), ALIKE) == packed(FIRST, 42)
+    assert mirror.near(3, RNG.getrandbits(BITS), ALIKE) == b""
+    assert mirror.near(4, sharing(FIRST, band), ALIKE) == b""
+
+
+def test_a_stranger_who_shares_a_key_is_not_sent(mirror: BandsMirror) -> None:
+    mirror.take_clusters([(0, FIRST, 42, OTHER)])
+    assert mirror.near(0, sharing(FIRST, 3), ALIKE) == b""
+
+
+def test_a_cluster_whose_sketch_is_not_known_is_sent(mirror: BandsMirror) -> None:
+    mirror.take([(0, FIRST, 42)])
+    assert mirror.near(0, sharing(FIRST, 3), ALIKE) == packed(FIRST, 42)
+
+
+def test_what_is_about_to_be_inserted_has_the_tables_searched(mirror: BandsMirror) -> None:
+    held = mirror.expect(0, FIRST, OTHER)
+    second = mirror.expect(0, FIRST, ALIKE)
+    near = sharing(FIRST, 9)
+    assert mirror.near(0, near, ALIKE) == UNKNOWN
+    mirror.assign(held, None)
+    assert (mirror.near(0, near, ALIKE), len(mirror)) == (UNKNOWN, 0)
+    mirror.assign(second, 42)
+    assert (mirror.near(0, near, ALIKE), len(mirror)) == (packed(FIRST, 42), 1)
+
+
+def test_where_a_key_may_be_full_the_tables_are_searched(mirror: BandsMirror) -> None:
+    crowd = [sharing(FIRST, 5) for _ in range(3 * CROWD)]
+    for number, fingerprint in enumerate(crowd, 1):
+        mirror.take_clusters([(0, fingerprint, number, OTHER)])
+        expected = b"" if number < CROWD else UNKNOWN
+        assert mirror.near(0, sharing(FIRST, 5), ALIKE) == expected
