@@ -105,7 +105,7 @@ async def bench_bands(
                 server.command("CONFIG", "SET", LARGER_FORM[0], form)
             async with opened(server, meter, RECIPE, max_clusters=size) as index:
                 empty = meter.used_memory()
-                stored = _stored(index, name, size + ROUNDS * ROUND)
+                stored = _stored(index, name, size + 2 * ROUNDS * ROUND)
                 queries = [query for _ in range(size // BATCH) for query in next(stored)]
                 for start in range(0, size, BATCH):
                     await index.resolve(queries[start : start + BATCH], NOW_US)
@@ -114,12 +114,9 @@ async def bench_bands(
                 used = (meter.used_memory() - empty) / clusters
                 parts = [memory_usage(server, pattern) / clusters for pattern in KINDS.values()]
                 memory = [f"{used:.0f}", *(f"{part:.0f}" for part in parts)]
-                new, opened_share = await _timed(index, meter, [
-                    [query for _ in range(ROUND // BATCH) for query in next(stored)]
-                    for _ in range(ROUNDS)
-                ])  # fmt: skip
                 title = f"{name}, {size:,}" + (f", {LARGER_FORM[0]} {form}" if form else "")
-                _row(table, f"{title}: new", new, opened_share, memory)
+                new, share = await _timed(index, meter, _rounds(stored))
+                _row(table, f"{title}: new", new, share, memory)
                 if name == "messages":
                     known, share = await _timed(index, meter, _near(index, size))
                     _row(table, f"{title}: near", known, share, [""] * len(memory))
@@ -128,6 +125,12 @@ async def bench_bands(
                             at_most("G. messages: new, server", new.server_us, 120, "µs"),
                             at_most("G. messages: near, server", known.server_us, 90, "µs"),
                         ]
+                if not form:
+                    async with opened(
+                        server, meter, RECIPE, max_clusters=size, mirror_size=0, empty=False
+                    ) as without:
+                        new, share = await _timed(without, meter, _rounds(stored))
+                    _row(table, f"{title}: new, no mirror", new, share, [""] * len(memory))
                 if size == sizes[-1] and (form or name != "messages"):
                     targets.append(at_most(f"G. {title}: a cluster", used, 900, "bytes"))
             if form:
@@ -152,11 +155,16 @@ def _stored(index: RedisIndex, name: str, count: int) -> Iterator[list[Query]]:
             yield largest(rng, first, BATCH)
 
 
+def _rounds(stored: Iterator[list[Query]]) -> list[list[Query]]:
+    """What the rounds of a measurement resolve."""
+    return [[q for _ in range(ROUND // BATCH) for q in next(stored)] for _ in range(ROUNDS)]
+
+
 def _near(index: RedisIndex, size: int) -> list[list[Query]]:
     """Changed copies of stored messages."""
     messages = Messages(7)
     stored = [message for _ in range(ROUNDS * ROUND // BATCH) for message in messages.make(BATCH)]
-    first = size + ROUNDS * ROUND
+    first = size + 2 * ROUNDS * ROUND
     rounds = []
     for start in range(0, len(stored), ROUND):
         changed = [messages.changed(message) for message in stored[start : start + ROUND]]

@@ -5,15 +5,16 @@ than searching a table. So this mirror compares sketches too, and sends only clu
 the event: those whose sketch does, and those whose sketch it does not know, as another process has
 opened them since this one read the shard.
 
-A key that is full gets no more members, and only the tables know whether it is. So where an event
-meets as many entries as a key may have, the tables are searched.
+A key that is full gets no more members, and only the tables know whether it is. So where one of an
+event's keys has as many entries here, the tables are searched.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
+from struct import Struct
 from sys import byteorder
 
 from stream_dedup.clustering.linkage import Linkage
@@ -30,6 +31,8 @@ LARGEST_CROWD = 2 * CROWD
 
 CLUSTERS_READ = 64
 """Clusters read in a round trip, so that other clients do not wait long."""
+
+_EACH_KEY = Struct(f"{KEY_BYTES}s" * BANDS)
 
 Held = tuple[int, int, int, bytes]
 """Group, fingerprint, cluster and sketch (empty if it is not known) of an entry."""
@@ -69,10 +72,10 @@ class BandsMirror(Mirror):
     def near(self, group: int, fingerprint: int, sketch: bytes = b"") -> bytes:
         if not self._expected_keys.keys().isdisjoint(_keys(group, fingerprint)):
             return UNKNOWN
-        owners, _, met, _ = self._tables.query(fingerprint, group, 0)
+        owners = self._tables.query(fingerprint, group, 0).owners
         if not owners:
             return b""
-        if met >= CROWD:
+        if len(owners) >= CROWD and self._may_be_full(fingerprint, owners):
             return UNKNOWN
         jaccard, admits = self._linkage.jaccard, self._linkage.admits
         found = set()
@@ -97,6 +100,15 @@ class BandsMirror(Mirror):
         if cluster is not None:
             self._add(group, fingerprint, cluster, sketch)
 
+    def _may_be_full(self, fingerprint: int, owners: Sequence[int]) -> bool:
+        """Whether as many of the owners share one key as it may have."""
+        keys = _cut(fingerprint.to_bytes(BITS // 8, "big"))
+        shared: Counter[int] = Counter()
+        for owner in owners:
+            theirs = _cut(self._owners[owner][1])
+            shared.update(band for band in range(BANDS) if theirs[band] == keys[band])
+        return max(shared.values()) >= CROWD
+
     def _add(self, group: int, fingerprint: int, cluster: int, sketch: bytes) -> None:
         _, owner = self._insert(group, fingerprint, cluster)
         assert owner == len(self._sketches)  # none is ever removed
@@ -105,11 +117,13 @@ class BandsMirror(Mirror):
 
 def _keys(group: int, fingerprint: int) -> list[bytes]:
     """The keys of a fingerprint, each with its band and the group."""
-    whole, start = fingerprint.to_bytes(BITS // 8, "big"), group.to_bytes(2, "big")
-    return [
-        b"%c%b%b" % (band, start, whole[KEY_BYTES * band : KEY_BYTES * (band + 1)])
-        for band in range(BANDS)
-    ]
+    start = group.to_bytes(2, "big")
+    keys = _cut(fingerprint.to_bytes(BITS // 8, "big"))
+    return [b"%c%b%b" % (band, start, key) for band, key in enumerate(keys)]
+
+
+def _cut(fingerprint: bytes) -> tuple[bytes, ...]:
+    return _EACH_KEY.unpack(fingerprint)
 
 
 async def read_clusters(
