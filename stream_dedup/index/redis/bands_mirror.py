@@ -3,10 +3,11 @@
 Of those who share a key with an event most are strangers, and reading a cluster costs Redis more
 than searching a table. So this mirror compares sketches too, and sends only clusters that may admit
 the event: those whose sketch does, and those whose sketch it does not know, as another process has
-opened them since this one read the shard.
+opened them since this one read the shard. It compares all, so `max_verified` leaves out none.
 
-A key that is full gets no more members, and only the tables know whether it is. So where one of an
-event's keys has as many entries here, the tables are searched.
+A key that is full gets no more members, and only the tables know whether it is. So the mirror names
+the keys that have as many entries here, and the script counts them if it opens a cluster. Where a
+key has very many, the tables are searched.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from stream_dedup.index.redis.mirror import UNKNOWN, Mirror
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.store import Bands, Tables, make_band_tables
 
-LARGEST_CROWD = 2 * CROWD
-"""Entries of a key that are kept. More are not looked at anyway: `CROWD` of them are too many."""
+LARGEST_CROWD = 4 * CROWD
+"""Entries of a key that are kept; where there are as many, some may be missing."""
 
 CLUSTERS_READ = 64
 """Clusters read in a round trip, so that other clients do not wait long."""
@@ -75,15 +76,22 @@ class BandsMirror(Mirror):
         owners = self._tables.query(fingerprint, group, 0).owners
         if not owners:
             return b""
-        if len(owners) >= CROWD and self._may_be_full(fingerprint, owners):
-            return UNKNOWN
+        full = 0
+        if len(owners) >= CROWD:
+            shared = self._shared(fingerprint, owners)
+            if max(shared) >= LARGEST_CROWD:
+                return UNKNOWN
+            full = sum(1 << BANDS - 1 - band for band in range(BANDS) if shared[band] >= CROWD)
         jaccard, admits = self._linkage.jaccard, self._linkage.admits
         found = set()
         for owner in owners:
             theirs = self._sketches[owner]
             if not theirs or admits(theirs, sketch, jaccard(theirs, sketch), 0):
                 found.add(self._owners[owner])
-        return b"".join(self._near.pack(*item) for item in found)
+        if not found and not full:
+            return b""
+        crowds = layouts.IN_TABLES.struct.pack(full)
+        return crowds + b"".join(self._near.pack(*item) for item in found)
 
     def expect(self, group: int, fingerprint: int, sketch: bytes = b"") -> tuple[int, int]:
         self._expected_number += 1
@@ -100,14 +108,15 @@ class BandsMirror(Mirror):
         if cluster is not None:
             self._add(group, fingerprint, cluster, sketch)
 
-    def _may_be_full(self, fingerprint: int, owners: Sequence[int]) -> bool:
-        """Whether as many of the owners share one key as it may have."""
+    def _shared(self, fingerprint: int, owners: Sequence[int]) -> list[int]:
+        """Count the owners that share each of the keys."""
         keys = _cut(fingerprint.to_bytes(BITS // 8, "big"))
-        shared: Counter[int] = Counter()
+        shared = [0] * BANDS
         for owner in owners:
             theirs = _cut(self._owners[owner][1])
-            shared.update(band for band in range(BANDS) if theirs[band] == keys[band])
-        return max(shared.values()) >= CROWD
+            for band in range(BANDS):
+                shared[band] += theirs[band] == keys[band]
+        return shared
 
     def _add(self, group: int, fingerprint: int, cluster: int, sketch: bytes) -> None:
         _, owner = self._insert(group, fingerprint, cluster)

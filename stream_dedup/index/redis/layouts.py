@@ -240,7 +240,8 @@ QUERY_COUNT = Layout(">", count="I")
 """How many queries follow."""
 
 QUERY_TEXTS = ("fingerprint", "sketch", "group", "position", "members", "mirrored")
-"""The last is what the caller's mirror holds near the query: id ‖ fingerprint, for each."""
+"""The last is what the caller's mirror holds near the query: id ‖ fingerprint, for each. If
+fingerprints are the keys of bands, `IN_TABLES` stands before them: tables that may be full."""
 
 RESOLUTION = Layout(">", id="Q", opened_us="d", last_us="d", distance="B", flags="B", learned="d")
 """The answer to a query."""

@@ -7,10 +7,26 @@ local IS_BANDS, LOADED_FIELDS = true, {'n', 'g', 's'}
 local function fingerprint_of(c)
   if not c.fingerprint then
     c.read_names = call('HGET', c.key, 'a') or ''
-    c.fingerprint = sub(c.read_names, NAMES_HEAD_BYTES + 1, NAMES_HEAD_BYTES + BANDS * BAND_KEY_BYTES)
+    local last = NAMES_HEAD_BYTES + BANDS * BAND_KEY_BYTES
+    c.fingerprint = sub(c.read_names, NAMES_HEAD_BYTES + 1, last)
+    c.in_tables = c.fingerprint ~= '' and unpack_bytes(IN_TABLES, c.read_names, last + 1) or 0
     work = work + 1
   end
   return c.fingerprint
+end
+
+-- Whether the tables lead a query to a cluster: a key that they have in common was not full when the
+-- cluster was opened.
+local function is_led_to(c, q)
+  if c.in_tables == 2 ^ tables - 1 then return true end
+  for t = 1, tables do
+    local at = (t - 1) * BAND_KEY_BYTES + 1
+    local last = at + BAND_KEY_BYTES - 1
+    if math.floor(c.in_tables / 2 ^ (tables - t)) % 2 == 1 and sub(c.fingerprint, at, last) == sub(q.fingerprint, at, last) then
+      return true
+    end
+  end
+  return false
 end
 
 local function names_with_keys(q)
@@ -118,6 +134,22 @@ local function entries_of_tables(q)
   q.in_tables = bits
   for i = 1, #owners do note(owners[i], BANDS - shared[owners[i]], near, by_distance) end
   return near, by_distance, false, surely
+end
+
+-- Of the tables that may be full, as the caller's mirror says, find those that are.
+local function count_crowds(q)
+  q.full = {}
+  for t = 1, tables do
+    local bit = 2 ^ (tables - t)
+    if math.floor(q.crowds / bit) % 2 == 1 then
+      local at = (t - 1) * member_bytes
+      local prefix = '[' .. sub(q.members, at + 1, at + prefix_bytes)
+      work = work + 1
+      if call('ZLEXCOUNT', KEYS[q.at + t], prefix, prefix .. LAST_ID) >= CROWD then
+        q.full[t], q.in_tables = true, q.in_tables - bit
+      end
+    end
+  end
 end
 
 -- Whether a query shares a key with entries that the caller has not seen.

@@ -205,7 +205,7 @@ end
 local function entries_of_mirror(q)
   local near, by_distance, fingerprints = {}, {}, {}
   local from, length = full_from(q.fingerprint), #q.fingerprint
-  for at = 1, #q.mirrored, ID_BYTES + length do
+  for at = 1 + (IS_BANDS and IN_TABLES_BYTES or 0), #q.mirrored, ID_BYTES + length do
     local behind = at + ID_BYTES
     local id, fingerprint = sub(q.mirrored, at, behind - 1), sub(q.mirrored, behind, behind + length - 1)
     note(id, from(fingerprint), near, by_distance)
@@ -216,7 +216,7 @@ local function entries_of_mirror(q)
     if IS_BANDS then
       local own = c[C_SEARCHABLE] > 0 and fingerprint_of(c)
       for _, fingerprint in ipairs(fingerprints[c.id]) do
-        if fingerprint == own then return true end
+        if fingerprint == own then return is_led_to(c, q) end
       end
       return false
     end
@@ -240,6 +240,7 @@ local function search(q)
   cut_by_work = false
   local mirrored = is_known and unseen_entries <= MOST_UNSEEN and q.mirrored ~= '?' and not is_near_unseen(q)
   if mirrored and q.mirrored == '' then return nil end
+  if mirrored and IS_BANDS then q.crowds = unpack_bytes(IN_TABLES, q.mirrored) end
   local near, by_distance, truncated, still_leads =
     (mirrored and entries_of_mirror or entries_of_tables)(q)
   local work_before = work
@@ -386,6 +387,8 @@ local function open(q, earlier)
   c.fingerprint, c.group, c.sketch, c[C_LEARNED] = q.fingerprint, q.group, q.sketch, 0
   c[C_RENEWED_S], c.read_names = now_s, nil
   if IS_BANDS then
+    if q.crowds > 0 then count_crowds(q) end
+    c.in_tables = q.in_tables
     call('HSET', c.key, 'n', pack_cluster(c), 'g', q.group, 'p', q.position, 's', q.sketch, 'a', names_with_keys(q))
   else
     call('HSET', c.key, 'n', pack_cluster(c), 'f', q.fingerprint, 'g', q.group, 'p', q.position, 's', q.sketch,
@@ -621,7 +624,7 @@ local function resolve_all()
     local q = {at = at, key = KEYS[7 + i], first = first_us, last = last_us, id = id, field = field,
       fingerprint = fingerprint, sketch = sketch, group = group, position = position, members = members,
       mirrored = mirrored, near = #members > 0, inserted = false, words = 0, own = '',
-      slots = false, group_hash = false, full = false, in_tables = #members > 0 and 2 ^ tables - 1 or 0}
+      slots = false, group_hash = false, full = false, crowds = 0, in_tables = #members > 0 and 2 ^ tables - 1 or 0}
     if learn > 0 then words_at = unpack_pattern(q, words_at) end
     if not full_from then
       full_from = distances(#fingerprint, 1)

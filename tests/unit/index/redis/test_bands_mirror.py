@@ -9,7 +9,7 @@ import pytest
 
 from stream_dedup.clustering.linkage import Linkage
 from stream_dedup.fingerprint.bands import BANDS, BITS, CROWD, KEY_BYTES
-from stream_dedup.index.redis.bands_mirror import BandsMirror
+from stream_dedup.index.redis.bands_mirror import LARGEST_CROWD, BandsMirror
 from stream_dedup.index.redis.mirror import UNKNOWN
 from tests.contract.driver import BANDED
 
@@ -40,8 +40,12 @@ def sharing(fingerprint: int, band: int) -> int:
 FIRST = RNG.getrandbits(BITS)
 
 
-def packed(fingerprint: int, cluster: int) -> bytes:
-    return cluster.to_bytes(8, "big") + fingerprint.to_bytes(BITS // 8, "big")
+def packed(fingerprint: int, cluster: int, full: int = 0) -> bytes:
+    return (
+        full.to_bytes(2, "big")
+        + cluster.to_bytes(8, "big")
+        + fingerprint.to_bytes(BITS // 8, "big")
+    )
 
 
 @pytest.mark.parametrize("band", [0, 7, 15])
@@ -73,9 +77,15 @@ def test_what_is_about_to_be_inserted_has_the_tables_searched(mirror: BandsMirro
     assert (mirror.near(0, near, ALIKE), len(mirror)) == (packed(FIRST, 42), 1)
 
 
-def test_where_a_key_may_be_full_the_tables_are_searched(mirror: BandsMirror) -> None:
-    crowd = [sharing(FIRST, 5) for _ in range(3 * CROWD)]
+def test_keys_that_may_be_full_are_named_and_larger_ones_searched(mirror: BandsMirror) -> None:
+    crowd = [sharing(FIRST, 5) for _ in range(LARGEST_CROWD + 3)]
     for number, fingerprint in enumerate(crowd, 1):
         mirror.take_clusters([(0, fingerprint, number, OTHER)])
-        expected = b"" if number < CROWD else UNKNOWN
+        expected = b"" if number < CROWD else (1 << BANDS - 6).to_bytes(2, "big")
+        if number >= LARGEST_CROWD:
+            expected = UNKNOWN
         assert mirror.near(0, sharing(FIRST, 5), ALIKE) == expected
+    few = BandsMirror(Linkage(BANDED))
+    few.take_clusters((0, each, n, OTHER) for n, each in enumerate(crowd[:CROWD]))
+    few.take_clusters([(0, FIRST, 99, ALIKE)])
+    assert few.near(0, FIRST, ALIKE) == packed(FIRST, 99, 1 << BANDS - 6)
