@@ -24,6 +24,12 @@ from tests.services.redis import RedisServer
 RECIPE = load_recipe("text")
 ROUNDS, ROUND = 5, 5 * BATCH
 WORDS = 20_000
+LENGTHS = (2, 3, 4, 4, 5, 5, 6, 7, 8, 10)
+LETTERS = {
+    "e": 12, "t": 9, "a": 8, "o": 8, "i": 7, "n": 7, "s": 6, "h": 6, "r": 6, "d": 4, "l": 4,
+    "c": 3, "u": 3, "m": 2, "w": 2, "f": 2, "g": 2, "y": 2, "p": 2, "b": 1, "v": 1, "k": 1,
+}  # fmt: skip
+"""Letters of English words, about as frequent as they are."""
 LARGER_FORM = ("hash-max-listpack-value", "1024")
 """The setting of Redis that the sizing page advises."""
 
@@ -35,9 +41,9 @@ class Messages:
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
-        syllables = [a + b for a in "bcdfghklmnprstvw" for b in "aeiou"]
+        letters, shares = (*LETTERS,), (*LETTERS.values(),)
         self._words = [
-            "".join(self._rng.choices(syllables, k=self._rng.choice((1, 2, 2, 3, 3, 4))))
+            "".join(self._rng.choices(letters, shares, k=self._rng.choice(LENGTHS)))
             for _ in range(WORDS)
         ]
         self._weights = [*accumulate(1 / (place + 3) for place in range(WORDS))]

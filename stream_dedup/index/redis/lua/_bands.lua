@@ -109,18 +109,24 @@ local function similarity_to(sketch, jaccard)
   end
 end
 
--- The owners of each key. A key that is full gets no more members: q.full, by table, and q.in_tables, the
--- bits of those tables that will hold the query if it opens a cluster.
 local MEMBER_WORK = 0.1
 local LAST_ID = string.rep('\255', ID_BYTES)
 local MOST_MEMBERS = string.format('%d', CROWD)
+local function members_of(q, t)
+  local at = (t - 1) * member_bytes
+  local prefix = '[' .. sub(q.members, at + 1, at + prefix_bytes)
+  local found = call('ZRANGE', KEYS[q.at + t], prefix, prefix .. LAST_ID, 'BYLEX', 'LIMIT', '0', MOST_MEMBERS)
+  work = work + 1 + #found * MEMBER_WORK
+  return found
+end
+
+-- The owners of each key. A key that is full gets no more members: q.full, by table, and q.in_tables, the
+-- bits of those tables that will hold the query if it opens a cluster.
 local function entries_of_tables(q)
   local near, by_distance, shared, owners, bits = {}, {}, {}, {}, 0
   q.full = {}
   for t = 1, tables do
-    local at = (t - 1) * member_bytes
-    local prefix = '[' .. sub(q.members, at + 1, at + prefix_bytes)
-    local found = call('ZRANGE', KEYS[q.at + t], prefix, prefix .. LAST_ID, 'BYLEX', 'LIMIT', '0', MOST_MEMBERS)
+    local found = members_of(q, t)
     local count = #found
     bits = bits * 2
     if count < CROWD then bits = bits + 1 else q.full[t] = true end
@@ -129,7 +135,6 @@ local function entries_of_tables(q)
       if not shared[id] then owners[#owners + 1] = id end
       shared[id] = (shared[id] or 0) + 1
     end
-    work = work + 1 + count * MEMBER_WORK
   end
   q.in_tables = bits
   for i = 1, #owners do note(owners[i], BANDS - shared[owners[i]], near, by_distance) end
@@ -142,10 +147,7 @@ local function count_crowds(q)
   for t = 1, tables do
     local bit = 2 ^ (tables - t)
     if math.floor(q.crowds / bit) % 2 == 1 then
-      local at = (t - 1) * member_bytes
-      local prefix = '[' .. sub(q.members, at + 1, at + prefix_bytes)
-      work = work + 1
-      if call('ZLEXCOUNT', KEYS[q.at + t], prefix, prefix .. LAST_ID) >= CROWD then
+      if #members_of(q, t) >= CROWD then
         q.full[t], q.in_tables = true, q.in_tables - bit
       end
     end
