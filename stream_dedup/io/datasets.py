@@ -141,8 +141,10 @@ def table_format(path: str) -> TableFormat | None:
         name = name.removesuffix(ending)
     if name.endswith(CSV_ENDINGS):
         return "csv"
-    with suppress(OSError), open(path, "rb") as file:  # noqa: PTH123 -- pathlib's raises other errors
-        if path != "-" and file.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC:
+    if path == "-" or not os.path.isfile(path):  # noqa: PTH113 -- pathlib's raises if it is long
+        return None  # a pipe can be read once
+    with suppress(OSError), open(path, "rb") as file:  # noqa: PTH123 -- as above
+        if file.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC:
             return "parquet" if os.fstat(file.fileno()).st_size >= 2 * len(PARQUET_MAGIC) else None
     return None
 

@@ -145,6 +145,14 @@ def test_a_table_can_be_read_as_lines() -> None:
     assert done.lines[0] == b"id,lang,body"
 
 
+def test_nothing_is_taken_from_a_pipe_to_see_what_it_is() -> None:
+    done = shell('"$SD" dedup <(printf "PAR1 and more\\nsecond line\\n")')
+    clusters = shell('"$SD" find-clusters -r words --text <(printf "a b c\\na b c\\n")')
+
+    assert (done.code, done.out) == (0, b"PAR1 and more\nsecond line\n")
+    assert clusters.out == b"[1, 2]\n"
+
+
 def test_the_limit_counts_rows() -> None:
     done = run("dedup", "-r", "words", "--limit", "2", COMMENTS)
 
