@@ -247,6 +247,17 @@ def test_at_most_sixteen_of_the_nearest_are_verified(begin: Start) -> None:
     assert index.size().truncated == before + left_out
 
 
+def test_a_cap_on_those_verified_leaves_out_the_furthest(begin: Start) -> None:
+    index = begin(Limits(max_verified=1))
+    keys, words = own_keys(1), range(30)
+    alike = asked(0, [*keys[:4], *own_keys(2)[4:]], words, 0)
+    nearer = asked(1, [*own_keys(3)[:8], *keys[8:]], range(500, 530), 1)
+    index.resolve(alike, nearer)
+    (answer,) = index.resolve(asked(2, keys, words, 2))
+    left_out = not index.index.mirrored  # a mirror has compared them all
+    assert (answer.new, index.size().truncated) == (left_out, left_out)
+
+
 def test_a_cluster_opened_again_keeps_the_keys_it_still_has(begin: Start) -> None:
     index = begin()
     old, new = own_keys(1), [*own_keys(1)[:8], *own_keys(2)[8:]]

@@ -295,6 +295,7 @@ def test_a_truncated_search_for_candidates_is_counted(start: Start) -> None:
     assert 0 < index.size().truncated <= 4
 
 
+@pytest.mark.simhash
 def test_a_cap_on_clusters_verified_keeps_the_nearest_and_is_counted(start: Start) -> None:
     like = Text(1, 0b11_1111, (1, 2, 3, 4))  # within k of what is asked, but further off
     near = Text(2, 1 << 60, (5, 6, 7, 8))
@@ -324,6 +325,7 @@ def test_a_cluster_is_as_near_as_its_nearest_alias(start: Start, bit: int) -> No
     assert (answer.cluster, answer.distance) == (first.cluster, 5)
 
 
+@pytest.mark.simhash
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0)])
 def test_of_too_many_equally_near_clusters_the_oldest_are_verified(
     start: Start, order: tuple[int, ...]
