@@ -193,7 +193,8 @@ async def make_pipeline(
         clock=clock,
         near_cache_size=config.index.near_cache_size,
         offload=asyncio.to_thread,
-        templates=section.annotate_template and section.emit != "drop",
+        templates=section.names_templates,
+        parameters=section.annotate_parameters,
     )
     kafka, exactly = config.kafka, config.worker.guarantee == "exactly_once"
     return Pipeline(

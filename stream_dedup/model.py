@@ -81,6 +81,8 @@ class Decision(NamedTuple):
         reason: why the event was passed; empty otherwise.
         template: the id of the cluster's template (`fingerprint.templates`) when this was decided;
             None when passed, or if nobody asked for it.
+        varied: bit i for each word i of the event that stood for a learned variable of the cluster
+            when this was decided; 0 if nobody asked for it.
     """
 
     kind: Kind
@@ -89,6 +91,7 @@ class Decision(NamedTuple):
     fingerprint: int | None = None
     reason: str = ""
     template: int | None = None
+    varied: int = 0
 
     @property
     def cluster_hex(self) -> str | None:

@@ -95,6 +95,9 @@ class PipelineConfig(Section):
     value."""
     annotate_template: bool = True
     """Whether events leave with the id of their cluster's template, too (sd-template)."""
+    annotate_parameters: bool = False
+    """Whether events leave with the values of their variables, too (sd-parameters, JSON): at most
+    16 of 64 characters. Takes some 0.3 ms an event."""
     partition_by: Literal["auto", "same", "key", "cluster"] = "auto"
     """Partition of output_topic: the number of the event's own partition (same), by the event's
     key, or by its cluster. auto: same if the topics have equally many partitions, else key."""
@@ -205,6 +208,9 @@ class PipelineConfig(Section):
                     yield key, "names JSON fields, but format is text", "set format to json"
             if self.annotate_into == "json":
                 yield "annotate_into", "is json, but format is text", "set it to headers"
+        if self.annotate_parameters and not self.names_templates:
+            key = "emit is drop" if self.emit == "drop" else "annotate_template is false"
+            yield "annotate_parameters", f"is true, but {key}", "leave it out"
         if self.annotate_into == "json" and self.emit != "annotate":
             yield "annotate_into", f"is json, but emit is {self.emit}", "leave it out"
         try:
@@ -216,6 +222,11 @@ class PipelineConfig(Section):
         except InputError as error:
             known = (key for text, key in _OPTION_OF.items() if str(error).startswith(text))
             yield next(known, ""), str(error), "correct it"
+
+    @property
+    def names_templates(self) -> bool:
+        """Whether decisions name templates."""
+        return self.annotate_template and self.emit != "drop"
 
     @property
     def output_topics(self) -> dict[str, str]:

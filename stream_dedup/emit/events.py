@@ -93,10 +93,19 @@ def decision_object(
         "pattern": pattern,
     }
     if parameters is not None:
-        fields["parameters"] = [{"slot": slot, "value": value} for slot, value in parameters]
+        fields["parameters"] = _parameter_objects(parameters)
     if decision.kind is Kind.PASSED:
         fields["reason"] = decision.reason
     return fields
+
+
+def _parameter_objects(parameters: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"slot": slot, "value": value} for slot, value in parameters]
+
+
+def parameters_header(parameters: Sequence[tuple[str, str]]) -> Header:
+    """The values of an event's variables as a header: JSON, as in the ``dedup`` object."""
+    return "sd-parameters", msgspec.json.encode(_parameter_objects(parameters))
 
 
 def event_json(
@@ -117,13 +126,25 @@ def event_json(
     return _appended(raw, dedup, empty=not document).replace(b"\n", b" ") + b"\n"
 
 
-def json_with_decision(value: bytes, decision: Decision, width: int) -> bytes | None:
-    """A JSON object with a ``dedup`` object at its end; None if the value is not a JSON object."""
+def json_with_decision(
+    value: bytes,
+    decision: Decision,
+    width: int,
+    parameters: Sequence[tuple[str, str]] | None = None,
+) -> bytes | None:
+    """A JSON object with a ``dedup`` object at its end; None if the value is not a JSON object.
+
+    Args:
+        value: the object.
+        decision: the event's decision.
+        width: bits of a fingerprint.
+        parameters: as for `decision_object`.
+    """
     try:
         fields = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    dedup = decision_object(decision, None, width)
+    dedup = decision_object(decision, None, width, parameters)
     del dedup["pattern"]  # the cluster's: it may be unknown when the event is read again
     if decision.template is None:
         del dedup["template"]
@@ -183,7 +204,7 @@ class DecisionHeaders:
         return take(headers, codes)
 
     def _make(self, decision: Decision) -> list[Header]:
-        kind, cluster, distance, fingerprint, reason, template = decision
+        kind, cluster, distance, fingerprint, reason, template, _ = decision
         headers = [_KINDS[kind]]
         if cluster is not None:
             headers += [

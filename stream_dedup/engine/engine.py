@@ -144,6 +144,7 @@ class Engine:
         near_cache_size: exact hashes kept in process; 0 for none.
         offload: runs what takes the processor for long, say in a thread.
         templates: whether decisions name templates.
+        parameters: whether they name the learned words of events; only with templates.
     """
 
     def __init__(
@@ -157,6 +158,7 @@ class Engine:
         near_cache_size: int = NEAR_CACHE_SIZE,
         offload: Offload[Any] = inline,
         templates: bool = True,
+        parameters: bool = False,
     ) -> None:
         self.recipe = recipe
         self.index = index
@@ -170,8 +172,9 @@ class Engine:
         has_values = summaries.values > 0 and self._slots.has_slots
         self._sampler = sampler = Sampler(summaries) if has_values else None
         self.joins = Joins(self._cache, sampler)
+        slots = self._slots if parameters and self._slots.has_slots else None
         self._context = SegmentContext(
-            index, self._hasher, self._cache, windows, summaries, sampler
+            index, self._hasher, self._cache, windows, summaries, sampler, slots
         )
         self._owned: dict[Partition, OwnedPartition] = {}
         self._index_resets = index.resets

@@ -32,6 +32,7 @@ from stream_dedup.engine.hashing import HashedBatch, Hasher
 from stream_dedup.engine.near_cache import CachedCluster, CachedDecision, Key, Lookup, NearCache
 from stream_dedup.engine.sampling import Sampler
 from stream_dedup.errors import IndexReset
+from stream_dedup.features.values import SlotReader
 from stream_dedup.index.base import (
     DELTA_BYTES,
     MAX_DELTAS,
@@ -58,7 +59,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SegmentContext:
-    """What all segments of an engine share."""
+    """What all segments of an engine share.
+
+    Attributes:
+        index: where clusters are kept.
+        hasher: hashes events, and templates if decisions name them.
+        cache: the near cache.
+        windows: when clusters are live.
+        summaries: what is kept of clusters.
+        sampler: chooses events whose values are counted; None: none are.
+        slots: finds the learned words of events, if decisions name them.
+    """
 
     index: Index
     hasher: Hasher
@@ -66,6 +77,7 @@ class SegmentContext:
     windows: Windows
     summaries: Summaries
     sampler: Sampler | None = None
+    slots: SlotReader | None = None
 
 
 @lru_cache(maxsize=256)
@@ -245,11 +257,11 @@ class Segment:
     async def replay(self, rows: Sequence[int]) -> None:
         """Decide events that were counted before, by what the index holds now; count nothing."""
         queried, waiting = self._select_queries(rows)
-        for row, (query, resolution, template) in (await self._resolve(queried)).items():
+        for row, (query, resolution, named) in (await self._resolve(queried)).items():
             kind = NEW if resolution.new else DUPLICATE
             shown = self.context.hasher.shown(query.fingerprint)
             self.decisions[row] = Decision(
-                kind, resolution.cluster, resolution.distance, shown, REPLAYED, template
+                kind, resolution.cluster, resolution.distance, shown, REPLAYED, *named
             )
         for row, first in waiting.items():
             self.decisions[row] = self.decisions[first]._replace(kind=DUPLICATE)
@@ -329,8 +341,12 @@ class Segment:
 
     async def _resolve(
         self, queried: dict[int, int]
-    ) -> dict[int, tuple[Query, Resolution, int | None]]:
-        """Ask the index about events; return query, answer and template by row."""
+    ) -> dict[int, tuple[Query, Resolution, tuple[int | None, int]]]:
+        """Ask the index about events.
+
+        Returns:
+            By row the query, the answer, and `Decision.template` with `Decision.varied`.
+        """
         if not queried:
             return {}
         context, hashed, batch = self.context, self.hashed, self.hashed.batch
@@ -358,7 +374,29 @@ class Segment:
         templates: Sequence[int | None] = [None] * len(rows)
         if context.hasher.gives_templates and context.summaries.max_value_bytes:
             templates = await self._templates(rows, answers)
-        return dict(zip(rows, zip(queries, answers, templates, strict=True), strict=True))
+        varied: Sequence[int] = [0] * len(rows)
+        if context.slots is not None:
+            varied = await self._varied(context.slots, rows, answers)
+        named = zip(templates, varied, strict=True)
+        return dict(zip(rows, zip(queries, answers, named, strict=True), strict=True))
+
+    async def _varied(
+        self, reader: SlotReader, rows: Sequence[int], answers: Sequence[Resolution]
+    ) -> list[int]:
+        """Return which words of the events are learned variables of their clusters."""
+        answered = list(zip(rows, answers, strict=True))
+        learned = {answer.cluster: answer.learned for answer in answers if answer.learned}
+        firsts = {a.cluster: self._kept(row) for row, a in answered if a.new and a.learned}
+        missing = [cluster for cluster in learned if cluster not in firsts]
+        if missing:
+            firsts |= await self._representatives(missing)
+        slots = {
+            cluster: reader.slots(first, learned[cluster]) for cluster, first in firsts.items()
+        }
+        return [
+            slots[a.cluster].varied(self.hashed.batch.values[row]) if a.cluster in slots else 0
+            for row, a in answered
+        ]
 
     async def _templates(self, rows: Sequence[int], answers: Sequence[Resolution]) -> list[int]:
         """Return the ids of the templates of the clusters that the index answered.
@@ -407,12 +445,12 @@ class Segment:
         return self.context.summaries.kept(self.hashed.batch.values[row])
 
     def _apply(
-        self, row: int, query: Query, resolution: Resolution, template: int | None
+        self, row: int, query: Query, resolution: Resolution, named: tuple[int | None, int]
     ) -> CachedDecision:
         """Decide and count an event by the index's answer, and cache that for equal events."""
         cluster_id, distance = resolution.cluster, resolution.distance
         fingerprint = self.context.hasher.shown(query.fingerprint)
-        duplicate = Decision(DUPLICATE, cluster_id, distance, fingerprint, template=template)
+        duplicate = Decision(DUPLICATE, cluster_id, distance, fingerprint, "", *named)
         entry = self.context.cache.store(self.hashed.keys[row], resolution, duplicate)
         self.rules[row] = resolution.rule
         value = self.hashed.batch.values[row]
@@ -421,7 +459,7 @@ class Segment:
         if resolution.new:
             delta.representative = self.context.summaries.kept(value)
             self.opened += 1
-            self.decisions[row] = Decision(NEW, cluster_id, 0, fingerprint, template=template)
+            self.decisions[row] = Decision(NEW, cluster_id, 0, fingerprint, "", *named)
         else:
             self.decisions[row] = duplicate
             if entry.cluster.take_sample():

@@ -47,6 +47,9 @@ MAX_VALUES = 5
 MAX_VALUE = 64
 """Characters of a value."""
 
+MAX_WORDS = 48
+"""Words of an event that may be learned: `fingerprint.one_off.MAX_WORDS`."""
+
 _MAX_BYTES = 2_048
 _CERTAIN = 1.96
 
@@ -103,6 +106,15 @@ class SlotReader:
         pieces[-1] = first[at:]
         return Slots(self._reader, pieces, names, order)
 
+    def parameters(self, event: bytes, varied: int) -> tuple[tuple[str, str], ...]:
+        """Return the values of an event by its text and its decision alone; see `Slots.parameters`.
+
+        Args:
+            event: its text.
+            varied: as `Decision.varied`.
+        """
+        return self.slots(event, varied).parameters(event)
+
     def _name(self, run: bytes, *, learned: bool) -> str:
         return "<*>" if learned else readable(self._patterns.named(run), MAX_VALUE)
 
@@ -150,10 +162,24 @@ class Slots:
             at = next_at + len(piece)
         return [*values, line[at:end].strip()] if self.names else []
 
+    def varied(self, event: bytes) -> int:
+        """Return which words of an event stand in slots: bit i for its word i."""
+        line = _line(event)
+        parts = self._parts(self._reader.read(line, lists=False).tokens) or []
+        known = {token.text for part in parts for token in part if not token.variable}
+        words = [token.text for token in self._reader.read(line).tokens if not token.variable]
+        return sum(1 << number for number, word in enumerate(words[:MAX_WORDS]) if word in known)
+
     def _by_words(self, line: bytes) -> list[bytes] | None:
         """Cut a line at the words of the first event."""
-        tokens = self._reader.read(line, lists=False).tokens
-        values: list[bytes] = []
+        parts = self._parts(self._reader.read(line, lists=False).tokens)
+        if parts is None:
+            return None
+        return [line[part[0].start : part[-1].end] if part else b"" for part in parts]
+
+    def _parts(self, tokens: Sequence[Token]) -> list[Sequence[Token]] | None:
+        """Return the tokens of each slot; None if words of the first event are missing."""
+        parts: list[Sequence[Token]] = []
         at, is_open = 0, False  # the next token; whether a slot begins there
         for word in self._order:
             if word is None:
@@ -166,9 +192,9 @@ class Slots:
             if found < 0:
                 return None
             if is_open:
-                values.append(_text_of(line, tokens[at:found]))
+                parts.append(tokens[at:found])
             at, is_open = found + 1, False
-        return [*values, _text_of(line, tokens[at:])] if is_open else values
+        return [*parts, tokens[at:]] if is_open else parts
 
     def parameters(self, event: bytes) -> tuple[tuple[str, str], ...]:
         """Return the values of an event to show, each behind its slot's name; none if it has none.
@@ -217,7 +243,3 @@ def error_of(sampled: int, events: int) -> float:
 def _line(value: bytes) -> bytes:
     """Return what is read of an event: its first line."""
     return value[:_MAX_BYTES].split(b"\n", 1)[0]
-
-
-def _text_of(line: bytes, tokens: Sequence[Token]) -> bytes:
-    return line[tokens[0].start : tokens[-1].end] if tokens else b""

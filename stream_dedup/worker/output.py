@@ -22,12 +22,14 @@ from stream_dedup.emit.events import (
     dead_letter_headers,
     json_with_decision,
     kept,
+    parameters_header,
     passed_headers,
     reserved_names,
     without_reserved,
 )
 from stream_dedup.emit.summaries import shortened_summary, summary_record
 from stream_dedup.errors import BrokerRefused, TooManyInvalidEvents
+from stream_dedup.features.values import SlotReader
 from stream_dedup.io.base import Outgoing, Record, Records, Refusal, Refused, Topic
 from stream_dedup.io.decoder import INVALID, UNREADABLE
 from stream_dedup.model import Batch, Decision, Partition, Position, Summary
@@ -101,6 +103,7 @@ class OutputBuilder:
         self._width = width
         self._known = topics
         self._headers = DecisionHeaders(width)
+        self._slots = SlotReader(config.load_recipe()) if config.annotate_parameters else None
         # Unreadable events cannot pass: they have no value.
         self._refused = {UNREADABLE} if config.on_poison == "pass" else {*INVALID, UNREADABLE}
 
@@ -126,15 +129,16 @@ class OutputBuilder:
                 if batch.passed[index] in INVALID:
                     raise TooManyInvalidEvents(self._stopped(batch, index))
         records = self._without_reserved(records)
-        events, decided = records, decisions
+        events, decided, texts = records, decisions, batch.values
         if invalid or config.emit != "annotate":
             leaves = [True] * len(decisions) if config.emit == "annotate" else kept(decisions)
             for index in invalid:
                 leaves[index] = False
             events, decided = records.chosen(leaves), list(compress(decisions, leaves))
+            texts = list(compress(texts, leaves))
         outgoing: list[Outgoing] = []
         if events:
-            leaving = events if config.emit == "drop" else self._annotated(events, decided)
+            leaving = events if config.emit == "drop" else self._annotated(events, decided, texts)
             outgoing = self._partitioned(batch.partition, leaving, decided)
         if invalid:
             reasons = [batch.passed[index] for index in invalid]
@@ -165,14 +169,21 @@ class OutputBuilder:
             unreadable=records.unreadable,
         )
 
-    def _annotated(self, records: Records, decisions: Sequence[Decision]) -> Records:
+    def _annotated(
+        self, records: Records, decisions: Sequence[Decision], texts: Sequence[bytes]
+    ) -> Records:
         """Events with their decisions, in headers or in their JSON values."""
         values, added, own = records.values, self._headers.of_all(decisions), records.headers
+        parameters = self._parameters(decisions, texts)
+        for row, values_of in parameters.items():
+            added[row] = [*added[row], parameters_header(values_of)]
         headers = added
         if self._config.annotate_into == "json":
             values, headers = list(values), list(own)
             for row, value in enumerate(values):
-                written = value and json_with_decision(value, decisions[row], self._width)
+                written = value and json_with_decision(
+                    value, decisions[row], self._width, parameters.get(row)
+                )
                 if written:
                     values[row] = written
                 else:  # not a JSON object: the decision goes into its headers
@@ -180,6 +191,19 @@ class OutputBuilder:
         elif any(own):
             headers = [[*first, *more] for first, more in zip(own, added, strict=True)]
         return Records(records.offsets, records.timestamps, records.keys, values, headers)
+
+    def _parameters(
+        self, decisions: Sequence[Decision], texts: Sequence[bytes]
+    ) -> dict[int, tuple[tuple[str, str], ...]]:
+        """The values of variables by row, where they are wanted."""
+        slots = self._slots
+        if slots is None:
+            return {}
+        return {
+            row: slots.parameters(text, decision.varied)
+            for row, (text, decision) in enumerate(zip(texts, decisions, strict=True))
+            if decision.cluster is not None
+        }
 
     def _partitioned(
         self, source: Partition, records: Records, decisions: Sequence[Decision]

@@ -18,6 +18,7 @@ from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import IndexUnavailable
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.features.recipe import replace as replace_recipe
+from stream_dedup.features.values import SlotReader
 from stream_dedup.index.base import Index
 from stream_dedup.model import Batch, Decision, Kind, Partition, Summary
 from tests.contract.driver import ADAPTERS, START_US, WIDE, S, Setup
@@ -170,6 +171,41 @@ def test_an_event_of_a_cluster_not_recorded_yet_has_its_own_template(
 
     joined, again = asyncio.run(through())
     assert joined.template == again.template is not None
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_parameters_are_of_the_event_and_its_decision_alone(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    opens = ADAPTERS[name].bind(request)
+    users = [f"session 7 closed for user {u}".encode() for u in ("al", "bo", "cy", "di", "ed")]
+    reader = SlotReader(LEARNS.recipe)
+
+    def shown(decisions: list[Decision]) -> list[list[str]]:
+        pairs = zip(users, decisions, strict=True)
+        return [[value for _, value in reader.parameters(user, d.varied)] for user, d in pairs]
+
+    def engine(index: Index) -> Engine:
+        return Engine(
+            LEARNS.recipe, index, windows=LEARNS.windows, summaries=LEARNS.summaries,
+            clock=ManualClock(START_US), parameters=True,
+        )  # fmt: skip
+
+    async def through() -> tuple[list[Decision], list[Decision], list[Decision]]:
+        async with opens(LEARNS) as index:
+            first, second = engine(index), engine(index)
+            opened = [
+                (await first.process(Batch(HERE, range(n, n + 1), [user]), 0))[0]
+                for n, user in enumerate(users)
+            ]
+            again = await second.process(Batch(HERE, range(5), users), 0)
+            later = await second.process(Batch(HERE, range(5, 10), users), 0)
+            return opened, again, later
+
+    opened, again, later = asyncio.run(through())
+    assert shown(opened) == [["7"], ["7"], ["7"], ["7"], ["7", "ed"]]
+    assert opened == again
+    assert shown(later) == [["7", user] for user in ("al", "bo", "cy", "di", "ed")]
 
 
 class LosesAnswers:

@@ -152,7 +152,7 @@ def pack_delta(delta: ClusterDelta, samples: int, max_bytes: int) -> list[bytes]
 
 
 class _Decided(msgspec.Struct, array_like=True, frozen=True):
-    """A decision as an array: the fingerprint as bytes, and no template where there is none."""
+    """A decision as an array: the fingerprint as bytes; the last two may be missing."""
 
     kind: str
     cluster: int | None
@@ -160,6 +160,7 @@ class _Decided(msgspec.Struct, array_like=True, frozen=True):
     fingerprint: bytes | None
     reason: str
     template: int | None = None
+    varied: int = 0
 
 
 class _Journal(NamedTuple):
@@ -198,9 +199,9 @@ def pack_journal(offsets: Sequence[int], decisions: Sequence[Decision]) -> bytes
             distance,
             None if fingerprint is None else fingerprint.to_bytes(16, "big").lstrip(b"\0"),
             reason,
-            *(() if template is None else (template,)),
+            *((template, varied) if varied else () if template is None else (template,)),
         )
-        for kind, cluster, distance, fingerprint, reason, template in values
+        for kind, cluster, distance, fingerprint, reason, template, varied in values
     ]
     in_a_row = offsets[-1] - offsets[0] == len(offsets) - 1
     named = [offsets[0]] if in_a_row else list(offsets)
@@ -218,6 +219,7 @@ def unpack_journal(packed: bytes) -> dict[int, Decision]:
             None if each.fingerprint is None else int.from_bytes(each.fingerprint, "big"),
             each.reason,
             each.template,
+            each.varied,
         )
         for each in journal.different
     ]

@@ -24,6 +24,7 @@ from stream_dedup.errors import (
     IndexUnavailable,
     TooManyInvalidEvents,
 )
+from stream_dedup.fingerprint.templates import Templates
 from stream_dedup.index.base import Index
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.io.base import Record, Refusal
@@ -99,7 +100,8 @@ class Rig:
     ) -> Pipeline:
         engine = Engine(
             self.recipe, self.index, windows=self.windows, summaries=self.summaries,
-            clock=SystemClock(),
+            clock=SystemClock(), templates=config.names_templates,
+            parameters=config.annotate_parameters,
         )  # fmt: skip
         reading = reading or DecoderOptions(format="text")
         return Pipeline(
@@ -167,6 +169,39 @@ def rig(request: pytest.FixtureRequest) -> Rig:
 
 
 # ---------------------------------------------------------------- output
+
+
+USERS = [b"session 7 closed for user %b" % user for user in (b"al", b"bo", b"cy", b"di", b"ed")]
+
+
+@pytest.mark.parametrize("into", ["headers", "json"])
+def test_events_leave_with_their_parameters_on_request(rig: Rig, into: Any) -> None:
+    users = [user.decode() for user in (*USERS, *USERS)]
+    rig.write([msgspec.json.encode({"msg": user}) for user in users])
+    config = pipeline_of(annotate_into=into, annotate_parameters=True)
+    run(rig.runs(config, reading=DecoderOptions(format="jsonl")))
+    names = []
+    for record in rig.broker.read("out"):
+        if into == "json":
+            given = msgspec.json.decode(record.value or b"")["dedup"]["parameters"]
+        else:
+            given = msgspec.json.decode(dict(record.headers)["sd-parameters"] or b"")
+        first, *rest = given
+        assert first == {"slot": "<number>", "value": "7"}
+        names += [(users[int(record.key or b"")][-2:], each["value"]) for each in rest]
+    assert names  # of events since the word was learned
+    assert all(user == value for user, value in names)
+
+
+@pytest.mark.parametrize("template", [True, False])
+def test_events_leave_with_their_template_unless_it_is_not_wanted(
+    rig: Rig, *, template: bool
+) -> None:
+    rig.write(USERS[:1] * 3)
+    run(rig.runs(pipeline_of(annotate_template=template)))
+    found = {dict(record.headers).get("sd-template") for record in rig.broker.read("out")}
+    (expected,) = Templates(rig.recipe).ids(USERS[:1])
+    assert found == ({b"%016x" % expected} if template else {None})
 
 
 def test_annotated_events_leave_unchanged_in_order_with_decisions(rig: Rig) -> None:

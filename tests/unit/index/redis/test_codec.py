@@ -23,6 +23,7 @@ decisions = st.one_of(
         st.integers(0, 2**128 - 1),
         st.just(""),
         st.none() | ids,
+        st.integers(0, 2**48 - 1),
     ),
     st.builds(lambda reason: Decision(Kind.PASSED, reason=reason), st.text(max_size=20)),
 )
