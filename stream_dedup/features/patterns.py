@@ -10,7 +10,7 @@ program: ``… at App.charge``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -20,7 +20,7 @@ from stream_dedup.features.lines import UNITS, LineReader, Reading
 from stream_dedup.features.masks import NAMED, Masker, named
 from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.features.tokens import SUBSTITUTE, splitter
+from stream_dedup.features.tokens import SUBSTITUTE, Token, splitter
 from stream_dedup.features.traces import trace_of
 from stream_dedup.features.variants import LEVELS, VariantWord
 
@@ -128,16 +128,23 @@ class Patterns:
         )
         return tuple(dict.fromkeys(names))
 
-    def variables(self, line: bytes) -> list[tuple[int, int]]:
+    def variables(
+        self, line: bytes, tokens: Sequence[Token] | None = None
+    ) -> list[tuple[int, int]]:
         """Return where the variable parts of a line of text are, in order.
 
         An event with fields has none. Nor has a line without words: its text itself is compared.
+
+        Args:
+            line: the line.
+            tokens: its tokens, with those of lists, if they are known.
         """
         if self._preparer.takes_fields:
             return []
         line = line[:_MAX_BYTES]
         found = self._preparer.masked(line)
-        tokens = self._reader.read(line, lists=False).tokens if self._words else []
+        if tokens is None:
+            tokens = self._reader.read(line, lists=False).tokens if self._words else []
         if not all(token.variable for token in tokens):
             found += [(t.start, t.end) for t in tokens if t.variable and t.start < t.end]
         merged: list[tuple[int, int]] = []

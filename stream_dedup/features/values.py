@@ -80,11 +80,14 @@ class SlotReader:
         if not self.has_slots:
             return Slots(self._reader, [first], [], [])
         first = _line(first)
-        words = [token for token in self._reader.read(first).tokens if not token.variable]
-        known = {token.text for number, token in enumerate(words) if learned >> number & 1}
-        variable = [(start, end, b"") for start, end in self._patterns.variables(first)]
+        known: set[bytes] = set()
+        if learned:
+            words = [token for token in self._reader.read(first).tokens if not token.variable]
+            known = {token.text for number, token in enumerate(words) if learned >> number & 1}
+        tokens = self._reader.read(first, lists=False).tokens
+        variable = [(start, end, b"") for start, end in self._patterns.variables(first, tokens)]
         fixed: list[tuple[int, int, bytes]] = []
-        for token in self._reader.read(first, lists=False).tokens:
+        for token in tokens:
             if not token.variable:
                 place = fixed if token.text not in known else variable
                 place.append((token.start, token.end, token.text))

@@ -198,7 +198,8 @@ local function find_by_words(q, live)
   end
   for i = 1, #own do  -- its pattern shows that the word may be missing
     local entry = own[i]
-    if best and entry.id == best.id and entry.first and may_be_missing(entry.number, q.words + 1) then
+    local is_its = best and entry.id == best.id and entry.first and may_be_missing(entry.number, q.words + 1)
+    if is_its and live(entry, own_record) then  -- else it is of a cluster that had this id before
       show(best, entry.number)
     end
   end
