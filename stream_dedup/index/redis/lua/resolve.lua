@@ -596,7 +596,7 @@ end
 
 local function answer(q, c, distance, rule)
   return pack_bytes(RESOLUTION, c.id, c[C_OPENED_US], c[C_LAST_US], distance, (c.id == q.id and NEW or 0)
-    + (is_provisional(c) and 0 or RECORDED_BEFORE) + (q.inserted and INSERTED or 0) + rule * RULE, c[C_LEARNED])
+    + (is_provisional(c) and 0 or RECORDED_BEFORE) + (q.inserted and INSERTED or 0) + rule * RULE, 0)  -- see add_learned
 end
 
 -- Answers that name clusters which later queries of the call have merged name what is left.
