@@ -307,11 +307,11 @@ cdef bint fold_tokens(Symbols* symbols, Bytes* out) noexcept nogil:
 
 
 cdef bint keep_words(Symbols* symbols, Bytes* out) noexcept nogil:
-    """Write the text's words between spaces; nothing if it has none. False without memory."""
+    """Write the text's words, two spaces around each; nothing without words. False without memory."""
     cdef Py_ssize_t at, start = out.size
     cdef uint32_t code
     cdef bint inside = False
-    if not has_bytes(out, 4 * symbols.size + 2):
+    if not has_bytes(out, 4 * symbols.size + 4):
         return False
     for at in range(symbols.size):
         code = symbols.at[at]
@@ -319,8 +319,8 @@ cdef bint keep_words(Symbols* symbols, Bytes* out) noexcept nogil:
             inside = False
             continue
         if not inside:
-            out.at[out.size] = c" "
-            out.size += 1
+            out.at[out.size] = out.at[out.size + 1] = c" "
+            out.size += 2
             inside = True
         if code < 0x80:
             out.at[out.size] = code
@@ -328,8 +328,8 @@ cdef bint keep_words(Symbols* symbols, Bytes* out) noexcept nogil:
         else:
             out.size += encode(code, out.at + out.size)
     if out.size > start:
-        out.at[out.size] = c" "
-        out.size += 1
+        out.at[out.size] = out.at[out.size + 1] = c" "
+        out.size += 2
     return True
 
 

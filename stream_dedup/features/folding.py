@@ -26,8 +26,9 @@ the same text, and all emoji.
     freemoney#at/
 
 Where words and numbers tell texts apart, as in addresses and bibliographies, `fold_words` does the
-first step alone, and leaves letters and digits, with one space around each word:
-`` free m0n3y 1 000 at www example com ``.
+first step alone, and leaves letters and digits, with two spaces around each word. So three
+characters in a row lie within one word or at its ends, and words count in any order:
+``  free  m0n3y  1  000  at  www  example  com  ``.
 
 Time and space are linear in the text; one character leaves at most 18.
 """
@@ -146,7 +147,7 @@ def fold_words(texts: Sequence[bytes]) -> list[bytes]:
     r"""Leave the words of several texts, as they look.
 
     >>> fold_words([b"Auer, P.: Gambling (1995)", b"R\xc3\xbcck\xc2\xadweg 7", b"!?"])
-    [b' auer p gambling 1995 ', b' ruckweg 7 ', b'!?']
+    [b'  auer  p  gambling  1995  ', b'  ruckweg  7  ', b'!?']
     """
     return [_fold_words(text) for text in texts]
 
@@ -155,7 +156,7 @@ def _fold_words(text: bytes) -> bytes:
     words = _WORD.findall(fold_characters(text))
     if not words:
         return b" ".join(text.split())
-    return f" {' '.join(words)} ".encode("utf-8", "surrogateescape")
+    return f"  {'  '.join(words)}  ".encode("utf-8", "surrogateescape")
 
 
 def _fold(text: bytes) -> bytes:

@@ -97,7 +97,7 @@ class Text(_Section, frozen=True):
         unicode: ``nfkc`` folds compatibility forms (full-width letters, ligatures) together.
         case: ``lower`` makes all letters lower case.
         fold: ``look-alikes`` leaves letters and symbols for links, addresses and numbers, whatever
-            they are disguised as (`folding`); ``words`` leaves letters and digits, with one space
+            they are disguised as (`folding`); ``words`` leaves letters and digits, with two spaces
             around each word. Takes the place of all others here.
         mask: masks defined by the recipe, tried before the named ones.
         masks: named masks to apply: url, email, uuid, mac, timestamp, ipv4, ipv6, path, hex,

@@ -74,12 +74,12 @@ GOLDEN: dict[str, tuple[str, list[tuple[str, int, str]]]] = {
         ],
     ),
     "records": (
-        "f826e16165f15cee",
+        "c82698d8e284b361",
         [
-            ("021f4237dd543522", 53, "fc127ff79eeef6e1"),
-            ("7d434c0220e91c55", 85, "7d3705bd136ae2f6"),
-            ("2302b62a44390f8d", 47, "f83b835364d0e3bd"),
-            ("5c0b4c47b8458c0c", 23, "c1cc653279f7bb6e"),
+            ("d0a7f23b27ad430f", 66, "e9352ee75b0b15a6"),
+            ("0f6010939feb0005", 108, "6362384125ec0173"),
+            ("053247eeefb803be", 59, "edb794636bd8e30b"),
+            ("f4e422bc6918b589", 31, "3dc470caf7303bac"),
             ("d1fba762150c532c", 0, "fcabe4208d87c9df"),
         ],
     ),

@@ -19,6 +19,7 @@ from benchmarks.text_sets import (
 )
 
 KEY = b"sixteen secrets!"
+OURS = methods(["text", "words"], KEY, peers=False)
 ALIKE = [
     "the committee will meet again on thursday to discuss the new budget",
     "the comittee will meet again on thursday to discuss the new budgets",
@@ -98,7 +99,7 @@ def test_measures_of_pairs() -> None:
     assert clustered([7, None, 7, 7, None, 1]) == {(0, 2), (0, 3), (2, 3)}
 
 
-@pytest.mark.parametrize("method", methods(["text", "words"], KEY, peers=False), ids=str)
+@pytest.mark.parametrize("method", OURS, ids=[method.name for method in OURS])
 def test_our_methods_and_brute_force_find_what_is_alike(method: Method) -> None:
     assert method.find(ALIKE, method.threshold) == {(0, 1)}
 
