@@ -257,7 +257,7 @@ def test_a_closed_error_stream_hurts_nobody(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["--recipe", "nowhere"], "use one of java32, json, letters5, logs,"),
+        (["--recipe", "nowhere"], "use one of documents, java32, json,"),
         (["--recipe", "/nowhere.toml"], "cannot be read (No such file or directory); check path"),
         (["--recipe", "/"], "/: cannot be read (Is a directory); check path"),
         (["--recipe", "/dev/null"], ""),
