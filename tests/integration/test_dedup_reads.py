@@ -336,7 +336,8 @@ def test_statistics_show_counts_share_and_the_largest_clusters() -> None:
         "found by learned word": "0", "found by its words": "0", "found by fingerprint": "0",
     }  # fmt: skip
     rows = [line.strip("│").split("│") for line in done.err.splitlines() if line.startswith("│")]
-    assert [(n.strip(), p.strip()) for n, _, p in rows] == [
+    clusters = [(n.strip(), p.strip()) for n, _, p in rows if n.strip()]  # others have values
+    assert clusters == [
         ("7", "link <number> went down"),
         ("3", "user bob came in"),
         ("1", "unlike the others"),

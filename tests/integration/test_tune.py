@@ -103,8 +103,8 @@ def test_a_written_recipe_does_what_was_said(tmp_path: Path) -> None:
     assert done.err == f"stream-dedup: {recipe}: a recipe with the answers 2\n"
     loaded = load_recipe(str(recipe))
     assert (loaded.name, loaded.description) == ("mine", "logs, tuned: match.learn = 3.")
-    clusters = run("dedup", "-r", recipe, "--top", "100", ACCOUNTS).lines[1:]
-    assert len(clusters) == 8
+    report = run("dedup", "-r", recipe, "--top", "100", "--output-format", "jsonl", ACCOUNTS)
+    assert len(report.objects) == 8
 
 
 def test_the_suggested_answers_are_written_unless_others_are_given(tmp_path: Path) -> None:
