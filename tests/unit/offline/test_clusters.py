@@ -143,7 +143,7 @@ def test_texts_connect_by_bands(monkeypatch: pytest.MonkeyPatch, pure: bool) -> 
         b"",
         b"ok",
         b"OK!",
-        b"you have won a holiday for two, call 0900 555 and claim it",
+        b"you have won a holiday for two, call 0900 555 to claim it today",
     ]
 
     assert find_line_clusters(lines, BANDS) == [[0, 2, 6], [4, 5]]
