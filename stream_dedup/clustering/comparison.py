@@ -17,7 +17,7 @@ from stream_dedup.fingerprint.bands import BANDS, chance_of_meeting, threshold
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.minhash import chance_of_equality, lookup_keys
-from stream_dedup.fingerprint.one_off import unpack
+from stream_dedup.fingerprint.one_off import ASSIGNED, WordSlot, unpack
 from stream_dedup.fingerprint.reference import Feature, ReferenceKernel, Taken
 from stream_dedup.fingerprint.simhash import votes
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY
@@ -231,18 +231,28 @@ class Comparison:
                 if slot.key == less.own and may_be_missing(slot.number, more.words):
                     return f"the {name} has one word more, and all {less.words} others are common"
         if self.wanted_words == 2:  # theirs
-            return "they differ in one place, and two words make it a variable"
+            return f"they differ {self._where}, and two words make it a variable"
         return ""
 
     @cached_property
     def wanted_words(self) -> int:
         """How many words make the one place where they differ a variable; 0: there is none."""
+        learn = self.recipe.match.learn
+        return min((wanted_values(learn, slot.around) for slot in self._common_slots), default=0)
+
+    @cached_property
+    def _common_slots(self) -> list[WordSlot]:
+        """The slots in which they may differ: all else is equal."""
         ours, theirs = self.left.numbers.one_off(0), self.right.numbers.one_off(0)
         if not ours or not theirs:
-            return 0
+            return []
         places = {(slot.key, slot.number) for slot in unpack(theirs).slots}
-        around = [s.around for s in unpack(ours).slots if (s.key, s.number) in places]
-        return min((wanted_values(self.recipe.match.learn, n) for n in around), default=0)
+        return [slot for slot in unpack(ours).slots if (slot.key, slot.number) in places]
+
+    @property
+    def _where(self) -> str:
+        of_keys = all(slot.number == ASSIGNED for slot in self._common_slots)
+        return "only in values of keys" if of_keys else "in one place"
 
     @property
     def merge(self) -> bool:
@@ -257,7 +267,7 @@ class Comparison:
             return True
         if self.recipe.fingerprint.kind == "minhash":
             return False
-        least = self.recipe.match.min_features
+        least = self.recipe.min_search_words
         if min(self.left.words, self.right.words) < least or not self.near:
             return False
         sketches = self.left.sketch, self.right.sketch
@@ -269,7 +279,7 @@ class Comparison:
         if self.merge or not wanted or self.left.taken.variant != self.right.taken.variant:
             return verdict
         return (
-            f"{verdict} They differ in one place: once {wanted} different words were seen there, "
+            f"{verdict} They differ {self._where}: once {wanted} different words were seen there, "
             "it is a variable, and they merge."
         )
 
@@ -298,6 +308,12 @@ class Comparison:
                 return (
                     f"They do not merge: the {name} has {look.words} {what}(s), below min_features "
                     f"= {match.min_features}, so only an equal pattern would do."
+                )
+        for look, name in ((self.left, "first"), (self.right, "second")):
+            if look.words < self.recipe.min_search_words:
+                return (
+                    f"They do not merge: the {name} has {look.words} words, and in so few Jaccard "
+                    f"{match.jaccard} admits no other one."
                 )
         if self.recipe.fingerprint.kind == "minhash":
             return self._verdict_by_least_hashes()

@@ -35,7 +35,8 @@ LEAST_SAME = 4
 """So many words are enough to know a pattern by."""
 
 LEAST_COMMON = 3
-"""So many words in common let another one be missing; one more at both ends of a pattern."""
+"""So many words in common let another one be missing; one more if it is the last. The first word
+says what happened, so it is never missing."""
 
 FEW_AROUND = 2
 """Between so few words, twice as many values are wanted."""
@@ -53,5 +54,5 @@ def wanted_values(learn: int, around: int) -> int:
 
 def may_be_missing(number: int, words: int) -> bool:
     """Return whether a word may be missing, by its number in the longer pattern of so many."""
-    common = LEAST_COMMON + (number in (0, words - 1))
-    return number < REPEATED and words - 1 >= common
+    common = LEAST_COMMON + (number == words - 1)
+    return 0 < number < REPEATED and words - 1 >= common

@@ -87,7 +87,7 @@ class Hasher:
         self._min_features = recipe.match.min_features
         self._offload = offload
         self.takes_fields = self._fingerprinter.takes_fields
-        self.min_search_words = sys.maxsize if self._minhash else self._min_features
+        self.min_search_words = sys.maxsize if self._minhash else recipe.min_search_words
 
     def shown(self, fingerprint: int) -> int | None:
         """Return what decisions show of a fingerprint; keys of bands are secret."""

@@ -20,11 +20,19 @@ to the classes of `tokens`, a token is variable if it
     after ``"key":``, after ``key=`` inside brackets, or in a list behind a key. A string that is a
     key itself, or stands behind one of `MESSAGE_KEYS`, has words as any text.
 
+A single word after ``key=`` outside brackets stays a word, unless the key is one of
+`MESSAGE_KEYS`; but it is *assigned*, so that all such values of a line can be learned at once
+(`fingerprint.one_off`).
+
 An empty value (``key=,``, ``""``, ``[]`` behind a key) is a variable too. Runs of three dots or
 more and of four dashes or more, and the escape sequences of terminals, separate tokens.
 
 At last, a group of 2 to 24 tokens that holds a placeholder and repeats in a row is kept once: a
 list of alike items, of any length, is one item. Items with different outcomes are not alike.
+
+A line of variables alone, such as ``[<02114408>] do_page_fault+0x12f/0x446``, says something after
+all if it holds names. So it is read again: what has `LEAST_LETTERS` bytes or more of letters,
+underscores or bytes beyond ASCII between other bytes, and no digit, is a word.
 
 Worked example::
 
@@ -38,12 +46,13 @@ once. A string never spans lines.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.tokens import (
     LOG_DELIMITERS,
+    SUBSTITUTE,
     TRAILING_PUNCTUATION,
     Token,
     is_variable,
@@ -55,8 +64,14 @@ from stream_dedup.features.variants import VariantWord, variant_words
 MAX_WORDS = 2
 """Maximum words of a string that is one value without a key: more may be a message."""
 
+LEAST_LETTERS = 3
+"""Least bytes of a name in a line of variables."""
+
 MAX_GROUP = 24
 """Maximum tokens of a group that is kept once."""
+
+ALL_ASSIGNED = 48
+"""The bit, in a mask of words, of all words that are assigned."""
 
 UNITS = frozenset(
     b"""
@@ -97,19 +112,29 @@ _NAME = rb"[A-Za-z0-9_$\x80-\xff-]"
 _SEPARATED = re.compile(rb"(?<=%b)[./\\](?=%b)" % (_NAME, _NAME))
 _BLANK = re.compile(rb"[%b]*+" % _SPACES)
 _DIGIT = re.compile(rb"[0-9]")
+_SUBSTITUTE = bytes([SUBSTITUTE])
 _NAME_BYTES = re.compile(_NAME + rb"++")
 _WORD_BYTE = re.compile(rb"[A-Za-z0-9_\x80-\xff]")
+_RUN_OF_WORD_BYTES = re.compile(rb"[A-Za-z0-9_\x80-\xff]++")
 
 # What the text since the last token, or since a string, says of the next token.
 _OTHER, _OPENED, _ITEM, _ASSIGNED, _COLON, _SPACED, _QUOTED, _JSON = range(8)
 
 
 class Piece(NamedTuple):
-    """A token between delimiters, or an empty value."""
+    """A token between delimiters, or an empty value.
+
+    Attributes:
+        start: where it begins.
+        end: where it ends.
+        variable: whether it is a variable.
+        assigned: whether it is the value of a key, outside brackets.
+    """
 
     start: int
     end: int
     variable: bool
+    assigned: bool = False
 
 
 class _Close(NamedTuple):
@@ -129,6 +154,20 @@ class _Close(NamedTuple):
 
 
 _NO_CLOSE = _Close(1, 0, False, b"")
+
+
+def learned_words(tokens: Iterable[Token], mask: int) -> Callable[[Token], bool]:
+    """Return which words are shown as variables.
+
+    Args:
+        tokens: of an event.
+        mask: bit i for each word i that is learned, and bit `ALL_ASSIGNED`. A word counts wherever
+            it stands.
+    """
+    words = (token.text for token in tokens if not token.variable)
+    known = {word for number, word in enumerate(words) if mask >> number & 1}
+    assigned = bool(mask >> ALL_ASSIGNED & 1)
+    return lambda token: token.text in known or (assigned and token.assigned)
 
 
 class Reading(NamedTuple):
@@ -167,6 +206,10 @@ class LineReader:
         pieces = _Scanner(text).pieces()
         tokens = merged(text, pieces)
         variant = self._variant(text, ((p.start, p.end) for p in pieces if p.end > p.start))
+        if all(token.variable for token in tokens):
+            names = merged(text, _names(text))
+            if not all(token.variable for token in names):
+                return Reading(names, variant)
         return _without_repeats(tokens, variant) if lists else Reading(tokens, variant)
 
     def without_escapes(self, text: bytes) -> bytes:
@@ -355,13 +398,15 @@ class _Scanner:
         variable = (
             self._is_hex_group(start, end) or is_variable(token) or self._is_structured(token)
         )
+        assigned = False
         if not variable and role != _OTHER:
             variable = self._is_value(end, role)
+            assigned = role == _ASSIGNED and not self._depth and self._is_assigned(start, end)
         if not variable and self._blank and self._pieces[-1].variable:
             before = self._pieces[-1]
             number = _DIGIT.search(text, before.start, before.end)
             variable = number is not None and token.rstrip(b".") in UNITS
-        self._pieces.append(Piece(start, end, variable))
+        self._pieces.append(Piece(start, end, variable, assigned))
         self._last = start, end
         self._end = end
         self._blank = True
@@ -395,9 +440,16 @@ class _Scanner:
         name, _, label = token.rstrip(TRAILING_PUNCTUATION).rpartition(b".")
         return label.lower() in TOP_LABELS and _NAME_BYTES.fullmatch(name) is not None
 
+    def _is_closed(self, end: int) -> bool:
+        return end == len(self._text) or self._text[end] in _AFTER_VALUE
+
+    def _is_assigned(self, start: int, end: int) -> bool:
+        behind_key = self._text[start - 1 : start] == b"="
+        return behind_key and self._is_closed(end) and not self._is_message_key()
+
     def _is_value(self, end: int, role: int) -> bool:
         text = self._text
-        close = end == len(text) or text[end] in _AFTER_VALUE
+        close = self._is_closed(end)
         keyed = bool(self._keyed & 1)
         if role == _ASSIGNED:
             value = close and self._depth > 0
@@ -416,6 +468,18 @@ class _Scanner:
     def _is_message_key(self) -> bool:
         start, end = self._last
         return self._text[start:end].lower() in MESSAGE_KEYS if start >= 0 else False
+
+
+def _names(text: bytes) -> Iterator[Piece]:
+    """Yield the names of a line of variables, and what stands between them."""
+    for match in _RUN_OF_WORD_BYTES.finditer(text):
+        start, end = match.span()
+        variable = (
+            end - start < LEAST_LETTERS
+            or _DIGIT.search(match[0]) is not None
+            or text[start - 1 : start] == _SUBSTITUTE
+        )
+        yield Piece(start, end, variable)
 
 
 def _groups_before(text: bytes, at: int) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from stream_dedup.features.folding import SYMBOLS
-from stream_dedup.features.lines import UNITS, LineReader, Reading
+from stream_dedup.features.lines import UNITS, LineReader, Reading, learned_words
 from stream_dedup.features.masks import NAMED, Masker, named
 from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
@@ -87,8 +87,7 @@ class Patterns:
         Args:
             value: its text.
             document: the decoded event, if there are fields.
-            learned: bit i for each word i that is a learned variable: it is shown as such, wherever
-                it stands.
+            learned: the words that are learned; see `learned_words`.
         """
         place = ""
         if self._preparer.takes_fields and document is not None:
@@ -105,13 +104,18 @@ class Patterns:
         parts = [(name, self._reader.without_escapes(text)) for name, text in parts]
         readings = [self._reader.read(text) for _, text in parts]
         variant = self._named_variant(word for reading in readings for word in reading.variant)
-        words = [t.text for reading in readings for t in reading.tokens if not t.variable]
-        if not words:  # the text itself is compared
+        if all(
+            token.variable for reading in readings for token in reading.tokens
+        ):  # the text itself is compared
             readings = [Reading([], []) for _ in parts]
-        known = {word for number, word in enumerate(words) if learned >> number & 1}
-        for reading in readings if known else ():
-            for at, token in enumerate(reading.tokens):
-                reading.tokens[at] = token._replace(variable=token.variable or token.text in known)
+        if learned:
+            tokens = [token for reading in readings for token in reading.tokens]
+            is_learned = learned_words(tokens, learned)
+            for reading in readings:
+                for at, token in enumerate(reading.tokens):
+                    reading.tokens[at] = token._replace(
+                        variable=token.variable or is_learned(token)
+                    )
         masked = (
             name + self._masked(text, reading)
             for (name, text), reading in zip(parts, readings, strict=True)

@@ -40,6 +40,9 @@ HASH_BITS = {"murmur3": 128, "java": 32, "md5": 128, "cyclic": 64, "codepoint": 
 BANDS_BITS = 768
 """Bits of a fingerprint of bands."""
 
+MAX_LEARNED_WORDS = 48
+"""Events with more words are found by exact hash and fingerprint alone."""
+
 Weight = Annotated[int, Meta(ge=0, le=1000)]
 
 ProtectedWord = Annotated[
@@ -204,8 +207,9 @@ class Match(_Section, frozen=True):
         jaccard: verification: the least share of distinct features that two events must have in
             common; 0 for no verification, which minhash requires. With bands, an event of fewer
             than 24 features needs 0.6 or more.
-        min_features: an event with fewer words is compared by exact hash alone; with another
-            extractor, one with fewer features.
+        min_features: an event with fewer words is not compared by its fingerprint; with another
+            extractor, one with fewer features. Where words are learned, it needs as many words as
+            `jaccard` asks for if one of them is another: with 0.9, 19.
         aliases: maximum exact hashes and fingerprints of joined events that a cluster keeps.
         protected: words in which two events of a cluster never differ: ``outcomes`` for the
             built-in list (ok, failed, up, down, not and so on), or words of your own. Case does not
@@ -246,6 +250,25 @@ class Recipe(_Section, frozen=True):
         decided.pop("description", None)
         text = b"stream-dedup recipe 1\n" + msgspec.json.encode(decided, order="deterministic")
         return hashlib.sha256(text).hexdigest()[:16]
+
+    @property
+    def min_search_words(self) -> int:
+        """The least number of words of an event that is matched by its fingerprint.
+
+        Where words are learned, these find events with one word more or less. So the fingerprint
+        is left to find other words, and it has no chance where `Match.jaccard` admits none: of n
+        words one may be another if (n - 1) / (n + 1) is enough. Events with more than
+        `MAX_LEARNED_WORDS` learn no words.
+
+        >>> load_recipe("logs").min_search_words
+        19
+        """
+        match = self.match
+        if not match.learn:
+            return match.min_features
+        words = range(match.min_features, MAX_LEARNED_WORDS + 1)
+        admitting = (n for n in words if n - 1 >= match.jaccard * (n + 1))
+        return max(match.min_features, next(admitting, MAX_LEARNED_WORDS + 1))
 
     @property
     def delimiters(self) -> bytes:

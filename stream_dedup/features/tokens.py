@@ -93,6 +93,8 @@ class Token(NamedTuple):
     variable: bool
     until: int = 0
     """End of the text that repeats what ends with this token (`lines`); 0 if none does."""
+    assigned: bool = False
+    """Whether the word is the value of a key (`lines`)."""
 
 
 def splitter(delimiters: bytes) -> re.Pattern[bytes]:
@@ -126,7 +128,11 @@ def tokenise(text: bytes, split: re.Pattern[bytes], classes: bool) -> Iterator[T
             variables.
     """
     pieces = (
-        (*match.span(), is_variable(token) if classes and token else token[:1] == _SUBSTITUTE)
+        (
+            *match.span(),
+            is_variable(token) if classes and token else token[:1] == _SUBSTITUTE,
+            False,
+        )
         for match in _matches(text, split)
         for token in (match.group(),)
     )
@@ -135,26 +141,27 @@ def tokenise(text: bytes, split: re.Pattern[bytes], classes: bool) -> Iterator[T
 
 def merged(
     text: bytes,
-    pieces: Iterable[tuple[int, int, bool]],
+    pieces: Iterable[tuple[int, int, bool, bool]],
     calendar_names: frozenset[bytes] = CALENDAR_NAMES,
 ) -> list[Token]:
     """Make words and placeholders of pieces.
 
     Args:
         text: what they are pieces of.
-        pieces: where each begins and ends, and whether it is variable; in order.
+        pieces: where each begins and ends, whether it is variable, and whether it is the value of a
+            key; in order.
         calendar_names: words that are part of a variable with a digit directly after them.
     """
     tokens: list[Token] = []
     names = 0  # calendar names directly before the current piece
-    for begin, end, variable in pieces:
+    for begin, end, variable, assigned in pieces:
         start, token = begin, text[begin:end]
         if variable and names and _DIGIT.search(token):
             start = tokens[-names].start
             del tokens[-names:]
         names = names + 1 if not variable and token in calendar_names else 0
         if not variable:
-            tokens.append(Token(token, start, end, False))
+            tokens.append(Token(token, start, end, False, assigned=assigned))
         elif tokens and tokens[-1].variable:
             tokens[-1] = Token(PLACEHOLDER, tokens[-1].start, end, True)
         else:

@@ -65,6 +65,7 @@ from stream_dedup.fingerprint._lines cimport (
     add_word,
     next_piece,
     start_line,
+    is_word_byte,
 )
 
 cdef enum:
@@ -135,6 +136,10 @@ cdef int64_t _MAX_VOTES = MAX_VOTES
 cdef size_t _MAX_GROUP = MAX_GROUP
 cdef uint64_t KEY_BASE = one_off.KEY_BASE
 cdef uint64_t MOST32 = 0xFFFFFFFF
+cdef size_t ASSIGNED_WORDS = one_off.ASSIGNED
+cdef size_t LEAST_LETTERS = lines.LEAST_LETTERS
+cdef uint64_t NO_WORD = ~<uint64_t>0
+cdef uint64_t LEAST_MASK = ~<uint64_t>0 << (64 - <int>one_off.LEAST_BITS)
 
 cdef struct Item:
     uint64_t identity  # keyed
@@ -144,6 +149,7 @@ cdef struct Item:
     uint32_t order
     uint8_t variable
     uint8_t protected
+    uint8_t assigned
 
 cdef struct Items:
     Item* at
@@ -369,7 +375,7 @@ cdef inline int push(
     item.weight = weight * part.weight
     item.order = <uint32_t>items.count
     item.variable = variable
-    item.protected = False
+    item.protected = item.assigned = False
     items.count += 1
     return 0
 
@@ -663,10 +669,35 @@ cdef class Workspace:
 
 # ---------------------------------------------------------------- keys of patterns; see `one_off`
 
+cdef inline void note_least(uint64_t* least, uint64_t word) noexcept nogil:
+    # Keeps the least three distinct words; NO_WORD where there are fewer.
+    if word >= least[2] or word == least[0] or word == least[1]:
+        return
+    if word > least[1]:
+        least[2] = word
+        return
+    least[2] = least[1]
+    if word > least[0]:
+        least[1] = word
+    else:
+        least[1] = least[0]
+        least[0] = word
+
+
+cdef inline uint64_t key_of(
+    uint64_t total, size_t count, const uint64_t* least, uint64_t missing
+) noexcept nogil:
+    # The key of a sequence without a word: the least words are those of the sequence with it.
+    cdef uint64_t first = least[1] if missing == least[0] else least[0]
+    cdef uint64_t second = least[1] if missing != least[0] and missing != least[1] else least[2]
+    cdef uint64_t high = finish(first * KEY_BASE + (first if second == NO_WORD else second))
+    return (high & LEAST_MASK) | (finish(total ^ count) & ~LEAST_MASK)
+
+
 cdef inline void put_slot(
     Hashes* slots, uint64_t key, size_t number, size_t around, uint64_t word
 ) noexcept nogil:
-    slots.at[slots.count] = finish(key ^ around)
+    slots.at[slots.count] = key
     slots.at[slots.count + 1] = number | around << 8 | (word & (1 << VALUE_BITS) - 1) << 32
     slots.count += 2
 
@@ -677,7 +708,9 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
     cdef uint64_t head[MOST_WORDS + 1]
     cdef uint64_t tail[MOST_WORDS + 1]
     cdef uint64_t power[MOST_WORDS + 1]
-    cdef uint64_t protected = 0, rest
+    cdef uint64_t protected = 0, assigned = 0, rest, values, missing
+    cdef uint64_t least[3]
+    cdef size_t places[2]  # of the first two of them
     cdef size_t count = 0, i, j, left
     cdef bint first
     cdef Hashes* slots = &work.slots
@@ -688,10 +721,11 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
             return 0
         words[count] = tokens.at[i].identity
         protected |= <uint64_t>tokens.at[i].protected << count
+        assigned |= <uint64_t>tokens.at[i].assigned << count
         count += 1
     if count < 2:
         return 0
-    reserve_hashes(slots, 2 + 4 * count)
+    reserve_hashes(slots, 4 + 4 * count)
     head[0] = tail[count] = 0
     power[0] = 1
     for i in range(count):
@@ -699,14 +733,26 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
         power[i + 1] = power[i] * KEY_BASE
     for i in range(count, 0, -1):
         tail[i - 1] = tail[i] + words[i - 1] * power[count - i]
-    slots.at[slots.count] = finish(head[count] ^ count)
+    least[0] = least[1] = least[2] = NO_WORD
+    for i in range(count):
+        note_least(least, words[i])
+    slots.at[slots.count] = key_of(head[count], count, least, NO_WORD)
     slots.at[slots.count + 1] = count
     slots.count += 2
     if count <= LEAST_AROUND:
         return 0
+    places[0] = places[1] = 0
     for i in range(count):
-        if not protected >> i & 1:
-            put_slot(slots, head[i] * power[count - 1 - i] + tail[i + 1], i, count - 1, words[i])
+        places[0] += words[i] == least[0]
+        places[1] += words[i] == least[1]
+    for i in range(count):
+        if protected >> i & 1:
+            continue
+        missing = words[i]
+        if (missing == least[0] and places[0] > 1) or (missing == least[1] and places[1] > 1):
+            missing = NO_WORD  # it stands elsewhere, too
+        rest = head[i] * power[count - 1 - i] + tail[i + 1]
+        put_slot(slots, key_of(rest, count - 1, least, missing), i, count - 1, words[i])
     for i in range(count):
         if protected >> i & 1:
             continue
@@ -720,7 +766,21 @@ cdef int take_slots(Workspace work, const Items* tokens) except -1 nogil:
                 first = False
                 break
         if first and LEAST_AROUND <= left < count - 1:
-            put_slot(slots, rest, REPEATED + i, left, words[i])
+            put_slot(slots, key_of(rest, left, least, words[i]), REPEATED + i, left, words[i])
+    if not assigned:
+        return 0
+    least[0] = least[1] = least[2] = NO_WORD
+    rest = values = left = 0
+    for i in range(count):
+        if assigned >> i & 1:
+            values = values * KEY_BASE + words[i]
+        else:
+            rest = rest * KEY_BASE + words[i]
+            note_least(least, words[i])
+            left += 1
+    if left >= LEAST_AROUND:
+        values = finish(values ^ (count - left))
+        put_slot(slots, key_of(rest, left, least, NO_WORD), ASSIGNED_WORDS, left, values)
     return 0
 
 
@@ -1089,6 +1149,7 @@ cdef class Kernel:
                     votes = murmur(text + start, size, self.seed)
                 push(tokens, identity, votes, part, self.weight_of(identity), False)
                 tokens.at[tokens.count - 1].protected = word != NULL
+                tokens.at[tokens.count - 1].assigned = piece.assigned and word == NULL
                 # Keyed hashes are spread evenly: few words without a repeat are taken for one.
                 again |= seen[identity >> 61] >> (identity & 63) & 1
                 seen[identity >> 61] |= <uint64_t>1 << (identity & 63)
@@ -1104,8 +1165,57 @@ cdef class Kernel:
                 while variant_count > variant_first and work.token_of.at[variant_count - 1] >= tokens.count:
                     variant_count -= 1
                     work.token_of.at[variant_count] = tokens.count - 1
+        if tokens.count == first + 1 and tokens.at[first].variable:
+            self.take_names(part, tokens, work.full)
         if again:  # a group has a word
             drop_groups(tokens, first, variant, &work.token_of, variant_first)
+        return 0
+
+    cdef int take_names(self, const Part* part, Items* tokens, bint full) except -1 nogil:
+        """Take the names of a line of variables, if it has any, in place of its one placeholder."""
+        cdef const uint8_t* text = part.text
+        cdef size_t length = part.length, i = 0, start, first = tokens.count - 1
+        cdef Item placeholder = tokens.at[first]
+        cdef int held, names = 0
+        cdef bint any_word = False
+        cdef const Word* word
+        cdef uint64_t identity
+        cdef Pair votes
+        votes.low = votes.high = 0
+        tokens.count = first
+        while True:
+            while i < length and not is_word_byte(text[i]):
+                i += 1
+            if i == length:
+                break
+            start = i
+            held = 0
+            while i < length and is_word_byte(text[i]):
+                held |= self.classes[text[i]]
+                i += 1
+            if (
+                held & DIGIT or i - start < LEAST_LETTERS
+                or (start and text[start - 1] == SUBSTITUTE)
+            ):
+                if names and held & DIGIT:
+                    tokens.count -= names
+                names = 0
+                if tokens.count == first or not tokens.at[tokens.count - 1].variable:
+                    push(tokens, self.placeholder_identity, self.placeholder, part,
+                         self.placeholder_weight, True)
+                continue
+            identity = sip(text + start, i - start, &self.secret)
+            if full:
+                votes = murmur(text + start, i - start, self.seed)
+            push(tokens, identity, votes, part, self.weight_of(identity), False)
+            word = self.find_protected(text + start, i - start) if self.protected != NULL else NULL
+            tokens.at[tokens.count - 1].protected = word != NULL
+            names = names + 1 if self.is_calendar(text + start, i - start) else 0
+        for i in range(first, tokens.count):
+            any_word |= not tokens.at[i].variable
+        if not any_word:
+            tokens.at[first] = placeholder
+            tokens.count = first + 1
         return 0
 
     cdef int take_word_ngrams(

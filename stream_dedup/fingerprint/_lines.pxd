@@ -91,6 +91,7 @@ cdef struct Piece:
     size_t end
     int held  # the classes of its bytes
     bint variable  # by its place, or by a class that only `features.lines` has
+    bint assigned  # a word that is the value of a key, outside brackets
 
 
 # ---------------------------------------------------------------- sets of words
@@ -473,10 +474,19 @@ cdef inline bint is_structured(const Tables* tables, const uint8_t* token, size_
     return True
 
 
+cdef inline bint is_closed(const Line* line, size_t end) noexcept nogil:
+    """Return whether a value may end here."""
+    cdef uint8_t follower = line.text[end] if end < line.length else c","
+    return (
+        follower == c"," or follower == c";" or follower == c")" or follower == c"]"
+        or follower == c"}" or follower == c">" or follower == ESC or is_blank(follower)
+    )
+
+
 cdef inline bint is_value(const Line* line, const Tables* tables, size_t end) noexcept nogil:
     cdef const uint8_t* text = line.text
     cdef Role role = line.role
-    cdef uint8_t follower = text[end] if end < line.length else c","
+    cdef uint8_t follower
     cdef bint value, item = (role == OPENED or role == ITEM) and line.keyed & 1
     if item or (role == SPACED and line.depth):
         end = skip_blank(line, end)
@@ -487,10 +497,7 @@ cdef inline bint is_value(const Line* line, const Tables* tables, size_t end) no
         if item:
             return value
     elif role == JSON or (role == ASSIGNED and line.depth):
-        value = (
-            follower == c"," or follower == c";" or follower == c")" or follower == c"]"
-            or follower == c"}" or follower == c">" or follower == ESC or is_blank(follower)
-        )
+        value = is_closed(line, end)
     else:
         return False
     return value and not is_message_key(line, tables)
@@ -589,6 +596,11 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
                 and not variable
             ):
                 variable = is_unit(tables, text + start, end - start)
+        piece.assigned = (
+            line.role == ASSIGNED and not line.depth and text[start - 1] == c"="
+            and is_closed(line, end)
+            and not is_message_key(line, tables)
+        )
         line.at = line.last_end = line.end = end
         line.last = start
         line.blank = True

@@ -8,14 +8,20 @@ pattern of n words has the key `own` of all its words, and a *slot* for each wor
 other n - 1, and the word's value there. Two patterns of n words that differ in the word i share the
 key of slot i; if one of them has another word more, its key there is the other's own.
 
-Keys in linear time. With the keyed hashes h_1 … h_n of the words, and all sums modulo 2^64,
+Keys in linear time. With the keyed hashes h_1 … h_n of the words, l and m the least two of them
+(distinct ones, if there are two), and all sums modulo 2^64, a key is
 
-    key(h) = mix(h_1·B^(n-1) + … + h_n·B^0  xor  n)
+    mix(l·B + m), the high `LEAST_BITS` bits, and
+    mix(h_1·B^(n-1) + … + h_n·B^0  xor  n), the low bits
 
-and leaving out h_i joins a prefix of the sum, times a power of B, with a suffix of it. The hashes
-are keyed, so nobody without the key can compute two sequences with equal sums.
+and leaving out h_i joins a prefix of the second sum, times a power of B, with a suffix of it. The
+hashes are keyed, so nobody without the key can compute two sequences with equal sums. Whatever word
+is left out, the least two are mostly the same. So the keys of a pattern begin with the same bits,
+but for two slots, and an index finds their records in three places.
 
-A word that occurs again has a second slot, for all its places at once: ``copied a to a``.
+A word that occurs again has a second slot, for all its places at once: ``copied a to a``. And words
+that are values of keys, such as ``user=alice``, have a slot all together (`ASSIGNED`): lines that
+list many keys differ in several values at once.
 
 Worked example, the words as letters::
 
@@ -35,11 +41,15 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
-MAX_WORDS = 48
-"""Events with more words are found by exact hash and fingerprint alone."""
+from stream_dedup.features.recipe import MAX_LEARNED_WORDS
 
 REPEATED = 64
 """Added to a slot's number, where it stands for all places of a word."""
+
+MAX_WORDS = MAX_LEARNED_WORDS
+
+ASSIGNED = REPEATED + MAX_WORDS
+"""The number of the slot of all assigned words."""
 
 LEAST_AROUND = 2
 """A slot has at least as many other words."""
@@ -49,6 +59,9 @@ VALUE_BITS = 23
 
 KEY_BASE = 0x9E37_79B9_7F4A_7C15
 """Base of the polynomial that makes a key of a sequence."""
+
+LEAST_BITS = 16
+"""The high bits of a key: of the least two hashes."""
 
 _MASK = (1 << 64) - 1
 _BYTE = 0xFF
@@ -73,9 +86,9 @@ class WordSlot(NamedTuple):
 
     Attributes:
         key: of the other words.
-        number: which word, from 0; `REPEATED` more for all places of a repeated one.
+        number: which word, from 0; `REPEATED` more for all places of a repeated one; or `ASSIGNED`.
         around: how many other words.
-        value: the low bits of the word's hash.
+        value: the low bits of the word's hash; of several words, of the key of their sequence.
     """
 
     key: int
@@ -100,15 +113,21 @@ def sequence_key(hashes: Sequence[int]) -> int:
     total = 0
     for each in hashes:
         total = (total * KEY_BASE + each) & _MASK
-    return mix(total ^ len(hashes))
+    least = sorted(set(hashes))[:2]
+    high = mix((least[0] * KEY_BASE + least[-1]) & _MASK)
+    low_bits = 64 - LEAST_BITS
+    return high >> low_bits << low_bits | mix(total ^ len(hashes)) & (1 << low_bits) - 1
 
 
-def pattern_keys(hashes: Sequence[int], protected: Sequence[bool]) -> Keys:
+def pattern_keys(
+    hashes: Sequence[int], protected: Sequence[bool], assigned: Sequence[bool] = ()
+) -> Keys:
     """Return the keys of a pattern; the plain form of what the native kernel does.
 
     Args:
         hashes: the keyed hashes of its words, 2 to `MAX_WORDS`.
         protected: for each word whether it is protected.
+        assigned: for each word whether it is the value of a key; nothing: none is.
     """
     slots = []
     for number, each in enumerate(hashes):
@@ -120,6 +139,11 @@ def pattern_keys(hashes: Sequence[int], protected: Sequence[bool]) -> Keys:
             others = [other for other in hashes if other != each]
             if len(others) >= LEAST_AROUND:
                 slots.append(_slot(others, REPEATED + number, each))
+    if any(assigned):
+        others = [word for word, value in zip(hashes, assigned, strict=True) if not value]
+        values = [word for word, value in zip(hashes, assigned, strict=True) if value]
+        if len(others) >= LEAST_AROUND:
+            slots.append(_slot(others, ASSIGNED, sequence_key(values)))
     return Keys(sequence_key(hashes), len(hashes), slots)
 
 

@@ -65,6 +65,7 @@ class Feature(NamedTuple):
         weight: the weight of its votes.
         variable: whether it is a placeholder.
         protected: whether it is a protected word.
+        assigned: whether it is a word that is the value of a key, and not protected.
     """
 
     text: bytes
@@ -73,6 +74,7 @@ class Feature(NamedTuple):
     weight: int
     variable: bool
     protected: bool = False
+    assigned: bool = False
 
 
 class Taken(NamedTuple):
@@ -104,7 +106,8 @@ def _one_off(tokens: list[Feature]) -> bytes:
     if not 2 <= len(words) <= one_off.MAX_WORDS:
         return b""
     hashes, protected = [word.identity for word in words], [word.protected for word in words]
-    return one_off.pack(one_off.pattern_keys(hashes, protected))
+    assigned = [word.assigned for word in words]
+    return one_off.pack(one_off.pattern_keys(hashes, protected, assigned))
 
 
 def _of_bands(taken: Taken) -> set[int]:
@@ -182,7 +185,10 @@ class ReferenceKernel:
             shown = text[token.start : token.end]
             feature = self._feature(shown, own * weight, salt, token.variable)
             protected = not token.variable and bool(protected_word(token.text, self._protected))
-            yield feature._replace(protected=protected) if protected else feature
+            assigned = token.assigned and not token.variable and not protected
+            if protected or assigned:
+                feature = feature._replace(protected=protected, assigned=assigned)
+            yield feature
 
     def _word_ngrams(self, tokens: list[Feature], weight: int, salt: Salt) -> Iterator[Feature]:
         n = self._recipe.features.ngram

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stream_dedup.columnar import replace_words
-from stream_dedup.features.lines import LineReader
+from stream_dedup.features.lines import LineReader, learned_words
 from stream_dedup.features.recipe import Recipe, replace
 from stream_dedup.features.variants import LEVELS
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter, KernelInput, WithFrames
@@ -97,13 +97,12 @@ class Templates:
     def _without_learned(self, texts: list[bytes], mask: int) -> list[bytes]:
         """Put a variable in place of each word that is learned, wherever it stands."""
         readings = [self._reader.read(text) for text in texts]
-        words = [token.text for one in readings for token in one.tokens if not token.variable]
-        known = {word for number, word in enumerate(words) if mask >> number & 1}
+        is_learned = learned_words([token for one in readings for token in one.tokens], mask)
         replaced = []
         for text in texts:
             out, at = bytearray(), 0
             for token in self._reader.read(text, lists=False).tokens:
-                if not token.variable and token.text in known:
+                if not token.variable and is_learned(token):
                     out += text[at : token.start] + _VARIABLE
                     at = token.end
             replaced.append(bytes(out + text[at:]))

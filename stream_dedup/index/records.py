@@ -14,7 +14,7 @@ For a pattern that no exact hash knows, `find` asks in this order:
 
 1. a slot that was learned, in the record of the pattern's own key or of a slot's key;
 2. the same words, if they are four or more; or one word more or less, where at least three other
-   words are common, four if it is the first or last word.
+   words are common, four if it is the last one; the first is never missing.
 
 Then the pattern's values are noted in the records of all its slots. A slot that thereby sees the
 last value that is wanted is learned, and the clusters found there merge (`ready`, `note`).

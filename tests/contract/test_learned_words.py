@@ -98,6 +98,13 @@ def test_a_word_at_the_end_may_be_missing_of_five(start: Start) -> None:
     assert three.new
 
 
+def test_the_first_word_is_never_missing(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    first = add(index, 0, "authentication failure for the user")
+    more = add(index, 1, "another authentication failure for the user")
+    assert more.cluster != first.cluster
+
+
 def test_another_word_is_another_cluster_at_first(start: Start) -> None:
     index = start(recipe=LEARNS)
     answers = [add(index, n, session(name)) for n, name in enumerate(NAMES[:4])]

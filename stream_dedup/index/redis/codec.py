@@ -9,6 +9,7 @@ import sys
 from array import array
 from binascii import hexlify
 from collections.abc import Iterable, Sequence
+from struct import Struct
 from typing import NamedTuple
 
 import msgspec
@@ -19,7 +20,6 @@ from stream_dedup.clustering.windows import Windows
 from stream_dedup.columnar import dictionary_encode
 from stream_dedup.columnar.reference import NARROW
 from stream_dedup.errors import ProtocolError
-from stream_dedup.fingerprint.one_off import unpack
 from stream_dedup.fingerprint.siphash import HashKey, fastest_siphash
 from stream_dedup.index.base import VARIANT_MARK, ClusterDelta, Query, Resolution
 from stream_dedup.index.redis import layouts
@@ -390,8 +390,8 @@ def tables_of(packed: bytes, layout: NamespaceLayout) -> list[int]:
 
 
 _siphash = fastest_siphash()
-_PATTERN, _WORD_SLOT = layouts.PATTERN.struct, layouts.WORD_SLOT.struct
-_NO_PATTERN = _PATTERN.pack(0, 0, b"")
+_SLOT_COUNT = Struct(">H")
+_NO_PATTERN = layouts.PATTERN.struct.pack(0, b"", 0)
 _ALL_64 = (1 << 64) - 1
 
 GROUPS_KEPT = 10_000
@@ -485,15 +485,13 @@ class Packer:
         """Pack the keys of the queries' patterns for ``resolve.lua``."""
         packed: list[bytes] = []
         for query in queries:
-            if not query.one_off:
+            keys = array("Q", query.one_off)
+            if not keys:
                 packed.append(_NO_PATTERN)
                 continue
-            own, words, slots = unpack(query.one_off)
-            packed.append(_PATTERN.pack(len(slots), words, own.to_bytes(8, "big")))
-            packed += [
-                _WORD_SLOT.pack(key.to_bytes(8, "big"), number, around, value.to_bytes(3, "big"))
-                for key, number, around, value in slots
-            ]
+            if sys.byteorder == "little":
+                keys.byteswap()
+            packed += (_SLOT_COUNT.pack(len(keys) // 2 - 1), keys.tobytes())
         return b"".join(packed)
 
     def record_key(self, shard: ShardKeys, group: bytes, key: bytes) -> bytes:

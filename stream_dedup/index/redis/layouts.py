@@ -35,17 +35,16 @@ class Layout:
 
     Args:
         order: ``<`` for little-endian numbers, ``>`` for big-endian ones.
-        fields: name and type of each, as Python's `struct` names types.
+        fields: name and type of each, as Python's `struct` names types; padding has no value.
     """
 
     def __init__(self, order: str, **fields: str) -> None:
-        self.names: Final = tuple(fields)
+        self.names: Final = tuple(name for name, code in fields.items() if "x" not in code)
         self.struct: Final = Struct(order + "".join(fields.values()))
         self.lua: Final = order + "".join(map(_lua_type, fields.values()))
         types = list(fields.values())
         self._starts = {
-            name: 1 + calcsize(order + "".join(types[:place]))
-            for place, name in enumerate(self.names)
+            name: 1 + calcsize(order + "".join(types[:place])) for place, name in enumerate(fields)
         }
 
     def constants(self, name: str) -> dict[str, str]:
@@ -119,12 +118,14 @@ ENTRY = Layout(">", number="B", value=f"{ENTRY_VALUE_BYTES}s", id=f"{ID_BYTES}s"
 record is a field, group hash ‖ key, in a slice of records."""
 FIRST_NUMBER = 128
 
-WORD_SLOT = Layout(">", key="8s", number="B", around="B", value=f"{ENTRY_VALUE_BYTES}s")
-"""A slot of a query's pattern (`fingerprint.one_off`)."""
+WORD_SLOT = Layout(
+    ">", key="8s", zero="x", value=f"{ENTRY_VALUE_BYTES}s", zeros="xx", around="B", number="B"
+)
+"""A slot of a query's pattern, as `fingerprint.one_off` packs it, big-endian."""
 
-PATTERN = Layout(">", slots="H", words="B", own="8s")
-"""The keys of a query's pattern; so many of `WORD_SLOT` follow. A query without keys has no
-words."""
+PATTERN = Layout(">", slots="H", own="8s", zeros="xxxxxxx", words="B")
+"""How many of `WORD_SLOT` follow the keys of a query's pattern, and what those begin with. A query
+without keys has no words."""
 
 PRIORITY_BYTES = 8
 SAMPLED = ord("v")

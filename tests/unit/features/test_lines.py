@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stream_dedup import Deduplicator
 from stream_dedup.errors import RecipeError
-from stream_dedup.features.lines import MAX_GROUP, LineReader
+from stream_dedup.features.lines import ALL_ASSIGNED, MAX_GROUP, LineReader
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import load_recipe, replace
 from stream_dedup.features.tokens import PLACEHOLDER
@@ -202,10 +202,20 @@ def test_lines_that_differ_in_values_alone_are_one(left: str, right: str) -> Non
         (b"[(a=1, b=x), (a=2, b=y)] z", "[(a=<number>, b=<*>)] z"),
         (b"x=[] y", "x=[<*>] y"),
         (b"took 12 ms", "took <number> <unit>"),
+        (b"[<02114408>] do_page_fault+0x12f/0x446", "[<hex>] do_page_fault+<*>"),
+        (b"/usr/lib64/x2 7", "/usr/<*> <number>"),
+        (b"12 7 4", "12 7 4"),
     ],
 )
 def test_patterns_of_structured_lines(line: bytes, expected: str) -> None:
     assert Patterns(LOGS).pattern(line) == expected
+
+
+def test_a_pattern_shows_values_of_keys_that_are_learned() -> None:
+    line = b"login refused; uid=root tty=console user=ann state=up"
+    assert Patterns(LOGS).pattern(line, learned=1 << ALL_ASSIGNED) == (
+        "login refused; uid=<*> tty=<*> user=<*> state=up"
+    )
 
 
 PIECES = st.sampled_from(
@@ -227,6 +237,7 @@ PIECES = st.sampled_from(
             b"msg",
             b"ok",
         ),
+        *(b"tty", b"tty=", b"x_y+0x1f", b"\x1anumber", b"Monday", b"/failed/"),
         *(b"failed", b"a.com", b"x/y/z", b"./a", b"Mon", b"status", b"200", b"\xc3\xa9", b"\x00"),
     ]
 )

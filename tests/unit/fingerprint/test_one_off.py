@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from stream_dedup.features.recipe import load_recipe, replace
 from stream_dedup.fingerprint.fingerprinter import make_kernel
 from stream_dedup.fingerprint.one_off import (
+    ASSIGNED,
+    LEAST_BITS,
     MAX_WORDS,
     REPEATED,
     WordSlot,
@@ -63,6 +65,32 @@ def test_a_repeated_word_has_a_slot_for_all_its_places() -> None:
 
     assert slots[REPEATED + 1].key == other[REPEATED + 1].key
     assert slots[REPEATED + 1].around == 3
+
+
+def test_all_values_of_keys_have_a_slot_together() -> None:
+    own, empty = slots_of(b"login refused; uid= tty= user=")
+    _, one = slots_of(b"login refused; uid=root tty=console user=ann")
+    _, other = slots_of(b"login refused; uid=x tty= user=bob")
+
+    assert one[ASSIGNED].key == other[ASSIGNED].key == own
+    assert one[ASSIGNED].value != other[ASSIGNED].value
+    assert one[ASSIGNED].around == 5
+    assert ASSIGNED not in empty
+
+
+@pytest.mark.parametrize("line", [b"job ran: result=done", b"job ran: ok=true", b"f(key=value) is"])
+def test_outcomes_and_values_in_brackets_are_not_assigned(line: bytes) -> None:
+    _, slots = slots_of(line)
+
+    assert ASSIGNED not in slots
+
+
+@given(st.lists(hashes, min_size=4, max_size=48, unique=True))
+def test_all_keys_but_two_slots_begin_with_the_same_bits(words: list[int]) -> None:
+    keys = pattern_keys(words, [False] * len(words))
+    first = [key >> 64 - LEAST_BITS for key in (keys.own, *(slot.key for slot in keys.slots))]
+
+    assert sum(bits != first[0] for bits in first) <= 2
 
 
 @pytest.mark.parametrize(("words", "keys"), [(0, 0), (1, 0), (2, 1), (3, 4), (48, 49), (49, 0)])

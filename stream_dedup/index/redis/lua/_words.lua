@@ -4,373 +4,511 @@
 -- here, as clusters are: their keys share the hash tag. What a call reads is kept, packed as it is
 -- stored, and written at the end, once.
 
-local RECORDS = SHARD .. 'r:'
-local records, changed_records = {}, {}
+local changed_keys = {}  -- clusters whose field o is to be written
+local slice_number, has_key
+local find_by_words, ready_slots, note_words, move_records, leave_records, write_records
 
--- The upper half of a group's hash times GROUP_FACTOR, modulo 2^64; in parts that a double holds exactly.
-local spreads = {}
-local function spread_of(group_hash)
-  local spread = spreads[group_hash]
-  if spread then return spread end
-  local high, low = unpack_bytes(GROUP_WORDS, group_hash)
-  local carried = math.floor((high * GROUP_FACTOR_LOW + math.floor(low * GROUP_FACTOR_LOW / 65536)) / 65536)
-  spread = (high * GROUP_FACTOR_HIGH % 65536 * 65536 + low * GROUP_FACTOR_HIGH + carried) % 4294967296
-  spreads[group_hash] = spread
-  return spread
-end
+do  -- a script has room for 200 local names
+  local FIELD_WORK = 0.3  -- of a field more in a command
 
--- The slice of a hash: its first bits, shifted by the hash of the group (see codec.py).
-local function slice_number(hash, group_hash, bits)
-  local high = bxor((unpack_bytes(ID_WORDS, hash)), spread_of(group_hash)) % 4294967296
-  return math.floor(high / 2 ^ (32 - bits))
-end
+  local RECORDS = SHARD .. 'r:'
+  local records, changed_records = {}, {}
 
-local function record_of(key, group_hash)
-  local field = group_hash .. key
-  local record = records[field]
-  if record then return record end
-  work = work + 1
-  local slice = RECORDS .. slice_number(key, group_hash, record_bits)
-  local packed = call('HGET', slice, field)
-  record = {field = field, key = key, slice = slice, stored = packed, packed = packed or ''}
-  records[field] = record
-  return record
-end
-
-local function change(record, packed)
-  if not changed_records[record.field] then work = work + 1 end
-  changed_records[record.field] = record
-  record.packed = packed
-end
-
-local function unpack_entry(packed, at)
-  local ENTRY_FIELDS = unpack_bytes(ENTRY, packed, at)
-  local first = number >= FIRST_NUMBER
-  return {number = first and number - FIRST_NUMBER or number, value = value, id = id, first = first}
-end
-
--- The entries of a number. Records may be full of others: those are not unpacked.
-local NONE = {}
-local function entries_of(record, number)
-  local packed = record.packed
-  if packed == '' then return NONE end
-  local entries = {}
-  for at = 1, #packed, ENTRY_BYTES do
-    local found = byte(packed, at)
-    if found == number or found == number + FIRST_NUMBER then entries[#entries + 1] = unpack_entry(packed, at) end
+  -- The upper half of a group's hash times GROUP_FACTOR, modulo 2^64; in parts that a double holds exactly.
+  local spreads = {}
+  local function spread_of(group_hash)
+    local spread = spreads[group_hash]
+    if spread then return spread end
+    local high, low = unpack_bytes(GROUP_WORDS, group_hash)
+    local carried = math.floor((high * GROUP_FACTOR_LOW + math.floor(low * GROUP_FACTOR_LOW / 65536)) / 65536)
+    spread = (high * GROUP_FACTOR_HIGH % 65536 * 65536 + low * GROUP_FACTOR_HIGH + carried) % 4294967296
+    spreads[group_hash] = spread
+    return spread
   end
-  return entries
-end
 
-local function is_named(record, id)
-  local packed = record.packed
-  local at = string.find(packed, id, 1, true)
-  while at and (at - ENTRY_ID_AT) % ENTRY_BYTES ~= 0 do at = string.find(packed, id, at + 1, true) end
-  return at ~= nil
-end
-
--- Keep the entries for which a test holds.
-local function filter(record, holds)
-  local packed, kept = record.packed, {}
-  for at = 1, #packed, ENTRY_BYTES do
-    if holds(unpack_entry(packed, at)) then kept[#kept + 1] = sub(packed, at, at + ENTRY_BYTES - 1) end
+  -- The slice of a hash: its first bits, shifted by the hash of the group (see codec.py).
+  function slice_number(hash, group_hash, bits)
+    local high = bxor((unpack_bytes(ID_WORDS, hash)), spread_of(group_hash)) % 4294967296
+    return math.floor(high / 2 ^ (32 - bits))
   end
-  change(record, table.concat(kept))
-end
 
--- The keys of the records that name a cluster: the field o.
-local changed_keys = {}
-local function keys_of(c)
-  if c.keys == nil then
-    c.keys = call('HGET', c.key, 'o') or ''
-    work = work + 1
-  end
-  return c.keys
-end
-
-local function has_key(c, key)
-  local keys = keys_of(c)
-  local at = string.find(keys, key, 1, true)
-  while at and (at - 1) % KEY_BYTES ~= 0 do at = string.find(keys, key, at + 1, true) end
-  return at ~= nil
-end
-
--- Note that a record names a cluster. It has the key already if the record has dropped it meanwhile.
-local function add_key(c, key)
-  if has_key(c, key) then return end
-  c.keys = keys_of(c) .. key
-  changed_keys[c.id] = c
-end
-
--- Remove from a record what named a cluster before it was opened again, and is not purged yet.
-local function forget_former(record, c)
-  if c[C_BEFORE] ~= OPEN and is_named(record, c.id) and not has_key(c, record.key) then
-    filter(record, function(entry) return entry.id ~= c.id end)
-  end
-end
-
-local function has_room(c, more)
-  return #keys_of(c) / KEY_BYTES + more <= MAX_RECORDS
-end
-
-local function is_full(record)
-  return #record.packed >= MAX_ENTRIES * ENTRY_BYTES
-end
-
--- Add an entry; in a full record, in place of the oldest ones that do not count for the event. `live` also
--- tells what was not looked at.
-local function put(record, c, number, value, first, live)
-  local packed = record.packed
-  while is_full(record) do
-    local entry = unpack_entry(packed, 1)
-    local owner, is_unknown = live(entry, record)
-    if owner or is_unknown then return end
-    packed = sub(packed, ENTRY_BYTES + 1)
-    change(record, packed)
-  end
-  add_key(c, record.key)
-  change(record, packed .. pack_bytes(ENTRY, number + (first and FIRST_NUMBER or 0), value, c.id))
-end
-
-local function wanted_values(around)
-  return around > FEW_AROUND and learn or 2 * learn
-end
-
-local function may_be_missing(number, words)
-  local common = LEAST_COMMON + ((number == 0 or number == words - 1) and 1 or 0)
-  return number < REPEATED and words - 1 >= common
-end
-
-local function oldest(best, c)
-  if c and (best == nil or older(c, best)) then return c end
-  return best
-end
-
--- The pattern of a cluster shows that a word of it varies.
-local function show(c, number)
-  local bit_value = 2 ^ (number % REPEATED)
-  if math.floor(c[C_LEARNED] / bit_value) % 2 == 0 then
-    c[C_LEARNED] = c[C_LEARNED] + bit_value
-    c.is_changed = true
-  end
-end
-
--- The cluster of a pattern, and whether one of its own words is a known variable. `live` returns the
--- cluster that an entry of a record names, if it takes the event.
-local function find_by_words(q, live)
-  local best
-  local own_record, own = record_of(q.own, q.group_hash), {}
-  for at = 1, #own_record.packed, ENTRY_BYTES do own[#own + 1] = unpack_entry(own_record.packed, at) end
-  for i = 1, #own do
-    if own[i].value == LEARNED then best = oldest(best, live(own[i], own_record)) end
-  end
-  if best then return best, false end
-  local any = #own > 0
-  for i = 1, #q.slots do
-    local slot = q.slots[i]
-    local record = record_of(slot.key, q.group_hash)
-    any = any or record.packed ~= ''
-    local entries = entries_of(record, slot.number)
-    for j = 1, #entries do
-      if entries[j].value == LEARNED then best = oldest(best, live(entries[j], record)) end
+  -- The slice of records: that of a key's first bits, which the keys of a pattern share (see one_off.py).
+  local slices, slice_bytes = {}, math.max(1, math.ceil(record_bits / 8))
+  local function slice_of(key, group_hash)
+    local of_group = slices[group_hash]
+    if not of_group then
+      of_group = {}
+      slices[group_hash] = of_group
     end
-  end
-  if best then return best, true end
-  if not any then return nil, false end
-  if q.words >= LEAST_SAME then
-    for i = 1, #own do
-      local c = own[i].number == OWN and live(own[i], own_record)
-      if c then return c, false end
+    local first = sub(key, 1, slice_bytes)
+    local slice = of_group[first]
+    if not slice then
+      slice = RECORDS .. slice_number(key, group_hash, record_bits)
+      of_group[first] = slice
     end
+    return slice
   end
-  for i = 1, #own do
-    if own[i].number ~= OWN and may_be_missing(own[i].number, q.words + 1) then
-      best = oldest(best, live(own[i], own_record))
-    end
-  end
-  for i = 1, #q.slots do
-    local slot = q.slots[i]
-    if may_be_missing(slot.number, q.words) then
-      local record = record_of(slot.key, q.group_hash)
-      local entries = entries_of(record, OWN)
-      for j = 1, #entries do best = oldest(best, live(entries[j], record)) end
-    end
-  end
-  for i = 1, #own do  -- its pattern shows that the word may be missing
-    local entry = own[i]
-    local is_its = best and entry.id == best.id and entry.first and may_be_missing(entry.number, q.words + 1)
-    if is_its and live(entry, own_record) then  -- else it is of a cluster that had this id before
-      show(best, entry.number)
-    end
-  end
-  return best, false
-end
 
-local function live_entries(record, number, live)
-  local entries, found = {}, entries_of(record, number)
-  for i = 1, #found do
-    if live(found[i], record) then entries[#entries + 1] = found[i] end
-  end
-  return entries
-end
+  -- New records with nothing but a first entry are fields of `fresh` until something else is noted there.
+  local fresh, fresh_fields = {}, {}  -- what each holds; those of each slice
 
--- Whether the slot's value is the last one that is wanted.
-local function completes(slot, entries)
-  if #entries + 1 < wanted_values(slot.around) then return false end
-  for i = 1, #entries do
-    if entries[i].value == slot.value then return false end
-  end
-  return true
-end
-
--- The slots that are learned with these values, and the clusters found there, by their ids. The
--- patterns of these clusters show the slots.
-local function ready_slots(q, live)
-  local numbers, merging, count, moved = {}, {}, 0, 0
-  for i = 1, #q.slots do
-    local slot = q.slots[i]
-    local record = record_of(slot.key, q.group_hash)
-    local found = entries_of(record, slot.number)
-    local known = found[1] and found[1].value == LEARNED
-    if known or #found + 1 >= wanted_values(slot.around) then
-      local entries = live_entries(record, slot.number, live)
-      if #entries > 0 and (known or completes(slot, entries)) then
-        if not known then
-          local same = live_entries(record, OWN, live)
-          for j = 1, #same do entries[#entries + 1] = same[j] end
-        end
-        local more, more_moved, fresh = 0, 0, {}
-        for j = 1, #entries do
-          local id = entries[j].id
-          if not merging[id] and not fresh[id] then
-            fresh[id], more = live(entries[j], record), more + 1
-            more_moved = more_moved + #keys_of(fresh[id]) / KEY_BYTES
-          end
-        end
-        -- Too much for this event: this slot and those behind it are learned with a later value.
-        if count > 0 and (count + more > MAX_MERGED or moved + more_moved > MAX_MOVED) then break end
-        numbers[slot.number], count, moved = true, count + more, moved + more_moved
-        for id, c in pairs(fresh) do merging[id] = c end
-        for j = 1, #entries do
-          if entries[j].first and entries[j].number == slot.number then show(merging[entries[j].id], slot.number) end
-        end
-      end
+  local function record_at(field, slice, stored)
+    local new = fresh[field]
+    local record = {field = field, key = sub(field, GROUP_BYTES + 1), slice = slice, stored = stored,
+      packed = new or stored or ''}
+    records[field] = record
+    if new then
+      fresh[field], changed_records[field] = nil, record
     end
+    return record
   end
-  return numbers, merging
-end
 
--- Note the values of a pattern of a cluster; `first` if it is its representative's.
-local function note_words(q, c, numbers, live, first)
-  if not has_room(c, 1 + #q.slots) then return end
-  local own = record_of(q.own, q.group_hash)
-  forget_former(own, c)
-  if #live_entries(own, OWN, live) == 0 then
-    if #entries_of(own, OWN) > 0 then filter(own, function(entry) return entry.number ~= OWN end) end
-    put(own, c, OWN, string.rep('\0', ENTRY_VALUE_BYTES), first, live)
+  local function record_of(key, group_hash)
+    local field = group_hash .. key
+    local record = records[field]
+    if record then return record end
+    local slice, stored = slice_of(key, group_hash), nil
+    if not fresh[field] then
+      work = work + 1
+      stored = call('HGET', slice, field)
+    end
+    return record_at(field, slice, stored)
   end
-  for i = 1, #q.slots do
-    local slot = q.slots[i]
-    local record = record_of(slot.key, q.group_hash)
-    forget_former(record, c)
-    local known, noted, count = nil, nil, 0  -- its entry, if learned; that of the value; other values
-    local found = entries_of(record, slot.number)
-    for j = 1, #found do  -- most often none
-      local entry = found[j]
-      if entry.value == LEARNED then
-        known = entry
-      elseif entry.value == slot.value then
-        noted = entry
+
+  -- Read the records of a pattern, those of a slice at once. Whether there are any.
+  local function read_records(q)
+    local wanted, group_hash, flat, fields = {}, q.group_hash, q.flat, {}
+    local exist = false
+    for i = 0, q.slot_count do
+      local key = i == 0 and q.own or flat[4 * i - 3]
+      local field = group_hash .. key
+      fields[i] = field
+      if records[field] or fresh[field] then
+        exist = true
       else
-        count = count + 1
+        local slice = slice_of(key, group_hash)
+        local of_slice = wanted[slice]
+        if of_slice then of_slice[#of_slice + 1] = field else wanted[slice] = {field} end
       end
     end
-    if known and live(known, record) then
-      -- it is learned
-    elseif numbers[slot.number] then
-      filter(record, function(entry) return entry.number ~= slot.number end)
-      put(record, c, slot.number, LEARNED, first, live)
-      if first then show(c, slot.number) end
-    elseif not (noted and live(noted, record)) then
-      local full = count + 1 >= wanted_values(slot.around)
-      if not (full and completes(slot, live_entries(record, slot.number, live))) then
-        if full or known or noted then
-          filter(record, function(entry)
-            if entry.number ~= slot.number then return true end
-            return entry.value ~= LEARNED and entry.value ~= slot.value and (not full or live(entry, record))
-          end)
+    for slice, of_slice in pairs(wanted) do
+      local stored = call('HMGET', slice, unpack(of_slice))
+      work = work + 1 + #of_slice * FIELD_WORK
+      for i = 1, #of_slice do
+        if stored[i] and not records[of_slice[i]] then
+          record_at(of_slice[i], slice, stored[i])
+          exist = true
         end
-        put(record, c, slot.number, slot.value, first, live)
       end
     end
+    q.fields, q.wanted = fields, wanted
+    return exist
   end
-end
 
--- Let the records that name a cluster name another one, as far as that has room. Those left over are purged
--- with the cluster.
-local function move_records(group_hash, loser, root)
-  local keys, left = keys_of(loser), {}
-  for key_at = 1, #keys, KEY_BYTES do
-    local key = sub(keys, key_at, key_at + KEY_BYTES - 1)
-    if has_room(root, 1) or has_key(root, key) then
-      local record = record_of(key, group_hash)
-      forget_former(record, root)
-      if is_named(record, loser.id) then
-        local named = is_named(record, root.id)
-        local follows = named or has_room(root, 1)
-        local packed, moved = record.packed, {}
-        for at = 1, #packed, ENTRY_BYTES do
-          local entry = sub(packed, at, at + ENTRY_BYTES - 1)
-          if sub(entry, ENTRY_ID_AT) == loser.id then
-            entry = follows and string.char(byte(entry) % FIRST_NUMBER) .. sub(entry, ENTRY_VALUE_AT, ENTRY_ID_AT - 1) .. root.id or ''
-          end
-          moved[#moved + 1] = entry
-        end
-        change(record, table.concat(moved))
-        if follows and not named then add_key(root, key) end
-      end
-    else
-      left[#left + 1] = key
+  -- The slots of a pattern, and their records.
+  local function read_slots(q)
+    local group_hash, flat, fields, slots = q.group_hash, q.flat, q.fields, {}
+    q.own_record = records[fields[0]] or record_at(fields[0], slice_of(q.own, group_hash))
+    for i = 1, q.slot_count do
+      local key, field = flat[4 * i - 3], fields[i]
+      slots[i] = {key = key, value = flat[4 * i - 2], around = flat[4 * i - 1], number = flat[4 * i],
+        record = records[field] or record_at(field, slice_of(key, group_hash))}
     end
+    q.slots = slots
   end
-  loser.keys = table.concat(left)
-end
 
--- Remove what names a cluster, in the group that it has had.
-local function leave_records(c)
-  local keys = keys_of(c)
-  local group_hash = keys ~= '' and sub(call('HGET', c.key, 'a'), 1, GROUP_BYTES)
-  for at = 1, #keys, KEY_BYTES do
-    local record = record_of(sub(keys, at, at + KEY_BYTES - 1), group_hash)
-    if is_named(record, c.id) then
+  local function change(record, packed)
+    if not changed_records[record.field] then work = work + FIELD_WORK end
+    changed_records[record.field] = record
+    record.packed = packed
+  end
+
+  local function unpack_entry(packed, at)
+    local ENTRY_FIELDS = unpack_bytes(ENTRY, packed, at)
+    local first = number >= FIRST_NUMBER
+    return {number = first and number - FIRST_NUMBER or number, value = value, id = id, first = first}
+  end
+
+  -- The entries of a number. Records may be full of others: those are not unpacked.
+  local NONE = {}
+  local function entries_of(record, number)
+    local packed = record.packed
+    if packed == '' then return NONE end
+    local entries = {}
+    for at = 1, #packed, ENTRY_BYTES do
+      local found = byte(packed, at)
+      if found == number or found == number + FIRST_NUMBER then entries[#entries + 1] = unpack_entry(packed, at) end
+    end
+    return entries
+  end
+
+  local function is_named(record, id)
+    local packed = record.packed
+    local at = string.find(packed, id, 1, true)
+    while at and (at - ENTRY_ID_AT) % ENTRY_BYTES ~= 0 do at = string.find(packed, id, at + 1, true) end
+    return at ~= nil
+  end
+
+  -- Keep the entries for which a test holds.
+  local function filter(record, holds)
+    local packed, kept = record.packed, {}
+    for at = 1, #packed, ENTRY_BYTES do
+      if holds(unpack_entry(packed, at)) then kept[#kept + 1] = sub(packed, at, at + ENTRY_BYTES - 1) end
+    end
+    change(record, table.concat(kept))
+  end
+
+  -- The keys of the records that name a cluster: the field o.
+  local function keys_of(c)
+    if c.keys == nil then
+      c.keys = call('HGET', c.key, 'o') or ''
+      work = work + 1
+    end
+    return c.keys
+  end
+
+  function has_key(c, key)
+    local keys = keys_of(c)
+    local at = string.find(keys, key, 1, true)
+    while at and (at - 1) % KEY_BYTES ~= 0 do at = string.find(keys, key, at + 1, true) end
+    return at ~= nil
+  end
+
+  -- Note that a record names a cluster. It has the key already if the record has dropped it meanwhile.
+  local function add_key(c, key)
+    if has_key(c, key) then return end
+    c.keys = keys_of(c) .. key
+    changed_keys[c.id] = c
+  end
+
+  -- Remove from a record what named a cluster before it was opened again, and is not purged yet.
+  local function forget_former(record, c)
+    if c[C_BEFORE] ~= OPEN and is_named(record, c.id) and not has_key(c, record.key) then
       filter(record, function(entry) return entry.id ~= c.id end)
     end
   end
-  c.keys = ''
-  changed_keys[c.id] = c
-end
 
--- Write what has changed. If a round `has_renewed` all slices, only new ones need a time to live.
-local function write_records(has_renewed)
-  local writes = {}
-  for _, record in pairs(changed_records) do
+  local function has_room(c, more)
+    return #keys_of(c) / KEY_BYTES + more <= MAX_RECORDS
+  end
+
+  local function is_full(record)
+    return #record.packed >= MAX_ENTRIES * ENTRY_BYTES
+  end
+
+  -- Add an entry; in a full record, in place of the oldest ones that do not count for the event. `live` also
+  -- tells what was not looked at.
+  local function put(record, c, number, value, first, live)
     local packed = record.packed
-    if packed == '' then
-      if record.stored then call('HDEL', record.slice, record.field) end
-    elseif packed ~= record.stored then
-      writes[#writes + 1] = {record.slice, record.field, packed}
+    while is_full(record) do
+      local entry = unpack_entry(packed, 1)
+      local owner, is_unknown = live(entry, record)
+      if owner or is_unknown then return end
+      packed = sub(packed, ENTRY_BYTES + 1)
+      change(record, packed)
+    end
+    add_key(c, record.key)
+    change(record, packed .. pack_bytes(ENTRY, number + (first and FIRST_NUMBER or 0), value, c.id))
+  end
+
+  local function wanted_values(around)
+    return around > FEW_AROUND and learn or 2 * learn
+  end
+
+  local function may_be_missing(number, words)
+    local common = LEAST_COMMON + (number == words - 1 and 1 or 0)
+    return number > 0 and number < REPEATED and words - 1 >= common
+  end
+
+  local function oldest(best, c)
+    if c and (best == nil or older(c, best)) then return c end
+    return best
+  end
+
+  -- The pattern of a cluster shows that a word of it varies.
+  local function show(c, number)
+    local bit_value = 2 ^ (number % REPEATED)
+    if math.floor(c[C_LEARNED] / bit_value) % 2 == 0 then
+      c[C_LEARNED] = c[C_LEARNED] + bit_value
+      c.is_changed = true
     end
   end
-  local exist = has_renewed
-  for i = 1, exist and #writes or 0, 1000 do
-    local slices = {}
-    for j = i, math.min(i + 999, #writes) do slices[#slices + 1] = writes[j][1] end
-    exist = exist and call('EXISTS', unpack(slices)) == #slices
+
+  -- The cluster of a pattern, and whether one of its own words is a known variable. `live` returns the
+  -- cluster that an entry of a record names, if it takes the event.
+  function find_by_words(q, live)
+    local best
+    if not read_records(q) then return nil, false end
+    read_slots(q)
+    local own_record, own = q.own_record, {}
+    for at = 1, #own_record.packed, ENTRY_BYTES do own[#own + 1] = unpack_entry(own_record.packed, at) end
+    for i = 1, #own do
+      if own[i].value == LEARNED then best = oldest(best, live(own[i], own_record)) end
+    end
+    if best then return best, false end
+    local any = #own > 0
+    for i = 1, #q.slots do
+      local slot = q.slots[i]
+      local record = slot.record
+      any = any or record.packed ~= ''
+      local entries = entries_of(record, slot.number)
+      for j = 1, #entries do
+        if entries[j].value == LEARNED then best = oldest(best, live(entries[j], record)) end
+      end
+    end
+    if best then return best, true end
+    if not any then return nil, false end
+    if q.words >= LEAST_SAME then
+      for i = 1, #own do
+        local c = own[i].number == OWN and live(own[i], own_record)
+        if c then return c, false end
+      end
+    end
+    for i = 1, #own do
+      if own[i].number ~= OWN and may_be_missing(own[i].number, q.words + 1) then
+        best = oldest(best, live(own[i], own_record))
+      end
+    end
+    for i = 1, #q.slots do
+      local slot = q.slots[i]
+      if may_be_missing(slot.number, q.words) then
+        local record = slot.record
+        local entries = entries_of(record, OWN)
+        for j = 1, #entries do best = oldest(best, live(entries[j], record)) end
+      end
+    end
+    for i = 1, #own do  -- its pattern shows that the word may be missing
+      local entry = own[i]
+      local is_its = best and entry.id == best.id and entry.first and may_be_missing(entry.number, q.words + 1)
+      if is_its and live(entry, own_record) then  -- else it is of a cluster that had this id before
+        show(best, entry.number)
+      end
+    end
+    return best, false
   end
-  for i = 1, #writes do
-    local write = writes[i]
-    call('HSET', write[1], write[2], write[3])
-    if not exist then keep(write[1]) end
+
+  local function live_entries(record, number, live)
+    local entries, found = {}, entries_of(record, number)
+    for i = 1, #found do
+      if live(found[i], record) then entries[#entries + 1] = found[i] end
+    end
+    return entries
   end
-  for _, c in pairs(changed_keys) do call('HSET', c.key, 'o', c.keys) end
+
+  -- Whether the slot's value is the last one that is wanted.
+  local function completes(slot, entries)
+    if #entries + 1 < wanted_values(slot.around) then return false end
+    for i = 1, #entries do
+      if entries[i].value == slot.value then return false end
+    end
+    return true
+  end
+
+  -- The slots that are learned with these values, and the clusters found there, by their ids. The
+  -- patterns of these clusters show the slots.
+  function ready_slots(q, live)
+    local numbers, merging, count, moved = {}, {}, 0, 0
+    if not q.slots then return numbers, merging end
+    for i = 1, #q.slots do
+      local slot = q.slots[i]
+      local record = slot.record
+      local found = entries_of(record, slot.number)
+      local known = found[1] and found[1].value == LEARNED
+      if known or #found + 1 >= wanted_values(slot.around) then
+        local entries = live_entries(record, slot.number, live)
+        if #entries > 0 and (known or completes(slot, entries)) then
+          if not known then
+            local same = live_entries(record, OWN, live)
+            for j = 1, #same do entries[#entries + 1] = same[j] end
+          end
+          local more, more_moved, fresh = 0, 0, {}
+          for j = 1, #entries do
+            local id = entries[j].id
+            if not merging[id] and not fresh[id] then
+              fresh[id], more = live(entries[j], record), more + 1
+              more_moved = more_moved + #keys_of(fresh[id]) / KEY_BYTES
+            end
+          end
+          -- Too much for this event: this slot and those behind it are learned with a later value.
+          if count > 0 and (count + more > MAX_MERGED or moved + more_moved > MAX_MOVED) then break end
+          numbers[slot.number], count, moved = true, count + more, moved + more_moved
+          for id, c in pairs(fresh) do merging[id] = c end
+          for j = 1, #entries do
+            if entries[j].first and entries[j].number == slot.number then show(merging[entries[j].id], slot.number) end
+          end
+        end
+      end
+    end
+    return numbers, merging
+  end
+
+  -- Note the pattern of a new cluster, of which no record exists.
+  local OWN_ENTRY = string.char(OWN + FIRST_NUMBER) .. string.rep('\0', ENTRY_VALUE_BYTES)
+  local function note_new(q, c)
+    local id, flat, fields, keys = c.id, q.flat, q.fields, {q.own}
+    fresh[fields[0]] = OWN_ENTRY .. id
+    for i = 1, q.slot_count do
+      local field, entry = fields[i], string.char(flat[4 * i] + FIRST_NUMBER) .. flat[4 * i - 2] .. id
+      local noted = fresh[field]  -- if two slots have one key
+      if not noted then keys[#keys + 1] = flat[4 * i - 3] end
+      fresh[field] = noted and noted .. entry or entry
+    end
+    for slice, of_slice in pairs(q.wanted) do
+      local all = fresh_fields[slice]
+      if all then
+        for i = 1, #of_slice do all[#all + 1] = of_slice[i] end
+      else
+        fresh_fields[slice] = of_slice
+      end
+    end
+    work = work + #keys * FIELD_WORK
+    c.keys = table.concat(keys)
+    changed_keys[c.id] = c
+  end
+
+  -- Note the values of a pattern of a cluster; `first` if it is its representative's.
+  function note_words(q, c, numbers, live, first)
+    if not q.slots then
+      if first then return note_new(q, c) end
+      read_slots(q)
+    end
+    if not has_room(c, 1 + #q.slots) then return end
+    local own = q.own_record
+    forget_former(own, c)
+    if #live_entries(own, OWN, live) == 0 then
+      if #entries_of(own, OWN) > 0 then filter(own, function(entry) return entry.number ~= OWN end) end
+      put(own, c, OWN, string.rep('\0', ENTRY_VALUE_BYTES), first, live)
+    end
+    for i = 1, #q.slots do
+      local slot = q.slots[i]
+      local record = slot.record
+      forget_former(record, c)
+      local known, noted, count = nil, nil, 0  -- its entry, if learned; that of the value; other values
+      local found = entries_of(record, slot.number)
+      for j = 1, #found do  -- most often none
+        local entry = found[j]
+        if entry.value == LEARNED then
+          known = entry
+        elseif entry.value == slot.value then
+          noted = entry
+        else
+          count = count + 1
+        end
+      end
+      if known and live(known, record) then
+        -- it is learned
+      elseif numbers[slot.number] then
+        filter(record, function(entry) return entry.number ~= slot.number end)
+        put(record, c, slot.number, LEARNED, first, live)
+        if first then show(c, slot.number) end
+      elseif not (noted and live(noted, record)) then
+        local full = count + 1 >= wanted_values(slot.around)
+        if not (full and completes(slot, live_entries(record, slot.number, live))) then
+          if full or known or noted then
+            filter(record, function(entry)
+              if entry.number ~= slot.number then return true end
+              return entry.value ~= LEARNED and entry.value ~= slot.value and (not full or live(entry, record))
+            end)
+          end
+          put(record, c, slot.number, slot.value, first, live)
+        end
+      end
+    end
+  end
+
+  -- Let the records that name a cluster name another one, as far as that has room. Those left over are purged
+  -- with the cluster.
+  function move_records(group_hash, loser, root)
+    local keys, left = keys_of(loser), {}
+    for key_at = 1, #keys, KEY_BYTES do
+      local key = sub(keys, key_at, key_at + KEY_BYTES - 1)
+      if has_room(root, 1) or has_key(root, key) then
+        local record = record_of(key, group_hash)
+        forget_former(record, root)
+        if is_named(record, loser.id) then
+          local named = is_named(record, root.id)
+          local follows = named or has_room(root, 1)
+          local packed, moved = record.packed, {}
+          for at = 1, #packed, ENTRY_BYTES do
+            local entry = sub(packed, at, at + ENTRY_BYTES - 1)
+            if sub(entry, ENTRY_ID_AT) == loser.id then
+              entry = follows and string.char(byte(entry) % FIRST_NUMBER) .. sub(entry, ENTRY_VALUE_AT, ENTRY_ID_AT - 1) .. root.id or ''
+            end
+            moved[#moved + 1] = entry
+          end
+          change(record, table.concat(moved))
+          if follows and not named then add_key(root, key) end
+        end
+      else
+        left[#left + 1] = key
+      end
+    end
+    loser.keys = table.concat(left)
+  end
+
+  -- Remove what names a cluster, in the group that it has had.
+  function leave_records(c)
+    local keys = keys_of(c)
+    local group_hash = keys ~= '' and sub(call('HGET', c.key, 'a'), 1, GROUP_BYTES)
+    for at = 1, #keys, KEY_BYTES do
+      local record = record_of(sub(keys, at, at + KEY_BYTES - 1), group_hash)
+      if is_named(record, c.id) then
+        filter(record, function(entry) return entry.id ~= c.id end)
+      end
+    end
+    c.keys = ''
+    changed_keys[c.id] = c
+  end
+
+  -- Whether all slices exist, of a list from one place to another.
+  local function all_exist(slices, from, to)
+    return call('EXISTS', unpack(slices, from, to)) == to - from + 1
+  end
+
+  -- Write what has changed: of a slice at once. If a round `has_renewed` all slices, only new ones need a time
+  -- to live.
+  local AT_ONCE, MAX_FIELDS = 32, 2000  -- slices; fields and values, as a call takes some 8,000 values
+  function write_records(has_renewed)
+    local writes, written = {}, {}
+    for _, record in pairs(changed_records) do
+      local packed = record.packed
+      if packed == '' then
+        if record.stored then call('HDEL', record.slice, record.field) end
+      elseif packed ~= record.stored then
+        local of_slice = writes[record.slice]
+        if not of_slice then
+          of_slice = {}
+          writes[record.slice], written[#written + 1] = of_slice, record.slice
+        end
+        of_slice[#of_slice + 1] = record.field
+        of_slice[#of_slice + 1] = packed
+      end
+    end
+    for slice, fields in pairs(fresh_fields) do
+      local of_slice = writes[slice]
+      if not of_slice then
+        of_slice = {}
+        writes[slice], written[#written + 1] = of_slice, slice
+      end
+      for i = 1, #fields do
+        local packed = fresh[fields[i]]
+        if packed then
+          of_slice[#of_slice + 1] = fields[i]
+          of_slice[#of_slice + 1] = packed
+        end
+      end
+    end
+    for from = 1, #written, AT_ONCE do
+      local to = math.min(from + AT_ONCE - 1, #written)
+      local exist = has_renewed and all_exist(written, from, to)
+      for i = from, to do
+        local fields = writes[written[i]]
+        for at = 1, #fields, MAX_FIELDS do
+          call('HSET', written[i], unpack(fields, at, math.min(at + MAX_FIELDS - 1, #fields)))
+        end
+        if not exist then keep(written[i]) end
+      end
+    end
+    for _, c in pairs(changed_keys) do call('HSET', c.key, 'o', c.keys) end
+  end
 end

@@ -582,16 +582,17 @@ local asked = {}  -- the answers' queries and clusters, if words are learned
 local queries = ARGV[6]
 local QUERY_COUNT_FIELDS = unpack_bytes(QUERY_COUNT, queries)
 
+local slot_formats = {}  -- by the number of slots
 local function unpack_pattern(q, at)
-  local slots, words, own
-  slots, words, own, at = unpack_bytes(PATTERN, ARGV[7], at)
-  q.words, q.own, q.slots, q.group_hash = words, own, {}, sub(q.field, 1, GROUP_BYTES)
-  for i = 1, slots do
-    local key, number, around, value
-    key, number, around, value, at = unpack_bytes(WORD_SLOT, ARGV[7], at)
-    q.slots[i] = {key = key, number = number, around = around, value = value}
+  local PATTERN_FIELDS, at_slots = unpack_bytes(PATTERN, ARGV[7], at)
+  q.words, q.own, q.slot_count, q.group_hash = words, own, slots, sub(q.field, 1, GROUP_BYTES)
+  local format = slot_formats[slots]
+  if not format then
+    format = '>' .. string.rep(sub(WORD_SLOT, #'>' + 1), slots)
+    slot_formats[slots] = format
   end
-  return at
+  q.flat = {unpack_bytes(format, ARGV[7], at_slots)}  -- key, value, around and number of each slot
+  return q.flat[4 * slots + 1]
 end
 
 local function answer(q, c, distance, rule)
@@ -624,7 +625,8 @@ local function resolve_all()
     local q = {at = at, key = KEYS[7 + i], first = first_us, last = last_us, id = id, field = field,
       fingerprint = fingerprint, sketch = sketch, group = group, position = position, members = members,
       mirrored = mirrored, near = #members > 0, inserted = false, words = 0, own = '',
-      slots = false, group_hash = false, full = false, crowds = 0, in_tables = #members > 0 and 2 ^ tables - 1 or 0}
+      slots = false, slot_count = 0, flat = false, group_hash = false, full = false,
+      crowds = 0, in_tables = #members > 0 and 2 ^ tables - 1 or 0}
     if learn > 0 then words_at = unpack_pattern(q, words_at) end
     if not full_from then
       full_from = distances(#fingerprint, 1)
