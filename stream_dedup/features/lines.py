@@ -189,7 +189,7 @@ class LineReader:
         self._split = recipe.split
         self._structured = recipe.text.classes == "structured"
         self._classes = bool(recipe.text.classes)
-        self._protected = recipe.protected
+        self._protected, self._levels = recipe.protected, recipe.levels
         self._status = "status" in recipe.match.variants
 
     def read(self, text: bytes, *, lists: bool = True) -> Reading:
@@ -219,7 +219,7 @@ class LineReader:
     def _variant(self, text: bytes, spans: Iterator[tuple[int, int]]) -> list[VariantWord]:
         if not self._protected and not self._status:
             return []
-        return list(variant_words(text, spans, self._protected, status=self._status))
+        return list(variant_words(text, spans, self._protected, self._levels, status=self._status))
 
 
 class _Scanner:

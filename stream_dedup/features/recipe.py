@@ -284,9 +284,18 @@ class Recipe(_Section, frozen=True):
     @property
     def protected(self) -> frozenset[bytes]:
         """The words in which events of a cluster never differ, in lower case: `variants`."""
+        return self._protected | self.levels
+
+    @property
+    def levels(self) -> frozenset[bytes]:
+        """Those of the protected words that are log levels and nothing else, in lower case."""
+        levels = LEVELS if "level" in self.match.variants else frozenset()
+        return frozenset(level.encode() for level in levels) - self._protected
+
+    @property
+    def _protected(self) -> frozenset[bytes]:
         given = self.match.protected
-        words = {*(OUTCOMES if given == "outcomes" else given)}
-        words |= LEVELS if "level" in self.match.variants else frozenset()
+        words = OUTCOMES if given == "outcomes" else given
         return frozenset(word.lower().encode() for word in words)
 
     @property

@@ -8,7 +8,8 @@ Idea: an event's *variant* is the sequence, in order, of
 
 1. its *protected words*: outcomes such as ``ok``, ``failed``, ``up``, ``not`` (`OUTCOMES`), or a
    recipe's own list;
-2. its log levels (`LEVELS`);
+2. its log levels (`LEVELS`), unless they are values of keys that name something else
+   (``user=info``);
 3. its HTTP status classes: ``2xx`` for three digits directly after ``HTTP/1.1"``, or after
    ``status``, ``status_code`` or ``code`` with ``=`` or ``:``.
 
@@ -60,13 +61,25 @@ LEVELS = frozenset(
 )
 """Names of log levels, lower case."""
 
+LEVEL_KEYS = frozenset(
+    b"level lvl severity sev priority prio loglevel log_level log-level log.level levelname l "
+    b"status state result outcome type kind event alert".split()
+)
+"""Keys whose value may be a log level, lower case: ``level=info`` is one, ``user=info`` is none."""
+
+MAX_KEY_BYTES = 15
+"""Maximum length of such a key."""
+
 STATUS_KEYS = frozenset((b"status", b"status_code", b"code"))
 """Names before ``=`` or ``:`` and an HTTP status, lower case."""
 
 MAX_WORD_BYTES = 16
 """Maximum length of a protected word."""
 
-_ENDINGS = b".!"
+ENDINGS = b".!"
+"""Not counted at the end of a protected word."""
+
+_KEY = re.compile(rb"[A-Za-z0-9_.-]{1,%d}\Z" % (MAX_KEY_BYTES + 1))
 _STATUS = re.compile(rb"[1-5][0-9][0-9]")
 _VERSION = re.compile(rb"HTTP/[0-9](?:\.[0-9])?", re.IGNORECASE)
 _AFTER_VERSION = frozenset(b'" ')
@@ -111,7 +124,12 @@ class VariantWord(NamedTuple):
 
 
 def variant_words(
-    text: bytes, spans: Iterable[tuple[int, int]], protected: frozenset[bytes], *, status: bool
+    text: bytes,
+    spans: Iterable[tuple[int, int]],
+    protected: frozenset[bytes],
+    levels: frozenset[bytes],
+    *,
+    status: bool,
 ) -> Iterator[VariantWord]:
     """Yield the words that make a line's variant, in order.
 
@@ -119,11 +137,12 @@ def variant_words(
         text: any bytes.
         spans: where each of its tokens begins and ends.
         protected: protected words, levels included, in lower case.
+        levels: those that are levels and nothing else.
         status: whether HTTP status classes count.
     """
     before = None
     for start, end in spans:
-        word = protected_word(text[start:end], protected)
+        word = protected_word(text, start, end, protected, levels)
         if word:
             yield VariantWord(word, start, end, False)
         elif status:
@@ -133,7 +152,19 @@ def variant_words(
         before = start, end
 
 
-def protected_word(token: bytes, protected: frozenset[bytes]) -> bytes:
-    """Return a token as the protected word that it is, or nothing."""
-    word = token.rstrip(_ENDINGS).lower()
-    return word if word in protected else b""
+def protected_word(
+    text: bytes, start: int, end: int, protected: frozenset[bytes], levels: frozenset[bytes]
+) -> bytes:
+    """Return a token as the protected word that it is, or nothing; arguments as above."""
+    word = text[start:end].rstrip(ENDINGS).lower()
+    if word not in protected or (word in levels and _is_of_other_key(text, start)):
+        return b""
+    return word
+
+
+def _is_of_other_key(text: bytes, start: int) -> bool:
+    """Return whether a token is the value of a key that has no levels."""
+    if text[start - 1 : start] != b"=":
+        return False
+    key = _KEY.search(text[max(start - 2 - MAX_KEY_BYTES, 0) : start - 1])
+    return key is not None and key[0].lower() not in LEVEL_KEYS

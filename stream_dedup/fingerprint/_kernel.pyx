@@ -30,7 +30,7 @@ import array
 from stream_dedup.features.lines import MAX_GROUP, MESSAGE_KEYS, TOP_LABELS, UNITS
 from stream_dedup.features import lines
 from stream_dedup.features.tokens import CALENDAR_NAMES, PLACEHOLDER
-from stream_dedup.features.variants import MAX_WORD_BYTES
+from stream_dedup.features.variants import LEVEL_KEYS, MAX_KEY_BYTES, MAX_WORD_BYTES
 from stream_dedup.fingerprint import bands, one_off
 from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.fingerprint.kernel import MAX_VOTES, MAX_WEIGHT, SKETCH_SIZE, Fingerprints
@@ -63,6 +63,7 @@ from stream_dedup.fingerprint._lines cimport (
     Tables,
     Words,
     add_word,
+    holds,
     next_piece,
     start_line,
     is_word_byte,
@@ -74,6 +75,7 @@ cdef enum:
     FEW = 64  # at most as many as a sketch holds
     MAX_CALENDAR = 9  # letters of "Wednesday", "September"
     MAX_WORD = 16  # bytes of a protected word
+    MAX_KEY = 15
     SUBSTITUTE = 0x1A
     MOST_WORDS = 48
     REPEATED = 64
@@ -178,6 +180,7 @@ cdef struct Word:  # a protected word: its bytes in lower case, padded with zero
     uint64_t tail
     uint64_t identity
     bint used
+    bint level  # and nothing else
 
 cdef struct Part:
     const uint8_t* text
@@ -841,6 +844,7 @@ cdef class Kernel:
         set_words(&self.tables.units, UNITS)
         set_words(&self.tables.labels, TOP_LABELS, True)
         set_words(&self.tables.message_keys, MESSAGE_KEYS, True)
+        set_words(&self.tables.level_keys, LEVEL_KEYS, True)
         self.set_calendar()
         settings = recipe.fingerprint
         self.token_classes = bool(recipe.text.classes)
@@ -868,7 +872,7 @@ cdef class Kernel:
         self.default_weight = weights.default
         self.placeholder_weight = weights.placeholder
         self.set_weights(weights.table, key)
-        self.set_protected(recipe.protected, key)
+        self.set_protected(recipe.protected, recipe.levels, key)
         self.statuses = "status" in recipe.match.variants
         for byte in range(1, 6):
             self.status_hashes[byte] = siphash(key, b"%dxx" % byte)
@@ -906,7 +910,7 @@ cdef class Kernel:
             self.weight_keys[slot] = key
             self.weight_values[slot] = weight
 
-    cdef set_protected(self, words, key):
+    cdef set_protected(self, words, levels, key):
         cdef size_t room = 16, slot
         cdef uint64_t head, tail
         memset(self.protected_lengths, 0, sizeof(self.protected_lengths))
@@ -926,7 +930,7 @@ cdef class Kernel:
             slot = word_slot(head, tail) & self.protected_mask
             while self.protected[slot].used:
                 slot = (slot + 1) & self.protected_mask
-            self.protected[slot] = Word(head, tail, siphash(key, word), True)
+            self.protected[slot] = Word(head, tail, siphash(key, word), True, word in levels)
             for first in (word[0], ord(chr(word[0]).upper())):
                 self.protected_lengths[first] |= <uint32_t>1 << len(word)
 
@@ -995,10 +999,26 @@ cdef class Kernel:
                     return True
         return held & DOT and self.is_dotted(token, length)
 
+    cdef inline bint is_of_other_key(self, const uint8_t* text, size_t start) noexcept nogil:
+        """Return whether a token is the value of a key that has no levels."""
+        cdef size_t end = start - 1, at = end
+        if start == 0 or text[end] != c"=":
+            return False
+        while (
+            at and end - at <= MAX_KEY
+            and (text[at - 1] == c"." or text[at - 1] == c"-"
+                 or (text[at - 1] < 0x80 and is_word_byte(text[at - 1])))
+        ):
+            at -= 1
+        if at == end:
+            return False
+        return end - at > MAX_KEY or not holds(&self.tables.level_keys, text + at, end - at, True)
+
     cdef inline const Word* find_protected(
-        self, const uint8_t* token, size_t length
+        self, const uint8_t* text, size_t start, size_t length
     ) noexcept nogil:
         """Return the protected word that a token is, or NULL: `variants.protected_word`."""
+        cdef const uint8_t* token = text + start
         cdef uint8_t lower[MAX_WORD]
         cdef uint64_t head, tail
         cdef size_t slot, i
@@ -1018,6 +1038,8 @@ cdef class Kernel:
         slot = word_slot(head, tail) & self.protected_mask
         while self.protected[slot].used:
             if self.protected[slot].head == head and self.protected[slot].tail == tail:
+                if self.protected[slot].level and self.is_of_other_key(text, start):
+                    return NULL
                 return &self.protected[slot]
             slot = (slot + 1) & self.protected_mask
         return NULL
@@ -1077,7 +1099,7 @@ cdef class Kernel:
                 before = start
                 before_end = i
             if self.protected != NULL:
-                word = self.find_protected(text + start, i - start)
+                word = self.find_protected(text, start, i - start)
                 if word != NULL:
                     reserve_hashes(variant, 1)
                     variant.at[variant.count] = word.identity
@@ -1130,7 +1152,7 @@ cdef class Kernel:
                 before = start
                 before_end = piece.end
             if size and self.protected != NULL:
-                word = self.find_protected(text + start, size)
+                word = self.find_protected(text, start, size)
                 if word != NULL:
                     reserve_hashes(variant, 1)
                     variant.at[variant.count] = word.identity
@@ -1208,7 +1230,7 @@ cdef class Kernel:
             if full:
                 votes = murmur(text + start, i - start, self.seed)
             push(tokens, identity, votes, part, self.weight_of(identity), False)
-            word = self.find_protected(text + start, i - start) if self.protected != NULL else NULL
+            word = self.find_protected(text, start, i - start) if self.protected != NULL else NULL
             tokens.at[tokens.count - 1].protected = word != NULL
             names = names + 1 if self.is_calendar(text + start, i - start) else 0
         for i in range(first, tokens.count):
@@ -1893,11 +1915,11 @@ def band_jaccard(bytes left not None, bytes right not None):
 
 
 _OURS = (
-    SKETCH, MAX_WORD, MAX_WORDS, MOST_WORDS, REPEATED, LEAST_AROUND, VALUE_BITS,
+    SKETCH, MAX_WORD, MAX_KEY, MAX_WORDS, MOST_WORDS, REPEATED, LEAST_AROUND, VALUE_BITS,
     BANDS, ROWS, KEY_BYTES, BAND_BYTES, BAND_SKETCH,
 )
 _THEIRS = (
-    SKETCH_SIZE, MAX_WORD_BYTES, lines.MAX_WORDS,
+    SKETCH_SIZE, MAX_WORD_BYTES, MAX_KEY_BYTES, lines.MAX_WORDS,
     one_off.MAX_WORDS, one_off.REPEATED, one_off.LEAST_AROUND, one_off.VALUE_BITS,
     bands.BANDS, bands.ROWS, bands.KEY_BYTES, bands.BITS // 8, bands.SKETCH,
 )

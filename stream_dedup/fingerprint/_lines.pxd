@@ -60,6 +60,7 @@ cdef struct Tables:
     Words units
     Words labels
     Words message_keys
+    Words level_keys
 
 cdef struct Close:  # the end of a string: see `find_close`
     size_t looked

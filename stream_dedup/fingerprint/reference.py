@@ -127,7 +127,7 @@ class ReferenceKernel:
         self._tie = int(recipe.fingerprint.tie == "one")
         weights = recipe.features.weights
         self._verifies = recipe.match.jaccard > 0
-        self._protected = recipe.protected
+        self._protected, self._levels = recipe.protected, recipe.levels
         self._weights = {word.encode(): weight for word, weight in weights.table.items()}
 
     def scan(self, texts: Sequence[bytes], full: bool) -> Fingerprints:
@@ -184,7 +184,10 @@ class ReferenceKernel:
                 own = weights.placeholder
             shown = text[token.start : token.end]
             feature = self._feature(shown, own * weight, salt, token.variable)
-            protected = not token.variable and bool(protected_word(token.text, self._protected))
+            place = text, token.start, token.end
+            protected = not token.variable and bool(
+                protected_word(*place, self._protected, self._levels)
+            )
             assigned = token.assigned and not token.variable and not protected
             if protected or assigned:
                 feature = feature._replace(protected=protected, assigned=assigned)

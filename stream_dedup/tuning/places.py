@@ -15,7 +15,7 @@ from functools import cached_property
 
 from stream_dedup.clustering.learning import wanted_values
 from stream_dedup.features.patterns import Patterns
-from stream_dedup.features.variants import protected_word
+from stream_dedup.features.variants import ENDINGS
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.one_off import REPEATED, unpack
 from stream_dedup.fingerprint.reference import Feature, ReferenceKernel
@@ -118,7 +118,6 @@ class Words:
         protected: Counter[bytes] = Counter()
         events, covered = self._sample.counts, 0
         rows = sorted(range(len(events)), key=lambda row: (-events[row], row))[:MAX_READ]
-        words = self._base.recipe.protected
         limit, room = self._base.recipe.input.max_bytes, MAX_READ_BYTES
         for row in rows:
             room -= min(limit, len(self._sample.values[row]))
@@ -129,9 +128,9 @@ class Words:
                 if token.variable:
                     for name in _NAME.findall(self._patterns.named(token.text)):
                         counts[name.decode()] += events[row]
-                elif word := protected_word(token.text, words):
+                elif token.protected:
                     counts[PROTECTED] += events[row]
-                    protected[word] += events[row]
+                    protected[token.text.rstrip(ENDINGS).lower()] += events[row]
                 else:
                     counts[WORD] += events[row]
         share = covered / self._sample.events if self._sample.events else 0.0

@@ -27,6 +27,7 @@ from stream_dedup.testing import assert_counts_add_up
 
 S = 1_000_000
 NOW_US = 1_700_000_000 * S
+KEY = bytes(range(16))
 LINES = [
     "disk sda1 is 91% full",
     "disk sdb7 is 64% full",
@@ -89,8 +90,9 @@ def test_a_loaded_one_answers_as_one_that_never_stopped(
         "summaries": Summaries(every_us=60 * S, samples=0),
     }
     clock, other = ManualClock(NOW_US), ManualClock(NOW_US)
-    dedup = Deduplicator(recipe, clock=clock, **settings)
-    stopped = Deduplicator(recipe, clock=other, **settings)
+    # Keys of bands, and so distances, are those of the key.
+    dedup = Deduplicator(recipe, clock=clock, key=KEY, **settings)
+    stopped = Deduplicator(recipe, clock=other, key=KEY, **settings)
     assert taken(stopped, other, before) == taken(dedup, clock, before)
     stopped.save(tmp_path / "state")
     loaded = Deduplicator.load(tmp_path / "state", recipe, clock=other, **settings)

@@ -237,7 +237,16 @@ PIECES = st.sampled_from(
             b"msg",
             b"ok",
         ),
-        *(b"tty", b"tty=", b"x_y+0x1f", b"\x1anumber", b"Monday", b"/failed/"),
+        *(
+            b"tty",
+            b"tty=",
+            b"x_y+0x1f",
+            b"\x1anumber",
+            b"Monday",
+            b"/failed/",
+            b"level=info",
+            b"user=info",
+        ),
         *(b"failed", b"a.com", b"x/y/z", b"./a", b"Mon", b"status", b"200", b"\xc3\xa9", b"\x00"),
     ]
 )

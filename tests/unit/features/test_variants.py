@@ -41,6 +41,13 @@ def kinds(lines: Sequence[str], recipe: Recipe | str = "logs") -> list[Kind]:
         ("ERROR disk sda is DOWN...", ["error", "down"]),
         ("[warn] x", ["warn"]),
         ("okay-ish failures2 nothing", []),
+        # log levels that are values of keys
+        (
+            "level=info log.level=warn severity=Critical status=alert",
+            ["info", "warn", "critical", "alert"],
+        ),
+        ("user=info name=fatal a_very_long_name_of=warn x.y-z=notice", []),
+        ("user=down =info user= info", ["down", "info", "info"]),
         # HTTP statuses
         ('"GET /a HTTP/1.1" 503 17', ["5xx"]),
         ('"GET /a http/2" 204', ["2xx"]),
