@@ -308,6 +308,16 @@ def test_the_documented_constants_are_those_of_the_code() -> None:
 # ------------------------------------------------------------ the library's example
 
 
+@pytest.fixture(autouse=True)
+def _quiet_example() -> Iterator[None]:
+    """Let the example's logger say nothing, and as much as before afterwards."""
+    logger = logging.getLogger("app")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(before)
+
+
 class Sent(list[str]):
     async def send(self, line: bytes) -> None:
         self.append(line.decode())
@@ -318,7 +328,6 @@ def example() -> dict[str, Any]:
     names: dict[str, Any] = {}
     (block,) = (b for b in blocks(LIBRARY) if "async def deduplicate(" in b.text)
     exec(compile(block.text, f"{block.page}:{block.line}", "exec"), names)  # noqa: S102 -- ours
-    logging.getLogger("app").setLevel(logging.CRITICAL)
     return names
 
 
