@@ -54,8 +54,8 @@ def tarred() -> bytes:
     [
         (zipped(), "it is a ZIP archive; make lines of it first, as in: unzip -p FILE |"),
         (tarred(), "it is a tar archive; make lines of it first, as in: tar -xOf FILE |"),
-        (gzip.compress(tarred()), "it is a tar archive"),
-        (lzma.compress(gzip.compress(BODY.encode())), "it is compressed with gzip"),
+        (gzip.compress(tarred(), mtime=0), "it is a tar archive"),
+        (lzma.compress(gzip.compress(BODY.encode(), mtime=0)), "it is compressed with gzip"),
         (b"PAR1\x15\x04\x15\x20", "it is Parquet; make lines of it first, as in: duckdb"),
         (b"ORC\x11\x00", "it is ORC"),
         (b"Obj\x01\x04\x14avro.codec", "it is Avro"),
