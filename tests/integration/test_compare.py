@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from operator import ne
+
 import pytest
 
 from stream_dedup.features.recipe import load_recipe, shipped
+from stream_dedup.fingerprint.bands import BANDS, KEY_BYTES
 from tests.integration.command import run
 
 
@@ -66,10 +69,15 @@ def test_compare_says_the_same_as_json_and_as_fingerprint_does(name: str) -> Non
     recipe = load_recipe(name)
     assert (found["recipe"], found["digest"]) == (name, recipe.digest)
     values = [int(text["fingerprint"]["binary"], 2) for text in found["texts"]]
-    assert (values[0] ^ values[1]).bit_count() == found["distance"]
-    assert f"distance     {found['distance']} of {recipe.fingerprint.width} bits" in (
-        done.out.decode()
-    )
+    if recipe.fingerprint.kind == "bands":
+        keys = [value.to_bytes(BANDS * KEY_BYTES, "big") for value in values]
+        starts = range(0, BANDS * KEY_BYTES, KEY_BYTES)
+        left, right = ([each[at : at + KEY_BYTES] for at in starts] for each in keys)
+        apart, of = sum(map(ne, left, right)), f"{BANDS} keys"
+    else:
+        apart, of = (values[0] ^ values[1]).bit_count(), f"{recipe.fingerprint.width} bits"
+    assert apart == found["distance"]
+    assert f"distance     {apart} of {of}" in done.out.decode()
     for text, look in zip(found["texts"], looks, strict=True):
         assert f"fingerprint  {text['fingerprint']['decimal']}\n" in done.out.decode()
         assert look["fingerprint"] == text["fingerprint"]["hex"]

@@ -33,8 +33,16 @@ from tests.integration.command import COMMAND, Done, run
 from tests.services.redis import RedisCluster, RedisSentinel, RedisServer
 
 LOGS = Path(__file__).parents[2] / "examples" / "logs"
+
+
+def with_many_words(line: bytes) -> bytes:
+    """A line with so many words that its fingerprint is searched: each again, in other forms."""
+    words = line.split()
+    return b" ".join([*words, *(form + word for form in (b"a", b"b", b"c") for word in words)])
+
+
 LINES = [
-    line
+    with_many_words(line)
     for name in ("nginx", "postgresql", "syslog")
     for line in gzip.decompress((LOGS / f"{name}.log.gz").read_bytes()).splitlines()[:400]
 ]
