@@ -141,13 +141,13 @@ HOSTILE: list[str | bytes] = [
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_hostile_texts_cost_no_more_than_their_length(recipe: str) -> None:
     dedup = Deduplicator(recipe, key=KEY)
-    start = time.perf_counter()
+    start = time.process_time()
     found = [dedup.process_one(text).cluster for text in HOSTILE * 2]
 
     assert found[: len(HOSTILE)] == found[len(HOSTILE) :]
     assert len(set(found)) == len(HOSTILE)
     assert MAX_EXPANSION == 18
-    assert time.perf_counter() - start < 20  # some 0.2 s
+    assert time.process_time() - start < 20  # some 0.2 s
 
 
 def test_one_text_of_100_mb_is_bounded() -> None:
@@ -165,12 +165,12 @@ def test_many_texts_that_share_a_key_cost_no_more_than_others() -> None:
     several = [
         common + "".join(drawn.choices("abcdefghijkmnopqrstuvwxyz", k=40)) for _ in range(20_000)
     ]
-    start = time.perf_counter()
+    start = time.process_time()
     decisions = dedup.process(several)
 
     assert sum(each.kind is Kind.NEW for each in decisions) >= 19_900
     assert dedup.counts.events == len(several)
-    assert time.perf_counter() - start < 30  # some 2 s
+    assert time.process_time() - start < 30  # some 2 s
 
 
 def test_without_the_key_nobody_knows_which_texts_share_bands() -> None:

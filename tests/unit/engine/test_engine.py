@@ -918,11 +918,11 @@ def test_memory_is_bounded_by_the_cap_on_clusters() -> None:
 def seconds_to_process(values: Sequence[str], times_us: Sequence[int], **settings: Any) -> float:
     dedup = Deduplicator(clock=ManualClock(10**17), **settings)
     summaries: list[Summary] = []
-    start = time.perf_counter()
+    start = time.process_time()
     for at in range(0, len(values), 1024):
         dedup.process(values[at : at + 1024], times_us=times_us[at : at + 1024])
         summaries += dedup.due(patterns=False)
-    elapsed = time.perf_counter() - start
+    elapsed = time.process_time() - start
     assert_counts_add_up([*summaries, *dedup.close()], dedup.counts)
     return elapsed
 
@@ -949,8 +949,8 @@ def test_hostile_times_cost_linear_time(times: str, values: str, max_clusters: i
         "interleaved": [f"{word(n % 50)} {word(n % 50 + 100)} failed" for n in range(4096)],
     }
     limits = Limits(max_clusters=max_clusters)
-    # Well below a second on any machine, and ten times that here for a busy one.
-    assert seconds_to_process(texts[values], HOSTILE_TIMES[times], limits=limits) < 10
+    # Processor time, some 3 seconds at most; quadratic time would be minutes.
+    assert seconds_to_process(texts[values], HOSTILE_TIMES[times], limits=limits) < 30
 
 
 def test_a_batch_larger_than_the_near_cache_is_processed() -> None:
@@ -1073,11 +1073,11 @@ def test_a_stream_may_have_times_and_groups() -> None:
 )
 def test_a_hostile_line_costs_linear_time_and_little_memory(recipe: str, line: str) -> None:
     dedup = Deduplicator(recipe)
-    started = time.perf_counter()
+    started = time.process_time()
     dedup.process([line])
     dedup.close()
 
-    assert time.perf_counter() - started < 5  # a tenth of it, on a quiet machine
+    assert time.process_time() - started < 10  # a tenth of it, on a quiet machine
     assert sum(map(len, dedup.engine._hasher._fingerprinter._salts)) < 1_000_000
 
 
