@@ -1189,7 +1189,7 @@ cdef class Kernel:
                     work.token_of.at[variant_count] = tokens.count - 1
         if tokens.count == first + 1 and tokens.at[first].variable:
             self.take_names(part, tokens, work.full)
-        if again:  # a group has a word
+        elif again:  # a group has a word
             drop_groups(tokens, first, variant, &work.token_of, variant_first)
         return 0
 
