@@ -19,7 +19,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -105,9 +104,7 @@ def _step(shown: list[str], expected: list[str]) -> Step:
 
 
 def missing(command: str) -> bool:
-    """Whether a command needs an optional program or library that this machine does not have."""
-    if ".parquet" in command and find_spec("pyarrow") is None:
-        return True
+    """Whether a command needs an optional program that this machine does not have."""
     return any(name in command.split() and not shutil.which(name) for name in _OPTIONAL)
 
 

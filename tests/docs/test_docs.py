@@ -70,9 +70,6 @@ def test_commands_print_what_the_page_shows(page: Path, folder: Path) -> None:
 
 @pytest.mark.parametrize("page", pages_with("python"), ids=named)
 def test_python_does_what_the_page_shows(page: Path, folder: Path) -> None:
-    for library in ("pandas", "polars"):  # of the extra dev, and of no other
-        if f"import {library} as" in page.read_text("utf-8"):
-            pytest.importorskip(library)
     names: dict[str, Any] = {"__name__": "__main__"}
     report: list[str] = []
     for block in blocks(page):

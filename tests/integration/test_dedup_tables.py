@@ -9,6 +9,8 @@ import os
 import random
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.integration.command import run, run_file, run_measured, shell
@@ -200,7 +202,6 @@ def test_find_clusters_takes_tables_and_json(tmp_path: Path) -> None:
 
 @pytest.fixture
 def parquet(tmp_path: Path) -> Path:
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     rows = list(csv.DictReader(io.StringIO(COMMENTS.read_text("utf-8"), newline="")))
     for row in rows:
         row["body"] = row["body"] or None
@@ -210,8 +211,6 @@ def parquet(tmp_path: Path) -> Path:
 
 
 def read(data: bytes) -> list[dict[str, object]]:
-    import pyarrow.parquet as pq  # noqa: PLC0415 -- what not every installation has
-
     return pq.read_table(io.BytesIO(data)).to_pylist()  # type: ignore[no-any-return]
 
 
@@ -269,7 +268,6 @@ def test_find_clusters_takes_parquet(parquet: Path) -> None:
 
 
 def test_a_large_parquet_file_takes_bounded_memory(tmp_path: Path) -> None:
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     words = [bytes(random.Random(n).choices(b"abcdefgh", k=7)).decode() for n in range(500)]
     texts = [" ".join(random.Random(n % 20_000).choices(words, k=40)) for n in range(100_000)]
     path = tmp_path / "large.parquet"

@@ -6,16 +6,15 @@ import io
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
-
-from stream_dedup.errors import InputError  # noqa: E402 -- after the check of what it needs
-from stream_dedup.io import parquet  # noqa: E402
-from stream_dedup.io.datasets import NO_VALUE  # noqa: E402
-from stream_dedup.io.parquet import ParquetTable, ParquetWriter  # noqa: E402
-from stream_dedup.model import Decision, Kind  # noqa: E402
+from stream_dedup.errors import InputError
+from stream_dedup.io import parquet
+from stream_dedup.io.datasets import NO_VALUE
+from stream_dedup.io.parquet import ParquetTable, ParquetWriter
+from stream_dedup.model import Decision, Kind
 
 NEW, DUPLICATE = Decision(Kind.NEW, 0xAB, 0), Decision(Kind.DUPLICATE, 0xAB, 3)
 
