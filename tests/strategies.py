@@ -1,4 +1,4 @@
-"""Hypothesis strategies that all tests share."""
+"""Hypothesis strategies that all tests share, and a recipe."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from stream_dedup.features.masks import NAMED
-from stream_dedup.features.recipe import HASH_BITS, Recipe, parse_recipe
+from stream_dedup.features.recipe import HASH_BITS, Recipe, parse_recipe, replace
 from stream_dedup.features.tokens import CALENDAR_NAMES
 from stream_dedup.fingerprint.fingerprinter import segments_of
 from stream_dedup.fingerprint.kernel import Segments
@@ -212,3 +212,14 @@ feature_events = st.lists(
     max_size=5,
 )
 """What extractors of one's own may hand to `fold`: (feature, weight, salt) triples."""
+
+RECIPE_OF_BANDS = replace(
+    Recipe(),
+    text__fold="look-alikes",
+    features__extractor="characters",
+    features__ngram=4,
+    fingerprint__kind="bands",
+    match__jaccard=0.42,
+    match__min_features=8,
+)
+"""Folded texts of four letters in a row, for tests of bands."""

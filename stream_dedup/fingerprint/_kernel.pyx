@@ -323,45 +323,35 @@ def siphash(key, bytes data not None):
 
 # ---------------------------------------------------------------- growing buffers
 
+cdef void* grown(void* at, size_t* room, size_t wanted, size_t size) except NULL nogil:
+    """Make room for at least so many elements of a size, and for as many again."""
+    cdef size_t more = 2 * wanted + 64
+    cdef void* moved = realloc(at, more * size)
+    if moved == NULL:
+        with gil:
+            raise MemoryError
+    room[0] = more
+    return moved
+
+
 cdef inline int reserve(Items* items, size_t more) except -1 nogil:
-    cdef size_t room
-    cdef Item* moved
-    if items.count + more > items.room:
-        room = 2 * (items.count + more) + 64
-        moved = <Item*>realloc(items.at, room * sizeof(Item))
-        if moved == NULL:
-            with gil:
-                raise MemoryError
-        items.at = moved
-        items.room = room
+    cdef size_t wanted = items.count + more
+    if wanted > items.room:
+        items.at = <Item*>grown(items.at, &items.room, wanted, sizeof(Item))
     return 0
 
 
 cdef inline int reserve_hashes(Hashes* hashes, size_t more) except -1 nogil:
-    cdef size_t room
-    cdef uint64_t* moved
-    if hashes.count + more > hashes.room:
-        room = 2 * (hashes.count + more) + 64
-        moved = <uint64_t*>realloc(hashes.at, room * sizeof(uint64_t))
-        if moved == NULL:
-            with gil:
-                raise MemoryError
-        hashes.at = moved
-        hashes.room = room
+    cdef size_t wanted = hashes.count + more
+    if wanted > hashes.room:
+        hashes.at = <uint64_t*>grown(hashes.at, &hashes.room, wanted, sizeof(uint64_t))
     return 0
 
 
 cdef inline int reserve32(Hashes32* hashes, size_t more) except -1 nogil:
-    cdef size_t room
-    cdef uint32_t* moved
-    if hashes.count + more > hashes.room:
-        room = 2 * (hashes.count + more) + 64
-        moved = <uint32_t*>realloc(hashes.at, room * sizeof(uint32_t))
-        if moved == NULL:
-            with gil:
-                raise MemoryError
-        hashes.at = moved
-        hashes.room = room
+    cdef size_t wanted = hashes.count + more
+    if wanted > hashes.room:
+        hashes.at = <uint32_t*>grown(hashes.at, &hashes.room, wanted, sizeof(uint32_t))
     return 0
 
 

@@ -15,6 +15,7 @@ bytes more; of bands 500.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -141,7 +142,7 @@ class TextClusters:
         return self._found.find(k, blocks, effort or Effort(), progress)
 
 
-class _Alike:
+class _Alike(ABC):
     """Distinct texts as numbered nodes, and which of them belong together."""
 
     def __init__(self, recipe: Recipe) -> None:
@@ -168,9 +169,9 @@ class _Alike:
                     self._place(node, numbers.fingerprint(index))
         self._join()
 
+    @abstractmethod
     def _place(self, node: int, fingerprint: int) -> None:
         """Take a new node that may match by its fingerprint."""
-        raise NotImplementedError
 
     def find(
         self, k: int, blocks: int | None, effort: Effort, progress: Progress

@@ -19,6 +19,7 @@ from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 from stream_dedup.index.base import Query
 from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.model import Position
+from tests.strategies import RECIPE_OF_BANDS
 
 LOGS = load_recipe("logs")
 LEARNS = replace(LOGS, match__learn=5)
@@ -133,15 +134,6 @@ def test_features_of_another_extractor_are_shown() -> None:
     assert [f.text for f in Inspector(recipe).look(b"hah").taken.features] == [b"ha", b"ah"]
 
 
-BANDS = replace(
-    Recipe(),
-    text__fold="look-alikes",
-    features__extractor="characters",
-    features__ngram=4,
-    fingerprint__kind="bands",
-    match__jaccard=0.42,
-    match__min_features=8,
-)
 OFFER = "Congratulations, you have won a free cruise to the Bahamas! Call 0800 111 222 to claim"
 
 
@@ -164,7 +156,7 @@ OFFER = "Congratulations, you have won a free cruise to the Bahamas! Call 0800 1
     ],
 )
 def test_verdicts_of_bands_name_similarity_and_keys(left: str, right: str, verdict: str) -> None:
-    found = Inspector(BANDS).compare(left.encode(), right.encode())
+    found = Inspector(RECIPE_OF_BANDS).compare(left.encode(), right.encode())
 
     assert re.search(verdict, found.verdict()), found.verdict()
     assert found.verdict().startswith("They merge") == found.merge
@@ -173,7 +165,7 @@ def test_verdicts_of_bands_name_similarity_and_keys(left: str, right: str, verdi
 def test_the_chance_that_two_events_share_a_key_is_said() -> None:
     common = b"we meet at the old harbour tonight and bring "
     pairs = [
-        Inspector(replace(BANDS, fingerprint__seed=seed)).compare(
+        Inspector(replace(RECIPE_OF_BANDS, fingerprint__seed=seed)).compare(
             common + b"nobody else along with you", common + b"some cake for Jo and his wife"
         )
         for seed in range(20)
@@ -187,8 +179,8 @@ def test_the_chance_that_two_events_share_a_key_is_said() -> None:
 
 @given(pieces, pieces)
 def test_the_engine_decides_by_bands_as_the_comparison_says(left: bytes, right: bytes) -> None:
-    index = MemoryIndex(BANDS, key=PUBLIC_KEY)
-    fingerprinter = Fingerprinter(BANDS, PUBLIC_KEY)
+    index = MemoryIndex(RECIPE_OF_BANDS, key=PUBLIC_KEY)
+    fingerprinter = Fingerprinter(RECIPE_OF_BANDS, PUBLIC_KEY)
     numbers = fingerprinter.fingerprints(fingerprinter.prepare([left, right], None), full=True)
     queries = [
         Query("", numbers.exact[n], numbers.fingerprint(n), numbers.sketches[n],
@@ -198,4 +190,4 @@ def test_the_engine_decides_by_bands_as_the_comparison_says(left: bytes, right: 
     _, second = asyncio.run(index.resolve(queries, 0))
 
     if left and right:
-        assert Inspector(BANDS).compare(left, right).merge != second.new
+        assert Inspector(RECIPE_OF_BANDS).compare(left, right).merge != second.new

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dedup.features.recipe import Recipe, load_recipe, replace
+from stream_dedup.features.recipe import load_recipe, replace
 from stream_dedup.offline.clusters import find_clusters, find_line_clusters, merge_clusters
 from stream_dedup.offline.pairs import Effort
+from tests.strategies import RECIPE_OF_BANDS
 
 
 def walked(fingerprints: list[int], k: int) -> list[list[int]]:
@@ -121,17 +122,6 @@ def test_a_crowd_of_one_fingerprint_is_compared_within_bounds() -> None:
     assert [[n, n + 2000] for n in range(2000)] == clusters
 
 
-BANDS = replace(
-    Recipe(),
-    text__fold="look-alikes",
-    features__extractor="characters",
-    features__ngram=4,
-    fingerprint__kind="bands",
-    match__jaccard=0.42,
-    match__min_features=8,
-)
-
-
 @pytest.mark.parametrize("pure", [False, True])
 def test_texts_connect_by_bands(monkeypatch: pytest.MonkeyPatch, pure: bool) -> None:
     if pure:
@@ -146,13 +136,13 @@ def test_texts_connect_by_bands(monkeypatch: pytest.MonkeyPatch, pure: bool) -> 
         b"you have won a holiday for two, call 0900 555 to claim it today",
     ]
 
-    assert find_line_clusters(lines, BANDS) == [[0, 2, 6], [4, 5]]
+    assert find_line_clusters(lines, RECIPE_OF_BANDS) == [[0, 2, 6], [4, 5]]
 
 
 def test_bands_take_neither_distance_nor_shards() -> None:
     for settings_ in ({"k": 3}, {"effort": Effort(shard=1, shards=2)}):
         with pytest.raises(ValueError, match="recipe custom has bands, which take neither k"):
-            find_line_clusters([b"a"], BANDS, **settings_)
+            find_line_clusters([b"a"], RECIPE_OF_BANDS, **settings_)
 
 
 @pytest.mark.parametrize("parts", [[], [[]], [[5]]])
