@@ -96,7 +96,7 @@ def test_real_logs_are_decided_as_in_memory(
     name: str, near_cache_size: int, request: pytest.FixtureRequest
 ) -> None:
     opens = ADAPTERS[name].bind(request)
-    dedup = Deduplicator(RECIPE, windows=WIDE, clock=ManualClock(START_US))
+    dedup = Deduplicator(RECIPE, windows=WIDE, clock=ManualClock(START_US), templates=True)
     expected = dedup.process(LINES, groups=GROUPS)
 
     async def through() -> list[Decision]:
