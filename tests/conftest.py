@@ -1,4 +1,4 @@
-"""What all tests share: real services, and how long Hypothesis looks.
+"""What all tests share: real services, how long Hypothesis looks, and how long lists are compared.
 
 HYPOTHESIS_PROFILE=thorough looks longer.
 """
@@ -6,8 +6,12 @@ HYPOTHESIS_PROFILE=thorough looks longer.
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.assertions import LongDifferenceError, long_difference, shorten_traceback
 
 pytest_plugins = ["tests.services.fixtures"]
 
@@ -19,3 +23,23 @@ settings.register_profile(
 )
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> None:
+    """Describe a difference of long sequences.
+
+    Raises:
+        LongDifferenceError: they differ.
+    """
+    if op == "==" and (lines := long_difference(left, right)):
+        raise LongDifferenceError("\n".join(lines))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """Shorten the traceback of such a difference."""
+    try:
+        return (yield)
+    except LongDifferenceError as error:
+        shorten_traceback(error)
+        raise
