@@ -42,7 +42,7 @@ COMMANDS = {
     "recipes": "stream_dedup.cli.recipes:recipes",
     "run": "stream_dedup.cli.run:run",
     "tune": "stream_dedup.cli.tune:tune",
-    "vocabulary": "stream_dedup.cli.recipes:vocabulary",
+    "vocabulary": "stream_dedup.cli.vocabulary:vocabulary",
 }
 """The function of each command. Its module is imported when the command is used."""
 

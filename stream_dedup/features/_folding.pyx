@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 # cython: freethreading_compatible=False
-"""The functions `fold` and `fold_words` of `folding`, natively: a batch in one call, without the GIL.
+"""`fold`, `fold_words` and `Passages` of `folding`, natively: a batch in one call, without the GIL.
 
 A text's characters are folded into `Symbols`, code points of 32 bits: ASCII without upper-case and
 control characters, letters, and surrogates for bytes that are not UTF-8. The tokens are found in
@@ -11,9 +11,9 @@ characters, are stored once. An entry below `DROPPED` is the character that is l
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint16_t, uint32_t
-from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcmp, memcpy
 
 from stream_dedup.features import folding
 
@@ -494,6 +494,192 @@ cdef inline Py_ssize_t encode(uint32_t code, uint8_t* out) noexcept nogil:
     out[2] = 0x80 | code >> 6 & 0x3F
     out[3] = 0x80 | code & 0x3F
     return 4
+
+
+# ------------------------------------------------------------ passages
+
+cdef struct Passage:
+    const uint8_t* at
+    Py_ssize_t size
+    Py_ssize_t within  # the longest other passage that this one begins with; -1 if there is none
+
+cdef struct Head:  # the first bytes of some passages, and which these are; empty if `end` is 0
+    uint64_t head
+    Py_ssize_t first
+    Py_ssize_t end
+
+
+cdef class Passages:
+    """See `folding.Passages`.
+
+    The passages are sorted, so those that begin alike are neighbours. A table of hashes leads from
+    eight bytes of a text to the passages that begin with them. Among these, the last one that is
+    not greater than the text is looked for: whichever passages the text begins with, this one
+    begins with them too. So the work is bounded, whatever the texts and the passages are.
+    """
+
+    cdef bytes _all  # what `_passages` point into
+    cdef Passage* _passages
+    cdef Head* _heads
+    cdef uint64_t _mask
+
+    def __cinit__(self, passages):
+        cdef Py_ssize_t index, count, start = 0, other
+        cdef uint64_t room = 8, slot, head
+        cdef bytes passage
+        cdef list ordered = sorted(set(passages))
+        for passage in ordered:
+            if len(passage) < folding.MIN_PASSAGE_BYTES:
+                least = folding.MIN_PASSAGE_BYTES
+                raise ValueError(f"the passage {passage!r} has fewer than {least} bytes")
+        count = len(ordered)
+        while room < 4 * count:
+            room *= 2
+        self._mask = room - 1
+        self._all = b"".join(ordered)
+        self._passages = <Passage*>malloc((count + 1) * sizeof(Passage))
+        self._heads = <Head*>calloc(room, sizeof(Head))
+        if self._passages == NULL or self._heads == NULL:
+            raise MemoryError
+        for index in range(count):
+            passage = ordered[index]
+            other = index - 1
+            while other >= 0 and not passage.startswith(ordered[other]):
+                other = self._passages[other].within
+            self._passages[index] = Passage(
+                <const uint8_t*>PyBytes_AS_STRING(self._all) + start, len(passage), other
+            )
+            head = head_of(self._passages[index].at)
+            slot = self.slot_of(head)
+            if not self._heads[slot].end:
+                self._heads[slot] = Head(head, index, index)
+            self._heads[slot].end = index + 1
+            start += len(passage)
+
+    def __dealloc__(self):
+        free(self._passages)
+        free(self._heads)
+
+    def leave_out(self, texts):
+        """See `folding.Passages.leave_out`."""
+        cdef list values = list(texts)  # nobody else's, as their bytes are read without the GIL
+        cdef Py_ssize_t index, start = 0, count = len(values)
+        cdef const uint8_t** froms = NULL
+        cdef Py_ssize_t* sizes = NULL
+        cdef Py_ssize_t* ends = NULL
+        cdef Bytes out = Bytes(NULL, 0, 0)
+        cdef bint enough = True
+        cdef bytes value
+        try:
+            froms = <const uint8_t**>malloc((count + 1) * sizeof(void*))
+            sizes = <Py_ssize_t*>malloc((count + 1) * sizeof(Py_ssize_t))
+            ends = <Py_ssize_t*>malloc((count + 1) * sizeof(Py_ssize_t))
+            if froms == NULL or sizes == NULL or ends == NULL:
+                raise MemoryError
+            for index in range(count):
+                value = values[index]
+                if value is None:
+                    raise TypeError("a text is bytes")
+                froms[index] = <const uint8_t*>PyBytes_AS_STRING(value)
+                sizes[index] = PyBytes_GET_SIZE(value)
+            with nogil:
+                for index in range(count):
+                    enough = self.write_rest(froms[index], sizes[index], &out)
+                    if not enough:
+                        break
+                    ends[index] = out.size
+            if not enough:
+                raise MemoryError
+            for index in range(count):
+                if ends[index] > start:
+                    values[index] = PyBytes_FromStringAndSize(
+                        <char*>out.at + start, ends[index] - start
+                    )
+                    start = ends[index]
+            return values
+        finally:
+            free(froms)
+            free(sizes)
+            free(ends)
+            free(out.at)
+
+    cdef bint write_rest(
+        self, const uint8_t* text, Py_ssize_t size, Bytes* out
+    ) noexcept nogil:
+        """Write what is left of a text; nothing if it stays whole. False without memory."""
+        cdef Py_ssize_t at = 0, start = 0, found, before = out.size
+        while at + <Py_ssize_t>sizeof(uint64_t) <= size:
+            found = self.longest(text + at, size - at)
+            if not found:
+                at += 1
+                continue
+            if not append(out, text + start, at - start):
+                return False
+            at += found
+            start = at
+        if not start:
+            return True
+        if not append(out, text + start, size - start):
+            return False
+        for at in range(before, out.size):
+            if out.at[at] != c"/" and out.at[at] != c"@" and out.at[at] != c"#":
+                return True
+        out.size = before
+        return True
+
+    cdef inline Py_ssize_t longest(self, const uint8_t* text, Py_ssize_t size) noexcept nogil:
+        """Return the size of the longest passage that a text begins with; 0 if there is none."""
+        cdef uint64_t slot = self.slot_of(head_of(text))
+        cdef Py_ssize_t low = self._heads[slot].first, high = self._heads[slot].end
+        cdef Py_ssize_t middle, index, common = 0
+        if not high:
+            return 0
+        while low < high:
+            middle = (low + high) // 2
+            if is_greater(self._passages + middle, text, size):
+                high = middle
+            else:
+                low = middle + 1
+        index = low - 1
+        if index < self._heads[slot].first:
+            return 0
+        size = min(size, self._passages[index].size)
+        while common < size and self._passages[index].at[common] == text[common]:
+            common += 1
+        while index >= 0 and self._passages[index].size > common:
+            index = self._passages[index].within
+        return self._passages[index].size if index >= 0 else 0
+
+    cdef inline uint64_t slot_of(self, uint64_t head) noexcept nogil:
+        """Return where a head is in the table, or would be."""
+        cdef uint64_t slot = (head * <uint64_t>0x9E3779B97F4A7C15) >> 32 & self._mask
+        while self._heads[slot].end and self._heads[slot].head != head:
+            slot = slot + 1 & self._mask
+        return slot
+
+
+cdef inline uint64_t head_of(const uint8_t* text) noexcept nogil:
+    cdef uint64_t head
+    memcpy(&head, text, sizeof(head))
+    return head
+
+
+cdef inline bint is_greater(
+    const Passage* passage, const uint8_t* text, Py_ssize_t size
+) noexcept nogil:
+    """Return whether a passage comes after a text in the order of bytes."""
+    cdef int order = memcmp(passage.at, text, min(size, passage.size))
+    return order > 0 or (order == 0 and passage.size > size)
+
+
+cdef inline bint append(Bytes* out, const uint8_t* text, Py_ssize_t size) noexcept nogil:
+    """Write some bytes; False without memory."""
+    if not has_bytes(out, size):
+        return False
+    if size:
+        memcpy(out.at + out.size, text, size)
+    out.size += size
+    return True
 
 
 # ------------------------------------------------------------ tables

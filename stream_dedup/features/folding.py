@@ -31,16 +31,22 @@ characters in a row lie within one word or at its ends, and words count in any o
 ``  free  m0n3y  1  000  at  www  example  com  ``.
 
 Time and space are linear in the text; one character leaves at most 18.
+
+Of folded texts `Passages` leaves out what many texts have in common (`boilerplate`): from left to
+right, the longest passage that begins there. ``seeyousentfrommyiphone`` is then ``seeyou``.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import resources
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from stream_dedup.native import extension
 
 MAX_EXPANSION = 18
 """Maximum characters that one character leaves."""
@@ -72,6 +78,10 @@ SYMBOLS = {"url": "/", "email": "@", "number": "#"}
 
 LETTERS = str.maketrans("01345789@$!|+l", "oieastbgasiiti")
 """What digits and signs stand for; and l, which becomes one with i."""
+
+
+MIN_PASSAGE_BYTES = 8
+"""The least bytes of a passage: a search looks for these first."""
 
 
 class Table(NamedTuple):
@@ -169,3 +179,60 @@ def _fold(text: bytes) -> bytes:
     if not letters:
         return b" ".join(text.split())
     return "".join(out).encode("utf-8", "surrogateescape")
+
+
+class Passages:
+    """Passages that are left out of folded texts.
+
+    Args:
+        passages: folded, of at least `MIN_PASSAGE_BYTES` bytes.
+
+    Raises:
+        ValueError: one is shorter.
+    """
+
+    def __init__(self, passages: Iterable[bytes]) -> None:
+        self._by_head: dict[bytes, list[bytes]] = {}
+        for passage in sorted(set(passages), key=len, reverse=True):
+            if len(passage) < MIN_PASSAGE_BYTES:
+                least = MIN_PASSAGE_BYTES
+                raise ValueError(f"the passage {passage!r} has fewer than {least} bytes")
+            self._by_head.setdefault(passage[:MIN_PASSAGE_BYTES], []).append(passage)
+
+    def leave_out(self, texts: Sequence[bytes]) -> list[bytes]:
+        """Leave the passages out of several texts, except where no letter would be left.
+
+        >>> Passages([b"sentfrommyiphone"]).leave_out([b"seeyousentfrommyiphone", b"seeyou"])
+        [b'seeyou', b'seeyou']
+        >>> Passages([b"sentfrommyiphone"]).leave_out([b"#sentfrommyiphone"])
+        [b'#sentfrommyiphone']
+        """
+        return [self._leave_out(text) for text in texts]
+
+    def _leave_out(self, text: bytes) -> bytes:
+        kept, start, at = [], 0, 0
+        while at + MIN_PASSAGE_BYTES <= len(text):
+            found = self._by_head.get(text[at : at + MIN_PASSAGE_BYTES], ())
+            passage = next((each for each in found if text.startswith(each, at)), b"")
+            if passage:
+                kept.append(text[start:at])
+                start = at + len(passage)
+            at += len(passage) or 1
+        left = b"".join([*kept, text[start:]])
+        return left if left.strip(b"/@#") else text
+
+
+def folded_passages(passages: Sequence[str]) -> list[bytes]:
+    """Fold passages as they are folded inside a text.
+
+    >>> folded_passages(["Reply STOP to 80888!", "-- 12"])
+    [b'repiystopto#', b'#']
+    """
+    # With letters behind it, a passage without letters is folded too.
+    folded = fastest().fold([passage.encode("utf-8", "replace") + b" aa" for passage in passages])
+    return [each[:-2] for each in folded]
+
+
+def fastest() -> Any:  # noqa: ANN401 -- this module, or the compiled one
+    """Return the native module if it is in use, or this one."""
+    return extension("features._folding") or sys.modules[__name__]

@@ -268,7 +268,7 @@ def _legible(recipe: Recipe) -> Recipe:
     if recipe.text.fold == "keep":
         return recipe
     masks = tuple(SYMBOLS) if recipe.text.fold == "look-alikes" else ()
-    text = msgspec.structs.replace(recipe.text, fold="keep", masks=masks)
+    text = msgspec.structs.replace(recipe.text, fold="keep", masks=masks, boilerplate=())
     return msgspec.structs.replace(recipe, text=text)
 
 

@@ -23,9 +23,8 @@ from stream_dedup.features.extractors import KERNEL_EXTRACTORS, Extractor, load_
 from stream_dedup.features.fields import parse_path, select
 from stream_dedup.features.lines import LineReader
 from stream_dedup.features.masks import Masker
-from stream_dedup.features.recipe import Recipe
+from stream_dedup.features.recipe import Recipe, Text
 from stream_dedup.features.tokens import PLACEHOLDER
-from stream_dedup.native import extension
 
 _NFKC_CHARACTERS = 1024
 
@@ -58,11 +57,7 @@ class Preparer:
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
         self._masker = Masker(recipe.masks) if recipe.masks else None
-        self._fold: Fold | None = None
-        if recipe.text.fold != "keep":
-            module = extension("features._folding") or folding
-            masks = recipe.text.fold == "look-alikes"
-            self._fold = module.fold if masks else module.fold_words
+        self._fold = _fold_of(recipe.text)
         self._spaces = recipe.features.extractor == "characters"
         self._max_bytes = recipe.input.max_bytes
         self._fields = [(parse_path(f.path), f.weight) for f in recipe.input.fields]
@@ -125,6 +120,18 @@ class Preparer:
         for steps, weight in self._fields:
             for name, text in select(document, steps):
                 yield name, self.text(text), weight
+
+
+def _fold_of(text: Text) -> Fold | None:
+    """Return the function that folds texts; None if they are not folded."""
+    if text.fold == "keep":
+        return None
+    module = folding.fastest()
+    fold: Fold = module.fold if text.fold == "look-alikes" else module.fold_words
+    if not text.boilerplate:
+        return fold
+    leave_out = module.Passages(folding.folded_passages(text.boilerplate)).leave_out
+    return lambda values: leave_out(fold(values))
 
 
 class FeatureExtractor:

@@ -27,9 +27,10 @@ from stream_dedup.errors import RecipeError
 from stream_dedup.features import masks as named_masks
 from stream_dedup.features.extractors import BUILT_IN, is_extractor_name
 from stream_dedup.features.fields import parse_path
+from stream_dedup.features.folding import MIN_PASSAGE_BYTES, folded_passages
 from stream_dedup.features.tokens import DELIMITERS, SPACE_SPLIT, splitter
 from stream_dedup.features.variants import LEVELS, MAX_WORD_BYTES, OUTCOMES
-from stream_dedup.features.weights import read_stop_words, read_weights
+from stream_dedup.features.weights import read_passages, read_stop_words, read_weights
 
 MAX_RECIPE_BYTES = 1 << 20
 """A larger file is a mistake."""
@@ -43,7 +44,14 @@ BANDS_BITS = 768
 MAX_LEARNED_WORDS = 48
 """Events with more words are found by exact hash and fingerprint alone."""
 
+MAX_PASSAGES = 10_000
+"""Passages of boilerplate in a recipe: some 3 MB at most in each worker."""
+
+MAX_PASSAGE_CHARACTERS = 1_000
+
 Weight = Annotated[int, Meta(ge=0, le=1000)]
+
+Passage = Annotated[str, Meta(min_length=1, max_length=MAX_PASSAGE_CHARACTERS)]
 
 ProtectedWord = Annotated[
     str, Meta(min_length=1, max_length=MAX_WORD_BYTES, pattern="^[A-Za-z_-]+$")
@@ -101,7 +109,11 @@ class Text(_Section, frozen=True):
         case: ``lower`` makes all letters lower case.
         fold: ``look-alikes`` leaves letters and symbols for links, addresses and numbers, whatever
             they are disguised as (`folding`); ``words`` leaves letters and digits, with two spaces
-            around each word. Takes the place of all others here.
+            around each word. Takes the place of all others here but boilerplate.
+        boilerplate: passages, such as signatures and footers, that are left out of folded texts
+            wherever they stand. A text of nothing else stays whole.
+        boilerplate_file: lines with one passage each, read into the list; relative to the recipe's
+            file.
         mask: masks defined by the recipe, tried before the named ones.
         masks: named masks to apply: url, email, uuid, mac, timestamp, ipv4, ipv6, path, hex,
             number.
@@ -113,6 +125,8 @@ class Text(_Section, frozen=True):
     unicode: Literal["keep", "nfkc"] = "keep"
     case: Literal["keep", "lower"] = "keep"
     fold: Literal["keep", "look-alikes", "words"] = "keep"
+    boilerplate: Annotated[tuple[Passage, ...], Meta(max_length=MAX_PASSAGES)] = ()
+    boilerplate_file: Annotated[str, Meta(max_length=4096)] = ""
     mask: tuple[Mask, ...] = ()
     masks: tuple[str, ...] = ()
     classes: bool | Literal["structured"] = False
@@ -386,7 +400,7 @@ def parse_recipe(document: dict[str, Any], file: str, folder: Path) -> Recipe:
     Args:
         document: the parsed file.
         file: its name in errors.
-        folder: ``features.weights.file`` is relative to it.
+        folder: ``features.weights.file`` and the like are relative to it.
 
     Raises:
         RecipeError: names file, key, value and remedy.
@@ -397,6 +411,8 @@ def parse_recipe(document: dict[str, Any], file: str, folder: Path) -> Recipe:
         raise _explained(str(error), document, file) from error
     for key, problem, remedy in _contradictions(recipe):
         raise RecipeError(file, key, problem, remedy)
+    if recipe.text.boilerplate or recipe.text.boilerplate_file:
+        recipe = msgspec.structs.replace(recipe, text=_with_boilerplate(recipe.text, file, folder))
     weights = recipe.features.weights
     if weights.file:
         table = read_weights(folder / weights.file, file) | weights.table
@@ -414,6 +430,32 @@ def parse_recipe(document: dict[str, Any], file: str, folder: Path) -> Recipe:
         features = msgspec.structs.replace(recipe.features, weights=weights)
         recipe = msgspec.structs.replace(recipe, features=features)
     return recipe
+
+
+def _with_boilerplate(text: Text, file: str, folder: Path) -> Text:
+    """Return the settings with all passages in their list, each once, in one order.
+
+    Raises:
+        RecipeError: the file cannot be read, or a passage is too short to be left out.
+    """
+    key, passages = "text.boilerplate", list(text.boilerplate)
+    if text.boilerplate_file:
+        key = "text.boilerplate_file"
+        passages += read_passages(folder / text.boilerplate_file, file)
+    passages = sorted(set(passages))
+    if len(passages) > MAX_PASSAGES:
+        problem = f"there are {len(passages)} passages, more than {MAX_PASSAGES}"
+        raise RecipeError(file, key, problem, "keep the most frequent")
+    long = max(map(len, passages), default=0)
+    if long > MAX_PASSAGE_CHARACTERS:
+        problem = f"a passage has {long} characters, more than {MAX_PASSAGE_CHARACTERS}"
+        raise RecipeError(file, key, problem, "cut it, or make several of it")
+    for passage, folded in zip(passages, folded_passages(passages), strict=True):
+        if len(folded) < MIN_PASSAGE_BYTES:
+            problem = f"of {passage!r} only {folded.decode()!r} is left after folding"
+            remedy = f"give a passage of which {MIN_PASSAGE_BYTES} letters or more are left"
+            raise RecipeError(file, key, problem, remedy)
+    return msgspec.structs.replace(text, boilerplate=tuple(passages), boilerplate_file="")
 
 
 def _explained(message: str, document: dict[str, Any], file: str) -> RecipeError:
@@ -536,6 +578,10 @@ def _text_contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     if text.classes == "structured" and delimiters != "log":
         problem = f"is 'structured', but features.delimiters is {delimiters!r}"
         yield "text.classes", problem, "set it to true, or features.delimiters to 'log'"
+    if text.fold != "look-alikes" and (text.boilerplate or text.boilerplate_file):
+        key = "text.boilerplate" if text.boilerplate else "text.boilerplate_file"
+        problem = f"is left out of folded texts, but text.fold is {text.fold!r}"
+        yield key, problem, "set text.fold to 'look-alikes', or leave it out"
     if text.fold == "keep":
         return
     for name, value, default in (

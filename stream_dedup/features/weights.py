@@ -1,6 +1,6 @@
-"""Files of weights: tables of ``feature<TAB>weight`` lines, and lists of stop words.
+"""Files that recipes name: ``feature<TAB>weight`` lines, lists of stop words, and of passages.
 
-Both become part of the recipe's table when it is loaded. So the words themselves are part of the
+Their lines become part of the recipe when it is loaded. So the words themselves are part of the
 recipe's digest, and with a changed file it is another recipe.
 """
 
@@ -74,6 +74,17 @@ def read_stop_words(name: str, folder: Path, recipe_file: str) -> list[str]:
         problem = f"no list is named {name!r}"
         raise RecipeError(recipe_file, key, problem, f"use {known}, or a file such as words.txt")
     path = folder / name
+    with _opened(path, recipe_file, key) as file:
+        return [line.strip() for _, line in _lines(file, path, recipe_file, key)]
+
+
+def read_passages(path: Path, recipe_file: str) -> list[str]:
+    """Read passages of boilerplate, one a line. Blank lines and lines with ``#`` are skipped.
+
+    Raises:
+        RecipeError: the file cannot be read.
+    """
+    key = "text.boilerplate_file"
     with _opened(path, recipe_file, key) as file:
         return [line.strip() for _, line in _lines(file, path, recipe_file, key)]
 

@@ -323,6 +323,8 @@ SPELT_OUT: dict[str, Any] = {
         "unicode": "keep",
         "case": "keep",
         "fold": "keep",
+        "boilerplate": [],
+        "boilerplate_file": "",
         "mask": [],
         "masks": [],
         "classes": False,
@@ -369,6 +371,7 @@ OTHER_VALUES: dict[str, Any] = {
     "text.unicode": "nfkc",
     "text.case": "lower",
     "text.fold": "look-alikes",
+    "text.boilerplate": ["Sent from my phone"],
     "text.mask": [OWN],
     "text.masks": ["ipv4"],
     "text.classes": True,
@@ -413,6 +416,8 @@ def changed(path: str, value: object) -> dict[str, Any]:
     document: dict[str, Any] = {"match": {"k": 0}} if path == "fingerprint.kind" else {}
     if value == "look-alikes":  # does not go with words
         document = {"features": {"extractor": "characters"}}
+    if path == "text.boilerplate" and value:  # goes with folding alone
+        document = changed("text.fold", "look-alikes")
     *sections, key = path.split(".")
     table = document
     for section in sections:
@@ -430,7 +435,7 @@ def test_the_tables_of_this_test_know_every_setting() -> None:
         return inner
 
     assert settings_of(fields(Recipe)) == settings_of(SPELT_OUT)
-    spared = {"name", "description", "features.weights.file"}
+    spared = {"name", "description", "features.weights.file", "text.boilerplate_file"}
     spared |= {"features.weights.stop_words", "features.weights.stop_weight"}  # as the table
     assert set(settings_of(SPELT_OUT)) - spared == set(OTHER_VALUES)
 
