@@ -880,17 +880,16 @@ def test_run_returns_results_and_raises_errors() -> None:
 
 def test_memory_is_bounded_by_the_cap_on_clusters() -> None:
     clock = ManualClock(NOW_US)
-    cap = 1000
+    cap, batch, events = 200, 200, 10_000
     dedup = Deduplicator(clock=clock, limits=Limits(max_clusters=cap))
-    use_near_cache(dedup, 2000)
+    use_near_cache(dedup, 2 * cap)
     generator = random.Random(7)
     summaries: list[Summary] = []
-    events = 50_000
-    for start in range(0, events, 1000):
+    for start in range(0, events, batch):
         dedup.process(
             [
                 f"{word(n)} {word(generator.randrange(10**6))} {word(n * 7)} of service failed"
-                for n in range(start, start + 1000)
+                for n in range(start, start + batch)
             ]
         )
         summaries += dedup.due()
@@ -901,15 +900,15 @@ def test_memory_is_bounded_by_the_cap_on_clusters() -> None:
     assert size.waiting == 0
     assert size.fingerprints <= 2 * cap
     index: Any = dedup.engine.index
-    assert len(index._lookup._slots) <= 2 * cap + 1000
+    assert len(index._lookup._slots) <= 2 * cap + batch
     assert len(index._clusters) == cap
     assert len(index._lookup._by_exact) <= 2 * cap
     assert len(index._tombstones) <= cap
-    assert max(len(index._expiry), len(index._recency), len(index._due)) <= 4 * cap + 2000
-    assert dedup.engine.near_cache_entries <= 2 * 2000
-    assert len(dedup.engine._cache._clusters) <= 2 * 2000
+    assert max(len(index._expiry), len(index._recency), len(index._due)) <= 4 * cap + 2 * batch
+    assert dedup.engine.near_cache_entries <= 2 * 2 * cap
+    assert len(dedup.engine._cache._clusters) <= 2 * 2 * cap
     assert len(dedup.engine._names) <= cap
-    assert size.table_bytes < 2_000_000
+    assert size.table_bytes < 400_000
     summaries += dedup.close()
     assert_counts_add_up(summaries, dedup.counts)
     assert Closing.EVICTED in {summary.closing for summary in summaries}

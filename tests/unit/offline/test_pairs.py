@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dedup.offline.pairs import Effort, Pair, find_pairs, ranges_of, sorted_words
@@ -37,7 +37,6 @@ def clustered(count: int, width: int, seed: int) -> list[int]:
     return out
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_all_pairs_are_found_once(data: st.DataObject) -> None:
     width = data.draw(st.sampled_from([32, 64, 128, 9]))

@@ -185,7 +185,6 @@ BAND_KINDS: list[Any] = [native.NativeBandTables, ReferenceBandTables]
 
 
 @given(st.data())
-@settings(max_examples=200)
 def test_tables_of_bands_equal_the_reference(data: st.DataObject) -> None:
     tables: list[Tables] = [kind(SMALL) for kind in BAND_KINDS]
     key = st.sampled_from([0, 1, 255])

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stream_dedup import Limits, Summaries, Windows, load_recipe
+from stream_dedup import Limits, Summaries, Windows, load_recipe, retries
 from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.windows import FOREVER_US
 from stream_dedup.config import PipelineConfig, WorkerConfig
@@ -32,6 +32,7 @@ from stream_dedup.io.decoder import DecoderOptions, RecordDecoder
 from stream_dedup.io.memory import MemoryBroker
 from stream_dedup.metrics import MemoryMetrics
 from stream_dedup.model import Partition
+from stream_dedup.worker import assignment
 from stream_dedup.worker.context import Context
 from stream_dedup.worker.pipeline import POLL_BATCHES, Pipeline
 from stream_dedup.worker.telemetry.health import Health
@@ -329,6 +330,17 @@ def test_a_worker_killed_after_any_step_loses_and_doubles_nothing(
     assert_promises_kept(rig)
 
 
+@pytest.fixture
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a worker try again, and open a partition again, soon."""
+    monkeypatch.setattr(retries, "FIRST_PAUSE_S", 0.002)
+    monkeypatch.setattr(retries, "MAX_PAUSE_S", 0.02)
+    monkeypatch.setattr(assignment, "REOPEN_S", 0.01)
+    monkeypatch.setattr(assignment, "MAX_REOPEN_S", 0.1)
+    monkeypatch.setattr(assignment, "REOPEN_FENCED_S", 0.01)
+
+
+@pytest.mark.usefixtures("_short_pauses")
 @pytest.mark.parametrize("seed", range(4))
 def test_random_failures_lose_and_double_nothing(rig: Rig, seed: int) -> None:
     rng = random.Random(seed)
