@@ -19,8 +19,9 @@ heads of the buckets; the memory doubles as it grows, so up to twice that. T = 4
 
 import os
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
@@ -70,33 +71,96 @@ cdef inline uint64_t mix(uint64_t low, uint64_t high, uint32_t group) noexcept n
     return x ^ (x >> 32)
 
 
+cdef struct EntryHeader:
+    uint32_t group  # of a free entry: the next free one
+    uint32_t owner  # NONE if it is free
+
+
+@cython.internal
+cdef class EntryPool:
+    """Entries of one size in one block of memory, those free for reuse in a list.
+
+    Each entry begins with an `EntryHeader`. A subclass sets `stride` before its first `grow`.
+    """
+
+    cdef char* entries
+    cdef uint32_t* heads  # of the chains
+    cdef size_t stride, heads_room
+    cdef uint32_t room, used, free_entry, count
+    cdef readonly size_t crowded  # only tables of bands count it
+
+    def __cinit__(self):
+        self.free_entry = NONE
+
+    def __dealloc__(self):
+        free(self.entries)
+        free(self.heads)
+
+    def __len__(self):
+        return self.count
+
+    cdef int grow(self, uint32_t room) except -1:
+        """Make room for so many entries, and chains for them."""
+        raise NotImplementedError
+
+    @cython.final
+    cdef inline EntryHeader* header(self, uint32_t number) noexcept nogil:
+        return <EntryHeader*>(self.entries + self.stride * number)
+
+    @cython.final
+    cdef inline int64_t allocate(self, uint32_t group, uint32_t owner) except -1:
+        """Return the number of an entry for a group and an owner, which is on no chain yet."""
+        cdef uint32_t number = self.free_entry
+        if owner == NONE:
+            raise ValueError("owners are below 4 294 967 295")
+        if number != NONE:
+            self.free_entry = self.header(number).group
+        else:
+            if self.used == self.room:
+                self.grow(2 * self.room)
+            number = self.used
+            self.used += 1
+        self.header(number).group = group
+        self.header(number).owner = owner
+        self.count += 1
+        return number
+
+    @cython.final
+    cdef inline int check(self, uint32_t number) except -1:
+        if number >= self.used or self.header(number).owner == NONE:
+            raise KeyError(number)
+        return 0
+
+    @cython.final
+    cdef inline void release(self, uint32_t number) noexcept nogil:
+        """Make an entry that is on no chain free."""
+        self.header(number).owner = NONE
+        self.header(number).group = self.free_entry
+        self.free_entry = number
+        self.count -= 1
+
+
 cdef struct Entry:
+    EntryHeader header
     uint64_t low
     uint64_t high
-    uint32_t group
-    uint32_t owner
     # next and previous entry in the first table, in the second, …
     uint32_t links[2]
 
 
-cdef class NativeTables:
+cdef class NativeTables(EntryPool):
     """See `store.Tables`."""
 
     cdef uint64_t* mask_low
     cdef uint64_t* mask_high
-    cdef char* entries
-    cdef uint32_t* heads
     cdef uint32_t** starts  # a query's chains: the head of each, …
     cdef uint32_t* chains  # … the next entry of each unfinished chain, …
     cdef uint32_t* chain_tables  # … and its table
-    cdef size_t stride
-    cdef uint32_t tables, k, room, used, free_entry, count, heads_room, heads_most
-    cdef readonly int crowded
+    cdef uint32_t tables, k, heads_most
 
     def __cinit__(self, layout):
         cdef uint32_t table
         self.k = layout.k
-        self.free_entry = NONE
         self.mask_low = <uint64_t*>calloc(layout.tables, 8)
         self.mask_high = <uint64_t*>calloc(layout.tables, 8)
         self.starts = <uint32_t**>calloc(layout.tables, sizeof(uint32_t*))
@@ -125,18 +189,13 @@ cdef class NativeTables:
         free(self.starts)
         free(self.chains)
         free(self.chain_tables)
-        free(self.entries)
-        free(self.heads)
-
-    def __len__(self):
-        return self.count
 
     cdef inline Entry* at(self, uint32_t entry) noexcept nogil:
         return <Entry*>(self.entries + self.stride * entry)
 
     cdef inline uint32_t* head_of(self, uint32_t table, const Entry* entry) noexcept nogil:
         cdef uint64_t hashed = mix(
-            entry.low & self.mask_low[table], entry.high & self.mask_high[table], entry.group
+            entry.low & self.mask_low[table], entry.high & self.mask_high[table], entry.header.group
         )
         return &self.heads[<size_t>table * self.heads_room + (hashed & (self.heads_room - 1))]
 
@@ -163,7 +222,7 @@ cdef class NativeTables:
         memset(self.heads, 0xFF, <size_t>heads_room * self.tables * 4)
         with nogil:
             for entry in range(self.used):
-                if self.at(entry).owner != NONE:
+                if self.at(entry).header.owner != NONE:
                     for table in range(self.tables):
                         self.link(table, entry)
         return 0
@@ -182,31 +241,18 @@ cdef class NativeTables:
         cdef uint64_t low = fingerprint & 0xFFFFFFFFFFFFFFFF
         cdef uint64_t high = fingerprint >> 64
         cdef Entry* entry
-        if owner == NONE:
-            raise ValueError("owners are below 4 294 967 295")
-        if self.free_entry != NONE:
-            number = self.free_entry
-            self.free_entry = self.at(number).group
-        else:
-            if self.used == self.room:
-                self.grow(2 * self.room)
-            number = self.used
-            self.used += 1
+        number = <uint32_t>self.allocate(group, owner)
         entry = self.at(number)
         entry.low = low
         entry.high = high
-        entry.group = group
-        entry.owner = owner
         for table in range(self.tables):
             self.link(table, number)
-        self.count += 1
         return number
 
     def delete(self, uint32_t number):
         cdef uint32_t table, after, before
         cdef Entry* entry
-        if number >= self.used or self.at(number).owner == NONE:
-            raise KeyError(number)
+        self.check(number)
         entry = self.at(number)
         for table in range(self.tables):
             after = entry.links[2 * table]
@@ -217,15 +263,10 @@ cdef class NativeTables:
                 self.at(before).links[2 * table] = after
             else:
                 self.head_of(table, entry)[0] = after
-        # A free entry's group holds the next free one.
-        entry.owner = NONE
-        entry.group = self.free_entry
-        self.free_entry = number
-        self.count -= 1
+        self.release(number)
 
     def fingerprint(self, uint32_t number):
-        if number >= self.used or self.at(number).owner == NONE:
-            raise KeyError(number)
+        self.check(number)
         return self.at(number).low | <object>self.at(number).high << 64
 
     def query(self, fingerprint, uint32_t group, uint64_t max_candidates):
@@ -270,7 +311,7 @@ cdef class NativeTables:
             if (
                 apart_low & self.mask_low[table] == 0
                 and apart_high & self.mask_high[table] == 0
-                and entry.group == group
+                and entry.header.group == group
             ):
                 if candidates == max_candidates:
                     truncated = True
@@ -287,7 +328,7 @@ cdef class NativeTables:
                             seen = True
                             break
                     if not seen:
-                        owners.append(entry.owner)
+                        owners.append(entry.header.owner)
                         distances.append(distance)
         return Found(owners, distances, candidates, truncated)
 
@@ -296,14 +337,13 @@ cdef class NativeTables:
 
 
 cdef struct BandEntry:
-    uint32_t group
-    uint32_t owner
+    EntryHeader header
     uint64_t linked  # bit n: whether it is on the chain of its key n
     # the next entry on the chain of the first key, of the second, …; then the keys' bytes
     uint32_t links[1]
 
 
-cdef class NativeBandTables:
+cdef class NativeBandTables(EntryPool):
     """See `store.ReferenceBandTables`.
 
     One hash table for all keys, with chains of entries. A chain has few entries: at most a crowd
@@ -313,14 +353,11 @@ cdef class NativeBandTables:
     grows, so up to twice that.
     """
 
-    cdef char* entries
-    cdef uint32_t* heads
     cdef uint32_t** asked  # a query's heads
     cdef uint32_t* found  # the owners that a query has found, …
     cdef uint32_t* shared  # … and how many keys of each are equal
-    cdef size_t stride, heads_room, size
-    cdef uint32_t bands, key_bytes, crowd, room, used, free_entry, count
-    cdef readonly size_t crowded
+    cdef size_t size
+    cdef uint32_t bands, key_bytes, crowd
 
     def __cinit__(self, bands):
         self.bands, self.key_bytes, self.crowd = bands
@@ -328,7 +365,6 @@ cdef class NativeBandTables:
             raise ValueError(f"there are no tables for {bands}")
         self.size = <size_t>self.bands * self.key_bytes
         self.stride = (sizeof(BandEntry) + 4 * (<size_t>self.bands - 1) + self.size + 7) // 8 * 8
-        self.free_entry = NONE
         self.asked = <uint32_t**>calloc(self.bands, sizeof(uint32_t*))
         self.found = <uint32_t*>calloc(<size_t>self.bands * self.crowd, 4)
         self.shared = <uint32_t*>calloc(<size_t>self.bands * self.crowd, 4)
@@ -337,14 +373,9 @@ cdef class NativeBandTables:
         self.grow(FIRST_ROOM)
 
     def __dealloc__(self):
-        free(self.entries)
-        free(self.heads)
         free(self.asked)
         free(self.found)
         free(self.shared)
-
-    def __len__(self):
-        return self.count
 
     cdef inline BandEntry* at(self, uint32_t entry) noexcept nogil:
         return <BandEntry*>(self.entries + self.stride * entry)
@@ -365,7 +396,7 @@ cdef class NativeBandTables:
         """Return whether an entry of a chain has this key in this place."""
         cdef size_t at = band * self.key_bytes
         return (
-            entry.group == group
+            entry.header.group == group
             and memcmp(self.keys_of(entry) + at, keys + at, self.key_bytes) == 0
         )
 
@@ -388,9 +419,9 @@ cdef class NativeBandTables:
         with nogil:
             for number in range(self.used):
                 entry = self.at(number)
-                for band in range(self.bands if entry.owner != NONE else 0):
+                for band in range(self.bands if entry.header.owner != NONE else 0):
                     if entry.linked >> band & 1:
-                        head = self.head_of(band, self.keys_of(entry), entry.group)
+                        head = self.head_of(band, self.keys_of(entry), entry.header.group)
                         entry.links[band] = head[0]
                         head[0] = number * self.bands + band
         return 0
@@ -403,19 +434,8 @@ cdef class NativeBandTables:
         cdef uint32_t* head
         cdef BandEntry* entry
         cdef BandEntry* other
-        if owner == NONE:
-            raise ValueError("owners are below 4 294 967 295")
-        if self.free_entry != NONE:
-            number = self.free_entry
-            self.free_entry = self.at(number).group
-        else:
-            if self.used == self.room:
-                self.grow(2 * self.room)
-            number = self.used
-            self.used += 1
+        number = <uint32_t>self.allocate(group, owner)
         entry = self.at(number)
-        entry.group = group
-        entry.owner = owner
         entry.linked = 0
         memcpy(self.keys_of(entry), keys, self.size)
         for band in range(self.bands):
@@ -429,7 +449,7 @@ cdef class NativeBandTables:
                 other = self.at(node // self.bands)
                 if node % self.bands == band and self.has_key(other, band, keys, group):
                     members += 1
-                    held = other.owner == owner
+                    held = other.header.owner == owner
                 node = other.links[node % self.bands]
             if held:
                 continue
@@ -440,34 +460,27 @@ cdef class NativeBandTables:
                 entry.linked |= <uint64_t>1 << band
                 head[0] = number * self.bands + band
         self.crowded += 2 * left_out > self.bands
-        self.count += 1
         return number
 
     def delete(self, uint32_t number):
         cdef uint32_t band, node, own
         cdef uint32_t* place
         cdef BandEntry* entry
-        if number >= self.used or self.at(number).owner == NONE:
-            raise KeyError(number)
+        self.check(number)
         entry = self.at(number)
         for band in range(self.bands):
             if not entry.linked >> band & 1:
                 continue
             own = number * self.bands + band
-            place = self.head_of(band, self.keys_of(entry), entry.group)
+            place = self.head_of(band, self.keys_of(entry), entry.header.group)
             while place[0] != own:
                 node = place[0]
                 place = self.next_of(node // self.bands, node % self.bands)
             place[0] = entry.links[band]
-        # A free entry's group holds the next free one.
-        entry.owner = NONE
-        entry.group = self.free_entry
-        self.free_entry = number
-        self.count -= 1
+        self.release(number)
 
     def fingerprint(self, uint32_t number):
-        if number >= self.used or self.at(number).owner == NONE:
-            raise KeyError(number)
+        self.check(number)
         return int.from_bytes(self.keys_of(self.at(number))[: self.size], "big")
 
     def query(self, fingerprint, uint32_t group, max_candidates):
@@ -491,10 +504,10 @@ cdef class NativeBandTables:
                 if node % self.bands == band and self.has_key(entry, band, keys, group):
                     candidates += 1
                     i = 0
-                    while i < count and self.found[i] != entry.owner:
+                    while i < count and self.found[i] != entry.header.owner:
                         i += 1
                     if i == count:
-                        self.found[i] = entry.owner
+                        self.found[i] = entry.header.owner
                         self.shared[i] = 0
                         count += 1
                     self.shared[i] += 1
