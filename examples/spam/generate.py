@@ -1,4 +1,4 @@
-"""Makes labelled messages to measure by: what people send, and campaigns among it.
+"""Generates labelled messages to measure by: what people send, and campaigns among it.
 
     python generate.py --seed 1 > messages.jsonl
 
@@ -12,11 +12,15 @@ strength, by other chances in every message:
     homoglyphs  letters become letters of other scripts that look alike
     spacing     a space goes between two letters
     noise       words that have nothing to do with it are put in
+    typos       letters are left out, doubled, replaced, or swapped with the next
     leetspeak   letters become digits and signs
 
-The strength is the share of places at which that happens. The disguises stand in ``words.toml``.
-They are not taken from what ``folding.py`` undoes: it knows some of them and others not, as it
-would be with real ones.
+The strength is the share of places at which that happens; of typos, a third of it. Texts and
+disguises stand in ``words.toml``. The disguises are not taken from what the recipe undoes: it knows
+some of them and others not, as it would be with real ones.
+
+There are two sets of messages, which have no text in common but the names. The settings of this
+example were chosen by the set "choose". Its figures come from the set "report".
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from typing import NamedTuple
 
 import click
 import msgspec
-from campaigns import HERE, iso, shown
+from messages import HERE, iso, shown
 
 START_S = 1_767_600_000
 """The morning of 2026-01-05, UTC."""
@@ -37,6 +41,9 @@ HOURS = 6
 PLAIN = "plain"
 STRENGTHS = (0.1, 0.25, 0.5)
 CAMPAIGN_SENDERS = 15
+SETS = ("choose", "report")
+
+Edit = Callable[[str, float, random.Random], str]
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -47,7 +54,7 @@ class Words(msgspec.Struct, frozen=True):
     closings: list[str]
     announcements: list[str]
     chains: list[str]
-    notice: str
+    notices: list[str]
     short: list[str]
     names: list[str]
     who: list[str]
@@ -58,6 +65,16 @@ class Words(msgspec.Struct, frozen=True):
     topics: list[str]
     lookalikes: dict[str, str]
     leet: dict[str, list[str]]
+
+    def of(self, which: str) -> Words:
+        """The words of one of the `SETS`: every second one of each list, but all names."""
+        start = SETS.index(which)
+        halves = {
+            name: getattr(self, name)[start :: len(SETS)]
+            for name in self.__struct_fields__
+            if name not in {"names", "lookalikes", "leet"}
+        }
+        return msgspec.structs.replace(self, **halves)
 
 
 WORDS = msgspec.toml.decode((HERE / "words.toml").read_bytes(), type=Words)
@@ -109,6 +126,19 @@ def noise(text: str, share: float, chance: random.Random) -> str:
     return " ".join(out)
 
 
+def typos(text: str, share: float, chance: random.Random) -> str:
+    """Leave out, double, replace or swap letters."""
+    out = list(text)
+    for index, letter in enumerate(text):
+        if letter.isalpha() and chance.random() < share / 3:
+            kind = chance.randrange(4)
+            if kind == 3 and index + 1 < len(out):
+                out[index], out[index + 1] = out[index + 1], out[index]
+            else:
+                out[index] = ("", letter + letter, _letters(1, chance), letter)[kind]
+    return "".join(out)
+
+
 def leetspeak(text: str, share: float, chance: random.Random) -> str:
     """Put digits and signs in the place of letters."""
     return "".join(
@@ -119,10 +149,11 @@ def leetspeak(text: str, share: float, chance: random.Random) -> str:
     )
 
 
-EDITS: dict[str, Callable[[str, float, random.Random], str]] = {
+EDITS: dict[str, Edit] = {
     "homoglyphs": homoglyphs,
     "spacing": spacing,
     "noise": noise,
+    "typos": typos,
     "leetspeak": leetspeak,
 }
 
@@ -131,178 +162,176 @@ _ANY_WORDS = sorted(
     {word for part in (*WORDS.who, *WORDS.did, *WORDS.what, *WORDS.asides) for word in part.split()}
 )
 
-# ------------------------------------------------------------ campaigns
-
 
 def kinds() -> list[str]:
     """The kinds of campaigns: plain, and each edit at each strength."""
     return [PLAIN, *(f"{edit} {strength:g}" for edit in EDITS for strength in STRENGTHS)]
 
 
-def templates(each: int) -> Iterator[tuple[tuple[str, str, str], str]]:
-    """The parts of each campaign's text, and its kind.
-
-    Two campaigns share one part at most: as the number of parts is a prime, two different ones of
-    the sums below agree for no two campaigns.
-
-    Args:
-        each: how many of a kind, 3 at most.
-    """
-    parts = len(WORDS.openings)
-    for row in range(each):
-        for column, kind in enumerate(kinds()):
-            opening = WORDS.openings[column]
-            offer = WORDS.offers[(column + row) % parts]
-            closing = WORDS.closings[(column + 2 * row) % parts]
-            yield (opening, offer, closing), kind
+# ------------------------------------------------------------ messages
 
 
-def campaigns(each: int, messages: int, chance: random.Random) -> Iterator[Made]:
-    """Campaigns of all kinds.
+class Maker:
+    """Makes the messages of a set.
 
     Args:
-        each: how many of a kind, 3 at most.
-        messages: of each campaign.
+        which: one of the `SETS`.
         chance: what happens.
     """
-    for number, (parts, kind) in enumerate(templates(each)):
-        yield from _campaign(" ".join(parts), kind, number, messages, chance)
 
+    def __init__(self, which: str, chance: random.Random) -> None:
+        self._words = WORDS.of(which)
+        self._chance = chance
 
-def _campaign(
-    template: str, kind: str, number: int, messages: int, chance: random.Random
-) -> Iterator[Made]:
-    edit, _, strength = kind.partition(" ")
-    begin_s = START_S + chance.uniform(0, (HOURS - 1) * 3600)
-    lasts_s = chance.uniform(300, 1500)
-    senders = [_address(chance) for _ in range(CAMPAIGN_SENDERS)]
-    domains = [f"{_letters(8, chance)}.example" for _ in range(4)]
-    for _ in range(messages):
-        text = template.format(
-            name=chance.choice(WORDS.names),
-            amount=f"${chance.randint(2, 95) * 10}",
-            hours=chance.choice((12, 24, 36, 48, 72)),
-            link=f"https://{chance.choice(domains)}/{_letters(6, chance)}",
-        )
-        if edit != PLAIN:
-            text = _around_link(text, lambda part: EDITS[edit](part, float(strength), chance))
-        time_s = begin_s + chance.uniform(0, lasts_s)
-        yield Made(time_s, chance.choice(senders), text, "spam", kind, number)
+    def templates(self, each: int) -> Iterator[tuple[tuple[str, str, str], str]]:
+        """The parts of each campaign's text, and its kind.
 
+        Two campaigns share one part at most: as the number of parts is a prime, two different ones
+        of the sums below agree for no two campaigns.
 
-def _around_link(text: str, edited: Callable[[str], str]) -> str:
-    """The text edited, its link left alone: it has to work."""
-    head, link, rest = re.split(r"(https://\S+)", text)
-    return edited(head) + link + edited(rest)
+        Args:
+            each: how many of a kind, 3 at most.
+        """
+        words, parts = self._words, len(self._words.openings)
+        for number, kind in enumerate(kinds() * each):
+            row, first = divmod(number, parts)
+            offer = words.offers[(first + row) % parts]
+            closing = words.closings[(first + 2 * row) % parts]
+            yield (words.openings[first], offer, closing), kind
 
+    def campaigns(self, each: int, messages: int) -> Iterator[Made]:
+        """Campaigns of all kinds.
 
-# ------------------------------------------------------------ what people send
+        Args:
+            each: how many of a kind, 3 at most.
+            messages: of each campaign.
+        """
+        for number, (parts, kind) in enumerate(self.templates(each)):
+            yield from self._campaign(" ".join(parts), kind, number, messages)
 
+    def _campaign(self, template: str, kind: str, number: int, messages: int) -> Iterator[Made]:
+        chance = self._chance
+        edit, _, strength = kind.partition(" ")
+        begin_s = START_S + chance.uniform(0, (HOURS - 1) * 3600)
+        lasts_s = chance.uniform(300, 1500)
+        senders = [self._address() for _ in range(CAMPAIGN_SENDERS)]
+        domains = [f"{_letters(8, chance)}.example" for _ in range(4)]
+        for _ in range(messages):
+            text = template.format(
+                name=chance.choice(self._words.names),
+                amount=f"${chance.randint(2, 95) * 10}",
+                hours=chance.choice((12, 24, 36, 48, 72)),
+                link=f"https://{chance.choice(domains)}/{_letters(6, chance)}",
+            )
+            if edit != PLAIN:
+                head, link, rest = re.split(r"(https://\S+)", text)  # the link has to work
+                text = "".join(
+                    (
+                        EDITS[edit](head, float(strength), chance),
+                        link,
+                        EDITS[edit](rest, float(strength), chance),
+                    )
+                )
+            time_s = begin_s + chance.uniform(0, lasts_s)
+            yield Made(time_s, chance.choice(senders), text, "spam", kind, number)
 
-def good(count: int, chance: random.Random) -> Iterator[Made]:
-    """Good messages: chat and short ones by number, and the rest in proportion."""
-    people = [_address(chance) for _ in range(max(20, count // 5))]
-    for _ in range(count * 7 // 10):
-        yield Made(_any_time(chance), chance.choice(people), _chat(chance), "ham", "chat")
-    weights = [1 / rank for rank in range(1, len(WORDS.short) + 1)]
-    for _ in range(count * 3 // 10):
-        text = chance.choices(WORDS.short, weights)[0]
-        yield Made(_any_time(chance), chance.choice(people), text, "ham", "short")
-    some = max(12, count // 400)
-    for number in range(3):
-        yield from _newsletter(4 * some, chance)
-        copies = (number + 1) * some
-        yield from _burst(WORDS.chains[number], copies, people, "chain", chance)
-        yield from _replies(WORDS.announcements[number], copies, people, chance)
-    yield from _notices(4 * some, chance)
+    def good(self, count: int) -> Iterator[Made]:
+        """Good messages: chat and short ones by number, and the rest in proportion."""
+        chance, words = self._chance, self._words
+        people = [self._address() for _ in range(max(20, count // 5))]
+        for _ in range(count * 7 // 10):
+            yield Made(self._any_time(), chance.choice(people), self._chat(), "ham", "chat")
+        weights = [1 / rank for rank in range(1, len(words.short) + 1)]
+        for _ in range(count * 3 // 10):
+            text = chance.choices(words.short, weights)[0]
+            yield Made(self._any_time(), chance.choice(people), text, "ham", "short")
+        some = max(12, count // 400)
+        for number, (chain, announcement) in enumerate(
+            zip(words.chains, words.announcements, strict=True), start=1
+        ):
+            yield from self._newsletter(4 * some)
+            yield from self._burst(chain, number * some, people, "chain")
+            for made in self._burst(announcement, number * some, people, "reply"):
+                remark = chance.choice((*words.short, self._chat(), self._chat()))
+                yield made._replace(text=f"{remark} > {announcement}")
+        yield from self._notices(4 * some)
 
-
-def _chat(chance: random.Random) -> str:
-    sentences = []
-    for _ in range(chance.choice((1, 1, 2, 2, 3))):
-        pick = chance.choice
-        who, did, what = pick(WORDS.who), pick(WORDS.did), pick(WORDS.what)
-        sentences.append(
-            pick(
-                (
-                    f"{who} {did} {what} {pick(WORDS.when)}, {pick(WORDS.asides)}",
-                    f"{pick(WORDS.asides)}: {who} {did} {what}",
-                    f"{pick(WORDS.when)} {who} {did} {what} and {pick(WORDS.what)}",
-                    f"did you hear that {who} {did} {what}? {pick(WORDS.asides)}",
-                    f"{pick(WORDS.names)} says {who} {did} {what}, {pick(WORDS.asides)}",
+    def _chat(self) -> str:
+        pick, words = self._chance.choice, self._words
+        sentences = []
+        for _ in range(pick((1, 1, 2, 2, 3))):
+            who, did, what = pick(words.who), pick(words.did), pick(words.what)
+            sentences.append(
+                pick(
+                    (
+                        f"{who} {did} {what} {pick(words.when)}, {pick(words.asides)}",
+                        f"{pick(words.asides)}: {who} {did} {what}",
+                        f"{pick(words.when)} {who} {did} {what} and {pick(words.what)}",
+                        f"did you hear that {who} {did} {what}? {pick(words.asides)}",
+                        f"{pick(words.names)} says {who} {did} {what}, {pick(words.asides)}",
+                    )
                 )
             )
+        return ". ".join(sentences)
+
+    def _newsletter(self, count: int) -> Iterator[Made]:
+        """One sender to many, at once."""
+        chance, words, sender = self._chance, self._words, self._address()
+        items = "; ".join(
+            f"{topic} on the {chance.randint(2, 28)}th" for topic in chance.sample(words.topics, 6)
         )
-    return ". ".join(sentences)
+        begin_s = self._any_time()
+        for _ in range(count):
+            text = f"Dear {chance.choice(words.names)}, coming up in your town: {items}."
+            link = f"https://town.example/u/{_letters(10, chance)}"
+            text = f"{text} Unsubscribe: {link}"
+            yield Made(begin_s + chance.uniform(0, 120), sender, text, "ham", "newsletter")
 
+    def _burst(self, text: str, count: int, people: list[str], kind: str) -> Iterator[Made]:
+        begin_s, lasts_s = self._any_time(), self._chance.uniform(600, 7200)
+        for sender in self._chance.choices(people, k=count):
+            yield Made(begin_s + self._chance.uniform(0, lasts_s), sender, text, "ham", kind)
 
-def _newsletter(count: int, chance: random.Random) -> Iterator[Made]:
-    """One sender to many, at once."""
-    sender = _address(chance)
-    items = "; ".join(
-        f"{topic} on the {chance.randint(2, 28)}th" for topic in chance.sample(WORDS.topics, 6)
-    )
-    begin_s = _any_time(chance)
-    for _ in range(count):
-        text = f"Dear {chance.choice(WORDS.names)}, coming up in your town: {items}. Unsubscribe:"
-        link = f"https://town.example/u/{_letters(10, chance)}"
-        yield Made(begin_s + chance.uniform(0, 120), sender, f"{text} {link}", "ham", "newsletter")
+    def _notices(self, count: int) -> Iterator[Made]:
+        chance = self._chance
+        branches = [f"branch-{number}@shop.example" for number in range(1, 9)]
+        begin_s = self._any_time()
+        for _ in range(count):
+            hour = chance.randint(8, 17)
+            text = self._words.notices[0].format(
+                order=chance.randint(100_000, 999_999),
+                day=chance.choice(("Monday", "Tuesday", "Wednesday")),
+                hour=hour,
+                later=hour + 2,
+                link=f"https://shop.example/t/{_letters(9, chance)}",
+            )
+            sent_s = begin_s + chance.uniform(0, 1800)
+            yield Made(sent_s, chance.choice(branches), text, "ham", "notice")
 
+    def _any_time(self) -> float:
+        return START_S + self._chance.uniform(0, HOURS * 3600)
 
-def _burst(
-    text: str, count: int, people: list[str], kind: str, chance: random.Random
-) -> Iterator[Made]:
-    begin_s, lasts_s = _any_time(chance), chance.uniform(600, 7200)
-    for sender in chance.choices(people, k=count):
-        yield Made(begin_s + chance.uniform(0, lasts_s), sender, text, "ham", kind)
-
-
-def _replies(text: str, count: int, people: list[str], chance: random.Random) -> Iterator[Made]:
-    for made in _burst(text, count, people, "reply", chance):
-        remark = chance.choice((*WORDS.short, _chat(chance), _chat(chance)))
-        yield made._replace(text=f"{remark} > {text}")
-
-
-def _notices(count: int, chance: random.Random) -> Iterator[Made]:
-    branches = [f"branch-{number}@shop.example" for number in range(1, 9)]
-    begin_s = _any_time(chance)
-    for _ in range(count):
-        hour = chance.randint(8, 17)
-        text = WORDS.notice.format(
-            order=chance.randint(100_000, 999_999),
-            day=chance.choice(("Monday", "Tuesday", "Wednesday")),
-            hour=hour,
-            later=hour + 2,
-            link=f"https://shop.example/t/{_letters(9, chance)}",
-        )
-        sent_s = begin_s + chance.uniform(0, 1800)
-        yield Made(sent_s, chance.choice(branches), text, "ham", "notice")
-
-
-def _any_time(chance: random.Random) -> float:
-    return START_S + chance.uniform(0, HOURS * 3600)
+    def _address(self) -> str:
+        name = self._chance.choice(self._words.names).lower()
+        return f"{name}.{_letters(4, self._chance)}@mail.example"
 
 
 def _letters(count: int, chance: random.Random) -> str:
     return "".join(chance.choices("abcdefghijkmnopqrstuvwxyz", k=count))
 
 
-def _address(chance: random.Random) -> str:
-    return f"{chance.choice(WORDS.names).lower()}.{_letters(4, chance)}@mail.example"
+def generated(which: str, seed: int, ham: int, each: int, messages: int) -> list[Made]:
+    """All messages of a set, by time.
 
-
-def generated(seed: int, ham: int, each: int, messages: int) -> list[Made]:
-    """All messages, by time.
-
-    >>> generated(1, 100, 1, 12) == generated(1, 100, 1, 12)
+    >>> generated("report", 1, 100, 1, 12) == generated("report", 1, 100, 1, 12)
     True
     """
-    chance = random.Random(seed)  # noqa: S311 -- reproducible data, not secrets
-    return sorted([*good(ham, chance), *campaigns(each, messages, chance)])
+    maker = Maker(which, random.Random(seed))  # noqa: S311 -- reproducible data, not secrets
+    return sorted([*maker.good(ham), *maker.campaigns(each, messages)])
 
 
 def size_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of how much is made, for a click command."""
+    """The options of what is made, for a click command."""
     for option in (
         click.option("--messages", default=40, show_default=True, type=click.IntRange(1, 10_000),
                      help="Messages of each campaign."),
@@ -310,6 +339,8 @@ def size_options(command: Callable[..., None]) -> Callable[..., None]:
                      help="Campaigns of each kind."),
         click.option("--ham", default=5_000, show_default=True, type=click.IntRange(0, 1_000_000),
                      help="Chat and short messages; the rest comes in proportion."),
+        click.option("--set", "which", default="report", show_default=True,
+                     type=click.Choice(SETS), help="Which texts."),
         click.option("--seed", default=1, show_default=True, type=int,
                      help="The same seed, the same messages."),
     ):  # fmt: skip
@@ -319,9 +350,9 @@ def size_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command(help=shown(__doc__))
 @size_options
-def main(seed: int, ham: int, each: int, messages: int) -> None:
+def main(which: str, seed: int, ham: int, each: int, messages: int) -> None:
     """Write the messages as JSON lines."""
-    for made in generated(seed, ham, each, messages):
+    for made in generated(which, seed, ham, each, messages):
         sys.stdout.buffer.write(made.json())
 
 

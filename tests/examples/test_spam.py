@@ -11,7 +11,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 from docs.blocks import ROOT, blocks, run, says, steps
-from stream_dedup import load_recipe
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY, siphash
 from tests.examples.sessions import beside
 from tests.services.kafka import KafkaBroker
 from tests.services.redis import RedisServer
@@ -30,8 +31,8 @@ PAGE = SPAM / "README.md"
 SMALL = ["--ham", "600", "--each", "1"]
 """For the measurements of the page that take several seconds."""
 
-FLOOR_RECALL = 0.95
-"""Of campaigns that nobody disguised."""
+FLOOR_RECALL = 0.9
+"""Of campaigns in any disguise the recipe alone leaves less."""
 FLOOR_PRECISION = 0.6
 """Where chain letters, notices and quotes are a tenth of what is good."""
 
@@ -48,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """The example's modules, by name."""
     monkeypatch.syspath_prepend(str(SPAM))
-    names = ("folding", "campaigns", "generate", "measure")
+    names = ("messages", "counting", "wider", "campaigns", "generate", "measure")
     yield {name: _imported(name) for name in names}
     for name in names:
         sys.modules.pop(name, None)
@@ -95,23 +96,14 @@ def test_the_page_shows_what_was_measured(
     example: dict[str, Any], command: str, expected: str
 ) -> None:
     options = shlex.split(command.partition("|")[0])[2:]
-    long = "--k" not in options
-    done = CliRunner().invoke(example["measure"].main, options + SMALL * long)
+    whole = not options
+    done = CliRunner().invoke(example["measure"].main, options + SMALL * (not whole))
     assert done.exit_code == 0, done.output
     shown, printed = shares(expected), shares(done.output)
     assert {"precision"} <= shown.keys() <= printed.keys()
     for name, cells in shown.items():
         assert len(cells) == len(printed[name])
-        assert long or printed[name] == cells, name
-
-
-def test_the_page_shows_the_column_of_the_recipe_as_it_is(example: dict[str, Any]) -> None:
-    recipe = example["campaigns"].recipe_of(str(SPAM / "spam.toml"))
-    done = CliRunner().invoke(example["measure"].main, ["--k", str(recipe.match.k)])
-    (expected,) = (shown for command, shown in MEASURED if command == "python measure.py\n")
-    assert expected.splitlines()[2].endswith(f"k = {recipe.match.k}")
-    column = {name: cells[-1:] for name, cells in shares(expected).items()}
-    assert shares(done.output) == column
+        assert not whole or printed[name] == cells, name
 
 
 def test_the_code_of_the_page_does_what_it_shows(
@@ -133,7 +125,7 @@ def test_the_page_over_kafka_prints_what_it_shows(
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("name", ["campaigns", "folding", "generate"])
+@pytest.mark.parametrize("name", ["messages", "wider", "generate"])
 def test_the_examples_in_the_code_are_true(example: dict[str, Any], name: str) -> None:
     failed, tried = doctest.testmod(example[name])
     assert failed == 0 < tried
@@ -147,37 +139,23 @@ def test_the_links_of_the_page_lead_somewhere() -> None:
 # ------------------------------------------------------------ what is found
 
 
-def test_plain_campaigns_are_found_and_edits_cost_recall(folder: Path) -> None:
-    found = shares(run("python measure.py --ham 1500 --k 15 --seed 7", folder))
-    recall = {name: cells[0] or 0.0 for name, cells in found.items()}
-    assert recall["spam, plain"] >= FLOOR_RECALL
-    assert recall["precision"] >= FLOOR_PRECISION
-    assert recall["at once"] < recall["recall"]
-    of = {
-        edit: [recall[f"spam, {edit} {strength}"] for strength in ("0.1", "0.25", "0.5")]
-        for edit in ("homoglyphs", "spacing", "noise", "leetspeak")
+def test_the_wider_search_finds_what_the_recipe_misses(folder: Path) -> None:
+    command = "python measure.py --ham 600 --each 1 --seed 7 --set choose"
+    found = {
+        name: [cell or 0.0 for cell in cells]
+        for name, cells in shares(run(command, folder)).items()
     }
-    assert min(of["spacing"]) >= FLOOR_RECALL
-    assert min(of["spacing"]) >= min(of["homoglyphs"]) > max(of["noise"][-1], of["leetspeak"][-1])
-    for light, medium, heavy in (of["noise"], of["leetspeak"]):
-        assert light > medium > heavy
+    assert min(found["precision"]) >= FLOOR_PRECISION
+    for edit in ("homoglyphs", "spacing"):
+        assert min(min(found[f"spam, {edit} {s}"]) for s in ("0.1", "0.25", "0.5")) >= FLOOR_RECALL
+    for kind in ("noise 0.25", "typos 0.25", "leetspeak 0.25", "leetspeak 0.5"):
+        recipe, wider = found[f"spam, {kind}"]
+        assert recipe < 0.6
+        assert wider >= FLOOR_RECALL
+    assert found["precision"][1] > found["precision"][0]
+    assert found["unmixed"][1] >= FLOOR_RECALL
     for kind in ("chat", "newsletter", "short"):
-        assert recall[f"ham, {kind}"] == 0
-
-
-def test_each_step_of_folding_finds_what_it_is_for(folder: Path) -> None:
-    found = shares(run("python measure.py --ham 200 --steps --seed 1", folder))
-    recall = {name: [cell or 0.0 for cell in cells] for name, cells in found.items()}
-    plain, homoglyphs, squeezed, folded = range(4)
-    of = {
-        edit: [sum(column) for column in zip(*rows, strict=True)]
-        for edit in ("homoglyphs", "spacing", "noise", "leetspeak")
-        if (rows := [cells for name, cells in recall.items() if f"spam, {edit} " in name])
-    }
-    assert of["homoglyphs"][homoglyphs] > of["homoglyphs"][plain]
-    assert of["spacing"][squeezed] > of["spacing"][homoglyphs]
-    assert of["leetspeak"][folded] > of["leetspeak"][squeezed]
-    assert of["noise"][homoglyphs] > of["noise"][folded]
+        assert found[f"ham, {kind}"] == [0, 0]
 
 
 def test_a_labelled_file_is_measured_by_its_own_label(folder: Path) -> None:
@@ -185,11 +163,12 @@ def test_a_labelled_file_is_measured_by_its_own_label(folder: Path) -> None:
     lines = [f"junk\t{text} {name}" for name in "Ada Ben Clara David Emil Fiona Hana".split() * 2]
     lines += [f"fine\tthe {thing} is broken again, who repairs it?" for thing in ("tap", "door")]
     (folder / "own.tsv").write_text("\n".join([*lines, "no label here", ""]))
-    printed = run("python measure.py --spam-label junk --k 15 own.tsv", folder)
+    printed = run("python measure.py --spam-label junk own.tsv", folder)
     assert "16 messages, 14 of them spam" in printed
     assert {name: cells for name, cells in shares(printed).items() if name != "at once"} == {
-        "precision": [1.0],
-        "recall": [1.0],
+        "precision": [1.0, 1.0],
+        "recall": [1.0, 1.0],
+        "unmixed": [None, None],
     }
 
 
@@ -200,7 +179,7 @@ def test_a_seed_decides_which_messages_are_generated(folder: Path) -> None:
     )
     assert one == again != other
     kinds = {(m["label"], m["kind"]) for m in map(json.loads, one.splitlines())}
-    assert sum(label == "spam" for label, _ in kinds) == 13
+    assert sum(label == "spam" for label, _ in kinds) == 16
     assert {kind for label, kind in kinds if label == "ham"} == {
         "chat",
         "short",
@@ -212,43 +191,56 @@ def test_a_seed_decides_which_messages_are_generated(folder: Path) -> None:
 
 
 def test_two_campaigns_share_one_part_at_most(example: dict[str, Any]) -> None:
-    generate = example["generate"]
-    templates = [parts for parts, _ in generate.templates(3)]
-    assert len({tuple(parts) for parts in templates}) == 39
+    maker = example["generate"].Maker("report", random.Random(0))
+    templates = [parts for parts, _ in maker.templates(3)]
+    assert len({tuple(parts) for parts in templates}) == 48
     for index, one in enumerate(templates):
         for other in templates[:index]:
             assert len(set(one) & set(other)) <= 1
 
 
+def test_the_sets_have_no_text_in_common(example: dict[str, Any]) -> None:
+    generate = example["generate"]
+    choose, report = (
+        {made.text for made in generate.generated(which, 1, 500, 1, 3)} for which in generate.SETS
+    )
+    assert choose & report == set()
+
+
 # ------------------------------------------------------------ the rule
 
 
-def messages(example: dict[str, Any], times_s: list[float], senders: int = 20) -> list[Any]:
-    text = "a text of many letters which goes on and on until there are enough of them"
-    make = example["campaigns"].Message
+TEXT = "a text of many letters which goes on and on until there are enough of them"
+
+
+def messages(
+    example: dict[str, Any], times_s: Iterable[float], senders: int = 20, text: str = TEXT
+) -> list[Any]:
+    make = example["messages"].Message
     return [
         make(text, f"sender {number % senders}", round(at * 1_000_000))
         for number, at in enumerate(times_s)
     ]
 
 
-def verdicts(example: dict[str, Any], given: list[Any], **rule: int) -> list[Any]:
-    campaigns = example["campaigns"].Campaigns(example["campaigns"].Rule(**rule))
-    found = [campaigns.see("c", message) for message in given]
-    return [verdict for verdict in found if verdict is not None]
+def watched(example: dict[str, Any], **rule: int) -> Any:
+    return example["campaigns"].Campaigns(example["campaigns"].Rule(**rule))
 
 
-def test_a_verdict_comes_once_when_the_rule_is_met(
-    example: dict[str, Any],
-) -> None:
-    (verdict,) = verdicts(example, messages(example, [10.0 * n for n in range(30)]))
-    assert (
-        verdict.size,
-        verdict.rate,
-        verdict.time_us,
-        verdict.first.time_us,
-    ) == (10, 6, 90_000_000, 0)
-    assert [f"sender {n}" for n in range(10)] == verdict.senders
+def alerts(campaigns: Any, given: list[Any], cluster: str = "c") -> list[dict[str, Any]]:
+    for message in given:
+        campaigns.see(cluster, message)
+    return [record for record in campaigns.records(60) if record["type"] == "alert"]
+
+
+def test_an_alert_comes_once_when_the_rule_is_met(example: dict[str, Any]) -> None:
+    (alert,) = alerts(watched(example), messages(example, [10.0 * n for n in range(30)]))
+    assert (alert["size"], alert["rate_per_minute"]) == (10, 6)
+    assert (alert["time"], alert["first"]["time"]) == (
+        "1970-01-01T00:01:30Z",
+        "1970-01-01T00:00:00Z",
+    )
+    assert alert["senders"]["newest"] == [f"sender {n}" for n in range(10)]
 
 
 @pytest.mark.parametrize(
@@ -262,28 +254,158 @@ def test_a_verdict_comes_once_when_the_rule_is_met(
     ],
     ids=["too few", "too slow", "too few senders", "too short a text", "too small a window"],
 )
-def test_no_verdict_comes_of(
+def test_no_alert_comes_of(
     example: dict[str, Any], times_s: list[float], senders: int, rule: dict[str, int]
 ) -> None:
-    assert verdicts(example, messages(example, times_s, senders), **rule) == []
+    assert alerts(watched(example, **rule), messages(example, times_s, senders)) == []
 
 
 def test_messages_out_of_order_count_by_their_times(example: dict[str, Any]) -> None:
     times = [10.0 * n for n in range(10)]
-    assert len(verdicts(example, messages(example, times[::-1]))) == 1
+    assert len(alerts(watched(example), messages(example, times[::-1]))) == 1
+
+
+def test_records_follow_an_alert_until_the_campaign_ends(example: dict[str, Any]) -> None:
+    campaigns = watched(example)
+    shown = []
+    for start in (0, 30, 100, 10_000):
+        for message in messages(example, range(start, start + 20)):
+            campaigns.see("c", message)
+        shown += [(r["type"], r["size"], r["final"]) for r in campaigns.records(60)]
+    shown += [(r["type"], r["size"], r["final"]) for r in campaigns.finish()]
+    assert shown == [
+        ("alert", 10, False),
+        ("campaign", 60, False),
+        ("campaign", 60, True),
+        ("alert", 10, False),
+        ("campaign", 20, True),
+    ]
+
+
+# ------------------------------------------------------------ what is counted
+
+
+def test_growth_compares_a_window_with_the_one_before(example: dict[str, Any]) -> None:
+    growth = example["counting"].Growth(300_000_000)
+    for at_s in (10, 20, 290, 310, 320, 330, 340, 599):
+        growth.add(at_s * 1_000_000)
+    assert growth.until(599_000_000) == (5, 3)
+    growth.add(10_000_000_000)
+    assert growth.until(10_000_000_000) == (1, 0)
+    for at_s in range(0, 100_000, 7):
+        growth.add(at_s * 1_000_000)
+    assert len(growth._counts) == 2 * example["counting"].PARTS
+
+
+def test_senders_are_exact_up_to_a_limit_and_then_estimated(example: dict[str, Any]) -> None:
+    senders = example["counting"].Senders(partial(siphash, PUBLIC_KEY))
+    for number in range(100):
+        senders.add(str(number % 40))
+    assert (senders.count, senders.exact) == (40, True)
+    for number in range(10_000):
+        senders.add(str(number))
+    assert (senders.count, senders.exact) == (pytest.approx(10_000, rel=0.27), False)
+    assert len(senders._heap) == len(senders._least) == example["counting"].SENDERS
+
+
+def test_values_of_links_amounts_and_names_are_counted(example: dict[str, Any]) -> None:
+    make = example["messages"].Message
+    texts = [
+        f"Dear {name}, claim {amount} in cash before noon: https://{host}/{name}"
+        for name, amount, host in [
+            ("Ada", "$1,000.50", "a.example"),
+            ("Ben", "20 EUR", "a.example"),
+            ("Eva", "30€", "B.example"),
+            ("Ben", "20 EUR", "b.example"),
+        ]
+    ]
+    slots = example["counting"].Slots(make(texts[0], "s", 0))
+    for text in texts[1:]:
+        slots.add(text)
+    assert {slot: found["values"] for slot, found in slots.shaped().items()} == {
+        "links": {
+            "https://B.example/Eva": 1,
+            "https://a.example/Ada": 1,
+            "https://a.example/Ben": 1,
+            "https://b.example/Ben": 1,
+        },
+        "hosts": {"a.example": 2, "b.example": 2},
+        "amounts": {"20 EUR": 2, "$1,000.50": 1, "30€": 1},
+        "names": {"Ben": 2, "Ada": 1, "Eva": 1},
+    }
 
 
 def test_clusters_and_what_is_kept_of_them_are_bounded(example: dict[str, Any]) -> None:
-    module = example["campaigns"]
-    campaigns = module.Campaigns(module.Rule(), max_clusters=50)
-    long = module.Message("x" * 200_000, "s", 0)
-    for number in range(500):
-        for _ in range(3):
-            campaigns.see(str(number), long)
+    module, counting = example["campaigns"], example["counting"]
+    make = example["messages"].Message
+    campaigns = module.Campaigns(module.Rule(), max_clusters=50, texts=20)
+    for number in range(80):
+        for copy in range(30):
+            text = f"https://{number}-{copy}.example {'x' * 200_000}"
+            campaigns.see(str(number), make(text, f"sender {copy}", number))
     assert len(campaigns) == 50
-    for cluster in campaigns._clusters.values():
-        assert len(cluster.newest) <= module.Rule().size
-        assert len(cluster.first.text) <= module.KEPT
+    assert len(campaigns._wider) <= 20
+    for campaign, _ in campaigns._clusters.values():
+        assert len(campaign.newest) <= module.Rule().size
+        assert len(campaign.first.text) <= module.KEPT
+        found = (
+            campaign.record("campaign", module.Rule())["slots"]["links"] if campaign.slots else {}
+        )
+        assert len(found.get("values", {})) <= counting.VALUES
+
+
+# ------------------------------------------------------------ the wider search
+
+
+def test_the_wider_search_forgets_the_oldest_text(example: dict[str, Any]) -> None:
+    wider = example["wider"]
+    search = wider.WiderSearch(PUBLIC_KEY, texts=10)
+    chance = random.Random(4)
+    faces = [
+        search.face("".join(chance.choices("abcdefghijkmnopqrstuvwxyz", k=200))) for _ in range(60)
+    ]
+    for number, face in enumerate(faces):
+        search.add(face, number)
+        assert search.similar(face) == [number]
+    assert len(search) == 10
+    assert [search.similar(face) for face in faces[:50]] == [[]] * 50
+    assert {number for crowd in search._by_hash.values() for number in crowd} == set(range(50, 60))
+
+
+def test_the_wider_search_is_bounded_by_its_crowd(example: dict[str, Any]) -> None:
+    wider = example["wider"]
+    search = wider.WiderSearch(PUBLIC_KEY)
+    face = search.face(TEXT)
+    for number in range(3 * wider.CROWD):
+        search.add(face, number)
+    assert {len(crowd) for crowd in search._by_hash.values()} == {wider.CROWD}
+    assert len(search.similar(face)) == wider.CANDIDATES
+
+
+def test_a_campaign_that_was_forgotten_and_returns_is_written(example: dict[str, Any]) -> None:
+    module = example["campaigns"]
+    campaigns = module.Campaigns(module.Rule(), max_clusters=1)
+    (alert,) = alerts(campaigns, messages(example, range(12)))
+    campaigns.see("other", example["messages"].Message("another", "s", 0))
+    (final,) = campaigns.records(60)
+    campaigns.see("again", messages(example, [20])[0])
+    (again,) = campaigns.finish()
+    assert (final["size"], final["final"]) == (12, True)
+    assert (again["size"], again["campaign"]) == (13, alert["campaign"])
+    assert again["joined_by_wider_search"] == 1
+
+
+# ------------------------------------------------------------ the key
+
+
+def test_a_key_decides_the_hashes_and_is_not_shown(example: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "operator.key"
+    path.write_text("000102030405060708090a0b0c0d0e0f\n")
+    key = example["campaigns"].key_of(str(path))
+    own, public = (example["wider"].WiderSearch(each).face(TEXT) for each in (key, PUBLIC_KEY))
+    assert own.letters == public.letters
+    assert set(own.hashes) & set(public.hashes) == set()
+    assert "0102" not in repr(key)
 
 
 # ------------------------------------------------------------ any input
@@ -322,15 +444,45 @@ def test_hostile_lines_are_skipped_or_take_bounded_time(option: tuple[str, ...])
     assert done.stdout == b""
 
 
+@pytest.mark.parametrize("option", [(), ("--decided",)])
+def test_hostile_text_reaches_no_terminal(option: tuple[str, ...]) -> None:
+    evil = "\x1b[2J\x9b1m\u202e\u200b"
+    text = f"Dear Ada{evil} claim your $1{evil} prize and money now: http://a.example/{evil}x"
+    lines = [
+        {"text": text, "sender": f"{n}{evil}", "time": n, "dedup": {"cluster": f"c{evil}"}}
+        for n in range(20)
+    ]
+    done = subprocess.run(
+        [sys.executable, SPAM / "campaigns.py", *option],
+        input="".join(json.dumps(line) + "\n" for line in lines).encode(),
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.count(b"\n") == 2
+    assert all(byte == 10 or 32 <= byte < 127 for byte in done.stdout)
+    for line in done.stdout.splitlines():
+        assert _strings(json.loads(line)) == []
+
+
+def _strings(value: object) -> list[str]:
+    """The strings within a JSON value that a terminal would obey."""
+    if isinstance(value, dict):
+        return [each for pair in value.items() for part in pair for each in _strings(part)]
+    if isinstance(value, list):
+        return [each for part in value for each in _strings(part)]
+    return [value] if isinstance(value, str) and not value.isprintable() else []
+
+
 def test_clusters_are_bounded_if_every_message_differs(
     example: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module, chance = example["campaigns"], random.Random(3)
     monkeypatch.setattr(module, "MAX_CLUSTERS", 200)
-    decider = module.Decider(module.recipe_of(str(SPAM / "spam.toml")), 3600)
+    decider = module.Decider(module.recipe_of("text"), 3600)
     for number in range(6):
         letters = ["".join(chance.choices("abcdefghijkm", k=60)) for _ in range(500)]
-        batch = [module.Message(text, "s", number * 1_000_000) for text in letters]
+        batch = [example["messages"].Message(text, "s", number * 1_000_000) for text in letters]
         assert len(set(decider.clusters(batch))) == 500
         assert decider._dedup.size().clusters <= 200
 
@@ -342,6 +494,8 @@ def test_clusters_are_bounded_if_every_message_differs(
         (["--rate", "20"], ["--rate is 20", "--size only 10"]),
         (["--recipe", "none.toml"], ["none.toml", "cannot be read"]),
         (["--size", "0"], ["--size"]),
+        (["--key-file", "nowhere.key"], ["nowhere.key", "cannot be opened"]),
+        (["--key-file", __file__], [__file__, "holds no key of 32 hex digits", "openssl"]),
     ],
 )
 def test_wrong_options_are_named(arguments: list[str], names: list[str]) -> None:
@@ -355,15 +509,3 @@ def test_wrong_options_are_named(arguments: list[str], names: list[str]) -> None
     assert done.returncode == 2
     for name in names:
         assert name in done.stderr
-
-
-def test_the_extractors_take_any_bytes(example: dict[str, Any]) -> None:
-    folding = example["folding"]
-    for text in (b"", b"a", b"\x1a", b"\xff\xfe", b"\x1aurl ", "\u0301\u200b".encode()):
-        for extract in (folding.homoglyphs, folding.squeezed, folding.folded):
-            assert all(weight == 1 and feature for feature, weight in extract(text))
-
-
-def test_the_recipe_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(SPAM))
-    assert load_recipe(SPAM / "spam.toml").match.k == 15

@@ -93,6 +93,38 @@ def test_seed_and_key_change_all_bands() -> None:
     assert apart == [bands.BANDS] * 2
 
 
+def aimed_at(victim: bytes, band: int, key: HashKey) -> bytes:
+    """Return an unlike text that shares a band under a key: the three features that are least."""
+    grams = [victim[start : start + 4] for start in range(len(victim) - 3)]
+    hashes = [array("I", sketch)[0] for sketch in numbers(*grams, key=key).sketches]
+    least = [
+        min(zip(hashes, grams, strict=True), key=lambda each: a * each[0] + b & 0xFFFF_FFFF)[1]
+        for a, b in bands.factors(0)[bands.ROWS * band : bands.ROWS * (band + 1)]
+    ]
+    wanted = bands.keys(numbers(victim, key=key).fingerprint(0))[band]
+    generator = random.Random(band)
+    while True:
+        filler = (bytes(generator.choices(b"vwxyz", k=6)) for _ in range(bands.ROWS + 1))
+        text = b"".join(part for pair in zip(filler, [*least, b""], strict=True) for part in pair)
+        if bands.keys(numbers(text, key=key).fingerprint(0))[band] == wanted:
+            return text
+
+
+def test_texts_aimed_at_bands_miss_them_under_another_key() -> None:
+    victim, secret = (
+        b"youhavewonaprizeofathousandpoundscaiinowtocoiiect",
+        HashKey(b"operator's own!!"),
+    )
+    aimed = [aimed_at(victim, band, PUBLIC_KEY) for band in range(bands.BANDS)]
+
+    def sharing(key: HashKey) -> int:
+        found = numbers(victim, *aimed, key=key)
+        values = [found.fingerprint(index) for index in range(len(aimed) + 1)]
+        return sum(bands.differing_keys(values[0], each) < bands.BANDS for each in values[1:])
+
+    assert (sharing(PUBLIC_KEY), sharing(secret)) == (bands.BANDS, 0)
+
+
 def test_the_seed_does_not_change_the_sketch() -> None:
     seeded = numbers(WIN, recipe=replace(TEXTS, fingerprint__seed=1))
 
