@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -70,19 +71,53 @@ class Table(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
-class TableWriter(Protocol):
-    """Writes rows of tables of one format and one header."""
+class TableWriter(ABC):
+    """Writes rows of tables of one format and one header.
+
+    Args:
+        out: the output.
+        annotate: whether to write all rows, with their decisions.
+    """
+
+    def __init__(self, out: BinaryIO, *, annotate: bool) -> None:
+        self._out = out
+        self._annotate = annotate
+        self._first_name = ""
+        self._common: object = None
 
     def begin(self, table: Table) -> None:
         """Take over the format of a table, the rows of which follow.
 
         Raises:
-            InputError: its columns are others than those of the tables before.
+            InputError: its columns are others than those of the tables before, or it has one of
+                those that would be added.
         """
+        if self._common is not None:
+            if self._in_common(table) != self._common:
+                raise InputError(
+                    f"{table.name}: has other columns than {self._first_name}, or of other types; "
+                    "clean them in two runs"
+                )
+            return
+        there = next((name for name in ADDED if name in table.columns), None)
+        if self._annotate and there is not None:
+            raise InputError(f"{table.name}: has a column {there!r} already; rename it first")
+        self._first_name, self._common = table.name, self._in_common(table)
+        self._write_header(table)
 
+    @abstractmethod
+    def _in_common(self, table: Any) -> object:  # noqa: ANN401 -- of this format
+        """Return what all tables must have in common."""
+
+    @abstractmethod
+    def _write_header(self, table: Any) -> None:  # noqa: ANN401 -- of this format
+        """Write what comes before the first row."""
+
+    @abstractmethod
     def write(self, rows: Rows, decisions: Sequence[Decision]) -> None:
         """Write the rows that are no duplicates; annotated, all rows with their decisions."""
 
+    @abstractmethod
     def close(self) -> None:
         """Complete the output."""
 
@@ -373,33 +408,14 @@ class CsvTable:
         )
 
 
-class CsvWriter:
-    """Writes rows of CSV.
+class CsvWriter(TableWriter):
+    """Writes rows of CSV."""
 
-    Args:
-        out: the output.
-        annotate: whether to write all rows, with their decisions.
-    """
+    def _in_common(self, table: CsvTable) -> object:
+        return table.columns, table.delimiter
 
-    def __init__(self, out: BinaryIO, *, annotate: bool) -> None:
-        self._out = out
-        self._annotate = annotate
-        self._columns: list[str] | None = None
-        self._delimiter = b""
-        self._name = ""
-
-    def begin(self, table: Table) -> None:
-        assert isinstance(table, CsvTable)
-        if self._columns is not None:
-            if (table.columns, table.delimiter.encode()) != (self._columns, self._delimiter):
-                raise InputError(
-                    f"{table.name}: has other columns than {self._name}; clean them in two runs"
-                )
-            return
-        self._columns, self._delimiter = table.columns, table.delimiter.encode()
-        self._name = table.name
-        if self._annotate:
-            check_added(table)
+    def _write_header(self, table: CsvTable) -> None:
+        self._delimiter = table.delimiter.encode()
         names = [name.encode() for name in ADDED]
         self._write(self._row(table.header, names if self._annotate else []))
 
@@ -422,17 +438,6 @@ class CsvWriter:
 
     def close(self) -> None:
         self._out.flush()
-
-
-def check_added(table: Table) -> None:
-    """Check that a table has none of the columns that would be added.
-
-    Raises:
-        InputError: it has one.
-    """
-    there = next((name for name in ADDED if name in table.columns), None)
-    if there is not None:
-        raise InputError(f"{table.name}: has a column {there!r} already; rename it first")
 
 
 def added_values(decision: Decision) -> tuple[str, str | None, int | None]:

@@ -19,9 +19,8 @@ from stream_dedup.io.datasets import (
     NO_VALUE,
     READ_ROWS,
     Rows,
-    Table,
+    TableWriter,
     added_values,
-    check_added,
     chosen_columns,
 )
 from stream_dedup.model import Decision, Kind
@@ -124,34 +123,18 @@ class ParquetTable:
             self._raw.close()
 
 
-class ParquetWriter:
-    """Writes rows as a Parquet file.
-
-    Args:
-        out: the output.
-        annotate: whether to write all rows, with their decisions.
-    """
+class ParquetWriter(TableWriter):
+    """Writes rows as a Parquet file."""
 
     def __init__(self, out: BinaryIO, *, annotate: bool) -> None:
-        self._out = out
-        self._annotate = annotate
-        self._schema: pa.Schema | None = None
+        super().__init__(out, annotate=annotate)
         self._writer: Any = None
-        self._name = ""
         self._batches: list[pa.RecordBatch] = []
 
-    def begin(self, table: Table) -> None:
-        assert isinstance(table, ParquetTable)
-        if self._schema is not None:
-            if not table.schema.equals(self._schema):
-                raise InputError(
-                    f"{table.name}: has other columns or types than {self._name}; clean them in "
-                    "two runs"
-                )
-            return
-        if self._annotate:
-            check_added(table)
-        self._schema, self._name = table.schema, table.name
+    def _in_common(self, table: ParquetTable) -> object:
+        return table.schema
+
+    def _write_header(self, table: ParquetTable) -> None:
         written = table.schema
         for name, kind in zip(ADDED, (pa.string(), pa.string(), pa.int32()), strict=True):
             if self._annotate:

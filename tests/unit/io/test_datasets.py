@@ -248,6 +248,16 @@ def test_another_header_is_refused(tmp_path: Path) -> None:
         writer.begin(table)
 
 
+def test_each_table_that_has_an_added_column_is_refused(tmp_path: Path) -> None:
+    writer = CsvWriter(io.BytesIO(), annotate=True)
+    for name in ("one.csv", "other.csv"):
+        with (
+            CsvTable(write(tmp_path, b"text,dedup_cluster\n", name), "text") as table,
+            pytest.raises(InputError, match=f"{name}: has a column 'dedup_cluster' already"),
+        ):
+            writer.begin(table)
+
+
 @pytest.mark.parametrize(
     ("columns", "text_field", "chosen"),
     [(["id", "body"], "", 1), (["x"], "", 0), (["message", "msg"], "", 0), (["a", "b"], "b", 1)],
