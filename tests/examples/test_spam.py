@@ -357,6 +357,23 @@ def test_clusters_and_what_is_kept_of_them_are_bounded(example: dict[str, Any]) 
 # ------------------------------------------------------------ the wider search
 
 
+def test_similarity_is_a_longest_common_subsequence(example: dict[str, Any]) -> None:
+    chance = random.Random(6)
+    for _ in range(200):
+        left, right = ("".join(chance.choices("abc", k=chance.randrange(30))) for _ in range(2))
+        pairs = [[text[at : at + 2] for at in range(len(text) - 1)] for text in (left, right)]
+        lengths = [[0] * (len(pairs[1]) + 1)]
+        for one in pairs[0]:
+            row = [0]
+            for at, other in enumerate(pairs[1]):
+                row.append(
+                    lengths[-1][at] + 1 if one == other else max(lengths[-1][at + 1], row[-1])
+                )
+            lengths.append(row)
+        expected = 2 * lengths[-1][-1] / max(1, len(pairs[0]) + len(pairs[1]))
+        assert example["wider"].Compared(left).similarity(right) == expected
+
+
 def test_the_wider_search_forgets_the_oldest_text(example: dict[str, Any]) -> None:
     wider = example["wider"]
     search = wider.WiderSearch(PUBLIC_KEY, texts=10)
