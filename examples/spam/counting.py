@@ -12,7 +12,7 @@ Hash = Callable[[bytes], int]
 """A keyed hash of 64 bits."""
 
 SENDERS = 128
-"""Senders up to which the number is exact; above, its standard error is 9 %."""
+"""Hashes kept: the number of senders is exact below it, and has a standard error of 9 % above."""
 PARTS = 10
 """Parts of a window, in which growth is counted."""
 VALUES = 20

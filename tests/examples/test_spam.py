@@ -482,6 +482,25 @@ def test_hostile_text_reaches_no_terminal(option: tuple[str, ...]) -> None:
         assert _strings(json.loads(line)) == []
 
 
+def test_an_alert_is_written_while_the_input_goes_on() -> None:
+    lines = [{"text": TEXT, "sender": f"{n}", "time": n} for n in range(20)]
+    with subprocess.Popen(
+        [sys.executable, SPAM / "campaigns.py"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        running.stdin.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+        running.stdin.flush()
+        alert = json.loads(running.stdout.readline())
+        running.stdin.close()
+        final = json.loads(running.stdout.readline())
+    assert (alert["type"], alert["size"]) == ("alert", 10)
+    assert (final["type"], final["size"], final["final"]) == ("campaign", 20, True)
+
+
 def _strings(value: object) -> list[str]:
     """The strings within a JSON value that a terminal would obey."""
     if isinstance(value, dict):
