@@ -713,7 +713,6 @@ cdef class NativeBandEntries(NativeEntries):
         self.slice_bits = slices.bit_length() - 1
         self.tables = layout.tables
         self.width_bytes = layout.width // 8
-        self.prefix_room = self.prefix_bytes - GROUP_BYTES
         self.hash_bytes = 4
 
     cdef char* put_fingerprint(self, char* to, object fingerprint) except NULL:
@@ -732,11 +731,10 @@ cdef class NativeBandEntries(NativeEntries):
     ) except NULL:
         cdef uint64_t spread = <uint16_t>group * <uint64_t>0x9E3779B97F4A7C15
         cdef uint64_t key
-        cdef uint32_t table, number, size = self.prefix_room
+        cdef uint32_t table, number, size = self.width_bytes // self.tables
         for table in range(self.tables):
             key = taken(fingerprint + table * size, size)
-            to = put(to, <uint64_t>group << 48, 2)
-            to = put(to, key << 64 - 8 * size, size)
+            to = put(to, mixed(key, 8 * size, spread) << 32, 4)
             to = put(to, owner, 8)
             number = slice_of(key, 8 * size, spread, self.slice_bits)
             keys.append(slice_key(key_prefix, table, number))
@@ -869,16 +867,21 @@ cdef inline uint64_t folded(uint64_t high, uint64_t low, uint32_t bits) noexcept
     return high >> (down - 64)
 
 
+cdef inline uint64_t mixed(uint64_t x, uint32_t bits, uint64_t spread) noexcept nogil:
+    """See `entries.mixed`; `spread` is made of the group."""
+    cdef uint64_t ones = (<uint64_t>2 << (bits - 1)) - 1
+    x = ((x ^ spread >> (64 - bits)) * <uint64_t>0xFF51AFD7ED558CCD) & ones
+    x ^= x >> (bits + 1) // 2
+    return (x * <uint64_t>0xC4CEB9FE1A85EC53) & ones
+
+
 cdef inline uint32_t slice_of(
     uint64_t x, uint32_t bits, uint64_t spread, uint32_t slice_bits
 ) noexcept nogil:
     """See `entries.slice_of`; `x` has `bits` bits, 1 to 64."""
-    cdef uint64_t ones = (<uint64_t>2 << (bits - 1)) - 1
     if slice_bits == 0:
         return 0
-    x = ((x ^ spread >> (64 - bits)) * <uint64_t>0xFF51AFD7ED558CCD) & ones
-    x ^= x >> (bits + 1) // 2
-    x = (x * <uint64_t>0xC4CEB9FE1A85EC53) & ones
+    x = mixed(x, bits, spread)
     if bits >= slice_bits:
         return <uint32_t>(x >> (bits - slice_bits))
     spread *= <uint64_t>0xC4CEB9FE1A85EC53

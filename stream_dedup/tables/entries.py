@@ -31,7 +31,11 @@ Worked bits, W = 8, k = 1, m = 2, the fingerprint 1011 0010 of group 7 and owner
 
 Fingerprints wider than `MAX_WIDTH` are the keys of bands (`fingerprint.bands`): blocks of which one
 in common is near enough, so k = m - 1 and a table's prefix is one key. Nobody needs the remaining
-bits there, so a member is group, key and owner.
+bits there, and nothing needs an order, so a slice is one string: its members one after the other,
+in half of the memory. A member is a *mark* of four bytes, the last ones of the key mixed with the
+group, then the owner. The first bits of the same mix are the slice's number. Two keys with the same
+mark in one slice are each other's candidates; that is rare, and whoever reads the owner's keys sees
+it.
 
 A script's arguments for many fingerprints are their keys, and everything else in one byte string:
 parts one after the other, each after its length (see `Row`).
@@ -55,6 +59,7 @@ MAX_WIDTH = 128
 MAX_BANDS_WIDTH = 1024
 MAX_SLICES = 2**24
 GROUP_BYTES = 2
+MARK_BYTES = 4
 OWNER_BYTES = 8
 
 _ALL_64 = 2**64 - 1
@@ -132,14 +137,15 @@ class Entries(Protocol):
         """Return the key of the slice in which a table stores this member.
 
         Raises:
-            ValueError: members of this layout have another length.
+            ValueError: members of this layout have another length, or hold a mark, which does not
+                say it.
         """
 
     def fingerprint(self, member: bytes, table: int) -> int:
         """Return the fingerprint that a table stores as this member.
 
         Raises:
-            ValueError: members of this layout have another length, or hold a key of a band.
+            ValueError: members of this layout have another length, or hold a mark.
         """
 
 
@@ -242,8 +248,10 @@ class ReferenceBandEntries(ReferenceEntries):
 
     >>> entries = ReferenceBandEntries(Layout(192, 3, 4), slices=16)
     >>> keys, members = entries.arrange(0x5EED << 144, 7, 9, b"t:")
-    >>> len(keys), members[:16].hex(" ", 8), members[16:32].hex(" ", 8)
-    (4, '0007000000005eed 0000000000000009', '0007000000000000 0000000000000009')
+    >>> keys
+    [b't:0:10', b't:1:12', b't:2:12', b't:3:12']
+    >>> members[:24].hex(" ", 12)
+    '8b95a9490000000000000009 e7e97e780000000000000009'
 
     Args:
         layout: its blocks are the keys, of whole bytes and at most eight each; k is one less than
@@ -261,29 +269,35 @@ class ReferenceBandEntries(ReferenceEntries):
         check_slices(slices)
         self._layout = layout
         self._slice_bits = slices.bit_length() - 1
-        self._prefix_room = width // keys // 8
-        self.prefix_bytes = GROUP_BYTES + self._prefix_room
-        self.member_bytes = self.prefix_bytes + OWNER_BYTES
+        self._key_bits = width // keys
+        self.prefix_bytes = MARK_BYTES
+        self.member_bytes = MARK_BYTES + OWNER_BYTES
 
     def arrange(
         self, fingerprint: int, group: int, owner: int, key_prefix: bytes
     ) -> tuple[list[bytes], bytes]:
-        first = group.to_bytes(4, "big")[-GROUP_BYTES:]
+        group = int.from_bytes(group.to_bytes(4, "big")[-GROUP_BYTES:], "big")
         last = owner.to_bytes(OWNER_BYTES, "big")
-        width, size = self._layout.width, self._prefix_room
-        band_keys = (fingerprint & (1 << width) - 1).to_bytes(width // 8, "big")
-        members = [
-            first + band_keys[at : at + size] + last for at in range(0, len(band_keys), size)
-        ]
-        keys = [self.slice_key(member, table, key_prefix) for table, member in enumerate(members)]
-        return keys, b"".join(members)
+        bits, tables = self._key_bits, self._layout.blocks
+        keys = []
+        members = bytearray()
+        for table in range(tables):
+            key = fingerprint >> bits * (tables - 1 - table) & (1 << bits) - 1
+            number = slice_of(key, bits, group, self._slice_bits)
+            keys.append(b"%b%d:%d" % (key_prefix, table, number))
+            mark = mixed(key, bits, group) & (1 << 8 * MARK_BYTES) - 1
+            members += mark.to_bytes(MARK_BYTES, "big") + last
+        return keys, bytes(members)
+
+    def slice_key(self, member: bytes, table: int, key_prefix: bytes) -> bytes:
+        raise ValueError(f"{key_prefix!r}: member {member.hex()} of table {table} holds a mark")
 
     def fingerprint(self, member: bytes, table: int) -> int:
-        raise ValueError(f"member {member.hex()} of table {table} holds one key of several")
+        raise ValueError(f"member {member.hex()} of table {table} holds a mark")
 
 
 def parts(member: bytes) -> tuple[int, int]:
-    """Return the group and the owner of a member of any layout.
+    """Return the group and the owner of a member of any layout but that of bands.
 
     >>> parts(bytes.fromhex("0007b0200000000000000009"))
     (7, 9)
@@ -301,16 +315,20 @@ def slice_of(prefix: int, prefix_bits: int, group: int, slice_bits: int) -> int:
     Doubling the number of slices divides each slice in two.
     """
     bits = min(prefix_bits, 64)
-    ones = (1 << bits) - 1
-    spread = group * 0x9E3779B97F4A7C15 & _ALL_64
-    x = (prefix ^ prefix >> 64) & _ALL_64
-    x = (x ^ spread >> 64 - bits) * 0xFF51AFD7ED558CCD & ones
-    x ^= x >> (bits + 1) // 2
-    x = x * 0xC4CEB9FE1A85EC53 & ones
+    x = mixed((prefix ^ prefix >> 64) & _ALL_64, bits, group)
     if bits >= slice_bits:
         return x >> bits - slice_bits
-    spread = spread * 0xC4CEB9FE1A85EC53 & _ALL_64
+    spread = group * 0x9E3779B97F4A7C15 * 0xC4CEB9FE1A85EC53 & _ALL_64
     return x << slice_bits - bits | spread >> 64 - (slice_bits - bits)
+
+
+def mixed(x: int, bits: int, group: int) -> int:
+    """Return the bits of a prefix, 64 at most, mixed with those of a group; see `slice_of`."""
+    ones = (1 << bits) - 1
+    spread = group * 0x9E3779B97F4A7C15 & _ALL_64
+    x = (x ^ spread >> 64 - bits) * 0xFF51AFD7ED558CCD & ones
+    x ^= x >> (bits + 1) // 2
+    return x * 0xC4CEB9FE1A85EC53 & ones
 
 
 def check_slices(slices: int) -> None:

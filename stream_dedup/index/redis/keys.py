@@ -97,7 +97,8 @@ class ShardKeys:
     Attributes:
         prefix: what all keys of the shard begin with.
         meta: hash: the shard's layout, counters and stream time.
-        expiry: sorted set: open cluster → event time at which it expires, at the earliest.
+        expiry: sorted set: open cluster that expires by its age, before it is idle for too long →
+            event time at which it does, at the earliest.
         recency: sorted set: open cluster → event time at which it was last seen, at the earliest.
         due: sorted set: cluster → stream time of its next summary; -inf: its final one.
         leases: sorted set: cluster with a leased summary → clock time at which the lease ends.
@@ -162,7 +163,7 @@ class ShardKeys:
         return b"%sr:%d" % (self.prefix, number)
 
     def table(self, table: int, number: int) -> bytes:
-        """Sorted set: a slice of a table; see `tables.entries`."""
+        """Sorted set, or string of keys of bands: a slice of a table; see `tables.entries`."""
         return b"%s%d:%d" % (self.prefixes.table, table, number)
 
     def partition(self, partition: Partition) -> bytes:
@@ -198,6 +199,7 @@ class KeyKind(NamedTuple):
 
 _UNKNOWN = KeyKind("unknown", "", "others")
 _TABLES = KeyKind("tables", "zset", "tables")
+_BAND_TABLES = KeyKind("tables", "string", "tables")
 _EXACT = KeyKind("exact hashes", "hash", "exact hashes")
 _RECORDS = KeyKind("records", "hash", "records")
 _CLUSTERS = KeyKind("clusters", "hash", "clusters")
@@ -237,7 +239,9 @@ def kind_of(shard: ShardKeys, key: bytes, layout: NamespaceLayout) -> KeyKind:
         if record is not None:
             return _RECORDS if int(record) < layout.record_slices else _UNKNOWN
         known = int(table) < layout.table_layout.tables and int(number) < layout.slices
-        return _TABLES if known else _UNKNOWN
+        if not known:
+            return _UNKNOWN
+        return _BAND_TABLES if layout.is_bands else _TABLES
     if match := _NAMED.fullmatch(name):
         return _PARTITIONS if match[1] == b"p" else _JOURNALS
     return _UNKNOWN

@@ -20,7 +20,7 @@ from rich.text import Text
 from stream_dedup.cli.common import console
 from stream_dedup.index.redis.keys import ShardKeys, identity_of, kind_of
 from stream_dedup.tools.index_inspector.output import print_rows, write_json
-from stream_dedup.tools.index_inspector.probes import Probes, Suspect
+from stream_dedup.tools.index_inspector.probes import Probes, Suspect, cut
 from stream_dedup.tools.index_inspector.reader import (
     Namespace,
     Progress,
@@ -84,7 +84,7 @@ KINDS = {
         "set maxmemory-policy to noeviction; it heals as clusters close",
     ),
     "queue": (
-        "open clusters that are not in expiry or recency",
+        "open clusters that are not in recency",
         "they are not closed in time, and their final counts come late or never",
         "set maxmemory-policy to noeviction; delete the namespace if they stay",
     ),
@@ -245,8 +245,26 @@ class _Check:
         await self._look("keys", self._probes.keys, keys)
         identities = list(map(identity_of, by_kind.get("clusters", ())))
         await self._look("clusters", self._probes.clusters, identities)
-        await self._members("ZSCAN", by_kind.get("tables", ()), self._probes.entries)
+        tables = by_kind.get("tables", ())
+        if self._namespace.layout.is_bands:
+            await self._strings(tables)
+        else:
+            await self._members("ZSCAN", tables, self._probes.entries)
         await self._members("HSCAN", by_kind.get("exact hashes", ()), self._probes.exact)
+
+    async def _strings(self, keys: Sequence[bytes]) -> None:
+        """Look at all that slices of keys of bands hold."""
+        size = self._namespace.entries.member_bytes
+        for start in range(0, len(keys), KEYS):
+            part = keys[start : start + KEYS]
+            slices = await self._reader.many(self._shard.meta, [("GET", key) for key in part])
+            subjects = [
+                (key, member)
+                for key, members in zip(part, slices, strict=True)
+                for member in cut(members or b"", size)
+            ]
+            for at in range(0, len(subjects), PAGE):
+                await self._look("GET", self._probes.entries, subjects[at : at + PAGE])
 
     async def _members(self, command: str, keys: Sequence[bytes], probe: Probe) -> None:
         """Look at all that slices hold."""

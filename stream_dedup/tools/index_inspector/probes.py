@@ -111,21 +111,18 @@ class Probes:
     async def _queued(self, clusters: Sequence[tuple[StoredCluster, bool]]) -> list[Suspect]:
         """Clusters that are not in the sorted sets that they belong to."""
         shard = self._shard
-        sets = (shard.expiry, shard.recency, shard.due, shard.leases, shard.gone)
+        sets = (shard.recency, shard.due, shard.leases, shard.gone)
         commands = [("ZSCORE", key, held.identity) for held, _ in clusters for key in sets]
         scores = await self._many(commands)
         suspects = []
         for place, (held, on_its_way) in enumerate(clusters):
             at = scores[place * len(sets) : (place + 1) * len(sets)]
-            expiry, recency, due, leased, gone = (score is not None for score in at)
+            recency, due, leased, gone = (score is not None for score in at)
             numbers = held.numbers
             waits = (not held.open and not numbers.gone) or numbers.due or numbers.leased
             where = self._shown(held.identity)
-            if held.open and not (expiry and recency):
-                missing = " and ".join(
-                    name for name, there in (("expiry", expiry), ("recency", recency)) if not there
-                )
-                suspects.append(Suspect("queue", held.identity, f"{where}: not in {missing}"))
+            if held.open and not recency:
+                suspects.append(Suspect("queue", held.identity, f"{where}: not in recency"))
             if (waits and not (due or leased)) or (on_its_way and not leased):
                 text = f"{where}: {held.state}, not in {'leases' if on_its_way else 'due'}"
                 suspects.append(Suspect("untold", held.identity, text))
@@ -181,8 +178,7 @@ class Probes:
         """Find table entries of no open cluster, and entries in the wrong slice."""
         size = self._entries.member_bytes
         states = await self._hold({member[-ID_BYTES:] for _, member in places})
-        prefix = self._shard.prefixes.table
-        searched = {identity: self._members(held) for identity, held in states.items() if held}
+        places_of = {identity: self._members(held) for identity, held in states.items() if held}
         suspects, orphans = [], []
         for place in places:
             key, member = place
@@ -190,23 +186,26 @@ class Probes:
             if len(member) != size:
                 suspects.append(Suspect("misplaced", place, f"{text}: {len(member)} bytes"))
                 continue
-            table, owner = table_of(key), member[-ID_BYTES:]
-            if key != self._entries.slice_key(member, table, prefix):
+            table, prefix = table_of(key), self._shard.prefixes.table
+            right = of_owner = places_of.get(member[-ID_BYTES:], {}).get((table, member))
+            if right is None and not self._layout.is_bands:  # a mark does not say it
+                right = self._entries.slice_key(member, table, prefix)
+            if right not in {None, key}:
                 suspects.append(Suspect("misplaced", place, text))
-            elif (table, member) not in searched.get(owner, ()):
+            elif of_owner is None:
                 orphans.append(Suspect("entry", place, text))
-        return suspects + await self._orphaned(orphans, "ZSCORE")
+        return suspects + await self._orphaned(orphans)
 
-    def _members(self, held: StoredCluster) -> set[tuple[int, bytes]]:
-        """What the tables may hold of a cluster: (table, member)."""
+    def _members(self, held: StoredCluster) -> dict[tuple[int, bytes], bytes]:
+        """What the tables may hold of a cluster: (table, member), and the slices' keys."""
         group, owner = int.from_bytes(held.group_hash, "big"), int.from_bytes(held.identity, "big")
         size = self._entries.member_bytes
-        found: set[tuple[int, bytes]] = set()
+        prefix = self._shard.prefixes.table
+        found: dict[tuple[int, bytes], bytes] = {}
         for name in held.names:
             if name.searchable and name.fingerprint is not None:
-                _, members = self._entries.arrange(name.fingerprint, group, owner, b"")
-                parts = (members[at : at + size] for at in range(0, len(members), size))
-                found.update(enumerate(parts))
+                keys, members = self._entries.arrange(name.fingerprint, group, owner, prefix)
+                found.update(zip(enumerate(cut(members, size)), keys, strict=True))
         return found
 
     async def exact(self, places: Sequence[Place]) -> list[Suspect]:
@@ -232,24 +231,30 @@ class Probes:
                 suspects.append(Suspect("misplaced", place, text))
             elif field not in named.get(owner, ()):
                 orphans.append(Suspect("exact", place, text))
-        return suspects + await self._orphaned(orphans, "HGET", by_value=True)
+        return suspects + await self._orphaned(orphans, exact=True)
 
-    async def _orphaned(
-        self, suspects: list[Suspect], command: str, *, by_value: bool = False
-    ) -> list[Suspect]:
+    async def _orphaned(self, suspects: list[Suspect], *, exact: bool = False) -> list[Suspect]:
         """Those that are in no piece of garbage, and still there."""
         if not suspects:
             return []
         if self._garbage is None:
             self._garbage = await garbage(self._reader, self._shard)
         pieces = self._garbage
-        answers = await self._many([(command, *suspect.subject) for suspect in suspects])
-        out = []
-        for suspect, answer in zip(suspects, answers, strict=True):
-            owner = answer if by_value else suspect.subject[1][-ID_BYTES:]
-            if answer is not None and owner[:ID_BYTES] not in pieces:
-                out.append(suspect)
-        return out
+        places = [suspect.subject for suspect in suspects]
+        if exact:
+            values = await self._many([("HGET", *place) for place in places])
+            owners = [value and value[:ID_BYTES] for value in values]
+        else:
+            there = await entries_exist(self._namespace, self._shard, places)
+            owners = [
+                member[-ID_BYTES:] if exists else None
+                for (_, member), exists in zip(places, there, strict=True)
+            ]
+        return [
+            suspect
+            for suspect, owner in zip(suspects, owners, strict=True)
+            if owner is not None and owner not in pieces
+        ]
 
     # ------------------------------------------------------------ words
 
@@ -266,21 +271,38 @@ async def missing_entries(
     """Find, for each name of an open cluster, the tables from which it is missing."""
     group, owner = int.from_bytes(held.group_hash, "big"), int.from_bytes(held.identity, "big")
     size = namespace.entries.member_bytes
-    commands: list[Command] = []
+    places: list[Place] = []
     searched = [name.fingerprint if name.searchable else None for name in held.names]
     for fingerprint in searched:
         if fingerprint is None:
             continue
         keys, members = namespace.entries.arrange(fingerprint, group, owner, shard.prefixes.table)
-        commands += [
-            ("ZSCORE", keys[table], members[table * size : (table + 1) * size])
-            for table in held.tables
-        ]
-    scores = iter(await namespace.reader.many(shard.meta, commands))
+        of_tables = cut(members, size)
+        places += [(keys[table], of_tables[table]) for table in held.tables]
+    there = iter(await entries_exist(namespace, shard, places))
     return [
-        set() if fingerprint is None else {t for t in held.tables if next(scores) is None}
+        set() if fingerprint is None else {t for t in held.tables if not next(there)}
         for fingerprint in searched
     ]
+
+
+async def entries_exist(
+    namespace: Namespace, shard: ShardKeys, places: Sequence[Place]
+) -> list[bool]:
+    """Find whether slices of tables hold members."""
+    if not namespace.layout.is_bands:
+        scores = await namespace.reader.many(shard.meta, [("ZSCORE", *place) for place in places])
+        return [score is not None for score in scores]
+    keys = list(dict.fromkeys(key for key, _ in places))
+    slices = await namespace.reader.many(shard.meta, [("GET", key) for key in keys])
+    size = namespace.entries.member_bytes
+    held = {key: set(cut(members or b"", size)) for key, members in zip(keys, slices, strict=True)}
+    return [member in held[key] for key, member in places]
+
+
+def cut(members: bytes, size: int) -> list[bytes]:
+    """Cut members that are stored one after the other; the last one may be shorter."""
+    return [members[at : at + size] for at in range(0, len(members), size)]
 
 
 def _damage(
@@ -291,13 +313,13 @@ def _damage(
     numbers = held.numbers
     if numbers.gone:
         return ""
-    if (fingerprint is None) != layout.is_bands or group is None or position is None:
-        return "its fingerprint, group or position"
+    if (fingerprint is None) != layout.is_bands or position is None:
+        return "its fingerprint or position"
     if numbers.leased != (snapshot is not None):
         return "its snapshot and what it says of it"
     if not held.open:
         return ""
-    if group_hash(key, group)[0] != int.from_bytes(held.group_hash, "big"):
+    if group_hash(key, group or b"")[0] != int.from_bytes(held.group_hash, "big"):
         return "its group and its names"
     searchable = sum(name.searchable for name in held.names)
     if (len(held.names), searchable) != (numbers.names, numbers.searchable):

@@ -222,9 +222,10 @@ class _Shard:
             await self._sample(state, measured, kind, of_kind[:room])
 
     async def _slices(self, measured: Measured, kind: KeyKind, keys: list[bytes]) -> None:
-        length = "ZCARD" if kind.type == "zset" else "HLEN"
-        for key, entries in zip(keys, await self._many([(length, k) for k in keys]), strict=True):
-            measured.add_slice(entries or 0, key)
+        length = {"zset": "ZCARD", "hash": "HLEN", "string": "STRLEN"}[kind.type]
+        each = self._namespace.entries.member_bytes if kind.type == "string" else 1
+        for key, count in zip(keys, await self._many([(length, k) for k in keys]), strict=True):
+            measured.add_slice((count or 0) // each, key)
 
     async def _sample(
         self, state: ShardState, measured: Measured, kind: KeyKind, keys: list[bytes]
@@ -245,7 +246,7 @@ class _Shard:
                 continue  # gone meanwhile
             measured.sampled += 1
             measured.sampled_bytes += nbytes
-            measured.converted += form != b"listpack"
+            measured.converted += form != b"listpack" and kind.type != "string"
             if counts and ttl_ms >= 0 and (not state.least_ttl or ttl_ms < state.least_ttl[0]):
                 state.least_ttl = ttl_ms, key
 

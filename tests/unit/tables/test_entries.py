@@ -149,8 +149,8 @@ def test_native_members_of_bands_equal_the_reference(
     reference, other = (kind(BAND_LAYOUT, slices) for kind in BAND_KINDS.values())
     expected = reference.arrange(fingerprint, group, owner, key_prefix)
     assert other.arrange(fingerprint, group, owner, key_prefix) == expected
-    assert (reference.prefix_bytes, reference.member_bytes) == (8, 16)
-    assert (other.prefix_bytes, other.member_bytes) == (8, 16)
+    assert (reference.prefix_bytes, reference.member_bytes) == (4, 12)
+    assert (other.prefix_bytes, other.member_bytes) == (4, 12)
 
 
 SHORT_HASHES = st.lists(st.integers(0, 2**32 - 1), max_size=128).map(
@@ -185,21 +185,28 @@ def test_two_with_one_key_in_common_meet_in_one_table(kind: str) -> None:
 def test_the_slice_of_a_member_is_where_it_was_arranged(
     layout: Layout, slices: int, data: st.DataObject, group: int, owner: int
 ) -> None:
-    banded = data.draw(st.booleans())
-    entries = make_entries(BAND_LAYOUT if banded else layout, slices)
-    fingerprint = data.draw(st.integers(0, 2 ** (BITS if banded else layout.width) - 1))
+    entries = make_entries(layout, slices)
+    fingerprint = data.draw(fingerprints(layout))
     keys, members = entries.arrange(fingerprint, group, owner, b"t:")
     found = [entries.slice_key(m, table, b"t:") for table, m in enumerate(cut(entries, members))]
     assert found == keys
 
 
 @pytest.mark.parametrize("kind", BAND_KINDS)
-def test_a_member_of_bands_gives_no_fingerprint(kind: str) -> None:
+def test_a_member_of_bands_gives_neither_fingerprint_nor_slice(kind: str) -> None:
     entries: Entries = BAND_KINDS[kind](BAND_LAYOUT, 64)
-    with pytest.raises(ValueError, match="one key of several"):
-        entries.fingerprint(bytes(16), 0)
-    with pytest.raises(ValueError, match="16 bytes, not 15"):
-        entries.slice_key(bytes(15), 0, b"t:")
+    with pytest.raises(ValueError, match="holds a mark"):
+        entries.fingerprint(bytes(12), 0)
+    with pytest.raises(ValueError, match="holds a mark"):
+        entries.slice_key(bytes(12), 0, b"t:")
+
+
+@pytest.mark.parametrize("kind", BAND_KINDS)
+def test_slice_and_mark_tell_the_keys_of_a_band_apart(kind: str) -> None:
+    entries: Entries = BAND_KINDS[kind](BAND_LAYOUT, 2**16)
+    keys = [*range(5_000), *(number << 24 for number in range(1, 5_000))]
+    found = {(buckets(entries, key, group)[-1]) for key in keys for group in (0, 7)}
+    assert len(found) == 2 * len(keys)
 
 
 @pytest.mark.parametrize("kind", BAND_KINDS)

@@ -109,49 +109,79 @@ local function similarity_to(sketch, jaccard)
   end
 end
 
-local MEMBER_WORK = 0.1
-local LAST_ID = string.rep('\255', ID_BYTES)
-local MOST_MEMBERS = string.format('%d', CROWD)
-local function members_of(q, t)
-  local at = (t - 1) * member_bytes
-  local prefix = '[' .. sub(q.members, at + 1, at + prefix_bytes)
-  local found = call('ZRANGE', KEYS[q.at + t], prefix, prefix .. LAST_ID, 'BYLEX', 'LIMIT', '0', MOST_MEMBERS)
-  work = work + 1 + #found * MEMBER_WORK
-  return found
+-- A slice of a table is a string: its members one after the other, in no order. All slices of a query are
+-- read at once. They are not read where the caller's mirror knows that none of the keys can be full.
+local find = string.find
+local READING_WORK, WRITING_WORK, BYTES_A_WORK = 3, 0.5, 16384
+local NOBODY, ALL_TABLES = {}, 2 ^ tables - 1
+
+-- The ids under the key of a table, the first CROWD of them.
+local function owners_in(slice, prefix)
+  local at = slice and find(slice, prefix, 1, true)
+  if not at then return NOBODY end
+  local ids = {}
+  while at and #ids < CROWD do
+    if at % member_bytes == 1 then
+      ids[#ids + 1] = sub(slice, at + prefix_bytes, at + member_bytes - 1)
+      at = at + member_bytes
+    else
+      at = at + 1  -- the end of one member and the beginning of the next
+    end
+    at = find(slice, prefix, at, true)
+  end
+  return ids
 end
 
--- The owners of each key. A key that is full gets no more members: q.full, by table, and q.in_tables, the
--- bits of those tables that will hold the query if it opens a cluster.
-local function entries_of_tables(q)
-  local near, by_distance, shared, owners, bits = {}, {}, {}, {}, 0
-  q.full = {}
+-- Read q.owners of each key. A key that is full gets no more members: q.in_tables, the bits of those tables
+-- that will hold the query if it opens a cluster.
+local function read_tables(q)
+  local slices, owners, in_tables, bytes = call('MGET', unpack(KEYS, q.at + 1, q.at + tables)), {}, 0, 0
   for t = 1, tables do
-    local found = members_of(q, t)
-    local count = #found
-    bits = bits * 2
-    if count < CROWD then bits = bits + 1 else q.full[t] = true end
-    for i = 1, count do
-      local id = sub(found[i], -ID_BYTES)
+    local slice, at = slices[t], (t - 1) * member_bytes
+    local ids = owners_in(slice, sub(q.members, at + 1, at + prefix_bytes))
+    local is_open = #ids < CROWD
+    for i = 1, is_open and 0 or CROWD do  -- it was opened before, and is not purged yet
+      if ids[i] == q.id then is_open = true end
+    end
+    in_tables = 2 * in_tables + (is_open and 1 or 0)
+    if slice then bytes = bytes + #slice end
+    owners[t] = ids
+  end
+  q.owners, q.in_tables = owners, in_tables
+  work = work + READING_WORK + bytes / BYTES_A_WORK
+end
+
+local function entries_of_tables(q)
+  local near, by_distance, shared, owners = {}, {}, {}, {}
+  read_tables(q)
+  for t = 1, tables do
+    local ids = q.owners[t]
+    for i = 1, #ids do
+      local id = ids[i]
       if not shared[id] then owners[#owners + 1] = id end
       shared[id] = (shared[id] or 0) + 1
     end
   end
-  q.in_tables = bits
   for i = 1, #owners do note(owners[i], BANDS - shared[owners[i]], near, by_distance) end
   return near, by_distance, false, surely
 end
 
--- Of the tables that may be full, as the caller's mirror says, find those that are.
-local function count_crowds(q)
-  q.full = {}
+-- Insert a query that opens a cluster, whose names say into which tables.
+local function write_members(q, _, renewed)
+  local left_out, owners = 0, q.owners
   for t = 1, tables do
-    local bit = 2 ^ (tables - t)
-    if math.floor(q.crowds / bit) % 2 == 1 then
-      if #members_of(q, t) >= CROWD then
-        q.full[t], q.in_tables = true, q.in_tables - bit
-      end
+    if q.in_tables ~= ALL_TABLES and math.floor(q.in_tables / 2 ^ (tables - t)) % 2 == 0 then
+      left_out = left_out + 1
+    else
+      local slice, is_there = KEYS[q.at + t], false
+      for i = 1, owners and #owners[t] or 0 do is_there = is_there or owners[t][i] == q.id end
+      local is_made = not is_there
+        and call('APPEND', slice, sub(q.members, (t - 1) * member_bytes + 1, t * member_bytes)) == member_bytes
+      if is_made or not renewed then keep(slice) end
     end
   end
+  work = work + tables * (renewed and WRITING_WORK or 2 * WRITING_WORK)
+  if left_out > tables / 2 then add('truncated', 1) end  -- the others find it nearly as often
 end
 
 -- Whether a query shares a key with entries that the caller has not seen.
@@ -172,9 +202,10 @@ local function shares_unseen_key(q, calls, entry_bytes)
     end
   end
   work = work + 1
+  local group = sub(q.field, LOW_GROUP_AT, GROUP_BYTES)
   for t = 1, tables do
-    local at = (t - 1) * member_bytes
-    if unseen_keys[t][sub(q.members, at + 1, at + prefix_bytes)] then return true end
+    local at = (t - 1) * BAND_KEY_BYTES
+    if unseen_keys[t][group .. sub(q.fingerprint, at + 1, at + BAND_KEY_BYTES)] then return true end
   end
   return false
 end

@@ -5,6 +5,8 @@
 --   similarity_to(sketch, least)  likewise what two sketches have in common; 0 if that is too little
 --   entries_of_tables(q)   what the tables hold near a query: the least distance of each cluster, the
 --                          clusters by distance, whether some were left out, and a test of clusters
+--   write_members(q, id, renewed)  insert a query for a cluster; the slices' times to live need not be
+--                          renewed if `renewed`
 --   fingerprint_of(c)      the fingerprint of a cluster, of which LOADED_FIELDS were read
 
 local RULES_FIELDS = unpack_bytes(RULES, ARGV[3])

@@ -2,7 +2,7 @@
 --
 -- A cluster is the hash c:<id>. Its field n packs its numbers (CLUSTER in layouts.py, which names all
 -- other layouts and constants of the scripts too); the others are
---   f fingerprint   g group   p position   s sketch (hashes, big-endian)   r representative
+--   f fingerprint   g group, if it has one   p position   s sketch (hashes, big-endian)   r representative
 --   1, 2, 3 …       samples
 --   a               its names, by which events find it: the representative's, then aliases
 --   o               the keys of the records that name it (see _words.lua)
@@ -217,48 +217,60 @@ local function leave(keys, id, c)
   if call('ZREM', keys.recency, id) == 1 and c == nil then add('fingerprints', -1) end
 end
 
+-- Whether a cluster expires by its age, before it is idle for too long. Only then it is in the queue expiry
+-- too: else recency finds it in time, as its score there is at most its last time.
+local function expires_by_age(c)
+  return c[C_OPENED_US] + max_age_us < c[C_LAST_US] + idle_us
+end
+
 -- Close clusters that stream time has passed, then the least recently seen above the cap; at most
 -- `steps` clusters are read. Scores are lower bounds: an event moves its cluster's time, not the score.
 -- So of as many as are too many, those whose score is exact are the least recently seen; the others
 -- move back, and the next take their place.
 -- Returns whether more is to be done.
 local function sweep(keys, stream_us, steps)
-  local left = steps
-  local function visit(key, id, score_of, is_due, reason)
+  local left, passed_us, idle_since_us = steps, nil, nil
+  if stream_us ~= nil then passed_us, idle_since_us = stream_us - 1, stream_us - 1 - idle_us end
+  local function visit(id, is_due, reason)
     local c = load_numbers(id)
     if c == nil or c[C_STATE] ~= OPEN then return leave(keys, id, c) end
-    local score = score_of(c)
-    if is_due(score) then
+    if is_due(c) then
       if reason == EVICTED or not is_provisional(c) then
         add(reason == EVICTED and 'evicted' or 'expired', 1)
       end
-      close(keys, c, reason)
-    else
-      call('ZADD', key, score, id)
+      return close(keys, c, reason)
+    end
+    call('ZADD', keys.recency, c[C_LAST_US], id)
+    if expires_by_age(c) then call('ZADD', keys.expiry, expires_us(c), id) else call('ZREM', keys.expiry, id) end
+  end
+  local function has_passed(c) return expires_us(c) <= passed_us end
+  local function close_passed(key, until_us)
+    while left > 0 do
+      local passed = call('ZRANGE', key, '-inf', until_us, 'BYSCORE', 'LIMIT', 0, left)
+      if #passed == 0 then break end
+      left = left - #passed
+      for i = 1, #passed do visit(passed[i], has_passed, EXPIRED) end
+      write_closed(keys)
     end
   end
-  while stream_us ~= nil and left > 0 do
-    local passed = call('ZRANGE', keys.expiry, '-inf', stream_us - 1, 'BYSCORE', 'LIMIT', 0, left)
-    if #passed == 0 then break end
-    left = left - #passed
-    for i = 1, #passed do
-      visit(keys.expiry, passed[i], expires_us, function(score) return score <= stream_us - 1 end, EXPIRED)
-    end
-    write_closed(keys)
+  if stream_us ~= nil then
+    close_passed(keys.expiry, passed_us)
+    close_passed(keys.recency, idle_since_us)
   end
   local over = call('ZCARD', keys.recency) - max_clusters
   while over > 0 and left > 0 do
     local least = call('ZRANGE', keys.recency, 0, math.min(over, left) - 1, 'WITHSCORES')
     left = left - #least / 2
     for i = 1, #least, 2 do
-      local seen = tonumber(least[i + 1])
-      visit(keys.recency, least[i], function(c) return c[C_LAST_US] end, function(score) return score <= seen end, EVICTED)
+      local seen_us = tonumber(least[i + 1])
+      visit(least[i], function(c) return c[C_LAST_US] <= seen_us end, EVICTED)
     end
     write_closed(keys)
     over = call('ZCARD', keys.recency) - max_clusters
   end
   if over > 0 then return true end
-  return stream_us ~= nil and left == 0 and call('ZCOUNT', keys.expiry, '-inf', stream_us - 1) > 0
+  return stream_us ~= nil and left == 0
+    and call('ZCOUNT', keys.expiry, '-inf', passed_us) + call('ZCOUNT', keys.recency, '-inf', idle_since_us) > 0
 end
 
 -- The next pieces of garbage. Each moves to the back, so that the next caller takes others.

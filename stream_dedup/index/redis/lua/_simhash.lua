@@ -165,3 +165,15 @@ do  -- what only the search needs: Lua has room for 200 names
     return near, by_distance, truncated, surely
   end
 end
+
+local members_format = string.rep('c' .. member_bytes, tables)
+local function write_members(q, id, renewed)
+  local members = {unpack_bytes(members_format, q.members)}
+  for t = 1, tables do
+    local member, slice = members[t], KEYS[q.at + t]
+    if id ~= q.id then member = sub(member, 1, -1 - ID_BYTES) .. id end
+    call('ZADD', slice, '0', member)
+    if not renewed then keep(slice) end
+  end
+  work = work + tables * (renewed and 0.9 or 1.2)
+end

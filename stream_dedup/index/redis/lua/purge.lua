@@ -7,7 +7,7 @@
 --       that follow, whether they are its last (0 or 1), records that follow; for each name
 --       the name, its field in a slice of exact hashes, its members; for each record its field
 -- Returns nothing.
--- Cost  two commands a piece; two, and one a table, for each name; two a record; two a call.
+-- Cost  two commands a piece; two, and one a table (two of keys of bands), for each name; two a record; two a call.
 --
 -- The cluster may have been opened again since: the names that it has now stay.
 local call, sub = redis.call, string.sub
@@ -16,6 +16,8 @@ if call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
 end
 
 local size, head = tonumber(ARGV[2]), tonumber(ARGV[3])
+local band_keyed = head == BANDS_HEAD_BYTES
+local PIECE_KEYS_AT = PIECE_BYTES + NAMES_HEAD_BYTES  -- there are no records then
 local at, arg = 3, 4
 
 -- The exact hashes, the fingerprints in the tables, and the keys of records that an open cluster has now;
@@ -24,7 +26,7 @@ local function names_of(key, length)  -- of a name; false if none follows
   local exacts, fingerprints, records, band_keys = {}, {}, {}, nil
   local stored = call('HMGET', key, 'n', 'a', 'o')
   if stored[1] and stored[2] and string.byte(stored[1], CLUSTER_STATE_AT) == OPEN then
-    if head == BANDS_HEAD_BYTES then band_keys = sub(stored[2], NAMES_HEAD_BYTES + 1, head) end
+    if band_keyed then band_keys = sub(stored[2], NAMES_HEAD_BYTES + 1, head) end
     for i = head + 1, length and #stored[2] or 0, length or 1 do
       local name = sub(stored[2], i, i + length - 1)
       exacts[sub(name, 1, EXACT_BYTES)] = true
@@ -49,6 +51,19 @@ local function leave(slice, field, id)
   end
 end
 
+-- Remove a member from a slice: a sorted set, or of keys of bands a string of members.
+local function remove(slice, member)
+  if not band_keyed then return call('ZREM', slice, member) end
+  local members = call('GET', slice)
+  local at = members and string.find(members, member, 1, true)
+  while at and at % size ~= 1 do at = string.find(members, member, at + 1, true) end
+  if at and #members == size then
+    call('DEL', slice)
+  elseif at then
+    call('SET', slice, sub(members, 1, at - 1) .. sub(members, at + size), 'KEEPTTL')
+  end
+end
+
 while arg <= #ARGV do
   local piece, names, last = ARGV[arg], tonumber(ARGV[arg + 1]), ARGV[arg + 2] == '1'
   local gone = tonumber(ARGV[arg + 3])
@@ -66,10 +81,10 @@ while arg <= #ARGV do
     for i = 1, #members, size do
       local member, kept = sub(members, i, i + size - 1), stays
       if stays and band_keys then  -- another fingerprint may have some of the same keys
-        local key_at = (i - 1) / size * BAND_KEY_BYTES + 1
-        kept = sub(band_keys, key_at, key_at + BAND_KEY_BYTES - 1) == sub(member, LOW_GROUP_BYTES + 1, -1 - ID_BYTES)
+        local from, to = (i - 1) / size * BAND_KEY_BYTES + 1, (i - 1) / size * BAND_KEY_BYTES + BAND_KEY_BYTES
+        kept = sub(band_keys, from, to) == sub(piece, PIECE_KEYS_AT + from, PIECE_KEYS_AT + to)
       end
-      if not kept then call('ZREM', KEYS[at], member) end
+      if not kept then remove(KEYS[at], member) end
       at = at + 1
     end
     arg = arg + 3

@@ -99,7 +99,7 @@ local function load_cluster(id, key)
     local stored = call('HMGET', key, unpack(LOADED_FIELDS))
     c = stored[1] and unpack_cluster(stored[1])
     if c then
-      c.id, c.key, c.group, c.sketch, c.fingerprint = id, key, stored[2], stored[3], stored[4]
+      c.id, c.key, c.group, c.sketch, c.fingerprint = id, key, stored[2] or '', stored[3], stored[4]
     else
       if stored[1] then call('DEL', key) end  -- left behind by data that was lost
       c = false
@@ -261,7 +261,7 @@ local function search(q)
     if admitted then
       from = from or full_from(q.fingerprint)
       distance = from(fingerprint_of(c))
-      admitted = verifies or distance <= k
+      admitted = distance <= k or (verifies and not IS_BANDS)  -- other keys may have the same marks
     end
     if admitted then
       local better = best == nil or similarity > best_similarity
@@ -280,33 +280,19 @@ end
 
 -- Whether the slices that a query is about to write (of exact hashes and, if `searchable`, of tables)
 -- need no new time to live: all exist, and a round has renewed all slices lately (see maintenance.py),
--- so they have at least half of their time left.
+-- so they have at least half of their time left. Slices of keys of bands say themselves whether they existed.
 local all_renewed = stored_meta[4] and not is_worn(tonumber(stored_meta[4])) and stored_meta[5] == ttl
 local function are_renewed(q, searchable)
-  local last = q.at + (searchable and tables or 0)
+  local last = q.at + (searchable and not IS_BANDS and tables or 0)
   return all_renewed and call('EXISTS', unpack(KEYS, q.at, last)) == last - q.at + 1
 end
 
-local members_format = string.rep('c' .. member_bytes, tables)
 local function insert(q, id, renewed)
   if #inserted == 0 then  -- before anything can fail
     last_call, call_number = name_of_call, call_number + 1
     call('HSET', META, 'inserted', last_call, 'turn', string.format('%.0f', call_number))
   end
-  local members = {unpack_bytes(members_format, q.members)}
-  local full, left_out = q.full, 0
-  for t = 1, tables do
-    if full and full[t] then
-      left_out = left_out + 1
-    else
-      local member, slice = members[t], KEYS[q.at + t]
-      if id ~= q.id then member = sub(member, 1, -1 - ID_BYTES) .. id end
-      call('ZADD', slice, '0', member)
-      if not renewed then keep(slice) end
-    end
-  end
-  if left_out > tables / 2 then add('truncated', 1) end  -- the others find it nearly as often
-  work = work + tables * (renewed and 0.9 or 1.2)
+  write_members(q, id, renewed)
   inserted[#inserted + 1] = sub(q.field, LOW_GROUP_AT, GROUP_BYTES) .. q.fingerprint .. id
   q.inserted = true
   add('fingerprints', 1)
@@ -353,6 +339,7 @@ local function open(q, earlier)
     call('ZCARD', recency)
   end
   local c
+  local had_group = earlier and earlier.group ~= ''
   if earlier and earlier[C_STATE] ~= GONE then
     c = earlier
     if learn > 0 then leave_records(c) end
@@ -387,13 +374,15 @@ local function open(q, earlier)
   c.fingerprint, c.group, c.sketch, c[C_LEARNED] = q.fingerprint, q.group, q.sketch, 0
   c[C_RENEWED_S], c.read_names = now_s, nil
   if IS_BANDS then
-    if q.crowds > 0 then count_crowds(q) end
+    -- What was opened before may still be in the tables.
+    if q.near and not q.owners and (earlier or c[C_BEFORE] ~= OPEN or q.crowds > 0) then read_tables(q) end
     c.in_tables = q.in_tables
-    call('HSET', c.key, 'n', pack_cluster(c), 'g', q.group, 'p', q.position, 's', q.sketch, 'a', names_with_keys(q))
+    call('HSET', c.key, 'n', pack_cluster(c), 'p', q.position, 's', q.sketch, 'a', names_with_keys(q))
   else
-    call('HSET', c.key, 'n', pack_cluster(c), 'f', q.fingerprint, 'g', q.group, 'p', q.position, 's', q.sketch,
+    call('HSET', c.key, 'n', pack_cluster(c), 'f', q.fingerprint, 'p', q.position, 's', q.sketch,
       'a', q.field .. q.fingerprint .. (q.near and '\1' or '\0'))
   end
+  if q.group ~= '' then call('HSET', c.key, 'g', q.group) elseif had_group then call('HDEL', c.key, 'g') end
   keep(c.key)
   loaded[c.id], dirty[c.id] = c, nil
   opened[#opened + 1] = c
@@ -566,14 +555,14 @@ local function queue()
   for i = 1, #opened do
     local c = opened[i]
     if not c.is_merged then
-      local at = #expiries
-      expiries[at + 1], expiries[at + 2] = expires_us(c), c.id
+      local at, expiries_at = #recencies, #expiries
       recencies[at + 1], recencies[at + 2] = c[C_LAST_US], c.id
+      if expires_by_age(c) then expiries[expiries_at + 1], expiries[expiries_at + 2] = expires_us(c), c.id end
     end
   end
-  if #expiries == 0 then return end
-  call('ZADD', expiry, unpack(expiries))
+  if #recencies == 0 then return end
   call('ZADD', recency, unpack(recencies))
+  if #expiries > 0 then call('ZADD', expiry, unpack(expiries)) end
   for i = 1, 4 do keep(KEYS[i]) end
 end
 
@@ -625,8 +614,8 @@ local function resolve_all()
     local q = {at = at, key = KEYS[7 + i], first = first_us, last = last_us, id = id, field = field,
       fingerprint = fingerprint, sketch = sketch, group = group, position = position, members = members,
       mirrored = mirrored, near = #members > 0, inserted = false, words = 0, own = '',
-      slots = false, slot_count = 0, flat = false, group_hash = false, full = false,
-      crowds = 0, in_tables = #members > 0 and 2 ^ tables - 1 or 0}
+      slots = false, slot_count = 0, flat = false, group_hash = false, owners = false, crowds = 0,
+      in_tables = #members > 0 and 2 ^ tables - 1 or 0}
     if learn > 0 then words_at = unpack_pattern(q, words_at) end
     if not full_from then
       full_from = distances(#fingerprint, 1)
