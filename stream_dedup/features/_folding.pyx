@@ -10,6 +10,7 @@ The table has a page for each 256 code points; pages with equal contents, such a
 characters, are stored once. An entry below `DROPPED` is the character that is left.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -509,6 +510,7 @@ cdef struct Head:  # the first bytes of some passages, and which these are; empt
     Py_ssize_t end
 
 
+@cython.final
 cdef class Passages:
     """See `folding.Passages`.
 

@@ -45,10 +45,10 @@ from stream_dedup.features import folding
 from stream_dedup.features.prepare import NO_SALT, FeatureExtractor, Preparer
 from stream_dedup.features.recipe import MAX_PASSAGE_CHARACTERS, Recipe, replace
 
-MAX_DOCUMENTS = 50_000
-"""Documents kept, drawn from all with the same chance: some 50 MB if they are messages."""
+MAX_DOCUMENTS = 20_000
+"""Documents kept, drawn from all with the same chance: some 20 MB if they are messages."""
 
-MAX_DOCUMENT_BYTES = 4_096
+MAX_DOCUMENT_BYTES = 2_048
 """Of a longer document, the first half and the last half of so many bytes are kept."""
 
 MIN_DOCUMENTS = 10
@@ -94,7 +94,6 @@ class Learned(NamedTuple):
 class _Line(NamedTuple):
     document: int
     words: list[str]
-    folded: list[bytes]
 
 
 class Corpus:
@@ -124,6 +123,7 @@ class Corpus:
         self._max_documents = max_documents
         self._drawn = random.Random(0)  # noqa: S311 -- equal corpora give equal passages
         self._documents: list[bytes] = []
+        self._folded: dict[str, bytes] = {}  # of each word
         self.seen = 0
 
     def __len__(self) -> int:
@@ -159,7 +159,7 @@ class Corpus:
 
     def _lines(self) -> Iterator[_Line]:
         """Yield the lines of all documents, without words of which folding leaves nothing."""
-        known: dict[str, bytes] = {}
+        known = self._folded
         for number, document in enumerate(self._documents):
             for raw in document.splitlines():
                 try:
@@ -170,21 +170,21 @@ class Corpus:
                 known.update(zip(new, folding.folded_passages(new), strict=True))
                 words = [word for word in words if known[word]]
                 if words:
-                    yield _Line(number, words, [known[word] for word in words])
+                    yield _Line(number, words)
 
-    @staticmethod
     def _passages(
-        lines: Sequence[_Line], min_count: int
+        self, lines: Sequence[_Line], min_count: int
     ) -> Iterator[tuple[bytes, _Line, int, list[int]]]:
         """Yield each passage, folded; a line that ends with it; its words; and its documents."""
+        folded = self._folded
         stack: list[tuple[list[_Line], int, int]] = [(list(lines), 0, 0)]
         while stack:
             ending, size, length = stack.pop()
             least = SHARE * len({line.document for line in ending}) if length >= MIN_BYTES else 0
             own, longer = [], defaultdict(list)
             for line in ending:
-                if size < min(MAX_WORDS, len(line.folded)):
-                    longer[line.folded[-1 - size]].append(line)
+                if size < min(MAX_WORDS, len(line.words)):
+                    longer[folded[line.words[-1 - size]]].append(line)
                 else:
                     own.append(line)
             for word, some in longer.items():
@@ -194,7 +194,8 @@ class Corpus:
                     own += some
             documents = sorted({line.document for line in own})
             if length >= MIN_BYTES and len(documents) >= min_count:
-                yield b"".join(own[0].folded[-size:]), own[0], size, documents
+                passage = b"".join(folded[word] for word in own[0].words[-size:])
+                yield passage, own[0], size, documents
 
     def _unlike(self, passage: bytes, documents: Sequence[int], wanted: int) -> bool:
         """Return whether so many documents are unlike each other without a passage."""
