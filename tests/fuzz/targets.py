@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import hiredis
@@ -19,6 +21,7 @@ from stream_dedup.features import _folding, folding
 from stream_dedup.features.prepare import Part
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
 from stream_dedup.fingerprint import _kernel
+from stream_dedup.fingerprint.bands import BITS
 from stream_dedup.fingerprint.fingerprinter import segments_of
 from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.siphash import HashKey, siphash
@@ -27,9 +30,9 @@ from stream_dedup.kafka._fastpath._batches import Unpacker, pack
 from stream_dedup.offline import _native as native_offline
 from stream_dedup.offline import reference as reference_offline
 from stream_dedup.tables import _native as native_tables
-from stream_dedup.tables.entries import Prefixes, ReferenceEntries
+from stream_dedup.tables.entries import Prefixes, ReferenceBandEntries, ReferenceEntries
 from stream_dedup.tables.permutation import Layout
-from stream_dedup.tables.store import ReferenceTables
+from stream_dedup.tables.store import Bands, ReferenceBandTables, ReferenceTables
 
 T = TypeVar("T")
 
@@ -159,6 +162,48 @@ def hashes(source: Source) -> None:
     both(_kernel.siphash, siphash, key, source.rest())
 
 
+BANDS = load_recipe("text")
+BANDS_KERNELS = [
+    (_kernel.Kernel(recipe, KEY), ReferenceKernel(recipe, KEY))
+    for recipe in (
+        replace(BANDS, input__max_bytes=64),
+        replace(BANDS, features__ngram=1, match__min_features=1, fingerprint__seed=7),
+        replace(BANDS, features__ngram=16, input__max_bytes=1024),
+        load_recipe("records"),
+        replace(
+            BANDS,
+            input__max_bytes=256,
+            text__fold="keep",
+            features__extractor="words",
+            features__ngram=2,
+            features__repeats="count",
+        ),
+    )
+]
+
+
+def kernel_bands(source: Source) -> None:
+    """Keys and sketches of bands, whole and as parts, and the similarity of the sketches."""
+    native, reference = source.pick(BANDS_KERNELS)
+    full, shape = bool(source.below(8)), source.below(3)
+    left, right = (
+        array("I", sorted({source.number(1 + n % 4) for n in range(source.number())})[:128])
+        for _ in range(2)
+    )
+    both(_kernel.band_jaccard, partial(reference_jaccard, hashes="I"), *map(bytes, (left, right)))
+    if shape == 0:
+        texts = source.rest().split(b"\n")
+        both(native.scan, reference.scan, texts, full)
+        found = native.scan(texts, True).sketches
+        for one, other in pairwise(found):
+            both(_kernel.band_jaccard, partial(reference_jaccard, hashes="I"), one, other)
+    elif shape == 1:
+        both(native.fold, reference.fold, _parts(source), full)
+    else:
+        segments = segments_of(_parts(source))
+        both(native.scan_segments, reference.scan_segments, segments, full)
+
+
 # ------------------------------------------------------------ features
 
 PIECES = (
@@ -174,6 +219,31 @@ def look_alikes(source: Source) -> None:
     texts += [source.chunk() for _ in range(source.below(4))]
     texts.append(source.rest())
     both(_folding.fold, folding.fold, texts)
+    both(_folding.fold_words, folding.fold_words, texts)
+
+
+PARTS = (b"a", b"b", b"ab", b"aaaaaaaa", b"#", b"\xff", b"\0" * 8)
+
+
+def passages(source: Source) -> None:
+    """Passages left out of texts, of few letters, so that many begin alike."""
+    found = [
+        b"".join(source.pick(PARTS) for _ in range(source.below(24)))
+        for _ in range(source.below(12))
+    ]
+    texts = [
+        b"".join(source.pick((*PARTS, *found)) for _ in range(source.below(8)))
+        for _ in range(source.below(4))
+    ]
+    found.append(source.chunk())
+    texts.append(source.rest())
+    kept = [each for each in found if len(each) >= folding.MIN_PASSAGE_BYTES]
+    for some in (found, kept):
+        both(
+            lambda made: _folding.Passages(made).leave_out(texts),
+            lambda made: folding.Passages(made).leave_out(texts),
+            some,
+        )
 
 
 # ------------------------------------------------------------ tables
@@ -241,6 +311,61 @@ def entries(source: Source) -> None:
     prefixes = Prefixes(source.chunk(), source.chunk(), source.chunk())
     both(native.pack, reference.pack, [row] * source.below(3), prefixes)
     table = source.below(layout.tables)
+    both(native.fingerprint, reference.fingerprint, source.rest(), table)
+
+
+FEW = Bands(keys=4, key_bytes=1, crowd=3)
+MOST = Bands(keys=16, key_bytes=6, crowd=16)
+KEYS_OF_BANDS = Layout(BITS, MOST.keys - 1, MOST.keys)
+
+
+def band_tables(source: Source) -> None:
+    """Keys of bands inserted, deleted and searched; and as members of the tables in Redis."""
+    made = source.pick((FEW, FEW, MOST))
+    native, reference = native_tables.NativeBandTables(made), ReferenceBandTables(made)
+    entries: list[tuple[int, int]] = []
+    while source:
+        action, group, owner = source.below(8), source.below(2), source.below(20)
+        keys = b"".join(bytes([source.below(3)]) * made.key_bytes for _ in range(made.keys))
+        fingerprint = int.from_bytes(keys, "big")
+        if action == 0 and entries:
+            ours, theirs = entries.pop(source.below(len(entries)))
+            native.delete(ours)
+            reference.delete(theirs)
+        elif action == 1:
+            gone = 1_000 + source.number(2)
+            both(native.delete, reference.delete, gone)
+        else:
+            entries.append(
+                (
+                    native.insert(fingerprint, group, owner),
+                    reference.insert(fingerprint, group, owner),
+                )
+            )
+        found = [t.query(fingerprint, group, 10**9) for t in (native, reference)]
+        near = [sorted(zip(f.owners, f.distances, strict=True)) for f in found]
+        assert near[0] == near[1]
+        assert found[0].candidates == found[1].candidates
+        assert (len(native), native.crowded) == (len(reference), reference.crowded)
+
+
+def band_entries(source: Source) -> None:
+    """Members of the tables in Redis, packed and unpacked."""
+    slices = 1 << source.below(24)
+    native, reference = (
+        native_tables.NativeBandEntries(KEYS_OF_BANDS, slices),
+        ReferenceBandEntries(KEYS_OF_BANDS, slices),
+    )
+    fingerprint, group, owner = source.number(97), source.number(5), source.number(9)
+    both(native.arrange, reference.arrange, fingerprint, group, owner, source.chunk())
+    row = (
+        float(source.number(4)), float(source.number(4)), owner, group, source.number(9),
+        source.number(2), fingerprint, bool(source.below(2)), source.chunk(), source.chunk(),
+        source.chunk(), source.chunk(),
+    )  # fmt: skip
+    prefixes = Prefixes(source.chunk(), source.chunk(), source.chunk())
+    both(native.pack, reference.pack, [row] * source.below(3), prefixes)
+    table = source.below(KEYS_OF_BANDS.tables)
     both(native.fingerprint, reference.fingerprint, source.rest(), table)
 
 
@@ -346,8 +471,8 @@ def pairs(source: Source) -> None:
 TARGETS: dict[str, Callable[[Source], None]] = {
     target.__name__: target
     for target in (
-        kernel, kernel_parts, hashes, look_alikes, tables, entries, columns, batches, resp,
-        numbers, pairs,
+        kernel, kernel_parts, kernel_bands, hashes, look_alikes, passages, tables, entries,
+        band_tables, band_entries, columns, batches, resp, numbers, pairs,
     )
 }  # fmt: skip
 """By name: each has a folder of inputs in ``corpus``."""
