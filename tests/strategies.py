@@ -73,6 +73,22 @@ plain_words = st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=10).map
 texts = st.one_of(raw_bytes, unicode_text.map(str.encode), log_lines, log_lines)
 """What an event's value may be."""
 
+HOSTILE_TEXTS = [
+    ("e" + "\u0301" * 100_000).encode(),
+    b"\xff\xfe\xc3" * 30_000,
+    "\ud800\udfff lone surrogates \udc80".encode("utf-8", "surrogatepass") * 3_000,
+    ("\u202e\u2066right to left\u2069" * 5_000).encode(),
+    ("\ufdfa" * 20_000).encode(),
+    b"####" * 20_000,
+    b"a@" * 30_000,
+    b"1!" * 30_000,
+    b"ha" * 30_000,
+    b"\x00" * 60_000,
+    ("\U0001f469\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466" * 3_000).encode(),
+]
+"""Marks on one letter, no UTF-8, lone surrogates, right to left, one character that is 18 letters,
+mask symbols alone, pieces that masks begin with, emoji."""
+
 _scalars = st.one_of(
     st.none(),
     st.booleans(),

@@ -23,6 +23,7 @@ from stream_dedup.index.base import Index
 from stream_dedup.model import Batch, Decision, Kind, Partition, Summary
 from tests.contract.driver import ADAPTERS, START_US, WIDE, S, Setup
 from tests.services.redis import RedisServer
+from tests.strategies import HOSTILE_TEXTS
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "logs"
 HERE = Partition("input", 0)
@@ -33,6 +34,7 @@ LINES = [
 ]
 BATCH = 500
 SETUP = Setup(load_recipe("logs"))
+TEXTS = Setup(load_recipe("text"))
 LEARNS = Setup(replace_recipe(load_recipe("logs"), match__learn=5, match__jaccard=0.9))
 
 
@@ -113,6 +115,28 @@ def test_variants_are_kept_apart_and_groups_stay_as_given(
     decisions, summaries = asyncio.run(through())
     assert [decision.kind for decision in decisions] == [Kind.NEW] * 4 + [Kind.DUPLICATE] * 4
     assert [(summary.group, summary.count) for summary in summaries] == [(group, 2)] * 4
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_hostile_texts_are_decided_and_counted(name: str, request: pytest.FixtureRequest) -> None:
+    opens, count = ADAPTERS[name].bind(request), len(HOSTILE_TEXTS)
+
+    async def through() -> tuple[list[Decision], list[Summary]]:
+        async with opens(TEXTS) as index:
+            engine = over(index, near_cache_size=0, setup=TEXTS)
+            values = [*HOSTILE_TEXTS, *(text + b" and more" for text in HOSTILE_TEXTS)]
+            decisions = await engine.process(Batch(HERE, range(2 * count), values))
+            decisions += await engine.process(Batch(HERE, range(2 * count, 4 * count), values))
+            await index.finish(START_US)
+            return decisions, engine.describe(await engine.claim_summaries())
+
+    decisions, summaries = asyncio.run(through())
+    first, second = decisions[: 2 * count], decisions[2 * count :]
+    assert {decision.kind for decision in first[:count]} == {Kind.NEW}
+    assert [decision.cluster for decision in first] == [decision.cluster for decision in second]
+    assert {decision.kind for decision in second} == {Kind.DUPLICATE}
+    assert sum(summary.count for summary in summaries) == len(decisions)
+    assert all(summary.pattern for summary in summaries)
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
