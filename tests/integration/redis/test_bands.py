@@ -165,6 +165,19 @@ async def test_a_cluster_takes_the_memory_that_its_page_says(redis_server: Redis
         assert redis_server.command("ZCARD", ShardKeys(NAMESPACE, 0).expiry) == 0
 
 
+@in_loop
+async def test_a_cluster_that_tables_hold_twice_is_found(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url, BANDED, windows=WIDE, mirror_size=0) as index:
+        (first,) = await index.resolve([asked(0, ALL_EQUAL, range(60))], START_US)
+        for key in slices(redis_server):
+            member = redis_server.command("GET", key)
+            assert isinstance(member, bytes)
+            redis_server.command("APPEND", key, member)
+        (second,) = await index.resolve([asked(1, ALL_EQUAL, range(60))], START_US)
+        assert (second.cluster, second.distance, second.new) == (first.cluster, 0, False)
+
+
 def same_mark(key: int) -> int:
     """Another key whose mark is the same, in a table of one slice; see `entries.mixed`."""
     one, other, ones = 0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53, (1 << 48) - 1

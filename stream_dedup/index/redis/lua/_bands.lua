@@ -152,14 +152,15 @@ local function read_tables(q)
 end
 
 local function entries_of_tables(q)
-  local near, by_distance, shared, owners = {}, {}, {}, {}
+  local near, by_distance, shared, owners, last_table = {}, {}, {}, {}, {}
   read_tables(q)
   for t = 1, tables do
     local ids = q.owners[t]
     for i = 1, #ids do
       local id = ids[i]
       if not shared[id] then owners[#owners + 1] = id end
-      shared[id] = (shared[id] or 0) + 1
+      -- A member may be there twice, if its tombstone ended before it was purged and it was opened again.
+      if last_table[id] ~= t then shared[id], last_table[id] = (shared[id] or 0) + 1, t end
     end
   end
   for i = 1, #owners do note(owners[i], BANDS - shared[owners[i]], near, by_distance) end
