@@ -11,6 +11,7 @@ written to ``build/fuzz/failed``, and the command to repeat it is printed.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import subprocess
 import sys
@@ -24,7 +25,10 @@ CORPUS = Path(__file__).with_name("corpus")
 
 SANITIZE = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
 
-ASAN = "detect_leaks=0:allocator_may_return_null=1:handle_segv=1"
+COVERAGE = BUILD / "coverage.so"
+"""See ``coverage.c``; it is loaded before libasan, which would otherwise object."""
+
+ASAN = "detect_leaks=0:allocator_may_return_null=1:handle_segv=1:verify_asan_link_order=0"
 
 MAX_BYTES = 4_096
 """Of an input."""
@@ -43,6 +47,9 @@ def build() -> None:
     built = len(list(lib.rglob(f"*{sysconfig.get_config_var('EXT_SUFFIX')}")))
     if not built:
         sys.exit("fuzz: nothing was built; a C compiler with libasan and libubsan is needed (gcc)")
+    source = Path(__file__).with_name("coverage.c")
+    shared = ["-shared", "-fPIC", "-O1", "-o", str(COVERAGE), str(source), "-ldl"]
+    subprocess.run([os.environ.get("CC", "gcc"), *shared], check=True)
 
 
 def _library(name: str) -> str:
@@ -55,6 +62,14 @@ def _library(name: str) -> str:
     return found.stdout.strip()
 
 
+def _libfuzzer() -> str:
+    """Return where Atheris has libFuzzer."""
+    found = importlib.util.find_spec("atheris")
+    assert found is not None
+    assert found.origin is not None
+    return str(next(Path(found.origin).parent.glob("core_with_libfuzzer.*")))
+
+
 def fuzz(target: str, seconds: int, *, keep: bool) -> bool:
     """Fuzz one target; return whether it held."""
     found, failed = BUILD / "corpus" / target, BUILD / "failed"
@@ -62,7 +77,8 @@ def fuzz(target: str, seconds: int, *, keep: bool) -> bool:
         folder.mkdir(parents=True, exist_ok=True)
     environment = {
         **os.environ,
-        "LD_PRELOAD": f"{_library('libasan.so')} {_library('libubsan.so')}",
+        "LD_PRELOAD": f"{COVERAGE} {_library('libasan.so')} {_library('libubsan.so')}",
+        "FUZZ_LIBFUZZER": _libfuzzer(),
         "ASAN_OPTIONS": ASAN,
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
         "PYTHONMALLOC": "malloc",  # each object by itself, so that reading beyond it is seen
@@ -90,7 +106,9 @@ def fuzz(target: str, seconds: int, *, keep: bool) -> bool:
     executed = next(
         (line.split()[-1] for line in done.stderr.splitlines() if "number_of_executed" in line), "?"
     )
-    print(f"{target:14} {executed:>9} inputs in {time.monotonic() - started:.0f} s", flush=True)
+    new = len(set(found.iterdir()) - before)
+    took = f"{time.monotonic() - started:.0f} s"
+    print(f"{target:14} {executed:>9} inputs in {took}, {new} reach something new", flush=True)
     if done.returncode:
         print(done.stdout[-2_000:], done.stderr[-6_000:], sep="\n")
         preload = (
