@@ -30,7 +30,7 @@ from stream_dedup.kafka._fastpath._batches import Unpacker, pack
 from stream_dedup.offline import _native as native_offline
 from stream_dedup.offline import reference as reference_offline
 from stream_dedup.tables import _native as native_tables
-from stream_dedup.tables.entries import Prefixes, ReferenceBandEntries, ReferenceEntries
+from stream_dedup.tables.entries import Prefixes, ReferenceBandEntries, ReferenceEntries, Row
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.store import Bands, ReferenceBandTables, ReferenceTables
 
@@ -294,6 +294,19 @@ def tables(source: Source) -> None:
         assert len(native) == len(reference)
 
 
+def _row(source: Source, fingerprint: int, group: int, owner: int, hash_bytes: int) -> Row:
+    first, last = float(source.number(4)), float(source.number(4))
+    exact, exact_slice = source.number(9), source.number(2)
+    searchable, hashes = bool(source.below(2)), source.chunk()
+    # Of two values that are wrong, the two may refuse either: so the hashes are always whole.
+    hashes = hashes[: len(hashes) // hash_bytes * hash_bytes]
+    one, other, third = source.chunk(), source.chunk(), source.chunk()
+    return (
+        first, last, owner, group, exact, exact_slice, fingerprint, searchable, hashes, one, other,
+        third,
+    )  # fmt: skip
+
+
 def entries(source: Source) -> None:
     """Members of the tables in Redis, packed and unpacked."""
     layout, slices = source.pick(LAYOUTS), 1 << source.below(24)
@@ -303,11 +316,7 @@ def entries(source: Source) -> None:
     )
     fingerprint, group, owner = source.number(17), source.number(5), source.number(9)
     both(native.arrange, reference.arrange, fingerprint, group, owner, source.chunk())
-    row = (
-        float(source.number(4)), float(source.number(4)), owner, group, source.number(9),
-        source.number(2), fingerprint, bool(source.below(2)), source.chunk(), source.chunk(),
-        source.chunk(), source.chunk(),
-    )  # fmt: skip
+    row = _row(source, fingerprint, group, owner, 8)
     prefixes = Prefixes(source.chunk(), source.chunk(), source.chunk())
     both(native.pack, reference.pack, [row] * source.below(3), prefixes)
     table = source.below(layout.tables)
@@ -358,11 +367,7 @@ def band_entries(source: Source) -> None:
     )
     fingerprint, group, owner = source.number(97), source.number(5), source.number(9)
     both(native.arrange, reference.arrange, fingerprint, group, owner, source.chunk())
-    row = (
-        float(source.number(4)), float(source.number(4)), owner, group, source.number(9),
-        source.number(2), fingerprint, bool(source.below(2)), source.chunk(), source.chunk(),
-        source.chunk(), source.chunk(),
-    )  # fmt: skip
+    row = _row(source, fingerprint, group, owner, 4)
     prefixes = Prefixes(source.chunk(), source.chunk(), source.chunk())
     both(native.pack, reference.pack, [row] * source.below(3), prefixes)
     table = source.below(KEYS_OF_BANDS.tables)
