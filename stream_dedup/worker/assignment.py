@@ -278,9 +278,18 @@ class Assignment:
         """Whether all events are delivered that were there when the partitions were opened.
 
         Raises:
-            UnreadableBatch: a partition is paused, and all before that batch is delivered.
+            UnreadableBatch: a partition is paused, and all else is delivered.
         """
-        return all([await self._at_end(state) for state in self])
+        paused: UnreadableBatch | None = None
+        at_end = True
+        for state in self:
+            try:
+                at_end = await self._at_end(state) and at_end
+            except UnreadableBatch as error:
+                paused = paused or error
+        if at_end and paused:
+            raise paused
+        return at_end
 
     async def _at_end(self, state: PartitionState) -> bool:
         if state.state is not State.OPEN or not state.idle:

@@ -174,6 +174,7 @@ def distinct_lines(count: int) -> Iterator[bytes]:
 
 
 # Slow: 100 000 clusters opened and closed; all open at once would take 200 MB or more.
+@pytest.mark.timeout(1_200)
 def test_more_distinct_lines_than_allowed_keep_memory_and_sums(
     tmp_path: Path,
 ) -> None:

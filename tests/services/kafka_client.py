@@ -25,6 +25,10 @@ from tests.services.kafka_records import Group, Headers, Record, group_of, numbe
 from tests.services.processes import ServiceError, wait_until
 
 CALL_S = 10.0
+
+COORDINATOR_S = 60.0
+"""How long to wait for a group's coordinator: it answers when pending transactions have ended."""
+
 # Far longer than a commit takes to reach its partitions, which is milliseconds.
 _SETTLE_S = 1.0
 
@@ -251,7 +255,7 @@ class Kafka(ABC):
                 for number in topic.partitions
             ]
             try:
-                found = consumer.committed(places, timeout=CALL_S)
+                found = consumer.committed(places, timeout=COORDINATOR_S)
             except KafkaException as error:
                 raise ServiceError(
                     f"group {group}: no word of what is committed: {error}"

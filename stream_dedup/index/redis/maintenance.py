@@ -24,7 +24,7 @@ PIECES = 200
 """Pieces of garbage returned by a call."""
 
 RECORD_WORK = 2
-"""Commands that purging a record takes."""
+"""Commands that purging a record takes, at most; those of a slice are read and written at once."""
 
 NO_CAP = 1 << 52
 """A cap on clusters for calls that evict nothing."""

@@ -86,8 +86,8 @@ def test_a_crowd_of_equal_fingerprints_costs_bounded_work(make_redis: MakeRedis)
 
 
 # Commands to open a cluster: some 22 (12 without new times to live), and to close another: 24.
-# Each of the 13 records of a pattern takes three to open it, and two to close it.
-@pytest.mark.parametrize(("learn", "opening", "full"), [(0, 23, 48), (5, 64, 116)])
+# The 21 records of a pattern lie in three slices: they take nine to open it, and six to close it.
+@pytest.mark.parametrize(("learn", "opening", "full"), [(0, 23, 48), (5, 33, 65)])
 def test_a_flood_of_new_patterns_costs_the_same_however_long(
     make_redis: MakeRedis, monkeypatch: pytest.MonkeyPatch, learn: int, opening: int, full: int
 ) -> None:
@@ -96,7 +96,7 @@ def test_a_flood_of_new_patterns_costs_the_same_however_long(
     server, most, step = make_redis(), 1_000, 200
     recipe = recipe_with(load_recipe("logs"), match__learn=learn)
     rng = random.Random(5)
-    words = ["".join(rng.choices("bcdfghjklmnpqrstvwxz", k=8)) for _ in range(60_000)]
+    words = ["".join(rng.choices("bcdfghjklmnpqrstvwxz", k=8)) for _ in range(100_000)]
 
     async def flood() -> None:
         client = RedisClient(server.url)
@@ -111,7 +111,7 @@ def test_a_flood_of_new_patterns_costs_the_same_however_long(
             for start in range(0, 5 * most, step):
                 before, searched = all_calls(server), calls(server, "zrange")
                 lines = [
-                    " ".join(words[12 * n : 12 * n + 12]).encode()
+                    " ".join(words[20 * n : 20 * n + 20]).encode()
                     for n in range(start, start + step)
                 ]
                 await engine.process(Batch(HERE, range(start, start + step), lines), committed=0)

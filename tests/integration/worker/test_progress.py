@@ -127,7 +127,7 @@ def test_a_frozen_redis_is_noticed_though_no_events_come(
         wait_for(worker.ready, "it is ready")
         redis.pause()
         try:
-            wait_for(lambda: not worker.ready(), "it is not ready", within_s=60)
+            wait_for(lambda: "main: index" in worker.reasons(), "it is not ready", within_s=60)
             assert watch(worker) == {503}
             assert worker.metric("stalled_seconds", step="emit") > 2
         finally:

@@ -11,6 +11,7 @@ from stream_dedup.errors import UnreadableBatch
 from stream_dedup.io.base import Records, Unreadable
 from stream_dedup.io.memory import MemoryConsumer
 from stream_dedup.model import Partition
+from stream_dedup.worker.pipeline import AT_END_CHECK_S
 from tests.unit.worker.test_pipeline import ANNOTATE, Rig, pipeline_of, wait_until
 
 REASON = "it unpacks to more than 7 bytes"
@@ -87,6 +88,27 @@ def test_a_partition_is_paused_and_others_go_on(
     assert len(rig.broker.read("out")) == 30
     assert rig.broker.read("dead") == []
     assert rig.broker.committed("group") == {Partition("in", 0): 10, Partition("in", 1): 20}
+
+
+def test_a_run_to_the_end_waits_for_the_partitions_that_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = rig_of(monkeypatch)
+    paused = Partition("in", 0)
+    poll = DamagedConsumer.poll
+
+    async def polled(
+        consumer: DamagedConsumer, wanted: Sequence[Partition], limit: int, wait_s: float
+    ) -> Mapping[Partition, Records]:
+        if rig.metrics.value("paused_partitions") == 0:
+            wanted = [each for each in wanted if each == paused]
+        await asyncio.sleep(5 * AT_END_CHECK_S)
+        return await poll(consumer, wanted, limit, wait_s)
+
+    monkeypatch.setattr(DamagedConsumer, "poll", polled)
+    with pytest.raises(UnreadableBatch, match="in-0 is paused: offset 8"):
+        asyncio.run(rig.runs(pipeline_of()))
+    assert len(rig.broker.read("out")) == 30
 
 
 def test_a_paused_partition_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@
 --       that follow, whether they are its last (0 or 1), records that follow; for each name
 --       the name, its field in a slice of exact hashes, its members; for each record its field
 -- Returns nothing.
--- Cost  two commands a piece; two, and one a table (two of keys of bands), for each name; two a record; two a call.
+-- Cost  two commands a piece; two, and one a table (two of keys of bands), for each name; three a
+--       slice of its records; two a call.
 --
 -- The cluster may have been opened again since: the names that it has now stay.
 local call, sub = redis.call, string.sub
@@ -37,17 +38,27 @@ local function names_of(key, length)  -- of a name; false if none follows
   return exacts, fingerprints, records, band_keys
 end
 
--- Remove the entries of a cluster from a record.
-local function leave(slice, field, id)
-  local record, kept = call('HGET', slice, field), {}
-  for i = 1, #(record or ''), ENTRY_BYTES do
-    local entry = sub(record, i, i + ENTRY_BYTES - 1)
-    if sub(entry, -ID_BYTES) ~= id then kept[#kept + 1] = entry end
-  end
-  if record and #kept == 0 then
-    call('HDEL', slice, field)
-  elseif record and #kept * ENTRY_BYTES < #record then
-    call('HSET', slice, field, table.concat(kept))
+-- Remove the entries of a cluster from records: fields by slice.
+local function leave(wanted, id)
+  for slice, fields in pairs(wanted) do
+    local stored, empty, changed = call('HMGET', slice, unpack(fields)), {}, {}
+    for i = 1, #fields do
+      local record, kept = stored[i] or '', {}
+      for at = 1, #record, ENTRY_BYTES do
+        local entry = sub(record, at, at + ENTRY_BYTES - 1)
+        if sub(entry, -ID_BYTES) ~= id then kept[#kept + 1] = entry end
+      end
+      if #kept * ENTRY_BYTES < #record then
+        if #kept == 0 then
+          empty[#empty + 1] = fields[i]
+        else
+          changed[#changed + 1] = fields[i]
+          changed[#changed + 1] = table.concat(kept)
+        end
+      end
+    end
+    if #empty > 0 then call('HDEL', slice, unpack(empty)) end
+    if #changed > 0 then call('HSET', slice, unpack(changed)) end
   end
 end
 
@@ -89,10 +100,15 @@ while arg <= #ARGV do
     end
     arg = arg + 3
   end
+  local wanted = {}
   for _ = 1, gone do
-    if not records[sub(ARGV[arg], GROUP_BYTES + 1)] then leave(KEYS[at], ARGV[arg], id) end
+    if not records[sub(ARGV[arg], GROUP_BYTES + 1)] then
+      local fields = wanted[KEYS[at]] or {}
+      wanted[KEYS[at]], fields[#fields + 1] = fields, ARGV[arg]
+    end
     at, arg = at + 1, arg + 1
   end
+  leave(wanted, id)
   if last then call('LREM', KEYS[2], -1, piece) end
 end
 if call('EXISTS', KEYS[2]) == 0 then call('HDEL', KEYS[1], 'vanished') end
