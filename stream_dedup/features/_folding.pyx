@@ -75,56 +75,72 @@ def fold_words(texts):
     return folded_by(texts, True)
 
 
+cdef class Texts:
+    """The texts of a batch, to be read without the GIL, and what is written for each of them."""
+
+    cdef list values  # nobody else's, as their bytes are read without the GIL
+    cdef Py_ssize_t count
+    cdef const uint8_t** froms
+    cdef Py_ssize_t* sizes
+    cdef Py_ssize_t* ends  # in `out`
+    cdef Bytes out
+
+    def __cinit__(self, texts):
+        cdef Py_ssize_t index
+        cdef bytes value
+        self.values = list(texts)
+        self.count = len(self.values)
+        self.froms = <const uint8_t**>malloc((self.count + 1) * sizeof(void*))
+        self.sizes = <Py_ssize_t*>malloc((self.count + 1) * sizeof(Py_ssize_t))
+        self.ends = <Py_ssize_t*>malloc((self.count + 1) * sizeof(Py_ssize_t))
+        if self.froms == NULL or self.sizes == NULL or self.ends == NULL:
+            raise MemoryError
+        for index in range(self.count):
+            value = self.values[index]
+            if value is None:
+                raise TypeError("a text is bytes")
+            self.froms[index] = <const uint8_t*>PyBytes_AS_STRING(value)
+            self.sizes[index] = PyBytes_GET_SIZE(value)
+
+    def __dealloc__(self):
+        free(self.froms)
+        free(self.sizes)
+        free(self.ends)
+        free(self.out.at)
+
+    cdef bytes written(self, Py_ssize_t index):
+        """What is written for a text."""
+        cdef Py_ssize_t start = self.ends[index - 1] if index else 0
+        return PyBytes_FromStringAndSize(<char*>self.out.at + start, self.ends[index] - start)
+
+
 cdef list folded_by(texts, bint words):
-    cdef list values = list(texts)  # nobody else's, as their bytes are read without the GIL
-    cdef Py_ssize_t index, start, count = len(values)
-    cdef const uint8_t** froms = NULL
-    cdef Py_ssize_t* sizes = NULL
-    cdef Py_ssize_t* ends = NULL
+    cdef Texts batch = Texts(texts)
+    cdef Py_ssize_t index
     cdef Symbols symbols = Symbols(NULL, 0, 0, 0)
-    cdef Bytes out = Bytes(NULL, 0, 0)
     cdef bint enough = True
     cdef list folded = []
     cdef bytes value
-    try:
-        froms = <const uint8_t**>malloc((count + 1) * sizeof(void*))
-        sizes = <Py_ssize_t*>malloc((count + 1) * sizeof(Py_ssize_t))
-        ends = <Py_ssize_t*>malloc((count + 1) * sizeof(Py_ssize_t))
-        if froms == NULL or sizes == NULL or ends == NULL:
-            raise MemoryError
-        for index in range(count):
-            value = values[index]
-            if value is None:
-                raise TypeError("a text is bytes")
-            froms[index] = <const uint8_t*>PyBytes_AS_STRING(value)
-            sizes[index] = PyBytes_GET_SIZE(value)
-        with nogil:
-            for index in range(count):
-                enough = fold_characters(froms[index], sizes[index], &symbols)
-                if words:
-                    enough = enough and keep_words(&symbols, &out)
-                else:
-                    enough = enough and fold_tokens(&symbols, &out)
-                if not enough:
-                    break
-                ends[index] = out.size
-        if not enough:
-            raise MemoryError
-        start = 0
-        for index in range(count):
-            if ends[index] == start:  # without letters
-                value = values[index]
-                folded.append(b" ".join(value.split()))
+    with nogil:
+        for index in range(batch.count):
+            enough = fold_characters(batch.froms[index], batch.sizes[index], &symbols)
+            if words:
+                enough = enough and keep_words(&symbols, &batch.out)
             else:
-                folded.append(PyBytes_FromStringAndSize(<char*>out.at + start, ends[index] - start))
-                start = ends[index]
-        return folded
-    finally:
-        free(froms)
-        free(sizes)
-        free(ends)
+                enough = enough and fold_tokens(&symbols, &batch.out)
+            if not enough:
+                break
+            batch.ends[index] = batch.out.size
         free(symbols.at)
-        free(out.at)
+    if not enough:
+        raise MemoryError
+    for index in range(batch.count):
+        value = batch.written(index)
+        if not value:  # without letters
+            value = batch.values[index]
+            value = b" ".join(value.split())
+        folded.append(value)
+    return folded
 
 
 # ------------------------------------------------------------ characters
@@ -564,46 +580,21 @@ cdef class Passages:
 
     def leave_out(self, texts):
         """See `folding.Passages.leave_out`."""
-        cdef list values = list(texts)  # nobody else's, as their bytes are read without the GIL
-        cdef Py_ssize_t index, start = 0, count = len(values)
-        cdef const uint8_t** froms = NULL
-        cdef Py_ssize_t* sizes = NULL
-        cdef Py_ssize_t* ends = NULL
-        cdef Bytes out = Bytes(NULL, 0, 0)
+        cdef Texts batch = Texts(texts)
+        cdef Py_ssize_t index
         cdef bint enough = True
-        cdef bytes value
-        try:
-            froms = <const uint8_t**>malloc((count + 1) * sizeof(void*))
-            sizes = <Py_ssize_t*>malloc((count + 1) * sizeof(Py_ssize_t))
-            ends = <Py_ssize_t*>malloc((count + 1) * sizeof(Py_ssize_t))
-            if froms == NULL or sizes == NULL or ends == NULL:
-                raise MemoryError
-            for index in range(count):
-                value = values[index]
-                if value is None:
-                    raise TypeError("a text is bytes")
-                froms[index] = <const uint8_t*>PyBytes_AS_STRING(value)
-                sizes[index] = PyBytes_GET_SIZE(value)
-            with nogil:
-                for index in range(count):
-                    enough = self.write_rest(froms[index], sizes[index], &out)
-                    if not enough:
-                        break
-                    ends[index] = out.size
-            if not enough:
-                raise MemoryError
-            for index in range(count):
-                if ends[index] > start:
-                    values[index] = PyBytes_FromStringAndSize(
-                        <char*>out.at + start, ends[index] - start
-                    )
-                    start = ends[index]
-            return values
-        finally:
-            free(froms)
-            free(sizes)
-            free(ends)
-            free(out.at)
+        cdef list left = []
+        with nogil:
+            for index in range(batch.count):
+                enough = self.write_rest(batch.froms[index], batch.sizes[index], &batch.out)
+                if not enough:
+                    break
+                batch.ends[index] = batch.out.size
+        if not enough:
+            raise MemoryError
+        for index in range(batch.count):
+            left.append(batch.written(index) or batch.values[index])
+        return left
 
     cdef bint write_rest(
         self, const uint8_t* text, Py_ssize_t size, Bytes* out
