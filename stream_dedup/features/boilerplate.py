@@ -222,7 +222,7 @@ def _jaccard(one: set[bytes], other: set[bytes]) -> float:
 def listed(passages: Sequence[Learned], corpus: Corpus) -> Iterator[str]:
     """Yield the lines of a file of passages: comments, then a passage each."""
     recipe = corpus.recipe
-    number = f"{len(passages)} passage{'s' if len(passages) > 1 else ''}"
+    number = f"{len(passages)} passage{'' if len(passages) == 1 else 's'}"
     yield f"# Boilerplate: {number} of {corpus.seen} documents, learnt once, frozen.\n"
     yield f"# Recipe {recipe.name}, digest {recipe.digest}.\n"
     yield "# Use as text.boilerplate_file. Remove what tells your texts apart.\n"

@@ -101,7 +101,7 @@ cdef class EntryPool:
 
     cdef int grow(self, uint32_t room) except -1:
         """Make room for so many entries, and chains for them."""
-        raise NotImplementedError
+        raise NotImplementedError  # a `cdef` method cannot be abstract; each subclass has one
 
     @cython.final
     cdef inline EntryHeader* header(self, uint32_t number) noexcept nogil:
