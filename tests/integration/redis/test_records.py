@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+
+import pytest
 
 from stream_dedup.clustering.learning import MAX_ENTRIES, MAX_RECORDS
 from stream_dedup.features.recipe import Match, Recipe
@@ -12,6 +14,7 @@ from stream_dedup.index.base import ClusterDelta, Commit, Limits, Resolution
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.layouts import ENTRY, KEY_BYTES
+from stream_dedup.index.redis.maintenance import Maintenance
 from stream_dedup.index.redis.namespace import CALL_WORK
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Partition, Rule
@@ -151,6 +154,70 @@ def test_closed_and_merged_clusters_leave_no_records(make_redis: MakeRedis) -> N
 
     asyncio.run(close())
     assert keys_of(redis, "r") + keys_of(redis, "e") + keys_of(redis, "t") == []
+
+
+def records_naming(redis: RedisServer, cluster: int) -> int:
+    """How many records name a cluster."""
+    named, size = 0, ENTRY.struct.size
+    for key in keys_of(redis, "r"):
+        for value in redis.command("HVALS", key):  # type: ignore[union-attr]
+            assert isinstance(value, bytes)
+            ids = [value[at + size - 8 : at + size] for at in range(0, len(value), size)]
+            named += cluster.to_bytes(8, "big") in ids
+    return named
+
+
+def test_a_closed_cluster_leaves_the_records_that_others_share(make_redis: MakeRedis) -> None:
+    redis = make_redis()
+
+    async def close() -> tuple[int, int]:
+        async with opened(redis) as index:
+            owned = await index.claim_partition(HERE, None, START_US)
+            (alice,) = await index.resolve([asked(0, "session closed for user alice")], START_US)
+            await count(index, [alice], 0, owned.fence)
+            (bob,) = await index.resolve(
+                [asked(1, "session closed for user bob", PAST_S)], START_US
+            )
+            assert bob.new
+            assert (records_naming(redis, alice.cluster), records_naming(redis, bob.cluster)) == (
+                6,
+                6,
+            )
+            later_us = bob.last_us
+            deltas = [ClusterDelta(bob.cluster, 1, later_us, later_us, b"x")]
+            await index.record(Commit(HERE, owned.fence, 1, 1, 2, later_us, deltas), later_us)
+            await index.expire(later_us)
+            return alice.cluster, bob.cluster
+
+    alice, bob = asyncio.run(close())
+    assert (records_naming(redis, alice), records_naming(redis, bob)) == (0, 6)
+
+
+def test_a_late_purge_leaves_records_of_a_cluster_opened_again(
+    make_redis: MakeRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redis, line = make_redis(), "session closed for user alice"
+    purge, held = Maintenance._purge, []
+
+    async def hold(self: Maintenance, shard: ShardKeys, pieces: Sequence[bytes]) -> None:
+        held.append((self, shard, list(pieces)))
+
+    async def reopen() -> tuple[int, int]:
+        async with opened(redis) as index:
+            (first,) = await index.resolve([asked(0, line)], START_US)
+            monkeypatch.setattr(Maintenance, "_purge", hold)
+            await index.finish(START_US)
+            monkeypatch.undo()
+            (again,) = await index.resolve([asked(0, line)], START_US)
+            assert again.new
+            assert again.cluster == first.cluster
+            for late in held:
+                await purge(*late)
+            return first.cluster, sum(len(pieces) for _, _, pieces in held)
+
+    cluster, pieces = asyncio.run(reopen())
+    assert pieces > 0
+    assert records_naming(redis, cluster) == 6
 
 
 def test_purging_records_keeps_within_the_work_of_a_call(make_redis: MakeRedis) -> None:
