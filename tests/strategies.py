@@ -108,6 +108,8 @@ documents = st.recursive(
 )
 """JSON documents, decoded."""
 
+FOLDS = ["look-alikes", "look-alikes+words", "words"]
+
 _own_masks = st.sampled_from(
     [
         {"name": "user", "pattern": r"user-(\w+)"},
@@ -145,7 +147,7 @@ def recipe_documents(draw: st.DrawFn, extractors: tuple[str, ...]) -> dict[str, 
     return {
         "name": "drawn",
         "input": {"max_bytes": draw(st.sampled_from([64, 65, 100, 65_536]))},
-        "text": {"fold": draw(st.sampled_from(["look-alikes", "words"]))} if folds else text,
+        "text": {"fold": draw(st.sampled_from(FOLDS))} if folds else text,
         "features": {
             "extractor": extractor,
             "ngram": ngram,

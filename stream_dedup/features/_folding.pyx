@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
 # cython: freethreading_compatible=False
-"""`fold`, `fold_words` and `Passages` of `folding`, natively: a batch in one call, without the GIL.
+"""`fold`, `fold_both`, `fold_words` and `Passages` of `folding`, natively: a batch in one call, without the GIL.
 
 A text's characters are folded into `Symbols`, code points of 32 bits: ASCII without upper-case and
 control characters, letters, and surrogates for bytes that are not UTF-8. The tokens are found in
@@ -57,6 +57,15 @@ cdef struct Bytes:
     Py_ssize_t size
     Py_ssize_t room
 
+cdef struct Apart:  # the words of a text, two spaces before each, and its numbers, with three
+    Bytes words
+    Bytes numbers
+
+cdef enum Fold:
+    LOOK_ALIKES
+    BOTH
+    WORDS
+
 cdef uint16_t _page_of[PAGES]
 cdef uint32_t _pages[MAX_PAGES][256]
 cdef uint32_t _several[1 << 15]
@@ -67,12 +76,17 @@ cdef uint8_t _marks[128]
 
 def fold(texts):
     """See `folding.fold`."""
-    return folded_by(texts, False)
+    return folded_by(texts, LOOK_ALIKES)
+
+
+def fold_both(texts):
+    """See `folding.fold_both`."""
+    return folded_by(texts, BOTH)
 
 
 def fold_words(texts):
     """See `folding.fold_words`."""
-    return folded_by(texts, True)
+    return folded_by(texts, WORDS)
 
 
 cdef class Texts:
@@ -114,8 +128,9 @@ cdef class Texts:
         return PyBytes_FromStringAndSize(<char*>self.out.at + start, self.ends[index] - start)
 
 
-cdef list folded_by(texts, bint words):
+cdef list folded_by(texts, Fold fold):
     cdef Texts batch = Texts(texts)
+    cdef Apart apart = Apart(Bytes(NULL, 0, 0), Bytes(NULL, 0, 0))
     cdef Py_ssize_t index
     cdef Symbols symbols = Symbols(NULL, 0, 0, 0)
     cdef bint enough = True
@@ -124,14 +139,18 @@ cdef list folded_by(texts, bint words):
     with nogil:
         for index in range(batch.count):
             enough = fold_characters(batch.froms[index], batch.sizes[index], &symbols)
-            if words:
+            if fold == WORDS:
                 enough = enough and keep_words(&symbols, &batch.out)
             else:
-                enough = enough and fold_tokens(&symbols, &batch.out)
+                enough = enough and fold_tokens(
+                    &symbols, &batch.out, &apart if fold == BOTH else NULL
+                )
             if not enough:
                 break
             batch.ends[index] = batch.out.size
         free(symbols.at)
+        free(apart.words.at)
+        free(apart.numbers.at)
     if not enough:
         raise MemoryError
     for index in range(batch.count):
@@ -253,20 +272,37 @@ cdef inline bint has_room(Symbols* symbols, Py_ssize_t more) noexcept nogil:
 # ------------------------------------------------------------ tokens
 
 
-cdef bint fold_tokens(Symbols* symbols, Bytes* out) noexcept nogil:
-    """Write the text's letters and symbols; nothing if it has no letters. False without memory."""
+cdef bint fold_tokens(Symbols* symbols, Bytes* out, Apart* apart) noexcept nogil:
+    """Write the text's letters and symbols; nothing if it has no letters. False without memory.
+
+    Args:
+        symbols: the text.
+        out: where to write.
+        apart: room for its words and numbers, which are written after it; NULL for none of them.
+    """
     cdef const uint32_t* text = symbols.at
     cdef Py_ssize_t at = 0, end, size = symbols.size, slash = -1, sign = -1, start = out.size
+    cdef Py_ssize_t written, word_end = -1  # `word_end`: where the last word ended
     cdef uint32_t code, before = 0
     cdef uint16_t kind
     cdef bint letters = False
     if not has_bytes(out, 4 * size):  # a symbol has four bytes at most
         return False
+    if apart != NULL:
+        apart.words.size = apart.numbers.size = 0
+        # Of the words and spaces there may be three times as many bytes as symbols, and of letters
+        # that are not ASCII, which have no spaces between them, four times.
+        if not has_bytes(&apart.words, 4 * size + 4) or not has_bytes(&apart.numbers, 4 * size + 4):
+            return False
     while at < size:
         code = text[at]
+        written = out.size
         if code >= 0x80:
             out.size += encode(code, out.at + out.size)
             letters = True
+            if apart != NULL:
+                add_word(&apart.words, out.at + written, out.size - written, at != word_end)
+                word_end = at + 1
             before = 0
             at += 1
             continue
@@ -299,6 +335,10 @@ cdef bint fold_tokens(Symbols* symbols, Bytes* out) noexcept nogil:
                 out.at[out.size] = _letters[code]
                 out.size += 1
                 at += 1
+            if apart != NULL:
+                end = at - (out.size - written)
+                add_word(&apart.words, out.at + written, out.size - written, end != word_end)
+                word_end = at
         elif kind & RUN:
             end = leet_end(text, at, before)
             if end > at:
@@ -308,8 +348,15 @@ cdef bint fold_tokens(Symbols* symbols, Bytes* out) noexcept nogil:
                     out.at[out.size] = _letters[text[at]]
                     out.size += 1
                     at += 1
+                if apart != NULL:
+                    end = at - (out.size - written)
+                    add_word(&apart.words, out.at + written, out.size - written, end != word_end)
+                    word_end = at
             elif kind & DIGIT:
+                end = at
                 at = number_end(text, at)
+                if apart != NULL:
+                    add_digits(&apart.numbers, text + end, at - end)
                 code = text[at - 1]
                 out.at[out.size] = c"#"
                 out.size += 1
@@ -320,7 +367,38 @@ cdef bint fold_tokens(Symbols* symbols, Bytes* out) noexcept nogil:
         before = code
     if not letters:
         out.size = start
+    elif apart != NULL:
+        return (
+            append(out, apart.words.at, apart.words.size)
+            and append(out, apart.numbers.at, apart.numbers.size)
+            and append(out, <const uint8_t*>b"   ", 3 if apart.numbers.size else 2)
+        )
     return True
+
+
+cdef inline void add_word(
+    Bytes* words, const uint8_t* letters, Py_ssize_t size, bint begins
+) noexcept nogil:
+    """Add letters to the last word, or begin a word; there is room for them."""
+    if begins:
+        words.at[words.size] = words.at[words.size + 1] = c" "
+        words.size += 2
+    memcpy(words.at + words.size, letters, size)
+    words.size += size
+
+
+cdef inline void add_digits(Bytes* numbers, const uint32_t* text, Py_ssize_t size) noexcept nogil:
+    """Add each run of digits of a number; there is room for them."""
+    cdef Py_ssize_t i
+    cdef bint inside = False
+    for i in range(size):
+        if is_kind(text[i], DIGIT):
+            if not inside:
+                memcpy(numbers.at + numbers.size, b"   ", 3)
+                numbers.size += 3
+            numbers.at[numbers.size] = text[i]
+            numbers.size += 1
+        inside = is_kind(text[i], DIGIT)
 
 
 cdef bint keep_words(Symbols* symbols, Bytes* out) noexcept nogil:
@@ -601,6 +679,11 @@ cdef class Passages:
     ) noexcept nogil:
         """Write what is left of a text; nothing if it stays whole. False without memory."""
         cdef Py_ssize_t at = 0, start = 0, found, before = out.size
+        for at in range(size - 1):
+            if text[at] == c" " and text[at + 1] == c" ":
+                size = at  # without its words
+                break
+        at = 0
         while at + <Py_ssize_t>sizeof(uint64_t) <= size:
             found = self.longest(text + at, size - at)
             if not found:

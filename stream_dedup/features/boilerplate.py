@@ -112,12 +112,13 @@ class Corpus:
     """
 
     def __init__(self, recipe: Recipe, max_documents: int = MAX_DOCUMENTS) -> None:
-        if recipe.text.fold != "look-alikes":
+        if not recipe.text.fold.startswith("look-alikes"):
             problem = f"is {recipe.text.fold!r}, and boilerplate is left out of folded texts only"
             raise RecipeError(recipe.name, "text.fold", problem, "use text, or documents")
         recipe = replace(recipe, text__boilerplate=[])
         self.recipe = recipe
-        self._preparer = Preparer(recipe)
+        # Passages leave a text without words of its own.
+        self._preparer = Preparer(replace(recipe, text__fold="look-alikes"))
         self._extractor = FeatureExtractor(recipe)
         self._jaccard = recipe.match.jaccard or ALIKE
         self._max_documents = max_documents

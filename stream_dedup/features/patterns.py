@@ -10,7 +10,7 @@ program: ``… at App.charge``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -21,7 +21,7 @@ from stream_dedup.features.masks import NAMED, Masker, named
 from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.tokens import SUBSTITUTE, Token, splitter
-from stream_dedup.features.traces import trace_of
+from stream_dedup.features.traces import Trace, trace_of
 from stream_dedup.features.variants import LEVELS, VariantWord
 
 MAX_PATTERN = 300
@@ -61,6 +61,31 @@ class Shown(NamedTuple):
     variant: tuple[str, ...]
 
 
+class Piece(NamedTuple):
+    """A piece of a pattern.
+
+    Attributes:
+        shown: what the pattern shows.
+        run: the text for which placeholders are shown; None where the text itself is.
+    """
+
+    shown: bytes
+    run: bytes | None = None
+
+
+class Pieces(NamedTuple):
+    """An event as its pattern shows it.
+
+    Attributes:
+        pieces: what is shown, in order.
+        variant: what keeps the event apart from others, however alike they are (`variants`): words,
+            and of a stack trace its exceptions and frames.
+    """
+
+    pieces: list[Piece]
+    variant: tuple[bytes, ...]
+
+
 class Patterns:
     """Makes the patterns of a recipe."""
 
@@ -89,24 +114,10 @@ class Patterns:
             document: the decoded event, if there are fields.
             learned: the words that are learned; see `learned_words`.
         """
-        place = ""
-        if self._preparer.takes_fields and document is not None:
-            parts = [
-                (name.encode("utf-8", "replace") + b"=", part[:_MAX_BYTES])
-                for name, part, _ in self._preparer.parts(document)
-            ]
-        else:
-            trace = trace_of(value) if self._takes_frames and b"\n" in value else None
-            if trace is not None:
-                value = trace.header
-                place = f" at {readable(trace.frames[-1], MAX_FRAME)}"
-            parts = [(b"", self._preparer.text(value[:_MAX_BYTES]))]
-        parts = [(name, self._reader.without_escapes(text)) for name, text in parts]
-        readings = [self._reader.read(text) for _, text in parts]
+        parts, readings, trace = self._read(value, document)
+        place = "" if trace is None else f" at {readable(trace.frames[-1], MAX_FRAME)}"
         variant = self._named_variant(word for reading in readings for word in reading.variant)
-        if all(
-            token.variable for reading in readings for token in reading.tokens
-        ):  # the text itself is compared
+        if _are_variables(readings):  # the text itself is compared
             readings = [Reading([], []) for _ in parts]
         if learned:
             tokens = [token for reading in readings for token in reading.tokens]
@@ -122,6 +133,43 @@ class Patterns:
         )
         pattern = readable(b" ".join(masked).strip(), MAX_PATTERN - len(place)) + place
         return Shown(pattern, variant)
+
+    def pieces(self, value: bytes, document: object = None) -> Pieces:
+        """Return the pieces of an event's pattern, of which none is learned or left out."""
+        parts, readings, trace = self._read(value, document)
+        variant = [each.word for reading in readings for each in reading.variant]
+        if _are_variables(readings):
+            readings = [Reading([], []) for _ in parts]
+        pieces: list[Piece] = []
+        for (name, text), reading in zip(parts, readings, strict=True):
+            pieces.append(Piece(b" " + name))
+            pieces += self._pieces(text, reading) if self._words else [Piece(text)]
+        if trace is not None:
+            pieces.append(Piece(f" at {readable(trace.frames[-1], MAX_FRAME)}".encode()))
+            variant += trace.variant
+        return Pieces(pieces, tuple(variant))
+
+    def legible(self, value: bytes) -> bytes:
+        """Return the text of an event from which its pattern is made; not where it has fields."""
+        return self._preparer.text(value[:_MAX_BYTES]) if self._preparer.changes_text else value
+
+    def _read(
+        self, value: bytes, document: object
+    ) -> tuple[list[tuple[bytes, bytes]], list[Reading], Trace | None]:
+        """Return the parts of an event with their names, what they are made of, and its trace."""
+        trace = None
+        if self._preparer.takes_fields and document is not None:
+            parts = [
+                (name.encode("utf-8", "replace") + b"=", part[:_MAX_BYTES])
+                for name, part, _ in self._preparer.parts(document)
+            ]
+        else:
+            trace = trace_of(value) if self._takes_frames and b"\n" in value else None
+            if trace is not None:
+                value = trace.header
+            parts = [(b"", self._preparer.text(value[:_MAX_BYTES]))]
+        parts = [(name, self._reader.without_escapes(text)) for name, text in parts]
+        return parts, [self._reader.read(text) for _, text in parts], trace
 
     def _named_variant(self, words: Iterable[VariantWord]) -> tuple[str, ...]:
         """Name log levels and status classes; other words of a variant stand in the pattern."""
@@ -162,30 +210,39 @@ class Patterns:
     def _masked(self, text: bytes, reading: Reading) -> bytes:
         if not self._words:
             return _FOLDED_SUBSTITUTES.sub(rb"<\1>", text)
-        shown, variant = _Writing(), reading.variant
+        shown = _Writing()
+        for piece in self._pieces(text, reading):
+            if piece.run is None:
+                shown.text(piece.shown)
+            else:
+                shown.placeholder(piece.shown)
+        return _SUBSTITUTES.sub(rb"<\1>", bytes(shown))
+
+    def _pieces(self, text: bytes, reading: Reading) -> Iterator[Piece]:
+        """Yield what is shown of a text, in order."""
+        variant = reading.variant
         at = number = 0  # in the text; in the variant's words
         for token in reading.tokens:
-            shown.text(text[at : token.start])
+            yield Piece(text[at : token.start])
             at = token.start
             if not token.variable:
-                shown.text(token.text)
+                yield Piece(token.text)
             elif token.start == token.end:
-                shown.placeholder(b"<*>")
+                yield Piece(b"<*>", b"")
             else:
                 while number < len(variant) and variant[number].start < token.end:
                     word, start, end, status = variant[number]
                     number += 1
                     if at <= start:
-                        shown.placeholder(self._between(text[at:start]))
+                        yield Piece(self._between(text[at:start]), text[at:start])
                         if status:
-                            shown.placeholder(b"<" + word + b">")
+                            yield Piece(b"<" + word + b">", text[start:end])
                         else:
-                            shown.text(text[start:end])
+                            yield Piece(text[start:end])
                         at = end
-                shown.placeholder(self._between(text[at : token.end]))
+                yield Piece(self._between(text[at : token.end]), text[at : token.end])
             at = max(token.end, token.until)
-        shown.text(text[at:])
-        return _SUBSTITUTES.sub(rb"<\1>", bytes(shown))
+        yield Piece(text[at:])
 
     def _between(self, run: bytes) -> bytes:
         """Name the variables of a run, and keep the delimiters around them."""
@@ -252,6 +309,11 @@ class _Writing:
         return bytes(self._parts)
 
 
+def _are_variables(readings: Iterable[Reading]) -> bool:
+    """Return whether an event has no words."""
+    return all(token.variable for reading in readings for token in reading.tokens)
+
+
 def _unmatched(brackets: list[bytes]) -> bytes:
     """Return the brackets that have no partner among them."""
     left: list[bytes] = []
@@ -267,7 +329,7 @@ def _legible(recipe: Recipe) -> Recipe:
     """Return the recipe that prepares what people read: folding leaves no spaces."""
     if recipe.text.fold == "keep":
         return recipe
-    masks = tuple(SYMBOLS) if recipe.text.fold == "look-alikes" else ()
+    masks = tuple(SYMBOLS) if recipe.text.fold.startswith("look-alikes") else ()
     text = msgspec.structs.replace(recipe.text, fold="keep", masks=masks, boilerplate=())
     return msgspec.structs.replace(recipe, text=text)
 

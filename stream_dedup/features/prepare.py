@@ -127,7 +127,12 @@ def _fold_of(text: Text) -> Fold | None:
     if text.fold == "keep":
         return None
     module = folding.fastest()
-    fold: Fold = module.fold if text.fold == "look-alikes" else module.fold_words
+    functions: dict[str, Fold] = {
+        "look-alikes": module.fold,
+        "look-alikes+words": module.fold_both,
+        "words": module.fold_words,
+    }
+    fold = functions[text.fold]
     if not text.boilerplate:
         return fold
     leave_out = module.Passages(folding.folded_passages(text.boilerplate)).leave_out

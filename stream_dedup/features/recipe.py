@@ -109,7 +109,8 @@ class Text(_Section, frozen=True):
         case: ``lower`` makes all letters lower case.
         fold: ``look-alikes`` leaves letters and symbols for links, addresses and numbers, whatever
             they are disguised as (`folding`); ``words`` leaves letters and digits, with two spaces
-            around each word. Takes the place of all others here but boilerplate.
+            around each word; ``look-alikes+words`` leaves the text as the first does, and after it
+            its words and its numbers. Takes the place of all others here but boilerplate.
         boilerplate: passages, such as signatures and footers, that are left out of folded texts
             wherever they stand. A text of nothing else stays whole.
         boilerplate_file: lines with one passage each, read into the list; relative to the recipe's
@@ -124,7 +125,7 @@ class Text(_Section, frozen=True):
 
     unicode: Literal["keep", "nfkc"] = "keep"
     case: Literal["keep", "lower"] = "keep"
-    fold: Literal["keep", "look-alikes", "words"] = "keep"
+    fold: Literal["keep", "look-alikes", "look-alikes+words", "words"] = "keep"
     boilerplate: Annotated[tuple[Passage, ...], Meta(max_length=MAX_PASSAGES)] = ()
     boilerplate_file: Annotated[str, Meta(max_length=4096)] = ""
     mask: tuple[Mask, ...] = ()
@@ -578,7 +579,7 @@ def _text_contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     if text.classes == "structured" and delimiters != "log":
         problem = f"is 'structured', but features.delimiters is {delimiters!r}"
         yield "text.classes", problem, "set it to true, or features.delimiters to 'log'"
-    if text.fold != "look-alikes" and (text.boilerplate or text.boilerplate_file):
+    if not text.fold.startswith("look-alikes") and (text.boilerplate or text.boilerplate_file):
         key = "text.boilerplate" if text.boilerplate else "text.boilerplate_file"
         problem = f"is left out of folded texts, but text.fold is {text.fold!r}"
         yield key, problem, "set text.fold to 'look-alikes', or leave it out"

@@ -787,6 +787,7 @@ cdef class Kernel:
     cdef int calendar_count
     cdef Tables tables  # of structured lines
     cdef bint structured
+    cdef bint has_words  # texts end with their words; see `folding.fold_both`
     cdef bint token_classes, characters, words, once, minhash, bands, wide, sketched, learns
     cdef uint32_t seed
     cdef int ngram, least
@@ -839,6 +840,7 @@ cdef class Kernel:
         settings = recipe.fingerprint
         self.token_classes = bool(recipe.text.classes)
         self.structured = recipe.text.classes == "structured"
+        self.has_words = recipe.text.fold == "look-alikes+words"
         self.characters = recipe.features.extractor == "characters"
         self.words = recipe.features.extractor == "words"
         self.once = recipe.features.repeats == "once"
@@ -1441,7 +1443,7 @@ cdef class Kernel:
 
     cdef int event(self, Part* parts, size_t count, Workspace work) except -1 nogil:
         """Fill tokens and features (for single words: only tokens) of one event."""
-        cdef size_t i, first, rest
+        cdef size_t i, first, rest, whole
         cdef Items* tokens = &work.tokens
         cdef Items* features = &work.features
         cdef Hashes* scratch = &work.scratch
@@ -1463,7 +1465,8 @@ cdef class Kernel:
             first = tokens.count
             if self.characters:
                 if part.length:
-                    self.push_text(tokens, &part, part.text, part.length, False)
+                    whole = before_words(&part) if self.has_words else part.length
+                    self.push_text(tokens, &part, part.text, whole, False)
                 self.take_character_ngrams(&part, features, scratch, &work.gathered, full)
             else:
                 if self.structured:
@@ -1730,6 +1733,15 @@ cdef check_typecodes(
         before = ends.data.as_uints[i]
     if before != parts:
         raise ValueError("the last end is not the number of parts")
+
+
+cdef inline size_t before_words(const Part* part) noexcept nogil:
+    """Return the size of a text without the words that follow it; whole if there are none."""
+    cdef size_t i
+    for i in range(1, part.length):
+        if part.text[i] == c" " and part.text[i - 1] == c" ":
+            return i - 1 if i > 1 else part.length
+    return part.length
 
 
 cdef int gap_kind(str char) except -1:

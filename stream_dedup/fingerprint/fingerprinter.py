@@ -61,6 +61,7 @@ class Fingerprinter:
 
     Attributes:
         empty_exact: the exact hash of an event without tokens.
+        keyed_hash: hashes bytes under the key.
     """
 
     def __init__(self, recipe: Recipe, key: HashKey) -> None:
@@ -69,10 +70,10 @@ class Fingerprinter:
         self._extractor = FeatureExtractor(recipe) if FeatureExtractor.needed(recipe) else None
         self._kernel = make_kernel(recipe if self._extractor is None else _folding(recipe), key)
         self._preparer = Preparer(recipe)
-        self._keyed_hash = partial(fastest_siphash(), key)
+        self.keyed_hash = partial(fastest_siphash(), key)
         self._salts: dict[str, Salt] = {}
         self._takes_frames = "frames" in recipe.match.variants
-        self.empty_exact = self._keyed_hash(b"")
+        self.empty_exact = self.keyed_hash(b"")
 
     @property
     def takes_fields(self) -> bool:
@@ -121,7 +122,7 @@ class Fingerprinter:
         return {row: trace for row, trace in found if trace is not None}
 
     def _frames_hash(self, variant: Sequence[bytes]) -> int:
-        return self._keyed_hash(b"frames\n" + b"\n".join(variant))
+        return self.keyed_hash(b"frames\n" + b"\n".join(variant))
 
     def _salt(self, name: str) -> Salt:
         salt = self._salts.get(name)
@@ -129,7 +130,7 @@ class Fingerprinter:
             if len(self._salts) >= MAX_SALTS:
                 self._salts.clear()
             data = name.encode("utf-8", "surrogatepass")
-            salt = hash128(data, self.recipe.fingerprint.seed)[1], self._keyed_hash(data)
+            salt = hash128(data, self.recipe.fingerprint.seed)[1], self.keyed_hash(data)
             self._salts[name] = salt
         return salt
 

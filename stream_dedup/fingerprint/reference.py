@@ -4,7 +4,8 @@ Theory of operation
 -------------------
 1. **Tokens.** A text longer than ``max_bytes`` is cut there; the rest counts as one word. With the
    extractor ``words``, `LineReader` finds the tokens; each is hashed, and each run of variables has
-   the one placeholder hash. With ``characters`` the whole text is one token.
+   the one placeholder hash. With ``characters`` the whole text is one token; of a text that is
+   folded to look-alikes and words, what stands before the words.
 2. **Exact hash**: the hash of the sequence of token identities, over all parts of the event. Equal
    patterns have equal hashes. If all tokens of an event are placeholders, its text is hashed as it
    is, so that only the same text is equal.
@@ -35,6 +36,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from stream_dedup.features.folding import WORDS
 from stream_dedup.features.lines import LineReader
 from stream_dedup.features.prepare import NO_SALT, Part, Salt
 from stream_dedup.features.recipe import HASH_BITS, Recipe
@@ -127,6 +129,7 @@ class ReferenceKernel:
         self._tie = int(recipe.fingerprint.tie == "one")
         weights = recipe.features.weights
         self._verifies = recipe.match.jaccard > 0
+        self._has_words = recipe.text.fold == "look-alikes+words"
         self._protected, self._levels = recipe.protected, recipe.levels
         self._weights = {word.encode(): weight for word, weight in weights.table.items()}
 
@@ -151,7 +154,8 @@ class ReferenceKernel:
             limit = self._recipe.input.max_bytes
             head, rest = text[:limit], text[limit:]
             if self._recipe.features.extractor == "characters":
-                tokens = [self._feature(head, weight, salt)] if head else []
+                whole = head.partition(WORDS)[0] or head if self._has_words else head
+                tokens = [self._feature(whole, weight, salt)] if head else []
                 features = list(self._character_ngrams(head, weight, salt))
             else:
                 reading = self._reader.read(head)

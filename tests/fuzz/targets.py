@@ -219,6 +219,7 @@ def look_alikes(source: Source) -> None:
     texts += [source.chunk() for _ in range(source.below(4))]
     texts.append(source.rest())
     both(_folding.fold, folding.fold, texts)
+    both(_folding.fold_both, folding.fold_both, texts)
     both(_folding.fold_words, folding.fold_words, texts)
 
 

@@ -83,6 +83,16 @@ GOLDEN: dict[str, tuple[str, list[tuple[str, int, str]]]] = {
             ("d1fba762150c532c", 0, "fcabe4208d87c9df"),
         ],
     ),
+    "messages": (
+        "61cb4efb0fdd7f83",
+        [
+            ("625e5feb0370c715", 109, "b105c12e237c9ffc"),
+            ("94eea0fb02cf598d", 125, "da8d61b0b74b1f3a"),
+            ("68dcafd773dd8a0f", 62, "978de88fe2e5e2bb"),
+            ("a9c7e7ec5ff76d02", 49, "4a5a9add6abeefec"),
+            ("d1fba762150c532c", 0, "fcabe4208d87c9df"),
+        ],
+    ),
     "text": (
         "5d2946e4eb34462c",
         [

@@ -21,7 +21,7 @@ from stream_dedup.offline.clusters import find_line_clusters
 from tests.strategies import HOSTILE_TEXTS, texts
 
 KEY = b"sixteen secrets!"
-RECIPES = ("text", "documents", "records")
+RECIPES = ("text", "messages", "documents", "records")
 
 SCRIPTS = {
     "Chinese": (
@@ -95,6 +95,29 @@ def test_texts_of_different_scripts_stay_apart(recipe: str) -> None:
     every = [text for several in SCRIPTS.values() for text in (several[0], several[2])]
 
     assert len(set(clusters(recipe, *every))) == 20
+
+
+ADDRESSES = (
+    "Catholic Charities of the Archdiocese - Our Lady of Lourdes 1449 S Keeler Ave 5213126",
+    "Catholic Charities of the Archdiocese - Our Lady of Tepeyac 2414 S Albany Ave 2775888",
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "equal"),
+    [
+        (*ADDRESSES, False),  # a long name in common, and other numbers
+        (ADDRESSES[0], ADDRESSES[0].replace("Our Lady of", "O.L."), True),
+        ("Quiet rivers carry small boats", "Quiet rivers carry blue boats", True),
+        ("your parcel waits downtown today", "today your parcel waits downtown", True),
+        ("Your code is 482913", "Your code is 771", True),
+        ("Your code is 482913", "His name is 482913", False),
+    ],
+)
+def test_words_and_numbers_count_beside_letters(first: str, second: str, equal: bool) -> None:
+    found = clusters("messages", first, second)
+
+    assert (found[0] == found[1]) is equal
 
 
 @pytest.mark.parametrize("name", ["words", "json"])

@@ -159,6 +159,15 @@ def test_strangers_with_a_common_footer_stay_apart(passage: str) -> None:
     assert (len({each.cluster for each in merged}) == 400) == (passage == SHORT)
 
 
+def test_words_of_a_text_with_a_passage_are_left_out_too() -> None:
+    recipe = replace(load_recipe("messages"), text__boilerplate=["reply stop to 12"])
+
+    assert folded(recipe, "see you at 8", "see you at 8. Reply STOP to 80888!") == [
+        b"seeyouat#  see  you  at   8   ",
+        b"seeyouat#",
+    ]
+
+
 def test_near_duplicates_with_a_footer_are_still_found() -> None:
     bodies = sentences(400)
     dedup = Deduplicator(without(LONG), key=KEY)

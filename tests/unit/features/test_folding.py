@@ -99,6 +99,7 @@ def test_long_hostile_texts_fold_as_the_reference(piece: str) -> None:
     text = ("e" + piece * 20_000).encode("utf-8", "surrogateescape")
 
     assert _folding.fold([text, b"after", text]) == folding.fold([text, b"after", text])
+    assert _folding.fold_both([text]) == folding.fold_both([text])
 
 
 def test_many_marks_leave_nothing_and_one_character_18(fold: Any) -> None:
@@ -145,6 +146,29 @@ def test_words_are_left_as_they_look(text: str, expected: str) -> None:
 @given(values=any_texts)
 def test_words_are_left_natively_as_by_the_reference(values: list[bytes]) -> None:
     assert _folding.fold_words(values) == folding.fold_words(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("F.REE m0n3y!", "  f  ree  money  "),
+        ("call 0800/12, or 7", "  caii  or   0800   12   7   "),
+        ("3 x5 caf\xe9s, a@b.example www.a.example b1z", "  xs  cafes  biz   3   "),
+        ("查看12領取", "  查看  領取   12   "),
+    ],
+)
+def test_words_and_numbers_follow_the_folded_text(text: str, words: str) -> None:
+    for kind in KINDS.values():
+        (folded,) = kind.fold([text.encode()])
+        assert kind.fold_both([text.encode()]) == [folded + words.encode()]
+
+
+@given(values=any_texts)
+def test_both_are_left_natively_as_by_the_reference(values: list[bytes]) -> None:
+    both = folding.fold_both(values)
+
+    assert _folding.fold_both(values) == both
+    assert [each.partition(folding.WORDS)[0] for each in both] == folding.fold(values)
 
 
 @given(values=any_texts)
