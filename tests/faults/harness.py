@@ -89,6 +89,7 @@ class Stage:
         folder: takes the workers' logs.
         settings: further settings of the workers.
         partitions: of the input and the output topic.
+        outage_s: for how long the broker may be dead.
 
     Attributes:
         partitions: the numbers of partitions of the topics.
@@ -102,6 +103,7 @@ class Stage:
         folder: Path,
         settings: Mapping[str, object] | None = None,
         partitions: int = PARTITIONS,
+        outage_s: float = 0,
     ) -> None:
         self.site = site
         self.guarantee = guarantee
@@ -116,6 +118,7 @@ class Stage:
             site.broker.create_topic(self.topics[use], count)
         self.grown_ms: list[int] = []
         self._settings = dict(settings or {})
+        self._outage_s = outage_s
         self._old_outputs: list[tuple[Record, bool]] = []  # of deleted topics; whether in doubt
 
     @property
@@ -257,6 +260,7 @@ class Stage:
             exactly_once=once,
             partitions_kept=not self.grown_ms,
             grown_ms=self.grown_ms,
+            outage_ms=round(1000 * self._outage_s),
         )
         if once:
             every = kafka.consume(self.topics["output"], read_committed=False, timeout_s=120)

@@ -7,6 +7,7 @@ and time for the final summaries.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ PROVISIONAL = {"counts", "cluster counts", "not final", "no summary", "merged"}
 
 ROUTED_MS = 60_000
 """An event that comes so long before or after a topic gets a partition may wait for its delivery
-until then, while a broker is away."""
+until then, while a broker is away for a moment."""
 
 DECISIONS = {b"new", b"duplicate", b"passed"}
 DEAD = ("sd-error", "sd-error-message", "sd-topic", "sd-partition", "sd-offset")
@@ -93,6 +94,7 @@ def judge(
     exactly_once: bool,
     partitions_kept: bool = True,
     grown_ms: Sequence[int] = (),
+    outage_ms: int = 0,
     index_was_reset: bool = False,
 ) -> Verdict:
     """Compare output with input.
@@ -108,16 +110,17 @@ def judge(
             output's partition may be another one than the input's.
         grown_ms: when a topic got a partition. With at-least-once delivery an event of that time
             may be sent again to another partition than at first, after later ones.
+        outage_ms: for how long a broker was away at most: events wait longer for their delivery.
         index_was_reset: whether the index lost its data: then clusters start again, and counts do
             not add up.
     """
     verdict = Verdict()
     came = _by_id(inputs, verdict)
-    rerouted_ms = () if exactly_once else grown_ms
-    copies = _first_copies(
-        came, outputs, verdict, "output", once=exactly_once, grown_ms=rerouted_ms
+    routes = _Routes(() if exactly_once else grown_ms, ROUTED_MS + outage_ms)
+    copies = _first_copies(came, outputs, verdict, "output", once=exactly_once, routes=routes)
+    letters = _first_copies(
+        came, dead, verdict, "dead letter", once=exactly_once, routes=_Routes((), 0)
     )
-    letters = _first_copies(came, dead, verdict, "dead letter", once=exactly_once)
     for key, record in came.items():
         if (key in copies) == (key in letters):
             how = "left as an event and as a dead letter" if key in copies else "did not leave"
@@ -164,6 +167,17 @@ def _by_id(inputs: Iterable[Record], verdict: Verdict) -> dict[bytes, Record]:
     return came
 
 
+class _Routes(NamedTuple):
+    """When the routes of events changed, and how far from that an event may be affected."""
+
+    changed_ms: Sequence[int]
+    within_ms: int
+
+    def distance_ms(self, time_ms: int) -> float:
+        """How long before or after the nearest change a time is."""
+        return min((abs(time_ms - each) for each in self.changed_ms), default=math.inf)
+
+
 def _first_copies(
     came: Mapping[bytes, Record],
     left: Iterable[Record],
@@ -171,10 +185,10 @@ def _first_copies(
     what: str,
     *,
     once: bool,
-    grown_ms: Sequence[int] = (),
+    routes: _Routes,
 ) -> dict[bytes, Record]:
     """The first copy of each; all copies must be equal, and the first ones in order."""
-    if grown_ms:
+    if routes.changed_ms:
         verdict.figures["outputs out of order as partitions were added"] = 0
     first: dict[bytes, Record] = {}
     reached: dict[tuple[Place, int], int] = {}
@@ -193,14 +207,14 @@ def _first_copies(
             continue
         first[key] = record
         way = (Place(source.topic, source.partition, 0), record.partition)
+        away_ms = routes.distance_ms(source.timestamp_ms)
         if source.offset > reached.get(way, -1):
             reached[way] = source.offset
-        elif any(abs(source.timestamp_ms - each) < ROUTED_MS for each in grown_ms):
+        elif away_ms < routes.within_ms:
             verdict.figures["outputs out of order as partitions were added"] += 1
         else:
-            verdict.found(
-                "order", f"{what} {_place(record)} of {_place(source)} after {reached[way]}"
-            )
+            found = f"{what} {_place(record)} of {_place(source)} after {reached[way]}"
+            verdict.found("order", f"{found}, {away_ms / 1000:.1f} s from a new partition")
     return first
 
 

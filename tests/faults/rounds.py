@@ -124,7 +124,7 @@ def play(
     report = Report(guarantee, seed, folder, low_clusters=low_clusters)
     started_s = time.monotonic()
     few = {"index.max_clusters": LOW_CLUSTERS} if low_clusters else {}
-    stage = Stage(site, guarantee, report.folder, few)
+    stage = Stage(site, guarantee, report.folder, few, outage_s=dead_s)
     producing = Producing(site.broker, stage.input, rate=rate, seed=seed)
     watch = HealthWatch()
     crew = Crew(stage, rng, producing, watch, dead_s)

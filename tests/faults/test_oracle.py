@@ -127,14 +127,15 @@ def test_order_is_excused_of_events_that_took_another_route() -> None:
     out_of_order(case)
     came_ms = case.inputs[1].timestamp_ms
 
-    def judged(grown_ms: int, *, once: bool = False) -> Verdict:
+    def judged(grown_ms: int, *, once: bool = False, outage_ms: int = 0) -> Verdict:
         lists = (case.inputs, case.outputs, case.summaries, case.dead)
-        return judge(*lists, exactly_once=once, grown_ms=[grown_ms])
+        return judge(*lists, exactly_once=once, grown_ms=[grown_ms], outage_ms=outage_ms)
 
     near = judged(came_ms + ROUTED_MS - 1)
     assert near.good, str(near)
     assert near.figures["outputs out of order as partitions were added"] == 1
     assert set(judged(came_ms + ROUTED_MS).broken) == {"order"}
+    assert judged(came_ms + ROUTED_MS, outage_ms=1).good
     assert set(judged(came_ms, once=True).broken) == {"order"}
 
 
