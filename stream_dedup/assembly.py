@@ -21,11 +21,12 @@ from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.io.decoder import RecordDecoder
 from stream_dedup.kafka.consumer import KafkaConsumer
 from stream_dedup.kafka.producer import KafkaProducer
+from stream_dedup.listening import HostNames
 from stream_dedup.metrics import Metrics
 from stream_dedup.retries import with_retries
 from stream_dedup.worker.app import StopRequest, run_every_second, run_pipelines
-from stream_dedup.worker.context import Context, log, no_step
-from stream_dedup.worker.http import HostNames, HttpServer, Pages
+from stream_dedup.worker.context import Context, RulesSource, log, no_step
+from stream_dedup.worker.http import HttpServer, Pages
 from stream_dedup.worker.pipeline import Pipeline
 from stream_dedup.worker.telemetry.health import Health
 from stream_dedup.worker.telemetry.logs import configure
@@ -196,6 +197,9 @@ async def make_pipeline(
         templates=section.names_templates,
         parameters=section.annotate_parameters,
     )
+    rules, version = None, 0
+    if server is not None:
+        rules, version = await _read_rules(section, server, engine, health)
     kafka, exactly = config.kafka, config.worker.guarantee == "exactly_once"
     return Pipeline(
         Context(
@@ -227,8 +231,28 @@ async def make_pipeline(
             traces=traces,
             finish=server is None,
             metadata_max_age_s=kafka.metadata_max_age_s,
+            rules=rules,
+            rules_version=version,
         )
     )
+
+
+async def _read_rules(
+    section: PipelineConfig, server: RedisClient, engine: Engine, health: Health
+) -> tuple[RulesSource, int]:
+    """Give the engine the rules of its namespace; waits for Redis if it cannot be reached."""
+    from stream_dedup.index.redis.rules import RedisRules  # noqa: PLC0415 -- an extra
+
+    rules, part = RedisRules(server, section.namespace), f"{section.name}: rules"
+
+    def report(error: Exception) -> None:
+        health.not_ready(part, str(error))
+        log.warning("pipeline %s: %s; trying again", section.name, error)
+
+    book = await with_retries(rules.read, lambda error: isinstance(error, IndexUnavailable), report)
+    health.ready(part)
+    engine.use_rules(book.compiled())
+    return rules, book.version
 
 
 async def _open_index(

@@ -37,6 +37,8 @@ from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.saved import SavedCluster
 from stream_dedup.io.files import whole_file
 from stream_dedup.model import Batch, Decision, Partition, Summary
+from stream_dedup.rules.model import PatternRule
+from stream_dedup.rules.ruleset import RuleSet
 from stream_dedup.saved_state import Header, read_state, write_state
 
 Value = bytes | bytearray | memoryview | str | dict[str, Any]
@@ -73,6 +75,7 @@ class Deduplicator:
         key: 16 secret bytes for the hashes that decide, so that no sender can make two texts
             equal; random by default. Give one only to compare hashes with those of another run.
         templates: whether decisions name templates; without, `templates` looks them up.
+        rules: what people decided about patterns (`rules.book.RuleBook`); none by default.
 
     Attributes:
         part_events: events of a batch that are decided together. Whoever calls `due` after so many
@@ -91,6 +94,7 @@ class Deduplicator:
         keep_summaries: bool = True,
         key: bytes | None = None,
         templates: bool = False,
+        rules: Iterable[PatternRule] = (),
     ) -> None:
         if not isinstance(recipe, Recipe):
             recipe = load_recipe(recipe)
@@ -116,6 +120,7 @@ class Deduplicator:
             near_cache_size=min(NEAR_CACHE_SIZE, 16 * limits.max_clusters),
             templates=templates,
         )
+        self.engine.use_rules(RuleSet(rules))
         self._partition = Partition(source, 0)
         self._offset = 0
         self._keep_summaries = keep_summaries
@@ -197,6 +202,24 @@ class Deduplicator:
                 self._make_room(decisions)
                 decisions += self._decide(part)
         return decisions
+
+    def use_rules(self, rules: Iterable[PatternRule]) -> None:
+        """Act by these rules on the events that follow.
+
+        Raises:
+            RuleError: one is wrong, or two contradict each other; the rules stay as they are.
+        """
+        chosen = RuleSet(rules)
+        with self._turns:
+            self._commit_joins()
+            self.engine.use_rules(chosen)
+
+    def muted(self, batch: Batch) -> frozenset[int]:
+        """Return the rows of a batch whose events a rule mutes: their repeats do not leave."""
+        rules = self.engine.rules
+        if rules is None or not rules.rules.mutes:
+            return frozenset()
+        return self.engine.hash(batch).muted
 
     def process_one(self, value: Value, *, time_us: int | None = None, group: str = "") -> Decision:
         """Decide one event.

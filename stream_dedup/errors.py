@@ -5,6 +5,9 @@
     StreamDedupError             every error that this package raises on purpose
     ├── RecipeError              a recipe is wrong; names file, key, value and remedy
     ├── ConfigError              the configuration is wrong; names place, key and remedy
+    ├── RuleError                a rule about patterns is wrong; names place, key and remedy
+    │   └── RuleConflict         it contradicts other rules; names them
+    ├── RulesChanged             somebody else changed the rules meanwhile; look and try again
     ├── InputError               a file cannot be read, or an option does not fit it
     ├── StateError               a saved state cannot be loaded; names file, problem and remedy
     ├── ProtocolError            the methods of an index were called in a wrong order: a bug
@@ -85,6 +88,37 @@ class ConfigError(StreamDedupError):
     def __init__(self, *problems: ConfigProblem) -> None:
         self.problems = problems
         super().__init__("\n".join(map(str, problems)))
+
+
+class RuleError(StreamDedupError):
+    """A rule about patterns is wrong.
+
+    Attributes:
+        place: the rule, or the file.
+        key: the setting; empty for the place as a whole.
+    """
+
+    def __init__(self, place: str, key: str, problem: str, remedy: str) -> None:
+        self.place = place
+        self.key = key
+        where = f"{place}: {key}" if key else place
+        super().__init__(f"{where}: {problem}; {remedy}")
+
+
+class RuleConflict(RuleError):  # noqa: N818 -- says what it is
+    """A rule contradicts others.
+
+    Attributes:
+        rules: the ids of the rules that cannot hold together.
+    """
+
+    def __init__(self, rules: Sequence[str], problem: str) -> None:
+        self.rules = tuple(rules)
+        super().__init__(" and ".join(rules), "", problem, "undo one of them, or leave it out")
+
+
+class RulesChanged(StreamDedupError):  # noqa: N818 -- as above
+    """The rules were changed by somebody else after they were read; nothing was written."""
 
 
 class InputError(StreamDedupError):

@@ -28,6 +28,7 @@ Counter = Literal[
     "passed_total",
     "near_cache_hits_total",
     "matches_total",
+    "rule_events_total",
     "redelivered_total",
     "replayed_total",
     # records going out
@@ -95,6 +96,9 @@ FIXED = {
     "decision": ("new", "duplicate", "passed"),
     "kind": ("event", "summary", "dead_letter"),
     "rule": ("exact", "learned", "words", "fingerprint", "new"),
+    "rule_kind": (
+        *("merge", "split", "never_merge", "always_variable", "never_variable", "name", "mute"),
+    ),
     "cause": ("broker", "index", "index_full", "index_reset"),
     "step": ("poll", "decide", "deliver", "commit", "emit"),
 }
@@ -131,6 +135,9 @@ COUNTERS: dict[Counter, Metric] = {
     "near_cache_hits_total": Metric(_P, "Events answered by the near cache, without the index."),
     "matches_total": Metric(
         (*_P, "rule"), "Events that the index was asked about, by how it found their clusters."
+    ),
+    "rule_events_total": Metric(
+        (*_P, "rule_kind"), "Events that people's rules acted on, by kind of rule; redelivered too."
     ),
     "redelivered_total": Metric(_P, "Events delivered again, with the same decision as before."),
     "replayed_total": Metric(

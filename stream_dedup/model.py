@@ -190,6 +190,7 @@ class Summary:
             behind its priority, the least first.
         variables: what they say of the pattern's variables; None if there are none. Filled in like
             the pattern.
+        name: what a rule calls the pattern; empty for none. Filled in like the pattern.
     """
 
     cluster: int
@@ -211,6 +212,7 @@ class Summary:
     learned: int = 0
     sampled: tuple[tuple[int, bytes], ...] = ()
     variables: Variables | None = None
+    name: str = ""
 
     @property
     def final(self) -> bool:

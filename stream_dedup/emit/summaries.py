@@ -65,6 +65,8 @@ def summary_json(summary: Summary, namespace: str) -> bytes:
             "offset": summary.position.offset,
         },
     }
+    if summary.name:
+        fields["name"] = summary.name
     if summary.variables is not None:
         fields["variables"] = variables_object(summary.variables)
     if summary.merged_into is not None:
@@ -175,11 +177,11 @@ def summary_parts(summary: Summary, until: str, mark: str) -> tuple[str, ...]:
 
 
 def label(summary: Summary) -> str:
-    """Group and variant for people to read, in front of a pattern; empty if there is neither."""
-    return _label(summary.group, summary.variant)
+    """Name, group and variant for people to read, in front of a pattern; empty without all."""
+    return _label(summary.group, summary.variant, summary.name)
 
 
-def _label(group: str, variant: Sequence[str]) -> str:
+def _label(group: str, variant: Sequence[str], name: str = "") -> str:
     """Make the label of a summary.
 
     >>> _label('{"pod":"api-1"}', ("ERROR", "5xx"))
@@ -187,7 +189,7 @@ def _label(group: str, variant: Sequence[str]) -> str:
     """
     values: dict[str, str] = msgspec.json.decode(group) if group else {}
     shown = [f"{name}={readable(value.encode(), MAX_VALUE)}" for name, value in values.items()]
-    shown += variant
+    shown = [*([name] if name else []), *shown, *variant]
     return f" ({', '.join(shown)})" if shown else ""
 
 

@@ -41,6 +41,8 @@ from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.values import SlotReader
 from stream_dedup.index.base import Index, Ownership, Representative
 from stream_dedup.model import Batch, Decision, Partition, Rule, Summary
+from stream_dedup.rules.acting import ActingRules
+from stream_dedup.rules.ruleset import Acted, RuleSet
 
 NEAR_CACHE_SIZE = 200_000
 """Exact hashes in the near cache, in each of its two generations; some 440 bytes each."""
@@ -191,6 +193,21 @@ class Engine:
         """Exact hashes in the near cache."""
         return len(self._cache)
 
+    # ------------------------------------------------------------ rules
+
+    def use_rules(self, rules: RuleSet) -> None:
+        """Act by these rules from the next segment on; what was decided before stays decided.
+
+        The near cache stays valid: it is asked by what rules say of an event.
+        """
+        self._hasher.use_rules(rules)
+        self._names.clear()
+
+    @property
+    def rules(self) -> ActingRules | None:
+        """The rules by which events are decided; None for none."""
+        return self._hasher.rules
+
     # ------------------------------------------------------------ partitions
 
     async def claim_partition(
@@ -268,7 +285,10 @@ class Engine:
         while start < len(decisions):
             if self.index.resets != self._index_resets:  # another call may have noticed the loss
                 self._forget_all()
-            if hashed.fingerprinter.key is not self._hasher.hash_key:
+            if (
+                hashed.fingerprinter.key is not self._hasher.hash_key
+                or hashed.rules is not self._hasher.rules
+            ):
                 hashed = self.hash(batch)
             owned = self._owned.get(batch.partition)
             try:
@@ -479,6 +499,9 @@ class Engine:
             representative: the value.
             learned: its words that are learned variables; see `Summary.learned`.
         """
+        acted = self._acted(representative)
+        if acted is not None and acted.join is not None:
+            return acted.join.pattern
         return self._shown(representative, learned).pattern
 
     def describe(self, summaries: Sequence[Summary]) -> list[Summary]:
@@ -494,16 +517,27 @@ class Engine:
             if summary.sampled and self._slots.has_slots:
                 slots = self._slots.slots(summary.representative, summary.learned)
                 variables = slots.describe([value for _, value in summary.sampled], summary.count)
+            acted = self._acted(summary.representative)
+            if acted is not None and acted.join is not None:
+                pattern = acted.join.pattern
             described.append(
                 replace(
                     summary,
                     pattern=pattern,
+                    name=acted.name.value if acted is not None and acted.name else "",
                     template=template,
                     variant=variant,
                     variables=variables,
                 )
             )
         return described
+
+    def _acted(self, representative: bytes) -> Acted | None:
+        """Return what rules do with events such as the first of a cluster."""
+        rules = self._hasher.rules
+        if rules is None:
+            return None
+        return rules.acted(representative, decoded(representative) if self.takes_fields else None)
 
     def _shown(self, representative: bytes, learned: int) -> Shown:
         # If it was cut short, or is not JSON, its text is the pattern.

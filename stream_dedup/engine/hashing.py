@@ -27,9 +27,13 @@ from stream_dedup.fingerprint.minhash import lookup_keys
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.fingerprint.templates import Templates
 from stream_dedup.model import Batch
+from stream_dedup.rules.acting import ActedBatch, ActingRules
+from stream_dedup.rules.ruleset import RuleSet
 
 MIN_OFFLOADED_EVENTS = 64
 """Fewer events are fingerprinted in the calling thread: handing them over would take longer."""
+
+NONE_MUTED: frozenset[int] = frozenset()
 
 T = TypeVar("T")
 
@@ -52,6 +56,8 @@ class HashedBatch:
         prepared: its events as the kernel takes them.
         exact: their exact hashes; with minhash, what takes their place.
         keys: their keys in the near cache.
+        rules: the rules that were asked; None for none.
+        acted: what they do with the events; None for nothing.
     """
 
     batch: Batch
@@ -59,6 +65,17 @@ class HashedBatch:
     prepared: Prepared
     exact: Sequence[int]
     keys: Sequence[Key]
+    rules: ActingRules | None = None
+    acted: ActedBatch | None = None
+
+    @property
+    def muted(self) -> frozenset[int]:
+        """The rows whose events do not leave if they are repeats: a rule says so."""
+        return NONE_MUTED if self.acted is None else self.acted.muted
+
+    def scope(self, row: int) -> int | None:
+        """Return what keeps an event apart from all that no rule joins with it; None: nothing."""
+        return None if self.acted is None else self.acted.scopes.get(row)
 
 
 class Hasher:
@@ -72,8 +89,10 @@ class Hasher:
 
     Attributes:
         takes_fields: whether the recipe looks at fields of decoded JSON events.
+        fingerprint_mask: the bits of a fingerprint.
         min_search_words: an event with fewer words is never searched by its fingerprint.
         gives_templates: whether template ids are wanted.
+        rules: what people decided about patterns; None for nothing.
     """
 
     def __init__(
@@ -81,12 +100,14 @@ class Hasher:
     ) -> None:
         self._templates = Templates(recipe)
         self.gives_templates = templates
+        self.rules: ActingRules | None = None
         self._fingerprinter = Fingerprinter(recipe, key)
         self._minhash = recipe.fingerprint.kind == "minhash"
         self._bands = recipe.fingerprint.kind == "bands"
         self._min_features = recipe.match.min_features
         self._offload = offload
         self.takes_fields = self._fingerprinter.takes_fields
+        self.fingerprint_mask = (1 << recipe.fingerprint.bits) - 1
         self.min_search_words = sys.maxsize if self._minhash else recipe.min_search_words
 
     def shown(self, fingerprint: int) -> int | None:
@@ -101,6 +122,15 @@ class Hasher:
     def use_key(self, key: HashKey) -> None:
         """Hash batches under another key from now on."""
         self._fingerprinter = Fingerprinter(self._fingerprinter.recipe, key)
+        if self.rules is not None:
+            self.use_rules(self.rules.rules)
+
+    def use_rules(self, rules: RuleSet) -> None:
+        """Ask other rules about batches from now on."""
+        fingerprinter = self._fingerprinter
+        self.rules = (
+            ActingRules(rules, fingerprinter.recipe, fingerprinter.keyed_hash) if rules else None
+        )
 
     def hash(self, batch: Batch) -> HashedBatch:
         """Compute the exact hashes of a batch. Safe in any thread; the kernel releases the GIL."""
@@ -110,10 +140,14 @@ class Hasher:
         exact: Sequence[int] = numbers.exact
         if self._minhash:
             exact = lookup_keys(numbers, self._min_features)
+        rules, acted = self.rules, None
+        if rules is not None:
+            acted = rules.batch(exact, batch.values, batch.documents)
+            exact = exact if acted is None else acted.exact
         keys: Sequence[Key] = exact
         if batch.groups:
             keys = [(g, e) if g else e for g, e in zip(batch.groups, exact, strict=True)]
-        return HashedBatch(batch, fingerprinter, prepared, exact, keys)
+        return HashedBatch(batch, fingerprinter, prepared, exact, keys, rules, acted)
 
     def cache_key(self, value: bytes, document: object, group: str) -> Key:
         """Return the key of one event in the near cache, as `hash` does for each of a batch."""
@@ -121,6 +155,8 @@ class Hasher:
         prepared = self._fingerprinter.prepare([value], documents)
         numbers = self._fingerprinter.fingerprints(prepared, full=self._minhash)
         exact = lookup_keys(numbers, self._min_features)[0] if self._minhash else numbers.exact[0]
+        if self.rules is not None and exact != self._fingerprinter.empty_exact:
+            exact = self.rules.one(exact, value, document)
         return (group, exact) if group else exact
 
     async def fingerprints(self, hashed: HashedBatch, rows: Sequence[int]) -> Fingerprints:

@@ -42,6 +42,7 @@ from stream_dedup.index.base import (
     Query,
     Resolution,
     merge_deltas,
+    ruled,
     scoped,
 )
 from stream_dedup.model import Decision, Kind, Position, Rule
@@ -370,6 +371,8 @@ class Segment:
             )
             for number, row in enumerate(rows)
         ]
+        if hashed.acted is not None:
+            queries = [self._ruled(*each) for each in zip(rows, queries, strict=True)]
         answers = await context.index.resolve(queries, self.now_us)
         templates: Sequence[int | None] = [None] * len(rows)
         if context.hasher.gives_templates and context.summaries.max_value_bytes:
@@ -379,6 +382,19 @@ class Segment:
             varied = await self._varied(context.slots, rows, answers)
         named = zip(templates, varied, strict=True)
         return dict(zip(rows, zip(queries, answers, named, strict=True), strict=True))
+
+    def _ruled(self, row: int, query: Query) -> Query:
+        """Return the query of an event that rules may act on: found by its exact hash alone."""
+        scope = self.hashed.scope(row)
+        if scope is None:
+            return query
+        groups = self.hashed.batch.groups
+        return query._replace(
+            group=ruled(groups[row] if groups else "", scope),
+            fingerprint=scope & self.context.hasher.fingerprint_mask,
+            near=False,
+            one_off=b"",
+        )
 
     async def _varied(
         self, reader: SlotReader, rows: Sequence[int], answers: Sequence[Resolution]

@@ -29,7 +29,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from stream_dedup.clustering.linkage import cluster_id
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import StreamTime, Windows
 from stream_dedup.errors import (
@@ -53,6 +52,7 @@ from stream_dedup.index.base import (
     Resolution,
     check_width,
     max_waiting,
+    opened_id,
     recorded_before,
     too_many_wait,
     unscoped,
@@ -305,7 +305,7 @@ class MemoryIndex:
         return answers
 
     def _resolve(self, query: Query, now_us: int) -> Resolution:
-        identity = cluster_id(self._namespace, query.position)
+        identity = opened_id(self._namespace, query.group, query.position)
         own = self._clusters.get(identity)
         if (
             own is not None

@@ -164,6 +164,27 @@ class Events:
     piece_number: int = 0
     goes_on: bool = False
 
+    def rows(self, rows: Sequence[int]) -> Events:
+        """Return some of the events, and the piece that follows them."""
+        batch = self.batch
+        return replace(
+            self,
+            batch=Batch(
+                partition=batch.partition,
+                offsets=[batch.offsets[row] for row in rows],
+                values=[batch.values[row] for row in rows],
+                times_us=[batch.times_us[row] for row in rows] if batch.times_us else None,
+                groups=[batch.groups[row] for row in rows] if batch.groups else None,
+                documents=[batch.documents[row] for row in rows] if batch.documents else None,
+                passed={
+                    new: batch.passed[row] for new, row in enumerate(rows) if row in batch.passed
+                },
+            ),
+            raws=[self.raws[row] for row in rows],
+            numbers=[self.numbers[row] for row in rows],
+            documents=[self.documents[row] for row in rows],
+        )
+
 
 def split_by_time(events: Events, step_us: int, most: int) -> Iterator[Events]:
     """Split `events` wherever their time enters the next step of `step_us`, and after `most`.
@@ -215,7 +236,7 @@ class Times:
 
     def chosen(self, events: Events) -> Events:
         """Return the events of these times. Without event times that is all of them."""
-        times, batch = events.batch.times_us, events.batch
+        times = events.batch.times_us
         if times is None:
             return events
         # The last piece of a line too long is written, as its first was.
@@ -224,25 +245,7 @@ class Times:
             for row, time_us in enumerate(times)
             if self.since_us <= time_us < self.until_us or (row == 0 and events.goes_on)
         ]
-        if len(kept) == len(times):
-            return events
-        return replace(
-            events,
-            batch=Batch(
-                partition=batch.partition,
-                offsets=[batch.offsets[row] for row in kept],
-                values=[batch.values[row] for row in kept],
-                times_us=[times[row] for row in kept],
-                groups=[batch.groups[row] for row in kept] if batch.groups else None,
-                documents=[batch.documents[row] for row in kept] if batch.documents else None,
-                passed={
-                    new: batch.passed[row] for new, row in enumerate(kept) if row in batch.passed
-                },
-            ),
-            raws=[events.raws[row] for row in kept],
-            numbers=[events.numbers[row] for row in kept],
-            documents=[events.documents[row] for row in kept],
-        )
+        return events if len(kept) == len(times) else events.rows(kept)
 
 
 ALL_TIMES = Times()

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from stream_dedup.clock import monotonic_s
 from stream_dedup.config import PipelineConfig, WorkerConfig
@@ -26,6 +26,7 @@ from stream_dedup.io.base import EventSink, EventSource
 from stream_dedup.io.decoder import RecordDecoder
 from stream_dedup.metrics import Metrics
 from stream_dedup.retries import retry
+from stream_dedup.rules.book import RuleBook
 from stream_dedup.worker.telemetry.health import Health
 from stream_dedup.worker.telemetry.tracing import BatchTrace, StageTrace, Traces
 
@@ -44,6 +45,16 @@ _CAUSES: tuple[tuple[type[Exception], str], ...] = (
 
 def no_step(name: str) -> None:
     """Ignore a step."""
+
+
+class RulesSource(Protocol):
+    """Where the rules of a pipeline are kept."""
+
+    async def version(self) -> int:
+        """Return what names the rules that are there now."""
+
+    async def read(self) -> RuleBook:
+        """Read them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,8 @@ class Context:
             worker.
         summaries_every_s: time between looks for summaries that are due.
         metadata_max_age_s: time between questions about the topics.
+        rules: where people's rules about patterns are kept; None for nowhere.
+        rules_version: of the rules that the engine has.
     """
 
     config: PipelineConfig
@@ -81,6 +94,8 @@ class Context:
     finish: bool = False
     summaries_every_s: float = 1.0
     metadata_max_age_s: float = 60.0
+    rules: RulesSource | None = None
+    rules_version: int = 0
     _not_ready: dict[str, set[str]] = field(default_factory=dict, init=False)
 
     def ready(self, part: str, *, by: str = "") -> None:

@@ -13,28 +13,27 @@ arrives with its connection, so it is answered before its turn comes.
 
 A browser inside the network may be led to the port by a foreign page whose name an attacker has
 pointed here (DNS rebinding). So the ``Host`` of a request must be an address or a name that nobody
-outside can own; see `HostNames`.
+outside can own; see `listening.HostNames`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import ipaddress
 import json
 import logging
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod
 
-from stream_dedup.errors import ConfigError, ConfigProblem
+from stream_dedup import listening
+from stream_dedup.listening import HostNames
 from stream_dedup.worker.telemetry.health import Health
 from stream_dedup.worker.telemetry.status_page import POLICY
 
@@ -62,9 +61,6 @@ rounds after its connection was accepted: much fewer than `MAX_CONNECTIONS` come
 LINGER_S = 1.0
 """How long a refused client's bytes are read and dropped: closing at once could lose the answer."""
 
-LOCAL_DOMAINS = ("localhost", "svc", "cluster.local", "internal")
-"""Domains that no public name server answers for, as those of Kubernetes."""
-
 _REQUEST_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32} [^ \r\n]+ HTTP/1\.[01]\r?\n")
 
 NO_CONTENT_POLICY = "default-src 'none'; frame-ancestors 'none'"
@@ -77,42 +73,6 @@ StatusPage = Callable[[bool], bytes]
 """From whether it refreshes itself to the HTML of ``/``."""
 
 log = logging.getLogger(__name__)
-
-
-class HostNames:
-    """The names by which the server may be asked.
-
-    Those are addresses, as kubelets and Prometheus use them; names without a dot (``localhost``,
-    the names of Compose services and pods); names in `LOCAL_DOMAINS`; the machine's own name; and
-    those that the settings name.
-
-    >>> names = HostNames(["metrics.example.com", ".example.org"])
-    >>> [names.allow(host) for host in ("10.0.0.7:9464", "[::1]:9464", "worker-1", "example.com")]
-    [True, True, True, False]
-    >>> names.allow("metrics.example.com:9464"), names.allow("a.b.example.org")
-    (True, True)
-
-    Args:
-        allowed: further names; ``.example.org`` stands for all names below it, ``*`` for any name.
-    """
-
-    def __init__(self, allowed: Iterable[str] = ()) -> None:
-        given = {name.lower().rstrip(".") for name in allowed}
-        self._any = "*" in given
-        self._names = {*given, socket.gethostname().lower()}
-        own = (name for name in given if name.startswith("."))
-        self._domains = (*own, *(f".{domain}" for domain in LOCAL_DOMAINS))
-
-    def allow(self, host: str) -> bool:
-        """Whether a request with this header may be answered."""
-        if self._any:
-            return True
-        name = re.sub(r":[0-9]*$", "", host.strip()).lower().rstrip(".")
-        if name.startswith("["):
-            name = name.strip("[]")
-        with contextlib.suppress(ValueError):
-            return bool(ipaddress.ip_address(name))
-        return "." not in name or name in self._names or name.endswith(self._domains)
 
 
 class Pages:
@@ -196,7 +156,7 @@ class HttpServer:
     """
 
     def __init__(self, host: str, port: int, pages: Pages) -> None:
-        self._host = host.strip("[]")
+        self._host = host
         self._port = port
         self._pages = pages
         self._running: _Running | None = None
@@ -204,8 +164,7 @@ class HttpServer:
     @property
     def url(self) -> str:
         """The server's address; empty without a server."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._port}" if self._port else ""
+        return listening.url(self._host, self._port) if self._port else ""
 
     def start(self) -> None:
         """Listen, and serve from now on.
@@ -215,11 +174,8 @@ class HttpServer:
         """
         if not self._port:
             return
-        try:
-            listening = self._listen()
-        except OSError as error:
-            raise ConfigError(_problem(self.url, error)) from error
-        self._running = _Running(listening, self._pages)
+        opened = listening.listen(self._host, self._port, ", or 0 for no server")
+        self._running = _Running(opened, self._pages)
         log.info("serving metrics and health at %s", self.url)
 
     def stop(self) -> None:
@@ -227,14 +183,6 @@ class HttpServer:
         running, self._running = self._running, None
         if running is not None:
             running.stop()
-
-    def _listen(self) -> socket.socket:
-        found = socket.getaddrinfo(
-            self._host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        family, _, _, _, address = found[0]
-        both = family == socket.AF_INET6 and address[0] == "::"
-        return socket.create_server(address, family=family, dualstack_ipv6=both)
 
 
 def _json(status: HTTPStatus, value: object) -> web.Response:
@@ -246,19 +194,6 @@ def _other_method() -> web.Response:
     refused = _json(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD"})
     refused.headers["Allow"] = "GET, HEAD"
     return refused
-
-
-def _problem(url: str, error: OSError) -> ConfigProblem:
-    remedy = "choose another port, or 0 for no server"
-    problem = f"cannot be listened on ({error.strerror or error})"
-    if error.errno == errno.EADDRINUSE:
-        problem = "another program, perhaps another worker, listens there"
-        remedy = f"end that, or {remedy}"
-    elif error.errno == errno.EACCES:
-        remedy = "choose a port from 1024 on, or 0 for no server"
-    elif error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
-        remedy = "name an address of this machine: 0.0.0.0 or :: for all, 127.0.0.1 for itself"
-    return ConfigProblem(url, "", problem, remedy)
 
 
 # ------------------------------------------------------------ aiohttp

@@ -32,7 +32,7 @@ from stream_dedup.errors import BrokerRefused, TooManyInvalidEvents
 from stream_dedup.features.values import SlotReader
 from stream_dedup.io.base import Outgoing, Record, Records, Refusal, Refused, Topic
 from stream_dedup.io.decoder import INVALID, UNREADABLE
-from stream_dedup.model import Batch, Decision, Partition, Position, Summary
+from stream_dedup.model import Batch, Decision, Kind, Partition, Position, Summary
 
 log = logging.getLogger(__name__)
 
@@ -114,8 +114,20 @@ class OutputBuilder:
 
     # ------------------------------------------------------------ events
 
-    def batch(self, records: Records, batch: Batch, decisions: Sequence[Decision]) -> BatchOutput:
+    def batch(
+        self,
+        records: Records,
+        batch: Batch,
+        decisions: Sequence[Decision],
+        muted: frozenset[int] = frozenset(),
+    ) -> BatchOutput:
         """The records that leave for a batch.
+
+        Args:
+            records: the events, as they were read.
+            batch: the events.
+            decisions: theirs.
+            muted: rows of events that do not leave if they are repeats.
 
         Raises:
             TooManyInvalidEvents: an event is invalid, and on_poison is stop.
@@ -130,10 +142,12 @@ class OutputBuilder:
                     raise TooManyInvalidEvents(self._stopped(batch, index))
         records = self._without_reserved(records)
         events, decided, texts = records, decisions, batch.values
-        if invalid or config.emit != "annotate":
+        if invalid or muted or config.emit != "annotate":
             leaves = [True] * len(decisions) if config.emit == "annotate" else kept(decisions)
             for index in invalid:
                 leaves[index] = False
+            for index in muted:
+                leaves[index] = leaves[index] and decisions[index].kind is not Kind.DUPLICATE
             events, decided = records.chosen(leaves), list(compress(decisions, leaves))
             texts = list(compress(texts, leaves))
         outgoing: list[Outgoing] = []

@@ -460,8 +460,14 @@ class PartitionProcessor:
             if trace:
                 trace.decided(decisions)
             with context.timed("shape", trace):
-                output = self._output.batch(records, hashed.batch, decisions)
+                output = self._output.batch(records, hashed.batch, decisions, hashed.muted)
             self._invalid_events.count(hashed.batch)
+            if hashed.acted is not None:
+                for kind, count in hashed.acted.counts.items():
+                    name = context.config.name
+                    context.metrics.add(
+                        "rule_events_total", count, pipeline=name, rule_kind=kind.value
+                    )
             self._decided.put_nowait(_DecidedRecords(records, size, output, trace))
 
     async def _decisions(self, hashed: HashedBatch) -> list[Decision] | None:

@@ -49,6 +49,7 @@ from stream_dedup.worker.assignment import Assignment
 from stream_dedup.worker.context import Context
 from stream_dedup.worker.output import OutputBuilder
 from stream_dedup.worker.partition import HashedRecords
+from stream_dedup.worker.rules import RulesWatcher
 from stream_dedup.worker.summaries import SummaryEmitter
 from stream_dedup.worker.telemetry.reporter import MetricsReporter, PipelineStats
 
@@ -183,6 +184,8 @@ class Pipeline:
                 *(self._summaries.run(), self._reporter.run(), self._refresh_topics()),
                 self._wait_for_end(once=once),
             ]
+            if context.rules is not None:
+                beside.append(RulesWatcher(context, context.rules, context.rules_version).run())
             tasks = [asyncio.create_task(each) for each in (*stages, *beside)]
             done, _ = await asyncio.wait(
                 [*tasks, self._failure], return_when=asyncio.FIRST_COMPLETED

@@ -14,14 +14,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from stream_dedup.clustering.linkage import cluster_id
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.columnar import dictionary_encode
 from stream_dedup.columnar.reference import NARROW
 from stream_dedup.errors import ProtocolError
 from stream_dedup.fingerprint.siphash import HashKey, fastest_siphash
-from stream_dedup.index.base import VARIANT_MARK, ClusterDelta, Query, Resolution
+from stream_dedup.index.base import VARIANT_MARK, ClusterDelta, Query, Resolution, opened_id
 from stream_dedup.index.redis import layouts
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, source_name
 from stream_dedup.index.redis.scripts import Argument
@@ -467,7 +466,7 @@ class Packer:
         for query, mirrored in zip(queries, near, strict=True):
             name, exact, fingerprint, sketch, searchable, first_us, last_us, position, _ = query
             group, _, packed_group, _ = self.group(name)
-            identity = cluster_id(namespace, position)
+            identity = opened_id(namespace, name, position)
             if shards > 1:
                 identity = identity & ~0xFF | number
             if not earliest <= first_us <= last_us <= latest:

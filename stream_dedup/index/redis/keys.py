@@ -106,7 +106,8 @@ class ShardKeys:
         garbage: list: entries of closed clusters, to be removed from slices and tables.
         inserted: list: the last calls that inserted into the tables; see `mirror`.
         heads: hash: partition → its latest event time, when it was last active, and its name.
-        fixed: all of these but prefix and meta.
+        rules: hash: what people decided about patterns, and its version; of the first shard.
+        fixed: all of these but prefix, meta and rules.
         prefixes: what the keys of clusters, slices of exact hashes and slices of tables begin
             with.
     """
@@ -123,6 +124,7 @@ class ShardKeys:
     garbage: bytes = field(init=False)
     inserted: bytes = field(init=False)
     heads: bytes = field(init=False)
+    rules: bytes = field(init=False)
     fixed: tuple[bytes, ...] = field(init=False)
     prefixes: Prefixes = field(init=False)
 
@@ -139,6 +141,7 @@ class ShardKeys:
             "garbage": b"garbage",
             "inserted": b"inserted",
             "heads": b"heads",
+            "rules": b"rules",
         }
         for name, key in names.items():
             object.__setattr__(self, name, prefix + key)
@@ -215,6 +218,7 @@ _SINGLE = {
     b"garbage": KeyKind("garbage", "list", "others"),
     b"inserted": KeyKind("inserted", "list", "others"),
     b"heads": KeyKind("heads", "hash", "others"),
+    b"rules": KeyKind("rules", "hash", "others"),
 }
 _NUMBERED = re.compile(
     rb"t:([0-9]{1,9}):([0-9]{1,9})|e:([0-9]{1,9})|r:([0-9]{1,9})|c:([0-9a-f]{16})"

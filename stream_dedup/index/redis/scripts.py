@@ -68,6 +68,7 @@ PURGE = _load("purge")
 CLAIM = _load("claim", "_shard", "_sampled")
 CONFIRM = _load("confirm", "_shard")
 PERMISSIONS = _load("permissions")
+RULES = _load("rules")
 
 ALL = (
     OPEN,

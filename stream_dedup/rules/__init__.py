@@ -1,0 +1,1 @@
+"""Lasting decisions of people about patterns: merge, keep apart, name, mute."""

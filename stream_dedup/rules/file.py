@@ -1,0 +1,160 @@
+"""Rules as a TOML document, for a file under version control, and as the value of a key.
+
+::
+
+    [[rules]]
+    id = "r-5d41402a"
+    kind = "merge"
+    patterns = ["job <*> ended", "task <*> done"]
+    author = "ann"
+    time = 2026-05-07T09:30:00Z
+    reason = "one program, two versions"
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import tomli_w
+
+from stream_dedup.errors import RuleConflict, RuleError
+from stream_dedup.rules.book import RuleBook
+from stream_dedup.rules.model import PatternRule, RuleKind, Undoing
+
+MAX_BYTES = 64 << 20
+"""Size of a document."""
+
+_SEVERAL = (RuleKind.MERGE, RuleKind.NEVER_MERGE)
+_TEXTS = ("value", "name", "author", "reason", "id")
+_KEYS = frozenset((*_TEXTS, "kind", "pattern", "patterns", "slot", "time", "undone"))
+_US = 1_000_000
+
+
+def read(text: str, place: str) -> RuleBook:
+    """Read and check rules.
+
+    Args:
+        text: the document.
+        place: names it in errors.
+
+    Raises:
+        RuleError: it is not TOML, or a rule is wrong; names the key, the value and the remedy.
+        RuleConflict: two rules contradict each other.
+    """
+    if len(text) > MAX_BYTES:
+        raise RuleError(place, "", f"has {len(text):,} characters", f"give {MAX_BYTES:,} at most")
+    try:
+        document = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise RuleError(place, "", f"is not TOML ({error})", "correct it") from error
+    unknown = [key for key in document if key != "rules"]
+    if unknown:
+        raise RuleError(place, unknown[0], "is not known", "rules are tables [[rules]]")
+    tables = document.get("rules", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise RuleError(place, "rules", "is no list of tables", "write [[rules]] before each rule")
+    rules = [_rule(table, f"{place}: rules[{at}]") for at, table in enumerate(tables)]
+    try:
+        return RuleBook().add(*rules)
+    except RuleConflict:
+        raise
+    except RuleError as error:
+        raise RuleError(f"{place}: {error.place}", error.key, *_parts(error)) from error
+
+
+def _parts(error: RuleError) -> tuple[str, str]:
+    where = f"{error.place}: {error.key}" if error.key else error.place
+    problem, _, remedy = str(error).removeprefix(f"{where}: ").rpartition("; ")
+    return problem, remedy
+
+
+def _rule(table: dict[str, Any], place: str) -> PatternRule:
+    for key in table:
+        if key not in _KEYS:
+            raise RuleError(place, key, "is not known", f"give {', '.join(sorted(_KEYS))}")
+    try:
+        kind = RuleKind(table.get("kind", ""))
+    except ValueError:
+        given, kinds = table.get("kind", ""), ", ".join(RuleKind)
+        raise RuleError(place, "kind", f"{given!r} is none", f"give one of {kinds}") from None
+    patterns = table.get("patterns", [])
+    if "pattern" in table:
+        if patterns:
+            raise RuleError(place, "pattern", "and patterns are given", "give one of them")
+        patterns = [table["pattern"]]
+    if not isinstance(patterns, list) or not all(isinstance(each, str) for each in patterns):
+        raise RuleError(place, "patterns", "are no list of texts", 'write ["…", "…"]')
+    for key in _TEXTS:
+        if not isinstance(table.get(key, ""), str):
+            raise RuleError(place, key, f"{table[key]!r} is no text", "write it in quotes")
+    slot = table.get("slot", 0)
+    if not isinstance(slot, int) or isinstance(slot, bool):
+        raise RuleError(place, "slot", f"{slot!r} is no number", "count the slots from 1")
+    if (kind is RuleKind.NAME) == ("value" in table) and ("value" in table or "name" in table):
+        raise RuleError(place, "value", f"is not of {kind.value}", "name has name, others value")
+    return PatternRule(
+        kind=kind,
+        patterns=tuple(patterns),
+        slot=slot,
+        value=table.get("name" if kind is RuleKind.NAME else "value", ""),
+        author=table.get("author", ""),
+        time_us=_time_us(table.get("time"), f"{place}"),
+        reason=table.get("reason", ""),
+        id=table.get("id", ""),
+        undone=_undoing(table.get("undone"), place),
+    )
+
+
+def _undoing(table: object, place: str) -> Undoing | None:
+    if table is None:
+        return None
+    if not isinstance(table, dict):
+        raise RuleError(place, "undone", "is no table", "write { author = …, time = … }")
+    author, reason = table.get("author", ""), table.get("reason", "")
+    if not isinstance(author, str) or not isinstance(reason, str):
+        raise RuleError(place, "undone", "holds no texts", "write author and reason in quotes")
+    return Undoing(author, _time_us(table.get("time"), f"{place}: undone"), reason)
+
+
+def _time_us(given: object, place: str) -> int:
+    if given is None:
+        return 0
+    if not isinstance(given, datetime):
+        raise RuleError(place, "time", f"{given!r} is no time", "write 2026-05-07T09:30:00Z")
+    moment = given if given.tzinfo else given.replace(tzinfo=UTC)
+    return round(moment.timestamp() * _US)
+
+
+def written(rules: Iterable[PatternRule]) -> str:
+    """Write rules; `read` gives equal ones."""
+    return tomli_w.dumps({"rules": [_table(rule) for rule in rules]})
+
+
+def _table(rule: PatternRule) -> dict[str, Any]:
+    table: dict[str, Any] = {"id": rule.id, "kind": rule.kind.value}
+    if rule.kind in _SEVERAL:
+        table["patterns"] = list(rule.patterns)
+    else:
+        table["pattern"] = rule.patterns[0]
+    if rule.slot:
+        table["slot"] = rule.slot
+    if rule.value:
+        table["name" if rule.kind is RuleKind.NAME else "value"] = rule.value
+    if rule.author:
+        table["author"] = rule.author
+    if rule.time_us:
+        table["time"] = _moment(rule.time_us)
+    if rule.reason:
+        table["reason"] = rule.reason
+    if rule.undone is not None:
+        author, time_us, reason = rule.undone
+        table["undone"] = {"author": author, "time": _moment(time_us), "reason": reason}
+    return table
+
+
+def _moment(time_us: int) -> datetime:
+    seconds, microseconds = divmod(time_us, _US)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)

@@ -1,0 +1,132 @@
+"""Rules that change while workers are killed, with real Kafka and Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.index.redis.client import RedisClient
+from stream_dedup.index.redis.rules import RedisRules
+from stream_dedup.rules.book import RuleBook
+from stream_dedup.rules.model import PatternRule, RuleKind, Undoing
+from tests.faults.harness import GUARANTEES, Guarantee, Site, Stage
+from tests.faults.lines import PARTITIONS, line
+from tests.faults.test_crash_points import CRASHING, QUICK
+
+EVENTS = 2_000
+EVERY_S = 0.4
+MAX_WAIT_S = 240.0
+SESSION = "session of user <*> was <*> on this host"
+APART = PatternRule(RuleKind.NEVER_VARIABLE, (SESSION,), 2)
+
+
+def changing(number: int) -> PatternRule:
+    kinds = [
+        PatternRule(RuleKind.MERGE, (SESSION.replace("was <*>", "was begun"), "rare <*> <*> <*>")),
+        PatternRule(RuleKind.SPLIT, ("rare <*> <*> <*> …",), 1, "x"),
+        PatternRule(RuleKind.ALWAYS_VARIABLE, ("rare <*> <*> <*>",)),
+        PatternRule(RuleKind.NAME, (SESSION,), value="sessions"),
+    ]
+    rule = kinds[number % len(kinds)]
+    return PatternRule(rule.kind, rule.patterns, rule.slot, rule.value, time_us=number + 1)
+
+
+class Editor(threading.Thread):
+    """Adds a rule, and undoes the one before, again and again."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        super().__init__()
+        self.edits = 0
+        self._url, self._namespace = url, namespace
+        self._stop_it = threading.Event()
+        self._ready = threading.Event()
+        self.start()
+        self._ready.wait(30)
+
+    def run(self) -> None:
+        asyncio.run(self._edit())
+
+    async def _edit(self) -> None:
+        client = RedisClient(self._url)
+        rules = RedisRules(client, self._namespace)
+        await rules.change(lambda book: book.add(APART))
+        self._ready.set()
+        while not self._stop_it.is_set():
+            added = changing(self.edits)
+
+            def edit(book: RuleBook, added: PatternRule = added) -> RuleBook:
+                for rule in book.acting():
+                    if rule.id != APART.id:
+                        book = book.undo(rule.id, Undoing("editor", rule.time_us))
+                return book.add(added)
+
+            await rules.change(edit)
+            self.edits += 1
+            await asyncio.sleep(EVERY_S)
+        await client.aclose()
+
+    def end(self) -> None:
+        self._stop_it.set()
+        self.join()
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize(("step", "at"), [("resolved", 6), ("recorded", 5), ("sent", 4)])
+def test_rules_change_while_a_worker_is_killed(
+    site: Site, tmp_path: Path, guarantee: Guarantee, step: str, at: int
+) -> None:
+    stage = Stage(site, guarantee, tmp_path, QUICK)
+    rng = random.Random(f"{guarantee} {step}")
+    for part in range(PARTITIONS):
+        numbers = range(part, EVENTS, PARTITIONS)
+        stage.site.broker.produce(
+            stage.input,
+            [line(rng, number) for number in numbers],
+            partition=part,
+            keys=[b"id-%d" % number for number in numbers],
+            headers=[(("host", b"a"),) for _ in numbers],
+        )
+    editor = Editor(site.redis_url, stage.name)
+    first = stage.worker(f"{stage.name}-first", [sys.executable, str(CRASHING), step, str(at)])
+    try:
+        code = first.wait(MAX_WAIT_S)
+        first.close()
+        second = stage.worker(f"{stage.name}-second")
+        try:
+            stage.read_to_the_end(seconds=MAX_WAIT_S)
+            end_s = time.monotonic() + MAX_WAIT_S
+            verdict = stage.verdict()
+            while not verdict.conclusive and time.monotonic() < end_s:
+                time.sleep(0.5)
+                verdict = stage.verdict()
+        finally:
+            second.close()
+    finally:
+        editor.end()
+    log = first.last_lines() + "\n" + second.last_lines()
+
+    assert code == -signal.SIGKILL
+    assert verdict.good, f"{verdict}\n{log}"
+    assert verdict.figures["inputs"] == EVENTS
+    assert editor.edits > 3
+    clusters = clusters_by_state(stage)
+    assert len(clusters) == 2
+    assert clusters["begun"] & clusters["kept"] == set()
+
+
+def clusters_by_state(stage: Stage) -> dict[str, set[bytes]]:
+    """Return the clusters of events that a rule keeps apart all the time."""
+    found: dict[str, set[bytes]] = {}
+    for record in stage.site.broker.consume(stage.topics["output"], timeout_s=120):
+        words = (record.value or b"").split()
+        if words[:3] == [b"session", b"of", b"user"] and words[5] != b"refused":
+            cluster = dict(record.headers)["sd-cluster"]
+            found.setdefault(words[5].decode(), set()).add(cluster or b"")
+    return found

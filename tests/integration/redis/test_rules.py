@@ -1,0 +1,177 @@
+"""Rules in Redis: kept, changed by two people at once, and followed as in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from stream_dedup import Deduplicator
+from stream_dedup.clock import SystemClock
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.engine.engine import Engine
+from stream_dedup.errors import RuleConflict, RuleError, RulesChanged
+from stream_dedup.features.recipe import load_recipe
+from stream_dedup.index.redis.client import RedisClient
+from stream_dedup.index.redis.keys import ShardKeys
+from stream_dedup.index.redis.rules import RedisRules
+from stream_dedup.model import Batch, Kind, Partition
+from stream_dedup.rules.book import RuleBook
+from stream_dedup.rules.model import PatternRule, RuleKind, Undoing
+from stream_dedup.rules.ruleset import RuleSet
+from tests.contract.driver import HOUR
+from tests.integration.redis.helpers import STEADY, in_loop, opened
+from tests.services.redis import RedisServer
+
+MERGE = PatternRule(RuleKind.MERGE, ("job <*> ended now", "task <*> is over here"), time_us=1)
+APART = PatternRule(RuleKind.NEVER_MERGE, ("user ann logged in here", "user bob logged in here"))
+BY_PORT = PatternRule(RuleKind.NEVER_VARIABLE, ("port <number> is closed now",), 1)
+LINES = [
+    line.encode()
+    for n in range(3)
+    for line in (
+        *(f"job {name} ended now" for name in "abcdefg"),
+        "task x is over here",
+        *(f"user {name} logged in here" for name in "ann bob cid dan eve fay gus hal".split()),
+        *(f"port {port} is closed now" for port in (7, 8, 9, 7)),
+        f"something else {n}",
+    )
+]
+
+
+def rules_of(redis: RedisServer, namespace: str) -> tuple[RedisClient, RedisRules]:
+    client = RedisClient(redis.url, retry_policy=STEADY)
+    return client, RedisRules(client, namespace)
+
+
+@in_loop
+async def test_of_two_who_edit_at_once_the_second_is_refused(redis_server: RedisServer) -> None:
+    client, rules = rules_of(redis_server, f"n{secrets.token_hex(4)}")
+    one, two = await rules.read(), await rules.read()
+    written = await rules.write(one.add(MERGE))
+    with pytest.raises(RulesChanged, match=r"changed by somebody else \(version 1, not 0\)"):
+        await rules.write(two.add(APART))
+    read = await rules.read()
+    await client.aclose()
+
+    assert written == read == RuleBook((MERGE,), 1)
+
+
+@in_loop
+async def test_edits_at_the_same_time_are_all_there(redis_server: RedisServer) -> None:
+    client, rules = rules_of(redis_server, f"n{secrets.token_hex(4)}")
+    made = [PatternRule(RuleKind.MUTE, (f"word{n} here",)) for n in range(8)]
+
+    def adding(rule: PatternRule, book: RuleBook) -> RuleBook:
+        return book.add(rule)
+
+    await asyncio.gather(*(rules.change(partial(adding, rule)) for rule in made))
+    read = await rules.read()
+    with pytest.raises(RuleError):
+        await rules.change(partial(adding, made[0]))
+    await client.aclose()
+
+    assert (set(read.rules), read.version) == (set(made), 8)
+
+
+@in_loop
+async def test_rules_survive_the_loss_of_all_clusters(redis_server: RedisServer) -> None:
+    namespace = f"n{secrets.token_hex(4)}"
+    client, rules = rules_of(redis_server, namespace)
+    await rules.change(lambda book: book.add(MERGE))
+    async with opened(redis_server.url, load_recipe("logs"), namespace=namespace):
+        await client.command(b"", "DEL", ShardKeys(namespace, 0).meta)
+    async with opened(redis_server.url, load_recipe("logs"), namespace=namespace):
+        pass
+    key = ShardKeys(namespace, 0).rules
+    read, ttl = await rules.read(), await client.command(key, "PTTL", key)
+    await client.aclose()
+
+    assert (read.rules, ttl) == ((MERGE,), -1)
+
+
+@in_loop
+async def test_a_contradiction_is_not_written(redis_server: RedisServer) -> None:
+    client, rules = rules_of(redis_server, f"n{secrets.token_hex(4)}")
+    await rules.change(lambda book: book.add(MERGE))
+    apart = replace(MERGE, kind=RuleKind.NEVER_MERGE, id="r-other")
+    with pytest.raises(RuleConflict):
+        await rules.change(lambda book: book.add(apart))
+    undone = await rules.change(lambda book: book.undo(MERGE.id, Undoing("bob", 5)).add(apart))
+    await client.aclose()
+
+    assert [rule.id for rule in undone.acting()] == ["r-other"]
+
+
+async def decided(engine: Engine, partition: Partition, first: int = 0) -> list[int | None]:
+    """Return the clusters of all lines, numbered as they come."""
+    batch = Batch(partition, range(first, first + len(LINES)), LINES)
+    numbers: dict[int | None, int | None] = {}
+    decisions = await engine.process(batch)
+    return [numbers.setdefault(each.cluster, len(numbers)) for each in decisions]
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("rules", [[MERGE], [APART], [BY_PORT], [MERGE, APART, BY_PORT]])
+def test_rules_act_over_redis_as_in_memory(
+    redis_server: RedisServer, rules: list[PatternRule], shards: int
+) -> None:
+    @in_loop
+    async def over_redis() -> None:
+        namespace = f"n{secrets.token_hex(4)}"
+        recipe = load_recipe("logs")
+        async with opened(redis_server.url, recipe, namespace=namespace, shards=shards) as index:
+            engine = Engine(recipe, index, windows=HOUR, summaries=Summaries(), clock=SystemClock())
+            engine.use_rules(RuleSet(rules))
+            found.extend(await decided(engine, Partition("a", 0)))
+
+    found: list[int | None] = []
+    over_redis()
+    memory = Deduplicator(rules=rules).process(LINES)
+    numbers: dict[int | None, int] = {}
+
+    assert found == [numbers.setdefault(each.cluster, len(numbers)) for each in memory]
+
+
+@in_loop
+async def test_what_was_opened_under_other_rules_is_not_found_again(
+    redis_server: RedisServer,
+) -> None:
+    """A caller dies between the search and the commit, and a rule changes meanwhile."""
+    recipe, namespace = load_recipe("logs"), f"n{secrets.token_hex(4)}"
+    split = PatternRule(RuleKind.SPLIT, ("port <number> is closed now",), 1, "7")
+    lines = [b"port 7 is closed now", b"port 8 is closed now"]
+    async with opened(redis_server.url, recipe, namespace=namespace) as index:
+
+        def engine(rules: list[PatternRule]) -> Engine:
+            made = Engine(recipe, index, windows=HOUR, summaries=Summaries(), clock=SystemClock())
+            made.use_rules(RuleSet(rules))
+            return made
+
+        class Dies(Exception):  # noqa: N818 -- it is none
+            pass
+
+        async def dies(*_: object) -> frozenset[int]:
+            raise Dies
+
+        first = engine([])
+        record = index.record
+        index.record = dies  # type: ignore[method-assign, assignment]
+        with pytest.raises(Dies):
+            await first.process(Batch(Partition("a", 0), [0, 1], lines))
+        index.record = record  # type: ignore[method-assign]
+        second = engine([split])
+        ruled = await second.process(Batch(Partition("a", 0), [0, 1], lines))
+        third = engine([])
+        again = await third.process(Batch(Partition("a", 0), [0, 1], lines))
+        later = await third.process(Batch(Partition("a", 0), [2, 3], lines))
+
+    assert [each.kind for each in ruled] == [Kind.NEW, Kind.NEW]
+    assert ruled[0].cluster != ruled[1].cluster
+    assert [each.cluster for each in again] == [each.cluster for each in ruled]
+    assert later[0].cluster == later[1].cluster == ruled[1].cluster
+    assert second.counts.events == 2
+    assert (third.counts.events, third.counts.redelivered) == (2, 2)

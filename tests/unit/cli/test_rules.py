@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from stream_dedup.cli.main import cli
+from stream_dedup.errors import RuleConflict, RuleError
+
+LINES = "job 1 ended now\ntask 2 is over here\njob 3 ended now\n"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, list(arguments), catch_exceptions=False)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    path = tmp_path / "app.log"
+    path.write_text(LINES * 2)
+    return str(path)
+
+
+def add(file: Path, *arguments: str) -> None:
+    run("rules", "add", *arguments, "--file", str(file), "--author", "ann")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "rules.toml"
+
+
+def test_a_rule_of_a_file_merges_lines(file: Path, log: str) -> None:
+    add(file, "merge", "job <*> ended now", "task <*> is over here")
+    plain = run("dedup", "-q", "--emit", "drop", log)
+    ruled = run("dedup", "-q", "--emit", "drop", "--rules", str(file), log)
+
+    assert plain.output.splitlines() == ["job 1 ended now", "task 2 is over here"]
+    assert ruled.output == "job 1 ended now\n"
+
+
+def test_muted_repeats_do_not_leave_but_are_counted(file: Path, log: str) -> None:
+    add(file, "mute", "job <*> ended now")
+    annotated = run("dedup", "-q", "--emit", "annotate", "--rules", str(file), log)
+    merged = run("dedup", "-q", "--rules", str(file), "--output-format", "jsonl", log)
+    written = [json.loads(line) for line in merged.output.splitlines()]
+
+    assert [line.split("\t")[0::3] for line in annotated.output.splitlines()] == [
+        ["new", "job 1 ended now"],
+        ["new", "task 2 is over here"],
+        ["duplicate", "task 2 is over here"],
+    ]
+    assert sum(each.get("new_count", 0) for each in written) == 6
+
+
+def test_summaries_have_the_name_of_their_pattern(file: Path, log: str) -> None:
+    add(file, "name", "job <*> ended now", "--value", "ends")
+    found = run("dedup", "-q", "--rules", str(file), log)
+
+    assert "(ends) job" in found.output
+
+
+def test_list_undo_and_audit_tell_who_and_why(file: Path) -> None:
+    add(file, "mute", "job <*> ended now", "--reason", "noise")
+    (rule,) = json.loads(run("rules", "list", "--format", "json", "--file", str(file)).output)
+    undone = run("rules", "undo", rule["id"], "--file", str(file), "--author", "bob")
+
+    assert (rule["author"], rule["reason"], rule["undone"]) == ("ann", "noise", None)
+    assert undone.output == f"undone: {rule['id']}\n"
+    assert run("rules", "list", "--file", str(file)).output == ""
+    audit = run("rules", "audit", "--file", str(file)).output
+    assert " add by ann: noise\n" in audit
+    assert " undo by bob\n" in audit
+
+
+def test_nothing_of_a_pattern_reaches_the_terminal_raw(file: Path) -> None:
+    add(file, "mute", "job \x1b[2J ended\rnow")
+
+    assert "\x1b" not in run("rules", "list", "--file", str(file)).output
+    assert "\r" not in run("rules", "audit", "--file", str(file)).output
+
+
+def test_a_rule_that_contradicts_another_is_not_written(file: Path) -> None:
+    add(file, "merge", "a b", "c d")
+    before = file.read_bytes()
+    with pytest.raises(RuleConflict):
+        add(file, "never_merge", "a b", "c d")
+
+    assert file.read_bytes() == before
+
+
+def test_check_and_import_read_a_file(file: Path, tmp_path: Path) -> None:
+    add(file, "merge", "a b", "c d")
+    other = tmp_path / "other.toml"
+
+    assert run("rules", "check", str(file)).output == "1 rules act, 0 were undone\n"
+    for expected in ("1 added, 0 undone\n", "0 added, 0 undone\n"):
+        assert run("rules", "import", str(file), "--file", str(other)).output == expected
+    assert run("rules", "export", "--file", str(other)).output == file.read_text()
+
+
+@pytest.mark.parametrize("command", ["check", "import"])
+def test_a_file_that_is_not_there_is_named(command: str, file: Path) -> None:
+    arguments = ["--file", str(file)] if command == "import" else []
+    with pytest.raises(RuleError, match=r"nowhere\.toml: cannot be read"):
+        run("rules", command, "nowhere.toml", *arguments)
+
+
+def test_explain_names_the_rules_that_act(file: Path) -> None:
+    add(file, "merge", "job <*> ended now", "task <*> is over here", "--reason", "one program")
+    (rule,) = json.loads(run("rules", "list", "--format", "json", "--file", str(file)).output)
+    lines = ("job 1 ended now", "task 2 is over here")
+    plain = run("explain", *lines)
+    ruled = run("explain", "--rules", str(file), *lines)
+    other = run("explain", "--rules", str(file), lines[0], "something else 7")
+
+    assert (plain.exit_code, ruled.exit_code, other.exit_code) == (3, 0, 3)
+    assert f"rule {rule['id']} (merge) acts on the second line: one program" in ruled.output
+    assert "rules keep them apart" in other.output

@@ -1,0 +1,342 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream_dedup import Deduplicator
+from stream_dedup.errors import RuleConflict, RuleError
+from stream_dedup.model import Batch, Partition
+from stream_dedup.rules import file
+from stream_dedup.rules.book import RuleBook
+from stream_dedup.rules.model import PatternRule, RuleKind, Undoing
+from stream_dedup.rules.ruleset import RuleSet
+
+MERGE = PatternRule(RuleKind.MERGE, ("job <*> ended now", "task <*> is over here"))
+APART = PatternRule(RuleKind.NEVER_MERGE, ("user ann logged in here", "user bob logged in here"))
+
+
+def clusters(lines: list[str], *rules: PatternRule) -> list[int | None]:
+    """Return the cluster of each line, as the numbers of those that came first."""
+    decisions = Deduplicator(rules=rules).process(lines)
+    numbers: dict[int | None, int] = {}
+    return [numbers.setdefault(decision.cluster, len(numbers)) for decision in decisions]
+
+
+def test_merged_patterns_are_one_cluster() -> None:
+    lines = ["job a ended now", "task b is over here", "job c ended now", "other line 7"]
+
+    assert clusters(lines, MERGE) == [0, 0, 0, 1]
+
+
+def test_merged_patterns_may_differ_in_outcome() -> None:
+    rule = PatternRule(RuleKind.MERGE, ("job <*> ended OK", "job <*> ended FAILED"))
+
+    assert clusters(["job 1 ended OK", "job 2 ended FAILED"]) == [0, 1]
+    assert clusters(["job 1 ended OK", "job 2 ended FAILED"], rule) == [0, 0]
+
+
+def test_patterns_kept_apart_share_no_cluster() -> None:
+    lines = [f"user {name} logged in here" for name in "ann bob cid dan eve fay gus hal".split()]
+    learned = clusters(lines * 2)
+    apart = clusters(lines * 2, APART)
+
+    assert learned[-8:] == [learned[-1]] * 8
+    assert apart[8] != apart[9]
+    assert {apart[8], apart[9]} & set(apart[10:]) == set()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "slot", "value", "lines"),
+    [
+        ("port <number> is closed", 1, "22", ["port 22 is closed", "port 23 is closed"]),
+        ("job <*> ended", 1, "backup", ["job backup ended", "job x ended"]),
+    ],
+)
+def test_a_value_is_split_off(pattern: str, slot: int, value: str, lines: list[str]) -> None:
+    rule = PatternRule(RuleKind.SPLIT, (pattern,), slot, value)
+
+    assert clusters([*lines, lines[0]], rule) == [0, 1, 0]
+
+
+def test_a_slot_that_is_never_variable_makes_clusters_by_value() -> None:
+    rule = PatternRule(RuleKind.NEVER_VARIABLE, ("port <number> is closed",), 1)
+    lines = ["port 1 is closed", "port 2 is closed", "port 1 is closed"]
+
+    assert clusters(lines) == [0, 0, 0]
+    assert clusters(lines, rule) == [0, 1, 0]
+
+
+def test_a_word_that_is_always_variable_joins_at_once() -> None:
+    rule = PatternRule(RuleKind.ALWAYS_VARIABLE, ("job x ended OK",), value="OK")
+
+    assert clusters(["job x ended OK", "job x ended FAILED"]) == [0, 1]
+    assert clusters(["job x ended OK", "job x ended FAILED"], rule) == [0, 0]
+
+
+def test_groups_are_never_joined() -> None:
+    dedup = Deduplicator(rules=[MERGE])
+    one, two = dedup.process(["job a ended now", "task b is over here"], groups=["x", "y"])
+
+    assert one.cluster != two.cluster
+
+
+def test_a_name_holds_for_all_that_is_merged_with_the_pattern() -> None:
+    name = PatternRule(RuleKind.NAME, ("task <*> is over here",), value="the end")
+    dedup = Deduplicator(rules=[MERGE, name])
+    dedup.process(["job a ended now", "task b is over here", "other"])
+
+    assert sorted((s.name, s.pattern, s.count) for s in dedup.close()) == [
+        ("", "other", 1),
+        ("the end", "job <*> ended now", 2),
+    ]
+
+
+def test_muted_rows_are_those_of_the_pattern() -> None:
+    mute = PatternRule(RuleKind.MUTE, ("task <*> is over here",))
+    dedup = Deduplicator(rules=[mute])
+    batch = Batch(Partition("x", 0), [0, 1], [b"job a ended now", b"task b is over here"])
+
+    assert dedup.muted(batch) == frozenset({1})
+
+
+def test_one_event_at_a_time_follows_rules_too() -> None:
+    dedup = Deduplicator(rules=[MERGE])
+    lines = ["job a ended now", "task b is over here"] * 5
+    decisions = [dedup.process_one(line) for line in lines]
+
+    assert len({decision.cluster for decision in decisions}) == 1
+    dedup.use_rules([])
+    assert dedup.process_one(lines[0]).kind == "new"
+
+
+RULES = st.lists(
+    st.one_of(
+        st.builds(
+            PatternRule,
+            st.sampled_from([RuleKind.MERGE, RuleKind.NEVER_MERGE]),
+            st.lists(
+                st.sampled_from(
+                    ["job <*> ended", "job a ended", "job b ended", "<*> a ended", "task <*> ended",
+                     "<*> <*> ended", "job <number> ended", "job a …"]
+                ),
+                min_size=2, max_size=3, unique=True,
+            ).map(tuple),
+        ),
+        st.builds(
+            PatternRule, st.just(RuleKind.SPLIT),
+            st.sampled_from([("job <*> ended",), ("<*> <*> ended",), ("<*> a ended",)]),
+            st.just(1), st.sampled_from(["a", "b", "7", "task"]),
+        ),
+        st.builds(
+            PatternRule, st.just(RuleKind.NEVER_VARIABLE),
+            st.sampled_from([("job <*> ended",), ("task <*> ended",)]), st.just(1),
+        ),
+        st.builds(
+            PatternRule, st.just(RuleKind.ALWAYS_VARIABLE),
+            st.sampled_from([("job a ended",), ("task b ended",)]), st.just(0),
+            st.sampled_from(["ended", "job", "task"]),
+        ),
+    ),
+    max_size=5,
+)  # fmt: skip
+EVENTS = st.lists(
+    st.builds(
+        "{} {} {}".format,
+        st.sampled_from(["job", "task", "x"]),
+        st.sampled_from(["a", "b", "c", "7", "8"]),
+        st.sampled_from(["ended", "ended", "over"]),
+    ),
+    min_size=2,
+    max_size=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(rules=RULES, lines=EVENTS)
+def test_what_a_rule_keeps_apart_never_shares_a_cluster(
+    rules: list[PatternRule], lines: list[str]
+) -> None:
+    chosen: list[PatternRule] = []
+    for number, rule in enumerate(rules):
+        try:
+            RuleSet([*chosen, replace(rule, time_us=number, id=f"r{number}")])
+        except RuleError:
+            continue
+        chosen.append(replace(rule, time_us=number, id=f"r{number}"))
+    acting = Deduplicator(rules=chosen)
+    found = {line: acting.process([line])[0].cluster for line in lines * 2}
+    alone = {
+        line: [_sides(rule, line) for rule in chosen if rule.kind in _KEEP_APART] for line in found
+    }
+
+    for one, sides in alone.items():
+        for two, others in alone.items():
+            if found[one] == found[two]:
+                for mine, theirs in zip(sides, others, strict=True):
+                    assert not (mine and theirs and not mine & theirs), (one, two, chosen)
+
+
+_KEEP_APART = (RuleKind.NEVER_MERGE, RuleKind.SPLIT, RuleKind.NEVER_VARIABLE)
+
+
+def _sides(rule: PatternRule, line: str) -> set[str]:
+    """Return the sides of one rule on which a line is, by the slow definition."""
+    words = line.split()
+    sides = set()
+    for pattern in rule.patterns:
+        elements = pattern.split()
+        rest = elements[-1] == "…"
+        elements = elements[:-1] if rest else elements
+        # In these patterns several slots side by side stand for as many words or fewer.
+        least = 0
+        for element in elements:
+            least += not element.startswith("<")
+        slots = [at for at, element in enumerate(elements) if element.startswith("<")]
+        if len(elements) != len(words) and not (rest and len(words) > len(elements)):
+            continue
+        if not all(
+            element.startswith("<") or element == word
+            for element, word in zip(elements, words, strict=False)
+        ):
+            continue
+        if rule.kind is RuleKind.NEVER_MERGE:
+            sides.add(pattern)
+            continue
+        value = " ".join(words[at] for at in slots)
+        if rule.kind is RuleKind.NEVER_VARIABLE:
+            sides.add(value)
+        else:
+            sides.add("split off" if value == rule.value else "rest")
+    return sides
+
+
+@settings(max_examples=200, deadline=None)
+@given(rules=RULES, lines=EVENTS)
+def test_the_identity_of_an_event_depends_on_nothing_before_it(
+    rules: list[PatternRule], lines: list[str]
+) -> None:
+    named = [replace(rule, time_us=at, id=f"r{at}") for at, rule in enumerate(rules)]
+    try:
+        RuleSet(named)
+    except RuleError:
+        return
+    dedup = Deduplicator(rules=named)
+    acting = dedup.engine.rules
+    if acting is None:
+        return
+    together = [acting.one(n, line.encode(), None) for n, line in enumerate(lines)]
+    for number, line in enumerate(lines):
+        fresh = Deduplicator(rules=named, key=dedup._index.key.secret()).engine.rules
+        assert fresh is not None
+        assert fresh.one(number, line.encode(), None) == together[number]
+
+
+# ---------------------------------------------------------------- contradictions
+
+
+def _rule(kind: str, *patterns: str, slot: int = 0, value: str = "") -> PatternRule:
+    return PatternRule(RuleKind(kind), patterns, slot, value)
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (_rule("merge", "a b", "c d"), _rule("never_merge", "c d", "a b")),
+        (_rule("merge", "job a end", "job b end"), _rule("never_variable", "job <*> end", slot=1)),
+        (_rule("merge", "job <*> end", "x y"), _rule("never_variable", "job <*> end", slot=1)),
+        (
+            _rule("merge", "job a end", "job <*> end"),
+            _rule("split", "job <*> end", slot=1, value="a"),
+        ),
+        (
+            _rule("always_variable", "job a end", value="a"),
+            _rule("never_variable", "job <*> end", slot=1),
+        ),
+        (
+            _rule("always_variable", "job <*> end"),
+            _rule("split", "job <*> end", slot=1, value="a"),
+        ),
+        (
+            _rule("always_variable", "job x end", value="x"),
+            _rule("never_merge", "job a end", "job b end"),
+        ),
+        (_rule("name", "job <*> end", value="x"), _rule("name", "job <number> end", value="y")),
+    ],
+)
+def test_rules_that_contradict_each_other_are_refused(one: PatternRule, two: PatternRule) -> None:
+    for first, second in ((one, two), (two, one)):
+        with pytest.raises(RuleConflict) as caught:
+            RuleBook().add(first).add(second)
+
+        assert set(caught.value.rules) == {one.id, two.id}
+        assert all(rule.id in str(caught.value) for rule in (one, two))
+
+
+def test_what_is_merged_by_way_of_others_contradicts_too() -> None:
+    merges = [_rule("merge", "a b", "c d"), _rule("merge", "c d", "e f")]
+
+    with pytest.raises(RuleConflict, match="merge would join what never_merge keeps apart"):
+        RuleBook().add(*merges, _rule("never_merge", "a b", "e f"))
+
+
+# ---------------------------------------------------------------- books and files
+
+
+def test_an_undone_rule_stays_in_the_audit_list() -> None:
+    rule = replace(MERGE, author="ann", time_us=1_000_000, reason="one program")
+    book = RuleBook().add(rule).undo(rule.id, Undoing("bob", 2_000_000, "two programs"))
+
+    assert [(e.time_us, e.action, e.author, e.reason) for e in book.audit()] == [
+        (1_000_000, "add", "ann", "one program"),
+        (2_000_000, "undo", "bob", "two programs"),
+    ]
+    assert book.acting() == []
+    with pytest.raises(RuleError, match="was undone before"):
+        book.undo(rule.id, Undoing("bob", 3_000_000))
+
+
+def test_a_file_gives_back_what_was_written() -> None:
+    rules = [
+        replace(MERGE, author="ann", time_us=1_700_000_000_123_456, reason='"quoted" \\ ü'),
+        replace(APART, undone=Undoing("bob", 5_000_000, "no")),
+        _rule("split", "port <number> is closed", slot=1, value="22"),
+        _rule("name", "a b", value="x"),
+        _rule("always_variable", "job x end", value="x"),
+        _rule("mute", "a b c"),
+    ]
+
+    assert file.read(file.written(rules), "rules.toml").rules == tuple(rules)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rules = 7", "rules.toml: rules: is no list of tables; write"),
+        ("[[rules]]\nkind = 'join'", "rules.toml: rules[0]: kind: 'join' is none; give one of"),
+        ("[[rules]]\nkind = 'mute'\npattern = 7", "rules.toml: rules[0]: patterns: are no list"),
+        ("[[rules]]\nkind = 'mute'\npattern = '<*>'", "pattern: '<*>' has no word"),
+        ("[[rules]]\nkind = 'mute'\npattern = 'a'\nslot = 1", "slot: is 1; leave it out of mute"),
+        ("[[rules]]\nkind = 'split'\npattern = 'a'\nslot = 1\nvalue = 'x'", "slot: is 1, and"),
+        ("[[rules]]\nkind = 'name'\npattern = 'a'\nname = \"\\u001b[2J\"", "name: '\\x1b[2J'"),
+        ("[[rules]]\nkind = 'merge'\npatterns = ['a']", "patterns: has 1; give 2 to 16"),
+        ("x", "rules.toml: is not TOML"),
+    ],
+)
+def test_errors_of_a_file_name_key_value_and_remedy(text: str, message: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        file.read(text, "rules.toml")
+
+    assert message in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_importing_again_changes_nothing() -> None:
+    book = RuleBook().add(MERGE)
+    undone = replace(MERGE, undone=Undoing("bob", 1))
+
+    assert book.merged([MERGE, APART]).merged([MERGE, APART]).rules == (MERGE, APART)
+    assert book.merged([undone]).rules == (undone,)
+    assert book.merged([undone]).merged([MERGE]).rules == (undone,)
