@@ -1,0 +1,1 @@
+"""What changed in the counts of patterns. Pure: no input or output, no clock."""
