@@ -1,0 +1,260 @@
+"""Candidates: which distinct lines may belong together.
+
+Two lines can meet in the index only
+
+- by a key of their words (`fingerprint.one_off`), where the recipe learns words;
+- by fingerprints within k bits: they share the prefix of at least one table
+  (`tables.permutation`);
+- by a key of bands.
+
+Prefixes and keys, hashed with the group and the variant, are *buckets*. The rows of a bucket lie
+beside each other in one sorted partition, where each is compared with those that follow it. Nothing
+is held but a window of them, however many there are.
+
+**Hot buckets.** A row is compared with the next `WINDOW` rows of its bucket and no more, or a
+bucket of n rows would cost n². The rows of a larger bucket are linked with each other by a chain,
+as if all were near (`links`). That may connect lines that do not belong together, which does no
+harm: links only say which lines one task decides. `near_pairs`, which gives its pairs to people,
+leaves such pairs out instead. `hot_buckets` counts the buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 -- as everyone calls it
+
+from stream_dedup.clustering.linkage import Linkage
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint import bands
+from stream_dedup.tables.permutation import Layout
+from stream_dedup.tables.planner import CostModel, choose
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+WINDOW, BANDS_WINDOW = 2_000, 100
+"""Rows of its bucket with which a row is compared; of bands each takes a look at two sketches."""
+
+SPARK = CostModel("spark", 0.0, 1.0, 0.005, 0, 0, 0, alike=0.12, agree=0.685)
+"""A row of a table is shuffled and sorted; comparing is native. Similarity is as of `REDIS`."""
+
+_PART = 1 << 20
+_PAIR_SCHEMA = "src long, dst long"
+
+
+def window_of(recipe: Recipe) -> int:
+    """Return with how many rows of its bucket a row is compared."""
+    return BANDS_WINDOW if recipe.fingerprint.kind == "bands" else WINDOW
+
+
+def links(lines: DataFrame, recipe: Recipe, count: int) -> DataFrame:
+    """Return links between all lines that can meet in the index: `src` and `dst`, two nodes.
+
+    Args:
+        lines: as `distinct_lines` returns them.
+        recipe: what counts as near.
+        count: how many lines there are; decides the layout of tables.
+    """
+    spark = lines.sparkSession
+    found = spark.createDataFrame([], _PAIR_SCHEMA)
+    if recipe.match.learn:
+        found = found.union(_linked_by_words(lines))
+    if recipe.fingerprint.kind == "bands":
+        met = _pairs_in_buckets(_buckets(lines, recipe, count), recipe, chain=True)
+        chained, pairs = met.where("chained"), met.where("not chained")
+        found = found.union(chained.select("src", "dst"))
+        found = found.union(_verified(pairs, lines, recipe).select("src", "dst"))
+    elif recipe.fingerprint.kind != "minhash":
+        met = _pairs_in_buckets(_buckets(lines, recipe, count), recipe, chain=True)
+        found = found.union(met.select("src", "dst"))
+    return found
+
+
+def near_pairs(lines: DataFrame, recipe: Recipe, count: int) -> DataFrame:
+    """Return all pairs of lines that the recipe takes for near.
+
+    Returns:
+        `src`, `dst`, `distance` and `similarity` (0 where the recipe does not verify), each pair
+        once; but for those that lie too far apart in hot buckets.
+    """
+    met = _pairs_in_buckets(_buckets(lines, recipe, count), recipe, chain=False)
+    return _verified(met, lines, recipe)
+
+
+def hot_buckets(lines: DataFrame, recipe: Recipe, count: int) -> tuple[int, int]:
+    """Return how many buckets are hot, and how many rows the largest has."""
+    if recipe.fingerprint.kind == "minhash":
+        return 0, 0
+    sizes = (
+        _buckets(lines, recipe, count)
+        .groupBy("bucket")
+        .count()
+        .where(F.col("count") > window_of(recipe))
+    )
+    hot, largest = sizes.agg(F.count("*"), F.max("count")).first() or (0, 0)
+    return hot, largest or 0
+
+
+def _linked_by_words(lines: DataFrame) -> DataFrame:
+    """Link all lines that share a key of their words with the least of them."""
+    keyed = lines.select("node", F.explode("word_keys").alias("key"), "scope").select(
+        "node", F.xxhash64("scope", "key").alias("bucket")
+    )
+    least = F.first("node").over(Window.partitionBy("bucket").orderBy("node"))
+    return keyed.select(F.col("node").alias("src"), least.alias("dst")).where("src != dst")
+
+
+def _buckets(lines: DataFrame, recipe: Recipe, count: int) -> DataFrame:
+    """Return the buckets of all lines: `bucket`, `node`, `low` and `high`."""
+    if recipe.fingerprint.kind == "bands":
+        size = bands.KEY_BYTES
+        keys = [
+            F.xxhash64("scope", F.lit(band), F.substring("bands", band * size + 1, size))
+            for band in range(bands.BANDS)
+        ]
+    else:
+        layout = choose(recipe.fingerprint.width, recipe.match.k, max(count, 1), SPARK, 1e9).layout
+        keys = _prefixes(layout)
+    return lines.where("near").select(
+        F.explode(F.array(*keys)).alias("bucket"), "node", "low", "high"
+    )
+
+
+def _prefixes(layout: Layout) -> list[Column]:
+    keys = []
+    for table, mask in enumerate(layout.masks):
+        low, high = (
+            F.col(name).bitwiseAND(F.lit(_signed(mask >> shift)))
+            for name, shift in (("low", 0), ("high", 64))
+        )
+        keys.append(F.xxhash64("scope", F.lit(table), low, high))
+    return keys
+
+
+def _signed(mask: int) -> int:
+    mask &= (1 << 64) - 1
+    return mask - (1 << 64) if mask >> 63 else mask
+
+
+def _pairs_in_buckets(buckets: DataFrame, recipe: Recipe, *, chain: bool) -> DataFrame:
+    """Return the pairs that meet in a bucket: `src` < `dst`, and whether they are only chained."""
+    most = None if recipe.fingerprint.kind == "bands" else recipe.match.k
+    window = window_of(recipe)
+    return (
+        buckets.repartition("bucket")
+        .sortWithinPartitions("bucket", "node")
+        .mapInArrow(partial(_compared, most, window, chain), f"{_PAIR_SCHEMA}, chained boolean")
+        .distinct()
+    )
+
+
+def _compared(
+    most: int | None, window: int, chain: bool, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Compare each row of sorted buckets with those that follow it.
+
+    Args:
+        most: bits in which two may differ; None: every two are a pair.
+        window: with how many.
+        chain: whether to link the rows that are too far apart to be compared.
+        batches: rows, sorted by bucket.
+    """
+    names = ("bucket", "node", "low", "high")
+    kept = [np.empty(0, np.int64) for _ in names]
+    for batch in batches:
+        begun = len(kept[0])
+        columns = [
+            np.concatenate((old, batch.column(name).to_numpy()))
+            for old, name in zip(kept, names, strict=True)
+        ]
+        yield from _compared_with_earlier(columns, begun, most, window, chain)
+        kept = [column[-window:] for column in columns]
+
+
+def _compared_with_earlier(
+    columns: list[np.ndarray], begun: int, most: int | None, window: int, chain: bool
+) -> Iterator[pa.RecordBatch]:
+    """Compare the rows from `begun` on with those before them in their bucket."""
+    bucket, node = columns[:2]
+    low, high = (column.view(np.uint64) for column in columns[2:])  # NumPy counts bits of |x|
+    rows = np.arange(begun, len(bucket))
+    for offset in range(1, window + 1):
+        rows = rows[rows >= offset]
+        rows = rows[bucket[rows] == bucket[rows - offset]]
+        if not len(rows):
+            return
+        near = rows
+        if most is not None:
+            apart = np.bitwise_count(low[rows] ^ low[rows - offset])
+            apart += np.bitwise_count(high[rows] ^ high[rows - offset])
+            near = rows[apart <= most]
+        yield from _pairs(node[near - offset], node[near], chained=False)
+    if chain:  # with these all rows that were not compared with each other are connected
+        yield from _pairs(node[rows - 1], node[rows], chained=True)
+        yield from _pairs(node[rows - window], node[rows], chained=True)
+
+
+def _pairs(src: np.ndarray, dst: np.ndarray, *, chained: bool) -> Iterator[pa.RecordBatch]:
+    for start in range(0, len(src), _PART):
+        part = slice(start, start + _PART)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(src[part]), pa.array(dst[part]), pa.array(np.full(len(src[part]), chained))],
+            ["src", "dst", "chained"],
+        )
+
+
+def _verified(pairs: DataFrame, lines: DataFrame, recipe: Recipe) -> DataFrame:
+    """Return the pairs that the recipe takes for near, with distance and similarity."""
+    numbers = lines.select("node", "low", "high", "bands", "sketch")
+    for side in ("src", "dst"):
+        renamed = numbers.select(
+            F.col("node").alias(side),
+            *(F.col(name).alias(f"{side}_{name}") for name in numbers.columns[1:]),
+        )
+        pairs = pairs.join(renamed, side)
+    return pairs.mapInArrow(
+        partial(_admitted, recipe), "src long, dst long, distance int, similarity double"
+    )
+
+
+def _admitted(recipe: Recipe, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    linkage = Linkage(recipe)
+    for batch in batches:
+        ours, theirs = (
+            [batch.column(f"{side}_sketch").to_pylist(), fingerprints(batch, f"{side}_")]
+            for side in ("src", "dst")
+        )
+        kept: list[tuple[int, int, float]] = []
+        for row, (left, one, right, other) in enumerate(zip(*ours, *theirs, strict=True)):
+            similarity = linkage.jaccard(left, right) if linkage.verifies else 0.0
+            distance = linkage.distance(one, other)
+            if linkage.admits(left, right, similarity, distance):
+                kept.append((row, distance, similarity))
+        chosen = batch.take(pa.array([row for row, _, _ in kept], pa.int64()))
+        yield pa.RecordBatch.from_arrays(
+            [
+                chosen.column("src"),
+                chosen.column("dst"),
+                pa.array([distance for _, distance, _ in kept], pa.int32()),
+                pa.array([similarity for _, _, similarity in kept], pa.float64()),
+            ],
+            ["src", "dst", "distance", "similarity"],
+        )
+
+
+def fingerprints(batch: pa.RecordBatch, prefix: str = "") -> list[int]:
+    """Return the fingerprints of a batch of lines as the index takes them."""
+    keys: list[bytes] = batch.column(f"{prefix}bands").to_pylist()
+    if any(keys):
+        return [int.from_bytes(each, "big") for each in keys]
+    low, high = (
+        batch.column(f"{prefix}{name}").to_numpy().view(np.uint64).tolist()
+        for name in ("low", "high")
+    )
+    return [below | above << 64 for below, above in zip(low, high, strict=True)]

@@ -1,0 +1,261 @@
+"""Distinct lines: what is left of a DataFrame when equal lines are one row.
+
+The kernel runs on Arrow batches: the exact hash of every row, and the fingerprint, the sketch and
+the keys of words of one row of each exact hash. As online, a line that repeats costs its hash only:
+an executor sums up some ten thousand rows before it sends anything to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 -- as everyone calls it
+from pyspark.sql import types as T  # noqa: N812 -- as above
+
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.deduplicator import run
+from stream_dedup.engine.hashing import HashedBatch, Hasher, inline
+from stream_dedup.features.fields import UNDECODABLE
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.kernel import Fingerprints
+from stream_dedup.fingerprint.siphash import HashKey
+from stream_dedup.index.base import scoped
+from stream_dedup.model import Batch, Partition
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+CHUNK_ROWS, CHUNK_BYTES = 50_000, 64 << 20
+"""Rows whose repeats are summed up before anything is sent to another executor."""
+
+_PARTITION = Partition("spark", 0)
+
+
+_hashers: dict[tuple[str, bytes], Hasher] = {}
+
+
+def hasher_of(recipe: Recipe, key: bytes) -> Hasher:
+    """Return what hashes lines in this process: made once for the batches of all tasks."""
+    name = recipe.digest, key
+    hasher = _hashers.get(name)
+    if hasher is None:
+        _hashers.clear()
+        hasher = _hashers[name] = Hasher(recipe, HashKey(key), inline)
+    return hasher
+
+
+def hash_rows(
+    hasher: Hasher, texts: pa.Array | pa.ChunkedArray, groups: Sequence[str] | None = None
+) -> tuple[HashedBatch, np.ndarray]:
+    """Hash a column of texts.
+
+    Args:
+        hasher: what hashes.
+        texts: strings or bytes; JSON objects where the recipe takes fields.
+        groups: of each row.
+
+    Returns:
+        The batch, and for each row whether it has anything to compare: a row without a text, or
+        whose text has no token, or is not the JSON object that the recipe takes, is passed.
+    """
+    values: list[bytes | None] = texts.cast(pa.binary()).to_pylist()
+    compared = np.fromiter((value is not None for value in values), bool, len(values))
+    known = [value or b"" for value in values]
+    documents: list[object] | None = None
+    if hasher.takes_fields:
+        documents = [_document(value) for value in known]
+        compared &= np.fromiter((each is not None for each in documents), bool, len(values))
+    hashed = hasher.hash(Batch(_PARTITION, range(len(known)), known, None, groups, documents))
+    exact = np.frombuffer(_uint64(hashed.exact), np.uint64)
+    return hashed, compared & (exact != hashed.fingerprinter.empty_exact)
+
+
+def _document(value: bytes) -> object:
+    try:
+        document = msgspec.json.decode(value)
+    except UNDECODABLE:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _uint64(numbers: Sequence[int]) -> bytes:
+    return np.array(numbers, np.uint64).tobytes()
+
+
+def signed(numbers: Sequence[int]) -> pa.Array:
+    """Return 64-bit numbers as Spark holds them, which has no unsigned ones."""
+    return pa.array(np.array(numbers, np.uint64).view(np.int64))
+
+
+def exact_hash(recipe: Recipe, key: bytes, text: Column) -> Column:
+    """Return the column of the exact hashes of texts; null for rows that are passed."""
+
+    def hashes(texts: pa.Array) -> pa.Array:
+        hashed, compared = hash_rows(hasher_of(recipe, key), texts)
+        exact = np.array(hashed.exact, np.uint64).view(np.int64)
+        return pa.array(exact, pa.int64(), mask=~compared)
+
+    return F.arrow_udf(hashes, T.LongType())(text)
+
+
+def fingerprint_hex(recipe: Recipe, text: Column) -> Column:
+    """Return the column of the fingerprints of texts; null for rows that are passed."""
+    digits = recipe.fingerprint.bits // 4
+
+    def fingerprints(texts: pa.Array) -> pa.Array:
+        hasher = hasher_of(recipe, bytes(16))  # fingerprints do not depend on it
+        hashed, compared = hash_rows(hasher, texts)
+        numbers = run(hasher.fingerprints(hashed, range(len(texts))))
+        shown = [
+            f"{numbers.fingerprint(row):0{digits}x}" if is_compared else None
+            for row, is_compared in enumerate(compared)
+        ]
+        return pa.array(shown, pa.string())
+
+    return F.arrow_udf(fingerprints, T.StringType())(text)
+
+
+def distinct_lines(rows: DataFrame, recipe: Recipe, key: bytes) -> DataFrame:
+    """Return the distinct lines of rows: one for each group and exact hash.
+
+    Args:
+        rows: the columns `time`, `id`, `text` and `group`.
+        recipe: what counts as near.
+        key: of the hashes.
+
+    Returns:
+        `node` (a hash of group and exact hash), `group`, `exact`, `count`, `first_time` and
+        `last_time` of all its rows; of the first one, by time and id, `time`, `id`, `text`
+        (capped), `scope` (group and variant), `near`, `low`, `high`, `bands`, `sketch`, `one_off`,
+        and `word_keys`, the keys of its words. What a recipe has no use for is empty.
+    """
+    kinds = {field.name: field.dataType for field in rows.schema}
+    line = T.StructType(
+        [
+            T.StructField("time", kinds["time"]),
+            T.StructField("id", kinds["id"]),
+            T.StructField("text", T.BinaryType()),
+            T.StructField("scope", T.StringType()),
+            T.StructField("near", T.BooleanType()),
+            T.StructField("low", T.LongType()),
+            T.StructField("high", T.LongType()),
+            T.StructField("bands", T.BinaryType()),
+            T.StructField("sketch", T.BinaryType()),
+            T.StructField("one_off", T.BinaryType()),
+            T.StructField("word_keys", T.ArrayType(T.LongType())),
+        ]
+    )
+    parts = T.StructType(
+        [
+            T.StructField("group", T.StringType()),
+            T.StructField("exact", T.LongType()),
+            T.StructField("count", T.LongType()),
+            T.StructField("first_time", kinds["time"]),
+            T.StructField("last_time", kinds["time"]),
+            *line.fields,
+        ]
+    )
+    partial_lines = rows.select("time", "id", "text", "group").mapInArrow(
+        partial(_distinct_parts, recipe, key), parts
+    )
+    return (
+        partial_lines.groupBy("group", "exact")
+        .agg(
+            F.sum("count").alias("count"),
+            F.min("first_time").alias("first_time"),
+            F.max("last_time").alias("last_time"),
+            F.min_by(F.struct(*line.names), F.struct("time", "id")).alias("line"),
+        )
+        .select(
+            F.xxhash64("group", "exact").alias("node"),
+            "group",
+            "exact",
+            "count",
+            "first_time",
+            "last_time",
+            "line.*",
+        )
+    )
+
+
+def _distinct_parts(
+    recipe: Recipe, key: bytes, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    hasher = hasher_of(recipe, key)
+    for chunk in _chunks(batches):
+        yield from _distinct(hasher, chunk).to_batches()
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    kept: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        kept.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
+            yield pa.Table.from_batches(kept)
+            kept, rows, size = [], 0, 0
+    if rows:
+        yield pa.Table.from_batches(kept)
+
+
+def _distinct(hasher: Hasher, rows: pa.Table) -> pa.Table:
+    """Return the distinct lines of some rows."""
+    if rows.column("id").null_count:
+        raise ValueError("the column of ids has rows without an id")
+    groups: list[str] = rows.column("group").to_pylist()
+    hashed, compared = hash_rows(hasher, rows.column("text"), groups)
+    keyed = pa.table(
+        {
+            "group": rows.column("group"),
+            "exact": signed(hashed.exact),
+            "time": rows.column("time"),
+            "id": rows.column("id"),
+            "row": np.arange(rows.num_rows),
+        }
+    ).filter(pa.array(compared))
+    keyed = keyed.sort_by([("time", "ascending"), ("id", "ascending")])
+    found = keyed.group_by(["group", "exact"], use_threads=False).aggregate(
+        [("row", "first"), ("row", "count"), ("time", "min"), ("time", "max")]
+    )
+    firsts: list[int] = found.column("row_first").to_pylist()
+    numbers = run(hasher.fingerprints(hashed, firsts))
+    kept = Summaries().kept  # of a text, as workers keep of a cluster's first event
+    chosen = rows.take(pa.array(firsts, pa.int64()))
+    columns = {
+        "group": found.column("group"),
+        "exact": found.column("exact"),
+        "count": found.column("row_count"),
+        "first_time": found.column("time_min"),
+        "last_time": found.column("time_max"),
+        "time": chosen.column("time"),
+        "id": chosen.column("id"),
+        "text": pa.array([kept(hashed.batch.values[row]) for row in firsts], pa.binary()),
+    }
+    return pa.table(columns | _numbers(hasher, numbers, [groups[row] for row in firsts]))
+
+
+def _numbers(hasher: Hasher, numbers: Fingerprints, groups: Sequence[str]) -> dict[str, pa.Array]:
+    count = len(groups)
+    pairs = zip(groups, numbers.variants, strict=True)
+    scopes = [scoped(group, variant) for group, variant in pairs]
+    sketches = numbers.sketches or [b""] * count
+    one_offs = numbers.one_offs or [b""] * count
+    # In each, every second number is a key: the own one and those of the slots (`one_off.pack`).
+    keys = np.frombuffer(b"".join(one_offs), np.int64)[::2]
+    ends = np.cumsum([0, *(len(each) // 16 for each in one_offs)])
+    return {
+        "scope": pa.array(scopes, pa.string()),
+        "near": pa.array([words >= hasher.min_search_words for words in numbers.words]),
+        "low": signed(numbers.low or [0] * count),
+        "high": signed(numbers.high or [0] * count),
+        "bands": pa.array(numbers.bands or [b""] * count, pa.binary()),
+        "sketch": pa.array(sketches, pa.binary()),
+        "one_off": pa.array(one_offs, pa.binary()),
+        "word_keys": pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(keys)),
+    }

@@ -1,0 +1,102 @@
+"""Small files beside Spark's own, on any file system that Spark reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from stream_dedup.errors import InputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Storage:
+    """A folder, through Hadoop's file systems. Names are relative to it.
+
+    Args:
+        spark: the session.
+        folder: a path or URI.
+    """
+
+    def __init__(self, spark: SparkSession, folder: str) -> None:
+        self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 -- the only way to Hadoop's files
+        self._hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 -- as above
+        self._folder = folder.rstrip("/") or "/"
+
+    def path(self, name: str) -> str:
+        """Return the path of a name."""
+        return f"{self._folder}/{name}"
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is such a file or folder."""
+        path, files = self._open(name)
+        return bool(files.exists(path))
+
+    def read(self, name: str) -> str | None:
+        """Return the text of a file; None if there is none."""
+        path, files = self._open(name)
+        if not files.exists(path):
+            return None
+        stream = files.open(path)
+        try:
+            text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+        finally:
+            stream.close()
+        return str(text)
+
+    def write(self, name: str, text: str, *, private: bool = False) -> None:
+        """Write a file, whole or not at all.
+
+        Args:
+            name: its name.
+            text: what is in it.
+            private: whether only its owner may read it, where the file system knows that.
+        """
+        path, files = self._open(name)
+        part, _ = self._open(f"{name}.part")
+        stream = files.create(part, True)
+        try:
+            if private:
+                permission = self._jvm.org.apache.hadoop.fs.permission.FsPermission("600")
+                files.setPermission(part, permission)
+            stream.write(text.encode())
+        finally:
+            stream.close()
+        files.delete(path, False)
+        files.rename(part, path)
+
+    def delete(self, name: str) -> None:
+        """Delete a file or folder, if there is one."""
+        path, files = self._open(name)
+        files.delete(path, True)
+
+    def files(self, inputs: Sequence[str]) -> list[tuple[str, int, int]]:
+        """Return path, size and time of all files that paths, globs and folders name.
+
+        Raises:
+            InputError: one of them names nothing.
+        """
+        found: list[tuple[str, int, int]] = []
+        for each in inputs:
+            path = self._jvm.org.apache.hadoop.fs.Path(each)
+            files = path.getFileSystem(self._hadoop)
+            named = files.globStatus(path)
+            if not named:
+                raise InputError(f"{each}: there is no such file")
+            for status in named:
+                found += self._below(files, status)
+        if not found:
+            raise InputError(f"{', '.join(inputs)}: there is no file in it")
+        return sorted(found)
+
+    def _below(self, files: Any, status: Any) -> list[tuple[str, int, int]]:  # noqa: ANN401 -- Java's
+        path = status.getPath()
+        if not status.isDirectory():
+            return [(str(path.toString()), status.getLen(), status.getModificationTime())]
+        inside = [s for s in files.listStatus(path) if s.getPath().getName()[0] not in "._"]
+        return [each for s in inside for each in self._below(files, s)]
+
+    def _open(self, name: str) -> tuple[Any, Any]:
+        path = self._jvm.org.apache.hadoop.fs.Path(self.path(name))
+        return path, path.getFileSystem(self._hadoop)

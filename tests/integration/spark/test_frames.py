@@ -1,0 +1,175 @@
+"""`stream_dedup.spark`: the clusters of the embedded engine, whatever the partitions."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from pyspark.sql import DataFrame, SparkSession
+
+from stream_dedup import Deduplicator
+from stream_dedup.clustering.windows import FOREVER_US, Windows
+from stream_dedup.errors import InputError, RecipeError
+from stream_dedup.features.recipe import load_recipe
+from stream_dedup.index.base import Limits
+from stream_dedup.spark import dedup, find_pairs, fingerprint
+
+ROOT = Path(__file__).parents[3]
+KEY = bytes(range(16))
+ENDLESS = Windows(idle_us=FOREVER_US, max_age_us=FOREVER_US)
+
+
+def example_lines() -> list[bytes]:
+    files = sorted((ROOT / "examples/logs").glob("*.log.gz"))
+    return [line for path in files for line in gzip.open(path).read().splitlines()]
+
+
+def frame_of(
+    spark: SparkSession, texts: Sequence[bytes | None], groups: Sequence[str] | None = None
+) -> DataFrame:
+    named = groups or [""] * len(texts)
+    rows = [(number, *row) for number, row in enumerate(zip(texts, named, strict=True))]
+    random.Random(3).shuffle(rows)
+    return spark.createDataFrame(rows, "id long, body binary, app string").repartition(3)
+
+
+def in_spark(frame: DataFrame, recipe: str, group: str | None = None) -> list[int | None]:
+    """Return for each row the first row of its cluster."""
+    found = dedup(frame, recipe=recipe, group=group, key=KEY)
+    rows = found.select("id", "representative_id").collect()
+    return [first for _, first in sorted((row.id, row.representative_id) for row in rows)]
+
+
+def embedded(
+    texts: Sequence[bytes], recipe: str, groups: Sequence[str] | None = None
+) -> list[int | None]:
+    """Return the same of the embedded engine."""
+    limits = Limits(max_clusters=1_000_000)
+    engine = Deduplicator(recipe, windows=ENDLESS, limits=limits, key=KEY)
+    decisions = engine.process(texts, times_us=range(len(texts)), groups=groups)
+    finals = engine.close(patterns=False)
+    into = {each.cluster: each.merged_into for each in finals if each.merged_into is not None}
+    firsts: dict[int, int] = {}
+    found: list[int | None] = []
+    for row, decision in enumerate(decisions):
+        cluster = decision.cluster
+        while cluster in into:
+            cluster = into[cluster]
+        found.append(None if cluster is None else firsts.setdefault(cluster, row))
+    return found
+
+
+def texts_of_campaigns(count: int) -> list[bytes]:
+    chance = random.Random(7)
+    words = [f"word{number}" for number in range(3_000)]
+    campaigns = [chance.choices(words, k=chance.randint(20, 60)) for _ in range(count // 8)]
+    texts = []
+    for _ in range(count):
+        text = list(chance.choice(campaigns))
+        for _ in range(chance.randint(0, 6)):
+            text[chance.randrange(len(text))] = chance.choice(words)
+        texts.append(" ".join(text).encode())
+    return texts
+
+
+def test_real_logs_cluster_as_in_the_embedded_engine(spark: SparkSession) -> None:
+    lines = example_lines()
+    assert in_spark(frame_of(spark, lines), "logs") == embedded(lines, "logs")
+
+
+def test_shuffled_lines_cluster_as_in_the_embedded_engine(spark: SparkSession) -> None:
+    lines = example_lines() * 2
+    random.Random(5).shuffle(lines)
+    lines = lines[:100_000]
+    assert in_spark(frame_of(spark, lines), "logs") == embedded(lines, "logs")
+
+
+@pytest.mark.parametrize("recipe", ["text", "documents", "words", "minhash-n", "md5-128"])
+def test_texts_cluster_as_in_the_embedded_engine(spark: SparkSession, recipe: str) -> None:
+    texts = texts_of_campaigns(1_500)
+    assert in_spark(frame_of(spark, texts), recipe) == embedded(texts, recipe)
+
+
+def test_only_rows_of_a_group_are_compared(spark: SparkSession) -> None:
+    lines = example_lines()[:4_000]
+    apps = [f"app{number % 3}" for number in range(len(lines))]
+    groups = [f'{{"app":"{app}"}}' for app in apps]
+    frame = frame_of(spark, lines, apps)
+    assert in_spark(frame, "logs", "app") == embedded(lines, "logs", groups)
+
+
+def test_rows_keep_their_columns_and_gain_four(spark: SparkSession) -> None:
+    texts = ["disk sda1 is 91% full", "disk sdb7 is 64% full", "out of memory", None, " "]
+    frame = spark.createDataFrame(
+        [(f"row-{number}", text, number * 0.5) for number, text in enumerate(texts)],
+        "id string, body string, size double",
+    )
+    rows = sorted(dedup(frame).collect(), key=lambda row: row.id)
+    assert list(rows[0].asDict()) == [
+        "id", "body", "size", "cluster", "representative_id", "is_duplicate", "distance",
+    ]  # fmt: skip
+    assert [row.size for row in rows] == [0.0, 0.5, 1.0, 1.5, 2.0]
+    assert [(row.representative_id, row.is_duplicate) for row in rows] == [
+        ("row-0", False),
+        ("row-0", True),
+        ("row-2", False),
+        (None, False),
+        (None, False),
+    ]
+    assert [row.distance for row in rows] == [0, 0, 0, None, None]
+    assert rows[0].cluster == rows[1].cluster != rows[2].cluster
+
+
+def test_the_first_row_is_the_one_of_the_least_time(spark: SparkSession) -> None:
+    rows = [(1, 30, "disk 1 full"), (2, 10, "disk 2 full"), (3, 20, "disk 3 full")]
+    frame = spark.createDataFrame(rows, "id int, at int, body string")
+    assert {row.representative_id for row in dedup(frame, time="at").collect()} == {2}
+    assert {row.representative_id for row in dedup(frame).collect()} == {1}
+
+
+def test_cluster_ids_are_the_same_in_every_run(spark: SparkSession) -> None:
+    frame = frame_of(spark, example_lines()[:500])
+    first, second = ({row.id: row.cluster for row in dedup(frame).collect()} for _ in range(2))
+    assert first == second
+
+
+def test_a_frame_that_dedup_cannot_take_is_refused(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(1, "text", 2)], "id int, body string, cluster int")
+    with pytest.raises(InputError, match="columns that dedup adds: cluster"):
+        dedup(frame)
+    with pytest.raises(InputError, match="no column is named 'message'"):
+        dedup(frame.drop("cluster"), text="message")
+    with pytest.raises(InputError, match="column 'id' holds int, no texts"):
+        dedup(frame.drop("cluster"), text="id")
+
+
+def test_fingerprints_are_those_of_the_embedded_engine(spark: SparkSession) -> None:
+    lines = example_lines()[:300]
+    frame = frame_of(spark, [*lines, None, b""])
+    rows = sorted((row.id, row.fingerprint) for row in fingerprint(frame).collect())
+    decisions = Deduplicator("logs").process(lines)
+    expected = [f"{decision.fingerprint:016x}" for decision in decisions]
+    assert [shown for _, shown in rows] == [*expected, None, None]
+    with pytest.raises(RecipeError, match="never shown"):
+        fingerprint(frame, recipe="text")
+
+
+def test_near_pairs_are_those_that_comparing_all_finds(spark: SparkSession) -> None:
+    texts = texts_of_campaigns(400)
+    recipe = replace(load_recipe("md5-128"), match=replace(load_recipe("md5-128").match, k=8))
+    found = find_pairs(frame_of(spark, texts), recipe=recipe).collect()
+    decisions = Deduplicator(recipe).process(texts)
+    prints = [decision.fingerprint or 0 for decision in decisions]
+    distinct = sorted({text: row for row, text in reversed(list(enumerate(texts)))}.values())
+    expected = {
+        (one, other, (prints[one] ^ prints[other]).bit_count())
+        for one, other in combinations(distinct, 2)
+        if (prints[one] ^ prints[other]).bit_count() <= recipe.match.k
+    }
+    assert {(row.id_a, row.id_b, row.distance) for row in found} == expected
+    assert len(found) == len(expected) > 0

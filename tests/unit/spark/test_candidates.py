@@ -1,0 +1,64 @@
+"""`stream_dedup.spark.candidates`: comparing the rows of sorted buckets."""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations
+
+import pyarrow as pa
+import pytest
+
+from stream_dedup.spark import candidates
+
+Row = tuple[int, int, int, int]
+
+
+def compared(
+    rows: list[Row], most: int | None, window: int, size: int, *, chain: bool = True
+) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+    """Return the pairs that were compared and found near, and those that were chained."""
+    names = ["bucket", "node", "low", "high"]
+    table = pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    batches = table.to_batches(max_chunksize=size)
+    found: list[dict[str, int]] = []
+    for batch in candidates._compared(most, window, chain, batches):
+        found += batch.to_pylist()
+    near = {(pair["src"], pair["dst"]) for pair in found if not pair["chained"]}
+    return near, {(pair["src"], pair["dst"]) for pair in found if pair["chained"]}
+
+
+@pytest.mark.parametrize("size", [1, 7, 1_000])
+def test_every_two_near_rows_of_a_bucket_are_found(size: int) -> None:
+    chance = random.Random(2)
+    rows = sorted(
+        (chance.randrange(9), node, chance.randrange(-8, 8), chance.randrange(4))
+        for node in range(200)
+    )
+    expected = {
+        (one[1], other[1])
+        for one, other in combinations(rows, 2)
+        if one[0] == other[0] and bits(one, other) <= 2
+    }
+    assert compared(rows, 2, 100, size) == (expected, set())
+
+
+def bits(one: Row, other: Row) -> int:
+    apart = [(one[place] ^ other[place]) & (1 << 64) - 1 for place in (2, 3)]
+    return sum(each.bit_count() for each in apart)
+
+
+@pytest.mark.parametrize("size", [1, 4, 100])
+def test_rows_of_a_hot_bucket_are_connected_where_not_compared(size: int) -> None:
+    rows = [(5, node, node * 0x0101, 0) for node in range(14)]
+    near, chained = compared(rows, None, 3, size)
+    assert near == {(a, b) for a, b in combinations(range(14), 2) if b - a <= 3}
+    roots = list(range(14))
+    for one, other in chained:
+        roots = [roots[one] if root == roots[other] else root for root in roots]
+    apart = [(a, b) for a, b in combinations(range(14), 2) if b - a > 3]
+    assert [pair for pair in apart if roots[pair[0]] != roots[pair[1]]] == []
+
+
+def test_pairs_for_people_are_never_chained() -> None:
+    rows = [(5, node, 0, 0) for node in range(9)]
+    assert compared(rows, 0, 3, 100, chain=False)[1] == set()
