@@ -9,14 +9,20 @@ import click
 from stream_dedup.cli import main as command
 
 EXIT_CODES = (
-    ("0", "Success. `explain`: the lines merge."),
+    ("0", "Success. `explain`: the lines merge. `diff`: nothing changed."),
     (
         str(command.EXIT_FAILED),
-        "An input could not be read (the others were), or the output could not be written.",
+        (
+            "An input could not be read (the others were), or the output could not be written. "
+            "`diff`: something changed."
+        ),
     ),
     (
         str(command.EXIT_USAGE),
-        "An option, a recipe or the configuration is wrong; nothing was read.",
+        (
+            "An option, a recipe or the configuration is wrong; nothing was read. "
+            "`diff`: or an input could not be read, or the output could not be written."
+        ),
     ),
     ("3", "`explain`: the lines do not merge."),
     (

@@ -1,7 +1,8 @@
 """Pictures of what people see, taken of the real thing: ``make screenshots``.
 
 The command runs over the example log, and what a terminal would show is drawn as SVG; ``python -m
-docs.screenshots terminal`` takes this picture alone.
+docs.screenshots terminal`` takes this picture alone. ``stream-dedup ui`` shows its pages
+over one of the example logs; ``python -m docs.screenshots ui`` takes these alone.
 
 A broker and a Redis are started, a worker between them, and `stream-dedup produce` writes events
 made of the example logs; after a minute and a half Chromium, without a window, takes the picture of
@@ -11,14 +12,16 @@ the worker's status page. It takes two minutes, and on Debian installs what is m
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 from rich.console import Console
 from rich.text import Text
@@ -43,6 +46,10 @@ LOGS = sorted((ROOT / "examples" / "logs").glob("*.log.gz"))
 
 WIDTH, HEIGHT = 1_100, 1_420
 """The window: as high as the page is."""
+
+UI_PAGES = ROOT / "docs" / "images" / "ui-list.png", ROOT / "docs" / "images" / "ui-pattern.png"
+UI_HEIGHT = 800
+UI_LOG = ROOT / "examples" / "logs" / "postgresql.log.gz"
 
 UNDER_LOAD_S = 90
 """So that the page's last minute is a whole one."""
@@ -88,10 +95,13 @@ def main() -> None:
         return
     chromium = find_program("chromium", "chromium", "it takes the pictures")
     pngquant = find_program("pngquant", "pngquant", "it makes the pictures small")
-    take(chromium)
-    quantise = [str(pngquant), "--force", "--output", str(STATUS_PAGE), str(COLOURS)]
-    subprocess.run([*quantise, str(STATUS_PAGE)], check=True)  # noqa: S603 -- as it was found
-    sys.stdout.write(f"{STATUS_PAGE}: {STATUS_PAGE.stat().st_size:,} bytes\n")
+    take_ui(chromium)
+    if sys.argv[1:] != ["ui"]:
+        take(chromium)
+    for path in (*UI_PAGES, STATUS_PAGE):
+        quantise = [str(pngquant), "--force", "--output", str(path), str(COLOURS)]
+        subprocess.run([*quantise, str(path)], check=True)  # noqa: S603 -- as it was found
+        sys.stdout.write(f"{path}: {path.stat().st_size:,} bytes\n")
 
 
 def terminal_picture() -> str:
@@ -152,6 +162,23 @@ def take(chromium: Path) -> None:
             picture(chromium, f"http://127.0.0.1:{port}/?refresh=off", STATUS_PAGE)
 
 
+def take_ui(chromium: Path) -> None:
+    """The list of the web application, and the page of a pattern."""
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    with running("ui", "--port", str(port), str(UI_LOG)):
+        for _ in range(60):
+            time.sleep(1)
+            with suppress(OSError), urlopen(f"{address}/api/v1/sources/files/patterns") as answer:  # noqa: S310 -- ours
+                found = json.load(answer)
+                if not found["source"]["reading"] and found["patterns"]:
+                    break
+        best = max(found["patterns"], key=lambda each: sum(map(bool, each["counts"])))
+        pages = f"{address}/s/files", f"{address}/p/files/{best['id']}"
+        for page, path in zip(pages, UI_PAGES, strict=True):
+            picture(chromium, page, path, height=UI_HEIGHT)
+
+
 @contextmanager
 def running(*args: str) -> Iterator[None]:
     """The command, until the block ends; it must not have ended before."""
@@ -169,13 +196,14 @@ def running(*args: str) -> Iterator[None]:
             process.wait()
 
 
-def picture(chromium: Path, url: str, path: Path) -> None:
+def picture(chromium: Path, url: str, path: Path, height: int = HEIGHT) -> None:
     """What Chromium shows of a page.
 
     Args:
         chromium: the browser.
         url: the page.
         path: the PNG that is written.
+        height: of the window.
     """
     with tempfile.TemporaryDirectory() as profile:
         subprocess.run(  # noqa: S603 -- the browser that was found
@@ -186,7 +214,8 @@ def picture(chromium: Path, url: str, path: Path) -> None:
                 "--hide-scrollbars",
                 "--disable-lcd-text",  # coloured edges cost bytes and help on one kind of screen
                 f"--user-data-dir={profile}",
-                f"--window-size={WIDTH},{HEIGHT}",
+                f"--window-size={WIDTH},{height}",
+                "--virtual-time-budget=4000",
                 f"--screenshot={path}",
                 url,
             ],

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from urllib.parse import quote, urlsplit
 
 import click
 from rich.console import Console
@@ -18,6 +21,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from stream_dedup.cli.completion import complete_file, complete_recipe
 from stream_dedup.clock import SystemClock, monotonic_s
 from stream_dedup.clustering.windows import FOREVER_US
+from stream_dedup.errors import IndexRefused, IndexUnavailable
 from stream_dedup.features.patterns import readable
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
 from stream_dedup.io.timestamps import TimeFormat
@@ -25,8 +29,10 @@ from stream_dedup.units import OFF, read_duration_us
 
 if TYPE_CHECKING:
     from stream_dedup.config import Loaded
+    from stream_dedup.index.redis.client import RedisClient
 
 T = TypeVar("T")
+C = TypeVar("C")
 N = TypeVar("N", int, float)
 
 LINE_EVERY_S = 30.0
@@ -37,7 +43,7 @@ MAX_SHOWN = 60
 
 
 class Failed(click.ClickException):
-    """A service that a command needs is unavailable or refuses it."""
+    """A service or a file that a command needs is unavailable or refuses it."""
 
     exit_code = 2
 
@@ -188,7 +194,7 @@ def recipe_of(name: str, settings: tuple[str, ...]) -> Recipe:
 
 _FILE = click.Path(exists=True, dir_okay=False)
 
-_REDIS_OPTIONS = (
+_CONNECTION_OPTIONS = (
     click.option(
         "--redis",
         envvar="STREAM_DEDUP_REDIS",
@@ -211,14 +217,31 @@ _REDIS_OPTIONS = (
                  "lists."),
     click.option("--timeout", type=click.FloatRange(0.1), default=10.0, show_default=True,
                  metavar="SECONDS", help="How long a failing call is retried."),
-    click.option("--format", type=click.Choice(["table", "json"]), default="table",
-                 show_default=True, help="json is one object."),
 )  # fmt: skip
 
-_REDIS_NAMES = (
-    "redis", "namespace", "ca_file", "cert_file", "key_file", "no_check_hostname",
-    "password_file", "timeout", "format",
+_CONNECTION_NAMES = (
+    "redis", "ca_file", "cert_file", "key_file", "no_check_hostname", "password_file", "timeout",
 )  # fmt: skip
+
+
+def connection_options(function: Callable[..., T]) -> Callable[..., T]:
+    """Add the options that name a Redis service, passed as one argument, ``options``."""
+    return _gather(function, _CONNECTION_OPTIONS, _CONNECTION_NAMES)
+
+
+def _gather(
+    function: Callable[..., T],
+    options: Sequence[Callable[[Callable[..., T]], Callable[..., T]]],
+    names: Sequence[str],
+) -> Callable[..., T]:
+    @functools.wraps(function)
+    def gathered(**arguments: Any) -> T:  # noqa: ANN401 -- as click passes them
+        own = {name: arguments.pop(name) for name in names}
+        return function(options=own, **arguments)
+
+    for option in reversed(options):
+        gathered = option(gathered)
+    return gathered
 
 
 def redis_options(*, namespace: bool = True) -> Callable[[Callable[..., T]], Callable[..., T]]:
@@ -238,17 +261,81 @@ def redis_options(*, namespace: bool = True) -> Callable[[Callable[..., T]], Cal
         else "The namespace; without it, all are listed.",
     )
 
-    def decorate(function: Callable[..., T]) -> Callable[..., T]:
-        @functools.wraps(function)
-        def gathered(**arguments: Any) -> T:  # noqa: ANN401 -- as click passes them
-            own = {name: arguments.pop(name) for name in _REDIS_NAMES}
-            return function(options=own, **arguments)
+    form = click.option("--format", type=click.Choice(["table", "json"]), default="table",
+                        show_default=True, help="json is one object.")  # fmt: skip
 
-        for option in reversed((named, *_REDIS_OPTIONS)):
-            gathered = option(gathered)
-        return gathered
+    def decorate(function: Callable[..., T]) -> Callable[..., T]:
+        options = (named, *_CONNECTION_OPTIONS, form)
+        return _gather(function, options, (*_CONNECTION_NAMES, "namespace", "format"))
 
     return decorate
+
+
+def redis_client(options: dict[str, Any], kind: Callable[..., C]) -> C:
+    """Make a client of the service that the options of `redis_options` name.
+
+    Raises:
+        ValueError: the address is none.
+    """
+    from stream_dedup.index.redis.client import RetryPolicy  # noqa: PLC0415 -- an extra
+    from stream_dedup.index.redis.connection import Tls  # noqa: PLC0415
+
+    timeout_s: float = options["timeout"]
+    policy = RetryPolicy(within_s=timeout_s, timeout_s=max(1.0, min(timeout_s, 5.0)))
+    tls = Tls(
+        ca_file=options["ca_file"],
+        cert_file=options["cert_file"],
+        key_file=options["key_file"],
+        check_hostname=not options["no_check_hostname"],
+    )
+    return kind(_url(options), retry_policy=policy, tls=tls)
+
+
+def run_on_redis(options: dict[str, Any], work: Callable[[RedisClient], Awaitable[T]]) -> T:
+    """Run work on the service that the options name, and return its result.
+
+    Raises:
+        Failed: the service cannot be reached, or refuses.
+    """
+    with worker_extra():
+        from stream_dedup.index.redis.client import RedisClient  # noqa: PLC0415 -- an extra
+
+    async def whole() -> T:
+        client = redis_client(options, RedisClient)
+        try:
+            return await work(client)
+        finally:
+            await client.aclose()
+
+    try:
+        return asyncio.run(whole())
+    except (IndexUnavailable, IndexRefused, ValueError) as error:
+        raise Failed(str(error)) from error
+
+
+def _url(options: dict[str, Any]) -> str:
+    """The URL, with the password of the file.
+
+    Raises:
+        IndexRefused: there are two passwords, or the URL cannot be read.
+    """
+    url: str = options["redis"]
+    try:
+        split = urlsplit(url)
+    except ValueError:
+        raise IndexRefused("the Redis URL cannot be read; see --help for its forms") from None
+    if not options["password_file"]:
+        return url
+    credentials, _, hosts = split.netloc.rpartition("@")
+    user, colon, _ = credentials.partition(":")
+    if colon:
+        raise IndexRefused("the URL and --password-file both give a password; leave one out")
+    try:
+        lines = Path(options["password_file"]).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise IndexRefused(f"--password-file cannot be read: {error}") from error
+    password = quote(lines[0] if lines else "", safe="")
+    return split._replace(netloc=f"{user}:{password}@{hosts}").geturl()
 
 
 # ---------------------------------------------------------------- a worker's configuration

@@ -21,6 +21,7 @@ from stream_dedup.io.datasets import (
     TableWriter,
     table_format,
 )
+from stream_dedup.io.decoder import DecoderOptions, Events
 from stream_dedup.model import Batch, Partition
 
 NO_EFFECT = {
@@ -29,6 +30,7 @@ NO_EFFECT = {
     "until": "--until", "start_regex": "--start-regex", "follow": "--follow", "top": "--top",
     "order": "--sort", "html": "--html", "ids": "--ids", "mark": "--mark",
     "summary_every": "--summary-every", "join": "--join", "group_prefix": "--group-prefix",
+    "patterns_out": "--patterns-out",
 }  # fmt: skip
 """Options of lines, by their names in click."""
 
@@ -88,6 +90,45 @@ def open_table(
     with arrow_extra():
         from stream_dedup.io.parquet import ParquetTable  # noqa: PLC0415 -- an extra
     return ParquetTable(path, text_field, group_fields)
+
+
+def table_events(
+    path: str,
+    form: TableFormat,
+    reading: DecoderOptions,
+    limit: int,
+    advance: Callable[[int], None],
+) -> Iterator[Events]:
+    """Yield the rows of a table as events.
+
+    Args:
+        path: its file.
+        form: its format.
+        reading: which columns are read.
+        limit: rows read at most.
+        advance: learns how many bytes were read.
+
+    Raises:
+        InputError: it cannot be read to its end.
+        Failed: the extra is not installed.
+    """
+    fields = reading.text_field, reading.group_fields, reading.encoding
+    size = 0
+    with open_table(path, form, *fields) as table:
+        for rows in table.rows():
+            rows.cut(limit)
+            limit -= len(rows.texts)
+            numbers = range(rows.first, rows.first + len(rows.texts))
+            batch = Batch(
+                Partition(path, 0), numbers, rows.texts, groups=rows.groups, passed=rows.passed
+            )
+            yield Events(batch, rows.texts, numbers, [None] * len(numbers), len(numbers))
+            advance(rows.size - size)
+            size = rows.size
+            if limit <= 0:
+                return
+        for note in table.notes:
+            click.echo(f"stream-dedup: {note}", err=True)
 
 
 def _writer(form: TableFormat, out: BinaryIO, *, annotate: bool) -> TableWriter:

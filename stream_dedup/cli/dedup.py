@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 from rich.console import Console
@@ -30,7 +31,7 @@ from stream_dedup.cli.common import (
 from stream_dedup.cli.completion import complete_file
 from stream_dedup.cli.datasets import TableRun, check_output, format_of, refuse_options_of_lines
 from stream_dedup.cli.notes import Notes
-from stream_dedup.cli.output import Output
+from stream_dedup.cli.output import Output, PatternFile
 from stream_dedup.cli.pipe import POLL_S, Pipe
 from stream_dedup.cli.reading import (
     encoding_option,
@@ -42,8 +43,11 @@ from stream_dedup.cli.reading import (
     reading_of,
     start_regex_option,
     text_field_option,
+    time_field_option,
+    time_format_option,
 )
 from stream_dedup.cli.report import HTML_ROWS, Ranking, page
+from stream_dedup.cli.rules import rules_of, rules_option
 from stream_dedup.cli.terminal import wants_colour
 from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.summaries import VALUES_EVERY, Summaries
@@ -59,6 +63,9 @@ from stream_dedup.model import Rule
 MAX_FUTURE_US = 24 * 3600 * US_PER_S
 """A time without a zone is read as UTC, but its zone may be up to 14 hours ahead of it."""
 
+
+BIN_US = 60 * US_PER_S
+"""How often events of patterns are counted, for events about them."""
 
 MAX_NAMES = 5
 """Names of inputs in the title of a page."""
@@ -78,6 +85,7 @@ MAX_NAME = 120
 )
 @recipe_option
 @set_option
+@rules_option
 @input_format_option
 @click.option(
     "--output-format",
@@ -86,20 +94,8 @@ MAX_NAME = 120
 )
 @encoding_option
 @text_field_option
-@click.option(
-    "--time-field",
-    default="",
-    metavar="PATH|auto",
-    help="JSON field with the time; auto: time, timestamp, ts or another common name.",
-)
-@click.option(
-    "--time-format",
-    default="",
-    metavar="FORMAT",
-    help="How times are written: iso, syslog, epoch, a format as for strptime, such as "
-    "'%d/%b/%Y:%H:%M:%S %z', or auto: iso, syslog or that of access logs. Without it and without "
-    "--time-field, the time is that of arrival.",
-)
+@time_field_option
+@time_format_option
 @group_field_option
 @group_regex_option
 @group_prefix_option
@@ -175,6 +171,14 @@ MAX_NAME = 120
     help="Instead of lines, write this report to a page of HTML, which needs no other file.",
 )
 @click.option(
+    "--patterns-out",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Write to this file, as JSON lines, which patterns are new, spike, or have vanished. "
+    "Without --time-format and --time-field, times are found as by --time-format auto.",
+)
+@click.option(
     "--ids",
     is_flag=True,
     help="In text, write the ids of its cluster and template before a first line.",
@@ -221,6 +225,7 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
     stream-dedup dedup --follow /var/log/app.log
     stream-dedup dedup --top 20 app.log
     stream-dedup dedup --html report.html app.log
+    stream-dedup dedup --patterns-out events.jsonl --follow app.log
     stream-dedup dedup -r text --text-field body comments.csv > clean.csv
     """
     paths = list(expand(files)) or ["-"]
@@ -229,6 +234,7 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
     if form is not None:
         _dedup_tables(ctx, form, paths, options)
     chooses = options["since"] is not None or options["until"] is not None
+    chooses = chooses or options["patterns_out"] is not None
     reading = reading_of(options, guesses_times=chooses and not options["time_field"])
     if options["follow"] and (not files or "-" in files):
         raise click.UsageError("--follow takes FILEs; a pipe is followed anyway")
@@ -242,6 +248,9 @@ def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None
         f"{name}_us": options[name] for name in ("since", "until") if options[name] is not None
     })  # fmt: skip
     with ExitStack() as stack:
+        if options["patterns_out"]:
+            file = stack.enter_context(_opened(options["patterns_out"]))
+            output = replace(output, patterns=PatternFile(file, BIN_US, options["max_clusters"]))
         html = stack.enter_context(whole_file(options["html"])) if options["html"] else None
         with reading_progress(total, shown=bar) as advance:
             pipe = Pipe(deduplicator, reading, output, sys.stdout.buffer, advance, times)
@@ -268,7 +277,9 @@ def _dedup_tables(
     reading = reading_of(options)
     limits = Limits(max_clusters=options["max_clusters"])
     recipe = recipe_of(options["recipe"], options["settings"])
-    deduplicator = Deduplicator(recipe, limits=limits, keep_summaries=False)
+    deduplicator = Deduplicator(
+        recipe, limits=limits, keep_summaries=False, rules=rules_of(options["rules_path"])
+    )
     note = partial(click.echo, err=True)
     run = TableRun(deduplicator, form, options, lambda text: note(f"stream-dedup: {text}"))
     bar = not options["quiet"] and sys.stderr.isatty() and not sys.stdout.isatty()
@@ -293,13 +304,12 @@ def _output(options: dict[str, Any]) -> Output:
     if options["parameters"] and (options["output_format"] == "text" or ranking is not None):
         raise click.UsageError("--parameters is of events in JSON: give --output-format jsonl")
     colour = wants_colour(options["color"])
-    every_us = options["summary_every"] if options["emit"] == "merge" else None
     return Output(
         options["emit"],
         options["output_format"],
         options["stats"],
         options["limit"],
-        step_us=min(every_us or FOREVER_US, options["idle"], options["max_age"]),
+        step_us=min(_every_us(options) or FOREVER_US, options["idle"], options["max_age"]),
         mark=options["mark"],
         ids=options["ids"],
         parameters=options["parameters"],
@@ -307,6 +317,34 @@ def _output(options: dict[str, Any]) -> Output:
         escape=colour or sys.stdout.isatty(),
         ranking=ranking,
     )
+
+
+def _every_us(options: dict[str, Any]) -> int | None:
+    """How often the counts of clusters are collected; None for only when they close."""
+    every_us: int | None = options["summary_every"]
+    lines = options["emit"] == "merge" and not (
+        options["top"] or options["order"] or options["html"]
+    )
+    if options["patterns_out"]:
+        return min(every_us or BIN_US, BIN_US) if lines else BIN_US
+    return every_us if lines else None
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
+    """Open the file for events about patterns, unbuffered.
+
+    Raises:
+        click.BadParameter: it cannot be written.
+    """
+    try:
+        file = open(path, "wb", buffering=0)  # noqa: SIM115, PTH123 -- closed below; any name
+    except OSError as error:
+        raise click.BadParameter(
+            f"{path!r} cannot be written: {error.strerror}", param_hint="'--patterns-out'"
+        ) from error
+    with file:
+        yield file
 
 
 def _deduplicator(options: dict[str, Any], output: Output, *, live: bool) -> Deduplicator:
@@ -325,13 +363,14 @@ def _deduplicator(options: dict[str, Any], output: Output, *, live: bool) -> Ded
             quiet_after_us=round(POLL_S * US_PER_S) if live else FOREVER_US,
         ),
         summaries=Summaries(
-            every_us=options["summary_every"] if merges and output.ranking is None else None,
+            every_us=_every_us(options),
             samples=3 if wants_samples else 0,
             values=values if output.format != "text" or output.stats or output.ranking else 0,
             values_every=1 if counts_values else VALUES_EVERY,
         ),
         limits=Limits(max_clusters=options["max_clusters"]),
         templates=output.ids,
+        rules=rules_of(options["rules_path"]),
     )
 
 

@@ -23,7 +23,9 @@ from stream_dedup.cli.common import (
     shown,
     write_whole,
 )
+from stream_dedup.cli.rules import rules_of, rules_option
 from stream_dedup.clustering.comparison import Comparison, Inspector, Look
+from stream_dedup.engine.hashing import decoded
 from stream_dedup.errors import InputError
 from stream_dedup.features.recipe import Fingerprint
 from stream_dedup.features.values import SlotReader
@@ -31,6 +33,8 @@ from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.hashing import MASK64
 from stream_dedup.fingerprint.reference import Feature
 from stream_dedup.io.files import MAX_LINE_BYTES
+from stream_dedup.rules.acting import ActingRules
+from stream_dedup.rules.ruleset import RuleSet
 
 JAVA_INT_BITS = 32
 """Fingerprints of this width by Java's hash are shown as Java's ints."""
@@ -303,13 +307,19 @@ def _distance(found: Comparison) -> str:
 @click.argument("second")
 @recipe_option
 @set_option
-def explain(first: str, second: str, recipe: str, settings: tuple[str, ...]) -> None:
+@rules_option
+def explain(
+    first: str, second: str, recipe: str, settings: tuple[str, ...], rules_path: str | None
+) -> None:
     """Explain why two lines would merge, or would not.
 
     Shows both patterns, the features that they share and those that they do not, each bit in which
     the fingerprints differ with the votes on it, the distance compared with k, and the Jaccard
     similarity compared with its threshold. Under minhash and bands it shows instead how likely it
     is that lines which share so much have the same least hashes, or one of sixteen keys in common.
+
+    With --rules it begins with the rules that act on the lines. They decide, whatever the rest
+    shows.
 
     Exits with 0 if the lines would merge, with 3 if not.
 
@@ -319,7 +329,10 @@ def explain(first: str, second: str, recipe: str, settings: tuple[str, ...]) -> 
     """
     inspector = Inspector(recipe_of(recipe, settings))
     found = inspector.compare(_bytes_of(first), _bytes_of(second))
+    merge, said = _by_rules(found, rules_path)
     with console() as out:  # at once: `| head` must not change the exit code
+        for line in said:
+            out.print(Text(line), soft_wrap=True)
         out.print(Text(found.verdict()))
         out.print()
         _print_patterns(out, found)
@@ -327,7 +340,29 @@ def explain(first: str, second: str, recipe: str, settings: tuple[str, ...]) -> 
         _print_features(out, found)
         _print_bits(out, found)
         _print_measures(out, found)
-    click.get_current_context().exit(0 if found.merge else 3)
+    click.get_current_context().exit(0 if merge else 3)
+
+
+def _by_rules(found: Comparison, path: str | None) -> tuple[bool, list[str]]:
+    """Return whether two lines merge under the rules of a file, and which of them act."""
+    rules = ActingRules(RuleSet(rules_of(path)), found.recipe, hash)
+    acted = [
+        rules.acted(text, decoded(text) if found.recipe.input.fields else None)
+        for text in (found.left.text, found.right.text)
+    ]
+    said = [
+        f"rule {rule.id} ({rule.kind.value}) acts on the {which} line"
+        + (f": {shown(_bytes_of(rule.reason), 200)}" if rule.reason else "")
+        for which, each in zip(("first", "second"), acted, strict=True)
+        if each is not None
+        for rule in each.rules
+    ]
+    one, two = ("" if each is None else each.identity for each in acted)
+    if not (one or two):
+        return found.merge, said
+    if one == two:
+        return True, [*said, "would merge: rules say so. Without rules:"]
+    return False, [*said, "would not merge: rules keep them apart. Without rules:"]
 
 
 def _print_patterns(out: Console, found: Comparison) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from stream_dedup._version import __version__
-from stream_dedup.errors import ConfigError, RecipeError, StreamDedupError
+from stream_dedup.errors import ConfigError, RecipeError, RuleError, StreamDedupError
 from stream_dedup.native import EXTENSIONS, PURE_PYTHON, extension
 
 EXIT_FAILED = 1
@@ -27,10 +27,12 @@ class _ReaderGone(Exception):  # noqa: N818 -- not an error of ours
 
 
 COMMANDS = {
+    "backfill": "stream_dedup.cli.backfill:backfill",
     "compare": "stream_dedup.cli.explain:compare",
     "completion": "stream_dedup.cli.completion:completion",
     "config": "stream_dedup.cli.config:config",
     "dedup": "stream_dedup.cli.dedup:dedup",
+    "diff": "stream_dedup.cli.diff:diff",
     "explain": "stream_dedup.cli.explain:explain",
     "find-all": "stream_dedup.cli.find:find_all",
     "find-clusters": "stream_dedup.cli.find:find_clusters",
@@ -40,8 +42,10 @@ COMMANDS = {
     "plan": "stream_dedup.cli.plan:plan",
     "produce": "stream_dedup.tools.load_generator.command:produce",
     "recipes": "stream_dedup.cli.recipes:recipes",
+    "rules": "stream_dedup.cli.rules:rules",
     "run": "stream_dedup.cli.run:run",
     "tune": "stream_dedup.cli.tune:tune",
+    "ui": "stream_dedup.ui.command:ui",
     "vocabulary": "stream_dedup.cli.vocabulary:vocabulary",
 }
 """The function of each command. Its module is imported when the command is used."""
@@ -107,11 +111,13 @@ def cli() -> None:
     stream-dedup dedup app.log                      first lines at once, repeats as counts
     tail -f app.log | stream-dedup dedup            the same, live
     stream-dedup explain "LINE A" "LINE B"          why two lines merge, or do not
+    stream-dedup diff old.log new.log               what is new, gone or more frequent
     stream-dedup tune app.log                       the settings that matter on your own lines
 
     Exit codes: 0 success; 1 an input could not be read, or the output could not be written; 2 an
     option, recipe or configuration is wrong; 3 the two lines of explain do not merge; 129, 130 and
-    143 ended by SIGHUP, SIGINT (Ctrl-C) or SIGTERM; 141 the reader of the output is gone.
+    143 ended by SIGHUP, SIGINT (Ctrl-C) or SIGTERM; 141 the reader of the output is gone. Those of
+    diff are 0 no change, 1 changes, 2 trouble.
     """
 
 
@@ -135,7 +141,8 @@ def main() -> None:
         code = error.exit_code
     except StreamDedupError as error:
         click.echo(f"stream-dedup: {error}", err=True)
-        code = EXIT_USAGE if isinstance(error, ConfigError | RecipeError) else EXIT_FAILED
+        wrong = isinstance(error, ConfigError | RecipeError | RuleError)
+        code = EXIT_USAGE if wrong else EXIT_FAILED
     except _ReaderGone:
         code = EXIT_BROKEN_PIPE
     except OSError as error:

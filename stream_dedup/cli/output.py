@@ -14,6 +14,8 @@ from datetime import UTC, tzinfo
 from itertools import compress
 from typing import BinaryIO, Literal
 
+from stream_dedup.changes.detector import Detector
+from stream_dedup.changes.events import PatternEvents
 from stream_dedup.cli.common import write_whole
 from stream_dedup.cli.report import Ranking, Row, table_text
 from stream_dedup.cli.terminal import coloured_line, coloured_summary, escaped, escaped_json
@@ -59,6 +61,7 @@ class Output:
         escape: whether control characters are shown as escapes, as a terminal would obey them.
         parameters: whether events in JSON have the values of their variables.
         ranking: collects the clusters for a report, in place of all output; None for none.
+        patterns: where events about patterns are written; None for nowhere.
     """
 
     emit: Literal["annotate", "drop", "merge"]
@@ -72,6 +75,27 @@ class Output:
     escape: bool = False
     parameters: bool = False
     ranking: Ranking | None = None
+    patterns: PatternFile | None = None
+
+
+class PatternFile:
+    """Writes events about patterns, each as soon as it is noticed.
+
+    Args:
+        out: unbuffered.
+        bin_us: how often clusters are counted.
+        max_patterns: patterns that are remembered.
+    """
+
+    def __init__(self, out: BinaryIO, bin_us: int, max_patterns: int) -> None:
+        self._out = out
+        self._events = PatternEvents(Detector(bin_us, max_patterns), max_patterns)
+
+    def add(self, summaries: Sequence[Summary]) -> None:
+        """Count described summaries, and write what they show."""
+        lines = self._events.add(summaries)
+        if lines:
+            write_whole(self._out, b"".join(lines))
 
 
 class Places:
@@ -166,6 +190,8 @@ class Writer:
             self.places.saw(decisions, events.numbers)
         if output.ranking is not None:
             return
+        if output.emit == "annotate":
+            events, decisions = self._without_muted(events, decisions)
         if self._json:
             text = self._json_lines(events, decisions)
         elif output.emit == "annotate":
@@ -183,6 +209,22 @@ class Writer:
         if output.escape and (self._json or output.emit == "annotate"):
             text = escaped_json(text) if self._json else escaped(text).encode()
         self._write(text)
+
+    def _without_muted(
+        self, events: Events, decisions: list[Decision]
+    ) -> tuple[Events, list[Decision]]:
+        """Leave out repeats of patterns that a rule mutes."""
+        muted = self._dedup.muted(events.batch)
+        if not muted:
+            return events, decisions
+        leaving = [
+            row
+            for row, decision in enumerate(decisions)
+            if row not in muted or decision.kind is not Kind.DUPLICATE
+        ]
+        if len(leaving) == len(decisions):
+            return events, decisions
+        return events.rows(leaving), [decisions[row] for row in leaving]
 
     def _first_lines(self, events: Events, decisions: list[Decision]) -> bytes:
         """The events that are no duplicates as lines with ids, escapes and colours."""
@@ -262,6 +304,9 @@ class Writer:
         ranking = self._output.ranking or (self.largest if self._output.stats else None)
         zone = UTC if event_times else None
         parts: list[bytes] = []
+        if self._output.patterns is not None:
+            summaries = [self._dedup.describe(summary) for summary in summaries]
+            self._output.patterns.add(summaries)
         for summary in summaries:
             last = self.places.last(summary)
             if summary.final and ranking is not None:

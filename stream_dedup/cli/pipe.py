@@ -171,7 +171,8 @@ class Pipe:
                     self._read([self._open(path, several=several)])
             self._write_due()
             output = self._output
-            if output.emit == "merge" or output.stats or output.ranking is not None:
+            reports = output.ranking is not None or output.patterns is not None
+            if output.emit == "merge" or output.stats or reports:
                 self._write_summaries(self._dedup.close(patterns=False))
         self._notes.ended(self.timeless, self.outside)
         return self._interrupt.signal

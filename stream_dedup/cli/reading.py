@@ -38,6 +38,22 @@ text_field_option = click.option(
     help="JSON field with the text; by default message, msg, log or another common name.",
 )
 
+time_field_option = click.option(
+    "--time-field",
+    default="",
+    metavar="PATH|auto",
+    help="JSON field with the time; auto: time, timestamp, ts or another common name.",
+)
+
+time_format_option = click.option(
+    "--time-format",
+    default="",
+    metavar="FORMAT",
+    help="How times are written: iso, syslog, epoch, a format as for strptime, such as "
+    "'%d/%b/%Y:%H:%M:%S %z', or auto: iso, syslog or that of access logs. Without it and without "
+    "--time-field, the time is that of arrival.",
+)
+
 group_field_option = click.option(
     "--group-field",
     "group_fields",
@@ -120,8 +136,9 @@ def read_events(
     takes_fields: bool,
     limit: int,
     advance: Callable[[int], None],
+    now_us: int = 0,
 ) -> Iterator[Events]:
-    """Yield the events of an input; arrival times are 0.
+    """Yield the events of an input.
 
     Args:
         path: a file's path; ``-`` for standard input.
@@ -129,6 +146,7 @@ def read_events(
         takes_fields: whether the recipe reads fields of JSON events.
         limit: lines read at most.
         advance: learns how many bytes were read.
+        now_us: the clock, where times of events matter: a time may lack its year.
 
     Raises:
         InputError: it cannot be read to its end; all that could be read was yielded.
@@ -141,7 +159,7 @@ def read_events(
                 lines.values = lines.values[:limit]
                 lines.pieces = set()
             limit -= len(lines.values)
-            yield decoder.decode(lines, 0)
+            yield decoder.decode(lines, now_us)
             advance(lines.size - size)
             size = lines.size
-        yield decoder.flush(0)
+        yield decoder.flush(now_us)

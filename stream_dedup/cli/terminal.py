@@ -73,5 +73,9 @@ def coloured_line(line: bytes, patterns: Patterns) -> str:
 
 def coloured_summary(count: str, place: str, pattern: str) -> str:
     """Return the parts of a summary as one line, in colour."""
-    pattern = _PLACEHOLDER.sub(rf"{_VARIABLE}\g<0>{_RESET}", pattern)
-    return f"{_COUNT}{count}{_RESET} {_DIM}{place}{_RESET} {pattern}"
+    return f"{_COUNT}{count}{_RESET} {_DIM}{place}{_RESET} {coloured_pattern(pattern)}"
+
+
+def coloured_pattern(pattern: str) -> str:
+    """Return a pattern with its placeholders in colour."""
+    return _PLACEHOLDER.sub(rf"{_VARIABLE}\g<0>{_RESET}", pattern)

@@ -28,7 +28,7 @@ from stream_dedup.cli.common import (
     write_whole,
 )
 from stream_dedup.cli.completion import complete_file
-from stream_dedup.cli.datasets import format_of, open_table, refuse_options_of_lines
+from stream_dedup.cli.datasets import format_of, refuse_options_of_lines, table_events
 from stream_dedup.cli.reading import (
     encoding_option,
     group_field_option,
@@ -48,7 +48,6 @@ from stream_dedup.errors import InputError
 from stream_dedup.io.datasets import TableFormat
 from stream_dedup.io.decoder import DecoderOptions, Events
 from stream_dedup.io.files import expand, whole_file
-from stream_dedup.model import Batch, Partition
 from stream_dedup.tuning.questions import Tuner
 from stream_dedup.tuning.sample import MAX_PATTERNS, Sample
 from stream_dedup.tuning.trials import Grouping
@@ -212,7 +211,7 @@ def _read(
         for path in paths:
             events: Iterator[Events]
             if form is not None:
-                events = _table_events(path, form, reading, limit - lines, advance)
+                events = table_events(path, form, reading, limit - lines, advance)
             else:
                 events = read_events(
                     path,
@@ -229,33 +228,6 @@ def _read(
                 failed = True
                 click.echo(f"stream-dedup: {error}", err=True)
     return failed, lines
-
-
-def _table_events(
-    path: str,
-    form: TableFormat,
-    reading: DecoderOptions,
-    limit: int,
-    advance: Callable[[int], None],
-) -> Iterator[Events]:
-    """Yield the rows of a table as events."""
-    fields = reading.text_field, reading.group_fields, reading.encoding
-    size = 0
-    with open_table(path, form, *fields) as table:
-        for rows in table.rows():
-            rows.cut(limit)
-            limit -= len(rows.texts)
-            numbers = range(rows.first, rows.first + len(rows.texts))
-            batch = Batch(
-                Partition(path, 0), numbers, rows.texts, groups=rows.groups, passed=rows.passed
-            )
-            yield Events(batch, rows.texts, numbers, [None] * len(numbers), len(numbers))
-            advance(rows.size - size)
-            size = rows.size
-            if limit <= 0:
-                return
-        for note in table.notes:
-            click.echo(f"stream-dedup: {note}", err=True)
 
 
 @contextmanager

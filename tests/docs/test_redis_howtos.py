@@ -190,7 +190,7 @@ def test_the_table_of_keys_names_every_kind_with_its_type() -> None:
     made = {
         *(
             getattr(shard, name)
-            for name in "meta expiry recency due leases gone garbage inserted heads".split()
+            for name in "meta expiry recency due leases gone garbage inserted heads rules".split()
         ),
         shard.cluster(bytes(8)),
         shard.exact(0),

@@ -6,19 +6,17 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
-from urllib.parse import quote, urlsplit
 
 import click
 from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from stream_dedup.cli.common import Failed, redis_options, shown
+from stream_dedup.cli.common import Failed, redis_client, redis_options, shown
 from stream_dedup.cli.completion import complete_recipe
 from stream_dedup.clock import US_PER_S, SystemClock
-from stream_dedup.errors import IndexRefused, RecipeError, RecipeMismatch, StreamDedupError
+from stream_dedup.errors import RecipeError, RecipeMismatch, StreamDedupError
 from stream_dedup.features.recipe import Recipe, load_recipe, shipped
 
 if TYPE_CHECKING:
@@ -94,12 +92,12 @@ def stats(options: dict[str, Any], limit: int) -> None:
         return namespace, await measure(namespace, limit, progress), advised
 
     if options["namespace"]:
-        result = _run(options, measured)
+        result = call(options, measured)
         from stream_dedup.tools.index_inspector.stats import print_stats  # noqa: PLC0415 -- an extra
 
         print_stats(*result, options["format"])
     else:
-        rows = _run(options, listed)
+        rows = call(options, listed)
         from stream_dedup.tools.index_inspector import namespaces  # noqa: PLC0415 -- an extra
 
         namespaces.print_namespaces(*rows, options["format"])
@@ -133,7 +131,7 @@ def check(ctx: click.Context, options: dict[str, Any], limit: int) -> None:
         namespace = await Namespace.find(reader, options["namespace"])
         return namespace, await look(namespace, limit, progress)
 
-    namespace, report = _run(options, work)
+    namespace, report = call(options, work)
     from stream_dedup.tools.index_inspector.check import print_report  # noqa: PLC0415 -- an extra
 
     print_report(namespace, report, options["format"])
@@ -182,11 +180,11 @@ def clusters(
         from stream_dedup.tools.index_inspector.reader import Namespace  # noqa: PLC0415 -- an extra
 
         namespace = await Namespace.find(reader, options["namespace"])
-        chosen = _recipe_of(namespace.name, namespace.recipe, namespace.digest, recipe)
+        chosen = recipe_of_namespace(namespace.name, namespace.recipe, namespace.digest, recipe)
         wanted = None if group is None else group.encode("utf-8", "surrogateescape")
         return await largest(namespace, sort, limit, wanted, progress), chosen, namespace
 
-    found, chosen, namespace = _run(options, work)
+    found, chosen, namespace = call(options, work)
     from stream_dedup.tools.index_inspector.clusters import print_clusters  # noqa: PLC0415 -- an extra
 
     print_clusters(found, chosen, options["format"])
@@ -220,7 +218,7 @@ def show_cluster(ctx: click.Context, identity: str, options: dict[str, Any], rec
 
         del progress
         namespace = await Namespace.find(reader, options["namespace"])
-        chosen = _recipe_of(namespace.name, namespace.recipe, namespace.digest, recipe)
+        chosen = recipe_of_namespace(namespace.name, namespace.recipe, namespace.digest, recipe)
         try:
             return namespace, await details(namespace, int(identity, 16)), chosen
         except ValueError as error:
@@ -228,7 +226,7 @@ def show_cluster(ctx: click.Context, identity: str, options: dict[str, Any], rec
                 f"cluster {identity}: {error}; stream-dedup index check says more"
             ) from error
 
-    namespace, found, chosen = _run(options, work)
+    namespace, found, chosen = call(options, work)
     if found is None:
         click.echo(
             f"stream-dedup: namespace {namespace.name!r} has no cluster {identity.lower()}: it was "
@@ -249,7 +247,8 @@ def show_cluster(ctx: click.Context, identity: str, options: dict[str, Any], rec
 def delete_namespace(ctx: click.Context, options: dict[str, Any], yes: bool, dry_run: bool) -> None:
     """Delete a namespace: all its clusters, counts and journals.
 
-    Counts that were not emitted yet are lost. Stop the workers before, or they create it again.
+    Its rules go too (see: stream-dedup rules export). Counts that were not emitted yet are lost.
+    Stop the workers before, or they create it again.
 
     \b
     stream-dedup index delete-namespace --namespace logs
@@ -267,7 +266,7 @@ def delete_namespace(ctx: click.Context, options: dict[str, Any], yes: bool, dry
 
         return await namespaces.delete(reader, name, progress)
 
-    keys, seen_us, address = _run(options, look)
+    keys, seen_us, address = call(options, look)
     from stream_dedup.tools.index_inspector.namespaces import print_deleted  # noqa: PLC0415 -- an extra
 
     if not keys or dry_run:
@@ -284,7 +283,7 @@ def delete_namespace(ctx: click.Context, options: dict[str, Any], yes: bool, dry
         question = f"{keys:,} keys on {address} will go. Type the namespace's name"
         if click.prompt(question, err=True, default="", show_default=False) != name:
             raise Failed(f"that is not {name!r}; nothing was deleted")
-    removed, gone = _run(options, delete)
+    removed, gone = call(options, delete)
     print_deleted(name, removed, options["format"], dry_run=False)
     if not gone:
         click.echo(
@@ -298,29 +297,16 @@ def delete_namespace(ctx: click.Context, options: dict[str, Any], yes: bool, dry
 # ------------------------------------------------------------ the service
 
 
-def _run(options: dict[str, Any], work: Callable[[Reader, Progress], Awaitable[T]]) -> T:
+def call(options: dict[str, Any], work: Callable[[Reader, Progress], Awaitable[T]]) -> T:
     """Run work on the service that the options name, and return its result.
 
     Raises:
         Failed: the service cannot be reached, or refuses.
     """
-    try:
-        from stream_dedup.index.redis.client import RetryPolicy  # noqa: PLC0415 -- an extra
-        from stream_dedup.index.redis.connection import Tls  # noqa: PLC0415
-        from stream_dedup.tools.index_inspector.reader import Reader  # noqa: PLC0415
-    except ImportError as error:
-        _fail(f"the Redis client is not installed ({error}); pip install 'stream-dedup[redis]'")
-    timeout_s: float = options["timeout"]
-    policy = RetryPolicy(within_s=timeout_s, timeout_s=max(1.0, min(timeout_s, 5.0)))
-    tls = Tls(
-        ca_file=options["ca_file"],
-        cert_file=options["cert_file"],
-        key_file=options["key_file"],
-        check_hostname=not options["no_check_hostname"],
-    )
+    reader_of = reader_factory(options)
 
     async def whole(progress: Progress) -> T:
-        reader = Reader(_url(options), retry_policy=policy, tls=tls)
+        reader = reader_of()
         try:
             return await work(reader, progress)
         finally:
@@ -335,33 +321,21 @@ def _run(options: dict[str, Any], work: Callable[[Reader, Progress], Awaitable[T
         _fail(str(error))
 
 
-def _fail(message: str) -> NoReturn:
-    raise Failed(message)
-
-
-def _url(options: dict[str, Any]) -> str:
-    """The URL, with the password of the file.
+def reader_factory(options: dict[str, Any]) -> Callable[[], Reader]:
+    """Return what makes a reader of the service that the options name, on an event loop.
 
     Raises:
-        IndexRefused: there are two passwords, or the URL cannot be read.
+        Failed: the extra is not installed.
     """
-    url: str = options["redis"]
     try:
-        split = urlsplit(url)
-    except ValueError:
-        raise IndexRefused("the Redis URL cannot be read; see --help for its forms") from None
-    if not options["password_file"]:
-        return url
-    credentials, _, hosts = split.netloc.rpartition("@")
-    user, colon, _ = credentials.partition(":")
-    if colon:
-        raise IndexRefused("the URL and --password-file both give a password; leave one out")
-    try:
-        lines = Path(options["password_file"]).read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise IndexRefused(f"--password-file cannot be read: {error}") from error
-    password = quote(lines[0] if lines else "", safe="")
-    return split._replace(netloc=f"{user}:{password}@{hosts}").geturl()
+        from stream_dedup.tools.index_inspector.reader import Reader  # noqa: PLC0415 -- an extra
+    except ImportError as error:
+        _fail(f"the Redis client is not installed ({error}); pip install 'stream-dedup[redis]'")
+    return lambda: redis_client(options, Reader)
+
+
+def _fail(message: str) -> NoReturn:
+    raise Failed(message)
 
 
 @contextmanager
@@ -380,7 +354,7 @@ def _progress() -> Iterator[Progress]:
         yield progress
 
 
-def _recipe_of(namespace: str, name: str, digest: str, given: str) -> Recipe | None:
+def recipe_of_namespace(namespace: str, name: str, digest: str, given: str) -> Recipe | None:
     """Load the namespace's recipe: the one given, or a shipped one; None if it is neither.
 
     Raises:

@@ -17,12 +17,12 @@ import pytest
 from stream_dedup.clock import SystemClock, monotonic_s
 from stream_dedup.config import Config, PipelineConfig
 from stream_dedup.errors import ConfigError
+from stream_dedup.listening import HostNames
 from stream_dedup.worker import http as served
 from stream_dedup.worker.http import (
     MAX_CONNECTIONS,
     MAX_REQUEST_BYTES,
     NO_CONTENT_POLICY,
-    HostNames,
     HttpServer,
     Pages,
 )

@@ -1,0 +1,422 @@
+"""The application: pages for people, and the same as JSON. It only reads.
+
+Nothing of an event stands in an address, as addresses end in logs and histories: clusters are named
+by their ids, and words to search for are sent in the body of a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from hashlib import sha256
+from http import HTTPStatus
+from importlib import resources
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from stream_dedup._version import __version__
+from stream_dedup.clock import monotonic_s
+from stream_dedup.errors import StreamDedupError
+from stream_dedup.ui import openapi, views
+from stream_dedup.ui.patterns import Entry, Found, Query, choices, find, neighbours, parts
+from stream_dedup.ui.security import COOKIE, Access, Guard, problem_response
+from stream_dedup.ui.sources import Source
+
+REFRESH_S = 2.0
+"""How often a page asks for news, at most."""
+
+MAX_SHARE = 0.01
+"""Of a core that finding one list again may take: a list that takes long is found less often."""
+
+KINDS = {
+    "js": "text/javascript", "css": "text/css", "txt": "text/plain", "svg": "image/svg+xml",
+}  # fmt: skip
+"""Types of static files."""
+
+MAX_RECORD = 20_000
+"""Characters shown of a record."""
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Lists:
+    """Finds lists, and keeps each as long as the time to find it again is worth.
+
+    Args:
+        source: where.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._found: dict[Query, tuple[float, Found]] = {}
+        self._choices: tuple[float, tuple[list[str], list[str]]] = (0.0, ([], []))
+
+    def find(self, query: Query) -> Found:
+        """Find a list, or return that of a moment ago."""
+        now_s = monotonic_s()
+        until_s, found = self._found.get(query, (0.0, None))
+        if found is None or now_s >= until_s:
+            source = self._source
+            entries = list(source.entries.values())
+            found = find(entries, query, source.axis, has_times=source.has_times)
+            took_s = monotonic_s() - now_s
+            self._found = {each: kept for each, kept in self._found.items() if kept[0] > now_s}
+            self._found[query] = now_s + max(REFRESH_S / 2, took_s / MAX_SHARE), found
+        return found
+
+    def choices(self) -> tuple[list[str], list[str]]:
+        """The groups and levels to choose from."""
+        until_s, found = self._choices
+        now_s = monotonic_s()
+        if now_s >= until_s:
+            found = choices(list(self._source.entries.values()))
+            took_s = monotonic_s() - now_s
+            self._choices = now_s + max(5 * REFRESH_S, took_s / MAX_SHARE), found
+        return found
+
+
+class Pages:
+    """All pages of some sources.
+
+    Args:
+        sources: at least one, by name.
+        access: who may read.
+    """
+
+    def __init__(self, sources: Sequence[Source], access: Access) -> None:
+        self._sources: Mapping[str, Source] = {source.name: source for source in sources}
+        self._lists = {source.name: Lists(source) for source in sources}
+        self._access = access
+        self._comparing = asyncio.Semaphore(1)  # it takes a core: one at a time
+        self._static = _static()
+        version = sha256(b"".join(self._static.values())).hexdigest()[:12]
+        self._templates = Environment(
+            loader=PackageLoader("stream_dedup.ui"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.globals.update(
+            parts=parts, spark=spark, static=f"/static/{version}", version=__version__,
+            sources=list(sources), signed_in=bool(access.token),
+        )  # fmt: skip
+
+    def application(self) -> ASGIApp:
+        """The application to serve."""
+        get = ["GET"]
+        of_pattern = "/{source}/{identity}"
+        api = "/api/v1"
+        routes = [
+            Route("/", self.index, methods=get),
+            Route("/healthz", self.alive, methods=get),
+            Route("/login", self.login, methods=["GET", "POST"]),
+            Route("/logout", self.logout, methods=["POST"]),
+            Route("/static/{version}/{name}", self.static, methods=get),
+            Route("/s/{source}", self.patterns, methods=get),
+            Route("/s/{source}/list", self.listed, methods=["POST"]),
+            Route(f"/p{of_pattern}", self.pattern, methods=get),
+            Route(f"/p{of_pattern}/facts", self.facts, methods=get),
+            Route(f"/p{of_pattern}/neighbours", self.neighbours, methods=get),
+            Route(f"{api}/openapi.json", self.api_description, methods=get),
+            Route(f"{api}/sources", self.api_sources, methods=get),
+            Route(f"{api}/sources/{{source}}/patterns", self.api_patterns, methods=["GET", "POST"]),
+            Route(f"{api}/patterns{of_pattern}", self.api_pattern, methods=get),
+            Route(f"{api}/patterns{of_pattern}/counts", self.api_counts, methods=get),
+            Route(f"{api}/patterns{of_pattern}/neighbours", self.api_neighbours, methods=get),
+        ]
+        handlers: dict[Any, Any] = {
+            HTTPException: self._refused,
+            StreamDedupError: self._away,
+            Exception: self._failed,
+        }
+        app = Starlette(routes=routes, exception_handlers=handlers, lifespan=self._reading)
+        return Guard(app, self._access)
+
+    @contextlib.asynccontextmanager
+    async def _reading(self, _: Starlette) -> AsyncIterator[None]:
+        """Read the sources while the application runs."""
+        tasks = [asyncio.create_task(source.run()) for source in self._sources.values()]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ------------------------------------------------------------ pages
+
+    async def index(self, _: Request) -> Response:
+        """The list of the first source."""
+        return RedirectResponse(f"/s/{next(iter(self._sources))}", HTTPStatus.SEE_OTHER)
+
+    async def patterns(self, request: Request) -> Response:
+        """A page with a list."""
+        source = self._source(request)
+        groups, levels = self._lists[source.name].choices()
+        return self._page(
+            "list.html", self._list(source, Query()), query=Query(), groups=groups, levels=levels,
+            source=source,
+        )  # fmt: skip
+
+    async def listed(self, request: Request) -> Response:
+        """A list, for a page that is open; nothing if it has not changed."""
+        source = self._source(request)
+        form = await _form(request)
+        seen = form.pop("seen_list", "")
+        query = _query(form)
+        html = self._templates.get_template("rows.html").render(
+            it=self._list(source, query), query=query, source=source
+        )
+        digest = sha256(html.encode("utf-8", "replace")).hexdigest()[:16]
+        if digest == seen:
+            return Response(status_code=HTTPStatus.NO_CONTENT)
+        mark = f'<input type="hidden" name="seen_list" value="{digest}" form="filters">\n'
+        return _html(html + mark)
+
+    async def pattern(self, request: Request) -> Response:
+        """The page of a cluster."""
+        source, entry = self._entry(request)
+        found = await self._details(source, entry)
+        record = views.printable(msgspec.json.format(bytes(found.record), indent=2), MAX_RECORD)
+        return self._page(
+            "pattern.html", found, source=source, record=record,
+            state=views.source_state(source),
+        )  # fmt: skip
+
+    async def facts(self, request: Request) -> Response:
+        """What changes on the page of a cluster."""
+        source, entry = self._entry(request)
+        row = views.pattern_of(source, entry)
+        template = self._templates.get_template("facts.html")
+        return _html(template.render(row=row, state=views.source_state(source), source=source))
+
+    async def neighbours(self, request: Request) -> Response:
+        """The neighbours of a cluster, for its page."""
+        source, entry = self._entry(request)
+        template = self._templates.get_template("neighbours.html")
+        return _html(template.render(it=await self._near(source, entry), source=source))
+
+    def _page(self, name: str, it: object, **names: object) -> Response:
+        return _html(self._templates.get_template(name).render(it=it, **names))
+
+    # ------------------------------------------------------------ signing in
+
+    async def login(self, request: Request) -> Response:
+        """Take the token, and let the browser keep what is made of it."""
+        problem = ""
+        if request.method == "POST":
+            form = await _form(request)
+            if self._access.token and self._access.knows(form.get("token", "")):
+                answer = RedirectResponse("/", HTTPStatus.SEE_OTHER)
+                answer.set_cookie(
+                    COOKIE,
+                    self._access.session,
+                    httponly=True,
+                    samesite="strict",
+                    secure=request.url.scheme == "https",
+                )
+                return answer
+            problem = "This is not the token."
+        html = self._templates.get_template("login.html").render(problem=problem)
+        return _html(html, HTTPStatus.FORBIDDEN if problem else HTTPStatus.OK)
+
+    async def logout(self, _: Request) -> Response:
+        """Let the browser forget."""
+        answer = RedirectResponse("/login", HTTPStatus.SEE_OTHER)
+        answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+        return answer
+
+    # ------------------------------------------------------------ JSON
+
+    async def api_description(self, _: Request) -> Response:
+        """The description of the interface."""
+        return _json(openapi.document())
+
+    async def api_sources(self, _: Request) -> Response:
+        """The sources."""
+        for source in self._sources.values():
+            source.wanted()
+        return _json([views.source_state(source) for source in self._sources.values()])
+
+    async def api_patterns(self, request: Request) -> Response:
+        """A list."""
+        source = self._source(request)
+        if request.method == "POST":
+            try:
+                query = msgspec.json.decode(await request.body() or b"{}", type=Query)
+            except msgspec.MsgspecError as error:
+                raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
+        else:
+            fields = dict(request.query_params)
+            if not fields.keys().isdisjoint({"words", "group"}):
+                problem = "send words and group by POST: nothing of an event belongs in an address"
+                raise HTTPException(HTTPStatus.BAD_REQUEST, problem)
+            query = _query(fields)
+        return _json(self._list(source, query))
+
+    async def api_pattern(self, request: Request) -> Response:
+        """Everything about a cluster."""
+        source, entry = self._entry(request)
+        return _json(await self._details(source, entry))
+
+    async def api_counts(self, request: Request) -> Response:
+        """The counts over time of a cluster."""
+        source, entry = self._entry(request)
+        return _json(views.count_list(source, entry))
+
+    async def api_neighbours(self, request: Request) -> Response:
+        """The neighbours of a cluster."""
+        source, entry = self._entry(request)
+        return _json(await self._near(source, entry))
+
+    # ------------------------------------------------------------ others
+
+    async def alive(self, _: Request) -> Response:
+        """Whether the application answers."""
+        return _json({"alive": True})
+
+    async def static(self, request: Request) -> Response:
+        """A file that never changes under its address."""
+        name = request.path_params["name"]
+        body = self._static.get(name)
+        if body is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND)
+        headers = {"Cache-Control": "public, max-age=31536000, immutable"}
+        kind = KINDS[name.rpartition(".")[2]]
+        return Response(body, headers=headers, media_type=kind)
+
+    def _source(self, request: Request) -> Source:
+        source = self._sources.get(request.path_params["source"])
+        if source is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND, "there is no such source")
+        source.wanted()
+        return source
+
+    def _entry(self, request: Request) -> tuple[Source, Entry]:
+        source, text = self._source(request), request.path_params["identity"]
+        identity = int(text, 16) if len(text) == 16 and set(text) <= set("0123456789abcdef") else -1
+        entry = source.entries.get(identity)
+        if entry is None:
+            raise HTTPException(
+                HTTPStatus.NOT_FOUND, "there is no such cluster, or it is no longer kept"
+            )
+        source.wanted([identity])
+        return source, entry
+
+    def _list(self, source: Source, query: Query) -> views.PatternList:
+        found = self._lists[source.name].find(query)
+        source.wanted([entry.identity for entry in found.entries])
+        return views.pattern_list(source, query, found)
+
+    async def _details(self, source: Source, entry: Entry) -> views.PatternDetails:
+        found = await source.details(entry.identity)
+        if found is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND, "this cluster is no longer kept")
+        async with self._comparing:
+            return await asyncio.to_thread(views.pattern_details, source, entry, found)
+
+    async def _near(self, source: Source, entry: Entry) -> views.NeighbourList:
+        entries = list(source.entries.values())
+        async with self._comparing:
+            near = await asyncio.to_thread(neighbours, entry, entries)
+            ids = [entry.identity, *(each.identity for each in near)]
+            first, *values = await source.firsts(ids)
+            pairs = list(zip(near, values, strict=True))
+            return await asyncio.to_thread(views.neighbour_list, source, first or b"", pairs)
+
+    # ------------------------------------------------------------ what went wrong
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return self._problem(request, HTTPStatus(error.status_code), error.detail, error.headers)
+
+    async def _away(self, request: Request, error: Exception) -> Response:
+        return self._problem(request, HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        log.error("%s could not be made", request.url.path, exc_info=error)
+        problem = "this could not be made; the log says why"
+        return self._problem(request, HTTPStatus.INTERNAL_SERVER_ERROR, problem)
+
+    def _problem(
+        self,
+        request: Request,
+        status: HTTPStatus,
+        problem: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        if request.url.path.startswith("/api/"):
+            return problem_response(status, problem, dict(headers or {}))
+        html = self._templates.get_template("problem.html").render(
+            problem=problem, phrase=status.phrase
+        )
+        return _html(html, status, headers)
+
+
+# ------------------------------------------------------------ helpers
+
+
+def spark(counts: Sequence[int], width: int = 120, height: int = 24) -> str:
+    """The points of a small line: a polygon from the base to each count.
+
+    >>> spark([0, 2, 1], 20, 10)
+    '0,10 0,10 10,0 20,5 20,10'
+    """
+    most, steps = max(counts, default=0) or 1, max(1, len(counts) - 1)
+    points = (
+        f"{width * number / steps:g},{height - height * count / most:.3g}"
+        for number, count in enumerate(counts)
+    )
+    return f"0,{height} {' '.join(points)} {width},{height}"
+
+
+def _static() -> dict[str, bytes]:
+    folder = resources.files("stream_dedup.ui") / "static"
+    return {each.name: each.read_bytes() for each in sorted(folder.iterdir(), key=str)}
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """The fields of a form, the last of each name."""
+    text = (await request.body()).decode("utf-8", "replace")
+    try:
+        return {name: values[-1] for name, values in parse_qs(text, max_num_fields=40).items()}
+    except ValueError:
+        return {}
+
+
+def _query(fields: dict[str, str]) -> Query:
+    """Read a query from the fields of a form.
+
+    Raises:
+        HTTPException: it is not valid.
+    """
+    try:
+        return msgspec.convert({name: value for name, value in fields.items() if value},
+                               Query, strict=False)  # fmt: skip
+    except msgspec.ValidationError as error:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
+
+
+def _html(
+    text: str, status: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] | None = None
+) -> Response:
+    body = text.encode("utf-8", "replace")
+    return Response(body, status, dict(headers or {}), media_type="text/html")
+
+
+def _json(value: object) -> Response:
+    return Response(msgspec.json.encode(value) + b"\n", media_type="application/json")

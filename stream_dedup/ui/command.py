@@ -1,0 +1,226 @@
+"""``stream-dedup ui``: the web application."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stream_dedup import listening
+from stream_dedup.cli.common import (
+    Failed,
+    Parsed,
+    connection_options,
+    parse_duration,
+    recipe_of,
+    set_option,
+)
+from stream_dedup.cli.completion import complete_file, complete_recipe
+from stream_dedup.cli.reading import (
+    encoding_option,
+    group_field_option,
+    group_prefix_option,
+    group_regex_option,
+    input_format_option,
+    join_option,
+    reading_of,
+    start_regex_option,
+    text_field_option,
+    time_field_option,
+    time_format_option,
+)
+from stream_dedup.clock import SystemClock
+from stream_dedup.errors import InputError
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.index.redis.keys import check_namespace
+from stream_dedup.io.files import InputFile, expand
+
+if TYPE_CHECKING:
+    from stream_dedup.ui.sources import Source
+
+EXTRA = frozenset({"anyio", "h11", "hiredis", "jinja2", "redis", "starlette", "uvicorn"})
+"""What the extra ``ui`` brings."""
+
+DEFAULT_PORT = 9465
+
+_DEFAULT_WINDOW = "1h"
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILE]...", shell_complete=complete_file)
+@click.option(
+    "-n",
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    metavar="NAME",
+    help="A namespace in Redis instead of FILEs, or a pattern such as 'prod-*'. Repeatable.",
+)
+@connection_options
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS",
+              help="Where to listen.")  # fmt: skip
+@click.option("--port", type=click.IntRange(1, 65_535), default=DEFAULT_PORT, show_default=True,
+              help="Where to listen.")  # fmt: skip
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="File whose first line readers must know: a browser asks for it once.",
+)
+@click.option(
+    "--user-header",
+    default="",
+    metavar="NAME",
+    help="Header in which a proxy in front names the user it has signed in, as X-Forwarded-User. "
+    "Whoever reaches the port without the proxy can send it too.",
+)
+@click.option("--open", "is_open", is_flag=True,
+              help="Whoever reaches the address may read.")  # fmt: skip
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A further name by which the pages may be asked for; .example.org for all below it. "
+    "Repeatable.",
+)
+@click.option(
+    "--window",
+    "window_us",
+    type=Parsed("duration", partial(parse_duration, off=None)),
+    default=_DEFAULT_WINDOW,
+    show_default=True,
+    metavar="DURATION",
+    help="How far back counts over time go, of a namespace.",
+)
+@click.option(
+    "-r",
+    "--recipe",
+    default="",
+    metavar="NAME|FILE",
+    shell_complete=complete_recipe,
+    help="Decides what counts as near in FILEs, by default logs; of a namespace, names its recipe "
+    "if it is not a shipped one.",
+)
+@set_option
+@input_format_option
+@encoding_option
+@text_field_option
+@time_field_option
+@time_format_option
+@group_field_option
+@group_regex_option
+@group_prefix_option
+@start_regex_option
+@join_option
+@click.option("--max-clusters", type=click.IntRange(1), default=100_000, show_default=True,
+              help="Of FILEs: with more, the least recently seen is closed.")  # fmt: skip
+def ui(**options: Any) -> None:  # noqa: ANN401 -- as click passes them
+    """Look at patterns in a browser: what was merged, how often, when, and why.
+
+    Of FILEs, which the embedded engine reads, without a server; or of namespaces in Redis, live,
+    while any number of workers write. Nothing can be changed there. Ctrl-C ends it.
+
+    Needs the extra: pip install 'stream-dedup[ui]'. Listens on 127.0.0.1; on another address only
+    with --token-file, --user-header or --open.
+
+    \b
+    stream-dedup ui app.log
+    stream-dedup ui --namespace logs --redis redis://10.0.0.7:6379
+    stream-dedup ui -n 'prod-*' --host 0.0.0.0 --token-file token
+
+    Exit codes: 0 ended by a signal; 2 an option is wrong, the address cannot be listened on, or a
+    FILE or the server cannot be read at the start.
+    """
+    try:
+        from stream_dedup.ui import server  # noqa: PLC0415 -- an extra
+        from stream_dedup.ui.app import Pages  # noqa: PLC0415
+        from stream_dedup.ui.security import Access, read_token  # noqa: PLC0415
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in EXTRA:
+            raise
+        raise Failed(f"{error.name} is not installed; pip install 'stream-dedup[ui]'") from error
+    if bool(options["files"]) == bool(options["namespaces"]):
+        raise click.UsageError("give FILEs, or --namespace")
+    host: str = options["host"]
+    token = read_token(options["token_file"]) if options["token_file"] else ""
+    guarded = bool(token or options["user_header"])
+    if not (guarded or options["is_open"] or _is_local(host)):
+        raise click.UsageError(
+            f"--host {host} can be reached from other machines: give --token-file, --user-header, "
+            "or --open to let everybody read"
+        )
+    names = listening.HostNames([*options["allowed_hosts"], host])
+    access = Access(names, token, options["user_header"])
+    sock = listening.listen(host, options["port"])
+    with sock:
+        sources = _files(options) if options["files"] else _namespaces(options)
+        place = listening.url(host, options["port"])
+        app = Pages(sources, access).application()
+        server.serve(app, sock, lambda: click.echo(f"stream-dedup: {place}", err=True))
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _files(options: dict[str, Any]) -> Sequence[Source]:
+    from stream_dedup.ui.files import FileSource  # noqa: PLC0415 -- as above
+
+    if options["input_format"] in {"csv", "parquet"}:
+        raise click.UsageError("tables are not shown; give lines of text or JSON")
+    recipe = recipe_of(options["recipe"] or "logs", options["settings"])
+    reading = reading_of(options, guesses_times=not options["time_field"])
+    paths = list(expand(options["files"]))
+    for path in paths:
+        try:
+            InputFile(path, encoding=reading.encoding).close()
+        except InputError as error:
+            raise Failed(str(error)) from error
+    return [FileSource(paths, recipe, reading, options["max_clusters"])]
+
+
+def _namespaces(options: dict[str, Any]) -> Sequence[Source]:
+    from stream_dedup.tools.index_inspector.command import (  # noqa: PLC0415 -- needs an extra
+        call,
+        reader_factory,
+        recipe_of_namespace,
+    )
+    from stream_dedup.tools.index_inspector.namespaces import find_all  # noqa: PLC0415
+    from stream_dedup.tools.index_inspector.reader import (  # noqa: PLC0415
+        Namespace,
+        Progress,
+        Reader,
+    )
+    from stream_dedup.ui.redis import RedisSource  # noqa: PLC0415
+
+    async def all_names(reader: Reader, _: Progress) -> list[str]:
+        return [name for name, _ in (await find_all(reader))[0]]
+
+    names: dict[str, None] = {}
+    for given in options["namespaces"]:
+        if not set(given) & set("*?["):
+            try:
+                names[check_namespace(given)] = None
+            except ValueError as error:
+                raise click.BadParameter(str(error), param_hint="'--namespace'") from error
+            continue
+        found = [name for name in call(options["options"], all_names) if fnmatchcase(name, given)]
+        if not found:
+            raise Failed(f"no namespace is named as {given!r}; stream-dedup index stats lists all")
+        names.update(dict.fromkeys(found))
+    recipe = options["recipe"]
+
+    def recipe_of_it(namespace: Namespace) -> Recipe | None:
+        return recipe_of_namespace(namespace.name, namespace.recipe, namespace.digest, recipe)
+
+    reader = cache(reader_factory(options["options"]))
+    clock, window_us = SystemClock(), options["window_us"]
+    return [RedisSource(reader, name, recipe_of_it, window_us, clock) for name in names]

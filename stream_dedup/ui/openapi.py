@@ -1,0 +1,96 @@
+"""The description of the JSON interface, as OpenAPI 3.1, made from the types of its answers."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from stream_dedup._version import __version__
+from stream_dedup.ui import views
+from stream_dedup.ui.patterns import Query
+
+_TEMPLATE = "#/components/schemas/{name}"
+_OF_PATTERN = ("source", "identity")
+_DESCRIBED = {
+    "source": "A source's name, as `/api/v1/sources` lists it.",
+    "identity": "A cluster's id: 16 hexadecimal digits.",
+}
+
+OPERATIONS: dict[str, tuple[str, tuple[str, ...], Any]] = {
+    "/api/v1/sources": ("The sources, and what is known of them.", (), list[views.SourceState]),
+    "/api/v1/sources/{source}/patterns": ("A page of patterns.", ("source",), views.PatternList),
+    "/api/v1/patterns/{source}/{identity}": (
+        "Everything about a pattern.", _OF_PATTERN, views.PatternDetails),
+    "/api/v1/patterns/{source}/{identity}/counts": (
+        "Its events over time.", _OF_PATTERN, views.CountList),
+    "/api/v1/patterns/{source}/{identity}/neighbours": (
+        "The most similar patterns, and why they are others.", _OF_PATTERN, views.NeighbourList),
+}  # fmt: skip
+"""For each path: what it returns, its parameters, and the type of its answer."""
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The whole description."""
+    types = [Query, views.Problem, *(answer for _, _, answer in OPERATIONS.values())]
+    schemas, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
+    by_type = dict(zip(map(repr, types), schemas, strict=True))
+    paths: dict[str, Any] = {}
+    for path, (summary, parameters, answer) in OPERATIONS.items():
+        operation = _operation(summary, parameters, by_type[repr(answer)])
+        paths[path] = {"get": operation}
+        if answer is views.PatternList:
+            fields = components[Query.__name__]["properties"].items()
+            in_query = [
+                {"name": name, "in": "query", "schema": schema}
+                for name, schema in fields
+                if name not in {"words", "group"}
+            ]
+            body = {"content": _json(by_type[repr(Query)]), "required": False}
+            paths[path] = {
+                "get": {**operation, "parameters": [*operation["parameters"], *in_query]},
+                "post": {**operation, "requestBody": body},
+            }
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "stream-dedup ui",
+            "version": __version__,
+            "description": "What a stream was merged to. Words to search for are sent by POST, so "
+            "that nothing of an event stands in an address.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"token": []}],
+    }
+
+
+def _operation(summary: str, parameters: tuple[str, ...], schema: Any) -> dict[str, Any]:  # noqa: ANN401 -- as msgspec makes it
+    problem = {"$ref": _TEMPLATE.format(name=views.Problem.__name__)}
+    refused = {
+        str(code): {"description": text, "content": _json(problem)}
+        for code, text in (
+            (400, "The request is not valid."),
+            (401, "The token is missing or wrong."),
+            (404, "There is no such source or cluster."),
+            (503, "The source cannot be read now."),
+        )
+    }
+    return {
+        "summary": summary,
+        "parameters": [
+            {"name": name, "in": "path", "required": True, "description": _DESCRIBED[name],
+             "schema": {"type": "string"}}
+            for name in parameters
+        ],
+        "responses": {"200": {"description": summary, "content": _json(schema)}, **refused},
+    }  # fmt: skip
+
+
+def _json(schema: Any) -> dict[str, Any]:  # noqa: ANN401 -- as msgspec makes it
+    return {"application/json": {"schema": schema}}

@@ -1,0 +1,239 @@
+"""The clusters of a source as a list: what is known of each, search, order and pages. Pure."""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from stream_dedup.clock import US_PER_S
+from stream_dedup.features.masks import NAMED
+from stream_dedup.ui.counts import Axis, Counts
+
+Sort = Literal["count", "newest", "growing", "vanished"]
+State = Literal["all", "open", "closed"]
+
+SEEN_S = {"any": None, "1m": 60, "5m": 300, "1h": 3_600, "1d": 86_400}
+"""How long ago a cluster was last seen, at most."""
+
+MAX_CHOICES = 100
+"""Groups and levels to choose from."""
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """What is known of a cluster.
+
+    Attributes:
+        identity: its id.
+        count: its events, those of clusters that merged into it included where that is known.
+        first: when it was first seen: microseconds, or a line.
+        last: when it was last seen.
+        counts: its events over time.
+        pattern: its pattern.
+        variant: as `Summary.variant`.
+        group: its group, for people.
+        open: whether it takes events.
+        merged_into: the cluster that goes on for it.
+        learned: as `Summary.learned`.
+        read: when it was last read, in microseconds.
+    """
+
+    identity: int
+    count: int
+    first: int
+    last: int
+    counts: Counts = field(default_factory=Counts)
+    pattern: str = ""
+    variant: tuple[str, ...] = ()
+    group: str = ""
+    open: bool = True
+    merged_into: int | None = None
+    learned: int = 0
+    read: int = 0
+
+    @property
+    def hex(self) -> str:
+        """Its id as 16 hex digits."""
+        return f"{self.identity:016x}"
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is searched for, and what of it is shown."""
+
+    sort: Sort = "count"
+    words: Annotated[str, Meta(max_length=200, description="All must be in the pattern.")] = ""
+    group: Annotated[str, Meta(max_length=1_000, description="As a pattern names it.")] = ""
+    level: Annotated[str, Meta(max_length=40, description="A log level, or a status class.")] = ""
+    seen: Annotated[
+        Literal["any", "1m", "5m", "1h", "1d"],
+        Meta(description="How long before the last event of all it was last seen, at most."),
+    ] = "any"
+    state: Annotated[State, Meta(description="Whether it takes events.")] = "all"
+    page: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+    limit: Annotated[int, Meta(ge=1, le=200, description="Patterns on a page.")] = 50
+
+
+class Found(NamedTuple):
+    """The answer to a query.
+
+    Attributes:
+        entries: those of the page, in order.
+        patterns: all that were found.
+        events: of them.
+    """
+
+    entries: list[Entry]
+    patterns: int
+    events: int
+
+
+def find(entries: Iterable[Entry], query: Query, axis: Axis, *, has_times: bool = True) -> Found:
+    """Search, order, and cut out a page."""
+    chosen = list(_chosen(entries, query, has_times=has_times))
+    keys = _keys(chosen, query.sort, axis)
+    events = sum(entry.count for *_, entry in keys)
+    start, end = (query.page - 1) * query.limit, query.page * query.limit
+    # A few of many: no need to sort them all.
+    page = heapq.nlargest(end, keys) if end < len(keys) // 8 else sorted(keys, reverse=True)
+    return Found([entry for *_, entry in page[start:end]], len(keys), events)
+
+
+def _chosen(entries: Iterable[Entry], query: Query, *, has_times: bool) -> Iterable[Entry]:
+    if query.state != "all":
+        entries = [each for each in entries if each.open == (query.state == "open")]
+    within_s = SEEN_S[query.seen]
+    if within_s is not None and has_times:
+        entries = list(entries)
+        since = max((each.last for each in entries), default=0) - within_s * US_PER_S
+        entries = [each for each in entries if each.last >= since]
+    if query.group:
+        entries = [each for each in entries if each.group == query.group]
+    if query.level:
+        entries = [each for each in entries if query.level in each.variant]
+    for word in query.words.casefold().split():
+        entries = [each for each in entries if word in each.pattern.casefold()]
+    return entries
+
+
+def _keys(entries: list[Entry], sort: Sort, axis: Axis) -> list[tuple[int, int, Entry]]:
+    """Return those that belong to an order, each behind what it is ordered by.
+
+    Equal ones are in the order of their ids, so that pages fit together.
+    """
+    if sort == "newest":
+        return [(each.first, each.identity, each) for each in entries]
+    if sort == "growing":
+        grown = ((growth(each, axis), each.identity, each) for each in entries)
+        return [each for each in grown if each[0] > 0]
+    if sort == "vanished":
+        entries = [each for each in entries if _has_vanished(each, axis)]
+    return [(each.count, each.identity, each) for each in entries]
+
+
+def growth(entry: Entry, axis: Axis) -> int:
+    """How many more events than before came in the last quarter of the axis.
+
+    Before is the mean of the quarters before it.
+    """
+    active = entry.counts.active
+    if active is None:
+        return 0
+    recent, earlier = entry.counts.change(axis)
+    parts = (axis.buckets - 1) // (axis.last + 1 - axis.recent)
+    return recent - earlier // max(1, parts)
+
+
+def _has_vanished(entry: Entry, axis: Axis) -> bool:
+    recent, earlier = entry.counts.change(axis)
+    return earlier > 0 and recent == 0
+
+
+def choices(entries: Iterable[Entry]) -> tuple[list[str], list[str]]:
+    """Return the groups and the levels to choose from, the commonest first."""
+    groups: Counter[str] = Counter()
+    levels: Counter[str] = Counter()
+    for each in entries:
+        if each.group:
+            groups[each.group] += 1
+        levels.update(each.variant)
+    return tuple(  # type: ignore[return-value] # of two
+        [name for name, _ in counted.most_common(MAX_CHOICES)] for counted in (groups, levels)
+    )
+
+
+# ------------------------------------------------------------ slots
+
+KINDS = {
+    "number": "number", "hex": "number", "unit": "number", "ipv4": "place", "ipv6": "place",
+    "url": "place", "path": "place", "email": "place", "mac": "place", "timestamp": "time",
+    "uuid": "id",
+}  # fmt: skip
+"""What a placeholder's colour says."""
+
+_NAMES = {*NAMED, "unit", "*"}
+_SLOT = re.compile(r"<(\*|[a-z0-9_]+)>")
+
+
+class Part(NamedTuple):
+    """A part of a pattern.
+
+    Attributes:
+        text: as it is shown.
+        kind: of the slot; empty for words.
+    """
+
+    text: str
+    kind: str
+
+
+def parts(pattern: str) -> list[Part]:
+    """Cut a pattern into words and slots.
+
+    >>> [part.text for part in parts("disk <*> is <number> full of <b>")]
+    ['disk ', '<*>', ' is ', '<number>', ' full of <b>']
+    """
+    out: list[Part] = []
+    at = 0
+    for match in _SLOT.finditer(pattern):
+        name = match[1]
+        if name not in _NAMES and not re.fullmatch("[1-5]xx", name):
+            continue
+        if match.start() > at:
+            out.append(Part(pattern[at : match.start()], ""))
+        out.append(Part(match[0], KINDS.get(name, "other")))
+        at = match.end()
+    return [*out, Part(pattern[at:], "")] if at < len(pattern) else out
+
+
+# ------------------------------------------------------------ neighbours
+
+MAX_NEIGHBOURS = 6
+"""Patterns compared with one, as `explain` does."""
+
+
+def neighbours(entry: Entry, others: Sequence[Entry], limit: int = MAX_NEIGHBOURS) -> list[Entry]:
+    """Return the clusters whose patterns share the largest part of their words with one."""
+    own = frozenset(entry.pattern.split())
+    least, most = len(own) / 3, 3 * len(own)
+    best: list[tuple[float, int, Entry]] = []
+    for other in others:
+        words = frozenset(other.pattern.split())
+        if other is entry or not least <= len(words) <= most:
+            continue
+        common = len(own & words)
+        if not common:
+            continue
+        likeness = common / (len(own) + len(words) - common)
+        item = likeness, other.identity, other
+        if len(best) < limit:
+            heapq.heappush(best, item)
+        elif item > best[0]:
+            heapq.heapreplace(best, item)
+    return [other for _, _, other in sorted(best, reverse=True)]

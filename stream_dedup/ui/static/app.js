@@ -1,0 +1,95 @@
+// Refreshes what is shown, keeps the filters of a tab, turns pages, and draws the chart.
+"use strict";
+(() => {
+  const EVERY_MS = 2000;
+  const form = document.getElementById("filters");
+  const list = document.getElementById("list");
+  const facts = document.getElementById("facts");
+  const page = document.getElementById("page");
+
+  // ---------------------------------------------------------------- filters
+  if (form) {
+    const key = "filters of " + form.getAttribute("action");
+    const fields = () => [...form.elements].filter((each) => each.name && each.name !== "seen_list");
+    const keep = () => sessionStorage.setItem(key,
+      JSON.stringify(Object.fromEntries(fields().map((each) => [each.name, each.value]))));
+    let kept = {};
+    try { kept = JSON.parse(sessionStorage.getItem(key)) || {}; } catch { /* another version's */ }
+    let changed = false;
+    for (const each of fields()) {
+      const value = kept[each.name];
+      if (typeof value !== "string" || value === each.value) continue;
+      const before = each.value;
+      each.value = value;
+      if (each.value !== value) each.value = before; // no longer to choose from
+      else changed = true;
+    }
+    const first = () => { page.value = "1"; keep(); };
+    form.addEventListener("input", first);
+    form.addEventListener("change", (event) => { if (event.target.id !== "page") first(); });
+    form.addEventListener("submit", (event) => event.preventDefault());
+    list.addEventListener("click", (event) => {
+      const to = event.target.dataset && event.target.dataset.page;
+      if (!to) return;
+      page.value = to;
+      keep();
+      htmx.trigger(list, "refresh");
+    });
+    if (changed) window.addEventListener("load", () => htmx.trigger(list, "refresh"));
+  }
+
+  // ---------------------------------------------------------------- live
+  const live = document.getElementById("live");
+  setInterval(() => {
+    if (document.hidden || (live && !live.checked)) return;
+    for (const each of [list, facts]) if (each) htmx.trigger(each, "refresh");
+    draw();
+  }, EVERY_MS);
+
+  // ---------------------------------------------------------------- the chart
+  const place = document.querySelector("[data-chart]");
+  let chart = null;
+  let unit = "";
+  let drawn = "";
+  const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const axis = () => ({ stroke: style("--text"), grid: { stroke: style("--line"), width: 1 },
+    ticks: { stroke: style("--line"), width: 1 } });
+  const options = () => ({
+    width: place.clientWidth,
+    height: 220,
+    tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
+    scales: { x: { time: unit === "seconds" }, y: { range: (_, __, most) => [0, Math.max(1, most)] } },
+    axes: [axis(), { ...axis(), size: 60 }],
+    cursor: { drag: { x: false, y: false } },
+    series: [
+      { label: unit === "seconds" ? "from" : "line" },
+      { label: "events", stroke: style("--chart"), fill: style("--chart"),
+        paths: uPlot.paths.bars({ size: [0.9, 60], align: 1 }), points: { show: false } },
+    ],
+  });
+  async function draw() {
+    if (!place) return;
+    let answer;
+    try {
+      answer = await fetch(place.dataset.chart);
+      if (!answer.ok) return;
+      answer = await answer.text();
+    } catch { return; } // the server is away: the next time
+    if (answer === drawn) return;
+    drawn = answer;
+    const found = JSON.parse(answer);
+    const data = [found.counts.map((_, at) => found.axis.start + at * found.axis.width), found.counts];
+    unit = found.axis.unit;
+    const before = document.getElementById("before");
+    before.textContent = found.before
+      ? `${found.before.toLocaleString("en")} of ${found.count.toLocaleString("en")} events came before, or at a time that is not known.` : "";
+    if (chart) chart.setData(data);
+    else chart = new uPlot(options(), data, place);
+  }
+  if (place) {
+    window.addEventListener("load", draw);
+    const again = () => { if (chart) { chart.destroy(); chart = null; drawn = ""; draw(); } };
+    window.addEventListener("resize", again);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  }
+})();

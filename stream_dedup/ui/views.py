@@ -1,0 +1,362 @@
+"""What the pages and the JSON interface show of a source. The types describe the interface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from stream_dedup.clock import US_PER_S
+from stream_dedup.clustering.comparison import Inspector
+from stream_dedup.emit.summaries import iso_time, summary_json
+from stream_dedup.features.patterns import readable
+from stream_dedup.model import Summary
+from stream_dedup.ui.finding import expression
+from stream_dedup.ui.patterns import Entry, Found, Query
+from stream_dedup.ui.sources import Details, Source
+
+MAX_EVENT = 2_000
+"""Characters shown of an event."""
+
+MAX_COMPARED_BYTES = 4_096
+"""Bytes of an event that are compared: explaining a longer one would take long."""
+
+MAX_NAMES = 50
+"""Names of a cluster that are listed."""
+
+
+class Axis(Struct, frozen=True):
+    """Where the buckets of counts over time lie.
+
+    Attributes:
+        start: where the first bucket begins: seconds since 1970, or a line.
+        width: of a bucket, in seconds or lines.
+        unit: of both.
+    """
+
+    start: float
+    width: float
+    unit: str
+
+
+class SourceState(Struct, frozen=True):
+    """A source, and what is known of it now.
+
+    Attributes:
+        problem: why it cannot be read now, or was not read whole; empty if it was.
+        reading: how far the first reading is; empty once all was read.
+        exact_since: since when counts over time are exact; null if from the beginning on.
+        passed: events that were not compared, and are in no pattern.
+    """
+
+    name: str
+    title: str
+    kind: str
+    recipe: str | None
+    patterns: int
+    events: int
+    problem: str
+    reading: str
+    exact_since: str | None
+    passed: int
+
+
+class Pattern(Struct, frozen=True):
+    """A cluster in a list.
+
+    Attributes:
+        id: the cluster's id.
+        pattern: the text with placeholders for what varies.
+        variant: log levels and HTTP status classes.
+        group: the values that are equal for all its events.
+        count: its events.
+        share: of the events of all clusters.
+        counts: events in each bucket of the axis.
+        before: events before the first bucket, or whose time is not known; all add up to the count.
+        first, last: when, or in which line, it was first and last seen.
+        open: whether it takes events.
+        merged_into: the id of the cluster that goes on for it.
+    """
+
+    id: str
+    pattern: str
+    variant: tuple[str, ...]
+    group: str
+    count: int
+    share: float
+    counts: list[int]
+    before: int
+    first: str
+    last: str
+    open: bool
+    merged_into: str | None
+
+
+class PatternList(Struct, frozen=True):
+    """A page of a list.
+
+    Attributes:
+        found: patterns that were found, on all pages.
+        events: of them.
+    """
+
+    source: SourceState
+    axis: Axis
+    found: int
+    events: int
+    page: int
+    pages: int
+    patterns: list[Pattern]
+
+
+class Value(Struct, frozen=True):
+    """A value, and its share of the events in the sample."""
+
+    value: str
+    share: float
+
+
+class Slot(Struct, frozen=True):
+    """A place that varies, with its commonest values."""
+
+    slot: str
+    distinct: int
+    values: list[Value]
+
+
+class Joined(Struct, frozen=True):
+    """An event of a cluster, and why it joined.
+
+    Attributes:
+        verdict: what `stream-dedup explain` says of the representative and this event.
+        distance: bits in which their fingerprints differ.
+        jaccard: the part of their words that they have in common.
+    """
+
+    event: str
+    verdict: str
+    distance: int
+    jaccard: float
+
+
+class NameOf(Struct, frozen=True):
+    """By what events find a cluster: its exact hash, and how far its fingerprint is."""
+
+    exact: str
+    distance: int
+    in_tables: bool
+
+
+class Merged(Struct, frozen=True):
+    """A cluster that merged into another one, and the events it had counted."""
+
+    id: str
+    count: int
+
+
+class PatternDetails(Struct, frozen=True):
+    """Everything about a cluster.
+
+    Attributes:
+        state: open, or why it closed.
+        template: the id of its pattern without level and status.
+        slots: the values of what varies, in a sample of its events.
+        sampled: events in this sample.
+        error: how far the shares of values may be off; 0 if all events are in the sample.
+        joined: events of it, compared with its first one.
+        names: by what events find it, as the index stores it.
+        record: the record of its summary, as it would be sent now.
+        commands: what finds its events, for a shell.
+    """
+
+    pattern: Pattern
+    axis: Axis
+    state: str
+    template: str | None
+    slots: list[Slot]
+    sampled: int
+    error: float
+    representative: str
+    joined: list[Joined]
+    names: list[NameOf]
+    merged: list[Merged]
+    merged_into: str | None
+    record: msgspec.Raw
+    commands: list[str]
+
+
+class Neighbour(Struct, frozen=True):
+    """A cluster with a similar pattern, and why it is another one."""
+
+    pattern: Pattern
+    verdict: str
+    distance: int
+    jaccard: float
+
+
+class NeighbourList(Struct, frozen=True):
+    """The clusters whose patterns share most words with one, the most similar first."""
+
+    neighbours: list[Neighbour]
+
+
+class CountList(Struct, frozen=True):
+    """The counts over time of a cluster."""
+
+    axis: Axis
+    counts: list[int]
+    before: int
+    count: int
+
+
+class Problem(Struct, frozen=True):
+    """What is wrong."""
+
+    error: str
+
+
+# ------------------------------------------------------------ of a source
+
+
+def source_state(source: Source) -> SourceState:
+    """The state of a source."""
+    status, inspector = source.status(), source.inspector
+    since = None if status.since_us is None else iso_time(status.since_us // US_PER_S * US_PER_S)
+    return SourceState(
+        source.name,
+        source.title,
+        source.kind,
+        None if inspector is None else inspector.recipe.name,
+        len(source.entries),
+        status.events,
+        status.problem,
+        status.reading,
+        since,
+        status.passed,
+    )
+
+
+def axis_of(source: Source) -> Axis:
+    """The axis of a source."""
+    axis, scale = source.axis, US_PER_S if source.has_times else 1
+    unit = "seconds" if source.has_times else "lines"
+    return Axis(axis.first * axis.width / scale, axis.width / scale, unit)
+
+
+def pattern_of(source: Source, entry: Entry) -> Pattern:
+    """A cluster in a list."""
+    events = source.status().events
+    values = entry.counts.values(source.axis)
+    return Pattern(
+        entry.hex,
+        entry.pattern,
+        entry.variant,
+        entry.group,
+        entry.count,
+        round(entry.count / events, 6) if events else 0.0,
+        values,
+        entry.count - sum(values),
+        _moment(source, entry.first),
+        _moment(source, entry.last),
+        entry.open,
+        None if entry.merged_into is None else f"{entry.merged_into:016x}",
+    )
+
+
+def pattern_list(source: Source, query: Query, found: Found) -> PatternList:
+    """A page of a list."""
+    return PatternList(
+        source_state(source),
+        axis_of(source),
+        found.patterns,
+        found.events,
+        query.page,
+        max(1, -(-found.patterns // query.limit)),
+        [pattern_of(source, entry) for entry in found.entries],
+    )
+
+
+def count_list(source: Source, entry: Entry) -> CountList:
+    """The counts over time of a cluster."""
+    values = entry.counts.values(source.axis)
+    return CountList(axis_of(source), values, entry.count - sum(values), entry.count)
+
+
+def pattern_details(source: Source, entry: Entry, found: Details) -> PatternDetails:
+    """Everything about a cluster. Comparing its events takes some milliseconds each."""
+    summary, variables = found.summary, found.summary.variables
+    slots = variables.slots if variables else ()
+    return PatternDetails(
+        pattern_of(source, entry),
+        axis_of(source),
+        found.state,
+        summary.template_hex,
+        [
+            Slot(slot.slot, slot.distinct, [Value(*value) for value in slot.values])
+            for slot in slots
+        ],
+        variables.sampled if variables else 0,
+        variables.error if variables else 0.0,
+        _event(summary.representative),
+        list(_joined(source.inspector, summary)),
+        [NameOf(*name) for name in found.names[:MAX_NAMES]],
+        [Merged(f"{cluster:016x}", count) for cluster, count in summary.merged],
+        None if summary.merged_into is None else f"{summary.merged_into:016x}",
+        msgspec.Raw(summary_json(summary, source.name).rstrip()),
+        source.commands(summary, expression(summary.pattern, summary.representative)),
+    )
+
+
+def neighbour_list(
+    source: Source, first: bytes, near: Iterable[tuple[Entry, bytes | None]]
+) -> NeighbourList:
+    """Compare a cluster with others, as `stream-dedup explain` does."""
+    out = []
+    inspector = source.inspector
+    for entry, value in near:
+        if inspector is None or not value:
+            continue
+        compared = inspector.compare(first[:MAX_COMPARED_BYTES], value[:MAX_COMPARED_BYTES])
+        out.append(
+            Neighbour(
+                pattern_of(source, entry),
+                compared.verdict(),
+                compared.distance,
+                round(compared.jaccard, 3),
+            )
+        )
+    return NeighbourList(out)
+
+
+def _joined(inspector: Inspector | None, summary: Summary) -> Iterable[Joined]:
+    if inspector is None or not summary.representative:
+        return
+    first = summary.representative[:MAX_COMPARED_BYTES]
+    for event in dict.fromkeys(_others(summary)):
+        found = inspector.compare(first, event[:MAX_COMPARED_BYTES])
+        verdict = found.verdict()
+        if not found.merge:
+            verdict = f"It joined through other events of the cluster. Alone: {verdict}"
+        yield Joined(_event(event), verdict, found.distance, round(found.jaccard, 3))
+
+
+def _others(summary: Summary) -> Sequence[bytes]:
+    return [event for event in summary.samples if event != summary.representative]
+
+
+def _event(value: bytes) -> str:
+    """An event for people."""
+    return printable(value, MAX_EVENT)
+
+
+def printable(value: bytes, most: int) -> str:
+    """Lines of text for people, with escapes for what is not printable, and not too long."""
+    lines = value[: 2 * most].split(b"\n")
+    text = "\n".join(readable(line, most) for line in lines)
+    cut = len(text) > most or len(value) > 2 * most
+    return text[: most - 1] + "…" if cut else text
+
+
+def _moment(source: Source, at: int) -> str:
+    return iso_time(at // US_PER_S * US_PER_S) if source.has_times else f"line {at}"

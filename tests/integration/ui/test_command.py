@@ -1,0 +1,87 @@
+"""The command: what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from tests.integration.command import COMMAND
+from tests.integration.ui.test_browser import served
+from tests.services.redis import RedisServer
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    path = tmp_path / "app.log"
+    path.write_bytes(b"one line here\n" * 5)
+    return str(path)
+
+
+def refused(*args: str) -> str:
+    done = subprocess.run(
+        [COMMAND, "ui", *args], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    return done.stderr
+
+
+def test_a_port_in_use_is_named_with_what_to_do(log: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert refused("--port", port, log) == (
+            f"stream-dedup: http://127.0.0.1:{port}: another program, perhaps another "
+            "stream-dedup, listens there; end that, or choose another port\n"
+        )
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["--host", "192.0.2.1"], "--token-file, --user-header, or --open"),
+        (["--token-file", "/nowhere"], "/nowhere cannot be read: No such file or directory"),
+        (["--token-file", "/dev/null"], "openssl rand -hex 32"),
+        (["--namespace", "x"], "give FILEs, or --namespace"),
+        (["/nowhere.log"], "/nowhere.log: cannot be opened"),
+        (["--host", "203.0.113.9", "--open"], "name an address of this machine"),
+    ],
+)
+def test_what_is_wrong_is_refused(log: str, args: list[str], expected: str) -> None:
+    assert expected in refused(log, "--port", "1", *args).replace("\n", " ")
+
+
+def test_a_pattern_without_namespaces_is_refused(redis_server: RedisServer) -> None:
+    assert "no namespace is named as 'nope-*'" in refused(
+        "-n", "nope-*", "--redis", redis_server.url, "--port", "47113"
+    )
+
+
+def test_without_the_extra_it_says_what_to_install(log: str) -> None:
+    code = (
+        "import sys; sys.modules['starlette'] = None\n"
+        "sys.argv = ['stream-dedup', 'ui', sys.argv[1]]\n"
+        "from stream_dedup.cli.main import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, log], capture_output=True, text=True,
+                          check=False)  # fmt: skip
+    assert done.returncode == 2
+    assert "pip install 'stream-dedup[ui]'" in done.stderr
+
+
+def test_slow_clients_keep_nobody_out(log: str) -> None:
+    with served(log) as address:
+        port = int(address.rpartition(":")[2])
+        slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(400)]
+        for each in slow:
+            each.sendall(b"GET / HTTP/1.1\r\nHo")
+        begun_s = time.monotonic()
+        with urlopen(f"{address}/healthz", timeout=30) as answer:  # noqa: S310 -- ours
+            assert answer.status == 200
+        assert time.monotonic() - begun_s < 25
+        for each in slow:
+            each.close()

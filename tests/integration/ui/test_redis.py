@@ -1,0 +1,197 @@
+"""The copy of a namespace, over a real Redis: it adds up, costs little, and survives an outage."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import cache
+
+import pytest
+
+from stream_dedup.clock import US_PER_S, SystemClock
+from stream_dedup.features.recipe import load_recipe
+from stream_dedup.index.redis.client import RetryPolicy
+from stream_dedup.tools.index_inspector.reader import Reader
+from stream_dedup.ui import redis
+from stream_dedup.ui.redis import RedisSource
+from tests.integration.redis.helpers import in_loop, until
+from tests.integration.ui.writing import writing
+from tests.services.redis import RedisServer
+from tests.services.toxiproxy import Toxiproxy
+
+WORDS = "alpha bravo carbon delta echo foxtrot golf hotel india juliet kilo lima".split()
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis, "TURN_S", 0.05)
+    monkeypatch.setattr(redis, "CLUSTERS_PER_S", 10_000)
+
+
+def lines(kinds: int) -> list[bytes]:
+    """So many lines, each of a kind of its own."""
+    return [
+        f"{WORDS[n % 12]} {WORDS[n // 12 % 12]} {WORDS[n // 144 % 12]} "
+        f"{'x' * (n // 1728 + 2)}{WORDS[n % 7]}q happened to {WORDS[n % 5]}".encode()
+        for n in range(kinds)
+    ]
+
+
+@asynccontextmanager
+async def shown(url: str, name: str) -> AsyncIterator[RedisSource]:
+    """A copy that somebody looks at."""
+    policy = RetryPolicy(within_s=0.3, first_delay_s=0.01, max_delay_s=0.05, timeout_s=5)
+    make = cache(lambda: Reader(url, retry_policy=policy))
+    source = RedisSource(make, name, lambda _: load_recipe("logs"), 3_600 * US_PER_S, SystemClock())
+    source.wanted()
+    task = asyncio.create_task(source.run())
+    try:
+        yield source
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await make().aclose()
+
+
+def adds_up(source: RedisSource, events: int) -> Callable[[], bool]:
+    """Whether all events are in the copy, in each of its numbers."""
+
+    def same() -> bool:
+        entries = list(source.entries.values())
+        if sum(entry.count for entry in entries) != events or source.status().events != events:
+            return False
+        for entry in entries:
+            values = entry.counts.values(source.axis)
+            assert sum(values) + entry.counts.before == entry.count
+            assert entry.counts.total == entry.count
+        return True
+
+    return same
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_copy_has_the_counts_of_the_namespace(redis_server: RedisServer, shards: int) -> None:
+    @in_loop
+    async def check() -> None:
+        url, name = redis_server.url, f"ui-{shards}"
+        async with writing(url, name, shards=shards) as writer, shown(url, name) as source:
+            for turn in range(5):
+                kinds = lines(300 + 100 * turn)
+                await writer.write(kinds, group=f'{{"pod":"{turn % 2}"}}')
+                source.wanted()
+            await until(adds_up(source, writer.written))
+            assert {entry.group for entry in source.entries.values()} == {"pod=0", "pod=1"}
+            assert source.status().problem == ""
+
+    check()
+
+
+@in_loop
+async def test_differences_lie_between_their_readings(redis_server: RedisServer) -> None:
+    url = redis_server.url
+    async with writing(url, "ui-times") as writer, shown(url, "ui-times") as source:
+        await writer.write([b"one kind of line"] * 10)
+        await until(adds_up(source, 10))
+        await writer.write([b"one kind of line"] * 30)
+        await until(adds_up(source, 40))
+        (entry,) = source.entries.values()
+        values = entry.counts.values(source.axis)
+        assert sum(values[-2:]) == 40
+        assert entry.counts.before == 0
+
+
+@in_loop
+async def test_merged_and_closed_clusters_are_told(redis_server: RedisServer) -> None:
+    url = redis_server.url
+    async with writing(url, "ui-merge") as writer, shown(url, "ui-merge") as source:
+        people = "ann bob cid dan eve fay gus hal ida jon".split()
+        await writer.write([b"session of ann was opened by the door"])
+        await until(adds_up(source, 1))
+        for each in people[1:]:
+            await writer.write([f"session of {each} was opened by the door".encode()])
+            source.wanted()
+        await until(adds_up(source, 10))
+        is_open = {entry.identity for entry in source.entries.values() if entry.open}
+        await until(lambda: sum(entry.open for entry in source.entries.values()) == 1)
+        (root,) = (entry for entry in source.entries.values() if entry.open)
+        assert root.identity in is_open
+        await until(lambda: root.pattern == "session of <*> was opened by the door")
+        found = await source.details(root.identity)
+        assert found is not None
+        assert found.summary.merged
+        assert {entry.merged_into for entry in source.entries.values()} <= {None, root.identity}
+
+
+@in_loop
+async def test_a_page_of_a_pattern_has_what_is_stored(redis_server: RedisServer) -> None:
+    url = redis_server.url
+    async with writing(url, "ui-page") as writer, shown(url, "ui-page") as source:
+        made = await writer.write([f"disk sd{n} is {n}% full".encode() for n in range(10, 30)])
+        identity = made[0].cluster
+        assert identity is not None
+        await until(adds_up(source, 20))
+        found = await source.details(identity)
+        assert found is not None
+        assert (found.summary.count, found.summary.pattern) == (20, "disk <*> is <number> full")
+        assert found.summary.variables is not None
+        assert found.summary.variables.slots[0].distinct == 20
+        assert (found.state, found.summary.position.offset, len(found.names)) == ("open", 0, 1)
+        assert await source.firsts([identity, 1]) == [b"disk sd10 is 10% full", None]
+        first, like = source.commands(found.summary, "disk.*is")
+        assert "-t 'app logs; rm -rf' -p 0 -o 0 -c 1" in first
+        assert "grep -aE -e 'disk.*is'" in like
+
+
+@in_loop
+async def test_an_outage_is_told_and_passes_by_itself(
+    redis_server: RedisServer, toxiproxy: Toxiproxy
+) -> None:
+    with toxiproxy.proxy(redis_server.port) as link:
+        url = f"redis://127.0.0.1:{link.port}"
+        async with writing(redis_server.url, "ui-away") as writer, shown(url, "ui-away") as source:
+            await writer.write(lines(50))
+            await until(adds_up(source, 50))
+            link.disable()
+            await until(lambda: url in source.status().problem)
+            assert len(source.entries) == 50
+            await writer.write(lines(60))
+            link.enable()
+            await until(adds_up(source, 110))
+            await until(lambda: source.status().problem == "")
+
+
+@in_loop
+async def test_a_namespace_that_comes_later_is_found(redis_server: RedisServer) -> None:
+    url = redis_server.url
+    async with shown(url, "ui-later") as source:
+        await until(lambda: "there is no namespace" in source.status().problem)
+        async with writing(url, "ui-later") as writer:
+            await writer.write(lines(5))
+            await until(adds_up(source, 5))
+
+
+def calls(server: RedisServer) -> int:
+    return sum(
+        int(each.split("calls=")[1].split(",")[0])
+        for name, each in server.info("commandstats").items()
+        if name.removeprefix("cmdstat_") in {"hmget", "zscan", "zrange"}
+    )
+
+
+@in_loop
+async def test_nothing_is_read_while_nobody_looks(
+    make_redis: Callable[..., RedisServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = make_redis()
+    monkeypatch.setattr(redis, "UNWATCHED_S", 0.2)
+    async with writing(server.url, "ui-idle") as writer, shown(server.url, "ui-idle") as source:
+        await writer.write(lines(50))
+        await until(lambda: not source._watched.is_set(), 60)
+        before = calls(server)
+        await asyncio.sleep(0.5)
+        assert calls(server) == before
+        source.wanted()
+        await until(lambda: calls(server) > before)
+        await until(adds_up(source, 50))

@@ -1,0 +1,345 @@
+"""The pages of a file: what they show, and that nothing in an event becomes markup."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from stream_dedup.clustering.comparison import Inspector
+from stream_dedup.features.recipe import load_recipe
+from stream_dedup.ui import openapi, views
+from stream_dedup.ui.files import FileSource
+from tests.unit.ui.helpers import Client, client_of, file_source
+
+TOKEN = "a token of some length"  # noqa: S105 -- of no server
+
+LINES = [
+    *(f"2024-05-07T09:{n % 60:02}:00Z ERROR connection from 10.0.0.{n} lost".encode()
+      for n in range(40)),
+    *(f"2024-05-07T09:30:{n:02}Z INFO user u{n} logged in".encode() for n in range(20)),
+    b"2024-05-07T09:45:00Z INFO cache emptied",
+]  # fmt: skip
+
+HOSTILE = [
+    b"<script>alert(1)</script> says hello there",
+    b"'><img src=x onerror=alert(1)> says hello there",
+    b'" autofocus onfocus=alert(1) x=" is an attribute',
+    b"{{ 7 * 7 }} ${7*7} <%= 7 %> templates in braces",
+    b"</code></a></th></tr></table><h1>heading breaks out</h1>",
+    b"\x1b[31mred\x1b[0m \x1b]0;title\x07 terminal escape words",
+    "right \u202eto left\u202c mark and \u200b zero width".encode(),
+    b"not utf-8 \xff\xfe\x80 bytes in the middle",
+    b"javascript:alert(1) data:text/html,<svg/onload=alert(1)> addresses here",
+    b"hx-get=/logout hx-trigger=load <div hx-get=/logout hx-trigger=load> htmx",
+    b"]]> --> <!-- <![CDATA[ comment ends here",
+    b"$(touch /tmp/pwned) `id` ; rm -rf ~ 'quoted' \"double\" && shell words",
+    b"long " + b"x" * 1_000_000 + b" end of the long one",
+]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> FileSource:
+    return file_source(tmp_path_factory.mktemp("ui") / "app.log", LINES)
+
+
+@pytest.fixture(scope="module")
+def client(source: FileSource) -> Client:
+    return client_of(source)
+
+
+class Tags(HTMLParser):
+    """Elements and attributes of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def patterns(client: Client, **query: object) -> Any:
+    return client.post("/api/v1/sources/files/patterns", json.dumps(query).encode()).json()
+
+
+def test_a_list_has_the_counts_and_times_of_the_file(client: Client) -> None:
+    found = patterns(client)
+    rows = {row["pattern"].partition(" ")[2]: row for row in found["patterns"]}
+    lost = rows["ERROR connection from <ipv4> lost"]
+    assert (found["found"], found["events"], found["source"]["events"]) == (3, 61, 61)
+    assert [row["count"] for row in found["patterns"]] == [40, 20, 1]
+    assert sum(lost["counts"]) + lost["before"] == 40
+    assert lost["variant"] == ["ERROR"]
+    assert lost["share"] == pytest.approx(40 / 61, abs=1e-6)
+    assert (lost["first"], lost["last"]) == ("2024-05-07T09:00:00Z", "2024-05-07T09:39:00Z")
+
+
+def test_counts_are_in_the_buckets_of_their_times(client: Client) -> None:
+    found = patterns(client)
+    axis, (lost, *_) = found["axis"], found["patterns"]
+    assert axis["unit"] == "seconds"
+    for at, count in enumerate(lost["counts"]):
+        start = axis["start"] + at * axis["width"]
+        times = [1_715_072_400 + 60 * n for n in range(40)]
+        assert count == sum(start <= each < start + axis["width"] for each in times)
+
+
+def test_lines_stand_for_times_where_there_are_none(tmp_path: Path) -> None:
+    source = file_source(tmp_path / "plain.log", [b"one line here"] * 5 + [b"other words"] * 200)
+    found = patterns(client_of(source))
+    assert found["axis"]["unit"] == "lines"
+    other, one = found["patterns"]
+    assert (one["first"], one["last"], other["first"], other["last"]) == (
+        "line 1", "line 5", "line 6", "line 205")  # fmt: skip
+    assert [sum(row["counts"]) for row in (other, one)] == [200, 5]
+
+
+def test_times_without_a_year_are_of_the_year_before(tmp_path: Path) -> None:
+    source = file_source(tmp_path / "syslog", [b"Nov 21 09:36:56 web sshd[1]: session opened"] * 3)
+    (row,) = patterns(client_of(source))["patterns"]
+    assert row["first"][4:] == "-11-21T09:36:56Z"
+    assert int(row["first"][:4]) >= 2025
+
+
+def test_merged_clusters_count_as_part_of_another_one(tmp_path: Path) -> None:
+    names = "ann bob cid dan eve fay gus hal ida jon kim leo".split()
+    lines = [f"session of {name} was opened by the door".encode() for name in names]
+    source = file_source(tmp_path / "names.log", lines)
+    found = patterns(client_of(source))
+    assert [(row["pattern"], row["count"]) for row in found["patterns"]] == [
+        ("session of <*> was opened by the door", len(names))
+    ]
+    assert sum(found["patterns"][0]["counts"]) == len(names)
+
+
+def test_a_page_of_a_pattern_tells_values_and_reasons(client: Client) -> None:
+    row = patterns(client)["patterns"][0]
+    answer = client.get(f"/api/v1/patterns/files/{row['id']}")
+    details = msgspec.json.decode(answer.body, type=views.PatternDetails)
+    assert [slot.slot for slot in details.slots] == ["<timestamp>", "<ipv4>"]
+    assert details.slots[1].distinct == 40
+    assert all("They merge" in each.verdict for each in details.joined)
+    assert len(details.joined) == 3
+    record = answer.json()["record"]
+    assert (record["cluster"], record["count"]) == (row["id"], 40)
+    html = client.get(f"/p/files/{row['id']}").text
+    for each in ("10.0.0.", "They merge", "Find its events", row["id"]):
+        assert each in html
+
+
+def test_the_command_finds_all_events_of_a_pattern(client: Client) -> None:
+    for row in patterns(client)["patterns"]:
+        command = client.get(f"/api/v1/patterns/files/{row['id']}").json()["commands"][0]
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+        assert len(done.stdout.splitlines()) == row["count"]
+
+
+def test_neighbours_are_compared_as_explain_does(client: Client) -> None:
+    first, second, *_ = patterns(client)["patterns"]
+    html = client.get(f"/p/files/{first['id']}/neighbours").text
+    near = client.get(f"/api/v1/patterns/files/{first['id']}/neighbours").json()["neighbours"]
+    found = {each["pattern"]["id"]: each for each in near}
+    assert second["id"] in found
+    inspector = Inspector(load_recipe("logs"))
+    expected = inspector.compare(LINES[0], LINES[40])
+    assert found[second["id"]]["verdict"] == expected.verdict()
+    assert found[second["id"]]["distance"] == expected.distance
+    assert second["id"] in html
+
+
+def test_a_list_that_has_not_changed_is_not_sent_again(client: Client) -> None:
+    first = client.post("/s/files/list", b"sort=count&page=1")
+    digest = first.text.partition('name="seen_list" value="')[2].partition('"')[0]
+    again = client.post("/s/files/list", f"sort=count&page=1&seen_list={digest}".encode())
+    assert (first.status, again.status, again.body) == (200, 204, b"")
+
+
+def test_words_are_taken_from_the_body_only(client: Client) -> None:
+    assert patterns(client, words="USER logged")["found"] == 1
+    refused = client.get("/api/v1/sources/files/patterns?words=user")
+    assert refused.status == 400
+    assert "POST" in refused.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b'{"page":0}', b'{"sort":"x"}', b'{"other":1}', b"\xff", b'{"page":1e99}']
+)
+def test_a_wrong_query_is_refused(client: Client, body: bytes) -> None:
+    answer = client.post("/api/v1/sources/files/patterns", body)
+    assert answer.status == 400
+    assert answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/x", "/s/none", "/p/files/0", "/p/files/zzzzzzzzzzzzzzzz", "/p/files/0123456789abcdef",
+        "/api/v1/patterns/files/0123456789abcdef", "/static/x/..%2fapp.py", "/static/x/app.py",
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_not_found(client: Client, path: str) -> None:
+    assert client.get(path).status == 404
+
+
+def test_what_a_page_loads_is_there(client: Client) -> None:
+    kinds = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+    loaded = {
+        attributes.get("src") or attributes["href"]
+        for tag, attributes in Tags(client.get("/s/files").text).found
+        if tag in {"script", "link"}
+    }
+    assert len(loaded) == 6
+    for path in loaded:
+        assert path is not None
+        answer = client.get(path)
+        assert answer.status == 200
+        assert answer.headers["content-type"].startswith(kinds[path.rpartition(".")[2]])
+        assert "immutable" in answer.headers["cache-control"]
+
+
+# ------------------------------------------------------------ hostile events
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Client:
+    lines = [line for line in HOSTILE for _ in range(2)]
+    return client_of(file_source(tmp_path_factory.mktemp("ui") / "hostile.log", lines))
+
+
+def pages_of(client: Client) -> list[str]:
+    out = [client.get("/s/files").text, client.post("/s/files/list", b"sort=count").text]
+    for row in patterns(client, limit=200)["patterns"]:
+        for end in ("", "/facts", "/neighbours"):
+            answer = client.get(f"/p/files/{row['id']}{end}")
+            assert answer.status == 200
+            out.append(answer.text)
+    return out
+
+
+def test_nothing_in_an_event_becomes_markup(hostile: Client) -> None:
+    known = {
+        "html", "head", "meta", "title", "link", "script", "body", "a", "header", "p", "nav", "ul",
+        "li", "main", "h1", "h2", "h3", "form", "label", "input", "select", "option", "button",
+        "div", "table", "thead", "tbody", "tr", "th", "td", "svg", "polygon", "time", "footer",
+        "code", "span", "strong", "section", "dl", "dt", "dd", "pre", "details", "summary", "meter",
+    }  # fmt: skip
+    for html in pages_of(hostile):
+        for tag, attributes in Tags(html).found:
+            assert tag in known
+            assert not [name for name in attributes if name.startswith("on") or name == "style"]
+            if tag == "script":
+                assert (attributes["src"] or "").startswith("/static/")
+            for name in ("href", "src", "action", "hx-get", "hx-post"):
+                assert (attributes.get(name) or "/").startswith(("/", "#"))
+
+
+def test_what_is_not_printable_is_shown_as_an_escape(hostile: Client) -> None:
+    whole = "".join(pages_of(hostile))
+    for raw in ("\x1b", "\x07", "\u202e", "\u200b", "\x80"):
+        assert raw not in whole
+    for shown in ("\\u202e", "\\xff"):
+        assert shown in whole
+
+
+def test_long_events_are_shortened(hostile: Client) -> None:
+    assert all(len(html) < 120_000 for html in pages_of(hostile))
+
+
+def test_commands_run_nothing_that_stands_in_an_event(hostile: Client) -> None:
+    for row in patterns(hostile, limit=200)["patterns"]:
+        for command in hostile.get(f"/api/v1/patterns/files/{row['id']}").json()["commands"]:
+            done = subprocess.run(["sh", "-n", "-c", command], capture_output=True, check=False)
+            assert done.returncode == 0
+            found = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
+            assert found.returncode in {0, 1}  # 1: nothing was found
+            assert found.stderr == b""
+    assert not Path("/tmp/pwned").exists()  # noqa: S108 -- a hostile event names it
+
+
+# ------------------------------------------------------------ who may read
+
+
+@pytest.mark.parametrize("path", ["/", "/s/files", "/api/v1/sources", "/api/v1/openapi.json"])
+def test_without_the_token_nothing_is_shown(source: FileSource, path: str) -> None:
+    client = client_of(source, token=TOKEN)
+    refused, wrong = client.get(path), client.get(path, authorization="Bearer another token")
+    right = client.get(path, authorization="Bearer a token of some length")
+    expected = 401 if path.startswith("/api/") else 303
+    assert (refused.status, wrong.status) == (expected, expected)
+    assert right.status in {200, 303}
+    assert right.headers.get("location", "") != "/login"
+    assert b"lost" not in refused.body + wrong.body
+
+
+def test_a_browser_signs_in_with_the_token(source: FileSource) -> None:
+    client = client_of(source, token=TOKEN)
+    assert client.post("/login", b"token=wrong").status == 403
+    answer = client.post("/login", b"token=a+token+of+some+length")
+    cookie = answer.headers["set-cookie"]
+    assert answer.status == 303
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert "some" not in cookie
+    assert client.get("/s/files", cookie=cookie.partition(";")[0]).status == 200
+    assert client.get("/s/files", cookie="stream-dedup=x").status == 303
+    assert client.get("/s/files", cookie='stream-dedup="').status == 303
+
+
+def test_a_proxy_names_its_user(source: FileSource) -> None:
+    client = client_of(source, user_header="X-Forwarded-User")
+    assert client.get("/s/files").status == 401
+    assert client.get("/s/files", x_forwarded_user=" ").status == 401
+    assert client.get("/s/files", x_forwarded_user="ann").status == 200
+
+
+def test_a_foreign_name_is_refused(client: Client) -> None:
+    assert client.get("/s/files", host="evil.example").status == 421
+    assert client.get("/api/v1/sources", host="evil.example").status == 421
+    assert client.get("/s/files", host="localhost:9465").status == 200
+
+
+def test_every_answer_has_a_policy_without_inline_script(client: Client) -> None:
+    for path in ("/s/files", "/login", "/x", "/api/v1/sources", "/healthz"):
+        headers = client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+        assert "unsafe" not in policy
+        assert headers["cache-control"] == "no-store"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["server"] == "stream-dedup"
+
+
+def test_a_body_that_is_too_long_is_refused(client: Client) -> None:
+    path = "/api/v1/sources/files/patterns"
+    assert client.post(path, content_length="999999").status == 413
+    assert client.post(path, content_length="many").status == 413
+
+
+# ------------------------------------------------------------ the interface
+
+
+def test_answers_are_as_they_are_described(client: Client) -> None:
+    document = client.get("/api/v1/openapi.json").json()
+    assert document["openapi"] == "3.1.0"
+    row = patterns(client)["patterns"][0]
+    names = {"source": "files", "identity": row["id"]}
+    for path, (_, _, answer) in openapi.OPERATIONS.items():
+        assert path in document["paths"]
+        found = client.get(path.format(**names))
+        assert found.status == 200
+        msgspec.json.decode(found.body, type=answer)
+
+
+def test_every_reference_of_the_description_exists(client: Client) -> None:
+    text = client.get("/api/v1/openapi.json").text
+    schemas = json.loads(text)["components"]["schemas"]
+    used = {part.partition('"')[0] for part in text.split('"#/components/schemas/')[1:]}
+    assert used <= set(schemas)
+    assert {"Query", "PatternList", "PatternDetails", "Problem"} <= used

@@ -1,0 +1,83 @@
+"""Lists: search, order, pages; slots; neighbours."""
+
+from __future__ import annotations
+
+import pytest
+
+from stream_dedup.clock import US_PER_S
+from stream_dedup.ui.counts import BUCKETS, Axis
+from stream_dedup.ui.patterns import Entry, Query, choices, find, neighbours, parts
+
+AXIS = Axis(US_PER_S, slides=True)
+AXIS.reach((BUCKETS - 1) * US_PER_S)
+
+
+def entry(identity: int, pattern: str, early: int, late: int, *, last_s: int = 59) -> Entry:
+    made = Entry(identity, early + late, identity * US_PER_S, last_s * US_PER_S, pattern=pattern)
+    made.counts.add(AXIS, 0, early)
+    made.counts.add(AXIS, (BUCKETS - 1) * US_PER_S, late)
+    return made
+
+
+STEADY = entry(1, "user <*> logged in", 30, 10)
+RISING = entry(2, "disk <*> is full", 0, 20)
+OVER = entry(3, "cron <*> started", 25, 0, last_s=0)
+SMALL = entry(4, "user <*> logged out", 1, 0, last_s=30)
+OVER.open = False
+RISING.variant, RISING.group = ("ERROR",), "pod=api"
+ALL = [STEADY, RISING, OVER, SMALL]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (Query(), [STEADY, OVER, RISING, SMALL]),
+        (Query(sort="newest"), [SMALL, OVER, RISING, STEADY]),
+        (Query(sort="growing"), [RISING]),
+        (Query(sort="vanished"), [OVER, SMALL]),
+        (Query(words="LOGGED user"), [STEADY, SMALL]),
+        (Query(words="<*> out"), [SMALL]),
+        (Query(level="ERROR"), [RISING]),
+        (Query(group="pod=api"), [RISING]),
+        (Query(state="closed"), [OVER]),
+        (Query(state="open", sort="newest"), [SMALL, RISING, STEADY]),
+        (Query(seen="1m"), [STEADY, OVER, RISING, SMALL]),
+        (Query(page=2, limit=3), [SMALL]),
+        (Query(page=9), []),
+    ],
+)
+def test_a_query_finds_what_it_asks_for_in_order(query: Query, expected: list[Entry]) -> None:
+    assert find(ALL, query, AXIS).entries == expected
+
+
+def test_seen_counts_from_the_last_event_of_all() -> None:
+    late = entry(5, "late", 0, 1, last_s=200)
+    assert find([*ALL, late], Query(seen="1m"), AXIS).entries == [late]
+
+
+def test_a_page_of_many_is_that_of_all_in_order() -> None:
+    many = [entry(n, f"p{n % 7}", n * 7_919 % 1_000, 0) for n in range(1_000)]
+    whole = sorted(many, key=lambda each: (each.count, each.identity), reverse=True)
+    for page in (1, 2, 20):
+        query = Query(page=page, limit=50)
+        assert find(many, query, AXIS).entries == whole[50 * page - 50 : 50 * page]
+
+
+def test_all_that_was_found_is_counted() -> None:
+    found = find(ALL, Query(words="user", limit=1), AXIS)
+    assert (found.patterns, found.events) == (2, 41)
+
+
+def test_choices_are_the_groups_and_levels_there_are() -> None:
+    assert choices(ALL) == (["pod=api"], ["ERROR"])
+
+
+def test_words_in_angle_brackets_are_no_slots() -> None:
+    kinds = [part.kind for part in parts("<b> <number> <script> <5xx> <ipv4>")]
+    assert kinds == ["", "number", "", "other", "", "place"]
+    assert "".join(part.text for part in parts("a <*><number> b")) == "a <*><number> b"
+
+
+def test_neighbours_share_most_words() -> None:
+    assert neighbours(STEADY, ALL)[0] is SMALL
+    assert STEADY not in neighbours(STEADY, ALL)
