@@ -92,6 +92,17 @@ DECISIONS = Row(
             ],
         ),
         Panel(
+            "Events that people's rules acted on, by kind of rule",
+            "eps",
+            [
+                Query(
+                    or_zero(rate("rule_events_total", P, "rule_kind"), "commits_total", P),
+                    "{{pipeline}} {{rule_kind}}",
+                )
+            ],
+            stacked=True,
+        ),
+        Panel(
             "Records delivered",
             "eps",
             [Query(rate("outputs_total", P, "kind"), "{{pipeline}} {{kind}}")],

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from stream_dedup.model import Partition
@@ -144,6 +143,8 @@ class Progress:
     ) -> Stalled:
         """For how long a step stands still: in the partition where that is longest.
 
+        A partition is named before the pipeline as a whole where both stand still as long.
+
         Args:
             step: the step.
             partitions: those that are assigned now; all that are known without.
@@ -156,6 +157,6 @@ class Progress:
         ]
         if not waiting:
             return Stalled(0.0, None)
-        since_s, partition = min(waiting, key=itemgetter(0))
+        since_s, partition = min(waiting, key=lambda each: (each[0], each[1] is None))
         seconds = max(0.0, now_s - since_s - self._allowed_s.get(step, 0.0))
         return Stalled(seconds, partition if seconds else None)

@@ -152,8 +152,11 @@ class MetricsReporter:
             if is_open or state.owed:
                 goal = max(state.decided, state.owed)
                 progress.note("deliver", place, state.delivered, goal, now_s=now_s)
-        has_some = bool(partitions) and not assignment.rebalancing
-        progress.note("poll", None, 0, None, now_s=now_s, excused=has_some)
+        # The pipeline as a whole moves while its partitions do. If one stands still and is then
+        # lost, the time goes on from where it stood.
+        stands = progress.stalled("poll", partitions, now_s=now_s).partition is not None
+        moves = bool(partitions) and not assignment.rebalancing and not stands
+        progress.note("poll", None, 0, None, now_s=now_s, excused=moves)
         progress.note("emit", None, self._summaries.rounds, None, now_s=now_s)
         for step in REASONS:
             stalled = progress.stalled(step, partitions, now_s=now_s)

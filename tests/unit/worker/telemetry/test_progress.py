@@ -56,6 +56,15 @@ def test_the_partition_that_waits_longest_counts() -> None:
     assert progress.stalled("deliver", now_s=9) == Stalled(4, THERE)
 
 
+def test_a_partition_is_named_before_the_pipeline() -> None:
+    progress = Progress({})
+    progress.note("poll", None, 0, None, now_s=0)
+    progress.note("poll", HERE, 5, None, now_s=0)
+    assert progress.stalled("poll", {HERE}, now_s=9) == Stalled(9, HERE)
+    # It is lost: the pipeline still waits for the broker.
+    assert progress.stalled("poll", (), now_s=9) == Stalled(9, None)
+
+
 def test_what_settings_allow_is_left_out() -> None:
     progress = Progress({"commit": 60})
     progress.note("commit", HERE, 1, 2, now_s=0)
