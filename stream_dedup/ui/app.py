@@ -29,7 +29,7 @@ from stream_dedup._version import __version__
 from stream_dedup.clock import monotonic_s
 from stream_dedup.errors import StreamDedupError
 from stream_dedup.ui import openapi, views
-from stream_dedup.ui.patterns import Entry, Found, Query, choices, find, neighbours, parts
+from stream_dedup.ui.patterns import Entry, Found, Query, choices, find_in_steps, neighbours, parts
 from stream_dedup.ui.security import COOKIE, Access, Guard, problem_response
 from stream_dedup.ui.sources import Source
 
@@ -55,6 +55,9 @@ Handler = Callable[[Request], Awaitable[Response]]
 class Lists:
     """Finds lists, and keeps each as long as the time to find it again is worth.
 
+    A list of 10⁵ clusters takes some tenths of a second. It is found in steps, between which other
+    requests are answered.
+
     Args:
         source: where.
     """
@@ -63,19 +66,35 @@ class Lists:
         self._source = source
         self._found: dict[Query, tuple[float, Found]] = {}
         self._choices: tuple[float, tuple[list[str], list[str]]] = (0.0, ([], []))
+        self._finding = asyncio.Lock()
 
-    def find(self, query: Query) -> Found:
+    async def find(self, query: Query) -> Found:
         """Find a list, or return that of a moment ago."""
-        now_s = monotonic_s()
-        until_s, found = self._found.get(query, (0.0, None))
-        if found is None or now_s >= until_s:
-            source = self._source
-            entries = list(source.entries.values())
-            found = find(entries, query, source.axis, has_times=source.has_times)
-            took_s = monotonic_s() - now_s
+        async with self._finding:  # whoever waited may find it here
+            now_s = monotonic_s()
+            until_s, found = self._found.get(query, (0.0, None))
+            if found is not None and now_s < until_s:
+                return found
+            found, took_s = await self._find(query)
             self._found = {each: kept for each, kept in self._found.items() if kept[0] > now_s}
-            self._found[query] = now_s + max(REFRESH_S / 2, took_s / MAX_SHARE), found
-        return found
+            self._found[query] = monotonic_s() + max(REFRESH_S / 2, took_s / MAX_SHARE), found
+            return found
+
+    async def _find(self, query: Query) -> tuple[Found, float]:
+        """Find a list; return it, and the time that it took."""
+        source = self._source
+        entries = list(source.entries.values())
+        steps = find_in_steps(entries, query, source.axis, has_times=source.has_times)
+        took_s = 0.0
+        while True:
+            begun_s = monotonic_s()
+            try:
+                next(steps)
+            except StopIteration as done:
+                return done.value, took_s
+            finally:
+                took_s += monotonic_s() - begun_s
+            await asyncio.sleep(0)
 
     def choices(self) -> tuple[list[str], list[str]]:
         """The groups and levels to choose from."""
@@ -168,8 +187,8 @@ class Pages:
         source = self._source(request)
         groups, levels = self._lists[source.name].choices()
         return self._page(
-            "list.html", self._list(source, Query()), query=Query(), groups=groups, levels=levels,
-            source=source,
+            "list.html", await self._list(source, Query()), query=Query(), groups=groups,
+            levels=levels, source=source,
         )  # fmt: skip
 
     async def listed(self, request: Request) -> Response:
@@ -179,7 +198,7 @@ class Pages:
         seen = form.pop("seen_list", "")
         query = _query(form)
         html = self._templates.get_template("rows.html").render(
-            it=self._list(source, query), query=query, source=source
+            it=await self._list(source, query), query=query, source=source
         )
         digest = sha256(html.encode("utf-8", "replace")).hexdigest()[:16]
         if digest == seen:
@@ -266,7 +285,7 @@ class Pages:
                 problem = "send words and group by POST: nothing of an event belongs in an address"
                 raise HTTPException(HTTPStatus.BAD_REQUEST, problem)
             query = _query(fields)
-        return _json(self._list(source, query))
+        return _json(await self._list(source, query))
 
     async def api_pattern(self, request: Request) -> Response:
         """Everything about a cluster."""
@@ -317,8 +336,8 @@ class Pages:
         source.wanted([identity])
         return source, entry
 
-    def _list(self, source: Source, query: Query) -> views.PatternList:
-        found = self._lists[source.name].find(query)
+    async def _list(self, source: Source, query: Query) -> views.PatternList:
+        found = await self._lists[source.name].find(query)
         source.wanted([entry.identity for entry in found.entries])
         return views.pattern_list(source, query, found)
 

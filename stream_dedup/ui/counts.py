@@ -83,7 +83,8 @@ class Counts:
     """The counts of one cluster.
 
     Attributes:
-        before: events of which no bucket is kept.
+        before: events of which no bucket is kept. Buckets that have left the axis since are still
+            kept until the next events come.
     """
 
     __slots__ = ("_pairs", "_width", "before")
@@ -97,11 +98,6 @@ class Counts:
     def total(self) -> int:
         """All events."""
         return self.before + sum(self._pairs[1::2])
-
-    @property
-    def active(self) -> int | None:
-        """The last bucket with events; None without, and of a width that has grown since."""
-        return self._pairs[-2] if self._pairs else None
 
     def add(self, axis: Axis, at: int, events: int) -> None:
         """Add events of one time; the axis must have reached it."""
@@ -134,22 +130,33 @@ class Counts:
             self._add(axis.first, pairs[place], pairs[place + 1])
 
     def values(self, axis: Axis) -> list[int]:
-        """The events of each bucket of an axis."""
-        self._settle(axis)
+        """The events of each bucket of an axis. Nothing is changed, so any thread may ask."""
         out, first, pairs = [0] * axis.buckets, axis.first, self._pairs
+        factor = self._factor(axis)
         for place in range(0, len(pairs), 2):
-            out[pairs[place] - first] += pairs[place + 1]
+            bucket = pairs[place] // factor - first
+            if 0 <= bucket < len(out):
+                out[bucket] += pairs[place + 1]
         return out
 
     def change(self, axis: Axis) -> tuple[int, int]:
-        """The events in the last part of an axis, and those in all parts before it."""
-        self._settle(axis)
-        recent, pairs, bound = 0, self._pairs, axis.recent
-        place = len(pairs)
+        """The events in the last part of an axis, and those in all parts before it.
+
+        Nothing is changed, as above.
+        """
+        pairs, factor = self._pairs, self._factor(axis)
+        bound, first = axis.recent * factor, axis.first * factor
+        recent, gone, place = 0, 0, len(pairs)
         while place and pairs[place - 2] >= bound:
             recent += pairs[place - 1]
             place -= 2
-        return recent, sum(pairs[1:place:2])
+        while gone < place and pairs[gone] < first:
+            gone += 2
+        return recent, sum(pairs[gone + 1 : place : 2])
+
+    def _factor(self, axis: Axis) -> int:
+        """How many of these buckets are one of an axis that has grown."""
+        return axis.width // self._width if self._width else 1
 
     def _add(self, first: int, bucket: int, events: int) -> None:
         if bucket < first:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import heapq
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, cast
 
 import msgspec
 from msgspec import Meta
@@ -21,6 +21,9 @@ State = Literal["all", "open", "closed"]
 
 SEEN_S = {"any": None, "1m": 60, "5m": 300, "1h": 3_600, "1d": 86_400}
 """How long ago a cluster was last seen, at most."""
+
+STEP = 2_000
+"""Entries that are looked at in one step: some ten milliseconds at most."""
 
 MAX_CHOICES = 100
 """Groups and levels to choose from."""
@@ -94,35 +97,73 @@ class Found(NamedTuple):
     events: int
 
 
-def find(entries: Iterable[Entry], query: Query, axis: Axis, *, has_times: bool = True) -> Found:
+def find(entries: Sequence[Entry], query: Query, axis: Axis, *, has_times: bool = True) -> Found:
     """Search, order, and cut out a page."""
-    chosen = list(_chosen(entries, query, has_times=has_times))
-    keys = _keys(chosen, query.sort, axis)
-    events = sum(entry.count for *_, entry in keys)
+    steps = find_in_steps(entries, query, axis, has_times=has_times)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return cast("Found", done.value)
+
+
+def find_in_steps(
+    entries: Sequence[Entry], query: Query, axis: Axis, *, has_times: bool = True
+) -> Generator[None, None, Found]:
+    """Do the same in steps of a few milliseconds: it yields after each, and returns the answer."""
+    is_chosen = _chooser(entries, query, has_times=has_times)
     start, end = (query.page - 1) * query.limit, query.page * query.limit
-    # A few of many: no need to sort them all.
-    page = heapq.nlargest(end, keys) if end < len(keys) // 8 else sorted(keys, reverse=True)
-    return Found([entry for *_, entry in page[start:end]], len(keys), events)
+    ordered: list[list[_Key]] = []
+    patterns = events = 0
+    for at in range(0, len(entries), STEP):
+        keys = _keys(
+            [each for each in entries[at : at + STEP] if is_chosen(each)], query.sort, axis
+        )
+        patterns += len(keys)
+        events += sum(key[2].count for key in keys)
+        # A few of many: no need to sort them all.
+        few = end < len(keys) // 8
+        ordered.append(heapq.nlargest(end, keys) if few else sorted(keys, reverse=True))
+        yield
+    page: list[Entry] = []
+    for number, key in enumerate(heapq.merge(*ordered, reverse=True)):
+        if number >= end:
+            break
+        if number >= start:
+            page.append(key[2])
+        if number % STEP == STEP - 1:
+            yield
+    return Found(page, patterns, events)
 
 
-def _chosen(entries: Iterable[Entry], query: Query, *, has_times: bool) -> Iterable[Entry]:
-    if query.state != "all":
-        entries = [each for each in entries if each.open == (query.state == "open")]
-    within_s = SEEN_S[query.seen]
+def _chooser(entries: Sequence[Entry], query: Query, *, has_times: bool) -> Callable[[Entry], bool]:
+    """Return what says whether an entry is searched for."""
+    words = query.words.casefold().split()
+    within_s, since = SEEN_S[query.seen], None
     if within_s is not None and has_times:
-        entries = list(entries)
         since = max((each.last for each in entries), default=0) - within_s * US_PER_S
-        entries = [each for each in entries if each.last >= since]
-    if query.group:
-        entries = [each for each in entries if each.group == query.group]
-    if query.level:
-        entries = [each for each in entries if query.level in each.variant]
-    for word in query.words.casefold().split():
-        entries = [each for each in entries if word in each.pattern.casefold()]
-    return entries
+
+    def is_chosen(each: Entry) -> bool:
+        if query.state != "all" and each.open != (query.state == "open"):
+            return False
+        if since is not None and each.last < since:
+            return False
+        if query.group and each.group != query.group:
+            return False
+        if query.level and query.level not in each.variant:
+            return False
+        if not words:
+            return True
+        text = each.pattern.casefold()
+        return all(word in text for word in words)
+
+    return is_chosen
 
 
-def _keys(entries: list[Entry], sort: Sort, axis: Axis) -> list[tuple[int, int, Entry]]:
+_Key = tuple[int, int, Entry]
+
+
+def _keys(entries: list[Entry], sort: Sort, axis: Axis) -> list[_Key]:
     """Return those that belong to an order, each behind what it is ordered by.
 
     Equal ones are in the order of their ids, so that pages fit together.
@@ -142,9 +183,6 @@ def growth(entry: Entry, axis: Axis) -> int:
 
     Before is the mean of the quarters before it.
     """
-    active = entry.counts.active
-    if active is None:
-        return 0
     recent, earlier = entry.counts.change(axis)
     parts = (axis.buckets - 1) // (axis.last + 1 - axis.recent)
     return recent - earlier // max(1, parts)

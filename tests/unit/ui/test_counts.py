@@ -30,7 +30,8 @@ def test_old_buckets_of_a_sliding_axis_become_one_number() -> None:
     assert (counts.before, counts.values(axis)[0]) == (0, 3)
     axis.reach(10 * BUCKETS)
     assert sum(counts.values(axis)) == 0
-    assert counts.before == 3
+    counts.add(axis, 10 * BUCKETS, 1)
+    assert (counts.before, sum(counts.values(axis))) == (3, 1)
 
 
 def test_a_growing_axis_keeps_all_and_stays_bounded() -> None:
@@ -57,6 +58,7 @@ def test_counts_add_up_to_the_events(
         all_events += events
         assert sum(counts.values(axis)) + counts.before == all_events
         assert counts.total == all_events
+        assert sum(counts.change(axis)) == sum(counts.values(axis))
         assert min(counts.values(axis)) >= 0
 
 

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from stream_dedup.clock import US_PER_S
+from stream_dedup.features.recipe import load_recipe
+from stream_dedup.io.decoder import DecoderOptions
+from stream_dedup.ui.app import Lists
 from stream_dedup.ui.counts import BUCKETS, Axis
-from stream_dedup.ui.patterns import Entry, Query, choices, find, neighbours, parts
+from stream_dedup.ui.files import FileSource
+from stream_dedup.ui.patterns import (
+    STEP,
+    Entry,
+    Query,
+    Sort,
+    choices,
+    find,
+    find_in_steps,
+    neighbours,
+    parts,
+)
 
 AXIS = Axis(US_PER_S, slides=True)
 AXIS.reach((BUCKETS - 1) * US_PER_S)
@@ -25,6 +41,17 @@ OVER = entry(3, "cron <*> started", 25, 0, last_s=0)
 SMALL = entry(4, "user <*> logged out", 1, 0, last_s=30)
 OVER.open = False
 RISING.variant, RISING.group = ("ERROR",), "pod=api"
+
+
+class Shown(FileSource):
+    """A source of many entries."""
+
+    def __init__(self) -> None:
+        super().__init__([], load_recipe("logs"), DecoderOptions(), 1)
+        self.axis = AXIS
+        self._entries = {n: entry(n, f"p{n}", 1, n) for n in range(5 * STEP)}
+
+
 ALL = [STEADY, RISING, OVER, SMALL]
 
 
@@ -61,6 +88,33 @@ def test_a_page_of_many_is_that_of_all_in_order() -> None:
     for page in (1, 2, 20):
         query = Query(page=page, limit=50)
         assert find(many, query, AXIS).entries == whole[50 * page - 50 : 50 * page]
+
+
+@pytest.mark.parametrize("sort", ["count", "growing", "vanished"])
+def test_a_long_list_is_found_in_short_steps(sort: Sort) -> None:
+    many = [entry(n, f"p{n}", 1, n) for n in range(5 * STEP)]
+    last_page = Query(sort=sort, page=2 * STEP // 50, limit=50)
+    steps = sum(1 for _ in find_in_steps(many, last_page, AXIS))
+    assert steps >= 5
+    assert find(many, last_page, AXIS).entries == find(many[::-1], last_page, AXIS).entries
+
+
+def test_others_go_on_while_a_long_list_is_found() -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def check() -> None:
+        counting = asyncio.create_task(count_turns())
+        await Lists(Shown()).find(Query(sort="growing"))
+        counting.cancel()
+
+    asyncio.run(check())
+    assert turns >= 5
 
 
 def test_all_that_was_found_is_counted() -> None:
