@@ -493,10 +493,20 @@ class Packer:
             packed += (_SLOT_COUNT.pack(len(keys) // 2 - 1), keys.tobytes())
         return b"".join(packed)
 
-    def record_key(self, shard: ShardKeys, group: bytes, key: bytes) -> bytes:
-        """The slice that holds the record of a key, in a group with that hash."""
-        number = int.from_bytes(group, "big") * layouts.GROUP_FACTOR & _ALL_64
-        return shard.record((int.from_bytes(key, "big") ^ number) >> self._record_shift)
+    def records(self, shard: ShardKeys, group: bytes, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Find the slices that hold the records of keys, in a group with that hash.
+
+        Returns:
+            For each slice the fields of its records, one after the other.
+        """
+        if not keys:
+            return {}
+        spread = int.from_bytes(group, "big") * layouts.GROUP_FACTOR & _ALL_64
+        shift, fields = self._record_shift, dict[int, bytes]()
+        for key in keys:
+            number = (int.from_bytes(key, "big") ^ spread) >> shift
+            fields[number] = fields.get(number, b"") + group + key
+        return {shard.record(number): of_slice for number, of_slice in fields.items()}
 
     def _exact_slice(self, exact: int, group: int) -> int:
         return (exact ^ group * layouts.GROUP_FACTOR & _ALL_64) >> self._exact_shift
@@ -541,4 +551,4 @@ class Packer:
                 name.fingerprint, int.from_bytes(group, "big"), owner, shard.prefixes.table
             )
             keys.extend(slices)
-        arguments += (name.raw, group + name.exact, members)
+        arguments += (group + name.raw, members)

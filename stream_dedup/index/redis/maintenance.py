@@ -214,11 +214,12 @@ class Maintenance:
                 left, records = records[:fitting], records[fitting:]
                 room -= len(left) * RECORD_WORK
                 keys.append(shard.cluster(identity))
-                arguments += (piece, len(now), int(not names and not records), len(left))
+                slices = self._packer.records(shard, group, left)
+                arguments += (piece, len(now), int(not names and not records), len(slices))
                 for name in now:
                     self._packer.name(shard, name, group, owner, keys, arguments)
-                keys += [self._packer.record_key(shard, group, record) for record in left]
-                arguments += [group + record for record in left]
+                keys += slices
+                arguments += slices.values()
                 if room < self._name_work:
                     await self._runner.run(shard, scripts.PURGE, keys, arguments)
                     keys, arguments = keys[:2], arguments[:2]

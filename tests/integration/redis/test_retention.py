@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
 
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.index.base import Limits
+from stream_dedup.index.redis.client import Arguments
 from stream_dedup.index.redis.keys import ShardKeys
+from stream_dedup.index.redis.layouts import PIECE
+from stream_dedup.index.redis.scripts import PURGE, Script
 from tests.contract.driver import S
 from tests.integration.redis.helpers import (
     NAMESPACE,
@@ -84,3 +90,32 @@ def members(server: RedisServer, keys: list[bytes], kind: str, command: str) -> 
     prefix = ShardKeys(NAMESPACE, 0).prefix + kind.encode()
     found = [server.command(command, key) for key in keys if key.startswith(prefix)]
     return sum(number for number in found if isinstance(number, int))
+
+
+@in_loop
+async def test_garbage_that_others_add_meanwhile_stays(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    shard = ShardKeys(NAMESPACE, 0)
+    others = [pack_piece(number) for number in range(3)]
+    async with opened(redis_server.url) as index:
+        worker = Worker(index)
+        await worker.own()
+        await worker.process([Event(n, text) for n, text in enumerate(families(5))])
+        run = index.client.run
+
+        async def after_others(script: Script, keys: Sequence[bytes], arguments: Arguments) -> Any:
+            if script is PURGE:
+                redis_server.command("RPUSH", shard.garbage, *others)
+            return await run(script, keys, arguments)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(index.client, "run", after_others)
+            await index.finish(worker.now_us)
+        left = redis_server.command("LRANGE", shard.garbage, 0, -1)
+        assert left == others
+        assert members(redis_server, scan(redis_server), "e:", "HLEN") == 0
+
+
+def pack_piece(identity: int) -> bytes:
+    """A piece of garbage of a cluster that is not there, without records."""
+    return PIECE.struct.pack(identity, 0) + bytes(4)

@@ -273,11 +273,12 @@ local function sweep(keys, stream_us, steps)
     and call('ZCOUNT', keys.expiry, '-inf', passed_us) + call('ZCOUNT', keys.recency, '-inf', idle_since_us) > 0
 end
 
--- The next pieces of garbage. Each moves to the back, so that the next caller takes others.
+-- The next pieces of garbage. They move to the back, so that the next caller takes others.
 local function garbage(key, limit)
-  local taken = {}
-  for i = 1, math.min(limit, call('LLEN', key)) do
-    taken[i] = call('LMOVE', key, key, 'LEFT', 'RIGHT')
+  local taken = limit > 0 and call('LRANGE', key, 0, limit - 1) or {}
+  if #taken > 0 and #taken < call('LLEN', key) then
+    call('LTRIM', key, #taken, -1)
+    call('RPUSH', key, unpack(taken))
   end
   return taken
 end

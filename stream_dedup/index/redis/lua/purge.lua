@@ -2,16 +2,19 @@
 -- Remove the entries of closed clusters from slices and tables. Runs though the server's memory is
 -- full: it frees it.
 -- KEYS  meta, garbage; then for each piece its cluster; for each of the piece's names its slice
---       of exact hashes, and its slice of every table if it is in them; for each of its records its slice
--- ARGV  incarnation, bytes of a member, bytes before the names of a cluster; then for each piece the piece as it was handed out, names
---       that follow, whether they are its last (0 or 1), records that follow; for each name
---       the name, its field in a slice of exact hashes, its members; for each record its field
+--       of exact hashes, and its slice of every table if it is in them; each slice that holds some
+--       of its records
+-- ARGV  incarnation, bytes of a member, bytes before the names of a cluster; then for each piece the
+--       piece as it was handed out, names that follow, whether they are its last (0 or 1), slices of
+--       records that follow; for each name the hash of its group with the name, its members; for
+--       each of these slices the fields of the records
 -- Returns nothing.
--- Cost  two commands a piece; two, and one a table (two of keys of bands), for each name; three a
---       slice of its records; two a call.
+-- Cost  a command a piece, two if its cluster is open again; two, and one a table (two of keys of
+--       bands), for each name; three a slice of its records; four a call, and one a piece if other
+--       callers have taken garbage meanwhile.
 --
 -- The cluster may have been opened again since: the names that it has now stay.
-local call, sub = redis.call, string.sub
+local call, sub, byte, unpack_bytes = redis.call, string.sub, string.byte, struct.unpack
 if call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
   return redis.error_reply('SDRESET the namespace was lost or created again')
 end
@@ -19,47 +22,74 @@ end
 local size, head = tonumber(ARGV[2]), tonumber(ARGV[3])
 local band_keyed = head == BANDS_HEAD_BYTES
 local PIECE_KEYS_AT = PIECE_BYTES + NAMES_HEAD_BYTES  -- there are no records then
+local FIELD_BYTES = GROUP_BYTES + KEY_BYTES  -- of a record
 local at, arg = 3, 4
 
 -- The exact hashes, the fingerprints in the tables, and the keys of records that an open cluster has now;
--- and the keys of its bands, nil where its names hold fingerprints.
+-- and the keys of its bands, nil where its names hold fingerprints. Nothing if it is not open.
+local NONE = {}
 local function names_of(key, length)  -- of a name; false if none follows
+  local numbers = call('HGET', key, 'n')
+  if not numbers or byte(numbers, CLUSTER_STATE_AT) ~= OPEN then return NONE, NONE, NONE, nil end
   local exacts, fingerprints, records, band_keys = {}, {}, {}, nil
-  local stored = call('HMGET', key, 'n', 'a', 'o')
-  if stored[1] and stored[2] and string.byte(stored[1], CLUSTER_STATE_AT) == OPEN then
-    if band_keyed then band_keys = sub(stored[2], NAMES_HEAD_BYTES + 1, head) end
-    for i = head + 1, length and #stored[2] or 0, length or 1 do
-      local name = sub(stored[2], i, i + length - 1)
-      exacts[sub(name, 1, EXACT_BYTES)] = true
-      if sub(name, -1) == '\1' then fingerprints[sub(name, EXACT_BYTES + 1, -1 - FLAG_BYTES)] = true end
-    end
-    for i = 1, #(stored[3] or ''), KEY_BYTES do records[sub(stored[3], i, i + KEY_BYTES - 1)] = true end
+  local stored = call('HMGET', key, 'a', 'o')
+  local names = stored[1] or ''
+  if band_keyed then band_keys = sub(names, NAMES_HEAD_BYTES + 1, head) end
+  for i = head + 1, length and #names or 0, length or 1 do
+    local name = sub(names, i, i + length - 1)
+    exacts[sub(name, 1, EXACT_BYTES)] = true
+    if sub(name, -1) == '\1' then fingerprints[sub(name, EXACT_BYTES + 1, -1 - FLAG_BYTES)] = true end
   end
+  for i = 1, #(stored[2] or ''), KEY_BYTES do records[sub(stored[2], i, i + KEY_BYTES - 1)] = true end
   return exacts, fingerprints, records, band_keys
 end
 
--- Remove the entries of a cluster from records: fields by slice.
-local function leave(wanted, id)
-  for slice, fields in pairs(wanted) do
-    local stored, empty, changed = call('HMGET', slice, unpack(fields)), {}, {}
-    for i = 1, #fields do
-      local record, kept = stored[i] or '', {}
-      for at = 1, #record, ENTRY_BYTES do
-        local entry = sub(record, at, at + ENTRY_BYTES - 1)
-        if sub(entry, -ID_BYTES) ~= id then kept[#kept + 1] = entry end
-      end
-      if #kept * ENTRY_BYTES < #record then
-        if #kept == 0 then
-          empty[#empty + 1] = fields[i]
-        else
-          changed[#changed + 1] = fields[i]
-          changed[#changed + 1] = table.concat(kept)
-        end
-      end
-    end
-    if #empty > 0 then call('HDEL', slice, unpack(empty)) end
-    if #changed > 0 then call('HSET', slice, unpack(changed)) end
+-- The fields of records that are packed one after the other, but for those whose keys are in `kept`.
+local formats = {}  -- by the number of fields
+local function fields_of(packed, kept)
+  local count = #packed / FIELD_BYTES
+  if not next(kept) then
+    local format = formats[count] or string.rep('c' .. FIELD_BYTES, count)
+    formats[count] = format
+    local fields = {unpack_bytes(format, packed)}
+    fields[count + 1] = nil  -- where the next would begin
+    return fields
   end
+  local fields = {}
+  for i = 1, #packed, FIELD_BYTES do
+    if not kept[sub(packed, i + GROUP_BYTES, i + FIELD_BYTES - 1)] then
+      fields[#fields + 1] = sub(packed, i, i + FIELD_BYTES - 1)
+    end
+  end
+  return fields
+end
+
+-- A record without the entries of a cluster; nil if it has none of them, '' if it has no others.
+local function without(record, id)
+  if #record == ENTRY_BYTES then return sub(record, ENTRY_ID_AT) == id and '' or nil end
+  local kept = {}
+  for i = 1, #record, ENTRY_BYTES do
+    local entry = sub(record, i, i + ENTRY_BYTES - 1)
+    if sub(entry, ENTRY_ID_AT) ~= id then kept[#kept + 1] = entry end
+  end
+  if #kept * ENTRY_BYTES < #record then return table.concat(kept) end
+end
+
+-- Remove the entries of a cluster from records of a slice.
+local function leave(slice, fields, id)
+  if #fields == 0 then return end
+  local stored, empty, changed = call('HMGET', slice, unpack(fields)), {}, {}
+  for i = 1, #fields do
+    local left = stored[i] and without(stored[i], id)
+    if left == '' then
+      empty[#empty + 1] = fields[i]
+    elseif left then
+      changed[#changed + 1] = fields[i]
+      changed[#changed + 1] = left
+    end
+  end
+  if #empty > 0 then call('HDEL', slice, unpack(empty)) end
+  if #changed > 0 then call('HSET', slice, unpack(changed)) end
 end
 
 -- Remove a member from a slice: a sorted set, or of keys of bands a string of members.
@@ -75,20 +105,22 @@ local function remove(slice, member)
   end
 end
 
+local finished = {}
 while arg <= #ARGV do
   local piece, names, last = ARGV[arg], tonumber(ARGV[arg + 1]), ARGV[arg + 2] == '1'
-  local gone = tonumber(ARGV[arg + 3])
+  local slices = tonumber(ARGV[arg + 3])
   local id = sub(piece, 1, ID_BYTES)
-  local exacts, fingerprints, records, band_keys = names_of(KEYS[at], names > 0 and #ARGV[arg + 4])
+  local exacts, fingerprints, records, band_keys = names_of(KEYS[at], names > 0 and #ARGV[arg + 4] - GROUP_BYTES)
   at, arg = at + 1, arg + 4
   for _ = 1, names do
-    local name, field, members = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2]
-    if not exacts[sub(name, 1, EXACT_BYTES)] then
+    local name, members = ARGV[arg], ARGV[arg + 1]
+    local field = sub(name, 1, EXACT_FIELD_BYTES)
+    if not exacts[sub(name, GROUP_BYTES + 1, EXACT_FIELD_BYTES)] then
       local known = call('HGET', KEYS[at], field)
       if known and sub(known, 1, ID_BYTES) == id then call('HDEL', KEYS[at], field) end
     end
     at = at + 1
-    local stays = fingerprints[sub(name, EXACT_BYTES + 1, -1 - FLAG_BYTES)]
+    local stays = #members > 0 and fingerprints[sub(name, EXACT_FIELD_BYTES + 1, -1 - FLAG_BYTES)]
     for i = 1, #members, size do
       local member, kept = sub(members, i, i + size - 1), stays
       if stays and band_keys then  -- another fingerprint may have some of the same keys
@@ -98,18 +130,27 @@ while arg <= #ARGV do
       if not kept then remove(KEYS[at], member) end
       at = at + 1
     end
-    arg = arg + 3
+    arg = arg + 2
   end
-  local wanted = {}
-  for _ = 1, gone do
-    if not records[sub(ARGV[arg], GROUP_BYTES + 1)] then
-      local fields = wanted[KEYS[at]] or {}
-      wanted[KEYS[at]], fields[#fields + 1] = fields, ARGV[arg]
-    end
+  for _ = 1, slices do
+    leave(KEYS[at], fields_of(ARGV[arg], records), id)
     at, arg = at + 1, arg + 1
   end
-  leave(wanted, id)
-  if last then call('LREM', KEYS[2], -1, piece) end
+  if last then finished[#finished + 1] = piece end
+end
+
+-- They are the last of the list, the first one at its end, unless other callers have taken garbage.
+local function are_last()
+  local found = call('LRANGE', KEYS[2], -#finished, -1)
+  for i = 1, #finished do
+    if found[#finished + 1 - i] ~= finished[i] then return false end
+  end
+  return true
+end
+if #finished > 0 and are_last() then
+  call('LTRIM', KEYS[2], 0, -1 - #finished)
+else
+  for i = 1, #finished do call('LREM', KEYS[2], -1, finished[i]) end
 end
 if call('EXISTS', KEYS[2]) == 0 then call('HDEL', KEYS[1], 'vanished') end
 return redis.status_reply('OK')
