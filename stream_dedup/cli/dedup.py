@@ -33,19 +33,7 @@ from stream_dedup.cli.datasets import TableRun, check_output, format_of, refuse_
 from stream_dedup.cli.notes import Notes
 from stream_dedup.cli.output import Output, PatternFile
 from stream_dedup.cli.pipe import POLL_S, Pipe
-from stream_dedup.cli.reading import (
-    encoding_option,
-    group_field_option,
-    group_prefix_option,
-    group_regex_option,
-    input_format_option,
-    join_option,
-    reading_of,
-    start_regex_option,
-    text_field_option,
-    time_field_option,
-    time_format_option,
-)
+from stream_dedup.cli.reading import reading_of, reading_options
 from stream_dedup.cli.report import HTML_ROWS, Ranking, page
 from stream_dedup.cli.rules import rules_of, rules_option
 from stream_dedup.cli.terminal import wants_colour
@@ -86,19 +74,12 @@ MAX_NAME = 120
 @recipe_option
 @set_option
 @rules_option
-@input_format_option
+@reading_options()
 @click.option(
     "--output-format",
     type=click.Choice(["text", "jsonl"]),
     help="By default the format of the input.",
 )
-@encoding_option
-@text_field_option
-@time_field_option
-@time_format_option
-@group_field_option
-@group_regex_option
-@group_prefix_option
 @click.option(
     "--since",
     type=Parsed("time", parse_moment),
@@ -112,8 +93,6 @@ MAX_NAME = 120
     metavar="TIME",
     help="Only events before this time.",
 )
-@start_regex_option
-@join_option
 @click.option(
     "--summary-every",
     type=Parsed("duration", partial(parse_duration, off=None)),

@@ -33,20 +33,7 @@ from stream_dedup.cli.completion import complete_file
 from stream_dedup.cli.datasets import format_of, refuse_options_of_lines, table_events
 from stream_dedup.cli.diff_report import Per, Report, Row, Side, json_lines, text_lines
 from stream_dedup.cli.notes import Notes
-from stream_dedup.cli.reading import (
-    encoding_option,
-    group_field_option,
-    group_prefix_option,
-    group_regex_option,
-    input_format_option,
-    join_option,
-    read_events,
-    reading_of,
-    start_regex_option,
-    text_field_option,
-    time_field_option,
-    time_format_option,
-)
+from stream_dedup.cli.reading import read_events, reading_of, reading_options
 from stream_dedup.cli.terminal import escaped_json, wants_colour
 from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.summaries import Summaries
@@ -107,16 +94,7 @@ EXIT_CHANGED = 1
     help="Rates are counts divided by the time from a side's first to its last event, or by its "
     "events. auto: by time, if both sides tell it.",
 )
-@input_format_option
-@encoding_option
-@text_field_option
-@time_field_option
-@time_format_option
-@group_field_option
-@group_regex_option
-@group_prefix_option
-@start_regex_option
-@join_option
+@reading_options()
 @click.option(
     "--max-clusters",
     type=click.IntRange(1),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import click
 
@@ -14,7 +14,9 @@ from stream_dedup.io.formats import Transcoder
 from stream_dedup.io.timestamps import GUESSED
 from stream_dedup.model import Partition
 
-input_format_option = click.option(
+T = TypeVar("T")
+
+_input_format_option = click.option(
     "--input-format",
     type=click.Choice(["auto", "text", "jsonl", "csv", "parquet"]),
     default="auto",
@@ -23,7 +25,7 @@ input_format_option = click.option(
     ".tsv, also compressed, or if it begins as Parquet does.",
 )
 
-encoding_option = click.option(
+_encoding_option = click.option(
     "--encoding",
     default="",
     metavar="NAME",
@@ -31,21 +33,21 @@ encoding_option = click.option(
     "UTF-16 is recognised, and other bytes are taken as they are.",
 )
 
-text_field_option = click.option(
+_text_field_option = click.option(
     "--text-field",
     default="",
     metavar="PATH",
     help="JSON field with the text; by default message, msg, log or another common name.",
 )
 
-time_field_option = click.option(
+_time_field_option = click.option(
     "--time-field",
     default="",
     metavar="PATH|auto",
     help="JSON field with the time; auto: time, timestamp, ts or another common name.",
 )
 
-time_format_option = click.option(
+_time_format_option = click.option(
     "--time-format",
     default="",
     metavar="FORMAT",
@@ -54,7 +56,7 @@ time_format_option = click.option(
     "--time-field, the time is that of arrival.",
 )
 
-group_field_option = click.option(
+_group_field_option = click.option(
     "--group-field",
     "group_fields",
     multiple=True,
@@ -62,14 +64,14 @@ group_field_option = click.option(
     help="JSON field: only events with equal values are compared. Repeatable.",
 )
 
-group_regex_option = click.option(
+_group_regex_option = click.option(
     "--group-regex",
     default="",
     metavar="RE2",
     help="Only lines with equal named groups are compared, as in '(?P<app>[a-z]+):'.",
 )
 
-group_prefix_option = click.option(
+_group_prefix_option = click.option(
     "--group-prefix",
     type=click.Choice(["auto", "service", "off"]),
     default="auto",
@@ -79,14 +81,14 @@ group_prefix_option = click.option(
     "with all.",
 )
 
-start_regex_option = click.option(
+_start_regex_option = click.option(
     "--start-regex",
     default="",
     metavar="RE2",
     help="Matches the first line of an event; other lines belong to the event before.",
 )
 
-join_option = click.option(
+_join_option = click.option(
     "--join",
     type=click.Choice(["auto", "off"]),
     default="auto",
@@ -94,6 +96,32 @@ join_option = click.option(
     help="auto: in text, a stack trace is one event, with the line before it, and indented lines "
     "belong to the line before them. off: every line is an event.",
 )
+
+_TEXT_OPTIONS = (_input_format_option, _encoding_option, _text_field_option)
+_TIME_OPTIONS = (_time_field_option, _time_format_option)
+_EVENT_OPTIONS = (
+    _group_field_option,
+    _group_regex_option,
+    _group_prefix_option,
+    _start_regex_option,
+    _join_option,
+)
+
+
+def reading_options(*, times: bool = True) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Add the options that say how input is read, for `reading_of`.
+
+    Args:
+        times: whether the command needs the events' times.
+    """
+
+    def decorate(function: Callable[..., T]) -> Callable[..., T]:
+        options = (*_TEXT_OPTIONS, *(_TIME_OPTIONS if times else ()), *_EVENT_OPTIONS)
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
 
 
 def reading_of(options: dict[str, Any], *, guesses_times: bool = False) -> DecoderOptions:

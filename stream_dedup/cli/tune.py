@@ -29,18 +29,7 @@ from stream_dedup.cli.common import (
 )
 from stream_dedup.cli.completion import complete_file
 from stream_dedup.cli.datasets import format_of, refuse_options_of_lines, table_events
-from stream_dedup.cli.reading import (
-    encoding_option,
-    group_field_option,
-    group_prefix_option,
-    group_regex_option,
-    input_format_option,
-    join_option,
-    read_events,
-    reading_of,
-    start_regex_option,
-    text_field_option,
-)
+from stream_dedup.cli.reading import read_events, reading_of, reading_options
 from stream_dedup.cli.recipes import to_toml
 from stream_dedup.cli.terminal import escaped_json
 from stream_dedup.cli.tune_report import Numbered, ReportView
@@ -114,14 +103,7 @@ def _accepted(text: str) -> list[int] | None:
     metavar="N",
     help="Look at the first N different patterns; memory and time depend on it.",
 )
-@input_format_option
-@encoding_option
-@text_field_option
-@group_field_option
-@group_regex_option
-@group_prefix_option
-@start_regex_option
-@join_option
+@reading_options(times=False)
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress bar.")
 @click.pass_context
 def tune(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401

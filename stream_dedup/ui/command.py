@@ -20,19 +20,7 @@ from stream_dedup.cli.common import (
     set_option,
 )
 from stream_dedup.cli.completion import complete_file, complete_recipe
-from stream_dedup.cli.reading import (
-    encoding_option,
-    group_field_option,
-    group_prefix_option,
-    group_regex_option,
-    input_format_option,
-    join_option,
-    reading_of,
-    start_regex_option,
-    text_field_option,
-    time_field_option,
-    time_format_option,
-)
+from stream_dedup.cli.reading import reading_of, reading_options
 from stream_dedup.clock import SystemClock
 from stream_dedup.errors import InputError
 from stream_dedup.features.recipe import Recipe
@@ -107,16 +95,7 @@ _DEFAULT_WINDOW = "1h"
     "if it is not a shipped one.",
 )
 @set_option
-@input_format_option
-@encoding_option
-@text_field_option
-@time_field_option
-@time_format_option
-@group_field_option
-@group_regex_option
-@group_prefix_option
-@start_regex_option
-@join_option
+@reading_options()
 @click.option("--max-clusters", type=click.IntRange(1), default=100_000, show_default=True,
               help="Of FILEs: with more, the least recently seen is closed.")  # fmt: skip
 def ui(**options: Any) -> None:  # noqa: ANN401 -- as click passes them
