@@ -21,7 +21,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.request import urlopen
+from typing import Any
+from urllib.request import Request, urlopen
 
 from rich.console import Console
 from rich.text import Text
@@ -47,7 +48,7 @@ LOGS = sorted((ROOT / "examples" / "logs").glob("*.log.gz"))
 WIDTH, HEIGHT = 1_100, 1_420
 """The window: as high as the page is."""
 
-UI_PAGES = ROOT / "docs" / "images" / "ui-list.png", ROOT / "docs" / "images" / "ui-pattern.png"
+UI_PAGES = [ROOT / "docs" / "images" / f"ui-{name}.png" for name in ("list", "pattern", "rules")]
 UI_HEIGHT = 800
 UI_LOG = ROOT / "examples" / "logs" / "postgresql.log.gz"
 
@@ -163,20 +164,48 @@ def take(chromium: Path) -> None:
 
 
 def take_ui(chromium: Path) -> None:
-    """The list of the web application, and the page of a pattern."""
+    """The list of the web application, the page of a pattern, and the rules."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
-    with running("ui", "--port", str(port), str(UI_LOG)):
-        for _ in range(60):
-            time.sleep(1)
-            with suppress(OSError), urlopen(f"{address}/api/v1/sources/files/patterns") as answer:  # noqa: S310 -- ours
-                found = json.load(answer)
-                if not found["source"]["reading"] and found["patterns"]:
-                    break
-        best = max(found["patterns"], key=lambda each: sum(map(bool, each["counts"])))
-        pages = f"{address}/s/files", f"{address}/p/files/{best['id']}"
-        for page, path in zip(pages, UI_PAGES, strict=True):
-            picture(chromium, page, path, height=UI_HEIGHT)
+    with tempfile.TemporaryDirectory() as folder:
+        rules = f"{folder}/rules.toml"
+        with running("ui", "--port", str(port), "--rules", rules, str(UI_LOG)):
+            found = _read_whole(address)
+            best = max(found, key=lambda each: sum(map(bool, each["counts"])))
+            for body in _decisions(found, best):
+                headers = {"Content-Type": "application/json"}
+                to = Request(f"{address}/api/v1/sources/files/rules", body, headers)  # noqa: S310 -- ours
+                urlopen(to).close()  # noqa: S310 -- ours
+            time.sleep(3)
+            _read_whole(address)
+            pages = f"{address}/s/files", f"{address}/p/files/{best['id']}", f"{address}/r/files"
+            for page, path in zip(pages, UI_PAGES, strict=True):
+                picture(chromium, page, path, height=UI_HEIGHT)
+
+
+def _read_whole(address: str) -> list[dict[str, Any]]:
+    """Wait until the file is read, and return its patterns."""
+    found: dict[str, Any] = {}
+    for _ in range(60):
+        time.sleep(1)
+        with suppress(OSError), urlopen(f"{address}/api/v1/sources/files/patterns") as answer:  # noqa: S310 -- ours
+            found = json.load(answer)
+            if not found["source"]["reading"] and found["patterns"]:
+                break
+    return list(found["patterns"])
+
+
+def _decisions(found: list[dict[str, Any]], best: dict[str, Any]) -> list[bytes]:
+    """Rules about some patterns, as somebody would make them."""
+    others = [each["pattern"] for each in found if each is not best and "<" in each["pattern"]]
+    rules = (
+        {"kind": "mute", "patterns": [others[0]], "author": "bob", "reason": "expected at night"},
+        {"kind": "never_merge", "patterns": others[1:3], "author": "ann",
+         "reason": "two different problems"},
+        {"kind": "name", "patterns": [best["pattern"]], "value": "the busiest", "author": "ann",
+         "reason": "as the runbook calls it"},
+    )  # fmt: skip
+    return [json.dumps(each).encode() for each in rules]
 
 
 @contextmanager

@@ -144,7 +144,8 @@ def _who_options(function: F) -> F:
     return function
 
 
-def _author(given: str) -> str:
+def author_of(given: str) -> str:
+    """Return the author that is given, or the user of this machine."""
     if given:
         return given
     try:
@@ -222,7 +223,7 @@ def add_rule(kind: str, patterns: tuple[str, ...], **options: Any) -> None:  # n
         patterns,
         options["slot"],
         options["value"],
-        _author(options["author"]),
+        author_of(options["author"]),
         SystemClock().now_us(),
         options["reason"],
     )
@@ -236,7 +237,7 @@ def add_rule(kind: str, patterns: tuple[str, ...], **options: Any) -> None:  # n
 @_who_options
 def undo_rule(rule_id: str, **options: Any) -> None:  # noqa: ANN401
     """Undo a rule: it no longer acts, and stays in the audit list."""
-    undoing = Undoing(_author(options["author"]), SystemClock().now_us(), options["reason"])
+    undoing = Undoing(author_of(options["author"]), SystemClock().now_us(), options["reason"])
     _place(options).change(lambda book: book.undo(rule_id, undoing))
     click.echo(f"undone: {_printable(rule_id)}")
 

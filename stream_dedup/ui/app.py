@@ -1,4 +1,4 @@
-"""The application: pages for people, and the same as JSON. It only reads.
+"""The application: pages for people, and the same as JSON. It changes rules, and nothing else.
 
 Nothing of an event stands in an address, as addresses end in logs and histories: clusters are named
 by their ids, and words to search for are sent in the body of a request.
@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from hashlib import sha256
 from http import HTTPStatus
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
@@ -26,9 +26,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from stream_dedup._version import __version__
-from stream_dedup.clock import monotonic_s
-from stream_dedup.errors import StreamDedupError
+from stream_dedup.clock import SystemClock, monotonic_s
+from stream_dedup.errors import RuleConflict, RuleError, RulesChanged, StreamDedupError
+from stream_dedup.rules.model import MAX_NAME, PatternRule, RuleKind, Undoing
 from stream_dedup.ui import openapi, views
+from stream_dedup.ui.deciding import Choices, NewRule, NewUndo, choices_of
 from stream_dedup.ui.patterns import Entry, Found, Query, choices, find_in_steps, neighbours, parts
 from stream_dedup.ui.security import COOKIE, Access, Guard, problem_response
 from stream_dedup.ui.sources import Source
@@ -43,6 +45,16 @@ KINDS = {
     "js": "text/javascript", "css": "text/css", "txt": "text/plain", "svg": "image/svg+xml",
 }  # fmt: skip
 """Types of static files."""
+
+ID_DIGITS = 16
+"""Of a cluster's id."""
+
+RULE_KINDS = {
+    RuleKind.MERGE: "Merge", RuleKind.SPLIT: "Split off", RuleKind.NEVER_MERGE: "Never merge",
+    RuleKind.ALWAYS_VARIABLE: "Always a variable", RuleKind.NEVER_VARIABLE: "Never a variable",
+    RuleKind.NAME: "Name", RuleKind.MUTE: "Mute",
+}  # fmt: skip
+"""What pages call them."""
 
 MAX_RECORD = 20_000
 """Characters shown of a record."""
@@ -66,11 +78,13 @@ class Lists:
         self._source = source
         self._found: dict[Query, tuple[float, Found]] = {}
         self._choices: tuple[float, tuple[list[str], list[str]]] = (0.0, ([], []))
+        self._entries = source.entries
         self._finding = asyncio.Lock()
 
     async def find(self, query: Query) -> Found:
         """Find a list, or return that of a moment ago."""
         async with self._finding:  # whoever waited may find it here
+            self._forget_others()
             now_s = monotonic_s()
             until_s, found = self._found.get(query, (0.0, None))
             if found is not None and now_s < until_s:
@@ -98,6 +112,7 @@ class Lists:
 
     def choices(self) -> tuple[list[str], list[str]]:
         """The groups and levels to choose from."""
+        self._forget_others()
         until_s, found = self._choices
         now_s = monotonic_s()
         if now_s >= until_s:
@@ -106,13 +121,20 @@ class Lists:
             self._choices = now_s + max(5 * REFRESH_S, took_s / MAX_SHARE), found
         return found
 
+    def _forget_others(self) -> None:
+        """Forget what was found among entries that others have replaced."""
+        if self._source.entries is not self._entries:
+            self._entries = self._source.entries
+            self._found.clear()
+            self._choices = 0.0, ([], [])
+
 
 class Pages:
     """All pages of some sources.
 
     Args:
         sources: at least one, by name.
-        access: who may read.
+        access: who may read, and change rules.
     """
 
     def __init__(self, sources: Sequence[Source], access: Access) -> None:
@@ -131,7 +153,7 @@ class Pages:
         )
         self._templates.globals.update(
             parts=parts, spark=spark, static=f"/static/{version}", version=__version__,
-            sources=list(sources), signed_in=bool(access.token),
+            sources=list(sources), signed_in=bool(access.token), kinds=RULE_KINDS,
         )  # fmt: skip
 
     def application(self) -> ASGIApp:
@@ -150,15 +172,28 @@ class Pages:
             Route(f"/p{of_pattern}", self.pattern, methods=get),
             Route(f"/p{of_pattern}/facts", self.facts, methods=get),
             Route(f"/p{of_pattern}/neighbours", self.neighbours, methods=get),
+            Route("/r/{source}", self.rules, methods=get),
+            Route("/r/{source}", self.add_rule, methods=["POST"]),
+            Route("/r/{source}/undo", self.undo_rule, methods=["POST"]),
+            Route("/r/{source}/audit", self.audit, methods=get),
             Route(f"{api}/openapi.json", self.api_description, methods=get),
             Route(f"{api}/sources", self.api_sources, methods=get),
             Route(f"{api}/sources/{{source}}/patterns", self.api_patterns, methods=["GET", "POST"]),
+            Route(f"{api}/sources/{{source}}/rules", self.api_rules, methods=get),
+            Route(f"{api}/sources/{{source}}/rules", self.api_add_rule, methods=["POST"]),
+            Route(
+                f"{api}/sources/{{source}}/rules/{{rule}}/undo", self.api_undo_rule,
+                methods=["POST"],
+            ),
+            Route(f"{api}/sources/{{source}}/audit", self.api_audit, methods=get),
             Route(f"{api}/patterns{of_pattern}", self.api_pattern, methods=get),
             Route(f"{api}/patterns{of_pattern}/counts", self.api_counts, methods=get),
             Route(f"{api}/patterns{of_pattern}/neighbours", self.api_neighbours, methods=get),
-        ]
+        ]  # fmt: skip
         handlers: dict[Any, Any] = {
             HTTPException: self._refused,
+            RuleError: self._wrong_rule,
+            RulesChanged: self._wrong_rule,
             StreamDedupError: self._away,
             Exception: self._failed,
         }
@@ -209,11 +244,13 @@ class Pages:
     async def pattern(self, request: Request) -> Response:
         """The page of a cluster."""
         source, entry = self._entry(request)
-        found = await self._details(source, entry)
+        found, choices = await self._details(source, entry)
         record = views.printable(msgspec.json.format(bytes(found.record), indent=2), MAX_RECORD)
         return self._page(
-            "pattern.html", found, source=source, record=record,
+            "pattern.html", found, source=source, record=record, choices=choices,
             state=views.source_state(source),
+            about=[views.rule_of(rule) for rule in source.rules.about(entry.pattern)],
+            **self._deciding(request, source),
         )  # fmt: skip
 
     async def facts(self, request: Request) -> Response:
@@ -227,10 +264,132 @@ class Pages:
         """The neighbours of a cluster, for its page."""
         source, entry = self._entry(request)
         template = self._templates.get_template("neighbours.html")
-        return _html(template.render(it=await self._near(source, entry), source=source))
+        near = await self._near(source, entry)
+        own = views.pattern_of(source, entry)
+        return _html(
+            template.render(it=near, source=source, own=own, **self._deciding(request, source))
+        )
 
     def _page(self, name: str, it: object, **names: object) -> Response:
         return _html(self._templates.get_template(name).render(it=it, **names))
+
+    # ------------------------------------------------------------ deciding
+
+    async def rules(self, request: Request) -> Response:
+        """The rules that act."""
+        source = self._source(request)
+        await source.rules.refresh()
+        changeable = self._may_change(source)
+        return self._page(
+            "rules.html", views.rule_list(source, _page_of(request), changeable=changeable),
+            source=source, **self._deciding(request, source),
+        )  # fmt: skip
+
+    async def audit(self, request: Request) -> Response:
+        """What was done with rules."""
+        source = self._source(request)
+        await source.rules.refresh()
+        return self._page("audit.html", views.audit_list(source, _page_of(request)), source=source)
+
+    async def add_rule(self, request: Request) -> Response:
+        """Add a rule, from a form."""
+        source, form = self._source(request), await _fields(request)
+        one = {name: values[-1] for name, values in form.items()}
+        self._check_form(request, source, one)
+        patterns = [self._pattern_named(source, text) for text in form.get("pattern", ())]
+        slot = one.get("slot", "")
+        given = {
+            "kind": one.get("kind", ""),
+            "patterns": patterns,
+            "slot": int(slot) if slot.isdecimal() and len(slot) < 5 else 0,
+            **{name: one.get(name, "").strip() for name in ("value", "author", "reason")},
+        }
+        try:
+            new = msgspec.convert(given, NewRule)
+        except msgspec.ValidationError as error:
+            raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
+        rule = self._rule(request, new)
+        try:
+            await source.rules.change(lambda book: book.add(rule))
+        except RuleConflict as conflict:
+            return self._conflict(request, source, conflict, rule)
+        return _seen_at(source, rule.id)
+
+    async def undo_rule(self, request: Request) -> Response:
+        """Undo a rule, from a form."""
+        source = self._source(request)
+        form = {name: values[-1] for name, values in (await _fields(request)).items()}
+        self._check_form(request, source, form)
+        given = {name: form.get(name, "").strip() for name in ("author", "reason")}
+        undoing = self._undoing(request, msgspec.convert(given, NewUndo))
+        try:
+            await source.rules.change(lambda book: book.undo(form.get("id", ""), undoing))
+        except RuleConflict as conflict:
+            return self._conflict(request, source, conflict)
+        return _seen_at(source)
+
+    def _deciding(self, request: Request, source: Source) -> dict[str, Any]:
+        """What forms need that change rules."""
+        user = self._access.user(request.headers)
+        return {
+            "may_change": self._may_change(source),
+            "user": user,
+            "author": "" if user else self._access.author,
+            "form_token": self._access.form_token(request.headers),
+        }
+
+    def _may_change(self, source: Source) -> bool:
+        return self._access.changes and source.rules.place is not None
+
+    def _check_change(self, source: Source) -> None:
+        """Refuse a change where none is allowed."""
+        if not self._access.changes:
+            problem = "rules cannot be changed here: the application was started so that it only "
+            raise HTTPException(HTTPStatus.FORBIDDEN, f"{problem}reads")
+        if source.rules.place is None:
+            raise HTTPException(HTTPStatus.FORBIDDEN, source.rules.hint)
+
+    def _check_form(self, request: Request, source: Source, form: Mapping[str, str]) -> None:
+        if not self._access.sent_by(request.headers, form.get("form_token", "")):
+            problem = "the page is from before the application was started, or of another user; "
+            raise HTTPException(HTTPStatus.FORBIDDEN, f"{problem}load it again, and decide there")
+        self._check_change(source)
+
+    def _pattern_named(self, source: Source, text: str) -> str:
+        """Return a pattern; the id of a cluster stands for that of the cluster."""
+        entry = source.entries.get(_identity(text.strip()))
+        return entry.pattern if entry else text
+
+    def _rule(self, request: Request, new: NewRule) -> PatternRule:
+        return PatternRule(
+            new.kind, tuple(new.patterns), new.slot, new.value,
+            self._author(request, new.author), SystemClock().now_us(), new.reason,
+        )  # fmt: skip
+
+    def _undoing(self, request: Request, new: NewUndo) -> Undoing:
+        return Undoing(self._author(request, new.author), SystemClock().now_us(), new.reason)
+
+    def _author(self, request: Request, given: str) -> str:
+        """Whom a proxy has signed in, or else who says to be the author."""
+        user = self._access.user(request.headers)
+        return user[:MAX_NAME] if user else given or self._access.author
+
+    def _conflict(
+        self,
+        request: Request,
+        source: Source,
+        conflict: RuleConflict,
+        new: PatternRule | None = None,
+    ) -> Response:
+        """Show the rules that contradict each other."""
+        known = {rule.id: rule for rule in source.rules.book.rules}
+        found = [known[each] for each in conflict.rules if each in known]
+        html = self._templates.get_template("conflict.html").render(
+            problem=str(conflict), rules=[views.rule_of(rule) for rule in found],
+            new=None if new is None else views.rule_of(new), source=source,
+            **self._deciding(request, source),
+        )  # fmt: skip
+        return _html(html, HTTPStatus.CONFLICT)
 
     # ------------------------------------------------------------ signing in
 
@@ -290,7 +449,8 @@ class Pages:
     async def api_pattern(self, request: Request) -> Response:
         """Everything about a cluster."""
         source, entry = self._entry(request)
-        return _json(await self._details(source, entry))
+        found, _ = await self._details(source, entry)
+        return _json(found)
 
     async def api_counts(self, request: Request) -> Response:
         """The counts over time of a cluster."""
@@ -301,6 +461,36 @@ class Pages:
         """The neighbours of a cluster."""
         source, entry = self._entry(request)
         return _json(await self._near(source, entry))
+
+    async def api_rules(self, request: Request) -> Response:
+        """The rules that act."""
+        source = self._source(request)
+        await source.rules.refresh()
+        changeable = self._may_change(source)
+        return _json(views.rule_list(source, _page_of(request), changeable=changeable))
+
+    async def api_audit(self, request: Request) -> Response:
+        """What was done with rules."""
+        source = self._source(request)
+        await source.rules.refresh()
+        return _json(views.audit_list(source, _page_of(request)))
+
+    async def api_add_rule(self, request: Request) -> Response:
+        """Add a rule."""
+        source = self._source(request)
+        self._check_change(source)
+        rule = self._rule(request, await _body(request, NewRule))
+        await source.rules.change(lambda book: book.add(rule))
+        return _json(views.rule_of(rule))
+
+    async def api_undo_rule(self, request: Request) -> Response:
+        """Undo a rule."""
+        source, identity = self._source(request), request.path_params["rule"]
+        self._check_change(source)
+        undoing = self._undoing(request, await _body(request, NewUndo))
+        await source.rules.change(lambda book: book.undo(identity, undoing))
+        (rule,) = (rule for rule in source.rules.book.rules if rule.id == identity)
+        return _json(views.rule_of(rule))
 
     # ------------------------------------------------------------ others
 
@@ -326,8 +516,8 @@ class Pages:
         return source
 
     def _entry(self, request: Request) -> tuple[Source, Entry]:
-        source, text = self._source(request), request.path_params["identity"]
-        identity = int(text, 16) if len(text) == 16 and set(text) <= set("0123456789abcdef") else -1
+        source = self._source(request)
+        identity = _identity(request.path_params["identity"])
         entry = source.entries.get(identity)
         if entry is None:
             raise HTTPException(
@@ -341,12 +531,23 @@ class Pages:
         source.wanted([entry.identity for entry in found.entries])
         return views.pattern_list(source, query, found)
 
-    async def _details(self, source: Source, entry: Entry) -> views.PatternDetails:
+    async def _details(self, source: Source, entry: Entry) -> tuple[views.PatternDetails, Choices]:
+        """Everything about a cluster, and what can be decided about it."""
         found = await source.details(entry.identity)
         if found is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, "this cluster is no longer kept")
+        summary, inspector = found.summary, source.inspector
+        events = [
+            summary.representative, *summary.samples, *(value for _, value in summary.sampled)
+        ]  # fmt: skip
+        recipe = inspector.recipe if inspector else None
+
+        def made() -> tuple[views.PatternDetails, Choices]:
+            details = views.pattern_details(source, entry, found)
+            return details, choices_of(entry.pattern, events, recipe)
+
         async with self._comparing:
-            return await asyncio.to_thread(views.pattern_details, source, entry, found)
+            return await asyncio.to_thread(made)
 
     async def _near(self, source: Source, entry: Entry) -> views.NeighbourList:
         entries = list(source.entries.values())
@@ -365,6 +566,11 @@ class Pages:
 
     async def _away(self, request: Request, error: Exception) -> Response:
         return self._problem(request, HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+
+    async def _wrong_rule(self, request: Request, error: Exception) -> Response:
+        conflict = isinstance(error, (RuleConflict, RulesChanged))
+        status = HTTPStatus.CONFLICT if conflict else HTTPStatus.UNPROCESSABLE_ENTITY
+        return self._problem(request, status, str(error))
 
     async def _failed(self, request: Request, error: Exception) -> Response:
         log.error("%s could not be made", request.url.path, exc_info=error)
@@ -408,13 +614,53 @@ def _static() -> dict[str, bytes]:
     return {each.name: each.read_bytes() for each in sorted(folder.iterdir(), key=str)}
 
 
-async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form, the last of each name."""
+def _identity(text: str) -> int:
+    """The number of a cluster's id; -1 if it is none."""
+    is_one = len(text) == ID_DIGITS and set(text) <= set("0123456789abcdef")
+    return int(text, 16) if is_one else -1
+
+
+def _page_of(request: Request) -> int:
+    text = request.query_params.get("page", "")
+    return max(1, int(text)) if text.isdecimal() and len(text) < ID_DIGITS else 1
+
+
+def _seen_at(source: Source, rule: str = "") -> Response:
+    """To the rules, where the new one is the first."""
+    place = f"/r/{source.name}#{rule}" if rule else f"/r/{source.name}"
+    return RedirectResponse(place, HTTPStatus.SEE_OTHER)
+
+
+async def _fields(request: Request) -> dict[str, list[str]]:
+    """The fields of a form."""
     text = (await request.body()).decode("utf-8", "replace")
     try:
-        return {name: values[-1] for name, values in parse_qs(text, max_num_fields=40).items()}
+        return parse_qs(text, max_num_fields=40)
     except ValueError:
         return {}
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """The fields of a form, the last of each name."""
+    return {name: values[-1] for name, values in (await _fields(request)).items()}
+
+
+T = TypeVar("T")
+
+
+async def _body(request: Request, kind: type[T]) -> T:
+    """Read a change from the body of a request.
+
+    Raises:
+        HTTPException: it is not valid, or not named as JSON: a foreign page cannot send JSON.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        problem = "send JSON, with Content-Type: application/json"
+        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, problem)
+    try:
+        return msgspec.json.decode(await request.body() or b"{}", type=kind)
+    except msgspec.MsgspecError as error:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
 
 
 def _query(fields: dict[str, str]) -> Query:

@@ -21,11 +21,13 @@ from stream_dedup.cli.common import (
 )
 from stream_dedup.cli.completion import complete_file, complete_recipe
 from stream_dedup.cli.reading import reading_of, reading_options
+from stream_dedup.cli.rules import author_of, read_rules
 from stream_dedup.clock import SystemClock
 from stream_dedup.errors import InputError
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.redis.keys import check_namespace
 from stream_dedup.io.files import InputFile, expand
+from stream_dedup.rules.book import RuleBook
 
 if TYPE_CHECKING:
     from stream_dedup.ui.sources import Source
@@ -69,6 +71,20 @@ _DEFAULT_WINDOW = "1h"
 @click.option("--open", "is_open", is_flag=True,
               help="Whoever reaches the address may read.")  # fmt: skip
 @click.option(
+    "--changes/--read-only",
+    "changes",
+    default=None,
+    help="Whether those who may read may change rules. By default yes, but not with --open.",
+)
+@click.option(
+    "--rules",
+    "rules_path",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Rules about patterns of FILEs, a TOML file that the pages change; it may be a new one. "
+    "Those of a namespace are stored there.",
+)
+@click.option(
     "--allowed-host",
     "allowed_hosts",
     multiple=True,
@@ -102,13 +118,14 @@ def ui(**options: Any) -> None:  # noqa: ANN401 -- as click passes them
     """Look at patterns in a browser: what was merged, how often, when, and why.
 
     Of FILEs, which the embedded engine reads, without a server; or of namespaces in Redis, live,
-    while any number of workers write. Nothing can be changed there. Ctrl-C ends it.
+    while any number of workers write. Decide there what lasts: merge, keep apart, name, mute (see:
+    stream-dedup rules --help). Ctrl-C ends it.
 
     Needs the extra: pip install 'stream-dedup[ui]'. Listens on 127.0.0.1; on another address only
     with --token-file, --user-header or --open.
 
     \b
-    stream-dedup ui app.log
+    stream-dedup ui app.log --rules rules.toml
     stream-dedup ui --namespace logs --redis redis://10.0.0.7:6379
     stream-dedup ui -n 'prod-*' --host 0.0.0.0 --token-file token
 
@@ -125,6 +142,11 @@ def ui(**options: Any) -> None:  # noqa: ANN401 -- as click passes them
         raise Failed(f"{error.name} is not installed; pip install 'stream-dedup[ui]'") from error
     if bool(options["files"]) == bool(options["namespaces"]):
         raise click.UsageError("give FILEs, or --namespace")
+    if options["namespaces"] and options["rules_path"]:
+        raise click.UsageError(
+            "--rules is of FILEs; the rules of a namespace are in Redis: stream-dedup rules import "
+            "FILE --namespace NAME"
+        )
     host: str = options["host"]
     token = read_token(options["token_file"]) if options["token_file"] else ""
     guarded = bool(token or options["user_header"])
@@ -134,7 +156,11 @@ def ui(**options: Any) -> None:  # noqa: ANN401 -- as click passes them
             "or --open to let everybody read"
         )
     names = listening.HostNames([*options["allowed_hosts"], host])
-    access = Access(names, token, options["user_header"])
+    changes = options["changes"]
+    if changes is None:
+        changes = guarded or not options["is_open"]
+    author = "" if guarded or options["is_open"] else author_of("")
+    access = Access(names, token, options["user_header"], changes=changes, author=author)
     sock = listening.listen(host, options["port"])
     with sock:
         sources = _files(options) if options["files"] else _namespaces(options)
@@ -152,6 +178,7 @@ def _is_local(host: str) -> bool:
 
 def _files(options: dict[str, Any]) -> Sequence[Source]:
     from stream_dedup.ui.files import FileSource  # noqa: PLC0415 -- as above
+    from stream_dedup.ui.rules import InFile, SourceRules  # noqa: PLC0415
 
     if options["input_format"] in {"csv", "parquet"}:
         raise click.UsageError("tables are not shown; give lines of text or JSON")
@@ -163,7 +190,11 @@ def _files(options: dict[str, Any]) -> Sequence[Source]:
             InputFile(path, encoding=reading.encoding).close()
         except InputError as error:
             raise Failed(str(error)) from error
-    return [FileSource(paths, recipe, reading, options["max_clusters"])]
+    rules = None
+    if options["rules_path"]:
+        read_rules(options["rules_path"], missing=RuleBook())
+        rules = SourceRules(InFile(options["rules_path"]))
+    return [FileSource(paths, recipe, reading, options["max_clusters"], rules)]
 
 
 def _namespaces(options: dict[str, Any]) -> Sequence[Source]:

@@ -9,6 +9,7 @@ import msgspec
 
 from stream_dedup._version import __version__
 from stream_dedup.ui import views
+from stream_dedup.ui.deciding import NewRule, NewUndo
 from stream_dedup.ui.patterns import Query
 
 _TEMPLATE = "#/components/schemas/{name}"
@@ -16,7 +17,21 @@ _OF_PATTERN = ("source", "identity")
 _DESCRIBED = {
     "source": "A source's name, as `/api/v1/sources` lists it.",
     "identity": "A cluster's id: 16 hexadecimal digits.",
+    "rule": "A rule's id.",
 }
+_PAGE = {
+    "name": "page", "in": "query", "description": "From 1 on.",
+    "schema": {"type": "integer", "minimum": 1, "default": 1},
+}  # fmt: skip
+_CHANGE_REFUSED = (
+    (403, "Rules may not be changed here, or a page of another site has sent it."),
+    (
+        409,
+        "The rule contradicts another, which is named; or somebody else was faster all the time.",
+    ),
+    (415, "The body is not named as JSON."),
+    (422, "The rule is wrong."),
+)
 
 OPERATIONS: dict[str, tuple[str, tuple[str, ...], Any]] = {
     "/api/v1/sources": ("The sources, and what is known of them.", (), list[views.SourceState]),
@@ -27,20 +42,34 @@ OPERATIONS: dict[str, tuple[str, tuple[str, ...], Any]] = {
         "Its events over time.", _OF_PATTERN, views.CountList),
     "/api/v1/patterns/{source}/{identity}/neighbours": (
         "The most similar patterns, and why they are others.", _OF_PATTERN, views.NeighbourList),
+    "/api/v1/sources/{source}/rules": (
+        "A page of the rules that act, the newest first.", ("source",), views.RuleList),
+    "/api/v1/sources/{source}/audit": (
+        "What was done with rules, the latest first.", ("source",), views.AuditList),
 }  # fmt: skip
 """For each path: what it returns, its parameters, and the type of its answer."""
+
+CHANGES: dict[str, tuple[str, tuple[str, ...], Any]] = {
+    "/api/v1/sources/{source}/rules": ("Add a rule.", ("source",), NewRule),
+    "/api/v1/sources/{source}/rules/{rule}/undo": ("Undo a rule.", ("source", "rule"), NewUndo),
+}
+"""For each path that changes rules: what it does, its parameters, and the type of its body."""
 
 
 @cache
 def document() -> dict[str, Any]:
     """The whole description."""
-    types = [Query, views.Problem, *(answer for _, _, answer in OPERATIONS.values())]
+    answers = [answer for _, _, answer in OPERATIONS.values()]
+    bodies = [body for _, _, body in CHANGES.values()]
+    types = [Query, views.Problem, views.Rule, *answers, *bodies]
     schemas, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
     by_type = dict(zip(map(repr, types), schemas, strict=True))
     paths: dict[str, Any] = {}
     for path, (summary, parameters, answer) in OPERATIONS.items():
         operation = _operation(summary, parameters, by_type[repr(answer)])
         paths[path] = {"get": operation}
+        if answer in (views.RuleList, views.AuditList):
+            operation["parameters"].append(_PAGE)
         if answer is views.PatternList:
             fields = components[Query.__name__]["properties"].items()
             in_query = [
@@ -53,6 +82,15 @@ def document() -> dict[str, Any]:
                 "get": {**operation, "parameters": [*operation["parameters"], *in_query]},
                 "post": {**operation, "requestBody": body},
             }
+    for path, (summary, parameters, body_type) in CHANGES.items():
+        operation = _operation(summary, parameters, by_type[repr(views.Rule)])
+        problem = {"$ref": _TEMPLATE.format(name=views.Problem.__name__)}
+        operation["responses"] |= {
+            str(code): {"description": text, "content": _json(problem)}
+            for code, text in _CHANGE_REFUSED
+        }
+        body = {"content": _json(by_type[repr(body_type)]), "required": True}
+        paths.setdefault(path, {})["post"] = {**operation, "requestBody": body}
     return {
         "openapi": "3.1.0",
         "info": {

@@ -15,6 +15,7 @@ from msgspec import Meta
 from stream_dedup.clock import US_PER_S
 from stream_dedup.features.masks import NAMED
 from stream_dedup.ui.counts import Axis, Counts
+from stream_dedup.ui.rules import Mark
 
 Sort = Literal["count", "newest", "growing", "vanished"]
 State = Literal["all", "open", "closed"]
@@ -46,6 +47,7 @@ class Entry:
         merged_into: the cluster that goes on for it.
         learned: as `Summary.learned`.
         read: when it was last read, in microseconds.
+        mark: what rules do with its events; None for nothing.
     """
 
     identity: int
@@ -60,6 +62,7 @@ class Entry:
     merged_into: int | None = None
     learned: int = 0
     read: int = 0
+    mark: Mark | None = None
 
     @property
     def hex(self) -> str:
@@ -71,7 +74,9 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What is searched for, and what of it is shown."""
 
     sort: Sort = "count"
-    words: Annotated[str, Meta(max_length=200, description="All must be in the pattern.")] = ""
+    words: Annotated[
+        str, Meta(max_length=200, description="All must be in the pattern, or its name.")
+    ] = ""
     group: Annotated[str, Meta(max_length=1_000, description="As a pattern names it.")] = ""
     level: Annotated[str, Meta(max_length=40, description="A log level, or a status class.")] = ""
     seen: Annotated[
@@ -154,7 +159,8 @@ def _chooser(entries: Sequence[Entry], query: Query, *, has_times: bool) -> Call
             return False
         if not words:
             return True
-        text = each.pattern.casefold()
+        name = each.mark.name if each.mark else ""
+        text = f"{name}\n{each.pattern}".casefold()
         return all(word in text for word in words)
 
     return is_chosen

@@ -15,7 +15,8 @@ cluster is read (see `counts`). A cluster that is found for the first time has a
 are spread from its first to its last time, in two parts, as its last summary tells how many there
 were by then.
 
-Nothing is written: a user who may read is enough, as for the inspector (``+@read +@connection``).
+Only rules are written, where somebody decides in a page. For all else a user who may read is
+enough, as for the inspector (``+@read +@connection``).
 """
 
 from __future__ import annotations
@@ -36,11 +37,13 @@ from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.redis import codec, layouts
 from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.model import Position, Summary
+from stream_dedup.rules.book import RuleBook
 from stream_dedup.tools.index_inspector.clusters import details as read_details
 from stream_dedup.tools.index_inspector.reader import Namespace, Reader, unpack_numbers
 from stream_dedup.ui.counts import BUCKETS, Axis, Counts
 from stream_dedup.ui.finding import InKafka
-from stream_dedup.ui.patterns import Entry
+from stream_dedup.ui.patterns import STEP, Entry
+from stream_dedup.ui.rules import InRedis, SourceRules, mark_of
 from stream_dedup.ui.sources import Commands, Details, Name, Status, group_text
 
 TURN_S = 2.0
@@ -101,6 +104,8 @@ class RedisSource:
     ) -> None:
         self.name = self.title = name
         self.axis = Axis(max(1, window_us // BUCKETS), slides=True)
+        self.rules = SourceRules(InRedis(reader, name))
+        self._applied: RuleBook | None = None
         self._inspector: Inspector | None = None
         self._make_reader = reader
         self._recipe_of = recipe_of
@@ -147,7 +152,8 @@ class RedisSource:
         reading = ""
         if not self._rounds and not self._problem:
             reading = f"{len(self._entries):,} clusters read so far"
-        return Status(self._problem, reading, self._events, self._since_us)
+        problem = "; ".join(filter(None, (self._problem, self.rules.problem)))
+        return Status(problem, reading, self._events, self._since_us)
 
     def wanted(self, identities: Sequence[int] = ()) -> None:
         """Read on for a while, these clusters in each turn."""
@@ -232,14 +238,16 @@ class RedisSource:
             namespace = await Namespace.find(self._reader, self.name)
             recipe, known = self._recipe_of(namespace), self._inspector
             if recipe is None:
-                self._dedup = self._inspector = None
+                self._dedup = self._inspector = self._applied = None
             elif known is None or recipe.digest != known.recipe.digest:
                 self._dedup, self._inspector = Deduplicator(recipe), Inspector(recipe)
+                self._applied = None
             self._namespace = namespace
         return self._namespace
 
     async def _turn(self) -> None:
         namespace = await self._open()
+        await self._follow_rules()
         now_us = self._clock.now_us()
         self._since_us = self._since_us or now_us
         self.axis.reach(now_us)
@@ -254,6 +262,21 @@ class RedisSource:
             for start in range(0, len(ids), PIPELINE):
                 await self._read(shard, ids[start : start + PIPELINE])
                 await asyncio.sleep(pause_s)
+
+    async def _follow_rules(self) -> None:
+        """Take up rules that have changed, and read again what they are about or were about."""
+        await self.rules.refresh()
+        book, dedup = self.rules.book, self._dedup
+        if dedup is None or book is self._applied:
+            return
+        await asyncio.to_thread(dedup.use_rules, book.acting())
+        self._applied = book
+        for number, entry in enumerate(list(self._entries.values()), 1):
+            if entry.mark is not None or self.rules.about(entry.pattern):
+                self._whole.add(entry.identity)
+                self._again.appendleft(entry.identity)
+            if number % STEP == 0:
+                await asyncio.sleep(0)
 
     async def _hot(self, namespace: Namespace, budget: int) -> dict[int, None]:
         """Choose the clusters that are most likely to have changed, or whose change is seen."""
@@ -360,6 +383,7 @@ class RedisSource:
         entry.merged_into = int.from_bytes(into, "big") if into and not numbers.open else None
         described = self._described(_named(entry.identity, first or b"", entry.learned))
         entry.pattern, entry.variant = described.pattern, described.variant
+        entry.mark = None if self._dedup is None else mark_of(self._dedup, first or b"")
 
     def _spread_past(self, entry: Entry, numbers: codec.Cluster, now_us: int) -> None:
         """Spread the events of before the first reading."""

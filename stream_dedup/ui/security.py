@@ -1,24 +1,31 @@
-"""Who may read the pages, and what a browser may do with them.
+"""Who may read the pages, who may decide in them, and what a browser may do with them.
 
 On 127.0.0.1 whoever has an account on the machine may read. On any other address a reader proves
 who they are: by a token, or by the header of a proxy that has signed them in, unless the operator
-says that the pages are open. A page cannot change anything, so no request needs more.
+says that the pages are open. Whoever may read may change rules, but not where the pages are open,
+unless the operator says that, too.
 
 - Every request must ask for a name that nobody outside can own (`listening.HostNames`), or a
   foreign page could read through DNS rebinding.
 - A browser signs in once with the token, and keeps a cookie made of it; programs send the token as
   ``Authorization: Bearer``. Comparisons take the same time for every wrong value.
+- A request that changes something must come from a page of this server: its origin is compared, as
+  the browser names it, and a form has a token that only a page of this server could show. Programs
+  send JSON, which a foreign page cannot without being asked first.
 - The policy of content lets a page load scripts, styles and data from here only, and run no script
   that stands in a page. So text from events cannot become a script even if it became markup.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hmac
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
+from secrets import token_bytes
 
 import msgspec
 from starlette.datastructures import Headers, MutableHeaders
@@ -33,8 +40,8 @@ COOKIE = "stream-dedup"
 LEAST_TOKEN = 16
 """Characters of a token."""
 
-MAX_BODY_BYTES = 16 * 1024
-"""Of a request: a form has some hundred."""
+MAX_BODY_BYTES = 256 * 1024
+"""Of a request: a rule that merges 16 long patterns."""
 
 OPEN_PATHS = ("/healthz", "/login", "/static/")
 """What is served without a token: nothing of events."""
@@ -45,7 +52,7 @@ HEADERS = {
         "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # with no-referrer a form would not name its origin
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -55,17 +62,23 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Access:
-    """Who may read.
+    """Who may read, and change.
 
     Attributes:
         names: the names by which the server may be asked.
         token: what readers know; empty without.
         user_header: the header in which a proxy names its user; empty without.
+        changes: whether those who may read may change rules.
+        author: of rules that somebody makes who gives no name.
+        secret: of the tokens of forms.
     """
 
     names: HostNames
     token: str = ""
     user_header: str = ""
+    changes: bool = True
+    author: str = ""
+    secret: bytes = field(default_factory=partial(token_bytes, 32), repr=False)
 
     @property
     def session(self) -> str:
@@ -75,6 +88,25 @@ class Access:
     def knows(self, token: str) -> bool:
         """Whether this is the token."""
         return hmac.compare_digest(token.encode("utf-8", "replace"), self.token.encode())
+
+    def user(self, headers: Headers) -> str:
+        """The user that a proxy has signed in; empty without such a proxy."""
+        if not self.user_header:
+            return ""
+        name = headers.get(self.user_header, "").strip()
+        with contextlib.suppress(UnicodeError):  # a header is read as Latin-1
+            name = name.encode("latin-1").decode("utf-8")
+        return name
+
+    def form_token(self, headers: Headers) -> str:
+        """What a form must send: only pages of this server show it."""
+        text = f"form\n{self.user(headers)}".encode("utf-8", "replace")
+        return hmac.new(self.token.encode() or self.secret, text, sha256).hexdigest()
+
+    def sent_by(self, headers: Headers, form_token: str) -> bool:
+        """Whether a form comes from a page of this server that the same user has opened."""
+        expected = self.form_token(headers).encode()
+        return hmac.compare_digest(form_token.encode("utf-8", "replace"), expected)
 
     def admits(self, headers: Headers) -> bool:
         """Whether a request may be answered."""
@@ -89,6 +121,17 @@ class Access:
         if self.user_header:
             return bool(headers.get(self.user_header, "").strip())
         return not self.token
+
+
+def is_foreign(headers: Headers) -> bool:
+    """Whether a browser says that a page of another origin has sent a request."""
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site not in {"same-origin", "none"}
+    origin = headers.get("origin")
+    if origin is None:
+        return False  # no browser
+    return origin.partition("://")[2].lower() != headers.get("host", "").lower()
 
 
 def _cookie(headers: Headers) -> str:
@@ -153,6 +196,9 @@ class Guard:
         if not self._access.names.allow(host):
             problem = "this is no name of this server; add it with --allowed-host"
             return problem_response(HTTPStatus.MISDIRECTED_REQUEST, problem)
+        if scope["method"] not in {"GET", "HEAD"} and is_foreign(headers):
+            problem = "a page of another site has sent this; open the page here, and try again"
+            return problem_response(HTTPStatus.FORBIDDEN, problem)
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > MAX_BODY_BYTES:
             problem = f"a request has {MAX_BODY_BYTES} bytes at most"

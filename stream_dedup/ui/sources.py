@@ -12,6 +12,7 @@ from stream_dedup.features.patterns import readable
 from stream_dedup.model import Summary
 from stream_dedup.ui.counts import Axis
 from stream_dedup.ui.patterns import Entry
+from stream_dedup.ui.rules import SourceRules
 
 MAX_GROUP = 200
 """Characters of a group."""
@@ -70,15 +71,21 @@ class Source(Protocol):
         name: in addresses.
         title: for people.
         kind: for people.
-        has_times: whether times are known; if not, lines stand for them.
-        axis: of the counts of all entries.
+        rules: what people decided about its patterns.
     """
 
     name: str
     title: str
     kind: str
-    has_times: bool
-    axis: Axis
+    rules: SourceRules
+
+    @property
+    def has_times(self) -> bool:
+        """Whether times are known; if not, lines stand for them."""
+
+    @property
+    def axis(self) -> Axis:
+        """Of the counts of all entries."""
 
     @property
     def inspector(self) -> Inspector | None:

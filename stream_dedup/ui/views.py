@@ -12,8 +12,10 @@ from stream_dedup.clustering.comparison import Inspector
 from stream_dedup.emit.summaries import iso_time, summary_json
 from stream_dedup.features.patterns import readable
 from stream_dedup.model import Summary
+from stream_dedup.rules.model import PatternRule, RuleKind
 from stream_dedup.ui.finding import expression
 from stream_dedup.ui.patterns import Entry, Found, Query
+from stream_dedup.ui.rules import Mark
 from stream_dedup.ui.sources import Details, Source
 
 MAX_EVENT = 2_000
@@ -21,6 +23,11 @@ MAX_EVENT = 2_000
 
 MAX_COMPARED_BYTES = 4_096
 """Bytes of an event that are compared: explaining a longer one would take long."""
+
+RULES_A_PAGE = 50
+"""Rules that are shown at once."""
+
+NO_MARK = Mark("", muted=False, merged=False, only=(), rules=())
 
 MAX_NAMES = 50
 """Names of a cluster that are listed."""
@@ -77,6 +84,11 @@ class Pattern(Struct, frozen=True):
         first, last: when, or in which line, it was first and last seen.
         open: whether it takes events.
         merged_into: the id of the cluster that goes on for it.
+        name: what a rule calls it; empty for nothing.
+        muted: whether a rule mutes it: its repeats do not leave.
+        merged: whether a rule merges it with other patterns.
+        only: the values that its events have, where rules keep values apart.
+        rules: the ids of the rules that act on its events.
     """
 
     id: str
@@ -91,6 +103,11 @@ class Pattern(Struct, frozen=True):
     last: str
     open: bool
     merged_into: str | None
+    name: str
+    muted: bool
+    merged: bool
+    only: tuple[str, ...]
+    rules: tuple[str, ...]
 
 
 class PatternList(Struct, frozen=True):
@@ -210,6 +227,77 @@ class CountList(Struct, frozen=True):
     count: int
 
 
+class Undone(Struct, frozen=True):
+    """Who undid a rule, when and why."""
+
+    author: str
+    time: str
+    reason: str
+
+
+class Rule(Struct, frozen=True):
+    """A lasting decision about patterns.
+
+    Attributes:
+        kind: what it does.
+        patterns: about which.
+        slot: about which slot, from 1 on; 0 for none.
+        value: of a split the value, of what is variable the word, of a name the name.
+        time: when it was made; empty if that is not known.
+        undone: that it was undone; null while it acts.
+    """
+
+    id: str
+    kind: RuleKind
+    patterns: tuple[str, ...]
+    slot: int
+    value: str
+    author: str
+    time: str
+    reason: str
+    undone: Undone | None
+
+
+class RuleList(Struct, frozen=True):
+    """Rules that act, the newest first: a page of them.
+
+    Attributes:
+        place: where they are stored; empty if there is no place.
+        acts: when a change of them acts; without a place, how to get one.
+        problem: why they cannot be read now; empty if they can.
+        changeable: whether they may be changed here.
+        found: rules that act, on all pages.
+    """
+
+    place: str
+    acts: str
+    problem: str
+    changeable: bool
+    found: int
+    page: int
+    pages: int
+    rules: list[Rule]
+
+
+class AuditEntry(Struct, frozen=True):
+    """That a rule was added, or undone."""
+
+    time: str
+    action: str
+    author: str
+    reason: str
+    rule: Rule
+
+
+class AuditList(Struct, frozen=True):
+    """Everything that was done with rules, the latest first: a page of it."""
+
+    found: int
+    page: int
+    pages: int
+    entries: list[AuditEntry]
+
+
 class Problem(Struct, frozen=True):
     """What is wrong."""
 
@@ -261,7 +349,55 @@ def pattern_of(source: Source, entry: Entry) -> Pattern:
         _moment(source, entry.last),
         entry.open,
         None if entry.merged_into is None else f"{entry.merged_into:016x}",
+        *(entry.mark or NO_MARK),
     )
+
+
+def rule_of(rule: PatternRule) -> Rule:
+    """A rule."""
+    undone = rule.undone
+    return Rule(
+        rule.id,
+        rule.kind,
+        rule.patterns,
+        rule.slot,
+        rule.value,
+        rule.author,
+        _time(rule.time_us),
+        rule.reason,
+        None if undone is None else Undone(undone.author, _time(undone.time_us), undone.reason),
+    )
+
+
+def rule_list(source: Source, page: int, *, changeable: bool) -> RuleList:
+    """A page of the rules that act."""
+    rules = source.rules
+    acting = sorted(rules.book.acting(), key=lambda rule: (rule.time_us, rule.id), reverse=True)
+    return RuleList(
+        rules.place.title if rules.place else "",
+        rules.place.acts if rules.place else rules.hint,
+        rules.problem,
+        changeable,
+        len(acting),
+        page,
+        max(1, -(-len(acting) // RULES_A_PAGE)),
+        [rule_of(rule) for rule in acting[(page - 1) * RULES_A_PAGE : page * RULES_A_PAGE]],
+    )
+
+
+def audit_list(source: Source, page: int) -> AuditList:
+    """A page of what was done with rules."""
+    entries = source.rules.book.audit()[::-1]
+    return AuditList(
+        len(entries),
+        page,
+        max(1, -(-len(entries) // RULES_A_PAGE)),
+        [
+            AuditEntry(_time(each.time_us), each.action, each.author, each.reason,
+                       rule_of(each.rule))
+            for each in entries[(page - 1) * RULES_A_PAGE : page * RULES_A_PAGE]
+        ],
+    )  # fmt: skip
 
 
 def pattern_list(source: Source, query: Query, found: Found) -> PatternList:
@@ -356,6 +492,10 @@ def printable(value: bytes, most: int) -> str:
     text = "\n".join(readable(line, most) for line in lines)
     cut = len(text) > most or len(value) > 2 * most
     return text[: most - 1] + "…" if cut else text
+
+
+def _time(time_us: int) -> str:
+    return iso_time(time_us // US_PER_S * US_PER_S) if time_us else ""
 
 
 def _moment(source: Source, at: int) -> str:

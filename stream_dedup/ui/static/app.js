@@ -38,6 +38,20 @@
     if (changed) window.addEventListener("load", () => htmx.trigger(list, "refresh"));
   }
 
+  // ---------------------------------------------------------------- who decides
+  // The name that was given last stands in each form.
+  const author = "author of rules";
+  const fill = (part) => {
+    const known = localStorage.getItem(author);
+    if (known) for (const each of part.querySelectorAll("input[data-author]")) each.value = known;
+  };
+  fill(document);
+  document.body.addEventListener("htmx:load", (event) => fill(event.detail.elt));
+  document.addEventListener("submit", (event) => {
+    const given = event.target.querySelector("input[data-author]");
+    if (given) localStorage.setItem(author, given.value);
+  });
+
   // ---------------------------------------------------------------- live
   const live = document.getElementById("live");
   setInterval(() => {

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -32,7 +36,7 @@ def tab() -> Iterator[Browser]:
 
 
 @contextmanager
-def served(*args: str) -> Iterator[str]:
+def served(*args: str, shown: str = "127.0.0.1") -> Iterator[str]:
     """The address of the application."""
     port = free_port()
     process = subprocess.Popen(
@@ -40,7 +44,7 @@ def served(*args: str) -> Iterator[str]:
     )
     try:
         assert process.stderr is not None
-        assert process.stderr.readline() == f"stream-dedup: http://127.0.0.1:{port}\n"
+        assert process.stderr.readline() == f"stream-dedup: http://{shown}:{port}\n"
         yield f"http://127.0.0.1:{port}"
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
@@ -56,8 +60,27 @@ def served(*args: str) -> Iterator[str]:
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     path: Path = tmp_path_factory.mktemp("ui") / "app.log"
     path.write_bytes(b"\n".join([*LINES, *HOSTILE * 2, b""]))
-    with served(os.fspath(path)) as found:
+    with served(os.fspath(path), "--rules", f"{path}.toml") as found:
         yield found
+
+
+def to_pattern(tab: Browser, address: str, words: str) -> None:
+    """Open the page of the first pattern with these words."""
+    tab.open(f"{address}/")
+    tab.until(ROWS)
+    links = "[...document.querySelectorAll('tbody a')]"
+    tab.until(f"return {links}.some((a) => a.textContent.includes('{words}'))")
+    tab.run(f"{links}.find((a) => a.textContent.includes('{words}')).click()")
+    tab.until(WHOLE)
+
+
+def tab_to(tab: Browser, condition: str) -> None:
+    """Press the tabulator until an element has the focus."""
+    for _ in range(80):
+        tab.keys(TAB)
+        if tab.run(f"const it = document.activeElement; return {condition}"):
+            return
+    raise AssertionError(f"the tabulator does not lead to: {condition}")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -76,8 +99,13 @@ def test_every_page_is_accessible_and_complains_of_nothing(
     tab.until(WHOLE)
     assert tab.violations() == []
     assert tab.run("return document.documentElement.scrollWidth") <= width
-    tab.open(f"{address}/login")
+    tab.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     assert tab.violations() == []
+    assert tab.run("return document.documentElement.scrollWidth") <= width
+    for path in ("/login", "/r/files", "/r/files/audit"):
+        tab.open(f"{address}{path}")
+        assert tab.violations() == []
+        assert tab.run("return document.documentElement.scrollWidth") <= width
     assert tab.messages() == []
 
 
@@ -115,6 +143,135 @@ def test_hostile_events_run_nothing(tab: Browser, address: str) -> None:
         tab.open(path)
         tab.until("return document.querySelector('.chart canvas')")
     assert tab.messages() == []
+
+
+def decide_by_keyboard(tab: Browser, summary: str, value: str, button: str) -> None:
+    """Fill in a form of the page of a pattern, with the keyboard only."""
+    tab_to(tab, f"it.matches('summary') && it.textContent.trim() === '{summary}'")
+    tab.keys(ENTER)
+    if value:
+        tab_to(tab, "['value', 'pattern'].includes(it.name)")
+        tab.keys(value)
+    tab_to(tab, "it.name === 'reason'")
+    tab.keys("a reason of mine")
+    tab_to(tab, "it.name === 'author'")
+    tab.keys("\ue009a\ue000ann")  # instead of what stands there
+    tab_to(tab, f"it.matches('button') && it.textContent === '{button}'")
+    tab.keys(ENTER)
+    tab.until("return location.pathname === '/r/files' && document.readyState === 'complete'")
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_decisions_are_made_and_undone_by_keyboard(
+    tab: Browser, tmp_path: Path, width: int
+) -> None:
+    path = tmp_path / "app.log"
+    path.write_bytes(b"\n".join([*LINES, b""]))
+    tab.size(width)
+    tab.messages()
+    with served(os.fspath(path), "--rules", f"{path}.toml") as address:
+        to_pattern(tab, address, "logged in")
+        decide_by_keyboard(tab, "Name it", "sign-ins", "Name")
+        shown = tab.run("return document.querySelector('.rules li:target').textContent")
+        for each in ("sign-ins", "a reason of mine", "ann", "logged in"):
+            assert each in shown
+        assert tab.violations() == []
+        assert tab.run("return document.documentElement.scrollWidth") <= width
+
+        tab.open(f"{address}/")
+        tab.until("return document.querySelector('tbody .name')")  # the file was read again
+        to_pattern(tab, address, "logged in")
+        assert tab.run("return document.querySelector('h1 .name').textContent") == "sign-ins"
+        decide_by_keyboard(tab, "Mute it", "", "Mute")
+        assert tab.run("return document.querySelectorAll('.rules > li').length") == 2
+        assert "name =" in (tmp_path / "app.log.toml").read_text()
+
+        tab_to(tab, "it.matches('summary') && it.textContent.includes('Undo')")
+        tab.keys(ENTER)
+        assert tab.violations() == []
+        tab_to(tab, "it.matches('button') && it.textContent === 'Undo'")
+        tab.keys(ENTER)
+        tab.until("return document.querySelectorAll('.rules > li').length === 1")
+        tab.open(f"{address}/r/files/audit")
+        assert tab.run("return document.querySelectorAll('tbody tr').length") == 3
+        assert tab.violations() == []
+        assert tab.run("return document.documentElement.scrollWidth") <= width
+    assert tab.messages() == []
+
+
+def test_neighbours_are_merged_where_they_are_listed(tab: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    path.write_bytes(b"job one has ended well\n" * 3 + b"job one was over too early today\n" * 2)
+    tab.size(1200)
+    with served(os.fspath(path), "--rules", f"{path}.toml") as address:
+        to_pattern(tab, address, "ended well")
+        tab.until("return document.querySelector('ul.near details')")
+        tab.run("document.querySelector('ul.near details').open = true")
+        assert tab.violations() == []
+        tab.run("document.querySelector('ul.near button[value=merge]').click()")
+        tab.until("return location.pathname === '/r/files'")
+        assert tab.run("return document.querySelectorAll('.rules .patterns li').length") == 2
+        tab.open(f"{address}/")
+        tab.until(f"{ROWS} === 1")
+        assert tab.run("return document.querySelector('tbody td').textContent") == "5"
+        tab.run("document.querySelector('tbody a').click()")
+        tab.until("return document.querySelector('#pattern-other')")
+        tab.run(
+            "document.querySelector('#pattern-other').value = 'job one was over too early today'"
+        )
+        tab.run("document.querySelector('button[value=never_merge]').click()")
+        tab.until("return document.querySelector('h1').textContent.includes('contradict')")
+        assert tab.run("return document.querySelectorAll('.rules > li').length") == 1
+        assert tab.violations() == []
+
+
+def test_a_form_is_sent_over_an_address_that_is_not_local(tab: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    path.write_bytes(b"\n".join([*LINES, b""]))
+    own = socket.gethostbyname(socket.gethostname())
+    options = ("--rules", f"{path}.toml", "--host", "0.0.0.0", "--open", "--changes")  # noqa: S104
+    with served(os.fspath(path), *options, shown="0.0.0.0") as address:  # noqa: S104
+        to_pattern(tab, address.replace("127.0.0.1", own), "logged in")
+        decide_by_keyboard(tab, "Mute it", "", "Mute")
+        assert tab.run("return document.querySelectorAll('.rules > li').length") == 1
+
+
+def test_a_page_of_another_site_cannot_decide(tab: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    path.write_bytes(b"\n".join([*LINES, b""]))
+    rules = tmp_path / "rules.toml"
+    foreign = tmp_path / "index.html"
+    with served(os.fspath(path), "--rules", str(rules)) as address:
+        foreign.write_text(
+            f'<title>x</title><form method=post action="{address}/r/files"><input name=kind '
+            'value=mute><input name=pattern value="user <*> logged in"></form>'
+        )
+        with pages_in(tmp_path) as other:
+            tab.open(other)
+            tab.run("document.forms[0].submit()")
+            tab.until("return document.body.textContent.includes('another site')")
+            tab.open(other)
+            sent = tab.run_async(
+                f"const done = arguments[0]; fetch('{address}/api/v1/sources/files/rules', "
+                "{method: 'POST', headers: {'Content-Type': 'application/json'}, "
+                """body: '{"kind":"mute","patterns":["a b"]}'})"""
+                ".then(() => done('sent'), () => done('refused'))"
+            )
+            assert sent == "refused"
+        assert not rules.exists()
+    tab.messages()
+
+
+@contextmanager
+def pages_in(folder: Path) -> Iterator[str]:
+    """Serve a folder on another port, which is another site's as far as forms go."""
+    handler = partial(SimpleHTTPRequestHandler, directory=os.fspath(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/index.html"
+        server.shutdown()
+        thread.join()
 
 
 def test_a_page_follows_the_stream(tab: Browser, redis_server: RedisServer) -> None:

@@ -12,9 +12,12 @@ import pytest
 from stream_dedup.clock import US_PER_S, SystemClock
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.redis.client import RetryPolicy
+from stream_dedup.rules.book import RuleBook
+from stream_dedup.rules.model import PatternRule, RuleKind, Undoing
 from stream_dedup.tools.index_inspector.reader import Reader
 from stream_dedup.ui import redis
 from stream_dedup.ui.redis import RedisSource
+from stream_dedup.ui.rules import SourceRules
 from tests.integration.redis.helpers import in_loop, until
 from tests.integration.ui.writing import writing
 from tests.services.redis import RedisServer
@@ -170,6 +173,41 @@ async def test_a_namespace_that_comes_later_is_found(redis_server: RedisServer) 
         async with writing(url, "ui-later") as writer:
             await writer.write(lines(5))
             await until(adds_up(source, 5))
+
+
+@in_loop
+async def test_rules_that_others_change_are_taken_up(redis_server: RedisServer) -> None:
+    url = redis_server.url
+    async with writing(url, "ui-rules") as writer, shown(url, "ui-rules") as source:
+        await writer.write([b"cache emptied by hand"] * 3 + [b"user bob logged in"])
+        await until(adds_up(source, 4))
+        (cache,) = (each for each in source.entries.values() if "cache" in each.pattern)
+        rule = PatternRule(RuleKind.NAME, (cache.pattern,), value="emptied cache")
+        others = SourceRules(source.rules.place)
+        await others.change(lambda book: book.add(rule))
+        await until(lambda: cache.mark is not None)
+        assert cache.mark is not None
+        assert (cache.mark.name, cache.mark.rules) == ("emptied cache", (rule.id,))
+        assert [each.mark for each in source.entries.values() if each is not cache] == [None]
+        found = await source.details(cache.identity)
+        assert found is not None
+        assert found.summary.name == "emptied cache"
+        await others.change(lambda book: book.undo(rule.id, Undoing("ann", 1)))
+        await until(lambda: cache.mark is None)
+
+
+@in_loop
+async def test_of_two_who_decide_at_once_neither_is_lost(redis_server: RedisServer) -> None:
+    async with shown(redis_server.url, "ui-two") as source:
+        both = [SourceRules(source.rules.place), SourceRules(source.rules.place)]
+        rules = [PatternRule(RuleKind.MUTE, (f"word{n} <*>",)) for n in range(10)]
+        await asyncio.gather(*(both[n % 2].change(adding(each)) for n, each in enumerate(rules)))
+        await both[0].refresh()
+        assert {rule.id for rule in both[0].book.acting()} == {rule.id for rule in rules}
+
+
+def adding(rule: PatternRule) -> Callable[[RuleBook], RuleBook]:
+    return lambda book: book.add(rule)
 
 
 def calls(server: RedisServer) -> int:

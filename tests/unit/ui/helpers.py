@@ -16,6 +16,7 @@ from stream_dedup.io.timestamps import GUESSED
 from stream_dedup.listening import HostNames
 from stream_dedup.ui.app import Pages
 from stream_dedup.ui.files import FileSource
+from stream_dedup.ui.rules import SourceRules
 from stream_dedup.ui.security import Access
 
 
@@ -81,14 +82,16 @@ class Client:
         return self.ask("POST", path, body, names)
 
 
-def file_source(path: Path, lines: Iterable[bytes], **reading: Any) -> FileSource:
+def file_source(
+    path: Path, lines: Iterable[bytes], rules: SourceRules | None = None, **reading: Any
+) -> FileSource:
     """A file with these lines, read."""
     path.write_bytes(b"".join(line + b"\n" for line in lines))
     options = DecoderOptions(time_format=GUESSED, join=True, **reading)
-    source = FileSource([str(path)], load_recipe("logs"), options, 100_000)
+    source = FileSource([str(path)], load_recipe("logs"), options, 100_000, rules)
     source.read()
     return source
 
 
-def client_of(*sources: Any, **access: str) -> Client:
+def client_of(*sources: Any, **access: Any) -> Client:
     return Client(Pages(sources, Access(HostNames(), **access)).application())

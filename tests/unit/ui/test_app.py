@@ -335,6 +335,8 @@ def test_answers_are_as_they_are_described(client: Client) -> None:
         found = client.get(path.format(**names))
         assert found.status == 200
         msgspec.json.decode(found.body, type=answer)
+    for path in openapi.CHANGES:
+        assert "requestBody" in document["paths"][path]["post"]
 
 
 def test_every_reference_of_the_description_exists(client: Client) -> None:
