@@ -72,11 +72,20 @@ def lint(*values: Path, home: Path) -> subprocess.CompletedProcess[str]:
 
 
 def manifests(text: str) -> dict[str, Manifest]:
-    """Kind → the object of that kind; a chart has one of each at most."""
+    """Kind → the object of that kind; a chart has one of each at most.
+
+    Objects of the web application are named apart: `ui Service`.
+    """
     found = [each for each in yaml.safe_load_all(text) if each]
-    kinds = {each["kind"]: each for each in found}
+    kinds = {_kind(each): each for each in found}
     assert len(kinds) == len(found)
     return kinds
+
+
+def _kind(manifest: Manifest) -> str:
+    labels = manifest.get("metadata", {}).get("labels", {})
+    of_ui = labels.get("app.kubernetes.io/component") == "ui"
+    return f"ui {manifest['kind']}" if of_ui else str(manifest["kind"])
 
 
 def schema_text() -> str:

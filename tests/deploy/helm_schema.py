@@ -150,6 +150,8 @@ _PROBE: Schema = _closed(
     }
 )
 
+_RESOURCES: Schema = _closed({"requests": _MAP, "limits": _MAP, "claims": _LIST})
+
 _WORKLOAD: Schema = {
     "extraEnv": _LIST,
     "extraVolumes": _LIST,
@@ -181,7 +183,7 @@ _WORKLOAD: Schema = {
         pullPolicy={"enum": ["Always", "IfNotPresent", "Never"]},
     ),
     "imagePullSecrets": _LIST,
-    "resources": _closed({"requests": _MAP, "limits": _MAP, "claims": _LIST}),
+    "resources": _RESOURCES,
     "terminationGracePeriodSeconds": _POSITIVE,
     "probes": _texts(startup=_PROBE, liveness=_PROBE, readiness=_PROBE),
     "podSecurityContext": _closed({"runAsUser": _ID, "runAsGroup": _ID, "fsGroup": _ID}),
@@ -195,6 +197,20 @@ _WORKLOAD: Schema = {
     "tolerations": _LIST,
     "affinity": _MAP,
     "priorityClassName": _TEXT,
+    "ui": _texts(
+        enabled=_FLAG,
+        token={"oneOf": [_closed({}), _FROM["oneOf"][0]]},
+        userHeader={"type": "string", "pattern": "^[A-Za-z0-9-]*$"},
+        readOnly=_FLAG,
+        namespaces={"type": "array", "items": {"type": "string", "minLength": 1}},
+        recipe=_TEXT,
+        host={"type": "string", "minLength": 1},
+        port={"type": "integer", "minimum": 1024, "maximum": 65535},
+        allowedHosts={"type": "array", "items": {"type": "string", "minLength": 1}},
+        window={"type": "string", "pattern": "^[0-9]+[smhd]$"},
+        resources=_RESOURCES,
+        **{"from": _LIST},
+    ),
     "serviceMonitor": _texts(
         enabled=_FLAG, labels=_LABELS, interval=_DURATION, scrapeTimeout=_DURATION
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import secrets
@@ -18,6 +19,7 @@ import pytest
 
 from stream_dedup import __version__
 from stream_dedup.config import load
+from stream_dedup.ui.command import ui
 from tests.deploy.containers import Built
 from tests.integration.worker.running import text_headers, wait_for
 from tests.services.docker_images import DEPLOY, settings
@@ -29,7 +31,7 @@ from tests.services.processes import REPOSITORY, PortReservation
 COMPOSE = (DEPLOY / "compose.yaml").read_text("utf-8")
 STACK: dict[str, Any] = msgspec.yaml.decode(COMPOSE)
 SERVICES: dict[str, dict[str, Any]] = STACK["services"]
-OWN = {"worker", "generator"}
+OWN = {"worker", "generator", "ui"}
 CONFIG = load(str(DEPLOY / "stream-dedup.toml")).config
 (PIPELINE,) = CONFIG.pipelines
 GROUP = f"{CONFIG.kafka.group_id}-{PIPELINE.name}"
@@ -72,7 +74,7 @@ def test_the_topics_of_the_configuration_are_created() -> None:
 
 def test_both_profiles_are_complete() -> None:
     minimal = {name for name, service in SERVICES.items() if "minimal" in service["profiles"]}
-    assert minimal == {"kafka", "topics", "redis", "worker"}
+    assert minimal == {"kafka", "topics", "redis", "worker", "ui"}
     for name, service in SERVICES.items():
         assert "full" in service["profiles"], name
         for needed in service.get("depends_on", {}):
@@ -91,6 +93,19 @@ def test_services_are_bounded_checked_and_unprivileged(name: str) -> None:
     if name in OWN:
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
         assert "privileged" not in service
+
+
+def test_the_web_application_shows_the_namespace_of_the_workers() -> None:
+    service = SERVICES["ui"]
+    variables = settings()
+    command = [re.sub(r"\$\{([A-Z_]+)[^}]*\}", lambda m: variables[m[1]], each)
+               for each in service["command"]]  # fmt: skip
+    options = copy.copy(ui).make_context("ui", command[1:]).params
+    assert command[0] == "ui"
+    assert options["namespaces"] == (PIPELINE.namespace or PIPELINE.recipe,)
+    assert options["redis"] == CONFIG.index.url.get_secret_value()
+    (port,) = service["ports"]
+    assert port.endswith(f":{options['port']}")
 
 
 def test_the_files_for_grafana_fit_together() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import shutil
 import tempfile
@@ -20,6 +21,8 @@ from stream_dedup._version import __version__
 from stream_dedup.config import Config, load
 from stream_dedup.config.document import Key, keys
 from stream_dedup.metrics import GAUGES
+from stream_dedup.ui.command import ui
+from stream_dedup.ui.security import read_token
 from stream_dedup.worker.http import Pages
 from stream_dedup.worker.telemetry.health import Health
 from tests.deploy import helm_chart
@@ -33,6 +36,7 @@ pytestmark = [pytest.mark.timeout(1500), pytest.mark.helm]
 PAGE = ROOT / "docs" / "how-to" / "kubernetes.md"
 SECRETS = "/run/secrets/stream-dedup"
 MINIMAL = helm_chart.values_of("minimal")
+UI = {"enabled": True, "token": {"secret": "ui", "key": "token"}}
 
 
 @functools.cache
@@ -132,7 +136,7 @@ def test_all_kinds_are_in_some_case() -> None:
     assert kinds == {
         *("ConfigMap", "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy"),
         *("PodDisruptionBudget", "ScaledObject", "Secret", "Service", "ServiceAccount"),
-        *("ServiceMonitor", "StatefulSet"),
+        *("ServiceMonitor", "StatefulSet", "ui Deployment", "ui NetworkPolicy", "ui Service"),
     }
 
 
@@ -179,6 +183,10 @@ def test_names_are_short_enough(release: str, tmp_path: Path) -> None:
         ("autoscaling", {"type": "hpa", "minReplicas": 9}, "which is above maxReplicas, 4"),
         ("autoscaling", {"type": "hpa", "lagPerWorker": 0}, "cpuPercent are both 0; give one"),
         ("autoscaling", {"type": "keda", "lagPerWorker": 0}, "lagPerWorker is 0; give 1 or more"),
+        ("ui", {"enabled": True}, "both empty, so that everybody could read; name the Secret"),
+        ("ui", {"token": {"value": "x"}}, "'/ui/token'"),
+        ("ui", {**UI, "recipe": "a.toml"}, "ui.recipe is a.toml, which is not in files"),
+        ("ui", {**UI, "port": 80}, "minimum: got 80, want 1,024"),
         ("terminationGracePeriodSeconds", 49, "give 50 or more, or a smaller drain_s"),
         ("config.worker.drain_s", "1m", "give 250 or more, or a smaller drain_s"),
         ("config.worker.drain_s", 12.6, "a stop may take 62 s with config.worker.drain_s of 13 s"),
@@ -211,6 +219,14 @@ def test_wrong_values_are_refused(name: str, value: Any, message: str, tmp_path:
         (
             {"networkPolicy.enabled": True, "config.index.url": "redis+sentinel://a:26379,b/main"},
             "networkPolicy.redis.ports lacks 26379",
+        ),
+        (
+            {"ui": UI, "config.index.kind": "memory"},
+            "config.index.kind is memory, which only its worker sees",
+        ),
+        (
+            {"ui": UI, "secrets.index": {"sentinel_password_file": {"secret": "a", "key": "b"}}},
+            "the web application knows no password of Sentinel",
         ),
         (
             {"networkPolicy.enabled": True, "config.otel": {"enabled": True, "endpoint": "http://a:80"}},
@@ -413,6 +429,113 @@ def test_the_notes_warn_of_what_loses_clusters_or_time(tmp_path: Path) -> None:
     text = notes(tmp_path, "static", **settings)
     assert "config.index.kind is memory" in text
     assert "its partitions wait for" in text
+
+
+# ------------------------------------------------------------ the web application
+
+
+def parsed(found: dict[str, Manifest], folder: Path) -> dict[str, Any]:
+    """The options of the web application, as its command reads them."""
+    (only,) = found["ui Deployment"]["spec"]["template"]["spec"]["containers"]
+    for volume in found["ui Deployment"]["spec"]["template"]["spec"].get("volumes", []):
+        for source in volume.get("projected", {}).get("sources", []):
+            for item in source["secret"]["items"]:
+                (folder / item["path"]).write_text("a secret of some length")
+    args = [each.replace(SECRETS, str(folder)) for each in only["args"]]
+    assert only["command"] == ["stream-dedup", "ui"]
+    return dict(copy.copy(ui).make_context("ui", args).params)
+
+
+@pytest.mark.parametrize("case", ["full", "hpa"])
+def test_the_web_application_takes_its_options(case: str, tmp_path: Path) -> None:
+    given = values_with_defaults(case)
+    options = parsed(objects(case), tmp_path)
+    assert options["redis"] == given["config"]["index"]["url"]
+    assert options["port"] == given["ui"]["port"]
+    assert options["token_file"] == str(tmp_path / "ui.token")
+    assert read_token(options["token_file"])
+    assert options["files"] == ()
+    if case == "full":
+        assert options["namespaces"] == ("ours", "text")
+        assert options["user_header"] == "X-Forwarded-User"
+        assert options["changes"] is False
+        assert options["no_check_hostname"]
+        assert options["password_file"] == str(tmp_path / "index.password_file")
+        assert options["recipe"] == "/etc/stream-dedup/ours.toml"
+        assert options["allowed_hosts"] == ("patterns.example.com", ".example.org")
+        assert options["window_us"] == 90 * 60 * 1_000_000
+    else:
+        assert (options["namespaces"], options["changes"]) == (("logs",), None)
+
+
+def values_with_defaults(case: str) -> dict[str, Any]:
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+    given: dict[str, Any] = yaml.safe_load(helm_chart.values_of(case).read_text("utf-8"))
+    return {**given, "ui": {**defaults["ui"], **given["ui"]}}
+
+
+def test_the_namespaces_of_pipelines_are_shown(tmp_path: Path) -> None:
+    pipelines = [
+        {"topics": ["a"], "output_topic": "b", **more}
+        for more in ({}, {"recipe": "text"}, {"namespace": "mine"}, {"recipe": "logs"})
+    ]
+    found = with_minimal(tmp_path, ui=UI, **{"config.pipelines": pipelines})
+    assert parsed(found, tmp_path)["namespaces"] == ("logs", "text", "mine")
+    pipelines[0]["recipe"] = "ours.toml"
+    settings = {"ui": UI, "config.pipelines": pipelines}
+    done = helm_chart.template(MINIMAL, home=tmp_path, settings=settings)
+    assert "ui.namespaces is empty, and a pipeline has the recipe ours.toml" in done.stderr
+
+
+@pytest.mark.parametrize("case", ["full", "hpa"])
+def test_the_web_application_is_selected_apart_from_workers(case: str) -> None:
+    found = objects(case)
+    own = found["ui Deployment"]["spec"]["template"]["metadata"]["labels"]
+    theirs = workload(found)["spec"]["template"]["metadata"]["labels"]
+    selectors = {
+        "ui": [found["ui Deployment"]["spec"]["selector"]["matchLabels"],
+               found["ui Service"]["spec"]["selector"],
+               *_match_labels(found.get("ui NetworkPolicy", {}), "podSelector")],
+        "worker": [workload(found)["spec"]["selector"]["matchLabels"],
+                   found["Service"]["spec"]["selector"],
+                   *_match_labels(found.get("NetworkPolicy", {}), "podSelector")],
+    }  # fmt: skip
+    for selector in selectors["ui"]:
+        assert selector.items() <= own.items()
+        assert not selector.items() <= theirs.items()
+    for selector in selectors["worker"]:
+        assert not selector.items() <= own.items()
+
+
+@pytest.mark.parametrize("case", ["full", "hpa"])
+def test_the_web_application_is_restricted_as_workers_are(case: str) -> None:
+    found = objects(case)
+    own = found["ui Deployment"]["spec"]["template"]["spec"]
+    (only,) = own["containers"]
+    assert own["securityContext"] == pod(found)["securityContext"]
+    assert only["securityContext"] == container(found)["securityContext"]
+    assert not own["automountServiceAccountToken"]
+    assert not own["enableServiceLinks"]
+    assert only["resources"]["limits"]["memory"]
+    assert all(each["readOnly"] for each in only["volumeMounts"])
+    (named,) = only["ports"]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert only[probe]["httpGet"] == {"path": "/healthz", "port": named["name"]}
+    (served,) = found["ui Service"]["spec"]["ports"]
+    assert (served["port"], served["targetPort"]) == (named["containerPort"], named["name"])
+
+
+def test_a_policy_of_the_network_lets_only_those_named_in() -> None:
+    policy = objects("full")["ui NetworkPolicy"]["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert policy["ingress"] == [
+        {
+            "from": [{"podSelector": {"matchLabels": {"app": "oauth2-proxy"}}}],
+            "ports": [{"port": "http", "protocol": "TCP"}],
+        }
+    ]
+    assert [[port["port"] for port in rule["ports"]] for rule in policy["egress"]] == [
+        [53, 53], [6380]]  # fmt: skip
 
 
 # ------------------------------------------------------------ how it runs

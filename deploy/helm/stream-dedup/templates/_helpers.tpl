@@ -27,6 +27,29 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
+{{/* The labels of the web application's pods: the workers' do not select them. */}}
+{{- define "stream-dedup.uiSelector" -}}
+app.kubernetes.io/name: {{ include "stream-dedup.name" . }}-ui
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "stream-dedup.uiLabels" -}}
+{{ include "stream-dedup.uiSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/component: ui
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* The namespaces in Redis that the web application shows, as a JSON list. */}}
+{{- define "stream-dedup.uiNamespaces" -}}
+{{- $names := list -}}
+{{- range .Values.config.pipelines -}}
+{{- $names = append $names (default (default "logs" .recipe) .namespace) -}}
+{{- end -}}
+{{- default ($names | uniq) .Values.ui.namespaces | toJson -}}
+{{- end -}}
+
 {{- define "stream-dedup.serviceAccount" -}}
 {{- $made := ternary (include "stream-dedup.fullname" .) "default" .Values.serviceAccount.create -}}
 {{- default $made .Values.serviceAccount.name -}}
@@ -171,6 +194,29 @@ is TOML too. A null is a key not given.
 {{- $port := regexFind ":[0-9]+" (regexReplaceAll "^[a-z]+://|\\[[^]]*\\]" (default "" (get $config.otel $key)) "") | trimPrefix ":" -}}
 {{- if and $port (not (has $port (toStrings $.Values.networkPolicy.otel.ports))) -}}
 {{- $problems = append $problems (printf "networkPolicy.otel.ports lacks %s, the port of config.otel.%s; add it" $port $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.ui -}}
+{{- if .enabled -}}
+{{- if not (or .token .userHeader) -}}
+{{- $problems = append $problems "ui.token and ui.userHeader are both empty, so that everybody could read; name the Secret of a token, as in {secret: stream-dedup-ui, key: token}" -}}
+{{- end -}}
+{{- if eq (default "redis" $config.index.kind) "memory" -}}
+{{- $problems = append $problems "ui.enabled is true, but config.index.kind is memory, which only its worker sees; take Redis" -}}
+{{- end -}}
+{{- if hasKey $.Values.secrets.index "sentinel_password_file" -}}
+{{- $problems = append $problems "ui.enabled is true, but the web application knows no password of Sentinel, which secrets.index.sentinel_password_file gives; leave out one of them" -}}
+{{- end -}}
+{{- if and .recipe (not (hasKey $.Values.files .recipe)) -}}
+{{- $problems = append $problems (printf "ui.recipe is %s, which is not in files; name one of them" .recipe) -}}
+{{- end -}}
+{{- if not .namespaces -}}
+{{- range $config.pipelines -}}
+{{- if and (not .namespace) (contains "." (default "logs" .recipe)) -}}
+{{- $problems = append $problems (printf "ui.namespaces is empty, and a pipeline has the recipe %s and no namespace; list the namespaces, as in [logs]" .recipe) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
