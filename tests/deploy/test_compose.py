@@ -136,6 +136,7 @@ class Stack(NamedTuple):
     settings: dict[str, str]
     kafka: ExistingKafka
     prometheus: str
+    ui: str
 
     @property
     def project(self) -> str:
@@ -175,17 +176,19 @@ class Stack(NamedTuple):
 
 @pytest.fixture(scope="module")
 def stack(built: Built) -> Iterator[Stack]:
-    ports = [PortReservation() for _ in range(3)]
-    kafka, prometheus, grafana = (str(each.port) for each in ports)
+    ports = [PortReservation() for _ in range(4)]
+    kafka, prometheus, grafana, ui_port = (str(each.port) for each in ports)
     for each in ports:
         each.release()  # Docker binds them for itself
     project = f"stream-dedup-tests-{secrets.token_hex(4)}"
-    given = {"KAFKA_PORT": kafka, "PROMETHEUS_PORT": prometheus, "GRAFANA_PORT": grafana}
+    given = {"KAFKA_PORT": kafka, "PROMETHEUS_PORT": prometheus, "GRAFANA_PORT": grafana,
+             "UI_PORT": ui_port}  # fmt: skip
     made = Stack(
         built,
         {**built.settings, **given, "COMPOSE_PROJECT_NAME": project},
         ExistingKafka(f"localhost:{kafka}"),
         f"http://127.0.0.1:{prometheus}",
+        f"http://127.0.0.1:{ui_port}",
     )
     with ExitStack() as ending:
         ending.callback(made.compose, "down", "--volumes", "--timeout", "5")
@@ -217,6 +220,13 @@ def test_the_stack_survives_a_killed_worker_and_counts_right(
     wait_for(lambda: bool(summaries(stack)), "there are summaries", WITHIN_S)
     assert len(stack.kafka.describe_group(GROUP).members) == 2
 
+    # The web application shows them, and takes rules.
+    source = f"{stack.ui}/api/v1/sources/{PIPELINE.namespace or PIPELINE.recipe}"
+    wait_for(lambda: json_of(f"{source}/patterns")["found"] > 10, "patterns are shown", WITHIN_S)
+    rule = {"kind": "name", "patterns": ["never seen <*>"], "value": "a test"}
+    assert json_of(f"{source}/rules", rule)["value"] == "a test"
+    assert json_of(f"{source}/rules")["found"] == 1
+
     # One of two is killed in the midst of it; the other does the work of both.
     before = stack.committed()
     stack.built.docker.run("kill", workers[0]["Id"])
@@ -242,6 +252,15 @@ def test_the_stack_survives_a_killed_worker_and_counts_right(
         "volumes": [],
         "networks": [],
     }
+
+
+def json_of(url: str, body: object = None) -> dict[str, Any]:
+    """What the web application answers."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})  # noqa: S310 -- ours
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 -- as above
+        found: dict[str, Any] = json.load(answer)
+    return found
 
 
 def up(stack: Stack) -> list[float]:
