@@ -232,6 +232,8 @@ class SourceRules:
         return sorted(found.values(), key=lambda rule: (rule.time_us, rule.id))
 
     async def _take(self, book: RuleBook) -> None:
+        if book.rules == self.book.rules:  # a change of our own that is read again
+            return
         self._by_word = await asyncio.to_thread(_by_word, book.acting())
         self.book = book
 

@@ -320,6 +320,16 @@ def test_rules_that_become_wrong_are_told_and_leave_those_that_act(app: Applicat
     assert "kind" in app.client.get("/r/files").text
 
 
+def test_a_change_of_the_page_is_taken_up_once(app: Application) -> None:
+    app.decide(("kind", "mute"), ("pattern", PORT))
+    book = app.source.rules.book
+    asyncio.run(app.source.rules.refresh())
+    assert app.source.rules.book is book
+    app.rules.write_text("")
+    asyncio.run(app.source.rules.refresh())
+    assert app.source.rules.book.rules == ()
+
+
 def test_many_rules_come_in_pages(app: Application) -> None:
     rules = [PatternRule(RuleKind.MUTE, (f"word{n} <*>",), time_us=n + 1) for n in range(120)]
     app.rules.write_text(rules_file.written(RuleBook().add(*rules).rules))
