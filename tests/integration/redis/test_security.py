@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,7 +57,11 @@ async def use_as(server: RedisServer, name: str = "app") -> None:
         summaries=scenario.SUMMARIES,
         limits=scenario.LIMITS,
     ) as index:
-        await scenario.use_everything(index)
+        try:
+            await scenario.use_everything(index)
+        finally:  # what goes on beside the call that was refused holds a connection
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            await asyncio.gather(*others, return_exceptions=True)
 
 
 @in_loop
