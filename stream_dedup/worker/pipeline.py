@@ -194,6 +194,9 @@ class Pipeline:
                 task.result()
             await assignment.drain()
             await self._emit_last_summaries()
+            for task in tasks:
+                if task.done():  # one that failed meanwhile is not passed over in silence
+                    task.result()
         finally:
             await self._end(tasks)
 
