@@ -163,6 +163,10 @@ def take(chromium: Path) -> None:
             picture(chromium, f"http://127.0.0.1:{port}/?refresh=off", STATUS_PAGE)
 
 
+NAMED = "the busiest"
+"""What a rule calls a pattern in the pictures."""
+
+
 def take_ui(chromium: Path) -> None:
     """The list of the web application, the page of a pattern, and the rules."""
     port = free_port()
@@ -176,21 +180,22 @@ def take_ui(chromium: Path) -> None:
                 headers = {"Content-Type": "application/json"}
                 to = Request(f"{address}/api/v1/sources/files/rules", body, headers)  # noqa: S310 -- ours
                 urlopen(to).close()  # noqa: S310 -- ours
-            time.sleep(3)
-            _read_whole(address)
+            _read_whole(address, NAMED)
             pages = f"{address}/s/files", f"{address}/p/files/{best['id']}", f"{address}/r/files"
             for page, path in zip(pages, UI_PAGES, strict=True):
                 picture(chromium, page, path, height=UI_HEIGHT)
 
 
-def _read_whole(address: str) -> list[dict[str, Any]]:
-    """Wait until the file is read, and return its patterns."""
+def _read_whole(address: str, name: str = "") -> list[dict[str, Any]]:
+    """Wait until the file is read, with a pattern of that name, and return its patterns."""
     found: dict[str, Any] = {}
     for _ in range(60):
         time.sleep(1)
         with suppress(OSError), urlopen(f"{address}/api/v1/sources/files/patterns") as answer:  # noqa: S310 -- ours
             found = json.load(answer)
-            if not found["source"]["reading"] and found["patterns"]:
+            if not found["source"]["reading"] and any(
+                each["name"] == name or not name for each in found["patterns"]
+            ):
                 break
     return list(found["patterns"])
 
@@ -202,7 +207,7 @@ def _decisions(found: list[dict[str, Any]], best: dict[str, Any]) -> list[bytes]
         {"kind": "mute", "patterns": [others[0]], "author": "bob", "reason": "expected at night"},
         {"kind": "never_merge", "patterns": others[1:3], "author": "ann",
          "reason": "two different problems"},
-        {"kind": "name", "patterns": [best["pattern"]], "value": "the busiest", "author": "ann",
+        {"kind": "name", "patterns": [best["pattern"]], "value": NAMED, "author": "ann",
          "reason": "as the runbook calls it"},
     )  # fmt: skip
     return [json.dumps(each).encode() for each in rules]

@@ -203,7 +203,12 @@ class Pages:
     @contextlib.asynccontextmanager
     async def _reading(self, _: Starlette) -> AsyncIterator[None]:
         """Read the sources while the application runs."""
-        tasks = [asyncio.create_task(source.run()) for source in self._sources.values()]
+        tasks = [
+            asyncio.create_task(source.run(), name=f"reading {source.name}")
+            for source in self._sources.values()
+        ]
+        for task in tasks:
+            task.add_done_callback(_log_failure)
         try:
             yield
         finally:
@@ -304,11 +309,7 @@ class Pages:
             "slot": int(slot) if slot.isdecimal() and len(slot) < 5 else 0,
             **{name: one.get(name, "").strip() for name in ("value", "author", "reason")},
         }
-        try:
-            new = msgspec.convert(given, NewRule)
-        except msgspec.ValidationError as error:
-            raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
-        rule = self._rule(request, new)
+        rule = self._rule(request, _converted(given, NewRule))
         try:
             await source.rules.change(lambda book: book.add(rule))
         except RuleConflict as conflict:
@@ -321,7 +322,7 @@ class Pages:
         form = {name: values[-1] for name, values in (await _fields(request)).items()}
         self._check_form(request, source, form)
         given = {name: form.get(name, "").strip() for name in ("author", "reason")}
-        undoing = self._undoing(request, msgspec.convert(given, NewUndo))
+        undoing = self._undoing(request, _converted(given, NewUndo))
         try:
             await source.rules.change(lambda book: book.undo(form.get("id", ""), undoing))
         except RuleConflict as conflict:
@@ -646,6 +647,24 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 T = TypeVar("T")
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    """Log the error by which a task has ended: nobody awaits it before the application ends."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s failed; start the application again", task.get_name(), exc_info=error)
+
+
+def _converted(given: Mapping[str, object], kind: type[T]) -> T:
+    """Make a change of what a form has sent.
+
+    Raises:
+        HTTPException: it is not valid.
+    """
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
 
 
 async def _body(request: Request, kind: type[T]) -> T:

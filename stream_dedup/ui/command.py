@@ -178,7 +178,7 @@ def _is_local(host: str) -> bool:
 
 def _files(options: dict[str, Any]) -> Sequence[Source]:
     from stream_dedup.ui.files import FileSource  # noqa: PLC0415 -- as above
-    from stream_dedup.ui.rules import InFile, SourceRules  # noqa: PLC0415
+    from stream_dedup.ui.rules import InFile, SourceRules  # noqa: PLC0415 -- as above
 
     if options["input_format"] in {"csv", "parquet"}:
         raise click.UsageError("tables are not shown; give lines of text or JSON")

@@ -34,7 +34,6 @@ ALL_LINES = 1 << 62
 MAX_FUTURE_US = 24 * 3600 * US_PER_S
 """A time without a zone is read as UTC, but its zone may be up to 14 hours ahead of it."""
 
-
 LOOK_S = 1.0
 """Time between two looks at the rules."""
 
@@ -117,6 +116,8 @@ class FileSource:
         try:
             while True:
                 await self._look_at_rules()
+                if task is not None and task.done():
+                    task.result()  # an error that it did not expect
                 if book is not self.rules.book:
                     if task is not None:
                         self._reading.stop.set()

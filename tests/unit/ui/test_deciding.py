@@ -10,14 +10,22 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from starlette.datastructures import Headers
+from starlette.types import Message
 
 from stream_dedup.errors import StreamDedupError
+from stream_dedup.features.recipe import load_recipe
+from stream_dedup.io.decoder import DecoderOptions
+from stream_dedup.listening import HostNames
 from stream_dedup.rules import file as rules_file
 from stream_dedup.rules.book import RuleBook
 from stream_dedup.rules.model import PatternRule, RuleKind
+from stream_dedup.ui import files
+from stream_dedup.ui.app import Pages
 from stream_dedup.ui.deciding import choices_of
-from stream_dedup.ui.files import FileSource
+from stream_dedup.ui.files import FileSource, Pass
 from stream_dedup.ui.rules import InFile, SourceRules
+from stream_dedup.ui.security import Access
 from tests.integration.redis.helpers import until
 from tests.unit.ui.helpers import Answer, client_of, file_source
 from tests.unit.ui.test_app import HOSTILE, TOKEN, Tags, patterns
@@ -213,14 +221,23 @@ def test_what_is_not_named_as_json_changes_nothing(app: Application, kind: str) 
     assert app.acting() == []
 
 
+@pytest.mark.parametrize("where", ["", "/undo"])
+def test_a_form_with_too_long_a_reason_is_refused(app: Application, where: str) -> None:
+    refused = app.decide(("kind", "mute"), ("pattern", PORT), ("reason", "x" * 10_000), where=where)
+    assert refused.status == 400
+    assert "10" in refused.text or "length" in refused.text
+    assert app.acting() == []
+
+
 def test_where_only_reading_is_allowed_nothing_is_changed(tmp_path: Path) -> None:
-    app = application(tmp_path, changes=False)
+    secret = b"known to the test"
+    app = application(tmp_path, changes=False, secret=secret)
     page = app.client.get(f"/p/files/{app.identity('port')}").text
     assert 'action="/r/files"' not in page
     assert "only reads" in page
     assert app.add(kind="mute", patterns=[PORT]).status == 403
-    fields = {"kind": "mute", "pattern": PORT,
-              "form_token": app.client._app._access.form_token({})}  # type: ignore[attr-defined]  # fmt: skip
+    token = Access(HostNames(), secret=secret).form_token(Headers())
+    fields = {"kind": "mute", "pattern": PORT, "form_token": token}
     assert app.client.post("/r/files", urlencode(fields).encode()).status == 403
     assert app.acting() == []
 
@@ -400,3 +417,27 @@ def test_rules_that_cannot_be_reached_leave_the_page_readable(app: Application) 
     app.source.rules.place = Away("x")
     assert app.client.get("/r/files").status == 503
     assert app.client.get("/s/files").status == 200
+
+
+def test_an_error_that_ends_the_reading_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = FileSource([str(tmp_path / "app.log")], load_recipe("logs"), DecoderOptions(), 10)
+    monkeypatch.setattr(Pass, "read", lambda _: 1 // 0)
+    monkeypatch.setattr(files, "LOOK_S", 0.01)
+    pages = Pages([source], Access(HostNames())).application()
+    messages = [{"type": "lifespan.startup"}]
+
+    async def receive() -> Message:
+        if not messages:
+            await until(lambda: bool(caplog.records))
+            return {"type": "lifespan.shutdown"}
+        return messages.pop()
+
+    async def send(_: Message) -> None: ...
+
+    asyncio.run(asyncio.wait_for(pages({"type": "lifespan"}, receive, send), 60))
+    (record,) = caplog.records
+    assert record.getMessage() == "reading files failed; start the application again"
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ZeroDivisionError

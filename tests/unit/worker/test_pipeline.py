@@ -330,6 +330,25 @@ def test_a_worker_killed_after_any_step_loses_and_doubles_nothing(
     assert_promises_kept(rig)
 
 
+def test_a_task_that_fails_while_the_worker_stops_is_not_passed_over(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish = rig.index.finish
+
+    async def finish_slowly(now_us: int) -> None:
+        await finish(now_us)
+        await asyncio.sleep(0.1)  # the periodic task finds the last summaries first
+
+    monkeypatch.setattr(rig.index, "finish", finish_slowly)
+
+    async def killed() -> None:
+        rig.write(LINES[:1])
+        with pytest.raises(Died):
+            await rig.runs(WATCHED, step=Killer("emitted", 1), finish=True)
+
+    run(killed())
+
+
 @pytest.fixture
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a worker try again, and open a partition again, soon."""
