@@ -6,11 +6,10 @@
 
 local changed_keys = {}  -- clusters whose field o is to be written
 local slice_number, has_key
-local find_by_words, ready_slots, note_new, note_words, move_records, leave_records, write_records
+local find_by_words, ready_slots, note_words, move_records, leave_records, write_records
 
 do  -- a script has room for 200 local names
   local FIELD_WORK = 0.3  -- of a field more in a command
-  local char = string.char
 
   local RECORDS = SHARD .. 'r:'
   local records, changed_records = {}, {}
@@ -343,14 +342,13 @@ do  -- a script has room for 200 local names
     return numbers, merging
   end
 
-  -- Note the pattern of a new cluster, of which no record exists: `find_by_words` has left q.slots false. The
-  -- caller writes the cluster's field o.
+  -- Note the pattern of a new cluster, of which no record exists.
   local OWN_ENTRY = string.char(OWN + FIRST_NUMBER) .. string.rep('\0', ENTRY_VALUE_BYTES)
-  function note_new(q, c)
+  local function note_new(q, c)
     local id, flat, fields, keys = c.id, q.flat, q.fields, {q.own}
     fresh[fields[0]] = OWN_ENTRY .. id
     for i = 1, q.slot_count do
-      local field, entry = fields[i], char(flat[4 * i] + FIRST_NUMBER) .. flat[4 * i - 2] .. id
+      local field, entry = fields[i], string.char(flat[4 * i] + FIRST_NUMBER) .. flat[4 * i - 2] .. id
       local noted = fresh[field]  -- if two slots have one key
       if not noted then keys[#keys + 1] = flat[4 * i - 3] end
       fresh[field] = noted and noted .. entry or entry
@@ -364,12 +362,16 @@ do  -- a script has room for 200 local names
       end
     end
     work = work + #keys * FIELD_WORK
-    c.keys, changed_keys[c.id] = table.concat(keys), nil
+    c.keys = table.concat(keys)
+    changed_keys[c.id] = c
   end
 
   -- Note the values of a pattern of a cluster; `first` if it is its representative's.
   function note_words(q, c, numbers, live, first)
-    if not q.slots then read_slots(q) end
+    if not q.slots then
+      if first then return note_new(q, c) end
+      read_slots(q)
+    end
     if not has_room(c, 1 + #q.slots) then return end
     local own = q.own_record
     forget_former(own, c)

@@ -26,8 +26,6 @@ if reply then return reply end
 
 local expiry, recency, due, garbage_key, inserted_key = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local verifies = jaccard > 0
-local queries = ARGV[6]
-local QUERY_COUNT_FIELDS = unpack_bytes(QUERY_COUNT, queries)
 
 local full_from  -- made with the first fingerprint
 
@@ -284,17 +282,9 @@ end
 -- need no new time to live: all exist, and a round has renewed all slices lately (see maintenance.py),
 -- so they have at least half of their time left. Slices of keys of bands say themselves whether they existed.
 local all_renewed = stored_meta[4] and not is_worn(tonumber(stored_meta[4])) and stored_meta[5] == ttl
--- Those of all queries are looked up at once, as most often all exist.
-local slices_exist
 local function are_renewed(q, searchable)
-  if not all_renewed then return false end
-  if slices_exist == nil then
-    slices_exist = not IS_BANDS and call('EXISTS', unpack(KEYS, 8 + count)) == #KEYS - 7 - count
-    work = work + 1
-  end
-  if slices_exist then return true end
   local last = q.at + (searchable and not IS_BANDS and tables or 0)
-  return call('EXISTS', unpack(KEYS, q.at, last)) == last - q.at + 1
+  return all_renewed and call('EXISTS', unpack(KEYS, q.at, last)) == last - q.at + 1
 end
 
 local function insert(q, id, renewed)
@@ -387,20 +377,12 @@ local function open(q, earlier)
     -- What was opened before may still be in the tables.
     if q.near and not q.owners and (earlier or c[C_BEFORE] ~= OPEN or q.crowds > 0) then read_tables(q) end
     c.in_tables = q.in_tables
+    call('HSET', c.key, 'n', pack_cluster(c), 'p', q.position, 's', q.sketch, 'a', names_with_keys(q))
+  else
+    call('HSET', c.key, 'n', pack_cluster(c), 'f', q.fingerprint, 'p', q.position, 's', q.sketch,
+      'a', q.field .. q.fingerprint .. (q.near and '\1' or '\0'))
   end
-  local names = IS_BANDS and names_with_keys(q) or q.field .. q.fingerprint .. (q.near and '\1' or '\0')
-  local fields = {'n', pack_cluster(c), 'p', q.position, 's', q.sketch, 'a', names}
-  if not IS_BANDS then fields[9], fields[10] = 'f', q.fingerprint end
-  if q.group ~= '' then
-    fields[#fields + 1], fields[#fields + 2] = 'g', q.group
-  elseif had_group then
-    call('HDEL', c.key, 'g')
-  end
-  if q.words > 0 and not q.slots then
-    note_new(q, c)
-    fields[#fields + 1], fields[#fields + 2] = 'o', c.keys
-  end
-  call('HSET', c.key, unpack(fields))
+  if q.group ~= '' then call('HSET', c.key, 'g', q.group) elseif had_group then call('HDEL', c.key, 'g') end
   keep(c.key)
   loaded[c.id], dirty[c.id] = c, nil
   opened[#opened + 1] = c
@@ -527,7 +509,7 @@ local function resolve_by_words(q, own)
   local root = merge_all(q, found, merging)
   if not root then
     local c = open(q, own)
-    if c and q.slots then note_words(q, c, numbers, live, true) end
+    if c then note_words(q, c, numbers, live, true) end
     if c and c.is_changed then dirty[c.id] = c end
     return c, 0, BY_OPENING
   end
@@ -586,6 +568,8 @@ end
 
 local answers, refused = {}, false
 local asked = {}  -- the answers' queries and clusters, if words are learned
+local queries = ARGV[6]
+local QUERY_COUNT_FIELDS = unpack_bytes(QUERY_COUNT, queries)
 
 local slot_formats = {}  -- by the number of slots
 local function unpack_pattern(q, at)
