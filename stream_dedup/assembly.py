@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import gc
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from stream_dedup import __version__
 from stream_dedup.clock import Clock, SystemClock, monotonic_s
@@ -38,7 +38,10 @@ from stream_dedup.worker.telemetry.tracing import Traces
 
 if TYPE_CHECKING:
     from stream_dedup.index.redis.client import RedisClient
+    from stream_dedup.index.redis.store import RedisIndex
     from stream_dedup.worker.telemetry.otel import Telemetry
+
+T = TypeVar("T")
 
 SWITCH_S = 0.001
 """How long one thread may run Python while others wait: short, as the event loop waits for the
@@ -244,13 +247,7 @@ async def _read_rules(
     from stream_dedup.index.redis.rules import RedisRules  # noqa: PLC0415 -- an extra
 
     rules, part = RedisRules(server, section.namespace), f"{section.name}: rules"
-
-    def report(error: Exception) -> None:
-        health.not_ready(part, str(error))
-        log.warning("pipeline %s: %s; trying again", section.name, error)
-
-    book = await with_retries(rules.read, lambda error: isinstance(error, IndexUnavailable), report)
-    health.ready(part)
+    book = await _when_available(rules.read, section, part, health)
     engine.use_rules(book.compiled())
     return rules, book.version
 
@@ -263,39 +260,60 @@ async def _open_index(
     health: Health,
 ) -> tuple[Index, Clock]:
     """Open the pipeline's index, and its clock; waits for Redis if it cannot be reached."""
-    recipe, namespace, limits = section.load_recipe(), section.namespace, config.index.limits()
-    windows, summaries = section.windows(), section.summaries()
     if server is None:
         memory = MemoryIndex(
-            recipe, namespace=namespace, windows=windows, summaries=summaries, limits=limits
+            section.load_recipe(),
+            namespace=section.namespace,
+            windows=section.windows(),
+            summaries=section.summaries(),
+            limits=config.index.limits(),
         )
         return memory, SystemClock()
-    from stream_dedup.index.redis.store import RedisIndex  # noqa: PLC0415 -- an extra
-
-    part = f"{section.name}: index"
-
-    async def open_index() -> RedisIndex:
-        return await RedisIndex.open(
-            server,
-            recipe,
-            namespace=namespace,
-            windows=windows,
-            summaries=summaries,
-            limits=limits,
-            shards=config.index.shards,
-            mirror_size=config.index.mirror_size,
-        )
-
-    def report(error: Exception) -> None:
-        health.not_ready(part, str(error))
-        log.warning("pipeline %s: %s; trying again", section.name, error)
-
-    index = await with_retries(
-        open_index, lambda error: isinstance(error, IndexUnavailable), report
+    index = await _when_available(
+        partial(open_redis_index, config, section, server),
+        section,
+        f"{section.name}: index",
+        health,
     )
-    health.ready(part)
     index.report(
         partial(metrics.observe, "redis_seconds", pipeline=section.name),
         partial(metrics.add, "index_rollbacks_total", pipeline=section.name),
     )
     return index, index.clock
+
+
+async def open_redis_index(
+    config: Config, section: PipelineConfig, server: RedisClient
+) -> RedisIndex:
+    """Open the pipeline's namespace in Redis, or create it.
+
+    Raises:
+        IndexRefused, RecipeMismatch: it cannot be used.
+        IndexUnavailable: the server cannot be reached.
+    """
+    from stream_dedup.index.redis.store import RedisIndex  # noqa: PLC0415 -- an extra
+
+    return await RedisIndex.open(
+        server,
+        section.load_recipe(),
+        namespace=section.namespace,
+        windows=section.windows(),
+        summaries=section.summaries(),
+        limits=config.index.limits(),
+        shards=config.index.shards,
+        mirror_size=config.index.mirror_size,
+    )
+
+
+async def _when_available(
+    call: Callable[[], Awaitable[T]], section: PipelineConfig, part: str, health: Health
+) -> T:
+    """Make a call to Redis, until it is there; the worker is not ready meanwhile."""
+
+    def report(error: Exception) -> None:
+        health.not_ready(part, str(error))
+        log.warning("pipeline %s: %s; trying again", section.name, error)
+
+    answer = await with_retries(call, lambda error: isinstance(error, IndexUnavailable), report)
+    health.ready(part)
+    return answer

@@ -8,7 +8,7 @@ delivered again becomes the same event.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -533,14 +533,21 @@ class Decoder:
         if text is None:
             if len(self._groups) >= MAX_GROUPS_CACHED:
                 self._groups.clear()
-            present = {
-                name: shortened(value)
-                for name, value in zip(names, values, strict=True)
-                if value is not None
-            }
-            text = msgspec.json.encode(present, order="sorted").decode() if present else ""
-            self._groups[values] = text
+            text = self._groups[values] = group_text(dict(zip(names, values, strict=True)))
         return text
+
+
+def group_text(values: Mapping[str, str | None]) -> str:
+    """Return the group of an event.
+
+    Args:
+        values: of the fields, by name; None for one that the event lacks.
+
+    >>> group_text({"service": "web", "pod": None})
+    '{"service":"web"}'
+    """
+    present = {name: shortened(value) for name, value in values.items() if value is not None}
+    return msgspec.json.encode(present, order="sorted").decode() if present else ""
 
 
 class RecordDecoder:
