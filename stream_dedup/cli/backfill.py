@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
 import click
 
-from stream_dedup.cli.common import Failed, recipe_of, recipe_option, set_option
+from stream_dedup.cli.common import recipe_of, recipe_option, set_option
 from stream_dedup.cli.completion import complete_file
+from stream_dedup.cli.spark import spark_extra, spark_options, spark_session
 from stream_dedup.clock import SystemClock
 
 
@@ -49,19 +47,7 @@ from stream_dedup.clock import SystemClock
     metavar="NAME",
     help="Only events with equal values in this column are compared; may be repeated.",
 )
-@click.option(
-    "--master",
-    metavar="URL",
-    help="Where Spark runs: local[4], spark://host:7077, yarn. Without it, as spark-submit "
-    "or Spark's configuration says, or else on all cores of this machine.",
-)
-@click.option(
-    "--conf",
-    "conf",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A setting of Spark; may be repeated.",
-)
+@spark_options
 @click.option("--overwrite", is_flag=True, help="Replace a backfill with other settings.")
 def backfill(
     inputs: tuple[str, ...],
@@ -90,26 +76,9 @@ def backfill(
     stream-dedup backfill -o out --master 'local[2]' --conf spark.driver.memory=4g logs
     """
     loaded = recipe_of(recipe, settings)
-    try:
-        from pyspark.sql import SparkSession  # noqa: PLC0415 -- an extra
-
-        from stream_dedup.spark.backfill import Backfill, Settings  # noqa: PLC0415 -- as above
-    except ImportError as error:
-        raise Failed(
-            f"this needs PySpark and pyarrow: pip install 'stream-dedup[spark]' ({error})"
-        ) from error
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("stream-dedup backfill")
-    if master is not None:
-        builder = builder.master(master)
-    for setting in conf:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise click.BadParameter(f"{setting!r} is not KEY=VALUE", param_hint="'--conf'")
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
+    with spark_extra():
+        from stream_dedup.spark.backfill import Backfill, Settings  # noqa: PLC0415 -- an extra
+    with spark_session("stream-dedup backfill", master, conf) as spark:
         chosen = Settings(
             inputs=inputs,
             output=output,
@@ -122,7 +91,5 @@ def backfill(
         )
         say = lambda line: click.echo(line, err=True)  # noqa: E731 -- used once
         report = Backfill(spark, chosen, loaded, SystemClock(), say).run()
-    finally:
-        spark.stop()
     for name in ("rows", "passed", "events", "clusters", "duplicates", "distinct_lines"):
         click.echo(f"{name.replace('_', ' '):<16}{report[name]:>14,}", err=True)

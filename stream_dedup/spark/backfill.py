@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 Format = Literal["parquet", "jsonl", "text"]
 
 REPORT = "backfill.json"
+FINGERPRINTS, CLUSTERS = "stages/fingerprints", "stages/clusters"
+SETTINGS, KEY = "_settings", "_key"
 OWN_ID, OWN_TEXT = "id", "body"
 """The columns of ids and texts, where the input has none."""
 
@@ -124,10 +126,10 @@ class Backfill:
         events = self._events(form)
         text, named = settings.text or OWN_TEXT, settings.id or OWN_ID
         rows = selected(events, text, named, settings.groups, settings.time)
-        lines = self._stage("stages/fingerprints", lambda: distinct_lines(rows, recipe, key))
+        lines = self._stage(FINGERPRINTS, lambda: distinct_lines(rows, recipe, key))
         count = lines.count()
         roots = self._stage("stages/candidates", lambda: components(links(lines, recipe, count)))
-        clusters = self._stage("stages/clusters", lambda: decided(lines, roots, recipe, count))
+        clusters = self._stage(CLUSTERS, lambda: decided(lines, roots, recipe, count))
         output = self._stage(
             "rows",
             lambda: labelled(events, clusters, text, named, settings.groups, recipe, key),
@@ -142,7 +144,7 @@ class Backfill:
         del made["overwrite"], made["output"], made["inputs"]
         made |= {"form": form, "recipe": self._recipe.digest, "files": files}
         ours = blake2b(json.dumps(made).encode(), digest_size=16).hexdigest()
-        theirs = self._storage.read("_settings")
+        theirs = self._storage.read(SETTINGS)
         if theirs is not None and theirs != ours:
             if not self._settings.overwrite:
                 raise InputError(
@@ -156,17 +158,17 @@ class Backfill:
                     f"{self._settings.output}: is no backfill, but has a folder rows: give another "
                     "--output, or --overwrite"
                 )
-            for name in ("_settings", "stages", "rows", REPORT):
+            for name in (SETTINGS, "stages", "rows", REPORT):
                 self._storage.delete(name)
-            self._storage.write("_key", HashKey.random().secret().hex(), private=True)
-            self._storage.write("_settings", ours)
-        secret = self._storage.read("_key")
+            self._storage.write(KEY, HashKey.random().secret().hex(), private=True)
+            self._storage.write(SETTINGS, ours)
+        secret = self._storage.read(KEY)
         if secret is None:
             raise InputError(
-                f"{self._settings.output}/_key: is missing, the key of its hashes: give --overwrite"
+                f"{self._settings.output}/{KEY}: is missing, the key of its hashes: give --overwrite"
             )
         key = bytes.fromhex(secret)
-        self._digest = blake2b(ours.encode(), key=key, digest_size=16).hexdigest()
+        self._digest = stages_digest(ours, key)
         return key
 
     def _events(self, form: Format) -> DataFrame:
@@ -200,17 +202,14 @@ class Backfill:
     def _stage(self, name: str, make: Callable[[], DataFrame]) -> DataFrame:
         """Return a stage's DataFrame, computed unless it is done."""
         path, storage = self._storage.path(name), self._storage
-        done = storage.read(f"{name}/_settings") == self._digest and storage.exists(
-            f"{name}/_SUCCESS"
-        )
-        if done and not self._again:
+        if storage.is_done(name, self._digest) and not self._again:
             self._say(f"{name}: done before")
             self._stages.append({"name": name, "seconds": 0.0, "done_before": True})
             return self._spark.read.parquet(path)
         self._again = True
         begun_us = self._clock.now_us()
         make().write.mode("overwrite").parquet(path)
-        storage.write(f"{name}/_settings", self._digest)
+        storage.write(f"{name}/{SETTINGS}", self._digest)
         seconds = round((self._clock.now_us() - begun_us) / 1e6, 3)
         self._say(f"{name}: done in {seconds:.1f} s")
         self._stages.append({"name": name, "seconds": seconds, "done_before": False})
@@ -234,6 +233,7 @@ class Backfill:
         return {
             "recipe": self._recipe.name,
             "recipe_digest": self._recipe.digest,
+            "group_fields": sorted(self._settings.groups),
             "rows": rows,
             "passed": rows - events,
             "events": events,
@@ -243,6 +243,11 @@ class Backfill:
             "hot_keys": {"count": hot, "largest": largest},
             "stages": self._stages,
         }
+
+
+def stages_digest(settings: str, key: bytes) -> str:
+    """Return the digest that stages carry which were written with these settings and this key."""
+    return blake2b(settings.encode(), key=key, digest_size=16).hexdigest()
 
 
 def form_of(files: Sequence[tuple[str, int, int]]) -> Format:

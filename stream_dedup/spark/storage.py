@@ -33,6 +33,10 @@ class Storage:
         path, files = self._open(name)
         return bool(files.exists(path))
 
+    def is_done(self, stage: str, digest: str) -> bool:
+        """Return whether Spark has written a stage to its end, with the settings of a digest."""
+        return self.read(f"{stage}/_settings") == digest and self.exists(f"{stage}/_SUCCESS")
+
     def read(self, name: str) -> str | None:
         """Return the text of a file; None if there is none."""
         path, files = self._open(name)
