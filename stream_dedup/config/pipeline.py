@@ -22,6 +22,7 @@ from stream_dedup.config.values import (
     wrong,
 )
 from stream_dedup.errors import InputError, RecipeError
+from stream_dedup.features.masks import compile_pattern
 from stream_dedup.features.recipe import Recipe, load_recipe
 from stream_dedup.index.base import check_width
 from stream_dedup.index.redis.keys import check_namespace
@@ -251,6 +252,12 @@ class PipelineConfig(Section):
             group_fields=self.group_fields,
             group_pattern=self.group_regex,
         )
+
+    def group_names(self) -> tuple[str, ...]:
+        """Return the names of the values that must be equal for events to be compared."""
+        if self.group_regex:
+            return tuple(name.decode() for name in compile_pattern(self.group_regex).groupindex)
+        return self.group_fields
 
     def windows(self) -> Windows:
         """Return when clusters close."""

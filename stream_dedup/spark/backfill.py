@@ -165,7 +165,8 @@ class Backfill:
         secret = self._storage.read(KEY)
         if secret is None:
             raise InputError(
-                f"{self._settings.output}/{KEY}: is missing, the key of its hashes: give --overwrite"
+                f"{self._settings.output}/{KEY}: is missing, the key of its hashes: give "
+                "--overwrite"
             )
         key = bytes.fromhex(secret)
         self._digest = stages_digest(ours, key)

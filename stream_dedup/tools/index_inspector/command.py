@@ -1,4 +1,4 @@
-"""``stream-dedup index``: look at, check and delete what an index over Redis holds."""
+"""``stream-dedup index``: look at, check, seed and delete what an index over Redis holds."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from stream_dedup.cli.completion import complete_recipe
 from stream_dedup.clock import US_PER_S, SystemClock
 from stream_dedup.errors import RecipeError, RecipeMismatch, StreamDedupError
 from stream_dedup.features.recipe import Recipe, load_recipe, shipped
+from stream_dedup.tools.index_seeder.command import seed
 
 if TYPE_CHECKING:
     from stream_dedup.tools.index_inspector.check import Report
@@ -35,11 +36,11 @@ IN_USE_US = 120 * US_PER_S
 
 @click.group()
 def index() -> None:
-    """Look at, check and delete what an index over Redis holds.
+    """Look at, check, seed and delete what an index over Redis holds.
 
-    Needs the extra: pip install 'stream-dedup[redis]'. All but delete-namespace only read: a user
-    with +@read, +@connection and the keys sd:* will do (+cluster too in a Redis Cluster). Workers
-    may go on meanwhile.
+    Needs the extra: pip install 'stream-dedup[redis]'. All but delete-namespace and seed
+    only read: a user with +@read, +@connection and the keys sd:* will do (+cluster too in a Redis
+    Cluster). Workers may go on meanwhile.
 
     A server is named by a URL: redis://HOST:6379/0, rediss://HOST:6379 for TLS, unix:///PATH,
     redis+cluster://HOST:6379,HOST:6379 or redis+sentinel://HOST:26379,HOST:26379/NAME (rediss+ for
@@ -292,6 +293,9 @@ def delete_namespace(ctx: click.Context, options: dict[str, Any], yes: bool, dry
             err=True,
         )
         ctx.exit(EXIT_WRONG)
+
+
+index.add_command(seed)
 
 
 # ------------------------------------------------------------ the service

@@ -1,0 +1,1 @@
+"""Teaches an index over Redis what a backfill found: `stream-dedup index seed`."""

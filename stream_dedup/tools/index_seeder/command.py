@@ -1,0 +1,237 @@
+"""``stream-dedup index seed``: teach a namespace what a backfill found."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from stream_dedup.cli.common import (
+    Failed,
+    config_option,
+    load_config,
+    progress_lines,
+    set_config_option,
+    worker_extra,
+)
+from stream_dedup.cli.completion import complete_file
+from stream_dedup.cli.spark import spark_extra, spark_options, spark_session
+from stream_dedup.errors import (
+    ConfigError,
+    IndexFull,
+    IndexUnavailable,
+    StaleFence,
+    StreamDedupError,
+)
+from stream_dedup.features.patterns import readable
+
+if TYPE_CHECKING:
+    from stream_dedup.config import Config, PipelineConfig
+    from stream_dedup.spark.teaching import TeachingLines
+    from stream_dedup.tools.index_seeder.seeding import Seeded
+
+
+@click.command()
+@click.option(
+    "--from",
+    "folder",
+    required=True,
+    metavar="DIR",
+    shell_complete=complete_file,
+    help="The --output of a backfill that has ended, a path or URI; with its stages.",
+)
+@config_option
+@set_config_option
+@click.option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    help="The namespace of one of the configuration's pipelines; needed if there are several.",
+)
+@spark_options
+@click.option(
+    "--again",
+    is_flag=True,
+    help="Begin with the first line, though some were seeded before: for clusters that have "
+    "closed since. Lines of clusters that are open are counted once more.",
+)
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
+              show_default=True, help="json is one object.")  # fmt: skip
+def seed(
+    folder: str,
+    file: str | None,
+    settings: tuple[str, ...],
+    namespace: str | None,
+    master: str | None,
+    conf: tuple[str, ...],
+    again: bool,
+    form: str,
+) -> None:
+    """Teach a namespace what a backfill found, so that known patterns are duplicates at once.
+
+    Gives the lines that taught the backfill something to the index, in order, as a worker does,
+    under the recipe, the rules and the limits of the configuration. Workers may go on meanwhile.
+    Times are those of the seeding: a cluster that no event joins closes idle_s after it, and its
+    final summary leaves as any other.
+
+    A run that was interrupted goes on where it ended: start the same command again. No line is
+    counted twice.
+
+    The backfill must have had the namespace's recipe, and one --group-field of the same name for
+    each of the pipeline's group_fields (or named groups of group_regex).
+
+    Needs the extras: pip install 'stream-dedup[spark,worker]'.
+
+    \b
+    stream-dedup backfill -o out --text-field message 'events/*.jsonl.gz'
+    stream-dedup index seed --from out --config stream-dedup.toml
+    stream-dedup index seed --from hdfs:///out -c stream-dedup.toml -n logs --master yarn
+    """
+    config = load_config(file, settings).config
+    pipelines = _pipelines(config, namespace)
+    if config.index.kind == "memory":
+        raise Failed("index.kind is memory: there is nothing to seed; set it to redis")
+    with spark_extra():
+        from stream_dedup.spark.teaching import TeachingLines  # noqa: PLC0415 -- an extra
+    with spark_session("stream-dedup index seed", master, conf) as spark:
+        try:
+            lines = TeachingLines(spark, folder)
+            section = _fitting(pipelines, lines, folder)
+            _warn(config, section, lines, folder)
+            with _progress() as progress:
+                seeded = _run(config, section, lines, progress, again=again)
+        except ConfigError:
+            raise
+        except IndexFull as error:
+            _interrupted(f"{error}; start a worker, which emits them, or raise index.max_clusters")
+        except IndexUnavailable as error:
+            _interrupted(str(error))
+        except StaleFence as error:
+            raise Failed(f"another process seeds from {folder} now; this one ended") from error
+        except StreamDedupError as error:
+            raise Failed(str(error)) from error
+    _print(section, seeded, form)
+
+
+def _pipelines(config: Config, namespace: str | None) -> list[PipelineConfig]:
+    """Return the pipelines of the namespace; they have one recipe."""
+    names = sorted({pipeline.namespace for pipeline in config.pipelines})
+    if namespace is None:
+        if len(names) > 1:
+            raise click.UsageError(
+                f"the pipelines have several namespaces: {', '.join(names)}; give one with -n"
+            )
+        namespace = names[0]
+    elif namespace not in names:
+        raise click.BadParameter(
+            f"{readable(namespace.encode('utf-8', 'replace'), 60)!r} is no pipeline's: there are "
+            f"{', '.join(names)}",
+            param_hint="'--namespace'",
+        )
+    return [pipeline for pipeline in config.pipelines if pipeline.namespace == namespace]
+
+
+def _fitting(pipelines: list[PipelineConfig], lines: TeachingLines, folder: str) -> PipelineConfig:
+    """Return the pipeline whose recipe and groups are those of the backfill."""
+    from stream_dedup.spark.backfill import REPORT  # noqa: PLC0415 -- an extra
+
+    report, recipe, namespace = lines.report, pipelines[0].load_recipe(), pipelines[0].namespace
+    if report.recipe_digest != recipe.digest:
+        raise Failed(
+            f"{folder}/{REPORT}: recipe_digest is {report.recipe_digest} (recipe {report.recipe}), "
+            f"but the recipe of namespace {namespace!r} is {recipe.name} ({recipe.digest}); seed a "
+            "namespace of that recipe, or run a backfill with this one"
+        )
+    for pipeline in pipelines:
+        if sorted(pipeline.group_names()) == report.group_fields:
+            return pipeline
+    wanted = sorted(pipelines[0].group_names())
+    raise Failed(
+        f"{folder}/{REPORT}: group_fields is {report.group_fields}, but events of namespace "
+        f"{namespace!r} are grouped by {wanted}, so none would join what is seeded; run a backfill "
+        + (f"with {' '.join(f'--group-field {name}' for name in wanted)}" if wanted else
+           "without --group-field")
+    )  # fmt: skip
+
+
+def _warn(config: Config, section: PipelineConfig, lines: TeachingLines, folder: str) -> None:
+    clusters, most = lines.report.clusters, config.index.max_clusters
+    if clusters > most:
+        click.echo(
+            f"stream-dedup: {folder} has {clusters:,} clusters, but index.max_clusters is {most:,}: the "
+            f"least recently seen will be closed; raise it, before namespace "
+            f"{section.namespace!r} is created, as its tables are laid out for it",
+            err=True,
+        )
+
+
+def _run(
+    config: Config,
+    section: PipelineConfig,
+    lines: TeachingLines,
+    progress: Callable[[int, int], None],
+    *,
+    again: bool,
+) -> Seeded:
+    with worker_extra():
+        from stream_dedup.assembly import connect_redis  # noqa: PLC0415 -- an extra
+        from stream_dedup.tools.index_seeder.seeding import seed as seed_from  # noqa: PLC0415
+
+    async def run() -> Seeded:
+        async with connect_redis(config) as server:
+            assert server is not None
+            return await seed_from(config, section, server, lines, progress, again=again)
+
+    # Spark's own handler would raise KeyboardInterrupt in the middle of the event loop.
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return asyncio.run(run())
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+def _interrupted(problem: str) -> NoReturn:
+    raise Failed(f"{problem}. Start the same command again: it goes on where it ended")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """Show the progress: a bar at a terminal, else a line now and then."""
+    if not sys.stderr.isatty():
+        yield progress_lines("lines seeded")
+        return
+    columns = (TextColumn("seeding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("seeding", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _print(section: PipelineConfig, seeded: Seeded, form: str) -> None:
+    from stream_dedup.tools.index_inspector.output import print_rows, write_json  # noqa: PLC0415
+    from stream_dedup.tools.index_seeder.seeding import TOO_LONG  # noqa: PLC0415 -- an extra
+
+    counts = seeded.counts
+    too_long = counts.passed.get(TOO_LONG, 0)
+    result = {
+        "namespace": section.namespace,
+        "lines": seeded.lines,
+        "seeded_before": seeded.before,
+        "new_clusters": counts.new,
+        "joined_clusters": counts.duplicates,
+        "too_long": too_long,
+        "passed": sum(counts.passed.values()) - too_long,
+    }
+    if form == "json":
+        write_json(result)
+        return
+    print_rows(
+        (name.replace("_", " "), value if isinstance(value, str) else f"{value:,}")
+        for name, value in result.items()
+    )
