@@ -85,10 +85,19 @@ class TeachingLines:
             self.report = self._read_report()
             self._key, self.digest = self._check_stages()
         except (PySparkException, Py4JError) as error:
-            raise InputError(f"{folder}: Spark failed: {reason(error)}") from error
+            raise self._failed(error) from error
+
+    def _read(self, name: str) -> str | None:
+        try:
+            return self._storage.read(name)
+        except Py4JError as error:
+            raise InputError(
+                f"{self._folder}/{name}: cannot be read, or is damaged ({reason(error)}); run the "
+                "backfill again, with --overwrite"
+            ) from error
 
     def _read_report(self) -> Report:
-        text = self._storage.read(REPORT)
+        text = self._read(REPORT)
         if text is None:
             if not self._storage.exists(""):
                 raise InputError(
@@ -111,7 +120,7 @@ class TeachingLines:
 
     def _check_stages(self) -> tuple[bytes, str]:
         """Return the key of the backfill's hashes, and its digest."""
-        settings, secret = self._storage.read(SETTINGS), self._storage.read(KEY)
+        settings, secret = self._read(SETTINGS), self._read(KEY)
         for name, found in ((SETTINGS, settings), (KEY, secret)):
             if found is None:
                 raise InputError(

@@ -165,8 +165,8 @@ def _warn(config: Config, section: PipelineConfig, lines: TeachingLines, folder:
     clusters, most = lines.report.clusters, config.index.max_clusters
     if clusters > most:
         click.echo(
-            f"stream-dedup: {folder} has {clusters:,} clusters, but index.max_clusters is {most:,}: the "
-            f"least recently seen will be closed; raise it, before namespace "
+            f"stream-dedup: {folder} has {clusters:,} clusters, but index.max_clusters is "
+            f"{most:,}: the least recently seen will be closed; raise it, before namespace "
             f"{section.namespace!r} is created, as its tables are laid out for it",
             err=True,
         )

@@ -1,0 +1,439 @@
+"""`stream-dedup index seed`: known patterns are duplicates, restarts, what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from pyspark.sql import SparkSession
+
+from stream_dedup import assembly
+from stream_dedup.config import Config, load
+from stream_dedup.engine.engine import Engine
+from stream_dedup.errors import InputError, StaleFence
+from stream_dedup.features.recipe import load_recipe
+from stream_dedup.index.redis.client import RedisClient
+from stream_dedup.index.redis.store import RedisIndex
+from stream_dedup.io.base import Records
+from stream_dedup.io.decoder import DecoderOptions, RecordDecoder
+from stream_dedup.model import Batch, Kind, Partition, Summary
+from stream_dedup.spark import teaching
+from stream_dedup.spark.backfill import Backfill, Settings
+from stream_dedup.spark.teaching import TeachingLines
+from stream_dedup.testing import ManualClock
+from stream_dedup.tools.index_seeder import seeding
+from stream_dedup.tools.index_seeder.seeding import Seeded, partition_of, seed
+from tests.integration.command import run
+from tests.integration.spark.test_frames import example_lines
+from tests.services.redis import RedisServer
+
+LINES = example_lines()[:4_000]
+SERVICES = [f"s{number % 3}" for number in range(len(LINES))]
+GROUPS = [json.dumps({"service": each}, separators=(",", ":")) for each in SERVICES]
+PASSED = sum(not line.strip() for line in LINES)
+_names = count()
+
+
+class KilledError(Exception):
+    """Ends a seeding at some point."""
+
+
+def backfilled(spark: SparkSession, folder: Path, recipe: str = "logs", **columns: Any) -> Path:
+    """Backfill the lines of a column `body`, grouped by the others."""
+    columns["id"] = [f"{number:09}" for number in range(len(columns["body"]))]
+    parquet.write_table(pa.table(columns), folder / "events.parquet")
+    groups = tuple(columns.keys() - {"id", "body"})
+    chosen = Settings(
+        (str(folder / "events.parquet"),), str(folder / "out"), id="id", groups=groups
+    )
+    Backfill(spark, chosen, load_recipe(recipe), ManualClock(), lambda _: None).run()
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def stored(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The backfill of the example lines, which nobody changes."""
+    folder = tmp_path_factory.mktemp("stored")
+    return backfilled(spark, folder, body=LINES, service=SERVICES)
+
+
+@pytest.fixture(autouse=True)
+def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(teaching, "BATCH_LINES", 100)
+
+
+def settings(server: RedisServer, *more: str) -> list[str]:
+    return [
+        f"index.url={server.url}",
+        "pipelines.0.topics=logs",
+        "pipelines.0.output_topic=out",
+        f"pipelines.0.namespace=seed-{next(_names)}",
+        *more,
+    ]
+
+
+def configured(server: RedisServer, *more: str) -> Config:
+    return load(None, settings(server, "pipelines.0.group_fields=service", *more)).config
+
+
+def seeded(
+    config: Config,
+    lines: TeachingLines,
+    progress: Callable[[int, int], None] = lambda _done, _all: None,
+    *,
+    again: bool = False,
+) -> Seeded:
+    async def whole() -> Seeded:
+        async with assembly.connect_redis(config) as server:
+            assert server is not None
+            section = config.pipelines[0]
+            return await seed(config, section, server, lines, progress, again=again)
+
+    return asyncio.run(whole())
+
+
+def with_engine(config: Config, work: Callable[[Engine, RedisIndex], Awaitable[Any]]) -> Any:
+    """Run work with the engine of another worker of the namespace."""
+
+    async def whole() -> Any:
+        async with assembly.connect_redis(config) as server:
+            assert server is not None
+            return await work(*await engine_of(config, server))
+
+    return asyncio.run(whole())
+
+
+async def engine_of(config: Config, server: RedisClient) -> tuple[Engine, RedisIndex]:
+    section = config.pipelines[0]
+    index = await assembly.open_redis_index(config, section, server)
+    windows, summaries = section.windows(), section.summaries()
+    engine = Engine(
+        section.load_recipe(), index, windows=windows, summaries=summaries, clock=index.clock
+    )
+    return engine, index
+
+
+def live(number: int = 0) -> Batch:
+    partition = Partition("logs", number)
+    return Batch(partition, range(len(LINES)), list(LINES), None, list(GROUPS))
+
+
+def records_of(values: Sequence[bytes]) -> Records:
+    number = len(values)
+    return Records(list(range(number)), [0] * number, [None] * number, list(values), [()] * number)
+
+
+def clusters(config: Config) -> list[tuple[str, bytes, int]]:
+    """End the namespace: group, representative and count of each cluster."""
+
+    async def ended(engine: Engine, index: RedisIndex) -> list[Summary]:
+        await index.finish(engine.clock.now_us())
+        found: list[Summary] = []
+        while summaries := await engine.claim_summaries():
+            await engine.confirm_summaries(summaries)
+            found += [each for each in summaries if each.merged_into is None]
+        return found
+
+    summaries = with_engine(config, ended)
+    return sorted((each.group, each.representative, each.count) for each in summaries)
+
+
+@pytest.fixture(scope="module")
+def expected(
+    spark: SparkSession, stored: Path, redis_server: RedisServer
+) -> list[tuple[str, bytes, int]]:
+    """The clusters of a seeding that was not interrupted."""
+    config = configured(redis_server)
+    seeded(config, TeachingLines(spark, str(stored)))
+    return clusters(config)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_known_patterns_are_duplicates_at_once(
+    spark: SparkSession, stored: Path, redis_server: RedisServer, shards: int
+) -> None:
+    config = configured(redis_server, f"index.shards={shards}")
+    done = seeded(config, TeachingLines(spark, str(stored)))
+    assert done.counts.events == done.lines > done.counts.new > 100
+    decisions = with_engine(config, lambda engine, _: engine.process(live()))
+    assert Counter(each.kind for each in decisions) == {
+        Kind.DUPLICATE: len(LINES) - PASSED,
+        Kind.PASSED: PASSED,
+    }
+    report = json.loads((stored / "backfill.json").read_text())
+    assert len({each.cluster for each in decisions} - {None}) == report["clusters"]
+
+
+@pytest.mark.parametrize("step", ["before record", "after record", "after resolve"])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_killed_seeding_goes_on_where_it_ended(
+    spark: SparkSession,
+    stored: Path,
+    redis_server: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+    expected: list[tuple[str, bytes, int]],
+    step: str,
+    shards: int,
+) -> None:
+    config = configured(redis_server, f"index.shards={shards}")
+    lines = TeachingLines(spark, str(stored))
+    calls = count()
+    when, _, method = step.partition(" ")
+    original = getattr(RedisIndex, method)
+
+    async def dying(self: RedisIndex, *args: Any) -> Any:
+        dies = next(calls) % 3 == 1
+        if dies and when == "before":
+            raise KilledError
+        answer = await original(self, *args)
+        if dies:
+            raise KilledError
+        return answer
+
+    monkeypatch.setattr(RedisIndex, method, dying)
+    killed, before = 0, []
+    while True:
+        try:
+            before.append(seeded(config, lines).before)
+            break
+        except KilledError:
+            killed += 1
+    monkeypatch.undo()
+    assert killed >= 2
+    assert before[0] > 0
+    assert clusters(config) == expected
+
+
+def test_a_second_run_seeds_nothing_unless_asked_to(
+    spark: SparkSession, stored: Path, redis_server: RedisServer
+) -> None:
+    config = configured(redis_server)
+    lines = TeachingLines(spark, str(stored))
+    first = seeded(config, lines)
+    second = seeded(config, lines)
+    assert (second.before, second.counts.events) == (first.lines, 0)
+    before = clusters(config)  # all have closed since
+    assert sum(each[2] for each in before) == first.lines
+    again = seeded(config, lines, again=True)
+    assert (again.before, again.counts.events) == (0, first.lines)
+    assert {each[:2] for each in clusters(config)} == {each[:2] for each in before}
+
+
+def test_a_namespace_in_use_is_seeded(
+    spark: SparkSession,
+    stored: Path,
+    redis_server: RedisServer,
+    expected: list[tuple[str, bytes, int]],
+) -> None:
+    config = configured(redis_server)
+    lines = TeachingLines(spark, str(stored))
+
+    async def worker(server: RedisClient) -> None:
+        engine, _ = await engine_of(config, server)
+        batch = live(7)
+        for start in range(0, len(LINES), 50):
+            await engine.process(batch.part(start, start + 50))
+            await asyncio.sleep(0)
+
+    async def both() -> Seeded:
+        section = config.pipelines[0]
+        async with assembly.connect_redis(config) as one, assembly.connect_redis(config) as two:
+            assert one is not None
+            assert two is not None
+            done, _ = await asyncio.gather(
+                seed(config, section, one, lines, lambda *_: None), worker(two)
+            )
+            return done
+
+    done = asyncio.run(both())
+    found = clusters(config)
+    assert sum(each[2] for each in found) == done.lines + len(LINES) - PASSED
+    assert len(found) == len(expected)
+
+
+def test_after_a_loss_of_data_all_lines_are_seeded(
+    spark: SparkSession,
+    stored: Path,
+    make_redis: Callable[..., RedisServer],
+    expected: list[tuple[str, bytes, int]],
+) -> None:
+    server = make_redis()
+    config, lost = configured(server), []
+
+    def lose(done: int, _total: int) -> None:
+        if done and not lost:
+            lost.append(done)
+            server.command("FLUSHALL")
+
+    lines = TeachingLines(spark, str(stored))
+    assert seeded(config, lines, lose).counts.events == lines.count()
+    assert lost[0] > 0
+    assert clusters(config) == expected
+
+
+def test_of_two_seedings_at_once_one_ends(
+    spark: SparkSession, stored: Path, redis_server: RedisServer
+) -> None:
+    config = configured(redis_server)
+    lines = TeachingLines(spark, str(stored))
+
+    async def taken(engine: Engine, index: RedisIndex) -> None:
+        await engine.claim_partition(partition_of(lines.digest, index))
+
+    def other(done: int, _total: int) -> None:
+        if done == 100:
+            thread = threading.Thread(target=with_engine, args=(config, taken))
+            thread.start()
+            thread.join()
+
+    with pytest.raises(StaleFence):
+        seeded(config, lines, other)
+
+
+def test_lines_that_were_cut_are_counted(
+    spark: SparkSession, tmp_path: Path, redis_server: RedisServer
+) -> None:
+    long = b"\n".join(
+        b"at frame " + bytes([97 + number % 26]) * (number % 90 + 2) for number in range(400)
+    )
+    body = [b"disk full on drive", long, b"x" * 5_000, "ümlaut of 4096 bytes".encode()]
+    out = backfilled(spark, tmp_path, body=body)
+    config = load(None, settings(redis_server)).config
+    done = seeded(config, TeachingLines(spark, str(out)))
+    assert done.counts.passed == {seeding.TOO_LONG: 2}
+    assert done.counts.new == 2
+
+
+def test_recipes_of_fields_take_documents(
+    spark: SparkSession, tmp_path: Path, redis_server: RedisServer
+) -> None:
+    body = [msgspec.json.encode({"user": f"u{n % 7}", "what": f"w{n % 5}"}) for n in range(70)]
+    out = backfilled(spark, tmp_path, "json", body=body)
+    more = ("pipelines.0.recipe=json", "pipelines.0.format=json")
+    config = load(None, settings(redis_server, *more)).config
+    seeded(config, TeachingLines(spark, str(out)))
+    decoder = RecordDecoder(config.pipelines[0].reading(), takes_fields=True)
+    batch = decoder.decode(Partition("logs", 0), records_of(body), 0)
+    batch.times_us = None
+    decisions = with_engine(config, lambda engine, _: engine.process(batch))
+    assert {each.kind for each in decisions} == {Kind.DUPLICATE}
+
+
+ODD = ["", "a/b", 'q"\\', "\x07\x1f\x7f\n", "ünïcode €", "\U0001f600", "<&>'", "x" * 300, " "]
+
+
+def test_groups_are_those_of_the_decoder(spark: SparkSession, tmp_path: Path) -> None:
+    values: Sequence[str | None] = [*ODD, None]
+    rows = [{"body": f"disk full {'abcdefghij'[n]}", "service": v} for n, v in enumerate(values)]
+    columns = {name: [row[name] for row in rows] for name in ("body", "service")}
+    numbers = [7, -3, None, 0, 1, 2, 3, 4, 5, 6]
+    out = backfilled(spark, tmp_path, **columns, **{"pod": numbers})
+    found = [
+        group
+        for batch in TeachingLines(spark, str(out)).batches(load_recipe("logs"))
+        for group in batch.groups
+    ]
+    options = DecoderOptions(format="jsonl", group_fields=("service", "pod"))
+    decoder = RecordDecoder(options, takes_fields=False)
+    events = [
+        msgspec.json.encode({**row, "pod": number})
+        for row, number in zip(rows, numbers, strict=True)
+    ]
+    batch = decoder.decode(Partition("logs", 0), records_of(events), 0)
+    assert batch.groups is not None
+    assert sorted(found) == sorted(batch.groups)
+
+
+def refusal(spark: SparkSession, folder: Path) -> str:
+    def read() -> None:
+        lines = TeachingLines(spark, str(folder))
+        lines.count()
+        list(lines.batches(load_recipe("logs")))
+
+    with pytest.raises(InputError) as caught:
+        read()
+    return str(caught.value)
+
+
+def test_unfinished_backfills_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    assert "there is no such folder" in refusal(spark, tmp_path / "none")
+    assert "was never written to it" in refusal(spark, tmp_path)
+    out = backfilled(spark, tmp_path, body=LINES[:500])
+    report = (out / "backfill.json").read_text()
+    (out / "backfill.json").write_text(report[:50])
+    assert f"{out}/backfill.json: cannot be read, or is damaged" in refusal(spark, out)
+    (out / ".backfill.json.crc").unlink()
+    assert f"{out}/backfill.json: cannot be read (" in refusal(spark, out)
+    (out / "backfill.json").unlink()
+    assert "has not ended: start it again" in refusal(spark, out)
+    (out / "backfill.json").write_text(report)
+    success = out / "stages/clusters/_SUCCESS"
+    success.unlink()
+    assert f"{out}/stages/clusters: is missing, half written" in refusal(spark, out)
+    success.touch()
+    of_stage = out / "stages/fingerprints/_settings"
+    of_stage.write_text("others")
+    assert f"{out}/stages/fingerprints: is missing, half written" in refusal(spark, out)
+
+
+def test_stages_with_damaged_files_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    out = backfilled(spark, tmp_path, body=LINES[:500])
+    part = next((out / "stages/fingerprints").glob("*.parquet"))
+    whole = part.read_bytes()
+    part.write_bytes(whole[: len(whole) // 2])
+    (part.parent / f".{part.name}.crc").unlink(missing_ok=True)
+    assert "Spark failed: " in refusal(spark, out)
+    part.unlink()
+    for others in (out / "stages/fingerprints").glob("*.parquet"):
+        assert others.exists()
+    said = refusal(spark, out)
+    assert "files are missing" in said or "Spark failed" in said
+
+
+def test_the_command_seeds_and_says_what_it_did(
+    stored: Path, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    given = settings(redis_server, "pipelines.0.group_fields=service")
+    options = ["-n", given[3].partition("=")[2], "--master", "local[2]"]
+    for each in given:
+        options += ["--set", each]
+    args = ["index", "seed", "--from", str(stored), "--format", "json", *options]
+    done = run(*args)
+    assert done.code == 0, done.err
+    result = msgspec.json.decode(done.out)
+    assert result["lines"] == result["new_clusters"] + result["joined_clusters"]
+    again = msgspec.json.decode(run(*args).out)
+    assert (again["seeded_before"], again["new_clusters"]) == (result["lines"], 0)
+
+    other = run(*args, "--set", "pipelines.0.recipe=text")
+    assert (other.code, other.out) == (2, b"")
+    assert f"{stored}/backfill.json: recipe_digest is " in other.err
+    grouped = run(*args, "--set", "pipelines.0.group_fields=service,pod")
+    assert (grouped.code, grouped.out) == (2, b"")
+    assert "--group-field pod --group-field service" in grouped.err
+    memory = run(*args, "--set", "index.kind=memory")
+    assert memory.code == 2
+    assert "index.kind is memory" in memory.err
+    away = ["--set", "index.url=redis://me:s3cret@127.0.0.1:1", "--set", "index.within_s=0.1"]
+    done = run(*args, *away)
+    assert done.code == 2
+    assert "127.0.0.1:1" in done.err
+    assert "Start the same command again" in done.err
+    assert "s3cret" not in done.err
+    unknown = run(*args, "-n", "nosuch")
+    assert unknown.code == 2
+    assert "'nosuch' is no pipeline's" in unknown.err
+    (tmp_path / "pyspark.py").write_text("raise ImportError('No module named pyspark')\n")
+    missing = run(*args, env={"PYTHONPATH": str(tmp_path)})
+    assert missing.code == 2
+    assert "pip install 'stream-dedup[spark]'" in missing.err
