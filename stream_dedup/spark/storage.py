@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
+
 from stream_dedup.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,15 +40,25 @@ class Storage:
         return self.read(f"{stage}/_settings") == digest and self.exists(f"{stage}/_SUCCESS")
 
     def read(self, name: str) -> str | None:
-        """Return the text of a file; None if there is none."""
+        """Return the text of a file; None if there is none.
+
+        Raises:
+            InputError: it cannot be read.
+        """
         path, files = self._open(name)
         if not files.exists(path):
             return None
-        stream = files.open(path)
         try:
-            text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
-        finally:
-            stream.close()
+            stream = files.open(path)
+            try:
+                text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+            finally:
+                stream.close()
+        except Py4JError as error:
+            raise InputError(
+                f"{self.path(name)}: cannot be read, or is damaged; check its permissions, or run "
+                "the backfill again, with --overwrite"
+            ) from error
         return str(text)
 
     def write(self, name: str, text: str, *, private: bool = False) -> None:

@@ -87,17 +87,8 @@ class TeachingLines:
         except (PySparkException, Py4JError) as error:
             raise self._failed(error) from error
 
-    def _read(self, name: str) -> str | None:
-        try:
-            return self._storage.read(name)
-        except Py4JError as error:
-            raise InputError(
-                f"{self._folder}/{name}: cannot be read, or is damaged ({reason(error)}); run the "
-                "backfill again, with --overwrite"
-            ) from error
-
     def _read_report(self) -> Report:
-        text = self._read(REPORT)
+        text = self._storage.read(REPORT)
         if text is None:
             if not self._storage.exists(""):
                 raise InputError(
@@ -120,7 +111,7 @@ class TeachingLines:
 
     def _check_stages(self) -> tuple[bytes, str]:
         """Return the key of the backfill's hashes, and its digest."""
-        settings, secret = self._read(SETTINGS), self._read(KEY)
+        settings, secret = self._storage.read(SETTINGS), self._storage.read(KEY)
         for name, found in ((SETTINGS, settings), (KEY, secret)):
             if found is None:
                 raise InputError(

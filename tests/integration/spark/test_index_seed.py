@@ -337,7 +337,7 @@ def test_groups_are_those_of_the_decoder(spark: SparkSession, tmp_path: Path) ->
     rows = [{"body": f"disk full {'abcdefghij'[n]}", "service": v} for n, v in enumerate(values)]
     columns = {name: [row[name] for row in rows] for name in ("body", "service")}
     numbers = [7, -3, None, 0, 1, 2, 3, 4, 5, 6]
-    out = backfilled(spark, tmp_path, **columns, **{"pod": numbers})
+    out = backfilled(spark, tmp_path, **columns, pod=numbers)
     found = [
         group
         for batch in TeachingLines(spark, str(out)).batches(load_recipe("logs"))
@@ -383,6 +383,7 @@ def test_unfinished_backfills_are_refused(spark: SparkSession, tmp_path: Path) -
     success.touch()
     of_stage = out / "stages/fingerprints/_settings"
     of_stage.write_text("others")
+    (of_stage.parent / "._settings.crc").unlink()
     assert f"{out}/stages/fingerprints: is missing, half written" in refusal(spark, out)
 
 
