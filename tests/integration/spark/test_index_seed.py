@@ -268,7 +268,8 @@ def test_after_a_loss_of_data_all_lines_are_seeded(
     expected: list[tuple[str, bytes, int]],
 ) -> None:
     server = make_redis()
-    config, lost = configured(server), []
+    config = configured(server)
+    lost: list[int] = []
 
     def lose(done: int, _total: int) -> None:
         if done and not lost:
@@ -335,9 +336,9 @@ ODD = ["", "a/b", 'q"\\', "\x07\x1f\x7f\n", "ünïcode €", "\U0001f600", "<&>'
 def test_groups_are_those_of_the_decoder(spark: SparkSession, tmp_path: Path) -> None:
     values: Sequence[str | None] = [*ODD, None]
     rows = [{"body": f"disk full {'abcdefghij'[n]}", "service": v} for n, v in enumerate(values)]
-    columns = {name: [row[name] for row in rows] for name in ("body", "service")}
+    bodies = [row["body"] for row in rows]
     numbers = [7, -3, None, 0, 1, 2, 3, 4, 5, 6]
-    out = backfilled(spark, tmp_path, **columns, pod=numbers)
+    out = backfilled(spark, tmp_path, body=bodies, service=values, pod=numbers)
     found = [
         group
         for batch in TeachingLines(spark, str(out)).batches(load_recipe("logs"))
