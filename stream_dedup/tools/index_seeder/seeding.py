@@ -178,12 +178,14 @@ def _hashed(engine: Engine, partition: Partition, batches: Iterator[Lines]) -> H
     if lines is None:
         return None
     values = [text or b"" for text in lines.texts]
+    # A microsecond apart: of equally near clusters the oldest is chosen, whatever their ids are.
+    now_us = engine.clock.now_us()
     return engine.hash(
         Batch(
             partition,
             range(lines.first, lines.first + len(values)),
             values,
-            None,
+            range(now_us, now_us + len(values)),
             lines.groups if any(lines.groups) else None,
             list(map(decoded, values)) if engine.takes_fields else None,
             passed={row: TOO_LONG for row, text in enumerate(lines.texts) if text is None},
