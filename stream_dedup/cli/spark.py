@@ -38,7 +38,10 @@ def spark_options(function: Callable[..., T]) -> Callable[..., T]:
 
 @contextmanager
 def spark_extra() -> Iterator[None]:
-    """Imports that need the extra: without it, says what to install."""
+    """Imports that need the extra: without it, says what to install.
+
+    Any failed import counts: what PySpark raises without pyarrow names no module.
+    """
     try:
         yield
     except ImportError as error:

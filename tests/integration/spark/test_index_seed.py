@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import threading
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ from stream_dedup.spark.teaching import TeachingLines
 from stream_dedup.testing import ManualClock
 from stream_dedup.tools.index_seeder import seeding
 from stream_dedup.tools.index_seeder.seeding import Seeded, partition_of, seed
-from tests.integration.command import run
+from tests.integration.command import COMMAND, TIMEOUT_S, run
 from tests.integration.spark.test_frames import example_lines
 from tests.services.redis import RedisServer
 
@@ -212,6 +214,44 @@ def test_a_killed_seeding_goes_on_where_it_ended(
     assert killed >= 2
     assert before[0] > 0
     assert clusters(config) == expected
+
+
+def test_a_command_that_is_killed_goes_on_where_it_ended(
+    spark: SparkSession, tmp_path: Path, make_redis: Callable[..., RedisServer]
+) -> None:
+    """Each line is a cluster of its own."""
+    words = list(map("".join, product("abcdefghij", repeat=5)))[:12_000]
+    body = [f"{word} {word[::-1]} {word}x {word}y {word}z started".encode() for word in words]
+    out, server = backfilled(spark, tmp_path, body=body), make_redis()
+    given = settings(server)
+    args = ["index", "seed", "--from", str(out), "--format", "json", "--master", "local[2]"]
+    for each in given:
+        args += ["--set", each]
+    with subprocess.Popen([COMMAND, *args], stdout=subprocess.DEVNULL) as first:
+        end_s = time.monotonic() + TIMEOUT_S
+        while not recorded(server):
+            assert first.poll() is None
+            assert time.monotonic() < end_s
+            time.sleep(0.05)  # nobody signals that Redis has recorded lines
+        first.kill()
+    before = recorded(server)
+    result = msgspec.json.decode(run(*args).out)
+    report = json.loads((out / "backfill.json").read_text())
+    assert 0 < before <= result["seeded_before"] < result["lines"] == report["clusters"]
+    found = clusters(load(None, given).config)
+    assert len(found) == report["clusters"]
+    assert {each[2] for each in found} == {1}
+
+
+def recorded(server: RedisServer) -> int:
+    """Lines whose counts are recorded, as the partition of the seeding says."""
+    keys = server.command("KEYS", "*:p:seed:*")
+    assert isinstance(keys, list)
+    for key in keys:
+        assert isinstance(key, bytes)
+        number = server.command("HGET", key, "high_water")
+        return int(number) + 1 if isinstance(number, bytes) else 0
+    return 0
 
 
 def test_a_second_run_seeds_nothing_unless_asked_to(
@@ -396,8 +436,6 @@ def test_stages_with_damaged_files_are_refused(spark: SparkSession, tmp_path: Pa
     (part.parent / f".{part.name}.crc").unlink(missing_ok=True)
     assert "Spark failed: " in refusal(spark, out)
     part.unlink()
-    for others in (out / "stages/fingerprints").glob("*.parquet"):
-        assert others.exists()
     said = refusal(spark, out)
     assert "files are missing" in said or "Spark failed" in said
 
