@@ -203,16 +203,16 @@ def test_a_killed_seeding_goes_on_where_it_ended(
         return answer
 
     monkeypatch.setattr(RedisIndex, method, dying)
-    killed, before = 0, []
-    while True:
+    killed, done = 0, None
+    while done is None:
         try:
-            before.append(seeded(config, lines).before)
-            break
+            done = seeded(config, lines)
         except KilledError:
             killed += 1
     monkeypatch.undo()
     assert killed >= 2
-    assert before[0] > 0
+    assert done.before > 0
+    assert done.counts.events == done.lines - done.before
     assert clusters(config) == expected
 
 
@@ -301,24 +301,27 @@ def test_a_namespace_in_use_is_seeded(
     assert len(found) == len(expected)
 
 
+@pytest.mark.parametrize("after", [100, 200])
 def test_after_a_loss_of_data_all_lines_are_seeded(
     spark: SparkSession,
     stored: Path,
     make_redis: Callable[..., RedisServer],
     expected: list[tuple[str, bytes, int]],
+    after: int,
 ) -> None:
+    """Noticed where the index is kept alive, after the first batch; or else by the next batch."""
     server = make_redis()
     config = configured(server)
     lost: list[int] = []
 
     def lose(done: int, _total: int) -> None:
-        if done and not lost:
+        if done >= after and not lost:
             lost.append(done)
             server.command("FLUSHALL")
 
     lines = TeachingLines(spark, str(stored))
     assert seeded(config, lines, lose).counts.events == lines.count()
-    assert lost[0] > 0
+    assert lost == [after]
     assert clusters(config) == expected
 
 
