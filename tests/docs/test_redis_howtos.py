@@ -123,8 +123,8 @@ def run(command: str, port: int) -> str:
 @pytest.mark.parametrize("page", [p for p in PAGES if sessions(p)], ids=lambda p: p.name)
 def test_commands_print_what_the_page_shows(page: Path, make_redis: MakeRedis) -> None:
     server = make_redis(appendonly=True)
-    # The pages show four slices; under 1 of 80 of the keys that a namespace chooses at random, two of
-    # the four exact hashes share one.
+    # The pages show four slices; under 1 of 80 of the keys that a namespace chooses at random, two
+    # of the four exact hashes share one.
     while server.command("EVAL", "return #redis.call('KEYS', '*}:e:*')", "0") != 4:
         server.command("FLUSHALL")
         asyncio.run(fill(server.url))
