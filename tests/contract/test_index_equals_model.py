@@ -594,7 +594,11 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: any(reader.answers for reader in self.readers))
     @rule(data=st.data())
     def record(self, data: st.DataObject) -> None:
-        reader = data.draw(st.sampled_from([reader for reader in self.readers if reader.answers]))
+        self.record_of(
+            data.draw(st.sampled_from([reader for reader in self.readers if reader.answers]))
+        )
+
+    def record_of(self, reader: Reader) -> None:
         deltas: dict[int, ClusterDelta] = {}
         for query, answer in zip(reader.pending, reader.answers, strict=True):
             delta = deltas.setdefault(
@@ -765,3 +769,27 @@ def test_random_histories_agree_with_the_model(
     name: str, scene_name: str, request: pytest.FixtureRequest
 ) -> None:
     check_histories(name, scene_name, request, histories=15)
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_events_behind_a_reopened_cluster_find_it_by_its_words(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    """Its records of before were purged; they are written and read again in one call."""
+
+    class Words(Histories):
+        bound: ClassVar = [ADAPTERS[name].bind(request)]
+        scene: ClassVar = SCENES["words"]
+
+    history = Words()
+    try:
+        history.resolve(number=0, batch=[(0, 0, "", True)])
+        history.record_of(history.readers[0])
+        history.the_topic_is_created_again(number=0)
+        history.the_clock_moves(seconds=101)
+        one_word_more = (7, 0, "", True)
+        history.resolve(number=0, batch=[(0, 0, "", True), one_word_more])
+        history.expire()
+        history.resolve(number=0, batch=[])  # what is pending, again
+    finally:
+        history.teardown()

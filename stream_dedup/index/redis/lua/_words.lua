@@ -342,7 +342,9 @@ do  -- a script has room for 200 local names
     return numbers, merging
   end
 
-  -- Note the pattern of a new cluster, of which no record exists.
+  local has_left = false  -- whether records were read since, of a cluster that is opened again
+
+  -- Note the pattern of a new cluster, of which no record exists or was read.
   local OWN_ENTRY = string.char(OWN + FIRST_NUMBER) .. string.rep('\0', ENTRY_VALUE_BYTES)
   local function note_new(q, c)
     local id, flat, fields, keys = c.id, q.flat, q.fields, {q.own}
@@ -369,7 +371,7 @@ do  -- a script has room for 200 local names
   -- Note the values of a pattern of a cluster; `first` if it is its representative's.
   function note_words(q, c, numbers, live, first)
     if not q.slots then
-      if first then return note_new(q, c) end
+      if first and not has_left then return note_new(q, c) end
       read_slots(q)
     end
     if not has_room(c, 1 + #q.slots) then return end
@@ -452,6 +454,7 @@ do  -- a script has room for 200 local names
     local group_hash = keys ~= '' and sub(call('HGET', c.key, 'a'), 1, GROUP_BYTES)
     for at = 1, #keys, KEY_BYTES do
       local record = record_of(sub(keys, at, at + KEY_BYTES - 1), group_hash)
+      has_left = true
       if is_named(record, c.id) then
         filter(record, function(entry) return entry.id ~= c.id end)
       end
