@@ -21,7 +21,7 @@ from stream_dedup.index.redis.client import RedisClient, RetryPolicy
 from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.namespace import describe_settings, read_layout
 from stream_dedup.kafka.admin import KafkaAdmin, Topic, connected
-from stream_dedup.kafka.limits import TopicLimits
+from stream_dedup.kafka.packing import TopicLimits
 from stream_dedup.model import Partition
 
 CHECK_SUFFIX = "config-check"

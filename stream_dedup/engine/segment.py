@@ -18,9 +18,10 @@ they are decided again.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import or_
 from typing import TypeVar
@@ -41,7 +42,6 @@ from stream_dedup.index.base import (
     Index,
     Query,
     Resolution,
-    merge_deltas,
     ruled,
     scoped,
 )
@@ -498,18 +498,19 @@ class Segment:
             clusters = [decision.cluster for decision in self.decisions[rows]]
             values = batch.values[rows]
             self.context.sampler.add(deltas, batch.partition, offsets, clusters, values)
+        if committed is None:
+            committed = self.first_offset
+        first = bisect_left(offsets, committed)
         return Commit(
             partition=batch.partition,
             fence=fence,
             first_offset=self.first_offset,
             last_offset=self.last_offset,
-            committed=self.first_offset
-            if committed is None
-            else min(committed, self.last_offset + 1),
+            committed=min(committed, self.last_offset + 1),
             last_us=max(self.times_us[rows]),
             deltas=deltas,
-            offsets=offsets,
-            decisions=self.decisions[rows],
+            offsets=offsets[first:],
+            decisions=self.decisions[self.start + first : self.end],
         )
 
     def undo(self, rows: Sequence[int], closed: frozenset[int]) -> list[int]:
@@ -529,3 +530,22 @@ def _selected(column: Sequence[T], rows: Sequence[int]) -> Sequence[T]:
     if isinstance(rows, range):
         return column[rows.start : rows.stop]
     return [column[row] for row in rows]
+
+
+def merge_deltas(deltas: Sequence[ClusterDelta]) -> Sequence[ClusterDelta]:
+    """Merge deltas of the same cluster, which may be found in two ways."""
+    if len({delta.cluster for delta in deltas}) == len(deltas):
+        return deltas
+    added: dict[int, ClusterDelta] = {}
+    for delta in deltas:
+        one = added.get(delta.cluster)
+        if one is None:
+            added[delta.cluster] = replace(delta, samples=list(delta.samples))
+            continue
+        one.count += delta.count
+        one.first_us = min(one.first_us, delta.first_us)
+        one.last_us = max(one.last_us, delta.last_us)
+        if one.representative is None:
+            one.representative = delta.representative
+        one.samples += delta.samples
+    return list(added.values())

@@ -34,9 +34,8 @@ journals are lost: drop what was cached, claim the partitions again, then go on)
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from stream_dedup.clustering.linkage import cluster_id
@@ -241,25 +240,6 @@ class ClusterDelta:
     sampled: list[tuple[int, bytes]] = field(default_factory=list)
 
 
-def merge_deltas(deltas: Sequence[ClusterDelta]) -> Sequence[ClusterDelta]:
-    """Merge deltas of the same cluster, which a segment may have found in two ways."""
-    if len({delta.cluster for delta in deltas}) == len(deltas):
-        return deltas
-    added: dict[int, ClusterDelta] = {}
-    for delta in deltas:
-        one = added.get(delta.cluster)
-        if one is None:
-            added[delta.cluster] = replace(delta, samples=list(delta.samples))
-            continue
-        one.count += delta.count
-        one.first_us = min(one.first_us, delta.first_us)
-        one.last_us = max(one.last_us, delta.last_us)
-        if one.representative is None:
-            one.representative = delta.representative
-        one.samples += delta.samples
-    return list(added.values())
-
-
 @dataclass(frozen=True, slots=True)
 class Commit:
     """Events of one partition to be recorded at once: a segment of a batch.
@@ -270,10 +250,10 @@ class Commit:
         first_offset: offset of the first event; above the high water.
         last_offset: offset of the last event; becomes the high water.
         committed: the next offset to be read after a crash, as far as known: journal entries
-            below it are dropped, and decisions below it need not be given.
+            below it are dropped.
         last_us: the latest event time, passed events included.
         deltas: what is added, one delta for each cluster.
-        offsets: of the events whose decisions are given, ascending.
+        offsets: of the events that the journal keeps: those from `committed` on, ascending.
         decisions: the decision for each of them.
     """
 
@@ -286,11 +266,6 @@ class Commit:
     deltas: Sequence[ClusterDelta]
     offsets: Sequence[int] = ()
     decisions: Sequence[Decision] = ()
-
-    def uncommitted(self) -> tuple[Sequence[int], Sequence[Decision]]:
-        """Return what the journal keeps: the offsets from `committed` on, and their decisions."""
-        first = bisect_left(self.offsets, self.committed)
-        return self.offsets[first:], self.decisions[first:]
 
 
 def recorded_before(commit: Commit) -> str:

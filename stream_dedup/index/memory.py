@@ -467,11 +467,11 @@ class MemoryIndex:
         for delta in commit.deltas:
             self._count(delta)
         state.high_water = commit.last_offset
+        state.journal.update(zip(commit.offsets, commit.decisions, strict=True))
         if state.committed < commit.committed:
             state.committed = commit.committed
             for offset in [offset for offset in state.journal if offset < commit.committed]:
                 del state.journal[offset]
-        state.journal.update(zip(*commit.uncommitted(), strict=True))
         self._advance(now_us)
         self._evict()
         return closed

@@ -325,14 +325,16 @@ class KafkaConsumer:
     async def commit(self, offsets: Mapping[Partition, int]) -> None:
         what = f"offsets of group {self._group_id} cannot be stored"
         try:
-            # If this is cancelled, the request continues; nobody else would retrieve its error.
             committed = asyncio.ensure_future(
                 self.consumer.commit(
                     {TopicPartition(*partition): offset for partition, offset in offsets.items()}
                 )
             )
-            committed.add_done_callback(retrieve_exception)
-            await asyncio.shield(committed)
+            try:
+                await asyncio.shield(committed)
+            except asyncio.CancelledError:  # the request continues, and nobody waits for it
+                committed.add_done_callback(retrieve_exception)
+                raise
         except LOST as error:
             fail_lost(what, error)
         except errors.KafkaError as error:

@@ -9,7 +9,7 @@ id. Opening it raises the id's epoch: whoever used the id before can neither wri
 then on, and an unfinished transaction is aborted. (This driver does not send the group's generation
 with the offsets of a transaction, so the group alone would not stop a zombie worker.)
 
-Records that their topic refuses for good are replaced (`kafka.limits` says how they are found). At
+Records that their topic refuses for good are replaced (`kafka.packing` says how they are found). At
 least once, what was refused is sent again by another producer. Exactly once, the delivery fails, as
 this driver can send nothing more in order after a refused batch: the partition is opened again, and
 the next delivery of its events replaces the records that are known by then.
@@ -33,8 +33,14 @@ from stream_dedup.io.base import Outgoing, PartitionProducer, Records, Substitut
 from stream_dedup.kafka._fastpath import self_check
 from stream_dedup.kafka.admin import CLIENT, KafkaAdmin, connected
 from stream_dedup.kafka.errors import NOT_STARTED, fail, retrieve_exception
-from stream_dedup.kafka.limits import REFUSALS, Suspects
-from stream_dedup.kafka.packing import MAX_BATCH_BYTES, Delivery, Packed, Packer
+from stream_dedup.kafka.packing import (
+    MAX_BATCH_BYTES,
+    REFUSALS,
+    Delivery,
+    Packed,
+    Packer,
+    Suspects,
+)
 from stream_dedup.model import Partition
 
 log = logging.getLogger(__name__)
@@ -239,8 +245,26 @@ class KafkaProducer:
     async def write(self, outgoing: Sequence[Outgoing], delivery: Delivery) -> None:
         """Pack records into batches, send them, and wait until they are stored."""
         packed = await self._packer.pack(outgoing, delivery)
-        places = {each[:2] for each in packed}
         sent: list[asyncio.Future[Any]] = []
+        try:
+            await self._send(packed, delivery, sent)
+            if sent:
+                await asyncio.wait(sent)
+        except BaseException:
+            for future in sent:  # they go on, and nobody waits for them
+                future.add_done_callback(retrieve_exception)
+            raise
+        unsent = [errors.ProducerClosed()] * (len(packed) - len(sent))
+        outcomes = zip(packed, [*(each.exception() for each in sent), *unsent], strict=True)
+        failed = [(each, error) for each, error in outcomes if error is not None]
+        if failed:
+            await self._fail(failed, delivery)
+
+    async def _send(
+        self, packed: Sequence[Packed], delivery: Delivery, sent: list[asyncio.Future[Any]]
+    ) -> None:
+        """Send batches in order; append a future to `sent` for each that the driver took."""
+        places = {each[:2] for each in packed}
         try:
             for topic, partition in places:
                 await self._check_known(delivery.producer, topic, partition)
@@ -254,16 +278,6 @@ class KafkaProducer:
         except (errors.KafkaError, OSError) as error:
             topics = ", ".join(sorted({each.topic for each in packed}))
             fail(f"cannot write to {topics}", error, "Write")
-        finally:
-            for future in sent:
-                future.add_done_callback(retrieve_exception)
-        if sent:
-            await asyncio.wait(sent)
-        unsent = [errors.ProducerClosed()] * (len(packed) - len(sent))
-        outcomes = zip(packed, [*(each.exception() for each in sent), *unsent], strict=True)
-        failed = [(each, error) for each, error in outcomes if error is not None]
-        if failed:
-            await self._fail(failed, delivery)
 
     async def _check_known(self, producer: AIOKafkaProducer, topic: str, partition: int) -> None:
         """Make sure that a producer, which has metadata of its own, knows a partition.

@@ -35,6 +35,7 @@ from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.backoff import AbstractBackoff
 
+from stream_dedup.clock import US_PER_S
 from stream_dedup.errors import IndexFull, IndexRefused, IndexUnavailable
 from stream_dedup.index.redis.address import parse
 from stream_dedup.index.redis.connection import Tls, make_client
@@ -280,6 +281,16 @@ class RedisClient:
             IndexRefused: it cannot be run.
         """
         return await self._with_retries(str(command[0]).lower(), lambda: self._send(key, command))
+
+    async def time_us(self, key: bytes) -> int:
+        """Ask the node that holds a key for its time, in microseconds since 1970-01-01 UTC.
+
+        Raises:
+            IndexUnavailable: the error did not pass in time; see `RetryPolicy`.
+            IndexRefused: the user may not ask.
+        """
+        seconds, microseconds = await self.command(key, "TIME")
+        return int(seconds) * US_PER_S + int(microseconds)
 
     async def many(self, key: bytes, commands: Sequence[Command]) -> list[Any]:
         """Run commands whose keys share `key`'s tag; None where a key is of another type.

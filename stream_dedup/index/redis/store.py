@@ -47,7 +47,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar, cast
 
-from stream_dedup.clock import Clock, SystemClock, monotonic_s
+from stream_dedup.clock import Clock, ServerClock, SystemClock, monotonic_s
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.columnar import dictionary_encode, rows_of
@@ -88,7 +88,6 @@ from stream_dedup.index.redis.namespace import (
 from stream_dedup.index.redis.resolver import Resolver
 from stream_dedup.index.redis.runner import Partitions, ScriptRunner
 from stream_dedup.index.redis.scripts import Argument
-from stream_dedup.index.redis.server_clock import ServerClock
 from stream_dedup.model import Partition, Summary
 
 log = logging.getLogger(__name__)
@@ -168,7 +167,9 @@ class RedisIndex:
         self._limits = limits
         self._packer = Packer(namespace, opened.layout, opened.key)
         self._shards = self._packer.shards
-        self.clock = ServerClock(client, self._shards[0].meta, clock)
+        self.clock = ServerClock(
+            clock, partial(client.time_us, self._shards[0].meta), client.address
+        )
         self._runner = ScriptRunner(
             client, namespace, recipe, opened.layout, self._packer, opened.incarnations,
             windows=windows, summaries=summaries, limits=limits,
@@ -210,7 +211,7 @@ class RedisIndex:
             blocks: m, if it is created; planned without (see `tables.planner`).
             mirror_size: fingerprints of a shard that this process mirrors, at most; where there are
                 more, or with 0, Redis searches its tables.
-            clock: the process's; see `server_clock`.
+            clock: the process's; see `ServerClock`.
 
         Raises:
             RecipeMismatch: it was created with another recipe.
@@ -328,8 +329,7 @@ class RedisIndex:
             return _closed(record, [await self._record(self._shards[0], record, settings)])
         shard_of = self._packer.shard_of
         deltas = _by(record.deltas, lambda delta: shard_of(delta.cluster).number)
-        offsets, decisions = record.uncommitted()
-        different, places = dictionary_encode(decisions)
+        different, places = dictionary_encode(record.decisions)
         number_of = [0 if d.cluster is None else shard_of(d.cluster).number for d in different]
         parts = []
         for number in range(len(self._shards)):
@@ -337,8 +337,8 @@ class RedisIndex:
             part = replace(
                 record,
                 deltas=deltas.get(number, ()),
-                offsets=[offsets[row] for row in rows],
-                decisions=[decisions[row] for row in rows],
+                offsets=[record.offsets[row] for row in rows],
+                decisions=[record.decisions[row] for row in rows],
             )
             parts.append(self._record(self._shards[number], part, settings))
         return _closed(record, await _all(parts))
@@ -361,7 +361,7 @@ class RedisIndex:
             min(SWEEP_STEPS, self._limits.sweep) if len(record.deltas) <= SWEEP_STEPS else 0,
             PIECES,
         )
-        journal = codec.pack_journal(*record.uncommitted())
+        journal = codec.pack_journal(record.offsets, record.decisions)
         bare, others = codec.pack_bare(record.deltas)
         arguments: list[Argument] = [
             settings, partition, batch, 1, journal, bare,

@@ -8,18 +8,19 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from stream_dedup import clock as clocks
+from stream_dedup.clock import ServerClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.engine import Engine
 from stream_dedup.errors import IndexUnavailable
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.base import ClusterDelta, Commit
-from stream_dedup.index.redis import server_clock
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import ShardKeys
-from stream_dedup.index.redis.server_clock import ServerClock
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Batch, Partition
 from tests.contract.driver import HOUR, A, B, S, Text, query
@@ -164,7 +165,7 @@ async def a_day_behind(server: RedisServer) -> AsyncIterator[tuple[Shifted, Redi
     """An index of a clock a day behind, which is checked with every call."""
     own = Shifted(-DAY)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server_clock, "CHECK_EVERY_S", 0.0)
+        patch.setattr(clocks, "CHECK_EVERY_S", 0.0)
         async with opened(server.url, namespace=secrets.token_hex(8), clock=own) as index:
             yield own, index
 
@@ -201,7 +202,7 @@ async def test_a_clock_that_could_not_be_checked_is_checked_again(
 ) -> None:
     redis = make_redis()
     client = RedisClient(redis.url, retry_policy=BRIEF)
-    clock = ServerClock(client, b"key", Shifted(-DAY))
+    clock = ServerClock(Shifted(-DAY), partial(client.time_us, b"key"), client.address)
     redis.stop()
     with pytest.raises(IndexUnavailable):
         await clock.check()

@@ -49,7 +49,7 @@ def test_the_work_of_a_search_does_not_grow_with_the_crowd() -> None:
         calls_of_a_search(crowd(times * LIMITS.max_verified), 10**6) for times in (4, 40)
     )
 
-    assert large <= small
+    assert large < 1.1 * small  # a garbage collection in between calls functions, too
 
 
 def test_a_search_that_skips_some_of_a_crowd_counts_as_truncated() -> None:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from stream_dedup.io.base import Record, Records, Refusal
-from stream_dedup.kafka.limits import SPLIT, Suspects, TopicLimits
+from stream_dedup.kafka.packing import SPLIT, Suspects, TopicLimits
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
