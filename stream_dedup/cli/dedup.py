@@ -377,7 +377,7 @@ def _read_by(pipe: Pipe) -> tuple[Numbers, Numbers]:
     """What a pipe has read, and what else a person should know if it is not 0."""
     return [("lines", pipe.lines)], [
         ("events outside --since and --until", pipe.outside),
-        ("events that told no time", pipe.timeless),
+        ("events without a time", pipe.timeless),
     ]
 
 

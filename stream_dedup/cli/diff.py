@@ -170,8 +170,9 @@ def _diff(ctx: click.Context, files: Sequence[str], options: dict[str, Any]) -> 
             comparison.read(sides[0], halves, advance)
             if all(side.first_us is None for side in comparison.sides):
                 raise InputError(
-                    f"{shown(os.fsencode(files[0]), MAX_NAME)}: no event told a time; name the "
-                    "format of times with --time-format, or their JSON field with --time-field"
+                    f"{shown(os.fsencode(files[0]), MAX_NAME)}: no event has a time that could be "
+                    "read; name the format of times with --time-format, or their JSON field with "
+                    "--time-field"
                 )
     report = comparison.report()
     if options["as_json"]:

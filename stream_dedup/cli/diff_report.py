@@ -38,7 +38,7 @@ class Side:
     Attributes:
         name: of its files.
         events: those that have a pattern.
-        first_us: time of the earliest; None if no event told one.
+        first_us: time of the earliest; None if no event has one.
         last_us: time of the latest.
         counts: events of each cluster.
     """

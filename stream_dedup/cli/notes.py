@@ -71,7 +71,7 @@ class Notes:
             )
         if timeless and timeless == counts.events + outside:
             self._write(
-                "no event told a time as --time-format or --time-field says; all were taken as of "
+                "no event has a time as --time-format or --time-field says; all were taken as of "
                 "one time"
             )
         if not counts.events:

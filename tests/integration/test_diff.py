@@ -60,7 +60,7 @@ def seen(changes: list[dict[str, Any]]) -> list[tuple[str, bool, int, int]]:
     return [(c["change"], c["significant"], c["old"], c["new"]) for c in changes]
 
 
-def told(done: Done) -> tuple[int, str]:
+def outcome(done: Done) -> tuple[int, str]:
     return done.code, done.err
 
 
@@ -74,7 +74,7 @@ def test_a_file_has_not_changed_from_itself(path: Path) -> None:
 def test_two_hours_of_the_same_service_have_not_changed(tmp_path: Path) -> None:
     old, new = write(tmp_path / "old", hour(1)), write(tmp_path / "new", hour(2))
     done = run("diff", old, new)
-    assert told(done) == (0, "")
+    assert outcome(done) == (0, "")
     assert done.lines[-1] == b"no change: 4 patterns compared"
 
 
@@ -170,7 +170,7 @@ def test_what_cannot_be_compared_ends_with_two(tmp_path: Path) -> None:
         (("-", "-"), "cannot both be standard input"),
         ((path, tmp_path / "missing"), "missing: cannot be opened"),
         ((path, cut), "cut.gz"),
-        (("--split", "2024-01-01", path), "no event told a time"),
+        (("--split", "2024-01-01", path), "no event has a time"),
         (("-r", "nothing", path, path), "nothing"),
     ):
         done = run("diff", *args)

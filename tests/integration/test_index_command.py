@@ -241,7 +241,7 @@ def test_every_open_cluster_can_be_shown(filled: tuple[str, str, IndexSize]) -> 
         same = ("cluster", "count", "first", "last", "representative", "pattern", "revision")
         assert [brief[key] for key in same] == [whole[key] for key in same]
         assert whole["state"] == "open"
-        assert "recency" in whole["standing_in"]
+        assert "recency" in whole["queues"]
         names = whole["names"]
         assert all(each["leads_here"] and not each["missing_in"] for each in names)
         assert (0, whole["fingerprint"]) == (names[0]["distance"], names[0]["fingerprint"])
@@ -304,8 +304,8 @@ Damage = Callable[[RedisServer], object]
         (lambda s: s.command("DEL", first_key(s, b"sd:{logs:0}:e:*")), {"unnamed"}),
         (lambda s: s.command("DEL", SHARD.recency), {"queue"}),
         (lambda s: s.command("ZREM", SHARD.recency, first_of(s, SHARD.recency)), {"queue"}),
-        (lambda s: s.command("DEL", SHARD.due), {"untold"}),
-        (lambda s: s.command("DEL", SHARD.leases), {"untold"}),
+        (lambda s: s.command("DEL", SHARD.due), {"unscheduled"}),
+        (lambda s: s.command("DEL", SHARD.leases), {"unscheduled"}),
         (lambda s: s.command("DEL", SHARD.gone), {"unburied"}),
         (
             lambda s: s.command("DEL", SHARD.cluster(first_of(s, SHARD.recency))),

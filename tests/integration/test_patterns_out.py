@@ -58,7 +58,7 @@ def events(path: Path) -> list[dict[str, Any]]:
     return [msgspec.json.decode(each) for each in path.read_bytes().splitlines()]
 
 
-def told(path: Path) -> list[tuple[str, str]]:
+def kinds(path: Path) -> list[tuple[str, str]]:
     """The events' changes and patterns; those of the first minute in order of their patterns."""
     found = [(event["change"], event["pattern"]) for event in events(path)]
     return sorted(found[:4]) + found[4:]
@@ -73,7 +73,7 @@ def test_events_are_the_same_whatever_else_is_written(
     out = tmp_path / "events.jsonl"
     done = run("dedup", "--patterns-out", out, *options, log)
     assert (done.code, done.err) == (0, "")
-    assert told(out) == EXPECTED
+    assert kinds(out) == EXPECTED
 
 
 def test_a_burst_says_how_many_events_were_expected(log: Path, tmp_path: Path) -> None:

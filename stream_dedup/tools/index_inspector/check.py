@@ -65,7 +65,7 @@ KINDS = {
     ),
     "ttl": (
         "keys without a time to live",
-        "nothing removes them when the namespace is used no more",
+        "nothing removes them when the namespace is no longer used",
         "if they stay so while workers run, delete the namespace when you no longer need it",
     ),
     "cluster": (
@@ -88,7 +88,7 @@ KINDS = {
         "they are not closed in time, and their final counts come late or never",
         "set maxmemory-policy to noeviction; delete the namespace if they stay",
     ),
-    "untold": (
+    "unscheduled": (
         "clusters with new events whose summary is neither due nor leased",
         "their counts are not emitted",
         "set maxmemory-policy to noeviction; delete the namespace if they stay",

@@ -325,12 +325,12 @@ def print_details(namespace: Namespace, found: Details, recipe: Recipe | None, f
         "opened": when(numbers.opened_us),
         "window_last": when(numbers.last_us),
         "revision": numbers.revision,
-        "told": numbers.emitted,
-        "told_at": when(numbers.emitted_us),
+        "emitted": numbers.emitted,
+        "emitted_at": when(numbers.emitted_us),
         "on_its_way": None
         if snapshot is None
         else dict(zip(("revision", "count", "new_count"), snapshot, strict=True)),
-        "standing_in": {
+        "queues": {
             key: score if key == "gone" else _score(score) for key, score in found.scores.items()
         },
         "remembered_until": when(numbers.until_us) if numbers.until_us else None,

@@ -125,7 +125,7 @@ class Probes:
                 suspects.append(Suspect("queue", held.identity, f"{where}: not in recency"))
             if (waits and not (due or leased)) or (on_its_way and not leased):
                 text = f"{where}: {held.state}, not in {'leases' if on_its_way else 'due'}"
-                suspects.append(Suspect("untold", held.identity, text))
+                suspects.append(Suspect("unscheduled", held.identity, text))
             if numbers.gone and not gone:
                 suspects.append(Suspect("unburied", held.identity, where))
         return suspects

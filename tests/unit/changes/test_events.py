@@ -34,7 +34,7 @@ class Stream:
         return [msgspec.json.decode(line) for line in lines]
 
 
-def told(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def kinds(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(event["change"], event["pattern"]) for event in events]
 
 
@@ -42,7 +42,7 @@ def test_a_pattern_whose_cluster_expired_is_not_new_again() -> None:
     stream, found = Stream(), []
     for minute in (0, 1, 2, 40, 41, 42, 90, 91):
         found += stream.minute(minute, "disk sda is full")
-    assert told(found + stream.end()) == [("new", "disk sda is full")]
+    assert kinds(found + stream.end()) == [("new", "disk sda is full")]
     assert found[0]["time"] == "1970-01-01T00:00:00Z"
 
 
@@ -50,7 +50,7 @@ def test_a_pattern_with_a_learned_word_is_not_new_again() -> None:
     stream, found = Stream(), []
     for minute in range(60):
         found += stream.minute(minute, f"session opened for user {'abcdefgh'[minute % 8]}xyz")
-    names = told(found + stream.end())
+    names = kinds(found + stream.end())
     assert all(change == "new" for change, _ in names)
     assert len(names) == len(set(names)) <= 5  # until a fifth name shows that names vary
 
@@ -59,7 +59,7 @@ def test_clusters_that_merge_at_once_are_one_new_pattern() -> None:
     stream = Stream()
     names = ["ann", "bob", "cid", "dan", "eve", "fay"]
     found = stream.minute(0, *(f"session opened for user {name}" for name in names))
-    assert told(found + stream.end()) == [("new", "session opened for user <*>")]
+    assert kinds(found + stream.end()) == [("new", "session opened for user <*>")]
 
 
 def test_a_spike_names_its_pattern_and_what_was_expected() -> None:
@@ -67,7 +67,7 @@ def test_a_spike_names_its_pattern_and_what_was_expected() -> None:
     for minute in range(61):
         found += stream.minute(minute, *["queue 7 grows"] * (100 if minute == 58 else 4))
     spike = found[-1]
-    assert told(found) == [("new", "queue <number> grows"), ("spike", "queue <number> grows")]
+    assert kinds(found) == [("new", "queue <number> grows"), ("spike", "queue <number> grows")]
     assert spike["pattern_id"] == found[0]["pattern_id"]
     assert (spike["count"], spike["time"]) == (100, "1970-01-01T00:58:00Z")
     assert 3.9 < spike["expected"] < 4.1

@@ -89,7 +89,7 @@ def test_refused_records_are_found_within_few_deliveries(seed: int) -> None:
     assert batches[1] <= SPLIT
 
 
-def test_summaries_are_told_apart_by_their_keys() -> None:
+def test_summaries_differ_by_their_keys() -> None:
     suspects = Suspects()
     suspects.learn([("out", Records.of([record(-1, key=b"a")]), Refusal.OTHER)])
     assert list(suspects.of("out", record(-1, key=b"a"))) == [Refusal.OTHER]
