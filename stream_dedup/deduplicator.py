@@ -350,6 +350,16 @@ class Deduplicator:
             run(self._index.finish(self.engine.clock.now_us()))
             return list(self._claimed(patterns=patterns))
 
+    def summary(self, cluster: int) -> Summary | None:
+        """Return the summary that a cluster would have now, with its pattern; None if it is gone.
+
+        Nothing changes: it does not count as sent.
+        """
+        with self._turns:
+            self._commit_joins()
+            found = self._index.summary(cluster)
+        return found and self.describe(found)
+
     def pattern(self, summary: Summary) -> str:
         """Return the pattern of a summary's cluster."""
         return summary.pattern or self.engine.pattern(summary.representative, summary.learned)

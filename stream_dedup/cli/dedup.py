@@ -30,9 +30,10 @@ from stream_dedup.cli.common import (
 )
 from stream_dedup.cli.completion import complete_file
 from stream_dedup.cli.datasets import TableRun, check_output, format_of, refuse_options_of_lines
+from stream_dedup.cli.inputs import POLL_S
 from stream_dedup.cli.notes import Notes
 from stream_dedup.cli.output import Output, PatternFile
-from stream_dedup.cli.pipe import POLL_S, Pipe
+from stream_dedup.cli.pipe import Pipe
 from stream_dedup.cli.reading import reading_of, reading_options
 from stream_dedup.cli.report import HTML_ROWS, Ranking, page
 from stream_dedup.cli.rules import rules_of, rules_option

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import select
 import signal
 import socket
 import sys
@@ -12,12 +11,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import partial
 from typing import BinaryIO
 
 import click
 
+from stream_dedup.cli.inputs import POLL_S, Input, open_input, turns
 from stream_dedup.cli.notes import Notes
 from stream_dedup.cli.output import Output, Writer
 from stream_dedup.clock import SystemClock
@@ -25,24 +23,12 @@ from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.errors import InputError
 from stream_dedup.io.decoder import (
     ALL_TIMES,
-    Decoder,
     DecoderOptions,
     Events,
     Times,
     split_by_time,
 )
-from stream_dedup.io.files import InputFile, is_live
-from stream_dedup.io.following import FollowedFile
 from stream_dedup.model import Partition, Summary
-
-POLL_S = 0.5
-"""How often due summaries are collected while a live input is silent."""
-
-PAUSE_S = 0.1
-"""How long an input must be silent until the lines that are held back are an event."""
-
-MAX_HELD_S = 1.0
-"""How long the first line of an event is held back at most, though more lines arrive."""
 
 
 class Interrupt:
@@ -78,34 +64,6 @@ class Interrupt:
         if self.signal:
             os._exit(128 + number)
         self.signal = number
-
-
-@dataclass(slots=True)
-class _Input:
-    """An input that is being read."""
-
-    source: InputFile | FollowedFile
-    decoder: Decoder
-    partition: Partition
-    size: int = 0
-    read_s: float = 0.0
-    held: int = 0
-    held_s: float = 0.0
-
-    def waited(self, now_s: float, *, has_read: bool) -> bool:
-        """Return whether its lines were held back for long enough.
-
-        Args:
-            now_s: the clock.
-            has_read: whether lines were read just now.
-        """
-        held = self.decoder.held
-        if held != self.held:
-            self.held, self.held_s = held, now_s
-        if has_read:
-            self.read_s = now_s
-        paused = now_s - self.read_s >= PAUSE_S or now_s - self.held_s >= MAX_HELD_S
-        return bool(held) and self.source.live and paused
 
 
 class Pipe:
@@ -179,53 +137,44 @@ class Pipe:
 
     # ------------------------------------------------------------ reading
 
-    def _open(self, path: str, *, several: bool, follow: bool = False) -> _Input | None:
+    def _open(self, path: str, *, several: bool, follow: bool = False) -> Input | None:
         """Open an input; None if that fails, which is reported."""
         # A path given twice is two inputs: their lines are different positions.
         partition = Partition(path, self._names[path])
         self._names[path] += 1
+        takes_fields = self._dedup.engine.takes_fields
         try:
-            source: InputFile | FollowedFile
-            opened = partial(InputFile, encoding=self._reading.encoding)
-            if follow and not is_live([path]):
-                source = FollowedFile(path, self._note, partial(opened, growing=True))
-            else:
-                source = opened(path)
+            found = open_input(
+                partition, self._reading, self._note, takes_fields=takes_fields, follow=follow
+            )
         except InputError as error:
             self._report(error)
             return None
-        takes_fields = self._dedup.engine.takes_fields
-        decoder = Decoder(self._reading, partition, takes_fields=takes_fields)
         self.writer.places.begin(partition, f"{path}:" if several else "line ", self.lines)
-        return _Input(source, decoder, partition)
+        return found
 
-    def _read(self, opened: Sequence[_Input | None]) -> None:
+    def _read(self, opened: Sequence[Input | None]) -> None:
         """Read inputs to their ends, whichever has more lines; close them."""
         inputs = [each for each in opened if each is not None]
         self._live = any(each.source.live for each in inputs)
         with ExitStack() as stack:
-            for each in inputs:
-                stack.enter_context(each.source)
-            while inputs and not self._ended():
-                busy = False
-                wait_s = PAUSE_S if any(each.decoder.held for each in inputs) else POLL_S
-                for each in list(inputs):
-                    reads = each.source.wait(self._interrupt.fd, 0 if len(inputs) > 1 else wait_s)
-                    busy = busy or reads
-                    if reads and not self._read_some(each):
-                        self._end(each)
-                        inputs.remove(each)
-                    elif self._live and each.waited(time.monotonic(), has_read=reads):
-                        self._handle(each.decoder.flush(self._clock.now_us()), each)
-                if not busy:
-                    if len(inputs) > 1:
-                        select.select([self._interrupt.fd], [], [], wait_s)
+            for one in inputs:
+                stack.enter_context(one.source)
+            for each, reads in turns(inputs, self._interrupt.fd):
+                if each is None:
                     if not self._interrupt.signal:
                         self._write_due()
-            for each in inputs:
-                self._end(each)
+                elif not reads:
+                    self._handle(each.decoder.flush(self._clock.now_us()), each)
+                elif not self._read_some(each):
+                    self._end(each)
+                    inputs.remove(each)
+                if self._ended():
+                    break
+            for rest in inputs:
+                self._end(rest)
 
-    def _read_some(self, each: _Input) -> bool:
+    def _read_some(self, each: Input) -> bool:
         """Read and handle the next lines of an input; whether there may be more."""
         try:
             lines = each.source.read()
@@ -247,7 +196,7 @@ class Pipe:
         each.size = lines.size
         return not self._ended()
 
-    def _end(self, each: _Input) -> None:
+    def _end(self, each: Input) -> None:
         """Handle what is left of an input."""
         rest = each.source.rest() if self._interrupt.signal else None
         # A file was interrupted in the middle of a line; a pipe has nothing more to give.
@@ -267,7 +216,7 @@ class Pipe:
 
     # ------------------------------------------------------------ writing
 
-    def _handle(self, events: Events, each: _Input) -> None:
+    def _handle(self, events: Events, each: Input) -> None:
         self.lines += events.lines
         self._notes.decoded(events)
         if self._times is not ALL_TIMES:

@@ -608,24 +608,37 @@ class MemoryIndex:
         cluster = self._clusters[identity]
         if cluster.snapshot is None:
             cluster.revision += 1
-            cluster.snapshot = Summary(
-                cluster=identity,
-                revision=cluster.revision,
-                closing=cluster.closing,
-                count=cluster.count,
-                new_count=cluster.count - cluster.reported,
-                first_time_us=cluster.first_us,
-                last_time_us=cluster.latest_us,
-                position=cluster.position,
-                representative=cluster.representative,
-                samples=cluster.samples,
-                group=unscoped(cluster.slot.group),
-                merged_into=cluster.merged_into if cluster.closing is Closing.MERGED else None,
-                merged=cluster.merged,
-                learned=cluster.slot.learned,
-                sampled=cluster.sampled,
-            )
+            cluster.snapshot = self._summary(cluster, cluster.revision)
         return cluster.snapshot
+
+    def _summary(self, cluster: _Cluster, revision: int) -> Summary:
+        return Summary(
+            cluster=cluster.identity,
+            revision=revision,
+            closing=cluster.closing,
+            count=cluster.count,
+            new_count=cluster.count - cluster.reported,
+            first_time_us=cluster.first_us,
+            last_time_us=cluster.latest_us,
+            position=cluster.position,
+            representative=cluster.representative,
+            samples=cluster.samples,
+            group=unscoped(cluster.slot.group),
+            merged_into=cluster.merged_into if cluster.closing is Closing.MERGED else None,
+            merged=cluster.merged,
+            learned=cluster.slot.learned,
+            sampled=cluster.sampled,
+        )
+
+    def summary(self, identity: int) -> Summary | None:
+        """Return the summary that a cluster would have now; it is not claimed.
+
+        None if the cluster is gone, or nothing of it was recorded.
+        """
+        cluster = self._clusters.get(identity)
+        if cluster is None or not cluster.count:
+            return None
+        return self._summary(cluster, cluster.revision + 1)
 
     async def confirm(self, summaries: Sequence[tuple[int, int]], now_us: int) -> None:
         for identity, revision in summaries:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import cache, partial
@@ -26,7 +27,7 @@ from stream_dedup.clock import SystemClock
 from stream_dedup.errors import InputError
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.redis.keys import check_namespace
-from stream_dedup.io.files import InputFile, expand
+from stream_dedup.io.files import InputFile, expand, is_live
 from stream_dedup.rules.book import RuleBook
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ _DEFAULT_WINDOW = "1h"
     default=_DEFAULT_WINDOW,
     show_default=True,
     metavar="DURATION",
-    help="How far back counts over time go, of a namespace.",
+    help="How far back counts over time go, of a namespace and of what is read live.",
 )
 @click.option(
     "-r",
@@ -112,20 +113,29 @@ _DEFAULT_WINDOW = "1h"
 )
 @set_option
 @reading_options()
+@click.option(
+    "-f",
+    "--follow",
+    is_flag=True,
+    help="Read the FILEs live, with what is added to them, also after a rotation, as tail -F does.",
+)
 @click.option("--max-clusters", type=click.IntRange(1), default=100_000, show_default=True,
               help="Of FILEs: with more, the least recently seen is closed.")  # fmt: skip
 def ui(**options: Any) -> None:  # noqa: ANN401 -- as click passes them
     """Look at patterns in a browser: what was merged, how often, when, and why.
 
-    Of FILEs, which the embedded engine reads, without a server; or of namespaces in Redis, live,
-    while any number of workers write. Decide there what lasts: merge, keep apart, name, mute (see:
-    stream-dedup rules --help). Ctrl-C ends it.
+    Of FILEs, which the embedded engine reads, without a server; of standard input ("-"), other
+    pipes, and FILEs that grow (--follow), live; or of namespaces in Redis, live, while any number
+    of workers write. Decide there what lasts: merge, keep apart, name, mute (see: stream-dedup
+    rules --help). Ctrl-C ends it.
 
     Needs the extra: pip install 'stream-dedup[ui]'. Listens on 127.0.0.1; on another address only
     with --token-file, --user-header or --open.
 
     \b
     stream-dedup ui app.log --rules rules.toml
+    kubectl logs -f deploy/api | stream-dedup ui -
+    stream-dedup ui --follow /var/log/app.log
     stream-dedup ui --namespace logs --redis redis://10.0.0.7:6379
     stream-dedup ui -n 'prod-*' --host 0.0.0.0 --token-file token
 
@@ -141,7 +151,9 @@ def ui(**options: Any) -> None:  # noqa: ANN401 -- as click passes them
             raise
         raise Failed(f"{error.name} is not installed; pip install 'stream-dedup[ui]'") from error
     if bool(options["files"]) == bool(options["namespaces"]):
-        raise click.UsageError("give FILEs, or --namespace")
+        raise click.UsageError("give FILEs, - for standard input, or --namespace")
+    if options["follow"] and (options["namespaces"] or "-" in options["files"]):
+        raise click.UsageError("--follow takes FILEs; pipes and namespaces are followed anyway")
     if options["namespaces"] and options["rules_path"]:
         raise click.UsageError(
             "--rules is of FILEs; the rules of a namespace are in Redis: stream-dedup rules import "
@@ -178,6 +190,7 @@ def _is_local(host: str) -> bool:
 
 def _files(options: dict[str, Any]) -> Sequence[Source]:
     from stream_dedup.ui.files import FileSource  # noqa: PLC0415 -- as above
+    from stream_dedup.ui.live import ACTS, LiveSource  # noqa: PLC0415 -- as above
     from stream_dedup.ui.rules import InFile, SourceRules  # noqa: PLC0415 -- as above
 
     if options["input_format"] in {"csv", "parquet"}:
@@ -185,16 +198,32 @@ def _files(options: dict[str, Any]) -> Sequence[Source]:
     recipe = recipe_of(options["recipe"] or "logs", options["settings"])
     reading = reading_of(options, guesses_times=not options["time_field"])
     paths = list(expand(options["files"]))
+    most, follow = options["max_clusters"], options["follow"]
+    live = follow or is_live(paths)
     for path in paths:
         try:
-            InputFile(path, encoding=reading.encoding).close()
+            # A pipe is opened once only; a file that is followed may come later.
+            if not is_live([path]) and not (follow and not os.path.lexists(path)):
+                InputFile(path, encoding=reading.encoding).close()
         except InputError as error:
             raise Failed(str(error)) from error
     rules = None
     if options["rules_path"]:
         read_rules(options["rules_path"], missing=RuleBook())
-        rules = SourceRules(InFile(options["rules_path"]))
-    return [FileSource(paths, recipe, reading, options["max_clusters"], rules)]
+        place = options["rules_path"]
+        rules = SourceRules(InFile(place, ACTS) if live else InFile(place))
+    if not live:
+        return [FileSource(paths, recipe, reading, most, rules)]
+
+    def note(text: str) -> None:
+        click.echo(f"stream-dedup: {text}", err=True)
+
+    return [
+        LiveSource(
+            paths, recipe, reading, most, options["window_us"], SystemClock(), note, rules,
+            follow=follow,
+        )
+    ]  # fmt: skip
 
 
 def _namespaces(options: dict[str, Any]) -> Sequence[Source]:

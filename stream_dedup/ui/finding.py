@@ -47,16 +47,22 @@ class InFiles:
     """Commands over files.
 
     Args:
-        paths: the files.
+        paths: the files; ``-`` for standard input.
+        grows: whether other files may have their names by now, so that line numbers say nothing.
     """
 
-    def __init__(self, paths: Sequence[str]) -> None:
+    def __init__(self, paths: Sequence[str], *, grows: bool = False) -> None:
         self._paths = paths
+        self._grows = grows
 
     def __call__(self, summary: Summary, expression: str) -> list[str]:
         """Return a command that prints the lines with their numbers."""
         if not expression:
             return []
+        if self._grows:
+            paths = [path for path in self._paths if path != "-"]
+            names = " ".join(["", "--", *map(shlex.quote, paths)]) if paths else ""
+            return [f"grep -aE -e {shlex.quote(expression)}{names}"]
         packed = any(path.endswith((".gz", ".zst", ".xz", ".bz2")) for path in self._paths)
         program = "zgrep" if packed else "grep"
         names = " ".join(shlex.quote(path) for path in self._paths)

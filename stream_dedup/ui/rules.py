@@ -54,11 +54,13 @@ class InFile:
 
     Args:
         path: the file.
+        acts: for people: when a change acts.
     """
 
-    acts = "After each change the files are read again."
-
-    def __init__(self, path: str) -> None:
+    def __init__(
+        self, path: str, acts: str = "After each change the files are read again."
+    ) -> None:
+        self.acts = acts
         self.title = f"the file {PurePath(path).name}"
         self._path = Path(path)
         self._file = FilePlace(path)

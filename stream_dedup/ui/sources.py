@@ -1,4 +1,4 @@
-"""The port to what the pages show: the clusters of a namespace in Redis, or of files."""
+"""The port to what the pages show: the clusters of a namespace in Redis, of files or of pipes."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class Status(NamedTuple):
         events: of all clusters that were read, also of those that are no longer kept.
         since_us: since when counts over time are exact; None if they are so from the beginning.
         passed: events that were not compared, and are in no cluster.
+        note: what else happened, as that its input has ended; empty for nothing.
     """
 
     problem: str
@@ -34,6 +35,7 @@ class Status(NamedTuple):
     events: int
     since_us: int | None
     passed: int = 0
+    note: str = ""
 
 
 class Name(NamedTuple):

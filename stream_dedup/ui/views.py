@@ -55,6 +55,7 @@ class SourceState(Struct, frozen=True):
         reading: how far the first reading is; empty once all was read.
         exact_since: since when counts over time are exact; null if from the beginning on.
         passed: events that were not compared, and are in no pattern.
+        note: what else happened, as that its input has ended; empty for nothing.
     """
 
     name: str
@@ -67,6 +68,7 @@ class SourceState(Struct, frozen=True):
     reading: str
     exact_since: str | None
     passed: int
+    note: str
 
 
 class Pattern(Struct, frozen=True):
@@ -322,6 +324,7 @@ def source_state(source: Source) -> SourceState:
         status.reading,
         since,
         status.passed,
+        status.note,
     )
 
 

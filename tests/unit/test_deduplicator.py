@@ -351,3 +351,15 @@ def test_parameters_are_bounded_in_number_and_length() -> None:
     assert found is not None
     assert len(found) == 16
     assert {len(value) for _, value in found} == {64}
+
+
+def test_a_summary_can_be_read_without_being_sent() -> None:
+    dedup = Deduplicator("logs")
+    decisions = dedup.process(["disk sda1 is 91% full", "disk sdb7 is 64% full"])
+    assert decisions[0].cluster is not None
+    found = dedup.summary(decisions[0].cluster)
+    assert found is not None
+    assert (found.count, found.pattern, found.closing) == (2, "disk <*> is <number> full", None)
+    (sent,) = dedup.close()
+    assert (sent.revision, sent.new_count) == (found.revision, 2)
+    assert dedup.summary(decisions[0].cluster) is None

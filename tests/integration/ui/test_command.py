@@ -46,7 +46,7 @@ def test_a_port_in_use_is_named_with_what_to_do(log: str) -> None:
         (["--host", "192.0.2.1"], "--token-file, --user-header, or --open"),
         (["--token-file", "/nowhere"], "/nowhere cannot be read: No such file or directory"),
         (["--token-file", "/dev/null"], "openssl rand -hex 32"),
-        (["--namespace", "x"], "give FILEs, or --namespace"),
+        (["--namespace", "x"], "give FILEs, - for standard input, or --namespace"),
         (["/nowhere.log"], "/nowhere.log: cannot be opened"),
         (["--host", "203.0.113.9", "--open"], "name an address of this machine"),
     ],

@@ -48,8 +48,8 @@ class Shown(FileSource):
 
     def __init__(self) -> None:
         super().__init__([], load_recipe("logs"), DecoderOptions(), 1)
-        self._shown.axis = AXIS
-        self._shown.entries = {n: entry(n, f"p{n}", 1, n) for n in range(5 * STEP)}
+        self._shown.clusters.axis = AXIS
+        self._shown.clusters.entries = {n: entry(n, f"p{n}", 1, n) for n in range(5 * STEP)}
 
 
 ALL = [STEADY, RISING, OVER, SMALL]
