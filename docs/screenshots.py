@@ -48,7 +48,9 @@ LOGS = sorted((ROOT / "examples" / "logs").glob("*.log.gz"))
 WIDTH, HEIGHT = 1_100, 1_420
 """The window: as high as the page is."""
 
-UI_PAGES = [ROOT / "docs" / "images" / f"ui-{name}.png" for name in ("list", "pattern", "rules")]
+UI_PAGES = [
+    ROOT / "docs" / "images" / f"ui-{name}.png" for name in ("list", "pattern", "rules", "pair")
+]
 UI_HEIGHT = 800
 UI_LOG = ROOT / "examples" / "logs" / "postgresql.log.gz"
 
@@ -168,7 +170,7 @@ NAMED = "the busiest"
 
 
 def take_ui(chromium: Path) -> None:
-    """The list of the web application, the page of a pattern, and the rules."""
+    """The list of the web application, the page of a pattern, the rules, and two patterns."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory() as folder:
@@ -181,9 +183,18 @@ def take_ui(chromium: Path) -> None:
                 to = Request(f"{address}/api/v1/sources/files/rules", body, headers)  # noqa: S310 -- ours
                 urlopen(to).close()  # noqa: S310 -- ours
             _read_whole(address, NAMED)
-            pages = f"{address}/s/files", f"{address}/p/files/{best['id']}", f"{address}/r/files"
+            pages = (
+                f"{address}/s/files", f"{address}/p/files/{best['id']}", f"{address}/r/files",
+                f"{address}/two/files?id={best['id']}&id={_most_similar(address, best['id'])}",
+            )  # fmt: skip
             for page, path in zip(pages, UI_PAGES, strict=True):
                 picture(chromium, page, path, height=UI_HEIGHT)
+
+
+def _most_similar(address: str, identity: str) -> str:
+    """The pattern that shares most words with one."""
+    with urlopen(f"{address}/api/v1/patterns/files/{identity}/neighbours") as answer:  # noqa: S310 -- ours
+        return str(json.load(answer)["neighbours"][0]["pattern"]["id"])
 
 
 def _read_whole(address: str, name: str = "") -> list[dict[str, Any]]:

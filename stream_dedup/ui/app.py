@@ -31,6 +31,7 @@ from stream_dedup.errors import RuleConflict, RuleError, RulesChanged, StreamDed
 from stream_dedup.rules.model import MAX_NAME, PatternRule, RuleKind, Undoing
 from stream_dedup.ui import openapi, views
 from stream_dedup.ui.deciding import Choices, NewRule, NewUndo, choices_of
+from stream_dedup.ui.pairs import aligned
 from stream_dedup.ui.patterns import Entry, Found, Query, choices, find_in_steps, neighbours, parts
 from stream_dedup.ui.security import COOKIE, Access, Guard, problem_response
 from stream_dedup.ui.sources import Source
@@ -172,6 +173,7 @@ class Pages:
             Route(f"/p{of_pattern}", self.pattern, methods=get),
             Route(f"/p{of_pattern}/facts", self.facts, methods=get),
             Route(f"/p{of_pattern}/neighbours", self.neighbours, methods=get),
+            Route("/two/{source}", self.pair, methods=get),
             Route("/r/{source}", self.rules, methods=get),
             Route("/r/{source}", self.add_rule, methods=["POST"]),
             Route("/r/{source}/undo", self.undo_rule, methods=["POST"]),
@@ -189,6 +191,7 @@ class Pages:
             Route(f"{api}/patterns{of_pattern}", self.api_pattern, methods=get),
             Route(f"{api}/patterns{of_pattern}/counts", self.api_counts, methods=get),
             Route(f"{api}/patterns{of_pattern}/neighbours", self.api_neighbours, methods=get),
+            Route(f"{api}/patterns{of_pattern}/with/{{other}}", self.api_pair, methods=get),
         ]  # fmt: skip
         handlers: dict[Any, Any] = {
             HTTPException: self._refused,
@@ -274,6 +277,20 @@ class Pages:
         return _html(
             template.render(it=near, source=source, own=own, **self._deciding(request, source))
         )
+
+    async def pair(self, request: Request) -> Response:
+        """The page of two clusters, side by side."""
+        source = self._source(request)
+        ids = [_identity(each) for each in request.query_params.getlist("id")]
+        if len(ids) != 2 or ids[0] == ids[1]:
+            problem = f"choose two patterns to see them side by side, not {len(ids)}"
+            raise HTTPException(HTTPStatus.BAD_REQUEST, problem)
+        found = await self._pair(source, ids[0], ids[1])
+        words = aligned(found.first.pattern, found.second.pattern)
+        return self._page(
+            "pair.html", found, source=source, aligned=words, state=views.source_state(source),
+            **self._deciding(request, source),
+        )  # fmt: skip
 
     def _page(self, name: str, it: object, **names: object) -> Response:
         return _html(self._templates.get_template(name).render(it=it, **names))
@@ -463,6 +480,12 @@ class Pages:
         source, entry = self._entry(request)
         return _json(await self._near(source, entry))
 
+    async def api_pair(self, request: Request) -> Response:
+        """Two clusters, side by side."""
+        source, entry = self._entry(request)
+        other = _identity(request.path_params["other"])
+        return _json(await self._pair(source, entry.identity, other))
+
     async def api_rules(self, request: Request) -> Response:
         """The rules that act."""
         source = self._source(request)
@@ -518,14 +541,16 @@ class Pages:
 
     def _entry(self, request: Request) -> tuple[Source, Entry]:
         source = self._source(request)
-        identity = _identity(request.path_params["identity"])
+        return source, self._cluster(source, _identity(request.path_params["identity"]))
+
+    def _cluster(self, source: Source, identity: int) -> Entry:
         entry = source.entries.get(identity)
         if entry is None:
             raise HTTPException(
                 HTTPStatus.NOT_FOUND, "there is no such cluster, or it is no longer kept"
             )
         source.wanted([identity])
-        return source, entry
+        return entry
 
     async def _list(self, source: Source, query: Query) -> views.PatternList:
         found = await self._lists[source.name].find(query)
@@ -558,6 +583,13 @@ class Pages:
             first, *values = await source.firsts(ids)
             pairs = list(zip(near, values, strict=True))
             return await asyncio.to_thread(views.neighbour_list, source, first or b"", pairs)
+
+    async def _pair(self, source: Source, first: int, second: int) -> views.PatternPair:
+        entries = self._cluster(source, first), self._cluster(source, second)
+        async with self._comparing:
+            one, two = await source.firsts([first, second])
+            values = one or b"", two or b""
+            return await asyncio.to_thread(views.pattern_pair, source, entries, values)
 
     # ------------------------------------------------------------ what went wrong
 

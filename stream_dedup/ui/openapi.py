@@ -17,6 +17,7 @@ _OF_PATTERN = ("source", "identity")
 _DESCRIBED = {
     "source": "A source's name, as `/api/v1/sources` lists it.",
     "identity": "A cluster's id: 16 hexadecimal digits.",
+    "other": "Another cluster's id.",
     "rule": "A rule's id.",
 }
 _PAGE = {
@@ -42,6 +43,9 @@ OPERATIONS: dict[str, tuple[str, tuple[str, ...], Any]] = {
         "Its events over time.", _OF_PATTERN, views.CountList),
     "/api/v1/patterns/{source}/{identity}/neighbours": (
         "The most similar patterns, and why they are others.", _OF_PATTERN, views.NeighbourList),
+    "/api/v1/patterns/{source}/{identity}/with/{other}": (
+        "Two patterns side by side, and why they did not merge.", (*_OF_PATTERN, "other"),
+        views.PatternPair),
     "/api/v1/sources/{source}/rules": (
         "A page of the rules that act, the newest first.", ("source",), views.RuleList),
     "/api/v1/sources/{source}/audit": (

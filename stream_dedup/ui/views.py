@@ -14,6 +14,7 @@ from stream_dedup.features.patterns import readable
 from stream_dedup.model import Summary
 from stream_dedup.rules.model import PatternRule, RuleKind
 from stream_dedup.ui.finding import expression
+from stream_dedup.ui.pairs import features_of, joining_word
 from stream_dedup.ui.patterns import Entry, Found, Query
 from stream_dedup.ui.rules import Mark
 from stream_dedup.ui.sources import Details, Source
@@ -218,6 +219,41 @@ class NeighbourList(Struct, frozen=True):
     """The clusters whose patterns share most words with one, the most similar first."""
 
     neighbours: list[Neighbour]
+
+
+class PatternPair(Struct, frozen=True):
+    """Two clusters side by side.
+
+    Attributes:
+        first, second: they.
+        texts: the first event of each.
+        verdict: why their first events merge or not, as `stream-dedup explain` says it; empty where
+            the recipe is not known.
+        merge: whether they would, if there were no other event and no rule.
+        distance: bits in which their fingerprints differ.
+        limit: the most bits with which events merge; null where the recipe does not go by bits.
+        jaccard: the part of their words that they have in common.
+        threshold: the least of it with which events merge; 0 where that is not asked.
+        shared, first_only, second_only: the words that are compared.
+        joining_word: the word of the first in which alone they differ: a rule that it is always a
+            variable joins them; empty if there is none.
+        rules: rules that act, and are about both.
+    """
+
+    first: Pattern
+    second: Pattern
+    texts: tuple[str, str]
+    verdict: str
+    merge: bool
+    distance: int | None
+    limit: int | None
+    jaccard: float | None
+    threshold: float
+    shared: list[str]
+    first_only: list[str]
+    second_only: list[str]
+    joining_word: str
+    rules: list[Rule]
 
 
 class CountList(Struct, frozen=True):
@@ -466,6 +502,37 @@ def neighbour_list(
             )
         )
     return NeighbourList(out)
+
+
+def pattern_pair(
+    source: Source, entries: tuple[Entry, Entry], values: tuple[bytes, bytes]
+) -> PatternPair:
+    """Compare two clusters by their first events. That takes some milliseconds."""
+    first, second = entries
+    about = {rule.id: rule for rule in source.rules.about(first.pattern)}
+    both = [rule for rule in source.rules.about(second.pattern) if rule.id in about]
+    pair = PatternPair(
+        pattern_of(source, first), pattern_of(source, second), (_event(values[0]),
+        _event(values[1])), "", False, None, None, None, 0.0, [], [], [],
+        joining_word(first.pattern, second.pattern), [rule_of(rule) for rule in both],
+    )  # fmt: skip
+    inspector = source.inspector
+    if inspector is None or not all(values):
+        return pair
+    compared = inspector.compare(*(value[:MAX_COMPARED_BYTES] for value in values))
+    features, recipe = features_of(inspector, compared), inspector.recipe
+    return msgspec.structs.replace(
+        pair,
+        verdict=compared.verdict(),
+        merge=compared.merge,
+        distance=compared.distance,
+        limit=recipe.match.k if recipe.fingerprint.kind == "simhash" else None,
+        jaccard=round(compared.jaccard, 3),
+        threshold=compared.threshold,
+        shared=features.shared,
+        first_only=features.left,
+        second_only=features.right,
+    )
 
 
 def _joined(inspector: Inspector | None, summary: Summary) -> Iterable[Joined]:

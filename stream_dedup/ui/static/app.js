@@ -38,6 +38,36 @@
     if (changed) window.addEventListener("load", () => htmx.trigger(list, "refresh"));
   }
 
+  // ---------------------------------------------------------------- two of the list
+  // What is chosen stays chosen when the list is renewed.
+  const two = document.getElementById("two");
+  if (two) {
+    const chosen = new Set();
+    const boxes = () => list.querySelectorAll("input[name=id]");
+    const show = () => {
+      for (const each of boxes()) {
+        each.checked = chosen.has(each.value);
+        each.disabled = !each.checked && chosen.size >= 2;
+      }
+      two.querySelector("button").disabled = chosen.size !== 2;
+      document.getElementById("chosen").textContent = chosen.size === 2 ? ""
+        : chosen.size ? "Choose another one." : "Choose two patterns of the list.";
+    };
+    list.addEventListener("change", (event) => {
+      const { name, value, checked } = event.target;
+      if (name !== "id") return;
+      if (checked) chosen.add(value); else chosen.delete(value);
+      show();
+    });
+    two.addEventListener("submit", (event) => { // also those that are on another page of the list
+      event.preventDefault();
+      location.assign(`${two.action}?${[...chosen].map((id) => `id=${id}`).join("&")}`);
+    });
+    document.body.addEventListener("htmx:afterSettle", show);
+    window.addEventListener("pageshow", show);
+    show();
+  }
+
   // ---------------------------------------------------------------- who decides
   // The name that was given last stands in each form.
   const author = "author of rules";

@@ -213,7 +213,7 @@ def test_neighbours_are_merged_where_they_are_listed(tab: Browser, tmp_path: Pat
         assert tab.run("return document.querySelectorAll('.rules .patterns li').length") == 2
         tab.open(f"{address}/")
         tab.until(f"{ROWS} === 1")
-        assert tab.run("return document.querySelector('tbody td').textContent") == "5"
+        assert tab.run("return document.querySelector('tbody td.number').textContent") == "5"
         tab.run("document.querySelector('tbody a').click()")
         tab.until("return document.querySelector('#pattern-other')")
         tab.run(
@@ -223,6 +223,36 @@ def test_neighbours_are_merged_where_they_are_listed(tab: Browser, tmp_path: Pat
         tab.until("return document.querySelector('h1').textContent.includes('contradict')")
         assert tab.run("return document.querySelectorAll('.rules > li').length") == 1
         assert tab.violations() == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1200, "light")])
+def test_two_patterns_are_chosen_and_decided_by_keyboard(
+    tab: Browser, tmp_path: Path, width: int, scheme: str
+) -> None:
+    path = tmp_path / "app.log"
+    path.write_bytes(b"job one has ended well\n" * 3 + b"job one was over too early today\n" * 2)
+    tab.size(width)
+    tab.scheme(scheme)
+    with served(os.fspath(path), "--rules", f"{path}.toml") as address:
+        tab.open(f"{address}/")
+        tab.until(f"{ROWS} === 2")
+        for _ in range(2):
+            tab_to(tab, "it.name === 'id' && !it.checked")
+            tab.keys(" ")
+        tab.run("htmx.trigger('#list', 'refresh')")  # what is chosen stays so
+        tab.run("document.querySelector('#words').focus()")
+        assert tab.violations() == []
+        tab_to(tab, "it.matches('button') && it.textContent === 'Side by side'")
+        tab.keys(ENTER)
+        tab.until("return location.pathname === '/two/files' && document.querySelector('.two')")
+        assert tab.run("return document.querySelectorAll('.two mark').length") > 0
+        assert tab.violations() == []
+        assert tab.run("return document.documentElement.scrollWidth") <= width
+        tab_to(tab, "it.matches('button') && it.textContent === 'Merge'")
+        tab.keys(ENTER)
+        tab.until("return location.pathname === '/r/files'")
+        assert tab.run("return document.querySelectorAll('.rules .patterns li').length") == 2
+    assert tab.messages() == []
 
 
 def test_a_form_is_sent_over_an_address_that_is_not_local(tab: Browser, tmp_path: Path) -> None:
@@ -283,7 +313,7 @@ def test_a_page_follows_the_stream(tab: Browser, redis_server: RedisServer) -> N
                 tab.open(f"{address}/")
                 tab.run("sessionStorage.clear()")
                 tab.open(f"{address}/")
-                count = "return (document.querySelector('tbody td') || {}).textContent"
+                count = "return (document.querySelector('tbody td.number') || {}).textContent"
                 wait_for(lambda: tab.run(count) == "3", "the count is shown")
                 tab.run("document.querySelector('tbody a').focus()")
                 await writer.write([b"cache emptied by hand"] * 39)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
+from html import unescape
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +156,31 @@ def test_neighbours_are_compared_as_explain_does(client: Client) -> None:
     assert second["id"] in html
 
 
+def test_two_patterns_are_compared_side_by_side(client: Client) -> None:
+    one, two, *_ = patterns(client)["patterns"]
+    pair = client.get(f"/api/v1/patterns/files/{one['id']}/with/{two['id']}").json()
+    near = client.get(f"/api/v1/patterns/files/{one['id']}/neighbours").json()["neighbours"]
+    compared = {each["pattern"]["id"]: each for each in near}.get(two["id"])
+    inspector = Inspector(load_recipe("logs"))
+    first, second = (text.encode() for text in pair["texts"])
+    found = inspector.compare(first, second)
+    assert (pair["verdict"], pair["distance"]) == (found.verdict(), found.distance)
+    assert compared is None or compared["verdict"] == pair["verdict"]
+    assert (pair["merge"], pair["limit"]) == (False, inspector.recipe.match.k)
+    assert "lost" in pair["first_only"]
+    assert "logged" in pair["second_only"]
+    page = client.get(f"/two/files?id={one['id']}&id={two['id']}").text
+    assert "<mark>lost</mark>" in page
+    assert pair["verdict"] in unescape(page)
+
+
+@pytest.mark.parametrize("ids", [[], [0], [0, 0], [0, 1, 2]])
+def test_other_than_two_are_not_side_by_side(client: Client, ids: list[int]) -> None:
+    rows = patterns(client)["patterns"]
+    found = client.get("/two/files?" + "&".join(f"id={rows[each]['id']}" for each in ids))
+    assert (found.status, "choose two patterns" in found.text) == (400, True)
+
+
 def test_a_list_that_has_not_changed_is_not_sent_again(client: Client) -> None:
     first = client.post("/s/files/list", b"sort=count&page=1")
     digest = first.text.partition('name="seen_list" value="')[2].partition('"')[0]
@@ -238,6 +265,18 @@ def test_nothing_in_an_event_becomes_markup(hostile: Client) -> None:
                 assert (attributes["src"] or "").startswith("/static/")
             for name in ("href", "src", "action", "hx-get", "hx-post"):
                 assert (attributes.get(name) or "/").startswith(("/", "#"))
+
+
+def test_nothing_hostile_becomes_markup_side_by_side(hostile: Client) -> None:
+    ids = [each["id"] for each in patterns(hostile)["patterns"]]
+    for one, two in pairwise(ids):
+        tags = Tags(hostile.get(f"/two/files?id={one}&id={two}").text).found
+        assert {tag for tag, _ in tags}.isdisjoint({"img", "svg", "div hx-get", "iframe"})
+        assert sum(tag == "h1" for tag, _ in tags) == 1
+        assert [attrs.get("src") for tag, attrs in tags if tag == "script"] == [
+            attrs["src"] for tag, attrs in tags if tag == "script" and attrs.get("src")
+        ]
+        assert not any(name.startswith("on") for _, attrs in tags for name in attrs)
 
 
 def test_what_is_not_printable_is_shown_as_an_escape(hostile: Client) -> None:
@@ -328,8 +367,8 @@ def test_a_body_that_is_too_long_is_refused(client: Client) -> None:
 def test_answers_are_as_they_are_described(client: Client) -> None:
     document = client.get("/api/v1/openapi.json").json()
     assert document["openapi"] == "3.1.0"
-    row = patterns(client)["patterns"][0]
-    names = {"source": "files", "identity": row["id"]}
+    row, other, *_ = patterns(client)["patterns"]
+    names = {"source": "files", "identity": row["id"], "other": other["id"]}
     for path, (_, _, answer) in openapi.OPERATIONS.items():
         assert path in document["paths"]
         found = client.get(path.format(**names))

@@ -120,6 +120,24 @@ def test_each_kind_of_rule_can_be_made(
     assert (rule.kind.value, rule.patterns) == (fields[0][1], patterns_of_rule)
 
 
+def test_a_pair_offers_the_rule_that_joins_it(tmp_path: Path) -> None:
+    lines = [b"cache emptied by hand", b"user bob was refused", b"cache emptied by cron"]
+    rules = SourceRules(InFile(str(tmp_path / "rules.toml")))
+    apart = PatternRule(
+        RuleKind.NEVER_MERGE, ("cache emptied by hand", "cache emptied by cron"), reason="two jobs"
+    )
+    asyncio.run(rules.change(lambda book: book.add(apart)))
+    client = client_of(file_source(tmp_path / "app.log", lines, rules))
+    ids = {each["pattern"]: each["id"] for each in patterns(client)["patterns"]}
+    hand, cron, other = (ids[each.decode()] for each in (lines[0], lines[2], lines[1]))
+    pair = client.get(f"/api/v1/patterns/files/{hand}/with/{cron}").json()
+    assert (pair["joining_word"], [each["id"] for each in pair["rules"]]) == ("hand", [apart.id])
+    page = client.get(f"/two/files?id={hand}&id={cron}").text
+    for each in ('value="merge"', 'value="never_merge"', 'value="always_variable"', "two jobs"):
+        assert each in page
+    assert client.get(f"/api/v1/patterns/files/{hand}/with/{other}").json()["joining_word"] == ""
+
+
 def test_an_id_stands_for_the_pattern_of_its_cluster(app: Application) -> None:
     answer = app.decide(("kind", "merge"), ("pattern", PORT), ("pattern", app.identity("job")))
     assert answer.status == 303
