@@ -18,7 +18,16 @@ to the classes of `tokens`, a token is variable if it
 11. stands in a string that is one value: in single quotes (``b'…'`` too), unless it has three
     words or more and neither key nor ``b`` before it; in double quotes
     after ``"key":``, after ``key=`` inside brackets, or in a list behind a key. A string that is a
-    key itself, or stands behind one of `MESSAGE_KEYS`, has words as any text.
+    key itself, or stands behind one of `MESSAGE_KEYS`, has words as any text;
+12. is a single word in double quotes behind a word without a digit: ``table "accounts"``;
+13. is an address with a scheme (``http://a/b?c=d``), up to white space, a quote or a bracket that
+    closes; its scheme, host and parameters are no words of their own;
+14. is an optional value of a programming language: ``Optional.empty``, ``Optional[…]`` or
+    ``Some(…)``, whatever stands in the brackets.
+
+An *absent* value is a value: one of `ABSENT` in a place of class 10 is a variable and no outcome,
+so ``{"rack": null}`` reads as ``{"rack": "eu"}``. In other places, as in ``error: null``, it says
+what happened.
 
 A single word after ``key=`` outside brackets stays a word, unless the key is one of
 `MESSAGE_KEYS`; but it is *assigned*, so that all such values of a line can be learned at once
@@ -97,6 +106,14 @@ MESSAGE_KEYS = frozenset(
 )
 """Keys whose values say what happened, lower case: their words stay words."""
 
+ABSENT = frozenset((b"null", b"none", b"nil"))
+"""What stands for a value that is not there, lower case."""
+
+OPTIONALS = frozenset((b"Optional", b"OptionalInt", b"OptionalLong", b"OptionalDouble", b"Some"))
+"""What stands before the brackets of an optional value."""
+
+_EMPTY = b".empty"
+_URL_MARK = b"://"
 _ESC = 0x1B
 _SPACES = b" \t\n\r\x0b\x0c"
 _OPENING, _CLOSING = b"([{", b")]}"
@@ -108,6 +125,8 @@ _RUN = re.compile(rb"\.++|-++")
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*+[ !$]*+[@-~]|[#%(-+][0-~]|[0-Z\\-~])?")
 _HEX_GROUP = re.compile(rb"[A-Fa-f]{1,4}+")
 _HEX_BEHIND = re.compile(rb"(?:::?[0-9A-Fa-f]{1,4}+(?=[%b]|\Z))*+" % _SKIPPED)
+_URL_REST = re.compile(rb"[^%b\x1b\"'<>|)\]}]*+" % _SPACES)
+_URL_ENDS_NOT = b",;:.!?"
 _NAME = rb"[A-Za-z0-9_$\x80-\xff-]"
 _SEPARATED = re.compile(rb"(?<=%b)[./\\](?=%b)" % (_NAME, _NAME))
 _BLANK = re.compile(rb"[%b]*+" % _SPACES)
@@ -117,8 +136,11 @@ _NAME_BYTES = re.compile(_NAME + rb"++")
 _WORD_BYTE = re.compile(rb"[A-Za-z0-9_\x80-\xff]")
 _RUN_OF_WORD_BYTES = re.compile(rb"[A-Za-z0-9_\x80-\xff]++")
 
+_BARE = re.compile(rb"[^%b\x1b\"]++" % _SPACES)
+
 # What the text since the last token, or since a string, says of the next token.
 _OTHER, _OPENED, _ITEM, _ASSIGNED, _COLON, _SPACED, _QUOTED, _JSON = range(8)
+_KEYED = (_ASSIGNED, _COLON, _SPACED, _JSON)
 
 
 class Piece(NamedTuple):
@@ -129,12 +151,14 @@ class Piece(NamedTuple):
         end: where it ends.
         variable: whether it is a variable.
         assigned: whether it is the value of a key, outside brackets.
+        absent: whether it stands for a value that is not there.
     """
 
     start: int
     end: int
     variable: bool
     assigned: bool = False
+    absent: bool = False
 
 
 class _Close(NamedTuple):
@@ -204,10 +228,11 @@ class LineReader:
             spans = (match.span() for match in self._split.finditer(text))
             return Reading(tokens, self._variant(text, spans))
         pieces = _Scanner(text).pieces()
-        tokens = merged(text, pieces)
-        variant = self._variant(text, ((p.start, p.end) for p in pieces if p.end > p.start))
+        tokens = merged(text, (piece[:4] for piece in pieces))
+        spans = ((p.start, p.end) for p in pieces if p.end > p.start and not p.absent)
+        variant = self._variant(text, spans)
         if all(token.variable for token in tokens):
-            names = merged(text, _names(text))
+            names = merged(text, (piece[:4] for piece in _names(text)))
             if not all(token.variable for token in names):
                 return Reading(names, variant)
         return _without_repeats(tokens, variant) if lists else Reading(tokens, variant)
@@ -235,6 +260,8 @@ class _Scanner:
         self._end = -1  # the last token's end, if nothing but a gap follows it
         self._blank = False  # whether that gap is white space
         self._plain = -1  # end of a single-quoted string whose words are words
+        self._optional = -1  # where an optional value's bracket is
+        self._inside = -1  # the depth at which the brackets of an optional value end
         self._hex_end = 0  # end of the last run of hex groups that was looked at
         self._is_hex = False
         self._closes = {b'"': _NO_CLOSE, b"'": _NO_CLOSE}
@@ -257,7 +284,7 @@ class _Scanner:
             if role == _COLON:
                 self._role = _SPACED
             return at + 1
-        self._blank = False
+        blank, self._blank = self._blank, False
         self._role = _OTHER
         if byte == b"=":
             self._role = _ASSIGNED
@@ -271,6 +298,8 @@ class _Scanner:
                 self._value(at)
             self._role = _ITEM
         elif byte in _OPENING:
+            if at == self._optional and self._inside < 0:
+                self._inside = self._depth
             self._open(role)
         elif byte in _CLOSING:
             if (role == _ASSIGNED and self._depth) or (role == _OPENED and self._keyed & 1):
@@ -278,10 +307,12 @@ class _Scanner:
             if self._depth:
                 self._depth -= 1
                 self._keyed >>= 1
+                if self._depth == self._inside:
+                    self._inside = -1
         elif byte == b"<" and role == _ASSIGNED:
             self._role = _ASSIGNED
         elif byte in b"\"'":
-            return self._quote(at, byte, role)
+            return self._quote(at, byte, role, behind_word=blank and not self._is_number())
         return at + 1
 
     def _open(self, role: int) -> None:
@@ -297,13 +328,14 @@ class _Scanner:
     def _value(self, at: int) -> None:
         self._pieces.append(Piece(at, at, True))
 
-    def _quote(self, at: int, quote: bytes, role: int) -> int:
+    def _quote(self, at: int, quote: bytes, role: int, *, behind_word: bool) -> int:
         if quote == b'"':
             if at == self._end:
                 self._role = _QUOTED
                 return at + 1
             item = role in (_OPENED, _ITEM) and self._keyed & 1
-            if not (role == _JSON or (role == _ASSIGNED and self._depth) or item):
+            value = role == _JSON or (role == _ASSIGNED and self._depth) or item
+            if not value and not (behind_word and self._is_name(at)):
                 return at + 1
         elif at == self._end and (at <= self._plain or _closes(self._text[at - 1])):
             self._role = _QUOTED
@@ -315,6 +347,20 @@ class _Scanner:
             self._role = _QUOTED if at == self._end else _OTHER
             return at + 1
         return after
+
+    def _is_name(self, at: int) -> bool:
+        """Return whether a single word in double quotes, of class 12, begins here."""
+        if self._is_message_key():
+            return False
+        found = self._close(at + 1, b'"')
+        if not found.there or found.follower in (b":", b"="):
+            return False
+        return found.at > at + 1 and _end(_BARE, self._text, at + 1) == found.at
+
+    def _is_number(self) -> bool:
+        """Return whether the last piece holds a digit."""
+        before = self._pieces[-1]
+        return _DIGIT.search(self._text, before.start, before.end) is not None
 
     def _string(self, at: int, quote: bytes, role: int) -> int:
         """Take a string; return where to go on, or -1 if there is none."""
@@ -328,7 +374,7 @@ class _Scanner:
         self._role = _OTHER
         self._blank = False
         words = quote == b"'" and self._depth > 0 and follower == b":"  # a key
-        if role in (_ASSIGNED, _COLON, _SPACED, _JSON):
+        if role in _KEYED:
             words = words or self._is_message_key()
         keyed = (
             role in (_ASSIGNED, _JSON)
@@ -395,6 +441,8 @@ class _Scanner:
             after = self._string(end, b"'", role)
             if after >= 0:
                 return after
+        if text.startswith(_URL_MARK, end):
+            return self._address(start, end)
         variable = (
             self._is_hex_group(start, end) or is_variable(token) or self._is_structured(token)
         )
@@ -403,15 +451,39 @@ class _Scanner:
             variable = self._is_value(end, role)
             assigned = role == _ASSIGNED and not self._depth and self._is_assigned(start, end)
         if not variable and self._blank and self._pieces[-1].variable:
-            before = self._pieces[-1]
-            number = _DIGIT.search(text, before.start, before.end)
-            variable = number is not None and token.rstrip(b".") in UNITS
-        self._pieces.append(Piece(start, end, variable, assigned))
+            variable = self._is_number() and token.rstrip(b".") in UNITS
+        if self._is_optional(token, end) and not (role in _KEYED and self._is_message_key()):
+            self._optional = end
+            variable = True
+        variable = variable or self._inside >= 0
+        absent = variable and token.lower() in ABSENT
+        self._pieces.append(Piece(start, end, variable, assigned and not variable, absent))
         self._last = start, end
         self._end = end
         self._blank = True
         self._role = _OTHER
         return end
+
+    def _address(self, start: int, end: int) -> int:
+        """Take an address, whose scheme is given; return where to go on."""
+        end = _end(_URL_REST, self._text, end)
+        while self._text[end - 1] in _URL_ENDS_NOT:
+            end -= 1
+        self._pieces.append(Piece(start, end, True))
+        self._last = start, end
+        self._end = end
+        self._blank = False
+        self._role = _OTHER
+        return end
+
+    def _is_optional(self, token: bytes, end: int) -> bool:
+        if token[:1] not in (b"O", b"S"):
+            return False
+        opened = self._text[end : end + 1] in (b"(", b"[")
+        if opened:
+            return token in OPTIONALS
+        name = token.rstrip(b".")
+        return name.endswith(_EMPTY) and name.removesuffix(_EMPTY) in OPTIONALS
 
     def _is_hex_group(self, start: int, end: int) -> bool:
         """Return whether a token without digits is of class 7."""

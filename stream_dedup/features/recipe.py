@@ -41,6 +41,10 @@ HASH_BITS = {"murmur3": 128, "java": 32, "md5": 128, "cyclic": 64, "codepoint": 
 BANDS_BITS = 768
 """Bits of a fingerprint of bands."""
 
+STRUCTURE = 2
+"""Version of how lines are read where ``text.classes`` is ``structured`` (`lines`); a part of the
+digest. Another reading after a release is another value of the setting."""
+
 MAX_LEARNED_WORDS = 48
 """Events with more words are found by exact hash and fingerprint alone."""
 
@@ -263,7 +267,10 @@ class Recipe(_Section, frozen=True):
         decided = _decided(self)
         decided.pop("name", None)
         decided.pop("description", None)
-        text = b"stream-dedup recipe 1\n" + msgspec.json.encode(decided, order="deterministic")
+        head = b"stream-dedup recipe 1\n"
+        if self.text.classes == "structured":
+            head += b"structure %d\n" % STRUCTURE
+        text = head + msgspec.json.encode(decided, order="deterministic")
         return hashlib.sha256(text).hexdigest()[:16]
 
     @property

@@ -1138,12 +1138,12 @@ cdef class Kernel:
             start = piece.start
             size = piece.end - start
             variant_count = variant.count
-            if size and self.statuses:
+            if size and self.statuses and not piece.absent:
                 if size == 3 and before_end and is_number(text + start):
                     self.take_status(text, before, before_end, start, variant)
                 before = start
                 before_end = piece.end
-            if size and self.protected != NULL:
+            if size and self.protected != NULL and not piece.absent:
                 word = self.find_protected(text, start, size)
                 if word != NULL:
                     reserve_hashes(variant, 1)

@@ -7,7 +7,7 @@ the tokens alone.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memcmp
 
 cdef enum:
     # Byte classes, ORed over a token. Zero is a delimiter. The first five are those of `_kernel`.
@@ -82,6 +82,8 @@ cdef struct Line:
     size_t plain  # end of a single-quoted string whose words are words
     size_t inside  # end of the value's string that is being taken; else 0
     size_t checked_end  # end of a token that runs of dots or dashes divide
+    size_t optional  # where an optional value's bracket is
+    size_t within  # one more than the depth at which the brackets of an optional value end; else 0
     size_t hex_end  # end of the last run of hex groups that was looked at
     bint is_hex
     Close single
@@ -93,6 +95,7 @@ cdef struct Piece:
     int held  # the classes of its bytes
     bint variable  # by its place, or by a class that only `features.lines` has
     bint assigned  # a word that is the value of a key, outside brackets
+    bint absent  # stands for a value that is not there
 
 
 # ---------------------------------------------------------------- sets of words
@@ -318,8 +321,24 @@ cdef inline int take_string(
     return 2
 
 
+cdef inline bint is_name(Line* line, const Tables* tables, size_t at) noexcept nogil:
+    """Return whether a single word in double quotes, of class 12, begins here."""
+    cdef const uint8_t* text = line.text
+    cdef const Close* found
+    cdef size_t i
+    if is_message_key(line, tables):
+        return False
+    found = find_close(line, at + 1, c'"')
+    if not found.there or found.follower == c":" or found.follower == c"=":
+        return False
+    for i in range(at + 1, found.at):
+        if is_blank(text[i]) or text[i] == ESC or text[i] == c'"':
+            return False
+    return found.at > at + 1
+
+
 cdef inline bint take_quote(
-    Line* line, const Tables* tables, uint8_t quote, Role role, Piece* piece
+    Line* line, const Tables* tables, uint8_t quote, Role role, bint behind_word, Piece* piece
 ) noexcept nogil:
     cdef size_t at = line.at
     cdef bint behind = line.end and at == line.end
@@ -332,6 +351,7 @@ cdef inline bint take_quote(
         if not (
             role == JSON or (role == ASSIGNED and line.depth)
             or ((role == OPENED or role == ITEM) and line.keyed & 1)
+            or (behind_word and is_name(line, tables, at))
         ):
             return False
     elif behind and (
@@ -354,7 +374,7 @@ cdef inline bint take_gap(Line* line, const Tables* tables, Piece* piece) noexce
     cdef uint8_t byte = line.text[at]
     cdef int kind = tables.gaps[byte]
     cdef Role role = line.role
-    cdef bint empty = False, keyed
+    cdef bint empty = False, keyed, blank = line.blank
     line.at = at + 1
     if kind == SPACE:
         if role == COLON:
@@ -371,6 +391,8 @@ cdef inline bint take_gap(Line* line, const Tables* tables, Piece* piece) noexce
         elif line.end and at == line.end:
             line.role = COLON
     elif kind == OPENING:
+        if line.optional and at == line.optional and not line.within:
+            line.within = line.depth + 1
         keyed = (
             role == ASSIGNED or role == JSON
             or ((role == COLON or role == SPACED) and line.depth)
@@ -384,6 +406,8 @@ cdef inline bint take_gap(Line* line, const Tables* tables, Piece* piece) noexce
         if line.depth:
             line.depth -= 1
             line.keyed >>= 1
+            if line.depth + 1 == line.within:
+                line.within = 0
     elif kind == EQUALS:
         line.role = ASSIGNED
     elif kind == COMMA:
@@ -391,7 +415,7 @@ cdef inline bint take_gap(Line* line, const Tables* tables, Piece* piece) noexce
         line.role = ITEM
     elif kind == QUOTE:
         line.at = at
-        return take_quote(line, tables, byte, role, piece)
+        return take_quote(line, tables, byte, role, blank and not line.number, piece)
     elif kind == LESS:
         if role == ASSIGNED:
             line.role = ASSIGNED
@@ -510,11 +534,74 @@ cdef inline bint is_unit(const Tables* tables, const uint8_t* token, size_t leng
     return holds(&tables.units, token, length, False)
 
 
+cdef inline bint is_optional(const Line* line, size_t start, size_t end) noexcept nogil:
+    """Return whether a token is of class 14; it begins with O or S."""
+    cdef const uint8_t* token = line.text + start
+    cdef size_t length = end - start
+    if not (end < line.length and (line.text[end] == c"(" or line.text[end] == c"[")):
+        while length and token[length - 1] == c".":
+            length -= 1
+        if length < 6 or memcmp(token + length - 6, b".empty", 6) != 0:
+            return False
+        length -= 6
+    if length == 4:
+        return memcmp(token, b"Some", 4) == 0
+    if length < 8 or memcmp(token, b"Optional", 8) != 0:
+        return False
+    return (
+        length == 8 or (length == 11 and memcmp(token + 8, b"Int", 3) == 0)
+        or (length == 12 and memcmp(token + 8, b"Long", 4) == 0)
+        or (length == 14 and memcmp(token + 8, b"Double", 6) == 0)
+    )
+
+
+cdef inline bint is_absent(const uint8_t* token, size_t length) noexcept nogil:
+    """Return whether a token is null, none or nil; it begins with N."""
+    cdef uint64_t word
+    if length != 3 and length != 4:
+        return False
+    word = packed(token, length, True)
+    return word == packed(b"null", 4, False) or word == packed(b"none", 4, False) or (
+        word == packed(b"nil", 3, False)
+    )
+
+
+cdef inline void take_address(
+    Line* line, const Tables* tables, size_t start, size_t end, int held, Piece* piece
+) noexcept nogil:
+    """Take an address, whose scheme is given: class 13."""
+    cdef const uint8_t* text = line.text
+    cdef uint8_t byte
+    while end < line.length:
+        byte = text[end]
+        if (
+            is_blank(byte) or byte == ESC or byte == c'"' or byte == c"'" or byte == c"<"
+            or byte == c">" or byte == c"|" or byte == c")" or byte == c"]" or byte == c"}"
+        ):
+            break
+        held |= tables.classes[byte]
+        end += 1
+    while (
+        text[end - 1] == c"," or text[end - 1] == c";" or text[end - 1] == c":"
+        or text[end - 1] == c"." or text[end - 1] == c"!" or text[end - 1] == c"?"
+    ):
+        end -= 1
+    line.at = line.last_end = line.end = end
+    line.last = start
+    line.blank = False
+    line.role = OTHER
+    piece.start = start
+    piece.end = end
+    piece.held = held
+    piece.variable = True
+
+
 cdef inline void start_line(Line* line, const uint8_t* text, size_t length) noexcept nogil:
     line.text = text
     line.length = length
     line.at = line.depth = line.last = line.last_end = line.end = 0
     line.plain = line.inside = line.checked_end = line.hex_end = line.keyed = 0
+    line.optional = line.within = 0
     line.role = OTHER
     line.blank = line.number = False
     line.single.looked = line.double.looked = 1
@@ -553,6 +640,7 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
     cdef int held = 0, taken
     cdef size_t length = line.length
     cdef bint variable
+    piece.absent = False
     if line.inside and take_inside(line, tables, piece):
         return True
     start = line.at
@@ -582,6 +670,9 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
             if taken:
                 start = line.at
                 continue
+        if end + 2 < length and text[end] == c":" and text[end + 1] == text[end + 2] == c"/":
+            take_address(line, tables, start, end, held, piece)
+            return True
         variable = held & DIGIT
         if not variable:
             if not held & NOT_HEX and end - start <= 4 and (
@@ -597,6 +688,15 @@ cdef inline bint next_piece(Line* line, const Tables* tables, Piece* piece) noex
                 and not variable
             ):
                 variable = is_unit(tables, text + start, end - start)
+            if (text[start] == c"O" or text[start] == c"S") and is_optional(line, start, end) and not (
+                (line.role == ASSIGNED or line.role == COLON or line.role == SPACED or line.role == JSON)
+                and is_message_key(line, tables)
+            ):
+                line.optional = end
+                variable = True
+            variable = variable or line.within != 0
+            if variable and text[start] | 0x20 == c"n":
+                piece.absent = is_absent(text + start, end - start)
         piece.assigned = (
             line.role == ASSIGNED and not line.depth and text[start - 1] == c"="
             and is_closed(line, end)

@@ -124,11 +124,11 @@ GOLDEN: dict[str, tuple[str, list[tuple[str, int, str]]]] = {
         ],
     ),
     "logs": (
-        "717d9afcbd2d6c42",
+        "9565dbca9c2d1b29",
         [
             ("4fb8d34cf2553b7a", 6, "dc6480dced371385"),
             ("ec1dc7e45ded6cb6", 5, "dc7493d98db753a5"),
-            ("17fb1ac4024355c2", 8, "942755f0b5dec0b9"),
+            ("da498f173d02a8c6", 7, "800711e0359680a0"),
             ("41c47fa400ecb137", 5, "488fb08189c3021c"),
             ("d1fba762150c532c", 0, "0000000000000000"),
         ],

@@ -88,7 +88,7 @@ def tokens(text: bytes) -> bytes:
         (b"Node(rack=eu west)", b"Node rack <*> west"),
         (b"rack=eu", b"rack eu"),
         (b"x(a=, b=)", b"x a <*> b <*>"),
-        (b"x(a=Some(b))", b"x a Some b"),
+        (b"x(a=Any(b))", b"x a Any b"),
         (b"(a=<none>)", b"a <*>"),
         (b"(a: b)", b"a <*>"),
         (b"(a: b c)", b"a b c"),
@@ -122,6 +122,29 @@ def tokens(text: bytes) -> bytes:
         (b"'al'@'home'", b"<*> @ <*>"),
         (b'(x="a b")', b"x <*>"),
         (b'x="a b"', b"x a b"),
+        (b'table "accounts" x', b"table <*> x"),
+        (b'table "a b" x', b"table a b x"),
+        (b'7 "a" ("b") ["c" x', b"<*> a b c x"),
+        (b'key "a": x "b" = y', b"key a <*> b y"),
+        (b'state "idle" x ""', b"state idle x"),
+        (rb'table "a\"b" "c', rb"table a\ b c"),
+        # addresses
+        (b"got http://a.b/c?d=e,f&g=h now", b"got <*> now"),
+        (b"<GET ftp://a/b> http://a, x", b"GET <*> x"),
+        (b"http://a/b: c tcp://x", b"<*> c <*>"),
+        (b"a://b\x1b[mx c:/d ://e", b"<*> x c <*>"),
+        (b"Monday a://7 x", b"<*> x"),
+        # optional values
+        (b"to Optional[(a=b, c=[d e])] x", b"to <*> x"),
+        (b"to Optional.empty. x", b"to <*> x"),
+        (b"to OptionalInt.empty OptionalLong[7] x", b"to <*> x"),
+        (b"x(a=Some(b c), d=Some(e) f) g", b"x a <*> d <*> f g"),
+        (b"Optional(a b", b"<*>"),
+        (b"Some a Optional.x Optional {b}", b"Some a Optional.x Optional b"),
+        (b"reason: Optional[gone away]", b"reason Optional gone away"),
+        # absent values
+        (b"{'a': None, 'b': 'c'} (d=null)", b"a <*> b <*> d <*>"),
+        (b"a=none b: nil", b"a none b nil"),
         # lists of alike items
         (b"[(a 1), (a 2), (a 3)] x", b"a <*> x"),
         (b"x 1 y x 2 y x 3", b"x <*> y x <*>"),
@@ -161,6 +184,12 @@ def test_a_group_of_at_most_so_many_tokens_is_kept_once(size: int) -> None:
         ('{"event":"login","n":1}', '{"event":"logout","n":1}'),
         ("(state=idle, n=1)", "(state=busy, n=1)"),
         ('{"a":"x","b":"y"}', '{"a":"x","c":"y"}'),
+        ('{"error":null,"n":1}', '{"error":"timeout","n":1}'),
+        ("job is none, n 1", "job is nil, n 1"),
+        ("to Optional[(ok=true)] x", "to Optional[(ok=false)] x"),
+        ('job "failed" at 1', 'job "passed" at 1'),
+        ('operation "copy" of 1', 'operation "move" of 1'),
+        ('a.go:7] "RemoveContainer" id="x"', 'a.go:7] "SyncLoop" id="x"'),
     ],
 )
 def test_structure_hides_no_difference_that_counts(left: str, right: str) -> None:
@@ -178,6 +207,11 @@ def test_structure_hides_no_difference_that_counts(left: str, right: str) -> Non
         ('{"user":"al","tags":["a"],"n":1}', '{"user":"bob b","tags":[],"n":2}'),
         ("parts=[P(n=1, ok=true)]", "parts=[P(n=1, ok=true), P(n=2, ok=true), P(n=3, ok=true)]"),
         ("took 5 ms", "took 5 s"),
+        ('{"rack":null,"n":1}', '{"rack":"eu west","n":2}'),
+        ("Crawled (referer: None)", "Crawled (referer: http://a/b)"),
+        ("sent to: ftp://a/b x", "sent to: http://c/d?e=f x"),
+        ("set to Optional.empty", "set to Optional[(offset=7, segment=[0:9])]"),
+        ('drop index "a_key" x', 'drop index "b_key" x'),
         ("\x1b[1mstarting\x1b[0m a", "starting a"),
     ],
 )
@@ -247,6 +281,7 @@ PIECES = st.sampled_from(
             b"level=info",
             b"user=info",
         ),
+        *(b"Optional", b"Some", b"Optional.empty", b"null", b"None", b"://", b"http://x/"),
         *(b"failed", b"a.com", b"x/y/z", b"./a", b"Mon", b"status", b"200", b"\xc3\xa9", b"\x00"),
     ]
 )
@@ -289,6 +324,7 @@ SAME_CLOSE = (b"k=[", b',\x1b\\"', b'" ' + b" " * 30_000 + b"x")
             (b"", piece, b"")
             for piece in (b"b'", b"a.", b"\\'", b"a b c d 1 ", b'":"', b"[,\t", b"a!")
         ),
+        *((b"", piece, b"") for piece in (b"a://,", b"Some(", b'x "', b'x "a\\"')),
         SAME_CLOSE,
     ],
 )

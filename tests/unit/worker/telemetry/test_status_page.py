@@ -97,7 +97,7 @@ def test_it_shows_the_worker_and_its_configuration(shown: Shown) -> None:
     assert values["Emits"] == ["merge, to merged"]
     assert values["Summaries"] == ["to counts"]
     assert values["Dead letters"] == ["none"]
-    assert values["Recipe"] == ["logs (717d9afcbd2d6c42)"]
+    assert values["Recipe"] == ["logs (9565dbca9c2d1b29)"]
     assert values["Namespace"] == ["app"]
 
 
