@@ -1,0 +1,513 @@
+"""Resolve queries whose tables are spread over many nodes: the caller's side, without I/O.
+
+Problem: the tables of a group lie on one node, because a script that finds or opens a cluster has
+to be atomic. A stream without groups is one group, so one core decides all of it.
+
+Idea: tables and clusters lie on many nodes, by hash. A caller first inserts its own entries, under
+a *ticket*, and reads what lies beside each of them, in one atomic step a slice. Of two events
+within k bits one is the later one in a slice that they share, so it sees the other. Only the node
+of a cluster's id decides whether that cluster opens: it holds the ticket of the attempt (its
+*intent*), and whoever sees an attempt that has to yield deletes the ticket there. An attempt
+without its ticket opens nothing, and begins again.
+
+Each row of a call goes through these steps. Each request may be sent again, because it does the
+same again; except `Begin`, which takes another ticket each time::
+
+    1 Begin ──► 2 Judge (equal events) ──► 3 Offer ──► 4 Judge (near ones) ──► 5 Open ──► 7 Remove
+       │            │                                      │                     │
+       └ Joined     └───────────► 6 Join ◄─────────────────┘   lost: 7, then 1 ◄─┘
+                                  │  gone: the next one, or 5
+                                  └──► 7 Remove, Add ──► 8 Withdraw
+
+`docs/giant-domain.md` has the proof, and what a crash between any two steps leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from stream_dedup.fingerprint.siphash import HashKey, fastest_siphash
+from stream_dedup.index.base import Query
+from stream_dedup.tables.permutation import Layout
+
+EXACT = -1
+"""The number of the table of exact hashes."""
+
+NUMBER_BITS = 8
+"""The last bits of a cluster's id: the number of its shard."""
+
+
+class Ticket(NamedTuple):
+    """Names one attempt to open a cluster; no other attempt ever has the same.
+
+    Of two attempts the one with the lesser rank goes first. An attempt that begins again keeps its
+    rank, so in the end it is the oldest, and nobody can make it yield.
+
+    Attributes:
+        since_us: the caller's clock when its call began.
+        caller: a random number of the call.
+        row: of the call.
+        attempt: how often the row has begun.
+    """
+
+    since_us: int
+    caller: int
+    row: int
+    attempt: int
+
+    def precedes(self, other: Ticket) -> bool:
+        """Return whether the other attempt has to yield to this one."""
+        return self[:3] < other[:3]
+
+
+class Entry(NamedTuple):
+    """What leads to a cluster: its id, and the ticket under which it was or is to be opened.
+
+    A cluster that is opened again has another ticket, so nothing of before leads to it.
+    """
+
+    identity: int
+    ticket: Ticket
+
+
+class Key(NamedTuple):
+    """Where an entry is stored: entries with equal keys lie in one slice, on one node.
+
+    Attributes:
+        group: of the event.
+        table: the table, or `EXACT`.
+        bits: the fingerprint without the bits behind the table's prefix; or the exact hash.
+    """
+
+    group: str
+    table: int
+    bits: int
+
+
+class Found(NamedTuple):
+    """An open cluster that takes an event.
+
+    Attributes:
+        entry: its own.
+        distance: of the fingerprints.
+        similarity: of the sketches; 0 if the recipe does not verify.
+        opened_us: when it was opened.
+        last_us: when it was last seen.
+        recorded: whether its opening was recorded.
+    """
+
+    entry: Entry
+    distance: int
+    similarity: float
+    opened_us: int
+    last_us: int
+    recorded: bool
+
+
+class Neighbour(NamedTuple):
+    """An entry that lies beside another one, with its fingerprint."""
+
+    entry: Entry
+    fingerprint: int
+
+
+class Answer(Enum):
+    """What a node may answer instead of a cluster."""
+
+    WAIT = "an attempt that goes first is not decided yet: ask again"
+    ABSENT = "nothing is open under this ticket, nor will be; or it does not take the event"
+    STALE = "as ABSENT, and the entry may be removed"
+    LOST = "the attempt has lost its ticket"
+    DONE = "done"
+
+
+# ------------------------------------------------------------ requests
+
+
+class Begin(NamedTuple):
+    """At the cluster's node: join the open cluster of an equal event there, or begin to open one.
+
+    Notes the intent, with a lease, and inserts the event's entry into the table of exact hashes.
+    Answer: `Found`; or a list of `Neighbour`, the other entries for the exact hash; or `WAIT`,
+    while another caller that goes first is about to open the same cluster.
+    """
+
+    entry: Entry
+    query: Query
+
+
+class Offer(NamedTuple):
+    """At a slice's node: insert an entry, and read those beside it within k bits.
+
+    Answer: a list of `Neighbour`, without the entry itself.
+    """
+
+    key: Key
+    entry: Entry
+    fingerprint: int
+
+
+class Judge(NamedTuple):
+    """At the node of another cluster: does it take the event, or does its opener have to yield?
+
+    Deletes the intent of an attempt that has to yield to the asker's, or whose lease has ended.
+    Answer: `Found`, `WAIT`, `ABSENT` or `STALE`.
+    """
+
+    entry: Entry
+    asker: Ticket
+    query: Query
+    equal: bool
+
+
+class Open(NamedTuple):
+    """At the cluster's node: open it, if its intent still has the ticket.
+
+    Answer: `Found`, if it is open under this ticket, or `LOST`.
+    """
+
+    entry: Entry
+    query: Query
+
+
+class Join(NamedTuple):
+    """At the node of another cluster: keep it live for the event, and note the event's names.
+
+    Answer: `Found`, or `ABSENT` if it has closed meanwhile.
+    """
+
+    entry: Entry
+    query: Query
+
+
+class Add(NamedTuple):
+    """At a slice's node: insert an alias of a cluster. Answer: `DONE`."""
+
+    key: Key
+    entry: Entry
+    fingerprint: int
+
+
+class Remove(NamedTuple):
+    """At a slice's node: remove an entry that leads nowhere. Answer: `DONE`."""
+
+    key: Key
+    entry: Entry
+    fingerprint: int
+
+
+class Withdraw(NamedTuple):
+    """At the cluster's node: forget an attempt whose entries are removed. Answer: `DONE`."""
+
+    entry: Entry
+
+
+Request = Begin | Offer | Judge | Open | Join | Add | Remove | Withdraw
+
+
+class Places:
+    """Which node holds what.
+
+    Args:
+        key: of the namespace's hashes: nobody else can aim at one node.
+        shards: how many there are.
+    """
+
+    def __init__(self, key: HashKey, shards: int) -> None:
+        self.key = key
+        self.shards = shards
+        self._hash = fastest_siphash()
+
+    def of_key(self, key: Key) -> int:
+        """Return the shard of a slice."""
+        packed = f"{key.table}:{key.bits}:{key.group}".encode("utf-8", "surrogatepass")
+        return self._hash(self.key, packed) % self.shards
+
+    def identity(self, opened_id: int, query: Query) -> int:
+        """Return the id of the cluster that a query would open: it ends with its shard's number.
+
+        That is the shard of its exact hash, so one request finds an equal event, or begins.
+        """
+        number = self.of_key(exact_key(query))
+        return opened_id & ~((1 << NUMBER_BITS) - 1) | number
+
+    def of(self, request: Request) -> int:
+        """Return the shard to which a request goes."""
+        if isinstance(request, Offer | Add | Remove):
+            return self.of_key(request.key)
+        return request.entry.identity & (1 << NUMBER_BITS) - 1
+
+
+def exact_key(query: Query) -> Key:
+    """Return where the exact hash of a query is stored."""
+    return Key(query.group, EXACT, query.exact)
+
+
+def table_keys(query: Query, layout: Layout) -> list[Key]:
+    """Return where the fingerprint of a query is stored: nowhere, if it is not to be matched."""
+    if not query.near:
+        return []
+    return [
+        Key(query.group, table, query.fingerprint & mask) for table, mask in enumerate(layout.masks)
+    ]
+
+
+# ------------------------------------------------------------ the caller
+
+
+class Step(Enum):
+    """Where a row is; see the picture above."""
+
+    BEGIN = 1
+    JUDGE_EQUAL = 2
+    OFFER = 3
+    JUDGE_NEAR = 4
+    OPEN = 5
+    JOIN = 6
+    TIDY = 7
+    WITHDRAW = 8
+    END = 9
+
+
+@dataclass(slots=True)
+class _Row:
+    """A query on its way.
+
+    Attributes:
+        query: the query.
+        entry: its own: the id, and the ticket of the attempt.
+        step: the current step.
+        asked: requests of the step that are not answered.
+        waits: those of them that were last answered by `WAIT`.
+        seen: entries beside its own; for each the fingerprint and the keys where it was found.
+        judged: those of them that were asked about.
+        found: open clusters that take the event.
+        stale: of the entries it has seen, those that lead nowhere.
+        offered: keys at which its own entries lie.
+        complete: whether all of them were inserted, so that it may open.
+        answer: the cluster.
+        opened: whether it was opened for the query.
+    """
+
+    query: Query
+    entry: Entry
+    step: Step = Step.BEGIN
+    asked: dict[Request, None] = field(default_factory=dict)
+    waits: set[Request] = field(default_factory=set)
+    seen: dict[Entry, tuple[int, list[Key]]] = field(default_factory=dict)
+    judged: set[Entry] = field(default_factory=set)
+    found: list[Found] = field(default_factory=list)
+    stale: list[Remove] = field(default_factory=list)
+    offered: list[Key] = field(default_factory=list)
+    complete: bool = False
+    answer: Found | None = None
+    opened: bool = False
+
+
+class Call:
+    """Resolves queries: says what to ask the nodes, and takes their answers.
+
+    While `done` is false: send `requests` in any order, give each answer to `answer`, and each
+    request whose answer was lost to `lost`. While `waits` is true nothing else can be done than to
+    ask again after a pause.
+
+    Args:
+        queries: the queries, in order; an earlier one goes first.
+        identities: for each the id of the cluster that it would open.
+        layout: the tables.
+        since_us: the caller's clock.
+        caller: a random number that no other call has.
+        aliases: whether the fingerprints of joined events lead to their clusters: where sketches
+            are verified.
+    """
+
+    def __init__(
+        self,
+        queries: Sequence[Query],
+        identities: Sequence[int],
+        layout: Layout,
+        *,
+        since_us: int,
+        caller: int,
+        aliases: bool = False,
+    ) -> None:
+        self._layout = layout
+        self._aliases = aliases
+        self._rows = [
+            _Row(query, Entry(identity, Ticket(since_us, caller, row, 1)))
+            for row, (query, identity) in enumerate(zip(queries, identities, strict=True))
+        ]
+        self._asking: dict[Request, list[_Row]] = {}  # two may ask the same of a stale entry
+        self._attempts: dict[Entry, _Row] = {}
+        for row in self._rows:
+            self._begin(row)
+
+    @property
+    def done(self) -> bool:
+        """Whether every query is answered, and nothing is left to be tidied."""
+        return not self._asking
+
+    @property
+    def waits(self) -> bool:
+        """Whether all that is left to be asked waits for other callers."""
+        rows = [row for row in self._rows if row.step is not Step.END]
+        return bool(rows) and all(row.waits == row.asked.keys() for row in rows)
+
+    @property
+    def answers(self) -> list[tuple[Found, bool]]:
+        """For each query the cluster, and whether it was opened for the query."""
+        answers = []
+        for row in self._rows:
+            assert row.answer is not None
+            answers.append((row.answer, row.opened))
+        return answers
+
+    def state(self) -> Hashable:
+        """Return all that decides how the call goes on, for checks of the protocol."""
+        return tuple(
+            (row.entry, row.step, frozenset(row.asked), frozenset(row.waits), frozenset(row.seen),
+             frozenset(row.judged), frozenset(row.found), frozenset(row.stale), row.answer)
+            for row in self._rows
+        )  # fmt: skip
+
+    def requests(self) -> list[Request]:
+        """Return what to ask now, rows in order."""
+        return list(self._asking)
+
+    def lost(self, request: Request) -> None:
+        """Note that the answer to a request was lost: it may be carried out, now or later."""
+        if isinstance(request, Begin):
+            # It may be carried out long after it was given up: nobody goes on under its ticket.
+            for row in self._asking.get(request, ()):
+                self._again(row)
+
+    def answer(self, request: Request, answer: object) -> None:
+        """Take an answer to a request."""
+        rows = self._asking.get(request, ())  # none, if it was given up
+        if answer is Answer.WAIT:
+            for row in rows:
+                row.waits.add(request)
+            return
+        self._asking.pop(request, None)
+        for row in rows:
+            row.waits.discard(request)
+            del row.asked[request]
+            self._take(row, request, answer)
+            if not row.asked:
+                self._advance(row)
+
+    # ------------------------------------------------------------ one row
+
+    def _begin(self, row: _Row) -> None:
+        self._attempts[row.entry] = row
+        row.seen, row.judged, row.found, row.stale, row.offered = {}, set(), [], [], []
+        row.complete = not row.query.near
+        self._go(row, Step.BEGIN, [Begin(row.entry, row.query)])
+
+    def _again(self, row: _Row) -> None:
+        """Begin again under another ticket."""
+        for request in row.asked:
+            del self._asking[request]  # a `Begin`, which no other row asks
+        ticket = row.entry.ticket
+        row.entry = row.entry._replace(ticket=ticket._replace(attempt=ticket.attempt + 1))
+        self._begin(row)
+
+    def _go(self, row: _Row, step: Step, requests: Sequence[Request]) -> None:
+        row.step, row.asked, row.waits = step, dict.fromkeys(requests), set()
+        for request in row.asked:
+            self._asking.setdefault(request, []).append(row)
+        if not requests:
+            self._advance(row)
+
+    def _take(self, row: _Row, request: Request, answer: object) -> None:
+        match request, answer:
+            case ((Begin() | Open() | Join()), Found() as found):
+                row.answer, row.opened = found, found.entry.identity == row.entry.identity
+            case Begin(), list() as neighbours:
+                row.offered = [exact_key(row.query)]
+                self._see(row, row.offered[0], neighbours)
+            case Offer(), list() as neighbours:
+                self._see(row, request.key, neighbours)
+            case Judge(), Found() as found:
+                row.found.append(found)
+            case Judge(), Answer.STALE:
+                fingerprint, keys = row.seen[request.entry]
+                row.stale += [Remove(key, request.entry, fingerprint) for key in keys]
+                self._follow(row, request)
+            case Join(), _:
+                row.found = [found for found in row.found if found.entry != request.entry]
+
+    def _see(self, row: _Row, key: Key, neighbours: Sequence[Neighbour]) -> None:
+        for entry, fingerprint in neighbours:
+            row.seen.setdefault(entry, (fingerprint, []))[1].append(key)
+
+    def _follow(self, row: _Row, request: Judge) -> None:
+        """If an earlier row of this call has joined a cluster, that one may take this event too."""
+        other = self._attempts.get(request.entry)
+        if other is None or other.answer is None or other.opened:
+            return
+        entry = other.answer.entry
+        if entry not in row.seen:
+            row.seen[entry] = other.query.fingerprint, []
+            row.judged.add(entry)
+            judge = request._replace(entry=entry)
+            row.asked[judge] = None
+            self._asking[judge] = [row]
+
+    def _advance(self, row: _Row) -> None:
+        """Go to the next step: all requests of this one are answered."""
+        match row.step:
+            case Step.BEGIN if row.answer is None:
+                self._judge(row, Step.JUDGE_EQUAL)
+            case Step.JUDGE_EQUAL | Step.JUDGE_NEAR:
+                self._settle(row)
+            case Step.OFFER:
+                row.complete = True
+                self._judge(row, Step.JUDGE_NEAR)
+            case Step.JOIN if row.answer is None:  # it has closed since it was judged
+                self._settle(row)
+            case Step.OPEN | Step.JOIN:
+                self._tidy(row)
+            case Step.TIDY if row.answer is None:
+                self._again(row)
+            case Step.TIDY if row.answer and row.answer.entry != row.entry:
+                self._go(row, Step.WITHDRAW, [Withdraw(row.entry)])
+            case _:
+                row.step = Step.END
+
+    def _judge(self, row: _Row, step: Step) -> None:
+        """Judge the entries that were seen and are not judged: first those of equal events."""
+        entries = [entry for entry in row.seen if entry not in row.judged]
+        row.judged.update(entries)
+        ticket, equal = row.entry.ticket, step is Step.JUDGE_EQUAL
+        self._go(row, step, [Judge(entry, ticket, row.query, equal) for entry in entries])
+
+    def _settle(self, row: _Row) -> None:
+        """Join the best cluster that takes the event, or go on to open one."""
+        if row.found:
+            best = min(
+                row.found, key=lambda f: (-f.similarity, f.distance, f.opened_us, f.entry.identity)
+            )
+            self._go(row, Step.JOIN, [Join(best.entry, row.query)])
+        elif row.complete:
+            self._go(row, Step.OPEN, [Open(row.entry, row.query)])
+        else:
+            keys, fingerprint = table_keys(row.query, self._layout), row.query.fingerprint
+            row.offered += keys
+            self._go(row, Step.OFFER, [Offer(key, row.entry, fingerprint) for key in keys])
+
+    def _tidy(self, row: _Row) -> None:
+        """Remove the entries that lead nowhere; the names of a joined event lead to its cluster."""
+        query, fingerprint = row.query, row.query.fingerprint
+        requests: list[Request] = list(row.stale)
+        if row.answer is None or row.answer.entry != row.entry:
+            requests += [Remove(key, row.entry, fingerprint) for key in row.offered]
+        if row.answer is not None and row.answer.entry != row.entry:
+            names = [exact_key(query)]
+            if self._aliases and row.answer.distance:
+                names += table_keys(query, self._layout)
+            requests += [Add(key, row.answer.entry, fingerprint) for key in names]
+        self._go(row, Step.TIDY, requests)
