@@ -7,7 +7,7 @@ DEMO := examples/logs
 DATA ?= ../shared/data/loghub
 SOURCES := $(shell find stream_dedup -name '*.pyx') setup.py pyproject.toml
 
-.PHONY: help setup demo test test-all test-helm test-docker lint bench bench-batch bench-methods bench-redis soak-redis bench-worker bench-new chaos fuzz quality quality-text docs screenshots site man dist sbom audit clean
+.PHONY: help setup demo test test-all test-helm test-docker lint bench bench-batch bench-methods bench-redis soak-redis bench-worker bench-new bench-spark chaos fuzz quality quality-text docs screenshots site man dist sbom audit clean
 
 help:
 	@echo "make setup     a virtual environment in $(VENV), with the native kernel built"
@@ -24,6 +24,7 @@ help:
 	@echo "make soak-redis    run EVENTS events through CLUSTERS clusters in Redis, watching its memory"
 	@echo "make bench-worker  measure the worker beside a bare copy of the topic (ARGS='--only A')"
 	@echo "make bench-new     measure what new events cost, beside another checkout (ARGS='--beside ../other')"
+	@echo "make bench-spark   measure stored events on Spark beside MLlib (ARGS='--lines 1000000,10000000')"
 	@echo "make chaos     break workers, Kafka and Redis CYCLES times (SEED=, GUARANTEE=both); check all"
 	@echo "make fuzz      fuzz the native extensions under sanitisers for SECONDS (needs gcc)"
 	@echo "make quality   measure grouping quality beside other log parsers (DATA=folder of labelled logs)"
@@ -111,6 +112,11 @@ bench-new: setup
 	@echo "== bench-new: processor time of events that open clusters"
 	@$(BIN)/python -m pip install --quiet --editable '.[bench,worker]'
 	@$(BIN)/python -m benchmarks.new_streams $(ARGS)
+
+bench-spark: setup
+	@echo "== bench-spark: stored events on Spark, beside MLlib and datasketch"
+	@$(BIN)/python -m pip install --quiet --editable '.[bench,spark]'
+	@$(BIN)/python -m benchmarks.spark $(ARGS)
 
 EVENTS ?= 2000000
 CLUSTERS ?= 50000

@@ -85,6 +85,17 @@ def iter_replayed(
 
     The arguments are checked at the call, not at the first line.
     """
+    return (line for _, line in iter_labelled(lines, total, duplicate_share, average_length, seed))
+
+
+def iter_labelled(
+    lines: Sequence[bytes],
+    total: int,
+    duplicate_share: float = DUPLICATE_SHARE,
+    average_length: int = AVERAGE_LENGTH,
+    seed: int = 0,
+) -> Iterator[tuple[int | None, bytes]]:
+    """Makes the same corpus, each line with the number of the stem it replays; None if novel."""
     if total < 0 or average_length < 1 or not 0 <= duplicate_share <= 1:
         raise ValueError(
             f"out of range: total={total}, average_length={average_length}, "
@@ -98,13 +109,14 @@ def iter_replayed(
 
 def _generate(
     texts: list[bytes], total: int, duplicate_share: float, rng: random.Random
-) -> Iterator[bytes]:
-    stems = [Stem.of(text) for text in texts]
+) -> Iterator[tuple[int | None, bytes]]:
+    stems = list(enumerate(map(Stem.of, texts)))
     for _ in range(total):
         if rng.random() < duplicate_share:
-            yield rng.choice(stems).replay(rng)
+            number, stem = rng.choice(stems)
+            yield number, stem.replay(rng)
         else:
-            yield novel(rng.choice(texts), rng)
+            yield None, novel(rng.choice(texts), rng)
 
 
 def _stem_texts(
