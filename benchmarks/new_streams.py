@@ -2,6 +2,7 @@
 
     python -m benchmarks.new_streams                      this checkout
     python -m benchmarks.new_streams --beside ../before   and another one, in turns
+    python -m benchmarks.new_streams --together           the partitions at the same time
 
 A real Redis is started; broker and network are left out. Log lines of which 0 %, 50 % and 95 %
 repeat go through decoding, deciding and recording in batches, as a worker does it, and summaries
@@ -9,9 +10,12 @@ that are due are claimed and confirmed after each round of batches. An index is 
 as many clusters as it may (`LIMITS`): each new one then closes another, whose final summary is
 sent and whose entries are purged. All times to live are renewed then.
 
-Everything is processor time: of this process, and of the server's main thread, where scripts run,
-each call by itself (no two are on their way at once). The other checkout, with its native modules
-built, runs this same file with its own package, in turns; each figure is the least of the rounds.
+Times are processor time: of this process, and of the server's main thread, where scripts run,
+each call by itself (no two are on their way at once). With ``--together`` four partitions are
+processed at the same time, as a worker does it: calls then overlap, and their cost is not split.
+The *calls* and *commands* of an event do not depend on the load of the machine. The other checkout,
+with its native modules built, runs this same file with its own package, in turns; each figure is
+the least of the rounds.
 """
 
 from __future__ import annotations
@@ -51,15 +55,21 @@ SHARES = (0.0, 0.5, 0.95)
 CLAIMED = 500
 
 Figures = dict[str, float]
-"""Microseconds an event: ``worker``, ``redis``, and each script's."""
+"""Microseconds an event: ``worker``, ``redis``, and each script's; ``calls`` and ``commands``."""
+
+COUNTS = ("calls", "commands")
 
 
 class Stream:
     """Log lines that go through an engine."""
 
-    def __init__(self, engine: Engine, meter: Meter) -> None:
+    def __init__(
+        self, engine: Engine, meter: Meter, server: RedisServer, *, together: bool
+    ) -> None:
         self._engine = engine
         self._meter = meter
+        self._server = server
+        self._together = together
         self._decoder = RecordDecoder(DecoderOptions(), takes_fields=engine.takes_fields)
         self._offset = 0
 
@@ -74,20 +84,34 @@ class Stream:
         self._offset += len(rows[0])
         at_once = WorkerConfig().max_batch_events
         self._meter.calls.clear()
+        calls, commands = counted(self._server)
         gc.collect()
         began, server = time.process_time(), self._meter.used_ns()
         for start in range(0, len(rows[0]), at_once):
-            for number, records in enumerate(rows):
-                if part := records[start : start + at_once]:
-                    await self._batch(Partition("t", number), Records.of(part), now_ms)
+            batches = [
+                self._batch(Partition("t", number), Records.of(part), now_ms)
+                for number, records in enumerate(rows)
+                if (part := records[start : start + at_once])
+            ]
+            if self._together:
+                await asyncio.gather(*batches)
+            else:
+                for batch in batches:
+                    await batch
             while summaries := await self._engine.claim_summaries(CLAIMED):
                 await self._engine.confirm_summaries(summaries)
         figures = {
             "worker": (time.process_time() - began) * 1e6 / events,
             "redis": (self._meter.used_ns() - server) / 1e3 / events,
         }
-        for script, calls in self._meter.calls.items():
-            figures[script] = sum(calls) / 1e3 / events
+        if not self._together:
+            for script, spent in self._meter.calls.items():
+                figures[script] = sum(spent) / 1e3 / events
+        after = counted(self._server)
+        figures |= {
+            "calls": (after[0] - calls) / events,
+            "commands": (after[1] - commands) / events,
+        }
         return figures
 
     async def _batch(self, partition: Partition, records: Records, now_ms: int) -> None:
@@ -96,7 +120,17 @@ class Stream:
         await self._engine.process(hashed, committed=records.offsets[0])
 
 
-async def measure(events: int, share: float, *, full: bool) -> Figures:
+def counted(server: RedisServer) -> tuple[int, int]:
+    """Scripts that were called, and all commands that they ran."""
+    calls = {
+        name: int(value.split(",")[0].removeprefix("calls="))
+        for name, value in server.info("commandstats").items()
+    }
+    scripts = calls.get("cmdstat_evalsha", 0)
+    return scripts, sum(calls.values()) - scripts
+
+
+async def measure(events: int, share: float, *, full: bool, together: bool) -> Figures:
     """What an event of such a stream takes, at an index without clusters or one that is full."""
     recipe, windows, summaries = load_recipe("logs"), Windows(), Summaries()
     with RedisServer() as server:
@@ -105,7 +139,7 @@ async def measure(events: int, share: float, *, full: bool) -> Figures:
             engine = Engine(
                 recipe, index, windows=windows, summaries=summaries, clock=SystemClock()
             )
-            stream = Stream(engine, meter)
+            stream = Stream(engine, meter, server, together=together)
             if full:
                 await stream.run(LIMITS.max_clusters + PARTITIONS, 0.0, seed=1)
                 await renew(server, index, engine)
@@ -124,13 +158,13 @@ def name_of(share: float, *, full: bool) -> str:
     return f"{share:.0%}, {'full' if full else 'empty'}"
 
 
-def child(checkout: Path, share: float, events: int, *, full: bool) -> Figures:
+def child(checkout: Path, share: float, events: int, *flags: str) -> Figures:
     """Measure in a process of its own, with the package of a checkout."""
     here = Path(__file__).resolve().parent.parent
     paths = f"{checkout}{os.pathsep}{here}"
     command = [sys.executable, __file__, "--one", str(share), "--events", str(events)]
     out = subprocess.run(
-        [*command, "--full"] if full else command,
+        [*command, *flags],
         check=True, stdout=subprocess.PIPE, text=True, cwd=checkout,
         env={**os.environ, "PYTHONPATH": paths},
     ).stdout  # fmt: skip
@@ -145,13 +179,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--beside", type=Path, help="another checkout")
     parser.add_argument("--only", default="", help="such as 0,full")
+    parser.add_argument("--together", action="store_true", help="all partitions at the same time")
     parser.add_argument("--one", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--full", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is not None:
         logging.getLogger().setLevel(logging.ERROR)
         tune()
-        print(json.dumps(asyncio.run(measure(options.events, options.one, full=options.full))))
+        work = measure(options.events, options.one, full=options.full, together=options.together)
+        print(json.dumps(asyncio.run(work)))
         return
     here = Path(__file__).resolve().parent.parent
     checkouts = {"here": here}
@@ -166,16 +202,22 @@ def main() -> None:
         least: dict[str, Figures] = {}
         for _ in range(options.rounds):
             for checkout, path in checkouts.items():
-                figures = child(path, share, options.events, full=full)
+                flags = [
+                    name for name, on in (("--full", full), ("--together", options.together)) if on
+                ]
+                figures = child(path, share, options.events, *flags)
                 known = least.setdefault(checkout, figures)
                 least[checkout] = {
                     each: min(known.get(each, us), us) for each, us in figures.items()
                 }
         columns = sorted({each for figures in least.values() for each in figures})
-        columns.sort(key=["redis", "worker"].__contains__, reverse=True)
+        columns.sort(key=["redis", "worker", *COUNTS].__contains__, reverse=True)
         table = cost_table(f"{name}: processor time, µs an event", *columns)
         for checkout, figures in least.items():
-            table.add_row(checkout, *(f"{figures.get(each, 0):.1f}" for each in columns))
+            table.add_row(
+                checkout,
+                *(f"{figures.get(each, 0):.{2 if each in COUNTS else 1}f}" for each in columns),
+            )
         out.print(table)
 
 

@@ -201,8 +201,7 @@ class Maintenance:
         layout = self._namespace_layout
         arguments: list[Argument] = [self._packer.entries.member_bytes, layout.names_at]
         room = CALL_WORK
-        # The last one handed out is the last of the list, where the script looks for it first.
-        for piece in reversed(pieces):
+        for piece in pieces:
             identity, records, packed = codec.unpack_piece(piece)
             group, names = codec.unpack_names(packed, layout)
             owner = int.from_bytes(identity, "big")

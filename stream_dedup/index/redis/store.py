@@ -8,7 +8,7 @@ what differs is *when* their entries are removed. Closing marks the cluster and 
 queues. Its entries in slices and tables are ignored from then on; its names go to a list of
 *garbage*, from which the caller purges the entries right after, in calls of their own. So the work
 of a script does not grow with the aliases of the clusters that it closes, and a crash in between
-leaves garbage that the next worker purges.
+leaves garbage that another worker purges seconds later.
 
 Bounded work: `resolve` is cut into calls by the planned cost of its queries, and a script that has
 spent its budget answers fewer queries than it was sent. `record` closes a bounded number of
@@ -27,8 +27,8 @@ ones have opened: these find their cluster closed, and resolve again. An opener 
 waited for a second.
 
 Retention: every key has a time to live of at least twice the longest time a cluster can be open. It
-is renewed when a partition is recorded, when a cluster is opened, closed or emitted, and when a
-cluster is counted after half of it. `expire` renews what scripts do not renew while clusters only
+is renewed when a partition is recorded, when a cluster is opened, and when one is counted, closed
+or emitted after half of it. `expire` renews what scripts do not renew while clusters only
 count: claimed partitions every hour; slices in rounds, a few hundred keys a call. So slices keep
 half of their time, and inserting an entry renews them only where no round has. Times to live delete
 what is no longer used; they are not how clusters expire.

@@ -13,6 +13,7 @@ from stream_dedup.index.base import Limits
 from stream_dedup.index.redis.client import Arguments
 from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.layouts import PIECE
+from stream_dedup.index.redis.maintenance import Maintenance
 from stream_dedup.index.redis.scripts import PURGE, Script
 from tests.contract.driver import S
 from tests.integration.redis.helpers import (
@@ -114,6 +115,31 @@ async def test_garbage_that_others_add_meanwhile_stays(redis_server: RedisServer
         left = redis_server.command("LRANGE", shard.garbage, 0, -1)
         assert left == others
         assert members(redis_server, scan(redis_server), "e:", "HLEN") == 0
+
+
+@in_loop
+async def test_garbage_goes_to_one_caller_at_a_time(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    shard, purge, handed = ShardKeys(NAMESPACE, 0), Maintenance._purge, list[int]()
+
+    async def hold(_: Maintenance, __: ShardKeys, pieces: Sequence[bytes]) -> None:
+        handed.append(len(pieces))
+
+    async with opened(redis_server.url) as index:
+        worker = Worker(index)
+        await worker.own()
+        await worker.process([Event(n, text) for n, text in enumerate(families(5))])
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Maintenance, "_purge", hold)
+            await index.finish(worker.now_us)
+            await index.finish(worker.now_us)
+            assert handed == [5, 0]
+            # The first caller has died: after a time they are handed out again.
+            redis_server.command("HSET", shard.meta, "handed_us", "0")
+            patched.setattr(Maintenance, "_purge", purge)
+            await index.finish(worker.now_us)
+    assert redis_server.command("LLEN", shard.garbage) == 0
+    assert redis_server.command("HGET", shard.meta, "handed") == b"0"
 
 
 def pack_piece(identity: int) -> bytes:

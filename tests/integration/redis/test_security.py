@@ -20,7 +20,7 @@ from tests.services.resp import call
 MakeRedis = Callable[..., RedisServer]
 
 COMMANDS = (
-    "client|setname del evalsha exists hdel hget hincrby hkeys hlen hmget hset hvals llen"
+    "client|setname del evalsha exists hdel hget hincrby hkeys hlen hmget hset hvals"
     " lrange lrem ltrim pexpire rpush script|load time unlink zadd zcard zcount zmscore zpopmin"
     " zrange zrem zremrangebyscore zscore"
 ).split()

@@ -184,7 +184,7 @@ local function close(keys, c, reason)
     return
   end
   c[C_STATE] = is_provisional(c) and before or reason
-  keep_cluster(c)
+  if is_worn(c[C_RENEWED_S]) then keep_cluster(c) end
   call('HSET', c.key, 'n', pack_cluster(c))
   closed_dues[#closed_dues + 1] = '-inf'
   closed_dues[#closed_dues + 1] = c.id
@@ -273,12 +273,18 @@ local function sweep(keys, stream_us, steps)
     and call('ZCOUNT', keys.expiry, '-inf', passed_us) + call('ZCOUNT', keys.recency, '-inf', idle_since_us) > 0
 end
 
--- The next pieces of garbage. They move to the back, so that the next caller takes others.
+-- The next pieces of garbage. Those that were handed out before stay the first of the list until they are
+-- purged, and meta counts them, so that the next caller takes others; but not for ever: a caller may have died.
+local HANDED_OUT_US = 10e6
 local function garbage(key, limit)
-  local taken = limit > 0 and call('LRANGE', key, 0, limit - 1) or {}
-  if #taken > 0 and #taken < call('LLEN', key) then
-    call('LTRIM', key, #taken, -1)
-    call('RPUSH', key, unpack(taken))
+  if limit == 0 then return {} end
+  local stored = call('HMGET', META, 'handed', 'handed_us')
+  local handed, since_us = tonumber(stored[1] or 0), tonumber(stored[2] or 0)
+  if math.abs(server_us - since_us) > HANDED_OUT_US then handed = 0 end
+  local taken = call('LRANGE', key, handed, handed + limit - 1)
+  if #taken > 0 then
+    if handed == 0 then since_us = server_us end
+    call('HSET', META, 'handed', handed + #taken, 'handed_us', string.format('%.0f', since_us))
   end
   return taken
 end

@@ -6,7 +6,7 @@
 
 local changed_keys = {}  -- clusters whose field o is to be written
 local slice_number, has_key
-local find_by_words, ready_slots, note_words, move_records, leave_records, write_records
+local find_by_words, ready_slots, keys_of_new, note_words, move_records, leave_records, write_records
 
 do  -- a script has room for 200 local names
   local FIELD_WORK = 0.3  -- of a field more in a command
@@ -344,15 +344,27 @@ do  -- a script has room for 200 local names
 
   local has_left = false  -- whether records were read since, of a cluster that is opened again
 
-  -- Note the pattern of a new cluster, of which no record exists or was read.
+  -- The keys of a pattern of which no record exists or was read, for the cluster that it opens; else nil.
+  function keys_of_new(q)
+    if q.words == 0 or q.slots or has_left then return nil end
+    local flat, keys, noted = q.flat, {q.own}, {[q.own] = true}
+    for i = 1, q.slot_count do
+      local key = flat[4 * i - 3]
+      if not noted[key] then  -- else two slots have one key
+        keys[#keys + 1], noted[key] = key, true
+      end
+    end
+    return table.concat(keys)
+  end
+
+  -- Note the pattern of a new cluster that has these keys already.
   local OWN_ENTRY = string.char(OWN + FIRST_NUMBER) .. string.rep('\0', ENTRY_VALUE_BYTES)
   local function note_new(q, c)
-    local id, flat, fields, keys = c.id, q.flat, q.fields, {q.own}
+    local id, flat, fields = c.id, q.flat, q.fields
     fresh[fields[0]] = OWN_ENTRY .. id
     for i = 1, q.slot_count do
       local field, entry = fields[i], string.char(flat[4 * i] + FIRST_NUMBER) .. flat[4 * i - 2] .. id
-      local noted = fresh[field]  -- if two slots have one key
-      if not noted then keys[#keys + 1] = flat[4 * i - 3] end
+      local noted = fresh[field]
       fresh[field] = noted and noted .. entry or entry
     end
     for slice, of_slice in pairs(q.wanted) do
@@ -363,15 +375,13 @@ do  -- a script has room for 200 local names
         fresh_fields[slice] = of_slice
       end
     end
-    work = work + #keys * FIELD_WORK
-    c.keys = table.concat(keys)
-    changed_keys[c.id] = c
+    work = work + #c.keys / KEY_BYTES * FIELD_WORK
   end
 
   -- Note the values of a pattern of a cluster; `first` if it is its representative's.
   function note_words(q, c, numbers, live, first)
     if not q.slots then
-      if first and not has_left then return note_new(q, c) end
+      if c.is_noted then return note_new(q, c) end
       read_slots(q)
     end
     if not has_room(c, 1 + #q.slots) then return end

@@ -13,13 +13,14 @@ local stream_us = number('stream') or 0
 -- What is written to the queues, all at once: a command costs more than what it does.
 local confirmed, dues, buried = {}, {}, {}
 
+local kept_ms = string.format('%.0f', math.max(1, math.ceil(retention_us / 1000)))
 local function bury(c)
   buried[#buried + 1] = c.id
   add('waiting', -1)
   call('DEL', c.key)
   c[C_STATE], c[C_UNTIL_US], c[C_NAMES], c[C_SEARCHABLE], c[C_SAMPLES], c[C_DUE] = GONE, now_us + retention_us, 0, 0, 0, 0
   call('HSET', c.key, 'n', pack_cluster(c))
-  call('PEXPIRE', c.key, math.max(1, math.ceil(retention_us / 1000)))
+  call('PEXPIRE', c.key, kept_ms)
 end
 
 for i = 5, #KEYS do

@@ -10,8 +10,8 @@
 --       each of these slices the fields of the records
 -- Returns nothing.
 -- Cost  a command a piece, two if its cluster is open again; two, and one a table (two of keys of
---       bands), for each name; three a slice of its records; four a call, and one a piece if other
---       callers have taken garbage meanwhile.
+--       bands), for each name; three a slice of its records; five a call, and one a piece if other
+--       callers are still at pieces that were handed out before.
 --
 -- The cluster may have been opened again since: the names that it has now stay.
 local call, sub, byte, unpack_bytes = redis.call, string.sub, string.byte, struct.unpack
@@ -139,18 +139,23 @@ while arg <= #ARGV do
   if last then finished[#finished + 1] = piece end
 end
 
--- They are the last of the list, the first one at its end, unless other callers have taken garbage.
-local function are_last()
-  local found = call('LRANGE', KEYS[2], -#finished, -1)
+-- They are the first of the list, unless other callers are behind with those that were handed out before.
+local function are_first()
+  local found = call('LRANGE', KEYS[2], 0, #finished - 1)
   for i = 1, #finished do
-    if found[#finished + 1 - i] ~= finished[i] then return false end
+    if found[i] ~= finished[i] then return false end
   end
   return true
 end
-if #finished > 0 and are_last() then
-  call('LTRIM', KEYS[2], 0, -1 - #finished)
-else
-  for i = 1, #finished do call('LREM', KEYS[2], -1, finished[i]) end
+if #finished > 0 then
+  local removed = 0
+  if are_first() then
+    call('LTRIM', KEYS[2], #finished, -1)
+    removed = #finished
+  else
+    for i = 1, #finished do removed = removed + call('LREM', KEYS[2], 1, finished[i]) end
+  end
+  if removed > 0 and call('HINCRBY', KEYS[1], 'handed', -removed) < 0 then call('HSET', KEYS[1], 'handed', 0) end
 end
 if call('EXISTS', KEYS[2]) == 0 then call('HDEL', KEYS[1], 'vanished') end
 return redis.status_reply('OK')

@@ -373,14 +373,21 @@ local function open(q, earlier)
   c[C_OPENED_US], c[C_LAST_US], c[C_STATE], c[C_NAMES], c[C_SEARCHABLE] = q.first, q.last, OPEN, 1, q.near and 1 or 0
   c.fingerprint, c.group, c.sketch, c[C_LEARNED] = q.fingerprint, q.group, q.sketch, 0
   c[C_RENEWED_S], c.read_names = now_s, nil
+  local its_keys = learn > 0 and keys_of_new(q) or nil
+  c.is_noted = its_keys ~= nil
+  c.keys = its_keys or c.keys
   if IS_BANDS then
     -- What was opened before may still be in the tables.
     if q.near and not q.owners and (earlier or c[C_BEFORE] ~= OPEN or q.crowds > 0) then read_tables(q) end
     c.in_tables = q.in_tables
     call('HSET', c.key, 'n', pack_cluster(c), 'p', q.position, 's', q.sketch, 'a', names_with_keys(q))
   else
-    call('HSET', c.key, 'n', pack_cluster(c), 'f', q.fingerprint, 'p', q.position, 's', q.sketch,
-      'a', q.field .. q.fingerprint .. (q.near and '\1' or '\0'))
+    local names = q.field .. q.fingerprint .. (q.near and '\1' or '\0')
+    if its_keys then
+      call('HSET', c.key, 'n', pack_cluster(c), 'f', q.fingerprint, 'p', q.position, 's', q.sketch, 'a', names, 'o', its_keys)
+    else
+      call('HSET', c.key, 'n', pack_cluster(c), 'f', q.fingerprint, 'p', q.position, 's', q.sketch, 'a', names)
+    end
   end
   if q.group ~= '' then call('HSET', c.key, 'g', q.group) elseif had_group then call('HDEL', c.key, 'g') end
   keep(c.key)
