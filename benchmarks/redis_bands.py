@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from array import array
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
@@ -13,12 +12,13 @@ from rich.table import Table
 from benchmarks.redis_meter import BATCH, NOW_US, Cost, Meter, cost_table, memory_usage, opened
 from benchmarks.speed import Target, at_most
 from stream_dedup.features.recipe import load_recipe
-from stream_dedup.fingerprint.bands import BITS, SKETCH
+from stream_dedup.fingerprint.bands import BITS
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.index.base import Query, Resolution
 from stream_dedup.index.redis.maintenance import RENEWED_AT_ONCE
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Position
+from stream_dedup.tables.sketches import SKETCH, sketch
 from tests.services.redis import RedisServer
 
 RECIPE = load_recipe("text")
@@ -86,7 +86,7 @@ def largest(rng: random.Random, first: int, count: int) -> list[Query]:
 
 
 def _sketch(rng: random.Random) -> bytes:
-    return array("I", sorted(rng.getrandbits(32) for _ in range(SKETCH))).tobytes()
+    return sketch(rng.getrandbits(32) for _ in range(2 * SKETCH))
 
 
 def _query(offset: int, exact: int, fingerprint: int, sketch: bytes, *, near: bool) -> Query:

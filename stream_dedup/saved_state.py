@@ -24,7 +24,7 @@ from stream_dedup.errors import StateError
 from stream_dedup.index.saved import Count, SavedCluster, SavedIndex, Text
 
 MAGIC = b"stream-dedup state\n"
-VERSION = 1
+VERSION = 2
 """Raised with every change of a record."""
 
 MAX_RECORD_BYTES = 64 << 20

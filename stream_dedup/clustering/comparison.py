@@ -13,7 +13,7 @@ from stream_dedup.clustering.linkage import Linkage
 from stream_dedup.features.fields import UNDECODABLE
 from stream_dedup.features.patterns import Patterns, readable
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.fingerprint.bands import BANDS, chance_of_meeting, threshold
+from stream_dedup.fingerprint.bands import BANDS, chance_of_meeting
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.minhash import chance_of_equality, lookup_keys
@@ -22,6 +22,7 @@ from stream_dedup.fingerprint.reference import Feature, ReferenceKernel, Taken
 from stream_dedup.fingerprint.simhash import votes
 from stream_dedup.fingerprint.siphash import PUBLIC_KEY
 from stream_dedup.fingerprint.templates import Templates
+from stream_dedup.tables import sketches
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,8 @@ class Comparison:
         least = self.recipe.match.jaccard
         if not self._of_bands:
             return least
-        return threshold(least, min(len(self.left.sketch), len(self.right.sketch)) // 4)
+        few = min(sketches.features(self.left.sketch), sketches.features(self.right.sketch))
+        return sketches.threshold(least, few)
 
     @property
     def _of_bands(self) -> bool:

@@ -9,28 +9,22 @@ Similarity is the Jaccard index of two events' features, computed from their ske
 holds the least distinct feature hashes of an event, up to `SKETCH_SIZE`, eight bytes each,
 ascending. Below that size it is the whole set and the index is exact. Above, the least hashes of
 the union are a random sample of it (Broder, 1997), and the share of the sample that both sketches
-hold estimates the index. The sketches of bands have up to `bands.SKETCH` hashes of four bytes each,
-and of two events with few features more must be common (`bands.threshold`).
+hold estimates the index. Bands have sketches of their own (`tables.sketches`), and of two events
+with few features more must be common.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint import bands, simhash
 from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.fingerprint.kernel import SKETCH_SIZE, native_module
 from stream_dedup.model import Position
-
-HashType = Literal["Q", "I"]
-"""Of a sketch: hashes of eight bytes, or of four, as those of bands."""
-
-MOST_HASHES: dict[HashType, int] = {"Q": SKETCH_SIZE, "I": bands.SKETCH}
-"""A sketch with so many hashes may have been cut."""
+from stream_dedup.tables import sketches
 
 
 class Candidate(NamedTuple):
@@ -53,6 +47,7 @@ class Linkage:
     """Decides whether an event may join a cluster, and which one it joins.
 
     Attributes:
+        least: the recipe's threshold of the Jaccard index; 0 if it does not verify.
         verifies: whether similarity is verified by the sketches.
         jaccard: returns the Jaccard index of two sketches.
         distance: returns the distance of two fingerprints.
@@ -61,8 +56,9 @@ class Linkage:
     def __init__(self, recipe: Recipe) -> None:
         self._match = recipe.match
         self._bands = recipe.fingerprint.kind == "bands"
+        self.least = recipe.match.jaccard
         self.verifies = recipe.match.jaccard > 0
-        self.jaccard = fastest_jaccard("I" if self._bands else "Q")
+        self.jaccard = sketches.fastest_jaccard() if self._bands else fastest_jaccard()
         self.distance = bands.differing_keys if self._bands else simhash.distance
 
     def admits(self, left: bytes, right: bytes, similarity: float, distance: int) -> bool:
@@ -80,9 +76,8 @@ class Linkage:
         if not self.verifies:
             return distance <= self._match.k
         if self._bands:
-            return similarity >= bands.threshold(
-                self._match.jaccard, min(len(left), len(right)) // 4
-            )
+            few = min(sketches.features(left), sketches.features(right))
+            return similarity >= sketches.threshold(self._match.jaccard, few)
         return similarity >= self._match.jaccard
 
     @staticmethod
@@ -95,7 +90,7 @@ class Linkage:
         )
 
 
-def reference_jaccard(left: bytes, right: bytes, hashes: HashType = "Q") -> float:
+def reference_jaccard(left: bytes, right: bytes) -> float:
     """Return the Jaccard index of two sketches; two empty ones are equal.
 
     >>> a, b = (array("Q", hashes).tobytes() for hashes in ([1, 2, 3], [2, 3, 4]))
@@ -104,22 +99,17 @@ def reference_jaccard(left: bytes, right: bytes, hashes: HashType = "Q") -> floa
     """
     if left == right:
         return 1.0
-    ours, theirs = set(array(hashes, left)), set(array(hashes, right))
+    ours, theirs = set(array("Q", left)), set(array("Q", right))
     union = ours | theirs
-    most = MOST_HASHES[hashes]
-    if len(ours) >= most or len(theirs) >= most:
-        union = set(sorted(union)[:most])
+    if len(ours) >= SKETCH_SIZE or len(theirs) >= SKETCH_SIZE:
+        union = set(sorted(union)[:SKETCH_SIZE])
     return len(union & ours & theirs) / len(union)
 
 
-def fastest_jaccard(hashes: HashType = "Q") -> Callable[[bytes, bytes], float]:
+def fastest_jaccard() -> Callable[[bytes, bytes], float]:
     """Return the native function of the same result, where the kernel was built."""
     native = native_module()
-    if native is None:
-        return partial(reference_jaccard, hashes=hashes)
-    jaccard: Callable[[bytes, bytes], float] = (
-        native.jaccard if hashes == "Q" else native.band_jaccard
-    )
+    jaccard: Callable[[bytes, bytes], float] = native.jaccard if native else reference_jaccard
     return jaccard
 
 

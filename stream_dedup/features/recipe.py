@@ -38,7 +38,7 @@ MAX_RECIPE_BYTES = 1 << 20
 HASH_BITS = {"murmur3": 128, "java": 32, "md5": 128, "cyclic": 64, "codepoint": 21}
 """The hashes that a fingerprint can be folded from, and the bits of each."""
 
-BANDS_BITS = 768
+BANDS_BITS = 512
 """Bits of a fingerprint of bands."""
 
 STRUCTURE = 2
@@ -194,7 +194,7 @@ class Fingerprint(_Section, frozen=True):
     Attributes:
         kind: ``simhash``; ``minhash`` (the n least hashes); or ``bands`` (sixteen keys of three
             minhashes each, one of which two near events share), which takes no ``match.k``.
-        width: bits; fingerprints of 5 bits cannot be stored in an index. Bands have 768.
+        width: bits; fingerprints of 5 bits cannot be stored in an index. Bands have 512.
         hash: gives the votes: ``murmur3``; ``java`` (``String.hashCode``, 32 bits), ``md5`` (128
             bits), ``cyclic`` (lookup3 of each word, and the cyclic hash of consecutive words, 64
             bits) or ``codepoint`` (of a single letter). All but ``murmur3`` are computed in Python,

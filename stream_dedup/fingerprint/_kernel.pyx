@@ -15,13 +15,13 @@ It computes what `reference.ReferenceKernel` computes; read that first. The diff
   vote is a few ANDs and XORs; all counters are compared with half the total at once.
 
 Memory: a few growing buffers for the longest event of the batch, of 40 bytes a token, 40 bytes a
-feature and 8 bytes each a hash; the sketches of all its events, 512 bytes each at most, if the recipe
+feature and 8 bytes each a hash; the sketches of all its events, 512 bytes each at most (of bands 258), if the recipe
 verifies by them; and their keys of words, some 32 bytes a word, if it learns.
 """
 
 from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memcmp, memcpy, memset
 
@@ -35,6 +35,7 @@ from stream_dedup.fingerprint import bands, one_off
 from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.fingerprint.kernel import MAX_VOTES, MAX_WEIGHT, SKETCH_SIZE, Fingerprints
 from stream_dedup.fingerprint.siphash import HashKey
+from stream_dedup.tables import sketches
 
 from stream_dedup.fingerprint._lines cimport (
     AT,
@@ -84,8 +85,8 @@ cdef enum:
     BANDS = 16
     ROWS = 3
     MINHASHES = 48
-    KEY_BYTES = 6
-    BAND_BYTES = 96  # of a fingerprint
+    KEY_BYTES = 4
+    BAND_BYTES = 64  # of a fingerprint
     BAND_SKETCH = 128
     LIKELY_LEAST = 208  # so many of random hashes contain the least `BAND_SKETCH` but for one in 10^8
 
@@ -165,6 +166,11 @@ cdef struct Hashes:
 
 cdef struct Hashes32:
     uint32_t* at
+    size_t count
+    size_t room
+
+cdef struct Hashes16:
+    uint16_t* at
     size_t count
     size_t room
 
@@ -355,6 +361,13 @@ cdef inline int reserve32(Hashes32* hashes, size_t more) except -1 nogil:
     return 0
 
 
+cdef inline int reserve16(Hashes16* hashes, size_t more) except -1 nogil:
+    cdef size_t wanted = hashes.count + more
+    if wanted > hashes.room:
+        hashes.at = <uint16_t*>grown(hashes.at, &hashes.room, wanted, sizeof(uint16_t))
+    return 0
+
+
 cdef inline int push(
     Items* items, uint64_t identity, Pair votes, const Part* part, int64_t weight, bint variable
 ) except -1 nogil:
@@ -426,7 +439,7 @@ cdef void sort_hashes(uint64_t* at, size_t count, int depth) noexcept nogil:
 cdef size_t sort_least(
     const Hashes32* hashes, uint64_t limit, Hashes32* table, uint32_t* out
 ) except? 0 nogil:
-    """Write the least distinct hashes, ascending, at most `BAND_SKETCH`; return how many.
+    """Write the least distinct hashes, ascending, at most one above `BAND_SKETCH`; return how many.
 
     Keyed hashes are spread evenly up to the limit, so the size of each says roughly where it
     belongs in a sorted table. None is larger than the limit.
@@ -461,12 +474,33 @@ cdef size_t sort_least(
         out[0] = 0
         count = 1
     for slot in range(size):
-        if count == BAND_SKETCH:
+        if count > BAND_SKETCH:
             break
         if table.at[slot] != 0:
             out[count] = table.at[slot]
             count += 1
     return count
+
+
+cdef size_t pack_sketch(const uint32_t* least, size_t count, uint16_t* out) noexcept nogil:
+    """Write the sketch of what `sort_least` found; return its length. See `tables.sketches`."""
+    cdef uint32_t shift = 16
+    cdef uint16_t value
+    cdef size_t i, length = 1
+    cdef bint is_cut = count > BAND_SKETCH
+    if count == 0:
+        return 0
+    if is_cut:
+        count = BAND_SKETCH
+        shift = 0
+        while least[count - 1] >> shift > 0xFFFF:
+            shift += 1
+    out[0] = 2 * shift + is_cut
+    for i in range(count):
+        value = least[i] >> shift
+        out[length] = value
+        length += i == 0 or out[length - 1] != value
+    return length
 
 
 cdef int drop_repeats(Items* items, Hashes* slots) except -1 nogil:
@@ -570,7 +604,8 @@ cdef class Workspace:
     cdef Hashes slots, slot_ends
     cdef Hashes32 gathered  # of the current event: the hashes that bands are made of, …
     cdef bint is_gathered  # … if they are there already
-    cdef Hashes32 likely, sorting, band_sketches
+    cdef Hashes32 likely, sorting
+    cdef Hashes16 band_sketches
     cdef Hashes band_keys  # of each event 12 numbers: its keys in order, big-endian
     cdef array.array exact, words, low, high, chosen, variants
     cdef const Part* parts  # of the current event
@@ -632,7 +667,7 @@ cdef class Workspace:
             sketches.append(
                 PyBytes_FromStringAndSize(
                     <const char*>(self.band_sketches.at + first),
-                    (self.sketch_ends.at[i] - first) * sizeof(uint32_t),
+                    (self.sketch_ends.at[i] - first) * sizeof(uint16_t),
                 )
             )
             first = self.sketch_ends.at[i]
@@ -1331,7 +1366,7 @@ cdef class Kernel:
         return 0
 
     cdef int sketch_bands(self, Workspace work) except -1 nogil:
-        """Add the least distinct hashes of an event to the pool of sketches.
+        """Add the sketch of an event to the pool: of its least distinct hashes.
 
         Of many, only those below a limit are sorted, under which enough should be; if repeats make
         them fewer, the limit is raised.
@@ -1341,9 +1376,10 @@ cdef class Kernel:
         cdef uint64_t limit = MOST32
         cdef size_t i, found
         cdef uint32_t value
+        cdef uint32_t least[BAND_SKETCH + 1]
         if gathered.count > LIKELY_LEAST:
             limit = (<uint64_t>LIKELY_LEAST << 32) // gathered.count
-        reserve32(&work.band_sketches, BAND_SKETCH)
+        reserve16(&work.band_sketches, BAND_SKETCH + 1)
         reserve32(likely, gathered.count)
         while True:
             likely.count = 0
@@ -1351,12 +1387,13 @@ cdef class Kernel:
                 value = gathered.at[i]
                 likely.at[likely.count] = value
                 likely.count += value <= limit
-            found = sort_least(likely, limit, &work.sorting,
-                               work.band_sketches.at + work.band_sketches.count)
-            if found == BAND_SKETCH or limit == MOST32:
+            found = sort_least(likely, limit, &work.sorting, least)
+            if found > BAND_SKETCH or limit == MOST32:
                 break
             limit = 4 * limit if limit < MOST32 // 4 else MOST32
-        work.band_sketches.count += found
+        work.band_sketches.count += pack_sketch(
+            least, found, work.band_sketches.at + work.band_sketches.count
+        )
         return 0
 
     # ------------------------------------------------------------ folding
@@ -1895,27 +1932,6 @@ def jaccard(bytes left not None, bytes right not None):
     return <double>common / <double>union if union else 1.0
 
 
-def band_jaccard(bytes left not None, bytes right not None):
-    """See `clustering.linkage.reference_jaccard`; of the sketches of bands."""
-    cdef size_t ours = PyBytes_GET_SIZE(left) // 4, theirs = PyBytes_GET_SIZE(right) // 4
-    cdef const char* a = PyBytes_AS_STRING(left)
-    cdef const char* b = PyBytes_AS_STRING(right)
-    cdef size_t i = 0, j = 0, union = 0, common = 0
-    cdef size_t most = BAND_SKETCH if ours >= BAND_SKETCH or theirs >= BAND_SKETCH else ours + theirs
-    cdef uint32_t x, y
-    while union < most and i < ours and j < theirs:
-        memcpy(&x, a + 4 * i, 4)
-        memcpy(&y, b + 4 * j, 4)
-        union += 1
-        common += x == y  # without a branch, which would be a random one
-        i += x <= y
-        j += y <= x
-    union += ours - i + theirs - j  # of one of them
-    if union > most:
-        union = most
-    return <double>common / <double>union if union else 1.0
-
-
 _OURS = (
     SKETCH, MAX_WORD, MAX_KEY, MAX_WORDS, MOST_WORDS, REPEATED, LEAST_AROUND, VALUE_BITS,
     BANDS, ROWS, KEY_BYTES, BAND_BYTES, BAND_SKETCH,
@@ -1923,7 +1939,7 @@ _OURS = (
 _THEIRS = (
     SKETCH_SIZE, MAX_WORD_BYTES, MAX_KEY_BYTES, lines.MAX_WORDS,
     one_off.MAX_WORDS, one_off.REPEATED, one_off.LEAST_AROUND, one_off.VALUE_BITS,
-    bands.BANDS, bands.ROWS, bands.KEY_BYTES, bands.BITS // 8, bands.SKETCH,
+    bands.BANDS, bands.ROWS, bands.KEY_BYTES, bands.BITS // 8, sketches.SKETCH,
 )
 if _OURS != _THEIRS or MAX_VOTES >> PLANES:
     raise ImportError("the native kernel was built for another version: reinstall")

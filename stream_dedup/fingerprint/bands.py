@@ -12,12 +12,12 @@ the probability 1 - (1 - J³)¹⁶:
     J          .2    .3    .42   .5    .6    .7    .8
     chance     .12   .35   .71   .88   .98   1.0   1.0
 
-Who shares a key is compared by *sketches*, the 128 least hashes of each set's features; the share
-that the two have in common among the 128 least of both together is the Jaccard index, exactly where
-both have no more (`linkage`). Of few features some are common by chance, so there more must be.
+Who shares a key is compared by *sketches*, the least hashes of each set (`tables.sketches`).
 
-The fingerprint of an event is its 16 keys of 48 bits, key 0 highest: a number of 768 bits. The
-distance of two is the number of keys in which they differ, so "near" is a distance below 16.
+The fingerprint of an event is its 16 keys of 32 bits, key 0 highest: a number of 512 bits. The
+distance of two is the number of keys in which they differ, so "near" is a distance below 16. Two
+different bands have the same key once in 2³²: among a million clusters a look-up of 16 keys meets
+such a stranger once in 270 events, and the sketches tell them apart.
 
 Worked bits, 2 bands of 2 minhashes::
 
@@ -37,10 +37,8 @@ no more.
 
 from __future__ import annotations
 
-import heapq
 import struct
-from array import array
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from stream_dedup.fingerprint.hashing import MASK32, MASK64, hash128
 
@@ -48,12 +46,9 @@ BANDS = 16
 ROWS = 3
 """Minhashes in a band."""
 
-KEY_BYTES = 6
+KEY_BYTES = 4
 BITS = 8 * KEY_BYTES * BANDS
 """Bits of a fingerprint."""
-
-SKETCH = 128
-"""Hashes in a sketch, of four bytes each: Jaccard is exact below, and estimated above."""
 
 CROWD = 16
 """Members of a key that are read. A key that has as many gets no more."""
@@ -61,14 +56,10 @@ CROWD = 16
 MAX_VERIFIED = 16
 """Clusters whose sketches are compared with an event's, at most."""
 
-FEW = 24
-FEW_JACCARD = 0.6
-"""Where one of two events has fewer than `FEW` features, they must share at least so many."""
-
 _KEY_BITS = 8 * KEY_BYTES
 _HALVES = [
     (bits, sum((1 << bits) - 1 << key * _KEY_BITS for key in range(BANDS)))
-    for bits in (24, 12, 6, 3, 2, 1)
+    for bits in (16, 8, 4, 2, 1)
 ]
 """How far to shift, and the bits to keep of each key."""
 
@@ -86,7 +77,7 @@ def minhashes(hashes: Collection[int], seed: int = 0) -> list[int]:
 
 
 def fingerprint(hashes: Collection[int], seed: int = 0) -> int:
-    """Return the keys of a set as one number of 768 bits.
+    """Return the keys of a set as one number of 512 bits.
 
     >>> disk = fingerprint(range(1, 40))
     >>> differing_keys(disk, fingerprint(range(2, 42))) < BANDS
@@ -108,11 +99,6 @@ def _mixed(x: int) -> int:
     return x ^ x >> 33
 
 
-def sketch(hashes: Iterable[int]) -> bytes:
-    """Return the least distinct 32-bit hashes of a set, ascending, in the machine's byte order."""
-    return array("I", heapq.nsmallest(SKETCH, set(hashes))).tobytes()
-
-
 def keys(value: int) -> list[int]:
     """Return the keys of a fingerprint, key 0 first."""
     data = value.to_bytes(BITS // 8, "big")
@@ -126,16 +112,6 @@ def differing_keys(left: int, right: int) -> int:
     for bits, lowest in _HALVES:
         apart = (apart | apart >> bits) & lowest
     return apart.bit_count()
-
-
-def threshold(jaccard: float, features: int) -> float:
-    """Return the least Jaccard index of two events of a cluster.
-
-    Args:
-        jaccard: the recipe's threshold.
-        features: how many distinct features the event with fewer of them has.
-    """
-    return max(jaccard, FEW_JACCARD) if features < FEW else jaccard
 
 
 def chance_of_meeting(jaccard: float) -> float:

@@ -60,8 +60,8 @@ class Fingerprints(NamedTuple):
         high: its high 64 bits; empty unless the width is 128.
         sketches: the distinct keyed hashes of the features that are not placeholders, ascending,
             the least `SKETCH_SIZE` of them, eight bytes each in native byte order. Empty where the
-            recipe does not verify (`match.jaccard` is 0): nothing compares them. With bands, the
-            least `bands.SKETCH`, four bytes each.
+            recipe does not verify (`match.jaccard` is 0): nothing compares them. With bands, see
+            `tables.sketches`.
         chosen: the keyed hash of the features that a minhash is made of; 0 if there are none. Empty
             for other kinds.
         variants: keyed hash of the words that make the variant, XORed with that of the frames of a
@@ -69,7 +69,7 @@ class Fingerprints(NamedTuple):
         one_offs: the keys by which patterns that differ in a word find each other (`one_off`);
             nothing for an event that has too few words, or too many. Empty unless the recipe
             learns.
-        bands: the fingerprints of bands: the keys in order, 96 bytes, big-endian. Empty for other
+        bands: the fingerprints of bands: the keys in order, 64 bytes, big-endian. Empty for other
             kinds.
     """
 

@@ -54,6 +54,7 @@ from stream_dedup.fingerprint.kernel import (
 from stream_dedup.fingerprint.minhash import least_hashes, minhash
 from stream_dedup.fingerprint.simhash import simhash
 from stream_dedup.fingerprint.siphash import HashKey, fastest_siphash
+from stream_dedup.tables import sketches
 
 
 class Feature(NamedTuple):
@@ -296,7 +297,7 @@ class ReferenceKernel:
     def sketch(self, taken: Taken) -> bytes:
         """Compute the sketch of an event, even if the recipe does not verify by it."""
         if self._recipe.fingerprint.kind == "bands":
-            return bands.sketch(_of_bands(taken))
+            return sketches.sketch(_of_bands(taken))
         words = self._recipe.features.extractor == "words"
         source = taken.tokens if words else taken.features
         least = heapq.nsmallest(SKETCH_SIZE, {f.identity for f in source if not f.variable})

@@ -97,7 +97,7 @@ class SavedCluster(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         """
         width, most = recipe.fingerprint.bits, recipe.match.aliases + 1
         numbers = (self.fingerprint, *self.fingerprints)
-        hash_bytes = 4 if recipe.fingerprint.kind == "bands" else 8
+        hash_bytes = 2 if recipe.fingerprint.kind == "bands" else 8
         good = (
             all(len(number) == saved_bytes(recipe) for number in numbers)
             and all(int.from_bytes(number, "big") >> width == 0 for number in numbers)

@@ -1,8 +1,11 @@
+from array import array
 from collections.abc import Sequence
 
 from stream_dedup.tables.entries import Prefixes, Row
 from stream_dedup.tables.permutation import Layout
-from stream_dedup.tables.store import Bands, Found
+from stream_dedup.tables.store import Bands, Found, Similar
+
+def jaccard(left: bytes, right: bytes) -> float: ...
 
 class NativeBandTables:
     crowded: int
@@ -12,6 +15,12 @@ class NativeBandTables:
     def delete(self, entry: int) -> None: ...
     def fingerprint(self, entry: int) -> int: ...
     def query(self, fingerprint: int, group: int, max_candidates: int) -> Found: ...
+    def similar(
+        self, fingerprint: int, group: int, sketch: bytes, sketches: list[bytes], jaccard: float
+    ) -> Similar: ...
+    def connect(
+        self, fingerprints: list[bytes], first: int, sketches: list[bytes], jaccard: float
+    ) -> array[int]: ...
     def nbytes(self) -> int: ...
 
 class NativeTables:

@@ -20,18 +20,20 @@ heads of the buckets; the memory doubles as it grows, so up to twice that. T = 4
 import os
 
 cimport cython
+from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
+from stream_dedup.tables import entries as _entries, sketches as _sketches
 from stream_dedup.tables.entries import (
     GROUP_BYTES,
     OWNER_BYTES,
     ReferenceBandEntries,
     ReferenceEntries,
 )
-from stream_dedup.tables.store import Found
+from stream_dedup.tables.store import Found, Similar
 
 cdef extern from *:
     """
@@ -56,11 +58,17 @@ cdef extern from *:
 cdef enum:
     NONE = 0xFFFFFFFF
     FIRST_ROOM = 256
+    MARK_BYTES = 3
+    FEW = 24
     MOST_WIDTH_BYTES = 128  # of a fingerprint: `entries.MAX_BANDS_WIDTH`
     FIXED_BYTES = 2 * 8 + 8 + 4 + 8 + 6 * 4  # a packed row's numbers, and the lengths of its parts
 
 # Random for each process: whoever writes the text cannot choose which fingerprints share a bucket.
 cdef uint64_t _PROCESS_SALT = int.from_bytes(os.urandom(8), "little")
+
+cdef double FEW_JACCARD = _sketches.FEW_JACCARD
+if (FEW, MARK_BYTES) != (_sketches.FEW, _entries.MARK_BYTES):
+    raise ImportError("the native tables were built for another version: reinstall")
 
 
 cdef inline uint64_t mix(uint64_t low, uint64_t high, uint32_t group) noexcept nogil:
@@ -336,6 +344,92 @@ cdef class NativeTables(EntryPool):
         return self.room * self.stride + <size_t>self.heads_room * self.tables * 4
 
 
+# ---------------------------------------------------------------- sketches
+
+
+cdef inline double similarity(
+    const char* left, Py_ssize_t left_bytes, const char* right, Py_ssize_t right_bytes
+) noexcept nogil:
+    """Return the Jaccard index of two sketches: see `sketches.reference_jaccard`."""
+    cdef const uint16_t* a = <const uint16_t*>left  # a bytes object's contents are aligned to two
+    cdef const uint16_t* b = <const uint16_t*>right
+    cdef size_t ours = left_bytes // 2, theirs = right_bytes // 2, i = 1, j = 1
+    cdef size_t union = 0, common = 0
+    cdef uint32_t x, y, down_a, down_b
+    if ours < 2 or theirs < 2:
+        return ours < 2 and theirs < 2
+    if a[0] >> 1 == b[0] >> 1:
+        while i < ours and j < theirs:
+            x, y = a[i], b[j]
+            union += 1
+            common += x == y  # without a branch, which would be a random one
+            i += x <= y
+            j += y <= x
+    else:
+        down_a = min(<uint32_t>(max(a[0], b[0]) >> 1) - (a[0] >> 1), 31)
+        down_b = min(<uint32_t>(max(a[0], b[0]) >> 1) - (b[0] >> 1), 31)
+        while i < ours and j < theirs:
+            x, y = a[i] >> down_a, b[j] >> down_b
+            union += 1
+            common += x == y
+            if x <= y:
+                i = behind(a, i, ours, down_a)
+            if y <= x:
+                j = behind(b, j, theirs, down_b)
+        while i < ours and not b[0] & 1:
+            union += 1
+            i = behind(a, i, ours, down_a)
+        while j < theirs and not a[0] & 1:
+            union += 1
+            j = behind(b, j, theirs, down_b)
+        return <double>common / <double>union
+    # What is left of one of them counts if the other has no more hashes than its sketch.
+    if not b[0] & 1:
+        union += ours - i
+    if not a[0] & 1:
+        union += theirs - j
+    return <double>common / <double>union
+
+
+cdef inline size_t behind(
+    const uint16_t* values, size_t at, size_t count, uint32_t down
+) noexcept nogil:
+    """Return the place behind the values that are equal to this one, so many bits left out."""
+    cdef uint32_t value = values[at] >> down
+    while at < count and values[at] >> down == value:
+        at += 1
+    return at
+
+
+def jaccard(bytes left not None, bytes right not None):
+    """See `sketches.reference_jaccard`."""
+    return similarity(
+        PyBytes_AS_STRING(left), PyBytes_GET_SIZE(left),
+        PyBytes_AS_STRING(right), PyBytes_GET_SIZE(right),
+    )
+
+
+cdef class Verifier:
+    """Compares one sketch with those of owners."""
+
+    cdef const char* sketch
+    cdef Py_ssize_t size
+    cdef double least, few_least
+
+    cdef inline void begin(self, bytes sketch, double least) noexcept:
+        self.sketch, self.size = PyBytes_AS_STRING(sketch), PyBytes_GET_SIZE(sketch)
+        self.least = least
+        self.few_least = max(least, FEW_JACCARD)
+
+    cdef inline bint admits(self, bytes other) noexcept:
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(other)
+        cdef double least = self.few_least if min(size, self.size) // 2 - 1 < FEW else self.least
+        return similarity(self.sketch, self.size, PyBytes_AS_STRING(other), size) >= least
+
+
+# ---------------------------------------------------------------- bands
+
+
 cdef struct BandEntry:
     EntryHeader header
     uint64_t linked  # bit n: whether it is on the chain of its key n
@@ -349,15 +443,17 @@ cdef class NativeBandTables(EntryPool):
     One hash table for all keys, with chains of entries. A chain has few entries: at most a crowd
     has an equal key, and there are as many heads as entries have keys.
 
-    Memory of a fingerprint of sixteen keys: 176 bytes, and up to 128 for the heads; it doubles as it
+    Memory of a fingerprint of sixteen keys of four bytes: 148 bytes, and up to 128 for the heads; it doubles as it
     grows, so up to twice that.
     """
 
     cdef uint32_t** asked  # a query's heads
     cdef uint32_t* found  # the owners that a query has found, …
     cdef uint32_t* shared  # … and how many keys of each are equal
+    cdef uint32_t* met  # the number of the last search that has met each entry
+    cdef Verifier verifier
     cdef size_t size
-    cdef uint32_t bands, key_bytes, crowd
+    cdef uint32_t bands, key_bytes, crowd, searches
 
     def __cinit__(self, bands):
         self.bands, self.key_bytes, self.crowd = bands
@@ -368,6 +464,7 @@ cdef class NativeBandTables(EntryPool):
         self.asked = <uint32_t**>calloc(self.bands, sizeof(uint32_t*))
         self.found = <uint32_t*>calloc(<size_t>self.bands * self.crowd, 4)
         self.shared = <uint32_t*>calloc(<size_t>self.bands * self.crowd, 4)
+        self.verifier = Verifier()
         if self.asked == NULL or self.found == NULL or self.shared == NULL:
             raise MemoryError
         self.grow(FIRST_ROOM)
@@ -376,6 +473,7 @@ cdef class NativeBandTables(EntryPool):
         free(self.asked)
         free(self.found)
         free(self.shared)
+        free(self.met)
 
     cdef inline BandEntry* at(self, uint32_t entry) noexcept nogil:
         return <BandEntry*>(self.entries + self.stride * entry)
@@ -414,8 +512,10 @@ cdef class NativeBandTables(EntryPool):
             heads_room *= 2
         self.entries = <char*>resized(self.entries, self.stride * room)
         self.heads = <uint32_t*>resized(self.heads, heads_room * 4)
-        self.room, self.heads_room = room, heads_room
+        self.met = <uint32_t*>resized(self.met, <size_t>room * 4)
+        self.room, self.heads_room, self.searches = room, heads_room, 0
         memset(self.heads, 0xFF, heads_room * 4)
+        memset(self.met, 0, <size_t>room * 4)
         with nogil:
             for number in range(self.used):
                 entry = self.at(number)
@@ -428,7 +528,10 @@ cdef class NativeBandTables(EntryPool):
 
     def insert(self, fingerprint, uint32_t group, uint32_t owner):
         cdef bytes packed = fingerprint.to_bytes(self.size, "big")
-        cdef const char* keys = PyBytes_AS_STRING(packed)
+        return self.put(PyBytes_AS_STRING(packed), group, owner)
+
+    cdef int64_t put(self, const char* keys, uint32_t group, uint32_t owner) except -1:
+        """Insert an entry and return its number."""
         cdef uint32_t number, node, band, members, left_out = 0
         cdef bint held
         cdef uint32_t* head
@@ -483,10 +586,9 @@ cdef class NativeBandTables(EntryPool):
         self.check(number)
         return int.from_bytes(self.keys_of(self.at(number))[: self.size], "big")
 
-    def query(self, fingerprint, uint32_t group, max_candidates):
-        cdef bytes packed = fingerprint.to_bytes(self.size, "big")
-        cdef const char* keys = PyBytes_AS_STRING(packed)
-        cdef uint32_t band, node, i, count = 0, candidates = 0
+    cdef void ask(self, const char* keys, uint32_t group) noexcept:
+        """Look up the heads of all chains of a search, which waits for none of them alone."""
+        cdef uint32_t band
         cdef BandEntry* entry
         for band in range(self.bands):
             self.asked[band] = self.head_of(band, keys, group)
@@ -497,6 +599,72 @@ cdef class NativeBandTables(EntryPool):
                 prefetch(entry)
                 prefetch(self.keys_of(entry))
                 prefetch(self.keys_of(entry) + self.size - 1)
+
+    def similar(self, fingerprint, uint32_t group, bytes sketch not None, list sketches not None,
+                double jaccard):
+        cdef bytes packed = fingerprint.to_bytes(self.size, "big")
+        cdef list owners = [], shared = []
+        self.search(PyBytes_AS_STRING(packed), group, sketch, sketches, jaccard, owners, shared)
+        return Similar(owners, shared)
+
+    def connect(self, list fingerprints not None, uint32_t first, list sketches not None,
+                double jaccard):
+        cdef array.array pairs = array.array("Q")
+        cdef uint32_t owner = first
+        cdef list owners = []
+        cdef bytes keys
+        for keys in fingerprints:
+            if keys:
+                if len(keys) != self.size:
+                    raise ValueError(f"fingerprints have {self.size} bytes, not {len(keys)}")
+                self.search(
+                    PyBytes_AS_STRING(keys), 0, sketches[owner], sketches, jaccard, owners, None
+                )
+                for other in owners:
+                    pairs.extend(array.array("Q", (other, owner)))
+                owners.clear()
+                self.put(PyBytes_AS_STRING(keys), 0, owner)
+            owner += 1
+        return pairs
+
+    cdef int search(
+        self, const char* keys, uint32_t group, bytes sketch, list sketches, double jaccard,
+        list owners, list shared,
+    ) except -1:
+        """Add the owners that are alike, and to `shared` how many entries have each of the keys."""
+        cdef uint32_t band, node, members, number
+        cdef BandEntry* entry
+        cdef bytes theirs
+        if self.searches == NONE:
+            memset(self.met, 0, <size_t>self.room * 4)
+            self.searches = 0
+        self.searches += 1
+        self.verifier.begin(sketch, jaccard)
+        self.ask(keys, group)
+        for band in range(self.bands):
+            node = self.asked[band][0]
+            members = 0
+            while node != NONE:
+                number = node // self.bands
+                entry = self.at(number)
+                if node % self.bands == band and self.has_key(entry, band, keys, group):
+                    members += 1
+                    if self.met[number] != self.searches:
+                        self.met[number] = self.searches
+                        theirs = sketches[entry.header.owner]
+                        if not theirs or self.verifier.admits(theirs):
+                            owners.append(entry.header.owner)
+                node = entry.links[node % self.bands]
+            if shared is not None:
+                shared.append(members)
+        return 0
+
+    def query(self, fingerprint, uint32_t group, max_candidates):
+        cdef bytes packed = fingerprint.to_bytes(self.size, "big")
+        cdef const char* keys = PyBytes_AS_STRING(packed)
+        cdef uint32_t band, node, i, count = 0, candidates = 0
+        cdef BandEntry* entry
+        self.ask(keys, group)
         for band in range(self.bands):
             node = self.asked[band][0]
             while node != NONE:
@@ -520,7 +688,7 @@ cdef class NativeBandTables(EntryPool):
         )
 
     def nbytes(self):
-        return self.room * self.stride + self.heads_room * 4
+        return self.room * (self.stride + 4) + self.heads_room * 4
 
 
 cdef void* resized(void* memory, size_t size) except NULL:
@@ -687,7 +855,7 @@ cdef class NativeEntries:
             if self.hash_bytes == 8:
                 to = put_swapped(to, PyBytes_AS_STRING(hashes), len(hashes) // 8)
             else:
-                to = put_swapped_short(to, PyBytes_AS_STRING(hashes), len(hashes) // 4)
+                to = put_swapped_short(to, PyBytes_AS_STRING(hashes), len(hashes) // 2)
             to = put_part(put_part(to, one), other)
             to = put_length(to, members if searchable else 0)
             if searchable:
@@ -713,7 +881,7 @@ cdef class NativeBandEntries(NativeEntries):
         self.slice_bits = slices.bit_length() - 1
         self.tables = layout.tables
         self.width_bytes = layout.width // 8
-        self.hash_bytes = 4
+        self.hash_bytes = 2
 
     cdef char* put_fingerprint(self, char* to, object fingerprint) except NULL:
         cdef bytes whole = fingerprint.to_bytes(self.width_bytes, "big")
@@ -734,7 +902,7 @@ cdef class NativeBandEntries(NativeEntries):
         cdef uint32_t table, number, size = self.width_bytes // self.tables
         for table in range(self.tables):
             key = taken(fingerprint + table * size, size)
-            to = put(to, mixed(key, 8 * size, spread) << 32, 4)
+            to = put(to, mixed(key, 8 * size, spread) << 64 - 8 * MARK_BYTES, MARK_BYTES)
             to = put(to, owner, 8)
             number = slice_of(key, 8 * size, spread, self.slice_bits)
             keys.append(slice_key(key_prefix, table, number))
@@ -801,12 +969,12 @@ cdef inline char* put_swapped(char* to, const char* hashes, Py_ssize_t count) no
 
 
 cdef inline char* put_swapped_short(char* to, const char* hashes, Py_ssize_t count) noexcept nogil:
-    """Write hashes of four bytes likewise."""
-    cdef uint32_t word
+    """Write hashes of two bytes likewise."""
+    cdef uint16_t word
     cdef Py_ssize_t at
     for at in range(count):
-        memcpy(&word, hashes + 4 * at, 4)
-        to = put(to, <uint64_t>word << 32, 4)
+        memcpy(&word, hashes + 2 * at, 2)
+        to = put(to, <uint64_t>word << 48, 2)
     return to
 
 

@@ -32,7 +32,7 @@ Worked bits, W = 8, k = 1, m = 2, the fingerprint 1011 0010 of group 7 and owner
 Fingerprints wider than `MAX_WIDTH` are the keys of bands (`fingerprint.bands`): blocks of which one
 in common is near enough, so k = m - 1 and a table's prefix is one key. Nobody needs the remaining
 bits there, and nothing needs an order, so a slice is one string: its members one after the other,
-in half of the memory. A member is a *mark* of four bytes, the last ones of the key mixed with the
+in half of the memory. A member is a *mark* of three bytes, the last ones of the key mixed with the
 group, then the owner. The first bits of the same mix are the slice's number. Two keys with the same
 mark in one slice are each other's candidates; that is rare, and whoever reads the owner's keys sees
 it.
@@ -59,7 +59,7 @@ MAX_WIDTH = 128
 MAX_BANDS_WIDTH = 1024
 MAX_SLICES = 2**24
 GROUP_BYTES = 2
-MARK_BYTES = 4
+MARK_BYTES = 3
 OWNER_BYTES = 8
 
 _ALL_64 = 2**64 - 1
@@ -78,7 +78,7 @@ class Prefixes(NamedTuple):
 Row = tuple[float, float, int, int, int, int, int, bool, bytes, bytes, bytes, bytes]
 """A fingerprint in the arguments of a script: two times, its owner, its group, its exact hash and
 the slice of that, the fingerprint, whether it has members (otherwise none are packed), hashes of
-eight bytes (of four, where fingerprints are the keys of bands) in the machine's order, and three
+eight bytes (of two, where fingerprints are the keys of bands) in the machine's order, and three
 texts.
 
 Packed: the times (doubles), owner(8), group(4), exact hash(8); then, each after its length(4):
@@ -259,7 +259,7 @@ class ReferenceBandEntries(ReferenceEntries):
         slices: number of slices of each table; a power of two, at most 2^24.
     """
 
-    _hash_type = "I"
+    _hash_type = "H"
 
     def __init__(self, layout: Layout, slices: int) -> None:
         width, keys = layout.width, layout.blocks

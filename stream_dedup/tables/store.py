@@ -11,11 +11,13 @@ by this key.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from itertools import islice, zip_longest
 from typing import NamedTuple, Protocol
 
 from stream_dedup.native import extension
+from stream_dedup.tables import sketches as sketching
 from stream_dedup.tables.permutation import Layout
 
 
@@ -33,6 +35,19 @@ class Found(NamedTuple):
     distances: list[int]
     candidates: int
     truncated: bool
+
+
+class Similar(NamedTuple):
+    """Who shares a key with an event and is alike.
+
+    Attributes:
+        owners: of entries that share a key, those whose sketch is alike or not known; an owner of
+            several entries may be there several times.
+        shared: how many entries have each of the keys, alike or not.
+    """
+
+    owners: list[int]
+    shared: list[int]
 
 
 class Tables(Protocol):
@@ -75,6 +90,38 @@ class Tables(Protocol):
 
     def nbytes(self) -> int:
         """Return the memory used, in bytes; the reference estimates it."""
+
+
+class BandTables(Tables, Protocol):
+    """Tables of bands, which compare sketches too."""
+
+    def similar(
+        self, fingerprint: int, group: int, sketch: bytes, sketches: list[bytes], jaccard: float
+    ) -> Similar:
+        """Find the entries that share a key and whose sketches are alike.
+
+        Args:
+            fingerprint: of the event.
+            group: only its entries are compared.
+            sketch: of the event.
+            sketches: of each owner; empty if it is not known, and then it counts as alike.
+            jaccard: the recipe's threshold; with few features it is higher (`sketches.threshold`).
+        """
+
+    def connect(
+        self, fingerprints: list[bytes], first: int, sketches: list[bytes], jaccard: float
+    ) -> array[int]:
+        """Insert fingerprints one after the other; return the pairs that are alike.
+
+        Args:
+            fingerprints: keys, big-endian; an empty one is left out.
+            first: owner of the first fingerprint; the others follow.
+            sketches: of each owner, theirs too.
+            jaccard: see `similar`.
+
+        Returns:
+            Two owners a pair: the one that was there, and the one that was inserted.
+        """
 
 
 class ReferenceTables:
@@ -199,6 +246,38 @@ class ReferenceBandTables:
                 found[owner] = found.get(owner, self._bands.keys) - 1
         return Found(list(found), list(found.values()), candidates, truncated=False)
 
+    def similar(
+        self, fingerprint: int, group: int, sketch: bytes, sketches: list[bytes], jaccard: float
+    ) -> Similar:
+        owners: dict[int, None] = {}
+        shared = []
+        for key in self._keys_of(fingerprint, group):
+            members = self._owners.get(key, {})
+            shared.append(len(members))
+            owners |= dict.fromkeys(members)
+        few = sketching.features(sketch)
+        alike = [
+            owner
+            for owner in owners
+            for theirs in (sketches[owner],)
+            if not theirs
+            or sketching.reference_jaccard(sketch, theirs)
+            >= sketching.threshold(jaccard, min(few, sketching.features(theirs)))
+        ]
+        return Similar(alike, shared)
+
+    def connect(
+        self, fingerprints: list[bytes], first: int, sketches: list[bytes], jaccard: float
+    ) -> array[int]:
+        pairs = array("Q")
+        for owner, keys in enumerate(fingerprints, first):
+            if keys:
+                fingerprint = int.from_bytes(keys, "big")
+                found = self.similar(fingerprint, 0, sketches[owner], sketches, jaccard).owners
+                pairs.extend(number for other in found for number in (other, owner))
+                self.insert(fingerprint, 0, owner)
+        return pairs
+
     def nbytes(self) -> int:
         return 250 * len(self._entries) * self._bands.keys
 
@@ -208,10 +287,10 @@ class ReferenceBandTables:
         return ((band, group, data[band * size : (band + 1) * size]) for band in range(count))
 
 
-def make_band_tables(bands: Bands) -> Tables:
+def make_band_tables(bands: Bands) -> BandTables:
     """Make the native tables of bands, or the reference where they are not used."""
     native = extension("tables._native")
-    tables: Tables = (native.NativeBandTables if native else ReferenceBandTables)(bands)
+    tables: BandTables = (native.NativeBandTables if native else ReferenceBandTables)(bands)
     return tables
 
 

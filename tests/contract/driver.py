@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
@@ -30,6 +30,7 @@ from stream_dedup.index.memory import MemoryIndex
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Decision, Partition, Position, Summary
+from stream_dedup.tables.sketches import sketch
 from tests.services.redis import RedisCluster, RedisServer
 
 T = TypeVar("T")
@@ -149,8 +150,12 @@ def banded(asked: Query) -> Query:
     fingerprint = 0
     for shift in range(60, -1, -4):
         fingerprint = fingerprint << 8 * KEY_BYTES | asked.fingerprint >> shift & 15
-    sketch = array("I", array("Q", asked.sketch)).tobytes()
-    return asked._replace(fingerprint=fingerprint, sketch=sketch)
+    return asked._replace(fingerprint=fingerprint, sketch=sketch_of(array("Q", asked.sketch)))
+
+
+def sketch_of(words: Iterable[int]) -> bytes:
+    """The sketch of features that small numbers stand for, which become hashes of 32 bits."""
+    return sketch(word * 0x9E37_79B1 & 0xFFFF_FFFF for word in words)
 
 
 def query(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from stream_dedup.fingerprint.bands import BANDS, CROWD, KEY_BYTES, MAX_VERIFIED, SKETCH
+from stream_dedup.fingerprint.bands import BANDS, CROWD, KEY_BYTES, MAX_VERIFIED
 from stream_dedup.index.base import Limits, Query
 from stream_dedup.model import Position, Rule
+from stream_dedup.tables.sketches import reference_jaccard
 from tests.contract.driver import (
     ADAPTERS,
     BANDED,
@@ -20,6 +20,7 @@ from tests.contract.driver import (
     S,
     Setup,
     delta,
+    sketch_of,
 )
 
 Start = Callable[..., Driver]
@@ -52,10 +53,9 @@ def asked(
     fingerprint = 0
     for key in keys:
         fingerprint = fingerprint << 8 * KEY_BYTES | key
-    sketch = array("I", sorted(words)[:SKETCH]).tobytes()
     time_us = START_US + round(at_s * S)
     position = Position(HERE.source, HERE.number, offset)
-    return Query("", offset + 1, fingerprint, sketch, near, time_us, time_us, position)
+    return Query("", offset + 1, fingerprint, sketch_of(words), near, time_us, time_us, position)
 
 
 WORDS = range(30)
@@ -106,15 +106,17 @@ def test_of_few_features_six_tenths_are_in_common(begin: Start, words: range, jo
     assert joins != answer.new
 
 
-@pytest.mark.parametrize(("replaced", "joins"), [(37, True), (38, False)])
+@pytest.mark.parametrize("size", [1_000, 100])  # of the hashes of 100 fewer bits are kept
+@pytest.mark.parametrize(("replaced", "joins"), [(0.2, True), (0.7, False)])
 def test_of_many_features_the_least_of_both_are_compared(
-    begin: Start, replaced: int, joins: bool
+    begin: Start, size: int, replaced: float, joins: bool
 ) -> None:
     index = begin()
-    ours = range(0, 2_000, 2)
-    theirs = [*range(1, 2 * replaced, 2), *ours[replaced:]]
-    # Of the 128 least of both, all but these are in common: 54 of 128 are .42.
-    assert joins == ((SKETCH - 2 * replaced) / SKETCH >= BANDED.match.jaccard)
+    ours = [*range(0, 2 * size, 2)]
+    theirs = [*range(1, int(2 * replaced * size), 2), *ours[int(replaced * size) :]]
+    theirs += range(10**6, 10**6 + size // 2)
+    similarity = reference_jaccard(sketch_of(ours), sketch_of(theirs))
+    assert joins == (similarity >= BANDED.match.jaccard)
     index.resolve(asked(0, own_keys(1), ours))
     (answer,) = index.resolve(asked(1, own_keys(1), theirs))
     assert joins != answer.new

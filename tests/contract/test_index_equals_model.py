@@ -14,8 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from stream_dedup.clustering import linkage
 from stream_dedup.clustering.learning import LEARNED, OWN, may_be_missing, wanted_values
-from stream_dedup.clustering.linkage import cluster_id, reference_jaccard
+from stream_dedup.clustering.linkage import cluster_id
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import StreamTime, Windows
 from stream_dedup.errors import AlreadyRecorded, StaleFence
@@ -24,7 +25,8 @@ from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.one_off import Keys, WordSlot, mix, pack, pattern_keys, unpack
 from stream_dedup.index.base import ClusterDelta, Commit, Limits, Query, Resolution
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Rule, Summary
-from tests.contract.driver import ADAPTERS, START_US, Driver, Opens, S, Setup
+from stream_dedup.tables import sketches
+from tests.contract.driver import ADAPTERS, START_US, Driver, Opens, S, Setup, sketch_of
 
 WINDOWS = Windows(idle_us=100 * S, max_age_us=300 * S, quiet_after_us=60 * S)
 SUMMARIES = Summaries(every_us=50 * S, samples=0, lease_us=30 * S, retention_us=500 * S)
@@ -44,7 +46,7 @@ class Text(NamedTuple):
         """A text with keys of bands: those of these bands are 1, the others its own."""
         fingerprint = 0
         for band in range(bands.BANDS):
-            key = 1 if band in shared else hash((shared, band)) % 2**40 + 2
+            key = 1 if band in shared else hash((shared, band)) % 2**30 + 2
             fingerprint = fingerprint << 8 * bands.KEY_BYTES | key
         return cls(fingerprint, tuple(words))
 
@@ -256,11 +258,12 @@ class Model:
         if not reached or cluster.query.group != query.group or not cluster.takes(query):
             return None
         ours, theirs = cluster.query.sketch, query.sketch
-        similarity = reference_jaccard(ours, theirs, "I" if self.is_bands else "Q")
+        similarity = (sketches if self.is_bands else linkage).reference_jaccard(ours, theirs)
         distance = self.distance(cluster.query.fingerprint, query.fingerprint)
         least = self.match.jaccard
         if self.is_bands:
-            least = bands.threshold(least, min(len(ours), len(theirs)) // 4)
+            few = min(sketches.features(ours), sketches.features(theirs))
+            least = sketches.threshold(least, few)
         if similarity < least:
             return None
         return -similarity, distance, cluster.opened_us, cluster.identity
@@ -571,7 +574,7 @@ class Histories(RuleBasedStateMachine):
                 reader.event_us += max(0, delay_s) * S // 4 // self.scene.pace
                 time_us = reader.event_us + min(0, delay_s) * S // self.scene.pace
                 position = Position(*reader.partition, reader.offset + place)
-                sketch = array("I" if self.model.is_bands else "Q", words).tobytes()
+                sketch = sketch_of(words) if self.model.is_bands else array("Q", words).tobytes()
                 # A text has words enough or has not: that goes with its exact hash.
                 exact_hash = exact * 2 + near
                 times = (time_us, time_us)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -30,6 +29,7 @@ from stream_dedup.kafka._fastpath._batches import Unpacker, pack
 from stream_dedup.offline import _native as native_offline
 from stream_dedup.offline import reference as reference_offline
 from stream_dedup.tables import _native as native_tables
+from stream_dedup.tables import sketches
 from stream_dedup.tables.entries import Prefixes, ReferenceBandEntries, ReferenceEntries, Row
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.store import Bands, ReferenceBandTables, ReferenceTables
@@ -187,16 +187,15 @@ def kernel_bands(source: Source) -> None:
     native, reference = source.pick(BANDS_KERNELS)
     full, shape = bool(source.below(8)), source.below(3)
     left, right = (
-        array("I", sorted({source.number(1 + n % 4) for n in range(source.number())})[:128])
-        for _ in range(2)
+        sketches.sketch(source.number(1 + n % 4) for n in range(source.number())) for _ in range(2)
     )
-    both(_kernel.band_jaccard, partial(reference_jaccard, hashes="I"), *map(bytes, (left, right)))
+    both(native_tables.jaccard, sketches.reference_jaccard, left, right)
     if shape == 0:
         texts = source.rest().split(b"\n")
         both(native.scan, reference.scan, texts, full)
         found = native.scan(texts, True).sketches
         for one, other in pairwise(found):
-            both(_kernel.band_jaccard, partial(reference_jaccard, hashes="I"), one, other)
+            both(native_tables.jaccard, sketches.reference_jaccard, one, other)
     elif shape == 1:
         both(native.fold, reference.fold, _parts(source), full)
     else:

@@ -270,9 +270,9 @@ def test_impossible_values_are_refused(
         (b"PK\x03\x04", "is not a saved state"),
         (
             saved_state.MAGIC + b"\0\0\0\x09",
-            "has format 9, and this version of stream-dedup reads 1",
+            "has format 9, and this version of stream-dedup reads 2",
         ),
-        (saved_state.MAGIC + b"\0\0\0\x01", "is damaged or cut short"),
+        (saved_state.MAGIC + b"\0\0\0\x02", "is damaged or cut short"),
     ],
 )
 def test_other_files_are_refused(tmp_path: Path, body: bytes, says: str) -> None:
@@ -282,7 +282,7 @@ def test_other_files_are_refused(tmp_path: Path, body: bytes, says: str) -> None
 
 
 def test_a_record_longer_than_allowed_takes_no_memory(tmp_path: Path) -> None:
-    body = saved_state.MAGIC + b"\0\0\0\x01" + b"\xff" * 4 + b"x" * 100
+    body = saved_state.MAGIC + b"\0\0\0\x02" + b"\xff" * 4 + b"x" * 100
     (tmp_path / "state").write_bytes(body + blake2b(body, digest_size=32).digest())
     with pytest.raises(StateError, match="has a record of 4,294,967,295 bytes"):
         Deduplicator.load(tmp_path / "state")

@@ -5,16 +5,18 @@ than searching a table. So this mirror compares sketches too, and sends only clu
 the event: those whose sketch does, and those whose sketch it does not know, as another process has
 opened them since this one read the shard. It compares all, so `max_verified` leaves out none.
 
+An entry that is about to be inserted has the tables searched only for events that its sketch may
+admit: other events have nothing to do with its cluster.
+
 A key that is full gets no more members, and only the tables know whether it is. So the mirror names
 the keys that have as many entries here, and the script counts them if it opens a cluster. Where a
-key has very many, the tables are searched.
+key has very many, some may be missing here, and the tables are searched.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from struct import Struct
 from sys import byteorder
 
@@ -25,10 +27,13 @@ from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
 from stream_dedup.index.redis.mirror import UNKNOWN, Mirror
 from stream_dedup.tables.permutation import Layout
-from stream_dedup.tables.store import Bands, Tables, make_band_tables
+from stream_dedup.tables.store import Bands, BandTables, make_band_tables
 
-LARGEST_CROWD = 4 * CROWD
+LARGEST_CROWD = 64 * CROWD
 """Entries of a key that are kept; where there are as many, some may be missing."""
+
+MOST_SENT = 4 * CROWD
+"""Clusters sent with an event; where there are more, the tables are searched."""
 
 CLUSTERS_READ = 64
 """Clusters read in a round trip, so that other clients do not wait long."""
@@ -49,16 +54,18 @@ class BandsMirror(Mirror):
         linkage: decides whether a cluster may admit an event.
     """
 
+    _tables: BandTables
+
     def __init__(self, linkage: Linkage) -> None:
         super().__init__(Layout(BITS, BANDS - 1, BANDS), max_candidates=BANDS * CROWD)
         self._linkage = linkage
         self._sketches: list[bytes] = []  # by owner
         self._expected: dict[int, tuple[int, int, bytes]] = {}
-        self._expected_keys: Counter[bytes] = Counter()
+        self._expected_by_key: dict[bytes, set[int]] = {}
         self._expected_number = 0
 
     @staticmethod
-    def make_tables(layout: Layout) -> Tables:
+    def make_tables(layout: Layout) -> BandTables:
         return make_band_tables(Bands(layout.blocks, KEY_BYTES, LARGEST_CROWD))
 
     def take_clusters(self, held: Iterable[Held]) -> None:
@@ -71,23 +78,18 @@ class BandsMirror(Mirror):
             self._add(group, fingerprint, cluster, b"")
 
     def near(self, group: int, fingerprint: int, sketch: bytes = b"") -> bytes:
-        if not self._expected_keys.keys().isdisjoint(_keys(group, fingerprint)):
+        expected = [self._expected_by_key.get(key, ()) for key in _keys(group, fingerprint)]
+        if any(self._may_admit(self._expected[one][2], sketch) for one in set().union(*expected)):
             return UNKNOWN
-        owners = self._tables.query(fingerprint, group, 0).owners
-        if not owners:
-            return b""
+        owners, shared = self._tables.similar(
+            fingerprint, group, sketch, self._sketches, self._linkage.least
+        )
+        if max(shared) >= LARGEST_CROWD or len(owners) > MOST_SENT:
+            return UNKNOWN
         full = 0
-        if len(owners) >= CROWD:
-            shared = self._shared(fingerprint, owners)
-            if max(shared) >= LARGEST_CROWD:
-                return UNKNOWN
-            full = sum(1 << BANDS - 1 - band for band in range(BANDS) if shared[band] >= CROWD)
-        jaccard, admits = self._linkage.jaccard, self._linkage.admits
-        found = set()
-        for owner in owners:
-            theirs = self._sketches[owner]
-            if not theirs or admits(theirs, sketch, jaccard(theirs, sketch), 0):
-                found.add(self._owners[owner])
+        for number, pending in zip(shared, expected, strict=True):
+            full = 2 * full + (number + len(pending) >= CROWD)
+        found = {self._owners[owner] for owner in owners}
         if not found and not full:
             return b""
         crowds = layouts.IN_TABLES.struct.pack(full)
@@ -96,27 +98,22 @@ class BandsMirror(Mirror):
     def expect(self, group: int, fingerprint: int, sketch: bytes = b"") -> tuple[int, int]:
         self._expected_number += 1
         self._expected[self._expected_number] = (group, fingerprint, sketch)
-        self._expected_keys.update(_keys(group, fingerprint))
+        for key in _keys(group, fingerprint):
+            self._expected_by_key.setdefault(key, set()).add(self._expected_number)
         return self._expected_number, 0
 
     def assign(self, held: tuple[int, int], cluster: int | None) -> None:
         group, fingerprint, sketch = self._expected.pop(held[0])
         for key in _keys(group, fingerprint):
-            self._expected_keys[key] -= 1
-            if not self._expected_keys[key]:
-                del self._expected_keys[key]
+            self._expected_by_key[key].remove(held[0])
+            if not self._expected_by_key[key]:
+                del self._expected_by_key[key]
         if cluster is not None:
             self._add(group, fingerprint, cluster, sketch)
 
-    def _shared(self, fingerprint: int, owners: Sequence[int]) -> list[int]:
-        """Count the owners that share each of the keys."""
-        keys = _cut(fingerprint.to_bytes(BITS // 8, "big"))
-        shared = [0] * BANDS
-        for owner in owners:
-            theirs = _cut(self._owners[owner][1])
-            for band in range(BANDS):
-                shared[band] += theirs[band] == keys[band]
-        return shared
+    def _may_admit(self, theirs: bytes, sketch: bytes) -> bool:
+        linkage = self._linkage
+        return linkage.admits(theirs, sketch, linkage.jaccard(theirs, sketch), 0)
 
     def _add(self, group: int, fingerprint: int, cluster: int, sketch: bytes) -> None:
         _, owner = self._insert(group, fingerprint, cluster)
@@ -173,7 +170,7 @@ def _held(identity: bytes, names: bytes, sketch: bytes, layout: NamespaceLayout)
 
 
 def _in_machine_order(sketch: bytes) -> bytes:
-    hashes = array("I", sketch)
+    hashes = array("H", sketch)
     if byteorder == "little":
         hashes.byteswap()
     return hashes.tobytes()

@@ -25,6 +25,7 @@ from stream_dedup.clustering import learning
 from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.one_off import REPEATED
 from stream_dedup.index.base import MAX_MERGED_NAMED
+from stream_dedup.tables import sketches
 
 _LUA_TYPES = {"I": "I4", "Q": "c8"}
 """Types that Redis's struct library names otherwise. A Q is an id: bytes to a script."""
@@ -178,8 +179,9 @@ without its fingerprint."""
 
 BAND_KEY_BYTES = bands.KEY_BYTES
 """Of the key of a band. A fingerprint is `bands.BANDS` of them."""
-BAND_HASH_BYTES = 4
-"""Of a hash of a sketch, where fingerprints are keys of bands; otherwise `SKETCH_HASH_BYTES`."""
+SKETCH_HEAD = Layout(">", head="H")
+"""Where fingerprints are keys of bands, the first number of a sketch (`tables.sketches`); others
+have as many bytes. Otherwise hashes of a sketch have `SKETCH_HASH_BYTES`."""
 IN_TABLES = Layout(">", tables="H")
 """The tables that hold the representative's keys, the first in the highest bit: a key that was full
 when the cluster was opened is not in its table."""
@@ -295,9 +297,8 @@ def _constants() -> dict[str, str]:
     for name in ("OWN", "LEAST_SAME", "LEAST_COMMON", "FEW_AROUND", "MAX_ENTRIES", "MAX_RECORDS",
                  "MAX_MERGED", "MAX_MOVED", "MAX_LOADED"):  # fmt: skip
         found[name] = str(getattr(learning, name))
-    for name in ("BANDS", "CROWD", "FEW", "FEW_JACCARD"):
-        found[name] = str(getattr(bands, name))
-    found["BAND_SKETCH"] = str(bands.SKETCH)
+    for module, names in ((bands, ("BANDS", "CROWD")), (sketches, ("FEW", "FEW_JACCARD"))):
+        found |= {name: str(getattr(module, name)) for name in names}
     high, low = divmod(GROUP_FACTOR, 1 << 32)  # in halves: doubles have 53 bits
     found["GROUP_FACTOR_HIGH"], found["GROUP_FACTOR_LOW"] = str(high), str(low)
     found["LEARNED"] = "'" + "\\255" * ENTRY_VALUE_BYTES + "'"

@@ -41,7 +41,7 @@ from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.store import Tables, make_tables
 
 MIRROR_SIZE = 100_000
-"""Fingerprints in a shard's tables, above which it is not mirrored; some 600 bytes each, and 1,300
+"""Fingerprints in a shard's tables, above which it is not mirrored; some 600 bytes each, and 1,100
 where they are keys of bands."""
 
 UNKNOWN = b"?"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from array import array
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
@@ -23,21 +22,20 @@ from stream_dedup.tools.index_inspector.check import check
 from stream_dedup.tools.index_inspector.clusters import details, print_details
 from stream_dedup.tools.index_inspector.reader import Namespace, Reader
 from stream_dedup.tools.index_inspector.stats import measure, print_stats
-from tests.contract.driver import BANDED, HERE, START_US, WIDE
+from tests.contract.driver import BANDED, HERE, START_US, WIDE, sketch_of
 from tests.integration.redis.helpers import NAMESPACE, in_loop, opened
 from tests.services.redis import RedisServer
 
 ALL_EQUAL = (1 << BITS) - 1
-MEMBER_BYTES = 12
+MEMBER_BYTES = 11
 
 
 def silent(_what: str, _keys: int) -> None: ...
 
 
 def asked(offset: int, fingerprint: int, words: Sequence[int]) -> Query:
-    sketch = array("I", sorted(words)[:128]).tobytes()
     position = Position(HERE.source, HERE.number, offset)
-    return Query("", offset, fingerprint, sketch, True, START_US, START_US, position)
+    return Query("", offset, fingerprint, sketch_of(words), True, START_US, START_US, position)
 
 
 def crowd(count: int) -> list[Query]:
@@ -92,10 +90,10 @@ async def test_the_inspector_finds_a_crowd_sound_and_shows_it(
         shown = capsys.readouterr().out
         assert f"{others[0].fingerprint:x}" not in shown  # keys are secret
         print_stats(namespace, await measure(namespace, 0, silent), [], "text")
-        assert "16 keys of bands, of 48 bits: 16 tables of" in capsys.readouterr().out
+        assert "16 keys of bands, of 32 bits: 16 tables of" in capsys.readouterr().out
         shard = ShardKeys(NAMESPACE, 0)
         redis_server.command("DEL", shard.cluster(answers[-1].cluster.to_bytes(8, "big")))
-        redis_server.command("APPEND", slices(redis_server)[0], bytes(12))
+        redis_server.command("APPEND", slices(redis_server)[0], bytes(MEMBER_BYTES))
         damaged = await check(namespace, 0, silent)
         assert damaged.counts["entry"] + damaged.counts.get("misplaced", 0) == BANDS + 1
     finally:
@@ -134,7 +132,7 @@ async def test_workers_never_both_open_texts_that_share_a_key(redis_server: Redi
         pairs = []
         for n in range(200):
             first = rng.getrandbits(BITS)
-            second = first >> 8 * KEY_BYTES * 15 << 8 * KEY_BYTES * 15 | rng.getrandbits(720)
+            second = first >> 8 * KEY_BYTES * 15 << 8 * KEY_BYTES * 15 | rng.getrandbits(480)
             words = range(100 * n, 100 * n + 60)
             pairs.append((asked(2 * n, first, words), asked(2 * n + 1, second, words)))
         left, right = await asyncio.gather(
@@ -160,7 +158,7 @@ async def test_a_cluster_takes_the_memory_that_its_page_says(redis_server: Redis
             await index.resolve(some, START_US)
         used = int(redis_server.info("memory")["used_memory"]) - int(before)
         assert (await index.size()).clusters == count
-        assert used / count < 1_700
+        assert used / count < 1_450
         # What expires by idle time is found by when it was last seen, in one queue.
         assert redis_server.command("ZCARD", ShardKeys(NAMESPACE, 0).expiry) == 0
 
@@ -180,11 +178,11 @@ async def test_a_cluster_that_tables_hold_twice_is_found(redis_server: RedisServ
 
 def same_mark(key: int) -> int:
     """Another key whose mark is the same, in a table of one slice; see `entries.mixed`."""
-    one, other, ones = 0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53, (1 << 48) - 1
-    x = mixed(key, 48, 0) ^ 1 << 40
-    x = x * pow(other, -1, 1 << 48) & ones
-    x ^= x >> 24
-    return x * pow(one, -1, 1 << 48) & ones
+    one, other, ones = 0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53, (1 << 32) - 1
+    x = mixed(key, 32, 0) ^ 1 << 28
+    x = x * pow(other, -1, 1 << 32) & ones
+    x ^= x >> 16
+    return x * pow(one, -1, 1 << 32) & ones
 
 
 @in_loop
@@ -196,10 +194,10 @@ async def test_texts_whose_keys_have_equal_marks_do_not_meet(redis_server: Redis
     ) as index:
         assert index.layout.slices == 1
         group = index._packer.group("")[0] & 0xFFFF
-        spread = (group * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 16
-        keys = [rng.getrandbits(48) for _ in range(BANDS)]
+        spread = (group * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 32
+        keys = [rng.getrandbits(32) for _ in range(BANDS)]
         others = [same_mark(key ^ spread) ^ spread for key in keys]
-        first, second = (int.from_bytes(b"".join(k.to_bytes(6, "big") for k in each), "big")
+        first, second = (int.from_bytes(b"".join(k.to_bytes(4, "big") for k in each), "big")
                          for each in (keys, others))  # fmt: skip
         entries = index._packer.entries
         _, members = entries.arrange(first, group, 0, b"")
@@ -219,6 +217,7 @@ def _with_key(text: int, band: int) -> int:
 def relatives(rng: random.Random, count: int) -> list[Query]:
     """Queries of texts that share keys, features, both or neither; some come again."""
     found: list[Query] = []
+    words_of: list[list[int]] = []
     for n in range(count):
         parent = rng.choice(found) if found and rng.random() < 0.7 else None
         fingerprint, words = rng.getrandbits(BITS), [*range(100 * n, 100 * n + 60)]
@@ -228,8 +227,9 @@ def relatives(rng: random.Random, count: int) -> list[Query]:
                 mask = ((1 << 8 * KEY_BYTES) - 1) << shift
                 fingerprint = fingerprint & ~mask | parent.fingerprint & mask
             if rng.random() < 0.6:
-                theirs = array("I", parent.sketch)
+                theirs = sorted(words_of[parent.position.offset])
                 words = [*theirs[rng.randint(0, 40) :], *words[:20]]
+        words_of.append(words)
         found.append(asked(n, fingerprint, words))
     return found
 

@@ -15,7 +15,6 @@ from stream_dedup.clustering.linkage import (
     reference_jaccard,
 )
 from stream_dedup.features.recipe import Match, Recipe, replace
-from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.kernel import SKETCH_SIZE, native_module
 from stream_dedup.model import Position
 
@@ -70,7 +69,7 @@ def test_of_few_features_in_bands_more_must_be_common(
     features: int, similarity: float, admitted: bool
 ) -> None:
     linkage = Linkage(BANDS)
-    smaller, larger = bytes(4 * features), bytes(4 * 128)
+    smaller, larger = bytes(2 + 2 * features), bytes(2 + 2 * 128)
     assert linkage.admits(smaller, larger, similarity, 15) == admitted
     assert linkage.admits(larger, smaller, similarity, 16) == admitted
 
@@ -127,18 +126,6 @@ def test_native_jaccard_equals_the_reference(left: set[int], right: set[int]) ->
     assert native_module() is not None
     pair = sketch(left), sketch(right)
     assert reference_jaccard(*pair) == jaccard(*pair) == jaccard(*reversed(pair))
-
-
-small_hashes = st.sets(st.integers(0, 300) | st.integers(0, 2**32 - 1), max_size=200)
-
-
-@given(small_hashes, small_hashes)
-def test_native_jaccard_of_bands_equals_the_reference(left: set[int], right: set[int]) -> None:
-    pair = bands.sketch(left), bands.sketch(right)
-    expected = reference_jaccard(*pair, "I")
-    assert expected == fastest_jaccard("I")(*pair) == fastest_jaccard("I")(*reversed(pair))
-    if max(len(left), len(right)) < bands.SKETCH and left | right:
-        assert len(left & right) / len(left | right) == expected
 
 
 @pytest.mark.parametrize("shared", [50, 250, 450, 490])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from array import array
 
 import pytest
 from hypothesis import given
@@ -13,7 +12,8 @@ from stream_dedup.features.recipe import BANDS_BITS, Recipe, replace
 from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.kernel import Fingerprints
-from stream_dedup.fingerprint.siphash import PUBLIC_KEY, HashKey
+from stream_dedup.fingerprint.siphash import PUBLIC_KEY, HashKey, siphash
+from stream_dedup.tables.sketches import SKETCH
 
 TEXTS = replace(
     Recipe(),
@@ -41,9 +41,9 @@ def test_a_fingerprint_has_as_many_bits_as_recipes_say() -> None:
 @given(hashes)
 def test_keys_and_fingerprint_are_the_same_bits(features: set[int]) -> None:
     value = bands.fingerprint(features)
-    joined = b"".join(key.to_bytes(6, "big") for key in bands.keys(value))
+    joined = b"".join(key.to_bytes(4, "big") for key in bands.keys(value))
 
-    assert joined == value.to_bytes(96, "big")
+    assert joined == value.to_bytes(64, "big")
     assert bands.differing_keys(value, value) == 0
 
 
@@ -76,14 +76,6 @@ def test_sets_share_a_key_as_often_as_the_formula_says(shared: int) -> None:
     assert met / trials == pytest.approx(expected, abs=0.08)  # three deviations of the mean
 
 
-@given(hashes, st.integers(0, 2**32 - 1))
-def test_a_sketch_is_the_least_distinct_hashes(features: set[int], more: int) -> None:
-    many = [*features, *features, *(more ^ n for n in range(200))]
-    found = array("I", bands.sketch(many)).tolist()
-
-    assert sorted(set(many))[: bands.SKETCH] == found
-
-
 def test_seed_and_key_change_all_bands() -> None:
     public = numbers(WIN).fingerprint(0)
     seeded = numbers(WIN, recipe=replace(TEXTS, fingerprint__seed=1)).fingerprint(0)
@@ -96,7 +88,7 @@ def test_seed_and_key_change_all_bands() -> None:
 def aimed_at(victim: bytes, band: int, key: HashKey) -> bytes:
     """Return an unlike text that shares a band under a key: the three features that are least."""
     grams = [victim[start : start + 4] for start in range(len(victim) - 3)]
-    hashes = [array("I", sketch)[0] for sketch in numbers(*grams, key=key).sketches]
+    hashes = [siphash(key, gram) >> 32 for gram in grams]
     least = [
         min(zip(hashes, grams, strict=True), key=lambda each: a * each[0] + b & 0xFFFF_FFFF)[1]
         for a, b in bands.factors(0)[bands.ROWS * band : bands.ROWS * (band + 1)]
@@ -150,5 +142,5 @@ def test_long_texts_have_a_bounded_sketch() -> None:
 
     (sketch,) = numbers(text, b"ab" * 30_000).sketches[:1]
 
-    assert len(sketch) == 4 * bands.SKETCH
-    assert len(numbers(b"ab" * 30_000).sketches[0]) == 2 * 4
+    assert 2 * SKETCH - 8 <= len(sketch) <= 2 + 2 * SKETCH
+    assert len(numbers(b"ab" * 30_000).sketches[0]) == 2 + 2 * 2

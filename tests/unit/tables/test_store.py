@@ -254,15 +254,15 @@ def test_a_million_equal_keys_of_bands_lead_to_no_more_than_a_crowd() -> None:
 
 def test_nothing_is_lost_as_tables_of_bands_grow() -> None:
     generator = random.Random(1)
-    tables = make_band_tables(Bands(16, 6, 16))
+    tables = make_band_tables(Bands(16, 4, 16))
     assert isinstance(tables, native.NativeBandTables)
-    stored = {owner: generator.getrandbits(768) for owner in range(3000)}
+    stored = {owner: generator.getrandbits(512) for owner in range(3000)}
     entries = {owner: tables.insert(value, owner % 3, owner) for owner, value in stored.items()}
     for owner in range(0, 3000, 2):
         tables.delete(entries[owner])
 
     for owner, value in stored.items():
-        one_key = value & ~((1 << 720) - 1)
+        one_key = value & ~((1 << 480) - 1)
         found = tables.query(one_key, owner % 3, MANY)
         assert ([owner] * (owner % 2), [15] * (owner % 2)) == (found.owners, found.distances)
     assert len(tables) == 1500

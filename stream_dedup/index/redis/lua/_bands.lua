@@ -49,42 +49,60 @@ local function distances()
   end
 end
 
--- The hashes of a sketch, and behind them a number that is greater than all.
-local VERIFYING_WORK, NO_HASH = 3, 4294967296
-local FIRST_HASHES = 32
-local hash_formats = {}
-local function hashes_of(sketch, from, count)
-  hash_formats[count] = hash_formats[count] or '>' .. string.rep('I' .. BAND_HASH_BYTES, count)
-  local hashes = {unpack_bytes(hash_formats[count], sketch, from * BAND_HASH_BYTES + 1)}
-  hashes[count + 1] = nil
-  return hashes
+-- So many values of a sketch, from a place on. (unpack returns the next place too.)
+local VERIFYING_WORK, FIRST_VALUES = 3, 32
+local value_formats = {}
+local function values_of(sketch, from, count)
+  value_formats[count] = value_formats[count] or '>' .. string.rep('I' .. SKETCH_HEAD_BYTES, count)
+  local values = {unpack_bytes(value_formats[count], sketch, from * SKETCH_HEAD_BYTES + 1)}
+  values[count + 1] = nil
+  return values
 end
 
--- The Jaccard index of two sketches (see clustering/linkage.py); 0 if it is below what two events of a
--- cluster need, which is more of those with few features. Mostly a few hashes show that.
+-- How many bits of its hashes a sketch has left out, and whether there are more hashes.
+local function head_of(sketch)
+  local SKETCH_HEAD_FIELDS = unpack_bytes(SKETCH_HEAD, sketch)
+  return math.floor(head / 2), head % 2 == 1
+end
+
+-- Values without so many more bits, equal ones once.
+local function coarser(values, bits)
+  if bits <= 0 then return values end
+  local left, divisor = {}, 2 ^ bits
+  for i = 1, #values do
+    local value = math.floor(values[i] / divisor)
+    if value ~= left[#left] then left[#left + 1] = value end
+  end
+  return left
+end
+
+-- The Jaccard index of two sketches (see tables/sketches.py); 0 if it is below what two events of a
+-- cluster need, which is more of those with few features. Mostly a few values show that.
 local function similarity_to(sketch, jaccard)
-  local size = #sketch / BAND_HASH_BYTES
-  local mine = hashes_of(sketch, 0, size)
-  mine[size + 1] = NO_HASH
+  local size = math.max(#sketch / SKETCH_HEAD_BYTES - 1, 0)
+  local shift, is_cut = 0, false
+  if size > 0 then shift, is_cut = head_of(sketch) end
+  local all = values_of(sketch, 1, size)
   return function(other)
     if other == sketch then return 1 end
-    local others = #other / BAND_HASH_BYTES
-    local both = size + others
+    local others = #other / SKETCH_HEAD_BYTES - 1
+    if size == 0 or others <= 0 then return 0 end
+    local its_shift, its_is_cut = head_of(other)
     local least = math.min(size, others) < FEW and math.max(jaccard, FEW_JACCARD) or jaccard
-    -- Where one may have been cut off, the least hashes of both together are the sample.
-    local sampled, may_miss = both, both * (1 - least) / (1 + least)
-    if size >= BAND_SKETCH or others >= BAND_SKETCH then
-      sampled, may_miss = BAND_SKETCH, BAND_SKETCH * (1 - least)
+    local may_miss = (size + others) * (1 - least) / (1 + least) + 1e-6
+    -- Of the other only as many values are unpacked as it takes.
+    local mine, its, rest = all, nil, 0
+    if its_shift == shift then
+      its = values_of(other, 1, math.min(others, FIRST_VALUES))
+      rest = others - #its
+    else
+      mine, its = coarser(all, its_shift - shift), coarser(values_of(other, 1, others), shift - its_shift)
     end
-    may_miss = may_miss + 1e-6
-    -- Of the other only as many hashes are unpacked as it takes.
-    local its, before_its = hashes_of(other, 0, math.min(others, FIRST_HASHES)), 0
     local i, j, shared, missed = 1, 1, 0, 0
-    local a, b = mine[1], its[1] or NO_HASH
-    while shared + missed < sampled do
+    local a, b = mine[1], its[1]
+    while a and b do
       local same, ours = a == b, a <= b
       if same then
-        if a == NO_HASH then break end
         shared = shared + 1
       else
         missed = missed + 1
@@ -97,13 +115,15 @@ local function similarity_to(sketch, jaccard)
       if same or not ours then
         j = j + 1
         b = its[j]
-        if not b then
-          before_its = before_its + j - 1
-          its, j = hashes_of(other, before_its, others - before_its), 1
-          b = its[1] or NO_HASH
+        if not b and rest > 0 then
+          its, j, rest = values_of(other, 1 + others - rest, rest), 1, 0
+          b = its[1]
         end
       end
     end
+    -- What is left of one of them counts if the other has no more hashes than its sketch.
+    if a and not its_is_cut then missed = missed + #mine - i + 1 end
+    if b and not is_cut then missed = missed + #its - j + 1 + rest end
     local similarity = shared / (shared + missed)
     return similarity >= least and similarity or 0
   end
@@ -132,12 +152,19 @@ local function owners_in(slice, prefix)
   return ids
 end
 
--- Read q.owners of each key. A key that is full gets no more members: q.in_tables, the bits of those tables
--- that will hold the query if it opens a cluster.
-local function read_tables(q)
-  local slices, owners, in_tables, bytes = call('MGET', unpack(KEYS, q.at + 1, q.at + tables)), {}, 0, 0
+-- Read q.owners of each key of the tables that are wanted, given as bits, the first in the highest; others
+-- are taken to have none. A key that is full gets no more members: q.in_tables, the bits of those tables that
+-- will hold the query if it opens a cluster.
+local function read_tables(q, wanted)
+  local keys, chosen = {}, {}
   for t = 1, tables do
-    local slice, at = slices[t], (t - 1) * member_bytes
+    if math.floor(wanted / 2 ^ (tables - t)) % 2 == 1 then
+      keys[#keys + 1], chosen[t] = KEYS[q.at + t], #keys + 1
+    end
+  end
+  local slices, owners, in_tables, bytes = call('MGET', unpack(keys)), {}, 0, 0
+  for t = 1, tables do
+    local slice, at = chosen[t] and slices[chosen[t]], (t - 1) * member_bytes
     local ids = owners_in(slice, sub(q.members, at + 1, at + prefix_bytes))
     local is_open = #ids < CROWD
     for i = 1, is_open and 0 or CROWD do  -- it was opened before, and is not purged yet
@@ -153,7 +180,7 @@ end
 
 local function entries_of_tables(q)
   local near, by_distance, shared, owners, last_table = {}, {}, {}, {}, {}
-  read_tables(q)
+  read_tables(q, ALL_TABLES)
   for t = 1, tables do
     local ids = q.owners[t]
     for i = 1, #ids do

@@ -378,7 +378,10 @@ local function open(q, earlier)
   c.keys = its_keys or c.keys
   if IS_BANDS then
     -- What was opened before may still be in the tables.
-    if q.near and not q.owners and (earlier or c[C_BEFORE] ~= OPEN or q.crowds > 0) then read_tables(q) end
+    if q.near and not q.owners then
+      local wanted = (earlier or c[C_BEFORE] ~= OPEN) and ALL_TABLES or q.crowds
+      if wanted > 0 then read_tables(q, wanted) end
+    end
     c.in_tables = q.in_tables
     call('HSET', c.key, 'n', pack_cluster(c), 'p', q.position, 's', q.sketch, 'a', names_with_keys(q))
   else

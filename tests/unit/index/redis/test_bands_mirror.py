@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from array import array
 
 import pytest
 
@@ -11,7 +10,7 @@ from stream_dedup.clustering.linkage import Linkage
 from stream_dedup.fingerprint.bands import BANDS, BITS, CROWD, KEY_BYTES
 from stream_dedup.index.redis.bands_mirror import LARGEST_CROWD, BandsMirror
 from stream_dedup.index.redis.mirror import UNKNOWN
-from tests.contract.driver import BANDED
+from tests.contract.driver import BANDED, sketch_of
 
 RNG = random.Random(7)
 KEY = 8 * KEY_BYTES
@@ -22,11 +21,7 @@ def mirror() -> BandsMirror:
     return BandsMirror(Linkage(BANDED))
 
 
-def sketch(*words: int) -> bytes:
-    return array("I", words).tobytes()
-
-
-ALIKE, OTHER = sketch(*range(30)), sketch(*range(100, 130))
+ALIKE, OTHER = sketch_of(range(30)), sketch_of(range(100, 130))
 
 
 def sharing(fingerprint: int, band: int) -> int:

@@ -115,14 +115,14 @@ def test_entries_come_apart(width: int) -> None:
 
 
 def test_names_of_bands_come_apart() -> None:
-    layout = NamespaceLayout(3, 768, 15, 16, 16, 16, 1)
+    layout = NamespaceLayout(3, 512, 15, 16, 16, 16, 1)
     raws = [bytes(8) + bytes([flag]) for flag in (1, 0)]
-    packed = b"grou" + bytes(range(96)) + (0b101 << 13).to_bytes(2, "big") + b"".join(raws)
+    packed = b"grou" + bytes(range(64)) + (0b101 << 13).to_bytes(2, "big") + b"".join(raws)
     group, entries = wire.unpack_names(packed, layout)
     assert group == b"grou"
     assert [entry.raw for entry in entries] == raws
     assert [entry.searchable for entry in entries] == [True, False]
-    assert [e.fingerprint for e in entries] == [int.from_bytes(bytes(range(96)), "big"), None]
+    assert [e.fingerprint for e in entries] == [int.from_bytes(bytes(range(64)), "big"), None]
     assert wire.tables_of(packed, layout) == [0, 2]
 
 

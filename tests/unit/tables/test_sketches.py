@@ -1,0 +1,75 @@
+"""Sketches of sets: two bytes a hash, and what two sets have in common."""
+
+from __future__ import annotations
+
+import random
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup.tables.sketches import (
+    SKETCH,
+    VALUE_BITS,
+    fastest_jaccard,
+    features,
+    reference_jaccard,
+    sketch,
+)
+
+HASHES = st.integers(0, 2**32 - 1)
+SETS = st.sets(st.integers(0, 300) | st.integers(0, 2**20) | HASHES, max_size=400)
+
+
+@given(st.sets(HASHES, max_size=SKETCH))
+def test_all_hashes_of_a_small_set_are_there(hashes: set[int]) -> None:
+    head, *values = array("H", sketch([*hashes, *hashes])) or [32]
+    assert (head, values) == (32, sorted({x >> 16 for x in hashes}))
+
+
+@given(st.sets(HASHES, min_size=SKETCH + 1, max_size=400), st.integers(0, 20))
+def test_the_least_hashes_of_a_large_set_fill_two_bytes(hashes: set[int], down: int) -> None:
+    least = sorted({x >> down for x in hashes})
+    head, *values = array("H", sketch(least))
+    shift, is_cut = divmod(head, 2)
+    expected = sorted({x >> shift for x in least[:SKETCH]})
+    assert (is_cut, values) == (len(least) > SKETCH, expected)
+    assert not is_cut or shift == 0 or values[-1] >> VALUE_BITS - 1 == 1
+
+
+@given(SETS, SETS)
+def test_the_native_index_equals_the_reference(left: set[int], right: set[int]) -> None:
+    pair = sketch(left), sketch(right)
+    expected = reference_jaccard(*pair)
+    assert expected == fastest_jaccard()(*pair) == fastest_jaccard()(*reversed(pair))
+
+
+@given(
+    st.sets(st.integers(0, 2**16 - 1), max_size=60), st.sets(st.integers(0, 2**16 - 1), max_size=60)
+)
+def test_the_index_of_small_sets_is_exact(left: set[int], right: set[int]) -> None:
+    pair = (sketch(x << 16 for x in some) for some in (left, right))
+    expected = len(left & right) / len(left | right) if left | right else 1.0
+    assert expected == reference_jaccard(*pair)
+
+
+@pytest.mark.parametrize("common", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("sizes", [(87, 87), (128, 129), (100, 200), (300, 500), (900, 20_000)])
+def test_the_index_is_near_that_of_the_sets(sizes: tuple[int, int], common: float) -> None:
+    rng = random.Random(sum(sizes))
+    differences = []
+    for _ in range(60):
+        shared = [rng.getrandbits(32) for _ in range(int(common * min(sizes)))]
+        left, right = (
+            {*shared, *(rng.getrandbits(32) for _ in range(size - len(shared)))} for size in sizes
+        )
+        true = len(left & right) / len(left | right)
+        differences.append(fastest_jaccard()(sketch(left), sketch(right)) - true)
+    assert sum(differences) / 60 == pytest.approx(0, abs=0.02)
+    assert max(map(abs, differences)) < (0.02 if max(sizes) <= SKETCH else 0.2)
+
+
+@given(st.sets(HASHES, max_size=SKETCH))
+def test_features_are_counted(hashes: set[int]) -> None:
+    assert features(sketch(hashes)) == len({x >> 16 for x in hashes})
