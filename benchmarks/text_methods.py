@@ -23,7 +23,6 @@ from typing import Any
 from benchmarks.peers import PeerMissingError
 from benchmarks.text_sets import Pair
 from stream_dedup import Deduplicator
-from stream_dedup.clustering.linkage import Linkage
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
 from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
@@ -33,6 +32,8 @@ from stream_dedup.tables.store import Bands, make_band_tables
 Find = Callable[[Sequence[str], float], set[Pair]]
 
 BRUTE_FORCE = "brute force"
+
+BATCH = 1_000
 
 LEAST_KEPT = 0.3
 """The least Jaccard index that brute force remembers."""
@@ -103,19 +104,17 @@ def _streaming(recipe: Recipe, key: bytes) -> Find:
 
 def _searching(recipe: Recipe, key: bytes) -> Find:
     def find(texts: Sequence[str], threshold: float) -> set[Pair]:
-        linkage = Linkage(_at(recipe, threshold))
         fingerprinter = Fingerprinter(recipe, HashKey(key))
-        prepared = fingerprinter.prepare([text.encode() for text in texts], None)
-        numbers = fingerprinter.fingerprints(prepared, full=True)
         tables = make_band_tables(Bands(bands.BANDS, bands.KEY_BYTES, bands.CROWD))
-        found = set()
-        for index, sketch in enumerate(numbers.sketches):
-            fingerprint = numbers.fingerprint(index)
-            for other in tables.query(fingerprint, 0, bands.BANDS * bands.CROWD).owners:
-                theirs = numbers.sketches[other]
-                if linkage.admits(sketch, theirs, linkage.jaccard(sketch, theirs), 0):
-                    found.add((other, index))
-            tables.insert(fingerprint, 0, index)
+        found = set[Pair]()
+        sketches: list[bytes] = []
+        for start in range(0, len(texts), BATCH):  # as `offline.lines` does
+            batch = [text.encode() for text in texts[start : start + BATCH]]
+            prepared = fingerprinter.prepare(batch, None)
+            numbers = fingerprinter.fingerprints(prepared, full=True)
+            sketches += numbers.sketches
+            pairs = tables.connect(numbers.bands, start, sketches, threshold)
+            found.update(zip(pairs[::2], pairs[1::2], strict=True))
         return found
 
     return find

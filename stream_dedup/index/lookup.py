@@ -18,7 +18,7 @@ from stream_dedup.fingerprint import bands
 from stream_dedup.index.base import Limits, Query
 from stream_dedup.index.records import Records
 from stream_dedup.tables.planner import MEMORY, choose
-from stream_dedup.tables.store import Bands, Found, make_band_tables, make_tables
+from stream_dedup.tables.store import Bands, Found, Tables, make_band_tables, make_tables
 
 _LEAST_PLACES, _MOST_PLACES = 1 << 16, 1 << 22
 
@@ -77,7 +77,9 @@ class Lookup:
         # with the near ones is bounded.
         self._most_near, self._most_verified = 4 * limits.max_verified, limits.max_verified
         if self._bands:
-            self._tables = make_band_tables(Bands(bands.BANDS, bands.KEY_BYTES, bands.CROWD))
+            self._tables: Tables = make_band_tables(
+                Bands(bands.BANDS, bands.KEY_BYTES, bands.CROWD)
+            )
             self._most_near = bands.BANDS * bands.CROWD
             self._most_verified = min(limits.max_verified, bands.MAX_VERIFIED)
         else:

@@ -10,7 +10,7 @@ the same key may be many: a bounded number of them is compared with each further
 cluster may miss: two of its texts that only such a crowd would connect.
 
 Memory: 24 bytes a line, and for each distinct text its sketch (512 bytes at most) and some 200
-bytes more; of bands 500.
+bytes more; of bands 258 and 450.
 """
 
 from __future__ import annotations
@@ -159,19 +159,23 @@ class _Alike(ABC):
     def add(self, numbers: Fingerprints, chosen: Iterable[int], lines: Iterable[int]) -> None:
         """Add the events of a batch that are `chosen`."""
         self._lines.extend(lines)
+        first, new = len(self._sketches), []
         for index in chosen:
             node = self._nodes.setdefault(numbers.exact[index], len(self._sketches))
             self._node_of.append(node)
             if node == len(self._sketches):
                 self._sketches.append(numbers.sketches[index])
                 self._variants.append(numbers.variants[index])
-                if numbers.words[index] >= self._least:
-                    self._place(node, numbers.fingerprint(index))
+                new.append(index)
+        self._place(first, numbers, new)
         self._join()
 
     @abstractmethod
-    def _place(self, node: int, fingerprint: int) -> None:
-        """Take a new node that may match by its fingerprint."""
+    def _place(self, first: int, numbers: Fingerprints, new: Sequence[int]) -> None:
+        """Take new nodes, numbered from `first` on: these events of a batch.
+
+        Those with too few features match nothing.
+        """
 
     def find(
         self, k: int, blocks: int | None, effort: Effort, progress: Progress
@@ -210,10 +214,12 @@ class _AlikeByBands(_Alike):
         super().__init__(recipe)
         self._tables = make_band_tables(Bands(bands.BANDS, bands.KEY_BYTES, bands.CROWD))
 
-    def _place(self, node: int, fingerprint: int) -> None:
-        for other in self._tables.query(fingerprint, 0, bands.BANDS * bands.CROWD).owners:
-            self._connect(other, node)
-        self._tables.insert(fingerprint, 0, node)
+    def _place(self, first: int, numbers: Fingerprints, new: Sequence[int]) -> None:
+        keys = [numbers.bands[i] if numbers.words[i] >= self._least else b"" for i in new]
+        found = self._tables.connect(keys, first, self._sketches, self._linkage.least)
+        for one, other in zip(found[::2], found[1::2], strict=True):
+            if self._variants[one] == self._variants[other]:
+                self._pairs += (one, other)
 
 
 class _AlikeBySimhash(_Alike):
@@ -225,13 +231,17 @@ class _AlikeBySimhash(_Alike):
         self._sorter = Sorter(self._width, memory_bytes)
         self._crowds: dict[int, list[int]] = {}  # by fingerprint
 
-    def _place(self, node: int, fingerprint: int) -> None:
-        crowd = self._crowds.setdefault(fingerprint, [])
-        if not crowd:
-            self._sorter.add(packed([fingerprint], self._width))
-        alike = [self._connect(other, node) for other in crowd]
-        if len(crowd) < CROWD and not any(alike):
-            crowd.append(node)
+    def _place(self, first: int, numbers: Fingerprints, new: Sequence[int]) -> None:
+        for node, index in enumerate(new, first):
+            if numbers.words[index] < self._least:
+                continue
+            fingerprint = numbers.fingerprint(index)
+            crowd = self._crowds.setdefault(fingerprint, [])
+            if not crowd:
+                self._sorter.add(packed([fingerprint], self._width))
+            alike = [self._connect(other, node) for other in crowd]
+            if len(crowd) < CROWD and not any(alike):
+                crowd.append(node)
 
     def find(
         self, k: int, blocks: int | None, effort: Effort, progress: Progress

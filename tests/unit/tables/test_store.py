@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from stream_dedup.tables import _native as native
 from stream_dedup.tables.permutation import Layout
+from stream_dedup.tables.sketches import sketch
 from stream_dedup.tables.store import (
     Bands,
     ReferenceBandTables,
@@ -284,3 +286,48 @@ def test_the_environment_chooses_the_reference(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("STREAM_DEDUP_PURE_PYTHON", "1")
     assert isinstance(make_tables(layout), ReferenceTables)
     assert isinstance(make_band_tables(SMALL), ReferenceBandTables)
+
+
+def some_sketches(generator: random.Random, count: int) -> list[bytes]:
+    """Sketches that are alike, unlike, of few features, of many, and not known."""
+    base = [generator.getrandbits(32) for _ in range(300)]
+    found = []
+    for _ in range(count):
+        size = generator.choice([0, 10, 60, 60, 60, 200])
+        kept = base[: int(size * generator.choice([0.3, 0.7, 1]))]
+        found.append(sketch([*kept, *(generator.getrandbits(32) for _ in range(size - len(kept)))]))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_native_bands_find_who_is_alike_as_the_reference(seed: int) -> None:
+    generator = random.Random(seed)
+    bands = Bands(3, 1, generator.choice([2, 5, 1000]))  # few keys, of which many are equal
+    pair = native.NativeBandTables(bands), ReferenceBandTables(bands)
+    keys = [generator.randbytes(3) if generator.random() < 0.9 else b"" for _ in range(400)]
+    sketches = some_sketches(generator, 400)
+    connected = [tables.connect(keys, 0, sketches, 0.42) for tables in pair]
+    assert [*map(sorted_pairs, connected[:1])] == [*map(sorted_pairs, connected[1:])]
+    assert connected[0]
+    for one in sketches:
+        fingerprint = generator.getrandbits(24)
+        first, second = (tables.similar(fingerprint, 0, one, sketches, 0.42) for tables in pair)
+        assert (set(first.owners), first.shared) == (set(second.owners), second.shared)
+
+
+def sorted_pairs(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    return sorted(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def test_only_the_group_of_an_event_is_compared() -> None:
+    for make_bands in BAND_KINDS:
+        tables = make_bands(SMALL)
+        tables.insert(1, 7, 0)
+        alike = [sketch(range(0, 40 << 16, 1 << 16))]
+        assert tables.similar(1, 7, alike[0], alike, 0.42).owners == [0]
+        assert tables.similar(1, 8, alike[0], alike, 0.42).owners == []
+
+
+def test_fingerprints_of_another_size_are_refused() -> None:
+    with pytest.raises(ValueError, match="bytes"):
+        native.NativeBandTables(SMALL).connect([b"x"], 0, [b""], 0.42)

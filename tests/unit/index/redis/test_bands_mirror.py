@@ -72,6 +72,16 @@ def test_what_is_about_to_be_inserted_has_the_tables_searched(mirror: BandsMirro
     assert (mirror.near(0, near, ALIKE), len(mirror)) == (packed(FIRST, 42), 1)
 
 
+def test_a_pending_stranger_is_no_reason_to_search(
+    mirror: BandsMirror,
+) -> None:
+    mirror.take_clusters([(0, FIRST, 7, ALIKE)])
+    near, band = sharing(FIRST, 9), 1 << BANDS - 10
+    for number in range(CROWD):
+        assert mirror.near(0, near, ALIKE) == packed(FIRST, 7, band * (number == CROWD - 1))
+        mirror.expect(0, sharing(FIRST, 9), OTHER)
+
+
 def test_keys_that_may_be_full_are_named_and_larger_ones_searched(mirror: BandsMirror) -> None:
     crowd = [sharing(FIRST, 5) for _ in range(LARGEST_CROWD + 3)]
     for number, fingerprint in enumerate(crowd, 1):
