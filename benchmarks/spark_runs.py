@@ -136,7 +136,7 @@ def _mllib(frame: DataFrame, options: argparse.Namespace) -> DataFrame:
 
 
 def _datasketch(options: argparse.Namespace) -> None:
-    import datasketch  # type: ignore[import-untyped]  # noqa: PLC0415 -- Spark's runs do not need it
+    import datasketch  # noqa: PLC0415 -- Spark's runs do not need it
     import pandas as pd  # noqa: PLC0415 -- as above
 
     print("ready", flush=True)
