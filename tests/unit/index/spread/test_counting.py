@@ -1,0 +1,235 @@
+"""Counting on many nodes: each event counts once, whatever goes wrong between any two steps."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pytest
+
+from stream_dedup.index.base import Query, opened_id
+from stream_dedup.index.spread import counting, protocol
+from stream_dedup.index.spread.counting import Claim, Counter, Decide, Finish, Owner, Prepare
+from stream_dedup.index.spread.protocol import Call, Places, Ticket
+from stream_dedup.model import Partition, Position
+from tests.unit.index.spread.world import KEY, LAYOUT, make_nodes, query
+
+PARTITIONS, EVENTS, NODES, BATCH, PATIENCE, MOST_DEATHS = 3, 6, 20, 3, 4, 8
+
+Requests = Sequence[protocol.Request | counting.Request]
+Work = Generator[Requests, Sequence[Any], None]
+
+
+class MiscountedError(AssertionError):
+    """The counts of clusters are not those of the journals."""
+
+
+@dataclass(eq=False)
+class Worker:
+    """A worker of one partition: the round it is in, and the answers that it has."""
+
+    partition: int
+    work: Work
+    asked: Requests = ()
+    answers: dict[int, Any] = field(default_factory=dict)
+    zombie: bool = False
+
+
+class Workers:
+    """Workers on twenty nodes; anything may go wrong, by a seed.
+
+    Args:
+        seed: of what happens.
+        counter: what shards do.
+        faulty: whether anything goes wrong.
+    """
+
+    def __init__(self, seed: int, counter: type[Counter] = Counter) -> None:
+        self.random = Random(seed)
+        self.nodes = make_nodes(NODES)
+        self.places = Places(KEY, NODES)
+        self.counters = [counter(node.clusters) for node in self.nodes]
+        self.now_us = self.calls = self.deaths = 0
+        self.late: list[Any] = []
+        self.finals: dict[tuple[int, Ticket], int] = {}  # counts of clusters when they closed
+        texts = [self.random.getrandbits(LAYOUT.width) for _ in range(3)]
+        self.events = [
+            [
+                query(self.random.choice(texts) ^ 1 << self.random.randrange(4), at)._replace(
+                    position=Position("in", partition, at)
+                )
+                for at in range(EVENTS)
+            ]
+            for partition in range(PARTITIONS)
+        ]
+        self.workers = [self.start(partition) for partition in range(PARTITIONS)]
+
+    def start(self, partition: int) -> Worker:
+        owner = Owner(Partition("in", partition), NODES)
+        worker = Worker(partition, self.work(owner, self.events[partition]))
+        worker.asked = next(worker.work)
+        return worker
+
+    def work(self, owner: Owner, events: list[Query]) -> Any:
+        """Resolve and commit all events of a partition."""
+        yield from owner.claim()
+        while left := [at for at in range(EVENTS) if at not in owner.journal][:BATCH]:
+            decided = yield from self.resolve([events[at] for at in left])
+            for attempt in range(1 << 10):
+                done = yield from owner.commit(
+                    dict(zip(left, decided, strict=True)), patient=attempt < PATIENCE
+                )
+                if done is not None:
+                    break
+            if done is False:
+                yield from owner.claim()
+
+    def resolve(self, batch: list[Query]) -> Any:
+        self.calls += 1
+        identities = [
+            self.places.identity(opened_id("test", "", event.position), event) for event in batch
+        ]
+        call = Call(batch, identities, LAYOUT, since_us=self.now_us, caller=self.calls)
+        while not call.done:
+            requests = call.requests()
+            for request, answer in zip(requests, (yield requests), strict=True):
+                call.lost(request) if answer is None else call.answer(request, answer)
+        return call.answers
+
+    def carry_out(self, request: Any) -> Any:
+        if isinstance(request, Prepare | Decide | Finish | Claim):
+            return self.counters[request.shard].carry_out(request)
+        return self.nodes[self.places.of(request)].carry_out(request, self.now_us)
+
+    def step(self) -> None:
+        random = self.random
+        self.now_us += 1_000
+        if self.late and random.random() < 0.1:
+            self.carry_out(self.late.pop(random.randrange(len(self.late))))
+        worker = random.choice(self.workers)
+        chance = random.random()
+        if (
+            chance < 0.003 and self.deaths < MOST_DEATHS
+        ):  # it dies, and another one takes over; or it does not know yet
+            self.workers.append(self.start(worker.partition))
+            self.deaths += 1
+            worker.zombie = True
+            if random.random() < 0.5:
+                self.workers.remove(worker)
+                return
+        elif chance < 0.01:
+            self.close(random.choice(self.nodes).clusters)
+        self.advance(worker)
+
+    def advance(self, worker: Worker) -> None:
+        random = self.random
+        left = [at for at in range(len(worker.asked)) if at not in worker.answers]
+        at = random.choice(left)
+        request, chance = worker.asked[at], random.random()
+        if chance < 0.03:
+            self.late.append(request)
+            worker.answers[at] = None
+        else:
+            answer = self.carry_out(request)
+            worker.answers[at] = None if chance < 0.06 else answer
+        if len(worker.answers) < len(worker.asked):
+            return
+        answers = [worker.answers[at] for at in range(len(worker.asked))]
+        worker.answers = {}
+        try:
+            worker.asked = worker.work.send(answers)
+        except StopIteration:
+            self.workers.remove(worker)
+            return
+        if worker.zombie and isinstance(worker.asked[0], Claim):
+            self.workers.remove(worker)  # its fence is stale
+
+    def close(self, clusters: dict[int, Any]) -> None:
+        for identity, cluster in clusters.items():
+            if cluster.count and not self.counters[identity & 0xFF].holds(identity):
+                cluster.is_open = False
+                self.finals.setdefault((identity, cluster.ticket), cluster.count)
+
+    def run(self) -> None:
+        for _ in range(200_000):
+            if not self.workers:
+                break
+            self.step()
+        assert not self.workers, "the workers make no progress"
+        for partition in range(PARTITIONS):  # finishes what is left
+            worker = self.start(partition)
+            self.workers = [worker]
+            while self.workers:
+                self.advance(worker)
+
+    def check(self) -> None:
+        """Check that counts are those of the journals, and every event is in one."""
+        journaled: Tally[int] = Tally()
+        for partition in range(PARTITIONS):
+            request = Claim(partition % NODES, Partition("in", partition))
+            claimed = self.carry_out(request)
+            assert sorted(claimed.journal) == list(range(EVENTS))
+            journaled.update(entry.identity for entry, _ in claimed.journal.values())
+        counted = {i: c.count for node in self.nodes for i, c in node.clusters.items() if c.count}
+        if counted != journaled:
+            raise MiscountedError(f"{counted} are counted, {journaled} in the journals")
+        for (identity, ticket), count in self.finals.items():
+            cluster = self.nodes[identity & 0xFF].clusters[identity]
+            if cluster.ticket == ticket and cluster.count != count:
+                raise MiscountedError(f"{identity:x} has counted after it was closed")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_event_counts_once(seed: int) -> None:
+    workers = Workers(seed)
+    workers.run()
+    workers.check()
+
+
+class CountsAtOnce(Counter):
+    """Counts what it is to keep, before the commit is decided."""
+
+    def _prepare(self, state: Any, request: Prepare) -> object:
+        answer = super()._prepare(state, request)
+        if state.kept:
+            self._settle(state, state.seen)
+        return answer
+
+
+class ForgetsFences(Counter):
+    """Lets a former owner decide."""
+
+    def carry_out(self, request: counting.Request) -> object:
+        if isinstance(request, Decide):
+            number = request.number._replace(fence=1 << 20)
+            state = self._states[request.partition]
+            state.decided = request.number
+            state.fence, fence = 0, state.fence
+            answer = super().carry_out(request._replace(number=number))
+            state.fence, state.decided = fence, request.number
+            return answer
+        return super().carry_out(request)
+
+
+class HoldsNothing(Counter):
+    """Lets clusters close between prepare and finish."""
+
+    def holds(self, identity: int) -> bool:
+        del identity
+        return False
+
+
+@pytest.mark.parametrize("broken", [CountsAtOnce, ForgetsFences, HoldsNothing])
+def test_the_check_finds_a_broken_counter(broken: type[Counter]) -> None:
+    with pytest.raises(MiscountedError):
+        run_seeds(broken)
+
+
+def run_seeds(counter: type[Counter]) -> None:
+    for seed in range(30):
+        workers = Workers(seed, counter)
+        workers.run()
+        workers.check()
