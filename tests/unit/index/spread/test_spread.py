@@ -81,7 +81,7 @@ def test_one_caller_decides_as_the_index_in_memory(seed: int) -> None:
             assert found.distance == one.distance
 
 
-def test_an_opening_takes_three_rounds_and_two_requests_more_than_tables() -> None:
+def test_an_opening_takes_three_rounds() -> None:
     world = World(make_nodes(NODES), ByChance(0))
     world.start(query(0, 0))
     assert world.run_in_rounds() == 3
