@@ -76,14 +76,14 @@ OFFLINE = CostModel("offline", 0.0, 0.03, 0.0003, 16, 0, 0)
 """Sorted arrays, one table at a time; measured on one core among 10^6 fingerprints."""
 
 
-BANDS_MEMORY = CostModel("memory", 0.18, 0.37, 0.5, 560, 20, 0, alike=0.02, agree=0.85)
+BANDS_MEMORY = CostModel("memory", 0.18, 0.37, 0.5, 306, 18, 0, alike=0.02, agree=0.85)
 """Keys of bands in native memory; besides the tables the sketch, of 128 hashes at most.
 
 Similarity: among 20,000 messages of 8 to 20 words, few of them frequent, a query shared a key with
 two or three. With random keys it would be none.
 """
 
-BANDS_REDIS = CostModel("redis", 0.7, 1.3, 12.0, 1_150, 20, 0, alike=0.02, agree=0.85)
+BANDS_REDIS = CostModel("redis", 0.7, 1.3, 12.0, 958, 17.4, 0, alike=0.02, agree=0.85)
 """Keys of bands in slices that are strings, all read at once. Besides the tables the whole cluster,
 with a sketch of 80 hashes, as messages have; a candidate's hash has to be read."""
 
