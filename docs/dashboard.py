@@ -109,6 +109,17 @@ DECISIONS = Row(
             stacked=True,
         ),
         Panel(
+            "Events that rules withhold, by kind of rule",
+            "eps",
+            [
+                Query(
+                    or_zero(rate("withheld_events_total", P, "limit"), "commits_total", P),
+                    "{{pipeline}} {{limit}}",
+                )
+            ],
+            stacked=True,
+        ),
+        Panel(
             "Delivered again",
             "eps",
             [

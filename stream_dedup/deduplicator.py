@@ -214,13 +214,6 @@ class Deduplicator:
             self._commit_joins()
             self.engine.use_rules(chosen)
 
-    def muted(self, batch: Batch) -> frozenset[int]:
-        """Return the rows of a batch whose events a rule mutes: their repeats do not leave."""
-        rules = self.engine.rules
-        if rules is None or not rules.rules.mutes:
-            return frozenset()
-        return self.engine.hash(batch).muted
-
     def process_one(self, value: Value, *, time_us: int | None = None, group: str = "") -> Decision:
         """Decide one event.
 

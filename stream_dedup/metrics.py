@@ -33,6 +33,7 @@ Counter = Literal[
     "replayed_total",
     # records going out
     "outputs_total",
+    "withheld_events_total",
     "dead_letters_total",
     # the consumer group
     "commits_total",
@@ -98,7 +99,9 @@ FIXED = {
     "rule": ("exact", "learned", "words", "fingerprint", "new"),
     "rule_kind": (
         *("merge", "split", "never_merge", "always_variable", "never_variable", "name", "mute"),
+        "keep",
     ),
+    "limit": ("mute", "keep"),
     "cause": ("broker", "index", "index_full", "index_reset"),
     "step": ("poll", "decide", "deliver", "commit", "emit"),
 }
@@ -138,6 +141,10 @@ COUNTERS: dict[Counter, Metric] = {
     ),
     "rule_events_total": Metric(
         (*_P, "rule_kind"), "Events that people's rules acted on, by kind of rule; redelivered too."
+    ),
+    "withheld_events_total": Metric(
+        (*_P, "limit"),
+        "Events of delivered batches that did not leave, as people's rules mute or limit them.",
     ),
     "redelivered_total": Metric(_P, "Events delivered again, with the same decision as before."),
     "replayed_total": Metric(

@@ -83,6 +83,8 @@ class Decision(NamedTuple):
             None when passed, or if nobody asked for it.
         varied: bit i for each word i of the event that stood for a learned variable of the cluster
             when this was decided; 0 if nobody asked for it.
+        withheld: the kind of the rule by which the event does not leave where duplicates do:
+            ``mute`` or ``keep``; empty if it leaves. It is counted like any other.
     """
 
     kind: Kind
@@ -92,6 +94,7 @@ class Decision(NamedTuple):
     reason: str = ""
     template: int | None = None
     varied: int = 0
+    withheld: str = ""
 
     @property
     def cluster_hex(self) -> str | None:

@@ -379,6 +379,7 @@ def _read_by(pipe: Pipe) -> tuple[Numbers, Numbers]:
     return [("lines", pipe.lines)], [
         ("events outside --since and --until", pipe.outside),
         ("events without a time", pipe.timeless),
+        *((f"withheld: {kind}", count) for kind, count in sorted(pipe.writer.withheld.items())),
     ]
 
 

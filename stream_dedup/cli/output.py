@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
@@ -151,6 +152,11 @@ class Writer:
         output: what is written, and how.
         out: the output.
         note: writes a message to the user.
+
+    Attributes:
+        places: where clusters were seen.
+        largest: the largest clusters, for statistics.
+        withheld: events that did not leave, by the kind of the rule that withheld them.
     """
 
     def __init__(
@@ -158,6 +164,7 @@ class Writer:
     ) -> None:
         self.places = Places()
         self.largest = Ranking(LARGEST if output.stats else 0)
+        self.withheld: Counter[str] = Counter()
         self._dedup = dedup
         self._output = output
         self._out = out
@@ -191,7 +198,7 @@ class Writer:
         if output.ranking is not None:
             return
         if output.emit == "annotate":
-            events, decisions = self._without_muted(events, decisions)
+            events, decisions = self._without_withheld(events, decisions)
         if self._json:
             text = self._json_lines(events, decisions)
         elif output.emit == "annotate":
@@ -210,20 +217,16 @@ class Writer:
             text = escaped_json(text) if self._json else escaped(text).encode()
         self._write(text)
 
-    def _without_muted(
+    def _without_withheld(
         self, events: Events, decisions: list[Decision]
     ) -> tuple[Events, list[Decision]]:
-        """Leave out repeats of patterns that a rule mutes."""
-        muted = self._dedup.muted(events.batch)
-        if not muted:
+        """Leave out events that a rule withholds, and count them."""
+        if not self._dedup.engine.withholds:
             return events, decisions
-        leaving = [
-            row
-            for row, decision in enumerate(decisions)
-            if row not in muted or decision.kind is not Kind.DUPLICATE
-        ]
+        leaving = [row for row, decision in enumerate(decisions) if not decision.withheld]
         if len(leaving) == len(decisions):
             return events, decisions
+        self.withheld.update(filter(None, (decision.withheld for decision in decisions)))
         return events.rows(leaving), [decisions[row] for row in leaving]
 
     def _first_lines(self, events: Events, decisions: list[Decision]) -> bytes:

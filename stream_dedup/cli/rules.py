@@ -156,7 +156,7 @@ def author_of(given: str) -> str:
 
 @click.group()
 def rules() -> None:
-    r"""Decide about patterns so that it lasts: merge, keep apart, name, mute.
+    r"""Decide about patterns so that it lasts: merge, keep apart, name, mute, limit.
 
     A rule is about patterns as dedup, index and summaries show them: words, and slots such as <*>
     or <number>. It holds for all events of the pattern that follow, also after the cluster that
@@ -170,6 +170,7 @@ def rules() -> None:
     never_variable PATTERN --slot 1         events that differ there never are
     name PATTERN --value NAME               summaries name it
     mute PATTERN                            repeats do not leave; they are counted
+    keep PATTERN --per-minute 10            at most so many leave a minute; all are counted
 
     Slots are counted from 1; placeholders side by side are one slot. A pattern that ends in " …"
     stands for all events that begin so. Where several patterns of merge and always_variable match
@@ -215,6 +216,9 @@ def list_rules(every: bool, form: str, **options: Any) -> None:  # noqa: ANN401 
 @click.option(
     "--value", default="", help="Of split the value, of always_variable the word, of name the name."
 )
+@click.option(
+    "--per-minute", type=int, default=0, metavar="N", help="Of keep: events that leave a minute."
+)
 @_who_options
 def add_rule(kind: str, patterns: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
     """Add a rule about one PATTERN, or several to merge or keep apart."""
@@ -226,6 +230,7 @@ def add_rule(kind: str, patterns: tuple[str, ...], **options: Any) -> None:  # n
         author_of(options["author"]),
         SystemClock().now_us(),
         options["reason"],
+        per_minute=options["per_minute"],
     )
     _place(options).change(lambda book: book.add(rule))
     click.echo(_line(rule))
@@ -300,6 +305,8 @@ def _line(rule: PatternRule) -> str:
     parts = [rule.id, rule.kind.value]
     if rule.slot:
         parts.append(f"slot {rule.slot}")
+    if rule.per_minute:
+        parts.append(f"{rule.per_minute:,} a minute")
     if rule.value:
         parts.append(repr(_printable(rule.value)))
     if rule.undone is not None:
@@ -315,6 +322,7 @@ def _object(rule: PatternRule) -> dict[str, Any]:
         "patterns": list(rule.patterns),
         "slot": rule.slot,
         "value": rule.value,
+        "per_minute": rule.per_minute,
         "author": rule.author,
         "time": iso_time(rule.time_us),
         "reason": rule.reason,

@@ -204,7 +204,7 @@ class DecisionHeaders:
         return take(headers, codes)
 
     def _make(self, decision: Decision) -> list[Header]:
-        kind, cluster, distance, fingerprint, reason, template, _ = decision
+        kind, cluster, distance, fingerprint, reason, template, *_ = decision
         headers = [_KINDS[kind]]
         if cluster is not None:
             headers += [

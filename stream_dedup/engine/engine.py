@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -42,6 +42,7 @@ from stream_dedup.features.values import SlotReader
 from stream_dedup.index.base import Index, Ownership, Representative
 from stream_dedup.model import Batch, Decision, Partition, Rule, Summary
 from stream_dedup.rules.acting import ActingRules
+from stream_dedup.rules.keeping import Kept
 from stream_dedup.rules.ruleset import Acted, RuleSet
 
 NEAR_CACHE_SIZE = 200_000
@@ -109,6 +110,8 @@ class OwnedPartition:
         journal: decisions of events that may be delivered again.
         segment_boundaries: offsets at which a segment has to end.
         counted: the largest offset that `Counts` include, or that was recorded before the claim.
+        kept: what left of the patterns that rules limit, up to the high water.
+        kept_again: the same of events that are decided again, as their decisions are not known.
         in_doubt: whether a commit may have been recorded without an answer. Then the other
             attributes have to be read again before the next one: clusters may have closed since,
             and what was counted must not be decided otherwise.
@@ -119,6 +122,8 @@ class OwnedPartition:
     journal: dict[int, Decision]
     segment_boundaries: tuple[int, ...]
     counted: int = -1
+    kept: Kept = field(default_factory=dict)
+    kept_again: Kept = field(default_factory=dict)
     in_doubt: bool = False
 
     def segment_end(self, offsets: Sequence[int], start: int) -> int:
@@ -147,6 +152,10 @@ class Engine:
         offload: runs what takes the processor for long, say in a thread.
         templates: whether decisions name templates.
         parameters: whether they name the learned words of events; only with templates.
+
+    Attributes:
+        withholds: whether events may be withheld, by rules of now or of before: if not, nobody has
+            to look for such decisions.
     """
 
     def __init__(
@@ -165,6 +174,7 @@ class Engine:
         self.recipe = recipe
         self.index = index
         self.counts = Counts()
+        self.withholds = False
         self.clock = clock
         self._windows = windows
         self._hasher = Hasher(recipe, index.key, offload, templates=templates)
@@ -202,6 +212,7 @@ class Engine:
         """
         self._hasher.use_rules(rules)
         self._names.clear()
+        self.withholds = self.withholds or bool(rules.limits)
 
     @property
     def rules(self) -> ActingRules | None:
@@ -231,7 +242,9 @@ class Engine:
             dict(claimed.journal),
             claimed.segment_boundaries,
             counted=max(claimed.high_water, *claimed.segment_boundaries, -1),
+            kept=claimed.kept,
         )
+        self._note_withheld(claimed.journal)
         return claimed
 
     async def _read_again(self, partition: Partition, owned: OwnedPartition) -> None:
@@ -239,7 +252,13 @@ class Engine:
         read = await self.index.read_partition(partition, owned.fence)
         owned.high_water, owned.segment_boundaries = read.high_water, read.segment_boundaries
         owned.journal.update(read.journal)
+        owned.kept = read.kept
         owned.in_doubt = False
+        self._note_withheld(read.journal)
+
+    def _note_withheld(self, journal: Mapping[int, Decision]) -> None:
+        """Note whether events may be withheld by the rules of another time."""
+        self.withholds = self.withholds or any(each.withheld for each in journal.values())
 
     def drop_ownership(self, partition: Partition) -> None:
         """Drop local ownership of a partition, without a call to the index."""
@@ -348,6 +367,8 @@ class Engine:
             is_open: tells whether the index has a cluster open.
         """
         key = self._hasher.cache_key(value, document, group)
+        if key is None:
+            return None
         decision = self.joins.add(key, value, time_us, now_us, is_open)
         if decision is not None:
             self.counts.events += 1
@@ -388,6 +409,7 @@ class Engine:
         counted = segment.first_offset <= owned.counted
         rows = segment.decide_without_index(owned.journal, counted=counted)
         await segment.replay(rows)
+        owned.kept_again = segment.withhold(rows, owned.kept_again) or owned.kept_again
         segment.replayed = sum(segment.decisions[row].reason == REPLAYED for row in rows)
         if counted:
             segment.passed.clear()
@@ -402,7 +424,8 @@ class Engine:
         try:
             while True:
                 await segment.decide(undecided)
-                commit = segment.commit(owned.fence, committed)
+                kept = segment.withhold(rows, owned.kept)
+                commit = segment.commit(owned.fence, committed, kept)
                 owned.in_doubt = True  # also where clusters have closed: a part may be recorded
                 closed = await self.index.record(commit, segment.now_us)
                 if not closed:
@@ -415,6 +438,8 @@ class Engine:
             raise
         owned.in_doubt = False
         owned.high_water = segment.last_offset
+        if kept is not None:
+            owned.kept = kept
         self.counts.asked += segment.asked
         for rule, count in Counter(segment.rules.values()).items():
             self.counts.rules[rule] = self.counts.rules.get(rule, 0) + count

@@ -28,12 +28,11 @@ from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.fingerprint.templates import Templates
 from stream_dedup.model import Batch
 from stream_dedup.rules.acting import ActedBatch, ActingRules
+from stream_dedup.rules.model import PatternRule
 from stream_dedup.rules.ruleset import RuleSet
 
 MIN_OFFLOADED_EVENTS = 64
 """Fewer events are fingerprinted in the calling thread: handing them over would take longer."""
-
-NONE_MUTED: frozenset[int] = frozenset()
 
 T = TypeVar("T")
 
@@ -69,9 +68,9 @@ class HashedBatch:
     acted: ActedBatch | None = None
 
     @property
-    def muted(self) -> frozenset[int]:
-        """The rows whose events do not leave if they are repeats: a rule says so."""
-        return NONE_MUTED if self.acted is None else self.acted.muted
+    def limited(self) -> Sequence[tuple[int, PatternRule]]:
+        """The rows whose events may not leave, ascending, each with the rule that limits them."""
+        return () if self.acted is None else self.acted.limited
 
     def scope(self, row: int) -> int | None:
         """Return what keeps an event apart from all that no rule joins with it; None: nothing."""
@@ -149,14 +148,20 @@ class Hasher:
             keys = [(g, e) if g else e for g, e in zip(batch.groups, exact, strict=True)]
         return HashedBatch(batch, fingerprinter, prepared, exact, keys, rules, acted)
 
-    def cache_key(self, value: bytes, document: object, group: str) -> Key:
-        """Return the key of one event in the near cache, as `hash` does for each of a batch."""
+    def cache_key(self, value: bytes, document: object, group: str) -> Key | None:
+        """Return the key of one event in the near cache, as `hash` does for each of a batch.
+
+        None if a rule limits which events of its pattern leave.
+        """
         documents = [document] if self.takes_fields else None
         prepared = self._fingerprinter.prepare([value], documents)
         numbers = self._fingerprinter.fingerprints(prepared, full=self._minhash)
         exact = lookup_keys(numbers, self._min_features)[0] if self._minhash else numbers.exact[0]
         if self.rules is not None and exact != self._fingerprinter.empty_exact:
-            exact = self.rules.one(exact, value, document)
+            ruled = self.rules.one(exact, value, document)
+            if ruled is None:
+                return None
+            exact = ruled
         return (group, exact) if group else exact
 
     async def fingerprints(self, hashed: HashedBatch, rows: Sequence[int]) -> Fingerprints:

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from operator import or_
+from operator import itemgetter, or_
 from typing import TypeVar
 
 from stream_dedup.clustering.summaries import Summaries
@@ -46,6 +46,8 @@ from stream_dedup.index.base import (
     scoped,
 )
 from stream_dedup.model import Decision, Kind, Position, Rule
+from stream_dedup.rules.keeping import Keeping, Kept
+from stream_dedup.rules.model import RuleKind
 
 NO_TOKENS = Decision(Kind.PASSED, reason="nothing to fingerprint")
 """The decision for an event without tokens: an empty line, or delimiters only."""
@@ -482,15 +484,57 @@ class Segment:
                 delta.samples.append(self.context.summaries.kept(value))
         return entry
 
+    # ------------------------------------------------------------ withholding
+
+    def withhold(self, rows: Sequence[int], kept: Kept) -> Kept | None:
+        """Withhold events as rules say that limit their patterns; return what left with these.
+
+        Called again after some of them were decided again: decides all of them again.
+
+        Args:
+            rows: those that are decided here, and not by the journal.
+            kept: what left before.
+
+        Returns:
+            None if no rule counts what leaves of these events.
+        """
+        limited = self.hashed.limited
+        rules = self.hashed.rules
+        if not limited or rules is None:
+            return None
+        here = limited[bisect_left(limited, self.start, key=itemgetter(0)) :]
+        decided = rows if isinstance(rows, range) else frozenset(rows)
+        keeping: Keeping | None = None
+        known: dict[tuple[int, str], tuple[Decision, Decision]] = {}
+        for row, rule in here:
+            if row >= self.end:
+                break
+            decision = self.decisions[row]
+            if row not in decided or decision.kind is Kind.PASSED:
+                continue
+            first = decision.kind is NEW
+            withheld = "" if first else rule.kind.value
+            if rule.kind is RuleKind.KEEP:
+                keeping = keeping or Keeping(kept, rules.limits)
+                if keeping.leaves(rule, self.times_us[row], first=first):
+                    withheld = ""
+            if withheld != decision.withheld:
+                slot = id(decision), withheld  # equal events go on to share one object
+                if slot not in known:
+                    known[slot] = decision, decision._replace(withheld=withheld)
+                self.decisions[row] = known[slot][1]
+        return None if keeping is None else keeping.kept
+
     # ------------------------------------------------------------ committing
 
-    def commit(self, fence: int, committed: int | None) -> Commit:
+    def commit(self, fence: int, committed: int | None, kept: Kept | None = None) -> Commit:
         """Make what is recorded in the index.
 
         Args:
             fence: of the partition.
             committed: the next offset to be read after a crash; None: the first of the segment,
                 whose decisions are needed if the answer is lost.
+            kept: as `Commit.kept`.
         """
         batch, rows = self.hashed.batch, slice(self.start, self.end)
         deltas, offsets = merge_deltas(list(self.deltas.values())), batch.offsets[rows]
@@ -511,6 +555,7 @@ class Segment:
             deltas=deltas,
             offsets=offsets[first:],
             decisions=self.decisions[self.start + first : self.end],
+            kept=kept,
         )
 
     def undo(self, rows: Sequence[int], closed: frozenset[int]) -> list[int]:

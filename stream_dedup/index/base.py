@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from stream_dedup.clustering.linkage import cluster_id
@@ -44,6 +45,7 @@ from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.simhash import WIDTHS
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.model import Decision, Partition, Position, Rule, Summary
+from stream_dedup.rules.keeping import Kept
 
 MAX_DELTAS = 640
 """The most that one commit may hold: its deltas, and the bytes of their values / `DELTA_BYTES`,
@@ -255,6 +257,7 @@ class Commit:
         deltas: what is added, one delta for each cluster.
         offsets: of the events that the journal keeps: those from `committed` on, ascending.
         decisions: the decision for each of them.
+        kept: what left by rules that limit patterns, these events included; None: as before.
     """
 
     partition: Partition
@@ -266,6 +269,7 @@ class Commit:
     deltas: Sequence[ClusterDelta]
     offsets: Sequence[int] = ()
     decisions: Sequence[Decision] = ()
+    kept: Kept | None = None
 
 
 def recorded_before(commit: Commit) -> str:
@@ -291,6 +295,7 @@ class Ownership(NamedTuple):
             and is not counted again.
         committed: the latest offset named by a commit as committed, so that all events before it
             were delivered; None before the first commit.
+        kept: what left by rules that limit patterns, as the last commit that gave it said.
     """
 
     fence: int
@@ -299,6 +304,7 @@ class Ownership(NamedTuple):
     reset: bool = False
     segment_boundaries: tuple[int, ...] = ()
     committed: int | None = None
+    kept: Kept = MappingProxyType({})
     created_again: bool = False
 
 

@@ -61,6 +61,7 @@ from stream_dedup.index.lookup import EvictedKeys, Lookup, Slot
 from stream_dedup.index.records import Ready
 from stream_dedup.index.saved import Name, SavedCluster, SavedIndex, saved_bytes
 from stream_dedup.model import Closing, Decision, Partition, Position, Rule, Summary
+from stream_dedup.rules.keeping import Kept
 
 _ID_BITS = 64
 _FIRST_COMPACTION = 1024
@@ -188,11 +189,13 @@ class _PartitionState:
     committed: int = 0
     journal: dict[int, Decision] = field(default_factory=dict)
     identity: str = ""
+    kept: Kept = field(default_factory=dict)
 
     def ownership(self) -> Ownership:
         """Return what its owner learns."""
         committed = None if self.high_water < 0 else self.committed
-        return Ownership(self.fence, self.high_water, dict(self.journal), committed=committed)
+        journal = dict(self.journal)
+        return Ownership(self.fence, self.high_water, journal, committed=committed, kept=self.kept)
 
 
 class MemoryIndex:
@@ -265,7 +268,7 @@ class MemoryIndex:
         state.identity = identity or state.identity
         reset = created_again or (end_offset is not None and state.high_water >= end_offset)
         if reset:
-            state.high_water, state.committed = -1, 0
+            state.high_water, state.committed, state.kept = -1, 0, {}
             state.journal.clear()
         return state.ownership()._replace(reset=reset, created_again=created_again)
 
@@ -467,6 +470,8 @@ class MemoryIndex:
         for delta in commit.deltas:
             self._count(delta)
         state.high_water = commit.last_offset
+        if commit.kept is not None:
+            state.kept = commit.kept
         state.journal.update(zip(commit.offsets, commit.decisions, strict=True))
         if state.committed < commit.committed:
             state.committed = commit.committed

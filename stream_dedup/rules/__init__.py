@@ -1,1 +1,1 @@
-"""Lasting decisions of people about patterns: merge, keep apart, name, mute."""
+"""Lasting decisions of people about patterns: merge, keep apart, name, mute, limit."""

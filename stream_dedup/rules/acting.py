@@ -17,7 +17,7 @@ from stream_dedup.columnar import dictionary_encode, rows_of, take
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.variants import ENDINGS
-from stream_dedup.rules.model import RuleKind
+from stream_dedup.rules.model import PatternRule, RuleKind
 from stream_dedup.rules.ruleset import Acted, RuleSet
 from stream_dedup.rules.template import Template, read_event
 
@@ -37,15 +37,15 @@ class Outcome:
         number: the hash that takes the place of the exact hash, and keeps the events apart from all
             others; None if they are found as ever.
         acted: what the rules do; None for nothing.
-        muted: whether repeats do not leave.
+        limit: the rule that mutes them, or limits how many leave; None for none.
     """
 
-    __slots__ = ("acted", "muted", "number")
+    __slots__ = ("acted", "limit", "number")
 
     def __init__(self, number: int | None, acted: Acted | None) -> None:
         self.number = number
         self.acted = acted
-        self.muted = acted is not None and acted.mute is not None
+        self.limit = None if acted is None else acted.limit
 
 
 NOTHING = Outcome(None, None)
@@ -58,13 +58,13 @@ class ActedBatch(NamedTuple):
     Attributes:
         exact: the exact hashes, replaced where rules say so.
         scopes: of the rows whose hash is replaced, what keeps them apart from all other events.
-        muted: rows whose events do not leave if they are repeats.
+        limited: rows whose events may not leave, ascending, each with the rule.
         counts: events that rules acted on, by kind of rule.
     """
 
     exact: Sequence[int]
     scopes: dict[int, int]
-    muted: frozenset[int]
+    limited: Sequence[tuple[int, PatternRule]]
     counts: dict[RuleKind, int]
 
 
@@ -75,10 +75,15 @@ class ActingRules:
         rules: the rules.
         recipe: of the events.
         keyed_hash: hashes identities, under the index's key.
+
+    Attributes:
+        rules: as given.
+        limits: ids of the rules that limit which events leave.
     """
 
     def __init__(self, rules: RuleSet, recipe: Recipe, keyed_hash: KeyedHash) -> None:
         self.rules = rules
+        self.limits = frozenset(rule.id for _, rule in rules.limits)
         self._patterns = Patterns(recipe)
         self._hash = keyed_hash
         self._takes_fields = bool(recipe.input.fields)
@@ -131,8 +136,10 @@ class ActingRules:
             if outcome.acted is not None:
                 for kind in {rule.kind for rule in outcome.acted.rules}:
                     counts[kind] = counts.get(kind, 0) + events
-        muted = rows_of(codes, [outcome.muted for outcome in different])
-        return ActedBatch(exact, scopes, frozenset(muted), counts)
+        limits = [outcome.limit for outcome in different]
+        rows = rows_of(codes, [limit is not None for limit in limits])
+        limited = [(row, limit) for row in rows if (limit := limits[codes[row]]) is not None]
+        return ActedBatch(exact, scopes, limited, counts)
 
     def _outcomes_of(
         self, exact: Sequence[int], values: Sequence[bytes], documents: Sequence[object] | None
@@ -157,17 +164,19 @@ class ActingRules:
             found[row] = one
         return found
 
-    def one(self, exact: int, value: bytes, document: object) -> int:
-        """Return the exact hash of one event, replaced where rules say so."""
+    def one(self, exact: int, value: bytes, document: object) -> int | None:
+        """Return the exact hash of one event, or what replaces it; None if a rule limits it."""
         outcome = self._outcomes_of([exact], [value], [document])[0]
+        if outcome.limit is not None:
+            return None
         return exact if outcome.number is None else outcome.number
 
     def _outcome(self, value: bytes, document: object) -> Outcome:
         acted = self.acted(value, document)
         if acted is None:
             return NOTHING
-        name, mute = acted.name, acted.mute
-        key = (acted.identity, name.id if name else "", mute.id if mute else "")
+        name, limit = acted.name, acted.limit
+        key = (acted.identity, name.id if name else "", limit.id if limit else "")
         outcome = self._outcomes.get(key)
         if outcome is None or acted.rules != (outcome.acted and outcome.acted.rules):
             number = None

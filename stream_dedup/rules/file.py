@@ -29,7 +29,8 @@ MAX_BYTES = 64 << 20
 
 _SEVERAL = (RuleKind.MERGE, RuleKind.NEVER_MERGE)
 _TEXTS = ("value", "name", "author", "reason", "id")
-_KEYS = frozenset((*_TEXTS, "kind", "pattern", "patterns", "slot", "time", "undone"))
+_NUMBERS = {"slot": "count the slots from 1", "per_minute": "write how many events leave a minute"}
+_KEYS = frozenset((*_TEXTS, *_NUMBERS, "kind", "pattern", "patterns", "time", "undone"))
 _US = 1_000_000
 
 
@@ -90,21 +91,23 @@ def _rule(table: dict[str, Any], place: str) -> PatternRule:
     for key in _TEXTS:
         if not isinstance(table.get(key, ""), str):
             raise RuleError(place, key, f"{table[key]!r} is no text", "write it in quotes")
-    slot = table.get("slot", 0)
-    if not isinstance(slot, int) or isinstance(slot, bool):
-        raise RuleError(place, "slot", f"{slot!r} is no number", "count the slots from 1")
+    for key, remedy in _NUMBERS.items():
+        number = table.get(key, 0)
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise RuleError(place, key, f"{number!r} is no number", remedy)
     if (kind is RuleKind.NAME) == ("value" in table) and ("value" in table or "name" in table):
         raise RuleError(place, "value", f"is not of {kind.value}", "name has name, others value")
     return PatternRule(
         kind=kind,
         patterns=tuple(patterns),
-        slot=slot,
+        slot=table.get("slot", 0),
         value=table.get("name" if kind is RuleKind.NAME else "value", ""),
         author=table.get("author", ""),
         time_us=_time_us(table.get("time"), f"{place}"),
         reason=table.get("reason", ""),
         id=table.get("id", ""),
         undone=_undoing(table.get("undone"), place),
+        per_minute=table.get("per_minute", 0),
     )
 
 
@@ -143,6 +146,8 @@ def _table(rule: PatternRule) -> dict[str, Any]:
         table["slot"] = rule.slot
     if rule.value:
         table["name" if rule.kind is RuleKind.NAME else "value"] = rule.value
+    if rule.per_minute:
+        table["per_minute"] = rule.per_minute
     if rule.author:
         table["author"] = rule.author
     if rule.time_us:

@@ -26,6 +26,9 @@ MAX_REASON = 500
 MAX_VALUE = 200
 """Characters of a value."""
 
+MAX_PER_MINUTE = 1_000_000
+"""Events that a rule keeps a minute."""
+
 
 class RuleKind(StrEnum):
     """What a rule does.
@@ -39,6 +42,7 @@ class RuleKind(StrEnum):
         NEVER_VARIABLE: events that differ in a slot are never in one cluster.
         NAME: the pattern has a name.
         MUTE: repeats of the pattern do not leave; they are counted.
+        KEEP: of the pattern so many events leave a minute, at most; all are counted.
     """
 
     MERGE = "merge"
@@ -48,6 +52,7 @@ class RuleKind(StrEnum):
     NEVER_VARIABLE = "never_variable"
     NAME = "name"
     MUTE = "mute"
+    KEEP = "keep"
 
 
 _SEVERAL = frozenset((RuleKind.MERGE, RuleKind.NEVER_MERGE))
@@ -83,6 +88,7 @@ class PatternRule:
         reason: why.
         id: names it; made of all these if it is empty.
         undone: that it was undone; None while it acts.
+        per_minute: of `keep` the events that leave a minute; else 0.
     """
 
     kind: RuleKind
@@ -94,10 +100,13 @@ class PatternRule:
     reason: str = ""
     id: str = ""
     undone: Undoing | None = None
+    per_minute: int = 0
 
     def __post_init__(self) -> None:
         if not self.id:
-            fields = (self.kind, *self.patterns, self.slot, self.value, self.author, self.time_us)
+            limit = (self.per_minute,) if self.per_minute else ()
+            what = (self.kind, *self.patterns, self.slot, self.value, *limit)
+            fields = (*what, self.author, self.time_us)
             text = "\0".join(map(str, fields)).encode("utf-8", "surrogatepass")
             name = f"r-{hashlib.blake2b(text, digest_size=4).hexdigest()}"
             object.__setattr__(self, "id", name)
@@ -129,6 +138,7 @@ class PatternRule:
             self._refuse(key, "names one pattern twice", "give different ones")
         self._check_texts()
         self._check_slot(templates[0])
+        self._check_limit()
         return templates
 
     def _check_texts(self) -> None:
@@ -169,6 +179,15 @@ class PatternRule:
                 self._refuse("value", "is the only word of the pattern", "give another")
         elif self.value and self.kind not in (RuleKind.SPLIT, RuleKind.NAME):
             self._refuse("value", f"is {_short(self.value)}", f"leave it out of {self.kind.value}")
+
+    def _check_limit(self) -> None:
+        if self.kind is RuleKind.KEEP:
+            if not 1 <= self.per_minute <= MAX_PER_MINUTE:
+                remedy = f"give 1 to {MAX_PER_MINUTE:,}; mute lets no repeat leave"
+                self._refuse("per_minute", f"is {self.per_minute:,}", remedy)
+        elif self.per_minute:
+            problem = f"is {self.per_minute:,}"
+            self._refuse("per_minute", problem, f"leave it out of {self.kind.value}")
 
     def _refuse(self, key: str, problem: str, remedy: str) -> None:
         raise RuleError(self.place, key, problem, remedy)

@@ -105,7 +105,7 @@ class Join:
         rules: that made it, the oldest first.
         sides: of all its events.
         name: of all its events; the rule that gives it.
-        mute: the rule that mutes all its events.
+        limit: the rule that mutes all its events, or limits how many leave.
     """
 
     key: str
@@ -114,7 +114,7 @@ class Join:
     rules: list[PatternRule] = field(default_factory=list)
     sides: frozenset[str] = frozenset()
     name: PatternRule | None = None
-    mute: PatternRule | None = None
+    limit: PatternRule | None = None
 
 
 class Acted(NamedTuple):
@@ -125,7 +125,7 @@ class Acted(NamedTuple):
         join: its join, if it has one.
         rules: all that acted.
         name: the rule that names it.
-        mute: the rule that mutes it.
+        limit: the rule that mutes it, or limits how many of its pattern leave.
         by_value: whether events of the same words may be acted on otherwise, as a value that is no
             word decides.
     """
@@ -134,7 +134,7 @@ class Acted(NamedTuple):
     join: Join | None
     rules: tuple[PatternRule, ...]
     name: PatternRule | None
-    mute: PatternRule | None
+    limit: PatternRule | None
     by_value: bool
 
 
@@ -160,7 +160,7 @@ class RuleSet:
             raise RuleError("rules", "", problem, f"{MAX_RULES:,} may act; undo some")
         self.aparts: list[Apart] = []
         self.names: list[tuple[Template, PatternRule]] = []
-        self.mutes: list[tuple[Template, PatternRule]] = []
+        self.limits: list[tuple[Template, PatternRule]] = []
         self.joins: dict[str, Join] = {}  # the key of a pattern → its join
         self._templates: dict[str, list[Template]] = {}  # of each rule
         for rule in self.rules:
@@ -193,8 +193,12 @@ class RuleSet:
                     if template.key == first.key and rule.value != other.value:
                         raise RuleConflict((other.id, rule.id), "name one pattern differently")
                 self.names.append((first, rule))
-            case RuleKind.MUTE:
-                self.mutes.append((first, rule))
+            case RuleKind.MUTE | RuleKind.KEEP:
+                for template, other in self.limits:
+                    if template.key == first.key and RuleKind.KEEP in (rule.kind, other.kind):
+                        problem = f"{other.kind.value} and {rule.kind.value} limit one pattern"
+                        raise RuleConflict((other.id, rule.id), problem)
+                self.limits.append((first, rule))
 
     def _join(self, templates: Sequence[Template], rule: PatternRule) -> None:
         joins = {id(self.joins[t.key]): self.joins[t.key] for t in templates if t.key in self.joins}
@@ -226,7 +230,7 @@ class RuleSet:
         join.sides = frozenset(sides)
         readings = [template.reading() for template in join.templates]
         join.name = _narrowest(self.names, readings, is_outcome)
-        join.mute = _narrowest(self.mutes, readings, is_outcome)
+        join.limit = _narrowest(self.limits, readings, is_outcome)
 
     def _by_rule(self) -> list[tuple[PatternRule, list[Apart]]]:
         grouped: dict[str, tuple[PatternRule, list[Apart]]] = {}
@@ -300,8 +304,8 @@ class RuleSet:
             by_value = by_value or apart.decides_by_value(event, is_protected)
         readings = [event]
         name = _narrowest(self.names, readings, is_protected) or (join.name if join else None)
-        mute = _narrowest(self.mutes, readings, is_protected) or (join.mute if join else None)
-        for rule in (name, mute):
+        limit = _narrowest(self.limits, readings, is_protected) or (join.limit if join else None)
+        for rule in (name, limit):
             if rule:
                 rules[rule.id] = rule
         identity = ""
@@ -312,7 +316,7 @@ class RuleSet:
             identity = "\x1e".join(parts)
         if not rules and not by_value:
             return None
-        return Acted(identity, join, tuple(rules.values()), name, mute, by_value)
+        return Acted(identity, join, tuple(rules.values()), name, limit, by_value)
 
     def templates(self) -> list[Template]:
         """Return all patterns of the rules, each once."""
@@ -353,7 +357,7 @@ def _all_templates(rules: RuleSet) -> Iterable[Template]:
         yield from join.templates
     for apart in rules.aparts:
         yield apart.template
-    for template, _ in (*rules.names, *rules.mutes):
+    for template, _ in (*rules.names, *rules.limits):
         yield template
 
 

@@ -53,7 +53,7 @@ ID_DIGITS = 16
 RULE_KINDS = {
     RuleKind.MERGE: "Merge", RuleKind.SPLIT: "Split off", RuleKind.NEVER_MERGE: "Never merge",
     RuleKind.ALWAYS_VARIABLE: "Always a variable", RuleKind.NEVER_VARIABLE: "Never a variable",
-    RuleKind.NAME: "Name", RuleKind.MUTE: "Mute",
+    RuleKind.NAME: "Name", RuleKind.MUTE: "Mute", RuleKind.KEEP: "Keep some a minute",
 }  # fmt: skip
 """What pages call them."""
 
@@ -319,11 +319,10 @@ class Pages:
         one = {name: values[-1] for name, values in form.items()}
         self._check_form(request, source, one)
         patterns = [self._pattern_named(source, text) for text in form.get("pattern", ())]
-        slot = one.get("slot", "")
         given = {
             "kind": one.get("kind", ""),
             "patterns": patterns,
-            "slot": int(slot) if slot.isdecimal() and len(slot) < 5 else 0,
+            **{name: _number(one.get(name, "")) for name in ("slot", "per_minute")},
             **{name: one.get(name, "").strip() for name in ("value", "author", "reason")},
         }
         rule = self._rule(request, _converted(given, NewRule))
@@ -382,6 +381,7 @@ class Pages:
         return PatternRule(
             new.kind, tuple(new.patterns), new.slot, new.value,
             self._author(request, new.author), SystemClock().now_us(), new.reason,
+            per_minute=new.per_minute,
         )  # fmt: skip
 
     def _undoing(self, request: Request, new: NewUndo) -> Undoing:
@@ -725,6 +725,10 @@ def _query(fields: dict[str, str]) -> Query:
                                Query, strict=False)  # fmt: skip
     except msgspec.ValidationError as error:
         raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 8 else 0
 
 
 def _html(

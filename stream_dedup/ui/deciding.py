@@ -11,7 +11,14 @@ from msgspec import Meta, Struct
 from stream_dedup.engine.hashing import decoded
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.rules.model import MAX_NAME, MAX_PATTERNS, MAX_REASON, MAX_VALUE, RuleKind
+from stream_dedup.rules.model import (
+    MAX_NAME,
+    MAX_PATTERNS,
+    MAX_PER_MINUTE,
+    MAX_REASON,
+    MAX_VALUE,
+    RuleKind,
+)
 from stream_dedup.rules.ruleset import is_outcome
 from stream_dedup.rules.template import (
     MAX_PATTERN_CHARACTERS,
@@ -40,6 +47,9 @@ class NewRule(Struct, frozen=True, forbid_unknown_fields=True):
     value: Annotated[
         str, Meta(max_length=MAX_VALUE, description="Value of a split, word, or name.")
     ] = ""
+    per_minute: Annotated[
+        int, Meta(ge=0, le=MAX_PER_MINUTE, description="Of keep the events that leave a minute.")
+    ] = 0
     author: Author = ""
     reason: Reason = ""
 

@@ -129,6 +129,7 @@ class Mark(NamedTuple):
     Attributes:
         name: what they call it; empty for nothing.
         muted: whether its repeats do not leave.
+        per_minute: how many of its events leave a minute at most; 0 for all.
         merged: whether they merge it with other patterns.
         only: the values that its events have, where rules keep values apart.
         rules: the ids of these rules.
@@ -136,6 +137,7 @@ class Mark(NamedTuple):
 
     name: str
     muted: bool
+    per_minute: int
     merged: bool
     only: tuple[str, ...]
     rules: tuple[str, ...]
@@ -153,7 +155,8 @@ def mark_of(dedup: Deduplicator, first: bytes) -> Mark | None:
     only = [side[2][1:] for side in sides if len(side) == 3 and side[2].startswith("=")]
     return Mark(
         acted.name.value if acted.name else "",
-        acted.mute is not None,
+        acted.limit is not None and acted.limit.kind is RuleKind.MUTE,
+        acted.limit.per_minute if acted.limit else 0,
         acted.join is not None,
         tuple(only),
         tuple(rule.id for rule in acted.rules),

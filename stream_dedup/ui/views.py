@@ -28,7 +28,7 @@ MAX_COMPARED_BYTES = 4_096
 RULES_A_PAGE = 50
 """Rules that are shown at once."""
 
-NO_MARK = Mark("", muted=False, merged=False, only=(), rules=())
+NO_MARK = Mark("", muted=False, per_minute=0, merged=False, only=(), rules=())
 
 MAX_NAMES = 50
 """Names of a cluster that are listed."""
@@ -89,6 +89,7 @@ class Pattern(Struct, frozen=True):
         merged_into: the id of the cluster that goes on for it.
         name: what a rule calls it; empty for nothing.
         muted: whether a rule mutes it: its repeats do not leave.
+        per_minute: how many of its events leave a minute at most, as a rule says; 0 for all.
         merged: whether a rule merges it with other patterns.
         only: the values that its events have, where rules keep values apart.
         rules: the ids of the rules that act on its events.
@@ -108,6 +109,7 @@ class Pattern(Struct, frozen=True):
     merged_into: str | None
     name: str
     muted: bool
+    per_minute: int
     merged: bool
     only: tuple[str, ...]
     rules: tuple[str, ...]
@@ -281,6 +283,7 @@ class Rule(Struct, frozen=True):
         patterns: about which.
         slot: about which slot, from 1 on; 0 for none.
         value: of a split the value, of what is variable the word, of a name the name.
+        per_minute: how many events of its pattern leave a minute; 0 for all.
         time: when it was made; empty if that is not known.
         undone: that it was undone; null while it acts.
     """
@@ -290,6 +293,7 @@ class Rule(Struct, frozen=True):
     patterns: tuple[str, ...]
     slot: int
     value: str
+    per_minute: int
     author: str
     time: str
     reason: str
@@ -401,6 +405,7 @@ def rule_of(rule: PatternRule) -> Rule:
         rule.patterns,
         rule.slot,
         rule.value,
+        rule.per_minute,
         rule.author,
         _time(rule.time_us),
         rule.reason,

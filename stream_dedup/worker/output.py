@@ -32,7 +32,7 @@ from stream_dedup.errors import BrokerRefused, TooManyInvalidEvents
 from stream_dedup.features.values import SlotReader
 from stream_dedup.io.base import Outgoing, Record, Records, Refusal, Refused, Topic
 from stream_dedup.io.decoder import INVALID, UNREADABLE
-from stream_dedup.model import Batch, Decision, Kind, Partition, Position, Summary
+from stream_dedup.model import Batch, Decision, Partition, Position, Summary
 
 log = logging.getLogger(__name__)
 
@@ -71,12 +71,14 @@ class BatchOutput:
         outgoing: the records.
         events: the events among them, as they were read.
         dead_letters: the number of dead letters by reason, without refused events.
+        withheld: events that do not leave by the kind of the rule that says so.
         refused: offset → why, of the events that the output topic refused while they were sent.
     """
 
     outgoing: list[Outgoing]
     events: Records
     dead_letters: Mapping[str, int]
+    withheld: Mapping[str, int] = field(default_factory=dict)
     refused: dict[int, Refusal] = field(default_factory=dict)
 
     def event_of(self, record: Record) -> Record:
@@ -119,7 +121,8 @@ class OutputBuilder:
         records: Records,
         batch: Batch,
         decisions: Sequence[Decision],
-        muted: frozenset[int] = frozenset(),
+        *,
+        withholds: bool = False,
     ) -> BatchOutput:
         """The records that leave for a batch.
 
@@ -127,7 +130,7 @@ class OutputBuilder:
             records: the events, as they were read.
             batch: the events.
             decisions: theirs.
-            muted: rows of events that do not leave if they are repeats.
+            withholds: whether events may be withheld; see `Decision.withheld`.
 
         Raises:
             TooManyInvalidEvents: an event is invalid, and on_poison is stop.
@@ -142,12 +145,15 @@ class OutputBuilder:
                     raise TooManyInvalidEvents(self._stopped(batch, index))
         records = self._without_reserved(records)
         events, decided, texts = records, decisions, batch.values
-        if invalid or muted or config.emit != "annotate":
+        withheld: Sequence[str] = ()
+        if withholds and config.emit == "annotate":
+            withheld = [decision.withheld for decision in decisions]
+        if invalid or any(withheld) or config.emit != "annotate":
             leaves = [True] * len(decisions) if config.emit == "annotate" else kept(decisions)
+            if any(withheld):
+                leaves = [not why for why in withheld]
             for index in invalid:
                 leaves[index] = False
-            for index in muted:
-                leaves[index] = leaves[index] and decisions[index].kind is not Kind.DUPLICATE
             events, decided = records.chosen(leaves), list(compress(decisions, leaves))
             texts = list(compress(texts, leaves))
         outgoing: list[Outgoing] = []
@@ -163,8 +169,8 @@ class OutputBuilder:
                 for index, why in zip(invalid, reasons, strict=True)
             ]
             outgoing.append(self._dead_letters(batch.partition, letters))
-            return BatchOutput(outgoing, events, Counter(reasons))
-        return BatchOutput(outgoing, events, {})
+            return BatchOutput(outgoing, events, Counter(reasons), _kinds(withheld))
+        return BatchOutput(outgoing, events, {}, _kinds(withheld))
 
     def _without_reserved(self, records: Records) -> Records:
         """Records without the reserved headers of their producers: no decision can be forged."""
@@ -323,6 +329,10 @@ class OutputBuilder:
         if why is not Refusal.TOO_LARGE or attempt > 1:
             record = _with_time(record, now_ms)
         return Outgoing(topic, partition, Records.of([record]))
+
+
+def _kinds(withheld: Sequence[str]) -> Mapping[str, int]:
+    return Counter(filter(None, withheld)) if withheld else {}
 
 
 def _place(position: Position) -> str:

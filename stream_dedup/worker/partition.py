@@ -460,7 +460,9 @@ class PartitionProcessor:
             if trace:
                 trace.decided(decisions)
             with context.timed("shape", trace):
-                output = self._output.batch(records, hashed.batch, decisions, hashed.muted)
+                output = self._output.batch(
+                    records, hashed.batch, decisions, withholds=context.engine.withholds
+                )
             self._invalid_events.count(hashed.batch)
             if hashed.acted is not None:
                 for kind, count in hashed.acted.counts.items():
@@ -522,6 +524,8 @@ class PartitionProcessor:
                     metrics.add("passed_total", count, pipeline=name, reason=why)
         if left:
             metrics.add("outputs_total", left, pipeline=name, kind="event")
+        for kind, count in output.withheld.items():
+            metrics.add("withheld_events_total", count, pipeline=name, limit=kind)
         for reason, count in dead_letters.items():
             metrics.add("outputs_total", count, pipeline=name, kind="dead_letter")
             metrics.add("dead_letters_total", count, pipeline=name, reason=reason)

@@ -25,6 +25,7 @@ from stream_dedup.index.redis import layouts
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, source_name
 from stream_dedup.index.redis.scripts import Argument
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Rule, Summary
+from stream_dedup.rules.keeping import Kept
 from stream_dedup.tables.entries import Entries, Row, make_entries
 
 LATEST_US = 1 << 52
@@ -151,7 +152,7 @@ def pack_delta(delta: ClusterDelta, samples: int, max_bytes: int) -> list[bytes]
 
 
 class _Decided(msgspec.Struct, array_like=True, frozen=True):
-    """A decision as an array: the fingerprint as bytes; the last two may be missing."""
+    """A decision as an array: the fingerprint as bytes; the last three may be missing."""
 
     kind: str
     cluster: int | None
@@ -160,6 +161,7 @@ class _Decided(msgspec.Struct, array_like=True, frozen=True):
     reason: str
     template: int | None = None
     varied: int = 0
+    withheld: str = ""
 
 
 class _Journal(NamedTuple):
@@ -179,6 +181,7 @@ class _Journal(NamedTuple):
 
 _encode_journal = msgspec.msgpack.Encoder().encode
 _decode_journal = msgspec.msgpack.Decoder(_Journal).decode
+_decode_kept = msgspec.msgpack.Decoder(dict[str, dict[int, int]]).decode
 
 
 def _width(different: int) -> str:
@@ -198,9 +201,17 @@ def pack_journal(offsets: Sequence[int], decisions: Sequence[Decision]) -> bytes
             distance,
             None if fingerprint is None else fingerprint.to_bytes(16, "big").lstrip(b"\0"),
             reason,
-            *((template, varied) if varied else () if template is None else (template,)),
+            *(
+                (template, varied, withheld)
+                if withheld
+                else (template, varied)
+                if varied
+                else ()
+                if template is None
+                else (template,)
+            ),
         )
-        for kind, cluster, distance, fingerprint, reason, template, varied in values
+        for kind, cluster, distance, fingerprint, reason, template, varied, withheld in values
     ]
     in_a_row = offsets[-1] - offsets[0] == len(offsets) - 1
     named = [offsets[0]] if in_a_row else list(offsets)
@@ -219,6 +230,7 @@ def unpack_journal(packed: bytes) -> dict[int, Decision]:
             each.reason,
             each.template,
             each.varied,
+            each.withheld,
         )
         for each in journal.different
     ]
@@ -229,6 +241,16 @@ def unpack_journal(packed: bytes) -> dict[int, Decision]:
     if len(offsets) < len(places):
         offsets = range(offsets[0], offsets[0] + len(places))
     return {offset: different[place] for offset, place in zip(offsets, places, strict=True)}
+
+
+def pack_kept(kept: Kept | None) -> bytes:
+    """Pack what left by rules that limit patterns; empty for what stays as it was."""
+    return b"" if kept is None else msgspec.msgpack.encode(kept)
+
+
+def unpack_kept(packed: bytes) -> Kept:
+    """Unpack what `pack_kept` packs; nothing of what was never packed."""
+    return _decode_kept(packed) if packed else {}
 
 
 def _little(numbers: array[int]) -> bytes:

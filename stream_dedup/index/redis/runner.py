@@ -36,6 +36,7 @@ from stream_dedup.index.redis.namespace import (
 )
 from stream_dedup.index.redis.scripts import Argument, Script
 from stream_dedup.model import Decision, Partition
+from stream_dedup.rules.keeping import joined
 
 log = logging.getLogger(__name__)
 
@@ -268,12 +269,16 @@ class Partitions:
         journal: dict[int, Decision] = {}
         for answer in answers:
             committed = int(answer[2])
-            for packed in answer[4:]:
+            for packed in answer[5:]:
                 decisions = codec.unpack_journal(packed).items()
                 journal.update(item for item in decisions if item[0] >= committed)
         boundaries = tuple(sorted({mark for mark in marks if mark > min(marks)}))
         recorded = [int(answer[2]) for answer in answers if int(answer[1]) >= 0]
-        return Ownership(fence, min(marks), journal, False, boundaries, max(recorded, default=None))
+        kept = joined(codec.unpack_kept(answer[4]) for answer in answers)
+        return Ownership(
+            fence, min(marks), journal, segment_boundaries=boundaries,
+            committed=max(recorded, default=None), kept=kept,
+        )  # fmt: skip
 
     async def _claim(
         self,

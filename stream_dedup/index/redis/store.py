@@ -364,7 +364,7 @@ class RedisIndex:
         journal = codec.pack_journal(record.offsets, record.decisions)
         bare, others = codec.pack_bare(record.deltas)
         arguments: list[Argument] = [
-            settings, partition, batch, 1, journal, bare,
+            settings, partition, batch, 1, journal, bare, codec.pack_kept(record.kept),
         ]  # fmt: skip
         samples, max_bytes = self._summaries.samples, self._summaries.max_value_bytes
         for delta in others:

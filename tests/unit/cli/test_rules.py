@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,35 @@ def test_muted_repeats_do_not_leave_but_are_counted(file: Path, log: str) -> Non
         ["duplicate", "task 2 is over here"],
     ]
     assert sum(each.get("new_count", 0) for each in written) == 6
+
+
+def test_so_many_lines_leave_as_a_rule_keeps(file: Path, tmp_path: Path) -> None:
+    path = tmp_path / "times.log"
+    lines = [f"2026-05-07T09:3{n // 4}:00Z job {n} ended now\n" for n in range(8)]
+    path.write_text("".join(lines))
+    add(file, "keep", "<timestamp> job <*> ended now", "--per-minute", "2")
+    options = ["-q", "--rules", str(file), "--time-format", "iso", "--stats", str(path)]
+    annotated = run("dedup", "--emit", "annotate", *options)
+    left = [line.split("\t")[-1] for line in annotated.stdout.splitlines()]
+    merged = run("dedup", *options)
+
+    assert left == [lines[n].rstrip() for n in (0, 1, 4, 5)]
+    assert re.search(r"withheld: keep +4\b", annotated.stderr)
+    assert "withheld" not in merged.stderr
+    assert re.search(r"events +8\b", merged.stderr)
+
+
+def test_a_kept_pattern_is_muted_only_after_an_undo(file: Path) -> None:
+    add(file, "keep", "job <*> ended now", "--per-minute", "2")
+    with pytest.raises(RuleConflict, match="keep and mute limit one pattern") as raised:
+        add(file, "mute", "job <number> ended now")
+    (rule,) = json.loads(run("rules", "list", "--format", "json", "--file", str(file)).output)
+
+    assert rule["per_minute"] == 2
+    assert rule["id"] in raised.value.rules
+    assert "2 a minute" in run("rules", "list", "--file", str(file)).output
+    run("rules", "undo", rule["id"], "--file", str(file))
+    add(file, "mute", "job <number> ended now")
 
 
 def test_summaries_have_the_name_of_their_pattern(file: Path, log: str) -> None:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from stream_dedup import Deduplicator
 from stream_dedup.errors import RuleConflict, RuleError
-from stream_dedup.model import Batch, Partition
 from stream_dedup.rules import file
 from stream_dedup.rules.book import RuleBook
 from stream_dedup.rules.model import PatternRule, RuleKind, Undoing
@@ -23,6 +22,16 @@ def clusters(lines: list[str], *rules: PatternRule) -> list[int | None]:
     decisions = Deduplicator(rules=rules).process(lines)
     numbers: dict[int | None, int] = {}
     return [numbers.setdefault(decision.cluster, len(numbers)) for decision in decisions]
+
+
+def keep(per_minute: int) -> PatternRule:
+    return PatternRule(RuleKind.KEEP, ("task <*> is over here",), per_minute=per_minute)
+
+
+def withheld(lines: list[str], seconds: list[int], *rules: PatternRule) -> list[str]:
+    """Return by which kind of rule each line is withheld."""
+    times_us = [second * 1_000_000 for second in seconds]
+    return [d.withheld for d in Deduplicator(rules=rules).process(lines, times_us=times_us)]
 
 
 def test_merged_patterns_are_one_cluster() -> None:
@@ -94,12 +103,93 @@ def test_a_name_holds_for_all_that_is_merged_with_the_pattern() -> None:
     ]
 
 
-def test_muted_rows_are_those_of_the_pattern() -> None:
+def test_repeats_of_a_muted_pattern_are_withheld() -> None:
     mute = PatternRule(RuleKind.MUTE, ("task <*> is over here",))
-    dedup = Deduplicator(rules=[mute])
-    batch = Batch(Partition("x", 0), [0, 1], [b"job a ended now", b"task b is over here"])
+    lines = ["job a ended now", "task b is over here"] * 2
 
-    assert dedup.muted(batch) == frozenset({1})
+    assert withheld(lines, [0] * 4, mute) == ["", "", "", "mute"]
+
+
+def test_so_many_leave_a_minute_as_a_rule_keeps() -> None:
+    lines, times = ["task a is over here", "job a ended now"] * 5, [0] * 8 + [60, 60]
+
+    assert withheld(lines, times, keep(2)) == [*[""] * 4, "keep", "", "keep", "", "", ""]
+
+
+def test_the_first_event_of_each_cluster_leaves_and_counts() -> None:
+    never = PatternRule(RuleKind.NEVER_VARIABLE, ("task <*> is over here",), 1)
+    lines = [f"task {name} is over here" for name in ("a", "b", "c", "a", "b")]
+
+    assert withheld(lines, [0] * 5, never, keep(2)) == ["", "", "", "keep", "keep"]
+
+
+def test_a_limit_holds_for_all_that_is_merged() -> None:
+    lines = ["job a ended now", "task b is over here"] * 2
+
+    assert withheld(lines, [0] * 4, MERGE, keep(2)) == ["", "", "keep", "keep"]
+
+
+def test_of_two_limits_that_of_the_narrower_pattern_acts() -> None:
+    wide = PatternRule(RuleKind.MUTE, ("task <*> is over <*>",))
+
+    assert withheld(["task a is over here"] * 3, [0] * 3, wide, keep(2)) == ["", "", "keep"]
+
+
+def test_one_event_at_a_time_is_limited_too() -> None:
+    dedup = Deduplicator(rules=[keep(2)])
+    decisions = [dedup.process_one("task a is over here", time_us=0) for _ in range(4)]
+
+    assert [decision.withheld for decision in decisions] == ["", "", "keep", "keep"]
+    assert sum(summary.count for summary in dedup.close()) == 4
+
+
+def test_changed_limits_act_on_what_follows() -> None:
+    dedup = Deduplicator(rules=[keep(1)])
+    line = ["task a is over here"] * 2
+    before = dedup.process(line, times_us=[0, 0])
+    dedup.use_rules([keep(2)])
+    after = dedup.process(line, times_us=[0, 0])
+    dedup.use_rules([])
+    last = dedup.process(line, times_us=[0, 0])
+
+    assert [each.withheld for each in (*before, *after, *last)] == ["", "keep", *[""] * 4]
+
+
+@pytest.mark.parametrize(
+    "other", [PatternRule(RuleKind.MUTE, ("task <number> is over, here",)), keep(3)]
+)
+def test_two_limits_of_one_pattern_are_refused_and_named(other: PatternRule) -> None:
+    book = RuleBook().add(keep(2))
+    with pytest.raises(RuleConflict) as raised:
+        book.add(other)
+
+    assert sorted(raised.value.rules) == sorted([keep(2).id, other.id])
+    assert "limit one pattern" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "key"),
+    [
+        (keep(0), "per_minute"),
+        (keep(1_000_001), "per_minute"),
+        (PatternRule(RuleKind.MUTE, ("task a here",), per_minute=2), "per_minute"),
+        (PatternRule(RuleKind.KEEP, ("task a here",), value="2", per_minute=2), "value"),
+    ],
+)
+def test_a_wrong_limit_is_refused_with_its_key(rule: PatternRule, key: str) -> None:
+    with pytest.raises(RuleError) as raised:
+        RuleBook().add(rule)
+
+    assert raised.value.key == key
+
+
+def test_a_limit_is_read_as_it_was_written() -> None:
+    text = file.written([keep(20)])
+
+    assert "per_minute = 20" in text
+    assert file.read(text, "rules.toml").rules == (keep(20),)
+    with pytest.raises(RuleError, match="per_minute: '2' is no number"):
+        file.read(text.replace("20", "'2'"), "rules.toml")
 
 
 def test_one_event_at_a_time_follows_rules_too() -> None:

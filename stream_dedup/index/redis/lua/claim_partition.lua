@@ -5,20 +5,21 @@
 --       of the partition ('' if not known), token: random, the claim's own, identity of the
 --       topic ('' if not known)
 -- Returns {fence, high water, committed offset, 1 if the high water was reset because it is beyond
---       the end, 2 because of another identity, else 0, journal of a batch …}; the fence is above the one to take if another worker has claimed since.
+--       the end, 2 because of another identity, else 0, what left by rules that limit patterns ('' if
+--       that is not known), journal of a batch …}; the fence is above the one to take if another worker has claimed since.
 --       The latest claim repeated under its token returns the same and changes nothing.
--- Cost  four commands.
+-- Cost  four commands; five where what left by rules is forgotten.
 local call = redis.call
 if call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
   return redis.error_reply('SDRESET the namespace was lost or created again')
 end
 local known = call('HMGET', KEYS[2], 'fence', 'high_water', 'committed', 'claim', 'incarnation',
-  'topic')
+  'topic', 'kept')
 local fence, high_water, committed = tonumber(known[1] or 0), known[2] or '-1', known[3] or '0'
-local claim, reset, identity = known[4] or '', 0, known[6] or ''
+local claim, reset, identity, kept = known[4] or '', 0, known[6] or '', known[7] or ''
 local token = string.sub(claim, 1, -1 - FLAG_BYTES)
 if known[5] and known[5] ~= ARGV[1] then  -- left behind when meta was lost: only its fence counts
-  high_water, committed, token, identity = '-1', '0', '', ''
+  high_water, committed, token, identity, kept = '-1', '0', '', '', ''
   call('DEL', KEYS[3])
 end
 if token == ARGV[6] and token ~= '' then
@@ -27,7 +28,7 @@ else
   if ARGV[3] == '' then
     fence = math.max(fence, tonumber(ARGV[4])) + 1
   elseif tonumber(ARGV[3]) < fence then
-    return {string.format('%.0f', fence), '-1', '0', 0}
+    return {string.format('%.0f', fence), '-1', '0', 0, ''}
   else
     fence = tonumber(ARGV[3])
   end
@@ -37,7 +38,7 @@ else
     reset = 1
   end
   if reset > 0 then
-    high_water, committed = '-1', '0'
+    high_water, committed, kept = '-1', '0', ''
     call('DEL', KEYS[3])
   end
 end
@@ -45,9 +46,10 @@ local fence_text = string.format('%.0f', fence)
 call('HSET', KEYS[2], 'fence', fence_text, 'high_water', high_water, 'committed', committed,
   'claim', ARGV[6] .. reset, 'incarnation', ARGV[1],
   'topic', ARGV[7] ~= '' and ARGV[7] or identity)
+if kept == '' and known[7] then call('HDEL', KEYS[2], 'kept') end
 call('PEXPIRE', KEYS[2], ARGV[2])
 local answer = call('ZRANGE', KEYS[3], 0, -1)
-for i, value in ipairs({fence_text, high_water, committed, reset}) do
+for i, value in ipairs({fence_text, high_water, committed, reset, kept}) do
   table.insert(answer, i, value)
 end
 return answer

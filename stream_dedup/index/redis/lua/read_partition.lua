@@ -9,11 +9,11 @@ local call = redis.call
 if call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then
   return redis.error_reply('SDRESET the namespace was lost or created again')
 end
-local known = call('HMGET', KEYS[2], 'fence', 'high_water', 'committed')
+local known = call('HMGET', KEYS[2], 'fence', 'high_water', 'committed', 'kept')
 if not known[1] then return redis.error_reply('SDUNCLAIMED nobody owns the partition') end
 if tonumber(known[1]) ~= tonumber(ARGV[2]) then return redis.error_reply('SDFENCE ' .. known[1]) end
 local answer = call('ZRANGE', KEYS[3], 0, -1)
-for i, value in ipairs({known[1], known[2], known[3], 0}) do
+for i, value in ipairs({known[1], known[2], known[3], 0, known[4] or ''}) do
   table.insert(answer, i, value)
 end
 return answer

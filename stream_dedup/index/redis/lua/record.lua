@@ -4,8 +4,8 @@
 --       each delta with values
 -- ARGV  incarnation, settings (see _shard.lua), partition's name, BATCH, whether the
 --       caller waits for commits of others (0 or 1), journal of the batch ('' for
---       none), deltas without values (BARE_DELTA) one after the other; then for each delta with values
---       its DELTA, its cluster's id, representative ('' if not known), samples, events chosen by chance:
+--       none), deltas without values (BARE_DELTA) one after the other, what left by rules that limit
+--       patterns ('' if that stays as it is); then for each delta with values its DELTA, its cluster's id, representative ('' if not known), samples, events chosen by chance:
 --       priority ‖ value each.
 --       No cluster has two deltas.
 -- Returns {1, high water before, whether more is to be swept, garbage …} when written;
@@ -92,7 +92,7 @@ for at = 1, #ARGV[7], BARE_DELTA_BYTES do
   if not open then refuse(id, load_numbers(id)) end
 end
 
-local deltas, arg = {}, 8
+local deltas, arg = {}, 9
 for i = 10, #KEYS do
   local DELTA_FIELDS = unpack_bytes(DELTA, ARGV[arg])
   local id = ARGV[arg + 1]
@@ -175,6 +175,7 @@ end
 call('HSET', partition, 'high_water', string.format('%.0f', last), 'committed', string.format('%.0f', committed))
 call('ZREMRANGEBYSCORE', journal, '-inf', '(' .. string.format('%.0f', committed))
 if ARGV[6] ~= '' then call('ZADD', journal, last, ARGV[6]) end
+if ARGV[8] ~= '' then call('HSET', partition, 'kept', ARGV[8]) end
 
 local more = sweep(keys, advance(heads), steps)
 write_counters()
