@@ -36,6 +36,7 @@ class Batch:
             None if there are no groups.
         documents: the decoded JSON values, if the recipe takes fields.
         passed: row → reason, for events that are not to be fingerprinted.
+        raws: their bytes as they were read, if `values` are a field of them; these are measured.
     """
 
     partition: Partition
@@ -45,6 +46,7 @@ class Batch:
     groups: Sequence[str] | None = None
     documents: Sequence[object] | None = None
     passed: dict[int, str] = field(default_factory=dict)
+    raws: Sequence[bytes | None] | None = None
 
     def part(self, start: int, end: int) -> Batch:
         """Return the events of some rows as a batch."""
@@ -58,6 +60,7 @@ class Batch:
             groups=self.groups[rows] if self.groups is not None else None,
             documents=self.documents[rows] if self.documents is not None else None,
             passed={row - start: reason for row, reason in passed if start <= row < end},
+            raws=self.raws[rows] if self.raws is not None else None,
         )
 
 

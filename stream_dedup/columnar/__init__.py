@@ -10,6 +10,7 @@ then done once for each value, and the codes carry the result to the rows::
     times      5 7 6 4 9 8    group_min_max     → a: 3 rows, 4 to 7; b: 2, 6 to 8; c: 1, 9
     values     A B C          take              → A A B A C B
     wanted     n y n          rows_of           → 2 5, the rows of b
+    lines      6 bytes each   group_sizes       → a: 18, b: 12, c: 6
 
 Some functions need no codes: `column_stats` describes a column of bytes in one pass (first bytes,
 longest, total size), `rows_beginning` and `rows_containing` find rows by their bytes,
@@ -40,12 +41,14 @@ replace_words = _serving.replace_words
 rows_by_chance = _serving.rows_by_chance
 multiplied = _serving.multiplied
 group_min_max = _serving.group_min_max
+group_sizes = _serving.group_sizes
 take = _serving.take
 
 __all__ = [
     "column_stats",
     "dictionary_encode",
     "group_min_max",
+    "group_sizes",
     "multiplied",
     "replace_words",
     "rows_beginning",

@@ -135,6 +135,28 @@ def group_min_max(array.array codes not None, numbers, Py_ssize_t count):
         free(found)
 
 
+def group_sizes(array.array codes not None, column, Py_ssize_t count):
+    """See `reference.group_sizes`."""
+    cdef object values = PySequence_Fast(column, "a column is a sequence")
+    cdef Py_ssize_t row, rows = len(codes)
+    cdef int64_t* sizes
+    cdef object value
+    cdef bint narrow = are_narrow(codes)
+    if PySequence_Fast_GET_SIZE(values) != rows:
+        raise ValueError(f"{PySequence_Fast_GET_SIZE(values)} values for {rows} rows")
+    sizes = <int64_t*>calloc(count + 1, sizeof(int64_t))
+    if sizes == NULL:
+        raise MemoryError
+    try:
+        for row in range(rows):
+            value = <object>PySequence_Fast_GET_ITEM(values, row)
+            if value is not None:
+                sizes[code_at(codes, row, count, narrow)] += len(<bytes?>value)
+        return [sizes[row] for row in range(count)]
+    finally:
+        free(sizes)
+
+
 def take(list values not None, array.array codes not None):
     """See `reference.take`."""
     cdef Py_ssize_t row, rows = len(codes), count = PyList_GET_SIZE(values)

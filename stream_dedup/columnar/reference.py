@@ -60,6 +60,20 @@ def group_min_max(
     return list(zip(rows, least, most, strict=True))
 
 
+def group_sizes(codes: array[int], column: Sequence[bytes | None], count: int) -> list[int]:
+    """Return the bytes of each group of rows together.
+
+    Args:
+        codes: the group of each row.
+        column: a value of each row; None has no bytes.
+        count: groups.
+    """
+    sizes = [0] * count
+    for code, value in zip(codes, column, strict=True):
+        sizes[code] += len(value or b"")
+    return sizes
+
+
 def take(values: list[T], codes: array[int]) -> list[T]:
     """Return the column of these values and codes."""
     return list(map(values.__getitem__, codes))

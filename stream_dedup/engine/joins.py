@@ -70,9 +70,12 @@ class Joins:
         cluster.last_us = max(cluster.last_us, time_us)
         delta = self._deltas.get(cluster)
         if delta is None:
-            self._deltas[cluster] = ClusterDelta(cluster.cluster_id, 1, time_us, time_us)
+            self._deltas[cluster] = ClusterDelta(
+                cluster.cluster_id, 1, time_us, time_us, size=len(value)
+            )
         else:
             delta.count += 1
+            delta.size += len(value)
             if time_us > delta.last_us:
                 delta.last_us = time_us
             elif time_us < delta.first_us:

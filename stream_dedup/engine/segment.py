@@ -28,7 +28,7 @@ from typing import TypeVar
 
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.columnar import dictionary_encode, group_min_max, rows_of, take
+from stream_dedup.columnar import dictionary_encode, group_min_max, group_sizes, rows_of, take
 from stream_dedup.engine.hashing import HashedBatch, Hasher
 from stream_dedup.engine.near_cache import CachedCluster, CachedDecision, Key, Lookup, NearCache
 from stream_dedup.engine.sampling import Sampler
@@ -133,6 +133,12 @@ class Segment:
     def first_offset(self) -> int:
         """The offset of its first event."""
         return self.hashed.batch.offsets[self.start]
+
+    @property
+    def _raws(self) -> Sequence[bytes | None]:
+        """The batch's events as they were read."""
+        batch = self.hashed.batch
+        return batch.values if batch.raws is None else batch.raws
 
     @property
     def last_offset(self) -> int:
@@ -273,12 +279,13 @@ class Segment:
         """Let events join the clusters that the cache knows; return the rows of the others."""
         entries, codes = lookup
         spans = group_min_max(codes, _selected(self.times_us, rows), len(entries))
+        sizes = group_sizes(codes, _selected(self._raws, rows), len(entries))
         remaining = self.context.cache.join(entries, spans)
-        for entry, (count, first_us, last_us), remains in zip(
-            entries, spans, remaining, strict=True
+        for entry, (count, first_us, last_us), size, remains in zip(
+            entries, spans, sizes, remaining, strict=True
         ):
             if entry and not remains:
-                self._count(entry.cluster, count, first_us, last_us)
+                self._count(entry.cluster, count, first_us, last_us, size)
         decisions = take([entry.decision if entry else NO_TOKENS for entry in entries], codes)
         if isinstance(rows, range):
             self.decisions[rows.start : rows.stop] = decisions
@@ -298,20 +305,21 @@ class Segment:
         if not self.context.cache.is_live(cluster, time_us):
             return False
         cluster.seen(time_us)
-        delta = self._count(cluster, 1, time_us, time_us)
+        delta = self._count(cluster, 1, time_us, time_us, len(self._raws[row] or b""))
         if cluster.take_sample():
             delta.samples.append(self.context.summaries.kept(self.hashed.batch.values[row]))
         return True
 
     def _count(
-        self, cluster: CachedCluster, count: int, first_us: int, last_us: int
+        self, cluster: CachedCluster, count: int, first_us: int, last_us: int, size: int
     ) -> ClusterDelta:
         delta = self.deltas.get(cluster)
         if delta is None:
-            delta = ClusterDelta(cluster.cluster_id, count, first_us, last_us)
+            delta = ClusterDelta(cluster.cluster_id, count, first_us, last_us, size=size)
             self.deltas[cluster] = delta
         else:
             delta.count += count
+            delta.size += size
             delta.first_us = min(delta.first_us, first_us)
             delta.last_us = max(delta.last_us, last_us)
         return delta
@@ -473,7 +481,8 @@ class Segment:
         self.rules[row] = resolution.rule
         value = self.hashed.batch.values[row]
         entry.cluster.seen(query.first_us)
-        delta = self._count(entry.cluster, 1, query.first_us, query.first_us)
+        size = len(self._raws[row] or b"")
+        delta = self._count(entry.cluster, 1, query.first_us, query.first_us, size)
         if resolution.new:
             delta.representative = self.context.summaries.kept(value)
             self.opened += 1
@@ -588,6 +597,7 @@ def merge_deltas(deltas: Sequence[ClusterDelta]) -> Sequence[ClusterDelta]:
             added[delta.cluster] = replace(delta, samples=list(delta.samples))
             continue
         one.count += delta.count
+        one.size += delta.size
         one.first_us = min(one.first_us, delta.first_us)
         one.last_us = max(one.last_us, delta.last_us)
         if one.representative is None:

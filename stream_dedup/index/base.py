@@ -231,6 +231,7 @@ class ClusterDelta:
         samples: values of a few others.
         sampled: values of events chosen by chance, each behind its priority (`engine.sampling`).
             The cluster keeps those of the least priorities, each once.
+        size: bytes of all these events, as they were read.
     """
 
     cluster: int
@@ -240,6 +241,7 @@ class ClusterDelta:
     representative: bytes | None = None
     samples: list[bytes] = field(default_factory=list)
     sampled: list[tuple[int, bytes]] = field(default_factory=list)
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -590,7 +590,7 @@ class RecordDecoder:
         times = multiplied(records.timestamps, US_PER_MS)
         if min(times) < 0:  # the record has no timestamp
             times = [now_us if time < 0 else time for time in times]
-        batch = Batch(partition, records.offsets, values, times, passed=passed)
+        batch = Batch(partition, records.offsets, values, times, raws=records.values, passed=passed)
         self._decoder.fill(batch, now_us, seen.begins)
         if passed:  # nothing of them is kept
             batch.values = [b"" if i in passed else value for i, value in enumerate(batch.values)]

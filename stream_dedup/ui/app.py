@@ -28,13 +28,14 @@ from starlette.types import ASGIApp
 from stream_dedup._version import __version__
 from stream_dedup.clock import SystemClock, monotonic_s
 from stream_dedup.errors import RuleConflict, RuleError, RulesChanged, StreamDedupError
-from stream_dedup.rules.model import MAX_NAME, PatternRule, RuleKind, Undoing
+from stream_dedup.rules.model import MAX_NAME, MAX_PER_MINUTE, PatternRule, RuleKind, Undoing
 from stream_dedup.ui import openapi, views
 from stream_dedup.ui.deciding import Choices, NewRule, NewUndo, choices_of
 from stream_dedup.ui.pairs import aligned
 from stream_dedup.ui.patterns import Entry, Found, Query, choices, find_in_steps, neighbours, parts
 from stream_dedup.ui.security import COOKIE, Access, Guard, problem_response
 from stream_dedup.ui.sources import Source
+from stream_dedup.ui.volume import shown_size
 
 REFRESH_S = 2.0
 """How often a page asks for news, at most."""
@@ -56,6 +57,9 @@ RULE_KINDS = {
     RuleKind.NAME: "Name", RuleKind.MUTE: "Mute", RuleKind.KEEP: "Keep some a minute",
 }  # fmt: skip
 """What pages call them."""
+
+PER_MINUTE = 10
+"""Events a minute that a rule would keep, unless somebody asks for another number."""
 
 MAX_RECORD = 20_000
 """Characters shown of a record."""
@@ -155,6 +159,7 @@ class Pages:
         self._templates.globals.update(
             parts=parts, spark=spark, static=f"/static/{version}", version=__version__,
             sources=list(sources), signed_in=bool(access.token), kinds=RULE_KINDS,
+            size=shown_size,
         )  # fmt: skip
 
     def application(self) -> ASGIApp:
@@ -174,6 +179,7 @@ class Pages:
             Route(f"/p{of_pattern}/facts", self.facts, methods=get),
             Route(f"/p{of_pattern}/neighbours", self.neighbours, methods=get),
             Route("/two/{source}", self.pair, methods=get),
+            Route("/v/{source}", self.volume, methods=get),
             Route("/r/{source}", self.rules, methods=get),
             Route("/r/{source}", self.add_rule, methods=["POST"]),
             Route("/r/{source}/undo", self.undo_rule, methods=["POST"]),
@@ -181,6 +187,7 @@ class Pages:
             Route(f"{api}/openapi.json", self.api_description, methods=get),
             Route(f"{api}/sources", self.api_sources, methods=get),
             Route(f"{api}/sources/{{source}}/patterns", self.api_patterns, methods=["GET", "POST"]),
+            Route(f"{api}/sources/{{source}}/volume", self.api_volume, methods=get),
             Route(f"{api}/sources/{{source}}/rules", self.api_rules, methods=get),
             Route(f"{api}/sources/{{source}}/rules", self.api_add_rule, methods=["POST"]),
             Route(
@@ -248,6 +255,11 @@ class Pages:
             return Response(status_code=HTTPStatus.NO_CONTENT)
         mark = f'<input type="hidden" name="seen_list" value="{digest}" form="filters">\n'
         return _html(html + mark)
+
+    async def volume(self, request: Request) -> Response:
+        """Patterns by the bytes that they take."""
+        source = self._source(request)
+        return self._page("volume.html", await self._volume(source, request), source=source)
 
     async def pattern(self, request: Request) -> Response:
         """The page of a cluster."""
@@ -486,6 +498,10 @@ class Pages:
         other = _identity(request.path_params["other"])
         return _json(await self._pair(source, entry.identity, other))
 
+    async def api_volume(self, request: Request) -> Response:
+        """Patterns by the bytes that they take."""
+        return _json(await self._volume(self._source(request), request))
+
     async def api_rules(self, request: Request) -> Response:
         """The rules that act."""
         source = self._source(request)
@@ -556,6 +572,14 @@ class Pages:
         found = await self._lists[source.name].find(query)
         source.wanted([entry.identity for entry in found.entries])
         return views.pattern_list(source, query, found)
+
+    async def _volume(self, source: Source, request: Request) -> views.VolumeList:
+        given = _number(request.query_params.get("per_minute", ""))
+        page, per_minute = _page_of(request), min(given, MAX_PER_MINUTE) or PER_MINUTE
+        query = Query(sort="bytes", page=min(page, 1_000_000), limit=views.VOLUME_A_PAGE)
+        found = await self._lists[source.name].find(query)
+        source.wanted([entry.identity for entry in found.entries])
+        return views.volume_list(source, found, page, per_minute)
 
     async def _details(self, source: Source, entry: Entry) -> tuple[views.PatternDetails, Choices]:
         """Everything about a cluster, and what can be decided about it."""

@@ -12,7 +12,7 @@ from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Limits
 from stream_dedup.io.decoder import Events, split_by_time
-from stream_dedup.model import Closing, Decision, Kind, Position, Summary
+from stream_dedup.model import Batch, Closing, Decision, Kind, Position, Summary
 from stream_dedup.rules.model import PatternRule
 from stream_dedup.ui.counts import Axis
 from stream_dedup.ui.patterns import Entry
@@ -84,7 +84,7 @@ class Clusters:
             batch, end = part.batch, start + len(part.raws)
             decisions = self.dedup.process_batch(batch)
             if decisions:
-                self._count(decisions, ats[start:end], batch.values, batch.groups)
+                self._count(decisions, ats[start:end], part.raws, batch)
             passed = sum(decision.cluster is None for decision in decisions)
             self.events += len(decisions) - passed
             self.passed += passed
@@ -99,10 +99,10 @@ class Clusters:
         self,
         decisions: Sequence[Decision],
         ats: Sequence[int],
-        values: Sequence[bytes],
-        groups: Sequence[str] | None,
+        raws: Sequence[bytes],
+        batch: Batch,
     ) -> None:
-        axis = self.axis
+        axis, groups = self.axis, batch.groups
         axis.reach(min(ats))
         axis.reach(max(ats))
         counted: dict[tuple[int, int], int] = {}
@@ -112,7 +112,8 @@ class Clusters:
             if cluster is None:
                 continue
             if decision.kind is Kind.NEW or cluster not in self.entries:
-                self._open(cluster, values[row], groups[row] if groups else "", at)
+                self._open(cluster, batch.values[row], groups[row] if groups else "", at)
+            self.entries[cluster].bytes += len(raws[row])
             place = cluster, at // axis.width
             counted[place] = counted.get(place, 0) + 1
             span = seen.get(cluster)
@@ -161,6 +162,7 @@ class Clusters:
         del self.entries[identity]
         self._closed.pop(identity, None)
         into.count += entry.count
+        into.bytes += entry.bytes
         into.first, into.last = min(into.first, entry.first), max(into.last, entry.last)
         into.counts.merge(self.axis, entry.counts)
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from stream_dedup._version import __version__
+from stream_dedup.rules.model import MAX_PER_MINUTE
 from stream_dedup.ui import views
 from stream_dedup.ui.deciding import NewRule, NewUndo
 from stream_dedup.ui.patterns import Query
@@ -23,6 +24,10 @@ _DESCRIBED = {
 _PAGE = {
     "name": "page", "in": "query", "description": "From 1 on.",
     "schema": {"type": "integer", "minimum": 1, "default": 1},
+}  # fmt: skip
+_PER_MINUTE = {
+    "name": "per_minute", "in": "query", "description": "Events that a rule would keep.",
+    "schema": {"type": "integer", "minimum": 1, "maximum": MAX_PER_MINUTE, "default": 10},
 }  # fmt: skip
 _CHANGE_REFUSED = (
     (403, "Rules may not be changed here, or a page of another site has sent it."),
@@ -46,6 +51,9 @@ OPERATIONS: dict[str, tuple[str, tuple[str, ...], Any]] = {
     "/api/v1/patterns/{source}/{identity}/with/{other}": (
         "Two patterns side by side, and why they did not merge.", (*_OF_PATTERN, "other"),
         views.PatternPair),
+    "/api/v1/sources/{source}/volume": (
+        "A page of patterns by the bytes that they take, and what rules would save.",
+        ("source",), views.VolumeList),
     "/api/v1/sources/{source}/rules": (
         "A page of the rules that act, the newest first.", ("source",), views.RuleList),
     "/api/v1/sources/{source}/audit": (
@@ -72,8 +80,10 @@ def document() -> dict[str, Any]:
     for path, (summary, parameters, answer) in OPERATIONS.items():
         operation = _operation(summary, parameters, by_type[repr(answer)])
         paths[path] = {"get": operation}
-        if answer in (views.RuleList, views.AuditList):
+        if answer in (views.RuleList, views.AuditList, views.VolumeList):
             operation["parameters"].append(_PAGE)
+        if answer is views.VolumeList:
+            operation["parameters"].append(_PER_MINUTE)
         if answer is views.PatternList:
             fields = components[Query.__name__]["properties"].items()
             in_query = [

@@ -17,7 +17,7 @@ from stream_dedup.features.masks import NAMED
 from stream_dedup.ui.counts import Axis, Counts
 from stream_dedup.ui.rules import Mark
 
-Sort = Literal["count", "newest", "growing", "vanished"]
+Sort = Literal["count", "bytes", "newest", "growing", "vanished"]
 State = Literal["all", "open", "closed"]
 
 SEEN_S = {"any": None, "1m": 60, "5m": 300, "1h": 3_600, "1d": 86_400}
@@ -48,6 +48,7 @@ class Entry:
         learned: as `Summary.learned`.
         read: when it was last read, in microseconds.
         mark: what rules do with its events; None for nothing.
+        bytes: of its events, as they were read.
     """
 
     identity: int
@@ -63,6 +64,7 @@ class Entry:
     learned: int = 0
     read: int = 0
     mark: Mark | None = None
+    bytes: int = 0
 
     @property
     def hex(self) -> str:
@@ -176,6 +178,8 @@ def _keys(entries: list[Entry], sort: Sort, axis: Axis) -> list[_Key]:
     """
     if sort == "newest":
         return [(each.first, each.identity, each) for each in entries]
+    if sort == "bytes":
+        return [(each.bytes, each.identity, each) for each in entries]
     if sort == "growing":
         grown = ((growth(each, axis), each.identity, each) for each in entries)
         return [each for each in grown if each[0] > 0]

@@ -351,7 +351,7 @@ class RedisSource:
             self._events += grown
             self._growing[identity] = None
         entry.first, entry.last = numbers.first_us, numbers.latest_us
-        entry.read = now_us
+        entry.read, entry.bytes = now_us, numbers.bytes
         if answer is not None and len(answer) > 1:
             self._name(entry, numbers, answer)
         elif numbers.learned != entry.learned or (entry.open and not numbers.open):
@@ -367,6 +367,7 @@ class RedisSource:
         self, identity: int, numbers: codec.Cluster, answer: Sequence[Any], now_us: int
     ) -> None:
         entry = Entry(identity, numbers.events, numbers.first_us, numbers.latest_us, read=now_us)
+        entry.bytes = numbers.bytes
         self._name(entry, numbers, answer)
         self._entries[identity] = entry
         self._events += numbers.events

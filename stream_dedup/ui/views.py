@@ -18,6 +18,7 @@ from stream_dedup.ui.pairs import features_of, joining_word
 from stream_dedup.ui.patterns import Entry, Found, Query
 from stream_dedup.ui.rules import Mark
 from stream_dedup.ui.sources import Details, Source
+from stream_dedup.ui.volume import volume_of
 
 MAX_EVENT = 2_000
 """Characters shown of an event."""
@@ -27,6 +28,9 @@ MAX_COMPARED_BYTES = 4_096
 
 RULES_A_PAGE = 50
 """Rules that are shown at once."""
+
+VOLUME_A_PAGE = 50
+"""Patterns that are shown at once with their bytes."""
 
 NO_MARK = Mark("", muted=False, per_minute=0, merged=False, only=(), rules=())
 
@@ -130,6 +134,42 @@ class PatternList(Struct, frozen=True):
     page: int
     pages: int
     patterns: list[Pattern]
+
+
+class PatternVolume(Struct, frozen=True):
+    """How much a pattern takes, in bytes of its events as they were read.
+
+    Attributes:
+        share: of the bytes of all patterns.
+        bytes_out: of the events that leave where they are annotated, as the rules of now say.
+        drop_saves: what is saved where repeats are dropped.
+        keep_saves: what a rule saves that keeps so many events a minute; null if that is not known.
+    """
+
+    pattern: Pattern
+    bytes_in: int
+    share: float
+    bytes_out: int
+    drop_saves: int
+    keep_saves: int | None
+
+
+class VolumeList(Struct, frozen=True):
+    """Patterns by the bytes that they take, the largest first: a page of them.
+
+    Attributes:
+        per_minute: the events a minute that a rule would keep.
+        bytes_in: of all patterns.
+        drop_saves: of all patterns.
+    """
+
+    source: SourceState
+    per_minute: int
+    bytes_in: int
+    drop_saves: int
+    page: int
+    pages: int
+    patterns: list[PatternVolume]
 
 
 class Value(Struct, frozen=True):
@@ -454,6 +494,27 @@ def pattern_list(source: Source, query: Query, found: Found) -> PatternList:
         query.page,
         max(1, -(-found.patterns // query.limit)),
         [pattern_of(source, entry) for entry in found.entries],
+    )
+
+
+def volume_list(source: Source, found: Found, page: int, per_minute: int) -> VolumeList:
+    """A page of patterns by their bytes."""
+    entries = list(source.entries.values())
+    total = sum(entry.bytes for entry in entries)
+    saved = sum(entry.bytes - entry.bytes // max(1, entry.count) for entry in entries)
+    patterns = []
+    for entry in found.entries:
+        volume = volume_of(entry, source.axis, per_minute, has_times=source.has_times)
+        share = round(volume.read / total, 6) if total else 0.0
+        patterns.append(PatternVolume(pattern_of(source, entry), volume.read, share, *volume[1:]))
+    return VolumeList(
+        source_state(source),
+        per_minute,
+        total,
+        saved,
+        page,
+        max(1, -(-found.patterns // VOLUME_A_PAGE)),
+        patterns,
     )
 
 

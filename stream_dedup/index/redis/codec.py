@@ -128,7 +128,7 @@ def pack_bare(deltas: Iterable[ClusterDelta]) -> tuple[bytes, list[ClusterDelta]
         if not earliest <= first_us <= last_us <= LATEST_US:
             first_us, last_us = clamp_us(first_us), clamp_us(last_us)
         identity = pack_id(delta.cluster)
-        packed.append(pack(delta.count, first_us, last_us, identity, hexlify(identity)))
+        packed.append(pack(delta.count, first_us, last_us, delta.size, identity, hexlify(identity)))
     return b"".join(packed), others
 
 
@@ -144,7 +144,13 @@ def pack_delta(delta: ClusterDelta, samples: int, max_bytes: int) -> list[bytes]
     representative = delta.representative
     first_us, last_us = clamp_us(delta.first_us), clamp_us(delta.last_us)
     numbers = layouts.DELTA.struct.pack(
-        delta.count, first_us, last_us, len(kept), len(delta.sampled), representative is not None
+        delta.count,
+        first_us,
+        last_us,
+        delta.size,
+        len(kept),
+        len(delta.sampled),
+        representative is not None,
     )
     sampled = [pack_id(priority) + value for priority, value in delta.sampled]
     representative = representative[:max_bytes] if representative else b""
@@ -282,6 +288,7 @@ class Cluster(NamedTuple):
     renewed_s: int
     born: int
     learned: int
+    bytes: int
 
     @property
     def closing(self) -> Closing | None:

@@ -88,6 +88,7 @@ CLUSTER = Layout(
     renewed_s="I",  # clock at which its time to live began, at the earliest
     born="I",  # the first four bytes of the incarnation under which it was opened
     learned="d",  # bit i: the word i of its representative is a learned variable
+    bytes="d",  # of its events, as they were read
 )
 """The field ``n`` of a cluster."""
 
@@ -275,11 +276,18 @@ BATCH = Layout(
 """A commit, for ``record``."""
 
 DELTA = Layout(
-    "<", count="d", earliest="d", latest="d", samples="H", sampled="H", is_representative="B"
+    "<",
+    count="d",
+    earliest="d",
+    latest="d",
+    size="d",  # bytes of the events
+    samples="H",
+    sampled="H",
+    is_representative="B",
 )
 """A cluster delta with values, which are arguments of their own."""
 
-BARE_DELTA = Layout("<", count="d", earliest="d", latest="d", id="8s", digits="16s")
+BARE_DELTA = Layout("<", count="d", earliest="d", latest="d", size="d", id="8s", digits="16s")
 """A cluster delta without values: the id also as the cluster's key has it, in hexadecimal digits,
 which a script would take long to write."""
 

@@ -80,11 +80,14 @@ def test_a_copy_has_the_counts_of_the_namespace(redis_server: RedisServer, shard
     async def check() -> None:
         url, name = redis_server.url, f"ui-{shards}"
         async with writing(url, name, shards=shards) as writer, shown(url, name) as source:
+            size = 0
             for turn in range(5):
                 kinds = lines(300 + 100 * turn)
                 await writer.write(kinds, group=f'{{"pod":"{turn % 2}"}}')
+                size += sum(map(len, kinds))
                 source.wanted()
             await until(adds_up(source, writer.written))
+            assert sum(entry.bytes for entry in source.entries.values()) == size
             assert {entry.group for entry in source.entries.values()} == {"pod=0", "pod=1"}
             assert source.status().problem == ""
 

@@ -80,6 +80,18 @@ def test_native_group_min_max_equals_the_reference(
     ]
 
 
+@given(columns, st.data())
+def test_native_group_sizes_equal_the_reference(column: list[object], data: st.DataObject) -> None:
+    values, codes = reference.dictionary_encode(column)
+    sizes = st.lists(st.one_of(st.none(), st.binary()), min_size=len(codes), max_size=len(codes))
+    given_ = data.draw(sizes)
+
+    found = native.group_sizes(codes, given_, len(values))
+
+    assert found == reference.group_sizes(codes, given_, len(values))
+    assert sum(found) == sum(len(each or b"") for each in given_)
+
+
 @given(columns, st.lists(st.booleans(), min_size=13, max_size=13))
 def test_native_rows_of_equals_the_reference(column: list[object], wanted: list[bool]) -> None:
     values, codes = reference.dictionary_encode(column)
@@ -97,6 +109,7 @@ def test_the_example_of_the_module_holds(kind: Any) -> None:
 
     assert (values, codes) == ([a, b, c], array("H", [0, 0, 1, 0, 2, 1]))
     assert kind.group_min_max(codes, [5, 7, 6, 4, 9, 8], 3) == [(3, 4, 7), (2, 6, 8), (1, 9, 9)]
+    assert kind.group_sizes(codes, [b"1", b"22", None, b"4", b"55555", b""], 3) == [4, 0, 5]
     assert kind.take(["A", "B", "C"], codes) == ["A", "A", "B", "A", "C", "B"]
     assert kind.rows_of(codes, [False, True, False]) == [2, 5]
 
@@ -124,6 +137,8 @@ def test_group_min_max_is_zero_for_a_code_without_rows(kind: Any) -> None:
 def test_too_few_or_too_many_numbers_are_refused(kind: Any, given_: Sequence[int]) -> None:
     with pytest.raises(ValueError, match=r".+"):
         kind.group_min_max(array("H", [0, 0, 0]), given_, 1)
+    with pytest.raises(ValueError, match=r".+"):
+        kind.group_sizes(array("H", [0, 0, 0]), [b""] * len(given_), 1)
 
 
 @pytest.mark.parametrize("typecode", ["H", "I"])
@@ -170,12 +185,12 @@ def test_reference_counts_stay_balanced(kind: Any) -> None:
 def test_native_functions_serve_unless_pure_python_is_set(
     environment: dict[str, str], expected: str
 ) -> None:
-    assert served("", environment) == [expected] * 10
+    assert served("", environment) == [expected] * 11
 
 
 def test_the_reference_serves_without_the_extension() -> None:
     hidden = "sys.modules['stream_dedup.columnar._native'] = None; "
-    assert served(hidden, {}) == ["stream_dedup.columnar.reference"] * 10
+    assert served(hidden, {}) == ["stream_dedup.columnar.reference"] * 11
 
 
 def served(first: str, environment: dict[str, str]) -> list[str]:

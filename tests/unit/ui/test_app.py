@@ -71,6 +71,23 @@ def patterns(client: Client, **query: object) -> Any:
     return client.post("/api/v1/sources/files/patterns", json.dumps(query).encode()).json()
 
 
+def test_volume_has_the_bytes_of_the_file_by_pattern(client: Client) -> None:
+    found = client.get("/api/v1/sources/files/volume?per_minute=1").json()
+    rows = found["patterns"]
+    html = client.get("/v/files?per_minute=1").text
+
+    assert found["bytes_in"] == sum(map(len, LINES)) == sum(row["bytes_in"] for row in rows)
+    assert rows[0]["bytes_in"] == sum(map(len, LINES[:40])) == rows[0]["bytes_out"]
+    assert rows[0]["drop_saves"] == rows[0]["bytes_in"] - rows[0]["bytes_in"] // 40
+    assert rows[0]["keep_saves"] == 0  # each is in a minute of its own
+    # The others are in one bucket, of 64 seconds, in which two may leave.
+    assert rows[1]["keep_saves"] == rows[1]["bytes_in"] - rows[1]["bytes_in"] * 2 // 20
+    assert sum(row["share"] for row in rows) == pytest.approx(1, abs=1e-5)
+    assert found["drop_saves"] == sum(row["drop_saves"] for row in rows)
+    assert "keep 1 a minute" in html
+    assert html.index("connection from") < html.index("logged in")
+
+
 def test_a_list_has_the_counts_and_times_of_the_file(client: Client) -> None:
     found = patterns(client)
     rows = {row["pattern"].partition(" ")[2]: row for row in found["patterns"]}

@@ -72,7 +72,7 @@ for at = 1, #ARGV[7], BARE_DELTA_BYTES do
     local CLUSTER_FIELDS = unpack_bytes(CLUSTER, stored)
     if born == INCARNATION and state == OPEN and events > base then
       open = true
-      events = events + count
+      events, bytes = events + count, bytes + size
       if earliest < first_us then first_us = earliest end
       if latest > latest_us then latest_us = latest end
       if latest > last_us then last_us = latest end
@@ -100,7 +100,7 @@ for i = 10, #KEYS do
   local c = stored and unpack_cluster(stored)
   if c then c.id, c.key = id, KEYS[i] end
   if c and c[C_STATE] == OPEN and (is_representative == 1 or not is_provisional(c)) then
-    deltas[#deltas + 1] = {c, count, earliest, latest, arg + 2, samples, sampled}
+    deltas[#deltas + 1] = {c, count, earliest, latest, size, arg + 2, samples, sampled}
   else
     refuse(id, c)
   end
@@ -135,7 +135,7 @@ local function prune_sampled(c)
 end
 
 for i = 1, #deltas do
-  local c, count, earliest, latest, at, samples, sampled = unpack(deltas[i])
+  local c, count, earliest, latest, size, at, samples, sampled = unpack(deltas[i])
   local values = {}
   -- Values of an earlier window, maybe of another text, give way unless a leased summary holds them.
   if is_provisional(c) and c[C_LEASED] == 0 then
@@ -145,7 +145,7 @@ for i = 1, #deltas do
     local fields = c[C_BEFORE] ~= OPEN and sampled_fields(c.key) or {}
     if #fields > 0 then call('HDEL', c.key, unpack(fields)) end
   end
-  c[C_EVENTS] = c[C_EVENTS] + count
+  c[C_EVENTS], c[C_BYTES] = c[C_EVENTS] + count, c[C_BYTES] + size
   if earliest < c[C_FIRST_US] then c[C_FIRST_US] = earliest end
   if latest > c[C_LATEST_US] then c[C_LATEST_US] = latest end
   if latest > c[C_LAST_US] then c[C_LAST_US] = latest end

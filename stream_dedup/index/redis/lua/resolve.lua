@@ -362,12 +362,12 @@ local function open(q, earlier)
   else
     if waiting() > math.max(1000, max_clusters) then return nil end
     c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 0, 0, OPEN, 0, 0, 0, OPEN, now_s,
-      INCARNATION, 0, id = q.id, key = q.key, fingerprint = '', group = '', sketch = '', keys = ''}
+      INCARNATION, 0, 0, id = q.id, key = q.key, fingerprint = '', group = '', sketch = '', keys = ''}
     -- One with this id may have vanished, and what named it is not purged yet: names have to be checked.
     if stored_meta[6] or has_vanished then c[C_BEFORE] = GONE end
     if earlier and earlier[C_UNTIL_US] >= now_us then  -- it was delivered again late
       c[C_REVISION], c[C_EVENTS], c[C_UNTIL_US] = earlier[C_REVISION], earlier[C_EVENTS], earlier[C_UNTIL_US]
-      c[C_EMITTED], c[C_BASE], c[C_BEFORE] = c[C_EVENTS], c[C_EVENTS], GONE
+      c[C_EMITTED], c[C_BASE], c[C_BEFORE], c[C_BYTES] = c[C_EVENTS], c[C_EVENTS], GONE, earlier[C_BYTES]
     end
   end
   c[C_OPENED_US], c[C_LAST_US], c[C_STATE], c[C_NAMES], c[C_SEARCHABLE] = q.first, q.last, OPEN, 1, q.near and 1 or 0

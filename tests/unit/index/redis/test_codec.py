@@ -97,7 +97,7 @@ def test_settings_name_no_period_by_a_negative_number() -> None:
 def test_a_delta_carries_no_more_than_is_kept() -> None:
     delta = ClusterDelta(7, 3, 1, 2, b"x" * 100, [b"y" * 100, b"z", b"w"])
     numbers, identity, representative, *samples = wire.pack_delta(delta, 2, 10)
-    assert layouts.DELTA.struct.unpack(numbers) == (3.0, 1.0, 2.0, 2, 0, 1)
+    assert layouts.DELTA.struct.unpack(numbers) == (3.0, 1.0, 2.0, 0.0, 2, 0, 1)
     assert (7).to_bytes(8, "big") == identity
     assert (representative, samples) == (b"x" * 10, [b"y" * 10, b"z"])
 
@@ -129,14 +129,14 @@ def test_names_of_bands_come_apart() -> None:
 def test_times_of_bare_deltas_are_clamped() -> None:
     packed, others = wire.pack_bare(
         [
-            ClusterDelta(1, 2, -(1 << 60), 1 << 60),
+            ClusterDelta(1, 2, -(1 << 60), 1 << 60, size=9),
             ClusterDelta(3, 4, wire.LATEST_US, wire.LATEST_US + 1),
         ]
     )
     assert others == []
     assert [
-        (2, -wire.LATEST_US, wire.LATEST_US, wire.pack_id(1), b"0000000000000001"),
-        (4, wire.LATEST_US, wire.LATEST_US, wire.pack_id(3), b"0000000000000003"),
+        (2, -wire.LATEST_US, wire.LATEST_US, 9, wire.pack_id(1), b"0000000000000001"),
+        (4, wire.LATEST_US, wire.LATEST_US, 0, wire.pack_id(3), b"0000000000000003"),
     ] == list(layouts.BARE_DELTA.struct.iter_unpack(packed))
 
 

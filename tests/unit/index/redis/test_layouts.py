@@ -24,7 +24,7 @@ FILES = sorted(file.name for file in LUA.iterdir() if file.name.endswith(".lua")
 @pytest.mark.parametrize(
     ("layout", "stored"),
     [
-        (layouts.CLUSTER, "<10d2H5B2Id"),
+        (layouts.CLUSTER, "<10d2H5B2I2d"),
         (layouts.SNAPSHOT, "<5d2BdH8s"),
         (layouts.MERGED_CLUSTER, "<8sd"),
         (layouts.ENTRY, ">B3s8s"),
@@ -52,8 +52,8 @@ def test_the_sizes_of_stored_parts_do_not_change() -> None:
 
 
 def test_scripts_get_the_same_format_as_python() -> None:
-    assert LUA_CONSTANTS["CLUSTER"] == "'<ddddddddddHHBBBBBI4I4d'"
-    assert LUA_CONSTANTS["BARE_DELTA"] == "'<dddc8c16'"
+    assert LUA_CONSTANTS["CLUSTER"] == "'<ddddddddddHHBBBBBI4I4dd'"
+    assert LUA_CONSTANTS["BARE_DELTA"] == "'<ddddc8c16'"
     assert LUA_CONSTANTS["RESOLUTION"] == "'>c8ddBBd'"
     assert LUA_CONSTANTS["CLUSTER_STATE_AT"] == str(1 + calcsize("<10d2H"))
     assert LUA_CONSTANTS["SNAPSHOT_STATE_AT"] == str(1 + calcsize("<5d"))
