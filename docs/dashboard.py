@@ -120,6 +120,12 @@ DECISIONS = Row(
             stacked=True,
         ),
         Panel(
+            "Patterns that are new, spike or have vanished",
+            "short",
+            [Query(increase("pattern_events_total", P, "change"), "{{pipeline}} {{change}}")],
+            note="With pattern_topic, whose records say which patterns.",
+        ),
+        Panel(
             "Delivered again",
             "eps",
             [

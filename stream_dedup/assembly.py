@@ -18,6 +18,7 @@ from stream_dedup.errors import ConfigError, ConfigProblem, IndexUnavailable
 from stream_dedup.fingerprint.kernel import native_module
 from stream_dedup.index.base import Index
 from stream_dedup.index.memory import MemoryIndex
+from stream_dedup.index.patterns import MemoryPatterns, PatternStore
 from stream_dedup.io.decoder import RecordDecoder
 from stream_dedup.kafka.consumer import KafkaConsumer
 from stream_dedup.kafka.producer import KafkaProducer
@@ -236,7 +237,27 @@ async def make_pipeline(
             metadata_max_age_s=kafka.metadata_max_age_s,
             rules=rules,
             rules_version=version,
+            patterns=_pattern_store(config, section, server),
         )
+    )
+
+
+def _pattern_store(
+    config: Config, section: PipelineConfig, server: RedisClient | None
+) -> PatternStore | None:
+    """Return what remembers patterns, where events about them are wanted."""
+    if not section.pattern_topic:
+        return None
+    if server is None:
+        return MemoryPatterns(config.index.max_clusters)
+    from stream_dedup.index.redis.namespace import ttl_ms  # noqa: PLC0415 -- an extra
+    from stream_dedup.index.redis.patterns import RedisPatterns  # noqa: PLC0415 -- an extra
+
+    return RedisPatterns(
+        server,
+        section.namespace,
+        max_patterns=config.index.max_clusters,
+        ttl_ms=ttl_ms(section.windows(), section.summaries()),
     )
 
 

@@ -35,6 +35,7 @@ Counter = Literal[
     "outputs_total",
     "withheld_events_total",
     "dead_letters_total",
+    "pattern_events_total",
     # the consumer group
     "commits_total",
     "commit_failures_total",
@@ -95,7 +96,8 @@ OTHER = "other"
 FIXED = {
     "stage": ("poll", "hash", "decide", "shape", "deliver", "commit", "tell"),
     "decision": ("new", "duplicate", "passed"),
-    "kind": ("event", "summary", "dead_letter"),
+    "kind": ("event", "summary", "dead_letter", "pattern"),
+    "change": ("new", "spike", "vanished"),
     "rule": ("exact", "learned", "words", "fingerprint", "new"),
     "rule_kind": (
         *("merge", "split", "never_merge", "always_variable", "never_variable", "name", "mute"),
@@ -152,6 +154,10 @@ COUNTERS: dict[Counter, Metric] = {
     ),
     "outputs_total": Metric((*_P, "kind"), "Records delivered to Kafka."),
     "dead_letters_total": Metric((*_P, "reason"), "Events that could not be processed."),
+    "pattern_events_total": Metric(
+        (*_P, "change"),
+        "Events about patterns that were sent: new patterns, spikes, and patterns that vanished.",
+    ),
     "commits_total": Metric(_P, "Commits of offsets, or of transactions."),
     "commit_failures_total": Metric(_P, "Commits that failed; their events are read again."),
     "rebalances_total": Metric(_P, "Rebalances of the consumer group."),

@@ -197,6 +197,7 @@ class Summary:
         variables: what they say of the pattern's variables; None if there are none. Filled in like
             the pattern.
         name: what a rule calls the pattern; empty for none. Filled in like the pattern.
+        muted: whether a rule mutes the pattern. Filled in like the pattern.
     """
 
     cluster: int
@@ -219,6 +220,7 @@ class Summary:
     sampled: tuple[tuple[int, bytes], ...] = ()
     variables: Variables | None = None
     name: str = ""
+    muted: bool = False
 
     @property
     def final(self) -> bool:

@@ -46,6 +46,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
+
 from stream_dedup.clock import US_PER_S
 
 HALF_LIFE_BINS = 60
@@ -75,6 +77,7 @@ VANISHED_SILENCES = 3.0
 _DECAY = 0.5 ** (1 / HALF_LIFE_BINS)
 _RECORD_DECAY = 0.5 ** (1 / RECORD_HALF_LIFE_BINS)
 _NEVER = 1 << 62
+_LN_10 = math.log(10)
 
 
 class Change(StrEnum):
@@ -96,6 +99,8 @@ class PatternEvent:
         count: events in that bin.
         expected: events expected in a bin: the mean before.
         last_us: when the pattern was last seen.
+        bin: number of the bin that showed it; of a silence the last one with an event.
+        log10_p: logarithm of an upper bound of the probability by chance; 0 if it is new.
     """
 
     change: Change
@@ -104,11 +109,12 @@ class PatternEvent:
     count: int
     expected: float
     last_us: int
+    bin: int
+    log10_p: float = 0.0
 
 
-@dataclass(slots=True)
-class _Rate:
-    """What is kept of a pattern.
+class Rate(msgspec.Struct, array_like=True):
+    """What is kept of a pattern's counts; may be stored.
 
     Attributes:
         first_bin: of its first event.
@@ -164,15 +170,24 @@ class _Rate:
         self.silence = max(self.silence * fade, float(bins))
         self.bin, self.count, self.spiked = number, 0, False
 
+    def spike_mean(self) -> float:
+        """The mean that the current bin's count is compared with, at least half an event in all."""
+        return max(self.mean, 0.5 / (self.weight + 1.0))
+
+    def surprise(self) -> float:
+        """-ln of a bound of the probability of so large a count by chance, if above the mean."""
+        count, mean = self.count, self.spike_mean()
+        return (count * math.log(count / mean) - count + mean) / self.dispersion
+
     def is_spike(self) -> bool:
         """Whether the current bin's count is far above all before."""
-        count, mean = self.count, max(self.mean, 0.5 / (self.weight + 1.0))
+        count, mean = self.count, self.spike_mean()
         return (
             count >= LEAST_COUNT
             and count >= LEAST_FACTOR * mean
             and count > LEAST_RECORDS * (1 + UNSURE_BINS / self.active) * self.record
             and self.bin - self.first_bin >= SPIKE_AGE_BINS
-            and (count * math.log(count / mean) - count + mean) / self.dispersion >= UNLIKELY
+            and self.surprise() >= UNLIKELY
         )
 
     def set_deadline(self) -> None:
@@ -207,7 +222,7 @@ class Detector:
         self._bin_us = bin_us
         self._max_patterns = max_patterns
         # By when they were last given, the one longest ago first.
-        self._rates: OrderedDict[int, _Rate] = OrderedDict()
+        self._rates: OrderedDict[int, Rate] = OrderedDict()
         self._swept_bin = -_NEVER
 
     def __len__(self) -> int:
@@ -224,11 +239,11 @@ class Detector:
         number = time_us // self._bin_us
         rate = self._rates.get(pattern)
         if rate is None:
-            self._rates[pattern] = _Rate(number, number, time_us, count, 1)
+            self._rates[pattern] = Rate(number, number, time_us, count, 1)
             if len(self._rates) > self._max_patterns:
                 self._rates.popitem(last=False)
                 self.forgotten += 1
-            return PatternEvent(Change.NEW, pattern, time_us, count, 0.0, time_us)
+            return PatternEvent(Change.NEW, pattern, time_us, count, 0.0, time_us, number)
         self._rates.move_to_end(pattern)
         if number < rate.bin:
             return None
@@ -246,7 +261,10 @@ class Detector:
         rate.calm_bin = number + CALM_BINS
         if goes_on:
             return None
-        return PatternEvent(Change.SPIKE, pattern, time_us, rate.count, rate.mean, rate.last_us)
+        log10_p = -rate.surprise() / _LN_10
+        return PatternEvent(
+            Change.SPIKE, pattern, time_us, rate.count, rate.mean, rate.last_us, number, log10_p
+        )
 
     def advance(self, time_us: int) -> list[PatternEvent]:
         """Return the patterns that have vanished by this time of the stream.
@@ -261,10 +279,35 @@ class Detector:
         for pattern, rate in self._rates.items():
             if rate.deadline_bin <= number:
                 rate.deadline_bin = _NEVER
+                # The probability of no event, exp(-missing), by the dispersion as above.
+                log10_p = -rate.mean * (number - rate.bin) / rate.dispersion / _LN_10
                 found.append(
-                    PatternEvent(Change.VANISHED, pattern, time_us, 0, rate.mean, rate.last_us)
+                    PatternEvent(
+                        *(Change.VANISHED, pattern, time_us, 0, rate.mean, rate.last_us, rate.bin),
+                        log10_p,
+                    )
                 )
         return found
+
+    @property
+    def bin_us(self) -> int:
+        """The length of a bin."""
+        return self._bin_us
+
+    def rate(self, pattern: int) -> Rate | None:
+        """Return what is kept of a pattern's counts, to be stored."""
+        return self._rates.get(pattern)
+
+    def restore(self, pattern: int, rate: Rate) -> None:
+        """Go on with counts that were stored; the bins must be as long."""
+        self._rates[pattern] = rate
+
+    def deadline_us(self, pattern: int) -> int | None:
+        """Return from which time of the stream on a silent pattern has vanished; None for never."""
+        rate = self._rates.get(pattern)
+        if rate is None or rate.deadline_bin >= _NEVER:
+            return None
+        return rate.deadline_bin * self._bin_us
 
     def forget(self, pattern: int) -> None:
         """Forget a pattern, because it is part of another one now."""

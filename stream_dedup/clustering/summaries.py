@@ -1,10 +1,11 @@
 """When summaries of a cluster are due. Pure: time is an argument.
 
 The first event of a cluster is sent at once, by itself. A summary is due `every_us` of stream time
-after the one before (or after the cluster was opened) if more events have joined since; the final
-one when the cluster closes. Stream time may go back (see `windows`); a summary then waits until
-stream time has reached the same point again. Revisions count 1, 2, 3, … Each gives the number of
-events since the one before, so these add up to the cluster's final count.
+after the one before (or after the cluster was opened) if more events have joined since (with
+`of_single`, also after the first event); the final one when the cluster closes. Stream time may go
+back (see `windows`); a summary then waits until stream time has reached the same point again.
+Revisions count 1, 2, 3, … Each gives the number of events since the one before, so these add up to
+the cluster's final count.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class Summaries:
             a crash.
         retention_us: how long (by the clock) a closed cluster's revision and count are kept, so
             that a representative delivered again late continues from there.
+        of_single: whether a cluster of one event has a periodic summary, too. Whoever was sent the
+            event learns nothing from it; whoever reads only summaries does.
     """
 
     every_us: int | None = 60 * US_PER_S
@@ -53,6 +56,7 @@ class Summaries:
     max_value_bytes: int = 4096
     lease_us: int = 30 * US_PER_S
     retention_us: int = 24 * 3600 * US_PER_S
+    of_single: bool = False
 
     def __post_init__(self) -> None:
         if self.every_us is not None and self.every_us <= 0:
@@ -66,6 +70,11 @@ class Summaries:
         for name in ("max_value_bytes", "lease_us", "retention_us"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; give 0 or more")
+
+    @property
+    def least_events(self) -> int:
+        """A periodic summary is due of a cluster with more events than that."""
+        return 0 if self.of_single else 1
 
     def kept(self, value: bytes) -> bytes:
         """Return what is kept of a representative or sample.

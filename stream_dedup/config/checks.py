@@ -172,7 +172,7 @@ async def _check_topic_settings(
         yield _ok(subject, "its settings may not be seen; they were not checked")
         return
     largest = int(settings.get("max.message.bytes") or 1 << 31)
-    if largest < pipeline.max_event_bytes:
+    if largest < pipeline.max_event_bytes and name != pipeline.pattern_topic:
         text = (
             f"takes records of {largest:,} bytes, less than pipelines.{pipeline.name}."
             f"max_event_bytes ({pipeline.max_event_bytes:,}): larger events cannot be written; "
@@ -184,6 +184,12 @@ async def _check_topic_settings(
         text = (
             "is compacted: it refuses events without a key, and of those with the same key keeps "
             "only the last; set cleanup.policy to delete"
+        )
+        yield _warning(subject, text)
+    elif name == pipeline.pattern_topic and compacts:
+        text = (
+            "is compacted: of each pattern, which is the key, it keeps only the last event; set "
+            "cleanup.policy to delete"
         )
         yield _warning(subject, text)
     elif name == pipeline.summary_topic != pipeline.output_topic and not compacts:

@@ -89,6 +89,9 @@ class PipelineConfig(Section):
     summary_topic: str = Field(default_factory=_default_summary_topic)
     """Topic to write summaries to. If this key is not given, it is output_topic with merge, and
     with drop and annotate there are no summaries. Give "" for none."""
+    pattern_topic: str = ""
+    """Topic to write events about patterns to: those that are new, spike or have vanished. Clusters
+    of one event then have a summary after summary_every_s, too."""
     dead_letter_topic: str = ""
     """Topic to write invalid events to, unchanged, with the reason in headers."""
     annotate_into: Literal["headers", "json"] = "headers"
@@ -162,7 +165,7 @@ class PipelineConfig(Section):
             _check_topic(topic)
         return topics
 
-    @field_validator("output_topic", "summary_topic", "dead_letter_topic")
+    @field_validator("output_topic", "summary_topic", "pattern_topic", "dead_letter_topic")
     @classmethod
     def _check_output(cls, topic: str) -> str:
         if topic:
@@ -197,6 +200,13 @@ class PipelineConfig(Section):
             self.output_topic, self.summary_topic
         ):  # fmt: skip
             yield "dead_letter_topic", "is an output topic too", "name a topic of its own"
+        if self.pattern_topic and self.pattern_topic in (
+            self.output_topic, self.summary_topic, self.dead_letter_topic
+        ):  # fmt: skip
+            yield "pattern_topic", "is another output topic too", "name a topic of its own"
+        if self.pattern_topic and self.summary_every_s == FOREVER:
+            problem = "is given, but summary_every_s is off: nothing says how often patterns come"
+            yield "pattern_topic", problem, "give summary_every_s, or leave pattern_topic out"
         if self.on_poison == "dead_letter" and not self.dead_letter_topic:
             yield "on_poison", "is dead_letter, but no dead_letter_topic is given", "name one"
         if self.on_unreadable == "dead_letter" and not self.dead_letter_topic:
@@ -233,7 +243,7 @@ class PipelineConfig(Section):
     def output_topics(self) -> dict[str, str]:
         """The topics to write to, each with the key that names it."""
         topics: dict[str, str] = {}
-        for key in ("output_topic", "summary_topic", "dead_letter_topic"):
+        for key in ("output_topic", "summary_topic", "pattern_topic", "dead_letter_topic"):
             if topic := getattr(self, key):
                 topics.setdefault(topic, key)
         return topics
@@ -270,7 +280,8 @@ class PipelineConfig(Section):
 
     def summaries(self) -> Summaries:
         """Return when summaries are emitted, and what they contain."""
-        periodic = bool(self.summary_topic) and self.summary_every_s != FOREVER
+        wanted = bool(self.summary_topic or self.pattern_topic)
+        periodic = wanted and self.summary_every_s != FOREVER
         return Summaries(
             every_us=microseconds(self.summary_every_s) if periodic else None,
             samples=self.samples,
@@ -279,6 +290,7 @@ class PipelineConfig(Section):
             max_value_bytes=self.max_value_bytes,
             lease_us=microseconds(self.lease_s),
             retention_us=microseconds(self.retention_s),
+            of_single=bool(self.pattern_topic),
         )
 
 

@@ -550,6 +550,7 @@ class Engine:
                     summary,
                     pattern=pattern,
                     name=acted.name.value if acted is not None and acted.name else "",
+                    muted=acted is not None and acted.mute is not None,
                     template=template,
                     variant=variant,
                     variables=variables,

@@ -525,8 +525,8 @@ class MemoryIndex:
 
     def _queue_summary(self, cluster: _Cluster) -> None:
         """Queue the next summary of an open cluster, if there is news."""
-        # The first event is sent by itself: there is news from the second on.
-        if cluster.count > max(1, cluster.reported):
+        # The first event is sent by itself: as a rule, there is news from the second on.
+        if cluster.count > max(self._summaries.least_events, cluster.reported):
             due_us = self._summaries.due_us(cluster.reported_us)
             if due_us is not None:
                 cluster.due = True

@@ -22,6 +22,7 @@ from stream_dedup.errors import (
     OffsetGone,
     ProducerFenced,
 )
+from stream_dedup.index.patterns import PatternStore
 from stream_dedup.io.base import EventSink, EventSource
 from stream_dedup.io.decoder import RecordDecoder
 from stream_dedup.metrics import Metrics
@@ -71,7 +72,7 @@ class Context:
         metrics: takes the numbers.
         health: collects reasons why the worker is not ready.
         step: called with the name of each step done, so that tests can end the worker there:
-            recorded, sent, committed; claimed, emitted, confirmed.
+            recorded, sent, committed; claimed, remembered, emitted, deleted, confirmed.
         traces: takes traces; None without.
         finish: emit the final summary of every cluster on a stop, because the index ends with the
             worker.
@@ -79,6 +80,7 @@ class Context:
         metadata_max_age_s: time between questions about the topics.
         rules: where people's rules about patterns are kept; None for nowhere.
         rules_version: of the rules that the engine has.
+        patterns: remembers patterns, for events about them; None without.
     """
 
     config: PipelineConfig
@@ -96,6 +98,7 @@ class Context:
     metadata_max_age_s: float = 60.0
     rules: RulesSource | None = None
     rules_version: int = 0
+    patterns: PatternStore | None = None
     _not_ready: dict[str, set[str]] = field(default_factory=dict, init=False)
 
     def ready(self, part: str, *, by: str = "") -> None:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 
+from stream_dedup.changes.events import shortened_line
 from stream_dedup.config import PipelineConfig
 from stream_dedup.emit.events import (
     DecisionHeaders,
@@ -307,6 +308,29 @@ class OutputBuilder:
     def _summary(self, summary: Summary) -> Record:
         key, value, timestamp_ms = summary_record(summary, self._config.namespace)
         return Record(-1, timestamp_ms, key, value, [("sd-type", b"summary")])
+
+    def patterns(self, records: Sequence[Record]) -> list[Outgoing]:
+        """Events about patterns, keyed by these."""
+        return [Outgoing(self._config.pattern_topic, None, Records.of(records))]
+
+    def pattern_instead(self, refused: Refused, now_ms: int) -> Outgoing:
+        """The record to write in place of an event about a pattern that its topic refuses.
+
+        Raises:
+            BrokerRefused: the topic takes not even the shortened event.
+        """
+        topic, partition, record, why, _, attempt = refused
+        if attempt > MAX_ATTEMPTS:
+            raise BrokerRefused(
+                f"{topic} does not take even the shortened event of pattern "
+                f"{(record.key or b'').decode()}: {why}; correct its max.message.bytes and limits "
+                "of timestamps"
+            )
+        if why is not Refusal.TIMESTAMP or attempt > 1:
+            record = record._replace(value=shortened_line(record.value or b"{}"))
+        if why is not Refusal.TOO_LARGE or attempt > 1:
+            record = _with_time(record, now_ms)
+        return Outgoing(topic, partition, Records.of([record]))
 
     def summary_instead(
         self, refused: Refused, summaries: Sequence[Summary], now_ms: int

@@ -856,6 +856,19 @@ def test_a_single_event_needs_no_summary_until_its_cluster_closes(start: Start) 
     assert [(s.count, s.final) for s in index.confirm_all()] == [(1, True), (1, True)]
 
 
+def test_a_single_event_has_a_summary_where_that_is_wanted(start: Start) -> None:
+    index = start(summaries=replace(MINUTE, of_single=True))
+    index.add(0, A, 0)
+    index.add(1, B, 59)
+    assert index.claim() == []
+    index.add(2, B, 60)
+    assert [(s.revision, s.count, s.closing) for s in index.confirm_all()] == [(1, 1, None)]
+    index.add(3, B, 118)
+    assert index.claim() == []  # no news of A
+    index.add(4, B, 119)
+    assert [(s.revision, s.count) for s in index.confirm_all()] == [(1, 4)]
+
+
 def test_without_a_period_there_are_only_final_summaries(start: Start) -> None:
     index = start(summaries=FINAL_ONLY)
     for offset in range(5):

@@ -1,7 +1,7 @@
 """A worker that kills itself: ``crashing_worker.py STEP N --set KEY=VALUE …``.
 
 It dies after the Nth time that this step was done: resolved, recorded, sent, committed; claimed,
-emitted, confirmed.
+remembered, emitted, deleted, confirmed (remembered and deleted: of events about patterns).
 """
 
 from __future__ import annotations

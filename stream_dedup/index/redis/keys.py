@@ -107,7 +107,15 @@ class ShardKeys:
         inserted: list: the last calls that inserted into the tables; see `mirror`.
         heads: hash: partition → its latest event time, when it was last active, and its name.
         rules: hash: what people decided about patterns, and its version; of the first shard.
-        fixed: all of these but prefix, meta and rules.
+        patterns: hash: what is remembered of patterns, for events about them: id(8) → `Known`,
+            packed; and a token. This and the next four are of the first shard.
+        pattern_names: hash: a cluster, or a template with variant and group → id(8) of a pattern ‖
+            what was counted of the cluster.
+        pattern_seen: sorted set: pattern → event time at which it was last seen.
+        pattern_due: sorted set: pattern → stream time at which it has vanished if it stays silent.
+        pattern_events: sorted set: event that may not be sent yet → clock time until which whoever
+            found it sends it.
+        fixed: all of these but prefix, meta, rules and those of patterns.
         prefixes: what the keys of clusters, slices of exact hashes and slices of tables begin
             with.
     """
@@ -125,6 +133,11 @@ class ShardKeys:
     inserted: bytes = field(init=False)
     heads: bytes = field(init=False)
     rules: bytes = field(init=False)
+    patterns: bytes = field(init=False)
+    pattern_names: bytes = field(init=False)
+    pattern_seen: bytes = field(init=False)
+    pattern_due: bytes = field(init=False)
+    pattern_events: bytes = field(init=False)
     fixed: tuple[bytes, ...] = field(init=False)
     prefixes: Prefixes = field(init=False)
 
@@ -142,6 +155,11 @@ class ShardKeys:
             "inserted": b"inserted",
             "heads": b"heads",
             "rules": b"rules",
+            "patterns": b"patterns",
+            "pattern_names": b"pattern-names",
+            "pattern_seen": b"pattern-seen",
+            "pattern_due": b"pattern-due",
+            "pattern_events": b"pattern-events",
         }
         for name, key in names.items():
             object.__setattr__(self, name, prefix + key)
@@ -219,6 +237,11 @@ _SINGLE = {
     b"inserted": KeyKind("inserted", "list", "others"),
     b"heads": KeyKind("heads", "hash", "others"),
     b"rules": KeyKind("rules", "hash", "others"),
+    b"patterns": KeyKind("patterns", "hash", "others"),
+    b"pattern-names": KeyKind("pattern names", "hash", "others"),
+    b"pattern-seen": KeyKind("pattern times", "zset", "others"),
+    b"pattern-due": KeyKind("pattern deadlines", "zset", "others"),
+    b"pattern-events": KeyKind("pattern events", "zset", "others"),
 }
 _NUMBERED = re.compile(
     rb"t:([0-9]{1,9}):([0-9]{1,9})|e:([0-9]{1,9})|r:([0-9]{1,9})|c:([0-9a-f]{16})"

@@ -215,6 +215,7 @@ SETTINGS = Layout(
     lease_us="d",
     ttl_ms="d",  # time to live of a key that nobody writes to
     max_clusters="d",
+    least_events="d",  # a periodic summary is of a cluster with more events
 )
 """The caller's clock, windows, summaries and limits."""
 

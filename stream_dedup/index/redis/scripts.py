@@ -69,6 +69,7 @@ CLAIM = _load("claim", "_shard", "_sampled")
 CONFIRM = _load("confirm", "_shard")
 PERMISSIONS = _load("permissions")
 RULES = _load("rules")
+PATTERNS = _load("patterns")
 
 ALL = (
     OPEN,
@@ -83,5 +84,6 @@ ALL = (
     PURGE,
     CLAIM,
     CONFIRM,
+    PATTERNS,
 )
 """Every script that a worker runs."""

@@ -204,6 +204,7 @@ def section(
             ("Reads", f"{names(pipeline.topics)}, as group {shown(pipeline.group_id)}"),
             ("Emits", f"{shown(pipeline.emit)}, to {shown(pipeline.output_topic)}"),
             ("Summaries", _to(pipeline.summary_topic)),
+            ("Patterns", _to(pipeline.pattern_topic)),
             ("Dead letters", _to(pipeline.dead_letter_topic)),
             ("Recipe", shown(f"{recipe.name} ({recipe.digest})")),
             ("Namespace", shown(pipeline.namespace)),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,9 +26,10 @@ def test_samples_are_at_most_255(samples: int) -> None:
 
 @pytest.mark.parametrize("name", ["max_value_bytes", "lease_us", "retention_us"])
 def test_negative_settings_are_refused(name: str) -> None:
+    values: dict[str, Any] = {name: -1}
     with pytest.raises(ValueError, match=f"{name} is -1; give 0 or more"):
-        Summaries(**{name: -1})
-    Summaries(**{name: 0})
+        Summaries(**values)
+    Summaries(**(values | {name: 0}))
 
 
 @pytest.mark.parametrize("every_us", [0, -1])

@@ -53,9 +53,10 @@ local function refuse(id, c)
   end
 end
 
--- Whether a periodic summary becomes due. The first event is emitted by itself: only later ones count.
+-- Whether a periodic summary becomes due. The first event is emitted by itself: as a rule only later
+-- ones count.
 local function is_due(due, events, emitted)
-  return due == 0 and every_us >= 0 and events > math.max(1, emitted)
+  return due == 0 and every_us >= 0 and events > math.max(least_events, emitted)
 end
 
 -- Deltas without values: their clusters' numbers are packed here, and written once all clusters are
