@@ -49,12 +49,12 @@ class Burst(NamedTuple):
     Attributes:
         minute: when.
         template: of its lines.
-        size: how many.
+        cluster: of its lines.
     """
 
     minute: int
     template: int
-    size: int
+    cluster: int | None
 
 
 class Found(NamedTuple):
@@ -128,8 +128,10 @@ class Replay:
             if quarter == 1 and minute in minutes:
                 template = numbers.choice(sorted(self._line))
                 size = max(30, 5 * max(self._busiest[template], self._now[template]))
-                bursts.append(Burst(minute, template, size))
-                read = [*read, *[self._line[template]] * size]
+                burst = [self._line[template]] * size
+                cluster = await self._read(burst, number * SLICE_S)
+                bursts.append(Burst(minute, template, cluster))
+                lines += size
             self._clock.advance(SLICE_S)
             for part in _parts(read):
                 await self._read(part, number * SLICE_S)
@@ -140,15 +142,18 @@ class Replay:
         events = [msgspec.json.decode(each.value) for each in self._events]
         return Found(events, lines, bursts, self._watch_s, self._summaries)
 
-    async def _read(self, lines: list[bytes], second: int) -> None:
+    async def _read(self, lines: list[bytes], second: int) -> int | None:
+        """Count lines of a second; return the cluster of the last."""
         offsets = range(self._offset, self._offset + len(lines))
         self._offset += len(lines)
         times_us = [START_US + second * US_PER_S] * len(lines)
         batch = Batch(Partition("in", 0), offsets, lines, times_us)
-        for line, decision in zip(lines, await self._engine.process(batch), strict=True):
+        decisions = await self._engine.process(batch)
+        for line, decision in zip(lines, decisions, strict=True):
             if decision.template is not None:
                 self._now[decision.template] += 1
                 self._line.setdefault(decision.template, line)
+        return decisions[-1].cluster
 
     async def _look(self) -> None:
         """What `SummaryEmitter.emit_due` does, without Kafka."""
@@ -174,15 +179,23 @@ def _parts(lines: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def hits(found: Found) -> int:
-    """How many bursts were found: a spike of the template from their minute to two later."""
+    """How many bursts were found: a spike of their template or cluster, at most two minutes later.
+
+    Templates alone do not tell: when a variable is learned, its lines get another one.
+    """
     start_minute = START_US // US_PER_S // 60
     spikes = {
-        (int(str(event["id"]).rpartition("-")[2]) // 60 - start_minute, event["template"])
+        (int(str(event["id"]).rpartition("-")[2]) // 60 - start_minute, event[key])
         for event in found.events
         if event["change"] == "spike"
+        for key in ("template", "cluster")
     }
     return sum(
-        any((burst.minute + late, f"{burst.template:016x}") in spikes for late in range(3))
+        any(
+            (burst.minute + late, f"{name:016x}") in spikes
+            for late in range(3)
+            for name in (burst.template, burst.cluster or 0)
+        )
         for burst in found.bursts
     )
 

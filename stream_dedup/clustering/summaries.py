@@ -71,11 +71,6 @@ class Summaries:
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; give 0 or more")
 
-    @property
-    def least_events(self) -> int:
-        """A periodic summary is due of a cluster with more events than that."""
-        return 0 if self.of_single else 1
-
     def kept(self, value: bytes) -> bytes:
         """Return what is kept of a representative or sample.
 

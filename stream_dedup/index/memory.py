@@ -526,7 +526,8 @@ class MemoryIndex:
     def _queue_summary(self, cluster: _Cluster) -> None:
         """Queue the next summary of an open cluster, if there is news."""
         # The first event is sent by itself: as a rule, there is news from the second on.
-        if cluster.count > max(self._summaries.least_events, cluster.reported):
+        shown = 0 if self._summaries.of_single else 1
+        if cluster.count > max(shown, cluster.reported):
             due_us = self._summaries.due_us(cluster.reported_us)
             if due_us is not None:
                 cluster.due = True

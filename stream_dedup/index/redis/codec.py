@@ -95,7 +95,7 @@ def pack_settings(
         summaries.lease_us,
         ttl_ms,
         max_clusters,
-        summaries.least_events,
+        0 if summaries.of_single else 1,
     )
 
 
