@@ -394,3 +394,20 @@ def test_a_worker_that_dies_after_a_step_changes_no_event(step: str, workers: in
     # What dies counts later, maybe in another minute, but nothing twice and all of it.
     assert sorted(found.changes()) == sorted(alive.changes())
     assert Counter(event["change"] for event in events) == {"new": 3, "spike": 1, "vanished": 1}
+
+
+@pytest.mark.parametrize("step", ["remembered", "emitted"])
+def test_a_summary_that_is_claimed_again_counts_once(step: str) -> None:
+    async def scenario() -> None:
+        stream = Stream(lease_s=1)
+        await stream.minutes(0, 60, *[STEADY] * 5)
+        await stream.read([STEADY] * 11, 3600)  # counted twice it would be a spike
+        for second in range(3601, 3611, 2):
+            stream.dies_at = {step: 0}
+            await stream.look(second)
+        stream.dies_at = {}
+        await stream.minutes(61, 70, *[STEADY] * 5)
+        assert stream.deaths == 5
+        assert "spike" not in {change for change, _ in stream.changes()}
+
+    asyncio.run(scenario())
