@@ -818,7 +818,7 @@ cdef class Kernel:
     cdef uint8_t classes[256]
     cdef uint8_t calendar[24][MAX_CALENDAR + 1]
     cdef uint8_t calendar_length[24]
-    cdef bint calendar_first[256]
+    cdef uint32_t calendar_pairs[256]  # by first letter: bit n for second ones whose low bits are n
     cdef int calendar_count
     cdef Tables tables  # of structured lines
     cdef bint structured
@@ -838,6 +838,7 @@ cdef class Kernel:
     cdef Word* protected
     cdef size_t protected_mask
     cdef uint32_t protected_lengths[256]  # by first letter: bit n for words of n bytes
+    cdef uint32_t protected_pairs[256]  # by first letter: bit n for second ones whose low bits are n
     cdef bint statuses
     cdef uint64_t status_hashes[6]
     cdef uint32_t multipliers[MINHASHES]
@@ -907,13 +908,13 @@ cdef class Kernel:
     cdef set_calendar(self):
         names = sorted(CALENDAR_NAMES)
         # "May" is its own abbreviation: 12 + 7 full names and 18 short ones, kept by first letter.
-        memset(self.calendar_first, 0, sizeof(self.calendar_first))
+        memset(self.calendar_pairs, 0, sizeof(self.calendar_pairs))
         self.calendar_count = 0
         for name in names:
             if len(name) > 3 or name == b"May":
                 memcpy(self.calendar[self.calendar_count], <const char*>name, len(name))
                 self.calendar_length[self.calendar_count] = len(name)
-                self.calendar_first[name[0]] = True
+                self.calendar_pairs[name[0]] |= <uint32_t>1 << (name[1] & 31)
                 self.calendar_count += 1
 
     cdef set_weights(self, table, hash_key):
@@ -941,6 +942,7 @@ cdef class Kernel:
         cdef size_t room = 16, slot
         cdef uint64_t head, tail
         memset(self.protected_lengths, 0, sizeof(self.protected_lengths))
+        memset(self.protected_pairs, 0, sizeof(self.protected_pairs))
         if not words:
             return
         while room < 4 * len(words):
@@ -960,6 +962,8 @@ cdef class Kernel:
             self.protected[slot] = Word(head, tail, siphash(key, word), True, word in levels)
             for first in (word[0], ord(chr(word[0]).upper())):
                 self.protected_lengths[first] |= <uint32_t>1 << len(word)
+                if len(word) > 1:
+                    self.protected_pairs[first] |= <uint32_t>1 << (word[1] & 31)
 
     def __dealloc__(self):
         free(self.weight_keys)
@@ -981,7 +985,9 @@ cdef class Kernel:
 
     cdef inline bint is_calendar(self, const uint8_t* token, size_t length) noexcept nogil:
         cdef int i
-        if not self.calendar_first[token[0]] or length < 3 or length > MAX_CALENDAR:
+        if length < 3 or length > MAX_CALENDAR:
+            return False
+        if not self.calendar_pairs[token[0]] >> (token[1] & 31) & 1:
             return False
         for i in range(self.calendar_count):
             if (length == 3 or length == self.calendar_length[i]) and memcmp(
@@ -1040,6 +1046,15 @@ cdef class Kernel:
         if at == end:
             return False
         return end - at > MAX_KEY or not holds(&self.tables.level_keys, text + at, end - at, True)
+
+    cdef inline bint may_be_protected(self, const uint8_t* token, size_t length) noexcept nogil:
+        """Return whether a protected word has a token's first letter and length, endings aside."""
+        cdef uint8_t last = token[length - 1]
+        if last == c"." or last == c"!":
+            return True
+        if length > MAX_WORD or not self.protected_lengths[token[0]] >> length & 1:
+            return False
+        return length == 1 or self.protected_pairs[token[0]] >> (token[1] & 31) & 1
 
     cdef inline const Word* find_protected(
         self, const uint8_t* text, size_t start, size_t length
@@ -1179,7 +1194,9 @@ cdef class Kernel:
                 before = start
                 before_end = piece.end
             if size and self.protected != NULL and not piece.absent:
-                word = self.find_protected(text, start, size)
+                word = NULL
+                if not piece.held & DIGIT and self.may_be_protected(text + start, size):
+                    word = self.find_protected(text, start, size)
                 if word != NULL:
                     reserve_hashes(variant, 1)
                     variant.at[variant.count] = word.identity

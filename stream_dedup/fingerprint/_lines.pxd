@@ -189,19 +189,25 @@ cdef inline size_t word_end(Line* line, const Tables* tables, size_t start, int*
     """Return where the token that begins here ends; `start` if a run begins here."""
     cdef const uint8_t* text = line.text
     cdef const uint8_t* classes = tables.classes
-    cdef size_t i = start, length = line.length
-    cdef int kind, kinds = 0, twice = 0, before = 0
+    cdef size_t i = start, length = line.length, at
+    cdef int kind, kinds = 0
     if start >= line.checked_end:
         while i < length:
             kind = classes[text[i]]
             if kind == 0:
                 break
             kinds |= kind
-            twice |= kind & before
-            before = kind
             i += 1
         held[0] = kinds
-        if not twice & (DOT | DASH):
+        if not kinds & (DOT | DASH):
+            return i
+        at = start + 2  # of three in a row, one is found in steps of three
+        while at < i and not (
+            classes[text[at]] & (DOT | DASH)
+            and (text[at] == text[at - 1] or (at + 1 < i and text[at] == text[at + 1]))
+        ):
+            at += 3
+        if at >= i:
             return i
         line.checked_end = i
         i = start
