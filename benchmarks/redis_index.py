@@ -9,6 +9,7 @@ A real redis-server is started for it and keeps nothing on disk. Phases:
     E  growth, with a plot
     F  slices by a hash, against slices by ranges
     G  keys of bands: messages, and long texts
+    H  new patterns alone: the server's time, and bytes of each
 
 Times are the best of several rounds, for the machine may be busy with other things; ratios are
 what to compare. Missed targets are marked and change no exit code.
@@ -23,7 +24,7 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -32,14 +33,14 @@ from rich.table import Table
 
 from benchmarks.redis_bands import bench_bands
 from benchmarks.redis_growth import PLOT, bench_growth, bench_unique
-from benchmarks.redis_logs import bench_logs, bench_replay, bench_slices
+from benchmarks.redis_logs import bench_logs, bench_patterns, bench_replay, bench_slices
 from benchmarks.redis_longest import bench_expiry, report_longest
 from benchmarks.redis_meter import Meter
 from benchmarks.speed import ROOT, Target
 from stream_dedup.fingerprint.kernel import native_module
 from tests.services.redis import RedisServer
 
-PHASES = "ABCDEFG"
+PHASES = "ABCDEFGH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class Sizes:
         growth: fingerprints at which growth is measured.
         made: lines made for the slices.
         bands: clusters stored before keys of bands are measured.
+        patterns: new patterns of log lines.
         plot: where the plot goes, if it is drawn.
     """
 
@@ -66,10 +68,11 @@ class Sizes:
     growth: Sequence[int] = (10_000, 100_000, 1_000_000)
     made: int = 20_000
     bands: Sequence[int] = (20_000, 100_000)
+    patterns: int = 1_000_000
     plot: Path | None = PLOT
 
 
-QUICK = Sizes(5_000, 0.5, 0.2, 5_000, 1_000, (11_000, 20_000), 500, (1_000, 2_000), None)
+QUICK = Sizes(5_000, 0.5, 0.2, 5_000, 1_000, (11_000, 20_000), 500, (1_000, 2_000), 2_000, None)
 
 
 async def measure(sizes: Sizes, phases: str, data: Path, out: Console) -> list[Target]:
@@ -97,6 +100,8 @@ async def measure(sizes: Sizes, phases: str, data: Path, out: Console) -> list[T
             bench_slices(server, out, data=data, made=sizes.made)
         if "G" in phases:
             targets += await bench_bands(server, meter, out, sizes=sizes.bands)
+        if "H" in phases:
+            targets += await bench_patterns(server, meter, out, patterns=sizes.patterns)
     return targets
 
 
@@ -105,6 +110,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="little of everything, to try it")
     parser.add_argument("--only", default=PHASES, help="the phases, such as A,B")
+    parser.add_argument("--patterns", type=int, help="new patterns of phase H")
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data/loghub",
                         help="folder of labelled logs whose lines are taken too")  # fmt: skip
     options = parser.parse_args()
@@ -114,6 +120,8 @@ def main() -> int:
     peers = ", ".join(f"{name} {_version(name)}" for name in ("redis", "hiredis", "datasketch"))
     out.print(f"Python {platform.python_version()}, {kernel}, {peers}")
     sizes = QUICK if options.quick else Sizes()
+    if options.patterns is not None:
+        sizes = replace(sizes, patterns=options.patterns)
     targets = asyncio.run(measure(sizes, options.only.upper(), options.data, out))
     table = Table("target", "measured", "wanted", "", title="targets", title_justify="left")
     for target in targets:

@@ -1,4 +1,4 @@
-"""Phases B, C and F of `redis_index`: log lines, the shipped recipe, slices of tables."""
+"""Phases B, C, F and H of `redis_index`: log lines, the shipped recipe, slices of tables."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +46,7 @@ from stream_dedup.tables.entries import make_entries
 from tests.services.redis import RedisServer
 
 ROUNDS = 5
+PATTERN_BATCH = 500
 
 WINDOWS_LIVE = ((2_000, 150.0), (10_000, 300.0), (18_000, None))
 """Live clusters, and the wanted microseconds of a miss."""
@@ -250,6 +252,44 @@ async def bench_replay(server: RedisServer, meter: Meter, out: Console, *, count
             f"{cost.bytes_out:.1f}", f"{cost.server_us:.1f}", f"{cost.client_us:.1f}",
         )  # fmt: skip
     out.print(table)
+
+
+async def bench_patterns(
+    server: RedisServer, meter: Meter, out: Console, *, patterns: int
+) -> list[Target]:
+    """New patterns alone, through the engine: what each costs the server, and what it keeps."""
+    recipe = load_recipe("logs")
+    lines = iter_replayed(real_lines(), patterns, duplicate_share=0)
+    table = cost_table(
+        f"H. {patterns:,} lines, each a new pattern, recipe logs, batches of {PATTERN_BATCH:,}",
+        "clusters", "server, µs", "client, µs", "bytes",
+        "of it records", "tables", "clusters themselves", "exact hashes",
+    )  # fmt: skip
+    async with opened(server, meter, recipe, max_clusters=patterns) as index:
+        engine = Engine(
+            recipe, index, windows=WIDE, summaries=Summaries(), clock=SystemClock(),
+        )  # fmt: skip
+        before = meter.used_memory()
+
+        async def fill() -> None:
+            for first in range(0, patterns, PATTERN_BATCH):
+                some = list(islice(lines, PATTERN_BATCH))
+                await process(engine, some, first, PATTERN_BATCH)
+
+        cost = await meter.time(patterns, fill())
+        clusters = engine.counts.new
+        each = (meter.used_memory() - before) / clusters
+        parts = [memory_usage(server, f"sd:*:{kind}:*") / clusters for kind in "rtce"]
+    server_us = cost.server_us * patterns / clusters
+    table.add_row(
+        "new patterns", f"{clusters:,}", f"{server_us:.1f}",
+        f"{cost.client_us * patterns / clusters:.1f}", f"{each:.0f}", *(f"{p:.0f}" for p in parts),
+    )  # fmt: skip
+    out.print(table)
+    return [
+        at_most(f"H. {patterns:,} new patterns: server, each", server_us, 60, "µs"),
+        at_most(f"H. {patterns:,} new patterns: records, each", parts[0], 300, "bytes"),
+    ]
 
 
 def bench_slices(server: RedisServer, out: Console, *, data: Path, made: int) -> None:
