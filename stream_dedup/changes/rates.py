@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 FALSE_SHARE = 0.01
 """Of the changes reported, the share that may be chance: q above."""
@@ -123,3 +123,64 @@ def significant(
         found <= limit and abs(math.log(factor(each, exposure))) >= least
         for each, found in zip(counts, log_ps, strict=True)
     ]
+
+
+class RateChange(NamedTuple):
+    """What happened to a pattern.
+
+    Attributes:
+        row: of which pattern.
+        counts: its events.
+        kind: what.
+        times: how many times as high its rate is; None if one of the counts is 0.
+        log_p: as `log_p`; None if one of the inputs has no event.
+        sure: whether it is significant.
+    """
+
+    row: int
+    counts: Counts
+    kind: Literal["new", "vanished", "more", "fewer"]
+    times: float | None
+    log_p: float | None
+    sure: bool
+
+
+def changes(
+    counts: Sequence[Counts], exposure: Exposure | None, least_factor: float = LEAST_FACTOR
+) -> list[RateChange]:
+    """Return what changed, the least likely by chance first.
+
+    New and vanished patterns with too few events to be sure of come last.
+
+    >>> [(each.row, each.kind) for each in changes([Counts(9, 9), Counts(0, 40)], Exposure(1, 1))]
+    [(1, 'new')]
+
+    Args:
+        counts: of each pattern.
+        exposure: of the inputs; None if one of them has no event: then all is new, or vanished.
+        least_factor: by which a rate must be higher or lower.
+    """
+    if exposure is None:
+        log_ps: Sequence[float | None] = [None] * len(counts)
+        sure = [True] * len(counts)
+    else:
+        log_ps = known = [log_p(each, exposure) for each in counts]
+        sure = significant(counts, known, exposure, least_factor)
+    found = [
+        RateChange(row, each, *_kind(each, exposure), p, is_sure)
+        for row, (each, p, is_sure) in enumerate(zip(counts, log_ps, sure, strict=True))
+        if is_sure or not each.old or not each.new
+    ]
+    found.sort(key=lambda each: (not each.sure, each.log_p or 0.0, -sum(each.counts)))
+    return found
+
+
+def _kind(
+    counts: Counts, exposure: Exposure | None
+) -> tuple[Literal["new", "vanished", "more", "fewer"], float | None]:
+    if not counts.old:
+        return "new", None
+    if not counts.new or exposure is None:
+        return "vanished", None
+    times = counts.new / counts.old * exposure.old / exposure.new
+    return "more" if times > 1 else "fewer", times

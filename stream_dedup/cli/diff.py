@@ -14,8 +14,8 @@ from stream_dedup.changes.rates import (
     LEAST_FACTOR,
     Counts,
     Exposure,
-    log_p,
-    significant,
+    RateChange,
+    changes,
 )
 from stream_dedup.cli.common import (
     Failed,
@@ -288,43 +288,19 @@ class Comparison:
         clusters = [each for each in old.counts | new.counts if each is not None]
         counts = [Counts(old.counts[each], new.counts[each]) for each in clusters]
         per, exposure = self._exposure()
-        if exposure is None:
-            # One has no events: all that the other has is new, or vanished.
-            ps: Sequence[float | None] = [None] * len(clusters)
-            changed = [True] * len(clusters)
-        else:
-            ps = found = [log_p(each, exposure) for each in counts]
-            changed = significant(counts, found, exposure, self._least_factor)
-        rows = [
-            (p, sure, each, cluster)
-            for p, sure, each, cluster in zip(ps, changed, counts, clusters, strict=True)
-            if sure or not each.old or not each.new
-        ]
-        rows.sort(key=lambda row: (not row[1], row[0] or 0.0, -sum(row[2])))
+        rows = changes(counts, exposure, self._least_factor)
         return Report(
             self.sides,
             per,
-            (self._row(exposure, *row) for row in rows),
+            (self._row(each, clusters[each.row]) for each in rows),
             len(rows),
             len(clusters),
-            sum(row[1] for row in rows),
+            sum(each.sure for each in rows),
         )
 
-    def _row(
-        self,
-        exposure: Exposure | None,
-        p: float | None,
-        sure: bool,
-        counts: Counts,
-        cluster: int,
-    ) -> Row:
+    def _row(self, found: RateChange, cluster: int) -> Row:
         summary = self._dedup.describe(self._closed[cluster])
-        if not counts.old or exposure is None:
-            return Row(summary, counts, "vanished" if counts.old else "new", None, p, sure)
-        if not counts.new:
-            return Row(summary, counts, "vanished", None, p, sure)
-        times = counts.new / counts.old * exposure.old / exposure.new
-        return Row(summary, counts, "more" if times > 1 else "fewer", times, p, sure)
+        return Row(summary, found.counts, found.kind, found.times, found.log_p, found.sure)
 
     def _root(self, cluster: int | None) -> int | None:
         """The cluster that goes on for one."""

@@ -30,6 +30,7 @@ from stream_dedup.clock import SystemClock, monotonic_s
 from stream_dedup.errors import RuleConflict, RuleError, RulesChanged, StreamDedupError
 from stream_dedup.rules.model import MAX_NAME, MAX_PER_MINUTE, PatternRule, RuleKind, Undoing
 from stream_dedup.ui import openapi, views
+from stream_dedup.ui.comparing import Chosen, sides_of
 from stream_dedup.ui.deciding import Choices, NewRule, NewUndo, choices_of
 from stream_dedup.ui.pairs import aligned
 from stream_dedup.ui.patterns import Entry, Found, Query, choices, find_in_steps, neighbours, parts
@@ -180,6 +181,7 @@ class Pages:
             Route(f"/p{of_pattern}/neighbours", self.neighbours, methods=get),
             Route("/two/{source}", self.pair, methods=get),
             Route("/v/{source}", self.volume, methods=get),
+            Route("/c/{source}", self.compared, methods=get),
             Route("/r/{source}", self.rules, methods=get),
             Route("/r/{source}", self.add_rule, methods=["POST"]),
             Route("/r/{source}/undo", self.undo_rule, methods=["POST"]),
@@ -188,6 +190,7 @@ class Pages:
             Route(f"{api}/sources", self.api_sources, methods=get),
             Route(f"{api}/sources/{{source}}/patterns", self.api_patterns, methods=["GET", "POST"]),
             Route(f"{api}/sources/{{source}}/volume", self.api_volume, methods=get),
+            Route(f"{api}/sources/{{source}}/changes", self.api_changes, methods=get),
             Route(f"{api}/sources/{{source}}/rules", self.api_rules, methods=get),
             Route(f"{api}/sources/{{source}}/rules", self.api_add_rule, methods=["POST"]),
             Route(
@@ -302,6 +305,19 @@ class Pages:
         return self._page(
             "pair.html", found, source=source, aligned=words, state=views.source_state(source),
             **self._deciding(request, source),
+        )  # fmt: skip
+
+    async def compared(self, request: Request) -> Response:
+        """The page that compares two periods, or files."""
+        source, chosen = self._source(request), _chosen(request)
+        problem = ""
+        try:
+            found = await self._changes(source, chosen)
+        except ValueError as error:
+            problem, found = str(error), await self._changes(source, Chosen())
+        return self._page(
+            "compare.html", found, source=source, chosen=chosen, problem=problem,
+            state=views.source_state(source),
         )  # fmt: skip
 
     def _page(self, name: str, it: object, **names: object) -> Response:
@@ -502,6 +518,14 @@ class Pages:
         """Patterns by the bytes that they take."""
         return _json(await self._volume(self._source(request), request))
 
+    async def api_changes(self, request: Request) -> Response:
+        """Two periods, or files, compared."""
+        source = self._source(request)
+        try:
+            return _json(await self._changes(source, _chosen(request)))
+        except ValueError as error:
+            raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
+
     async def api_rules(self, request: Request) -> Response:
         """The rules that act."""
         source = self._source(request)
@@ -614,6 +638,20 @@ class Pages:
             one, two = await source.firsts([first, second])
             values = one or b"", two or b""
             return await asyncio.to_thread(views.pattern_pair, source, entries, values)
+
+    async def _changes(self, source: Source, chosen: Chosen) -> views.ChangeList:
+        """Compare two periods, or files.
+
+        Raises:
+            ValueError: there are no such ones.
+        """
+        files = len(source.inputs) if len(source.inputs) > 1 else 0
+        if files and chosen == Chosen():
+            chosen = Chosen(old_file=1, new_file=2)
+        sides = sides_of(chosen, source.axis, files, has_times=source.has_times)
+        entries = list(source.entries.values())
+        async with self._comparing:
+            return await asyncio.to_thread(views.change_list, source, entries, sides)
 
     # ------------------------------------------------------------ what went wrong
 
@@ -735,6 +773,19 @@ async def _body(request: Request, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(await request.body() or b"{}", type=kind)
     except msgspec.MsgspecError as error:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
+
+
+def _chosen(request: Request) -> Chosen:
+    """Read what is compared.
+
+    Raises:
+        HTTPException: it is not valid.
+    """
+    given = {name: value for name, value in request.query_params.items() if value}
+    try:
+        return msgspec.convert(given, Chosen, strict=False)
+    except msgspec.ValidationError as error:
         raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
 
 

@@ -38,6 +38,7 @@ class Clusters:
         max_closed: closed ones that are kept at most; None for all.
         quiet_after_us: as of `Windows`.
         rules: what people decided about patterns.
+        inputs: files whose events are counted each; 0 for none.
 
     Attributes:
         axis: as given.
@@ -56,6 +57,7 @@ class Clusters:
         max_closed: int | None = None,
         quiet_after_us: int = FOREVER_US,
         rules: Sequence[PatternRule] = (),
+        inputs: int = 0,
     ) -> None:
         self.axis = axis
         self.dedup = Deduplicator(
@@ -67,24 +69,26 @@ class Clusters:
         )
         self.entries: dict[int, Entry] = {}
         self.events = self.passed = 0
+        self._inputs = inputs
         self._max_closed = max_closed
         self._closed: OrderedDict[int, None] = OrderedDict()
         self._summaries: dict[int, Summary] = {}
         self._merged: OrderedDict[int, int] = OrderedDict()
 
-    def take(self, events: Events, ats: Sequence[int]) -> None:
+    def take(self, events: Events, ats: Sequence[int], number: int = 0) -> None:
         """Decide events and count them.
 
         Args:
             events: the events.
             ats: when each was: microseconds, or a line.
+            number: of the file that they come from.
         """
         start = 0
         for part in split_by_time(events, FOREVER_US, self.dedup.part_events):
             batch, end = part.batch, start + len(part.raws)
             decisions = self.dedup.process_batch(batch)
             if decisions:
-                self._count(decisions, ats[start:end], part.raws, batch)
+                self._count(decisions, ats[start:end], part.raws, batch, number)
             passed = sum(decision.cluster is None for decision in decisions)
             self.events += len(decisions) - passed
             self.passed += passed
@@ -101,6 +105,7 @@ class Clusters:
         ats: Sequence[int],
         raws: Sequence[bytes],
         batch: Batch,
+        number: int,
     ) -> None:
         axis, groups = self.axis, batch.groups
         axis.reach(min(ats))
@@ -126,6 +131,8 @@ class Clusters:
         for (cluster, bucket), count in counted.items():
             entry = self.entries[cluster]
             entry.count += count
+            if entry.inputs is not None:
+                entry.inputs[number] += count
             entry.counts.add(axis, bucket * axis.width, count)
         for cluster, (first, last) in seen.items():
             entry = self.entries[cluster]
@@ -164,6 +171,8 @@ class Clusters:
         into.count += entry.count
         into.bytes += entry.bytes
         into.first, into.last = min(into.first, entry.first), max(into.last, entry.last)
+        if into.inputs is not None and entry.inputs is not None:
+            into.inputs = [sum(pair) for pair in zip(into.inputs, entry.inputs, strict=True)]
         into.counts.merge(self.axis, entry.counts)
 
     def _forget(self) -> None:
@@ -215,6 +224,7 @@ class Clusters:
             return
         entry = Entry(cluster, 0, at, at, group=group_text(group) if group else "")
         self._name(entry, Summary(cluster, 0, None, 0, 0, 0, 0, Position("", 0, 0), value))
+        entry.inputs = [0] * self._inputs if self._inputs else None
         self.entries[cluster] = entry
 
     def _name(self, entry: Entry, summary: Summary) -> None:

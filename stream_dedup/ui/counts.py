@@ -139,6 +139,12 @@ class Counts:
                 out[bucket] += pairs[place + 1]
         return out
 
+    def between(self, axis: Axis, first: int, last: int) -> int:
+        """The events in some buckets of an axis, `last` included. Nothing is changed, as above."""
+        factor, pairs = self._factor(axis), self._pairs
+        low, high = max(first, axis.first) * factor, (last + 1) * factor
+        return sum(pairs[at + 1] for at in range(0, len(pairs), 2) if low <= pairs[at] < high)
+
     def change(self, axis: Axis) -> tuple[int, int]:
         """The events in the last part of an axis, and those in all parts before it.
 

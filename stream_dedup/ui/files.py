@@ -50,7 +50,8 @@ class FileSource:
         rules: SourceRules | None = None,
     ) -> None:
         self.name = "files"
-        self.title = ", ".join(PurePath(path).name for path in paths[:3])
+        self._names = [PurePath(path).name for path in paths]
+        self.title = ", ".join(self._names[:3])
         self.rules = rules or SourceRules(
             hint="start stream-dedup ui with --rules FILE to decide here; FILE may be a new one"
         )
@@ -64,6 +65,11 @@ class FileSource:
     def has_times(self) -> bool:
         """Whether times are known; if not, lines stand for them."""
         return self._shown.has_times
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """The names of the files."""
+        return self._names
 
     @property
     def axis(self) -> Axis:
@@ -181,7 +187,9 @@ class Pass:
         self.rules = rules
         self.has_times = reading.event_times
         axis = Axis(US_PER_S if self.has_times else 1, slides=False)
-        self.clusters = Clusters(recipe, axis, max_clusters, rules=rules)
+        self.clusters = Clusters(
+            recipe, axis, max_clusters, rules=rules, inputs=len(paths) if len(paths) > 1 else 0
+        )
         self.problems: list[str] = []
         self.begun = self.done = False
         self.stop = threading.Event()
@@ -195,7 +203,7 @@ class Pass:
         """Read the files, here and now."""
         self.begun = True
         clusters = self.clusters
-        for path in self._paths:
+        for number, path in enumerate(self._paths):
             self._before = self._lines
             try:
                 for events in read_events(
@@ -208,7 +216,7 @@ class Pass:
                 ):
                     if self.stop.is_set():
                         return
-                    clusters.take(events, self._times(events))
+                    clusters.take(events, self._times(events), number)
                     self._lines += events.lines
             except StreamDedupError as error:
                 self.problems.append(str(error))

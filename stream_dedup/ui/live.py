@@ -70,6 +70,7 @@ class LiveSource:
 
     kind = "live"
     has_times = True
+    inputs = ()
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ import msgspec
 from stream_dedup._version import __version__
 from stream_dedup.rules.model import MAX_PER_MINUTE
 from stream_dedup.ui import views
+from stream_dedup.ui.comparing import Chosen
 from stream_dedup.ui.deciding import NewRule, NewUndo
 from stream_dedup.ui.patterns import Query
 
@@ -54,6 +55,9 @@ OPERATIONS: dict[str, tuple[str, tuple[str, ...], Any]] = {
     "/api/v1/sources/{source}/volume": (
         "A page of patterns by the bytes that they take, and what rules would save.",
         ("source",), views.VolumeList),
+    "/api/v1/sources/{source}/changes": (
+        "Two periods, or files, compared: the least likely changes first.", ("source",),
+        views.ChangeList),
     "/api/v1/sources/{source}/rules": (
         "A page of the rules that act, the newest first.", ("source",), views.RuleList),
     "/api/v1/sources/{source}/audit": (
@@ -73,7 +77,7 @@ def document() -> dict[str, Any]:
     """The whole description."""
     answers = [answer for _, _, answer in OPERATIONS.values()]
     bodies = [body for _, _, body in CHANGES.values()]
-    types = [Query, views.Problem, views.Rule, *answers, *bodies]
+    types = [Query, Chosen, views.Problem, views.Rule, *answers, *bodies]
     schemas, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
     by_type = dict(zip(map(repr, types), schemas, strict=True))
     paths: dict[str, Any] = {}
@@ -84,6 +88,11 @@ def document() -> dict[str, Any]:
             operation["parameters"].append(_PAGE)
         if answer is views.VolumeList:
             operation["parameters"].append(_PER_MINUTE)
+        if answer is views.ChangeList:
+            fields = components[Chosen.__name__]["properties"].items()
+            operation["parameters"] += [
+                {"name": name, "in": "query", "schema": schema} for name, schema in fields
+            ]
         if answer is views.PatternList:
             fields = components[Query.__name__]["properties"].items()
             in_query = [

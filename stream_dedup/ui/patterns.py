@@ -49,6 +49,7 @@ class Entry:
         read: when it was last read, in microseconds.
         mark: what rules do with its events; None for nothing.
         bytes: of its events, as they were read.
+        inputs: its events of each file, by the file's number; None where there are no several.
     """
 
     identity: int
@@ -65,6 +66,7 @@ class Entry:
     read: int = 0
     mark: Mark | None = None
     bytes: int = 0
+    inputs: list[int] | None = None
 
     @property
     def hex(self) -> str:

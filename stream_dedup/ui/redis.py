@@ -93,6 +93,7 @@ class RedisSource:
 
     kind = "namespace"
     has_times = True
+    inputs = ()
 
     def __init__(
         self,

@@ -86,6 +86,10 @@ class Source(Protocol):
         """Whether times are known; if not, lines stand for them."""
 
     @property
+    def inputs(self) -> Sequence[str]:
+        """The names of its files, whose events are counted each if there are several."""
+
+    @property
     def axis(self) -> Axis:
         """Of the counts of all entries."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -13,6 +15,7 @@ from stream_dedup.emit.summaries import iso_time, summary_json
 from stream_dedup.features.patterns import readable
 from stream_dedup.model import Summary
 from stream_dedup.rules.model import PatternRule, RuleKind
+from stream_dedup.ui.comparing import Sides, compare
 from stream_dedup.ui.finding import expression
 from stream_dedup.ui.pairs import features_of, joining_word
 from stream_dedup.ui.patterns import Entry, Found, Query
@@ -33,6 +36,9 @@ VOLUME_A_PAGE = 50
 """Patterns that are shown at once with their bytes."""
 
 NO_MARK = Mark("", muted=False, per_minute=0, merged=False, only=(), rules=())
+
+MAX_CHANGES = 100
+"""Changes that are shown."""
 
 MAX_NAMES = 50
 """Names of a cluster that are listed."""
@@ -296,6 +302,63 @@ class PatternPair(Struct, frozen=True):
     second_only: list[str]
     joining_word: str
     rules: list[Rule]
+
+
+class Side(Struct, frozen=True):
+    """One of two periods, or files.
+
+    Attributes:
+        name: for people.
+        start: when it begins, or its first line; empty for a file.
+        end: when it ends, or its last line; empty for a file.
+        events: in it.
+    """
+
+    name: str
+    start: str
+    end: str
+    events: int
+
+
+class Change(Struct, frozen=True):
+    """What happened to a pattern between two periods, or files.
+
+    Attributes:
+        old, new: its events.
+        change: what.
+        times: how many times as high its rate is; null if one of the counts is 0.
+        chance: how likely so large a difference is by chance; null if a side has no event.
+        sure: whether it is significant, among all patterns.
+    """
+
+    pattern: Pattern
+    old: int
+    new: int
+    change: Literal["new", "vanished", "more", "fewer"]
+    times: float | None
+    chance: float | None
+    sure: bool
+
+
+class ChangeList(Struct, frozen=True):
+    """Two periods, or files, compared; the changes that are least likely by chance first.
+
+    Attributes:
+        per: what rates are divided by.
+        patterns: that were compared.
+        changed: that changed significantly.
+        found: changes, also those that nobody can be sure of.
+        changes: the first of them.
+    """
+
+    source: SourceState
+    old: Side
+    new: Side
+    per: Literal["time", "events"]
+    patterns: int
+    changed: int
+    found: int
+    changes: list[Change]
 
 
 class CountList(Struct, frozen=True):
@@ -599,6 +662,40 @@ def pattern_pair(
         first_only=features.left,
         second_only=features.right,
     )
+
+
+def change_list(source: Source, entries: Sequence[Entry], sides: Sides) -> ChangeList:
+    """Compare two periods, or files. With 10⁵ clusters it takes a second or so."""
+    found = compare(entries, source.axis, sides)
+    names = [_side(source, sides, old=True), _side(source, sides, old=False)]
+    return ChangeList(
+        source_state(source),
+        Side(*names[0], found.old),
+        Side(*names[1], found.new),
+        "events" if sides.files else "time",
+        found.patterns,
+        sum(each.sure for each in found.changes),
+        len(found.changes),
+        [
+            Change(
+                pattern_of(source, found.entries[each.row]), *each.counts, each.kind,
+                each.times and round(each.times, 3),
+                None if each.log_p is None else math.exp(each.log_p), each.sure,
+            )
+            for each in found.changes[:MAX_CHANGES]
+        ],
+    )  # fmt: skip
+
+
+def _side(source: Source, sides: Sides, *, old: bool) -> tuple[str, str, str]:
+    """The name, beginning and end of a side."""
+    if sides.files is not None:
+        return source.inputs[sides.files[0 if old else 1]], "", ""
+    first, last = sides.old if old else sides.new
+    if last < first:
+        return "no time", "", ""
+    start, end = (_moment(source, bucket * source.axis.width) for bucket in (first, last + 1))
+    return f"{start} to {end}", start, end
 
 
 def _joined(inspector: Inspector | None, summary: Summary) -> Iterable[Joined]:

@@ -102,7 +102,7 @@ def test_every_page_is_accessible_and_complains_of_nothing(
     tab.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     assert tab.violations() == []
     assert tab.run("return document.documentElement.scrollWidth") <= width
-    for path in ("/login", "/v/files", "/r/files", "/r/files/audit"):
+    for path in ("/login", "/c/files", "/v/files", "/r/files", "/r/files/audit"):
         tab.open(f"{address}{path}")
         assert tab.violations() == []
         assert tab.run("return document.documentElement.scrollWidth") <= width

@@ -15,8 +15,11 @@ import pytest
 
 from stream_dedup.clustering.comparison import Inspector
 from stream_dedup.features.recipe import load_recipe
+from stream_dedup.io.decoder import DecoderOptions
+from stream_dedup.io.timestamps import GUESSED
 from stream_dedup.ui import openapi, views
 from stream_dedup.ui.files import FileSource
+from tests.integration.command import COMMAND
 from tests.unit.ui.helpers import Client, client_of, file_source
 
 TOKEN = "a token of some length"  # noqa: S105 -- of no server
@@ -196,6 +199,64 @@ def test_other_than_two_are_not_side_by_side(client: Client, ids: list[int]) -> 
     rows = patterns(client)["patterns"]
     found = client.get("/two/files?" + "&".join(f"id={rows[each]['id']}" for each in ids))
     assert (found.status, "choose two patterns" in found.text) == (400, True)
+
+
+def test_a_period_is_compared_with_another(client: Client) -> None:
+    def changes(query: str = "") -> Any:
+        return client.get(f"/api/v1/sources/files/changes{query}").json()
+
+    found = changes("?old_start=2024-05-07T09:00&old_end=2024-05-07T09:29"
+                    "&new_start=2024-05-07T09:29&new_end=2024-05-07T09:47")  # fmt: skip
+    kinds = {each["pattern"]["pattern"]: each for each in found["changes"]}
+    user = kinds["<timestamp> INFO user <*> logged in"]
+    assert (user["change"], user["old"], user["new"], user["sure"]) == ("new", 0, 20, True)
+    assert found["changes"][0] == user
+    assert not kinds["<timestamp> INFO cache emptied"]["sure"]
+    assert found["old"]["events"] + found["new"]["events"] == len(LINES)
+    assert (found["old"]["end"], found["per"]) == (found["new"]["start"], "time")
+    whole = changes()  # the last quarter, and all before: nothing is left out or counted twice
+    assert whole["old"]["events"] + whole["new"]["events"] == len(LINES)
+    page = client.get("/c/files").text
+    assert "changed by more than chance" in page
+
+
+def test_two_files_are_compared_as_diff_does(tmp_path: Path) -> None:
+    old = file_source(tmp_path / "old.log", LINES[:40] + LINES[-1:])
+    del old
+    new = tmp_path / "new.log"
+    new.write_bytes(b"\n".join([*LINES[:20], *LINES[40:], b""]))
+    source = FileSource(
+        [str(tmp_path / "old.log"), str(new)], load_recipe("logs"),
+        DecoderOptions(time_format=GUESSED), 1_000,
+    )  # fmt: skip
+    source.read()
+    found = client_of(source).get("/api/v1/sources/files/changes").json()
+    shown = [(each["pattern"]["pattern"], each["change"], each["old"], each["new"])
+             for each in found["changes"]]  # fmt: skip
+    assert shown[0] == ("<timestamp> INFO user <*> logged in", "new", 0, 20)
+    assert (found["old"]["name"], found["new"]["name"]) == ("old.log", "new.log")
+    assert (found["old"]["events"], found["new"]["events"], found["per"]) == (41, 41, "events")
+    done = subprocess.run(
+        [COMMAND, "diff", "--json", "--per", "events", tmp_path / "old.log", new],
+        capture_output=True, check=False,
+    )  # fmt: skip
+    _, *lines = map(json.loads, done.stdout.splitlines())
+    assert [(each["pattern"], each["change"], each["old"], each["new"]) for each in lines] == shown
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("old_file=1&new_file=7", "choose two of the 0 files"),
+        ("new_start=yesterday", "is no time"),
+        ("new_start=2024-05-07T09:40&new_end=2024-05-07T09:20", "ends before it begins"),
+        ("old_end=2024-05-07T08:00", "ends before it begins"),
+    ],
+)
+def test_a_period_that_is_none_is_refused(client: Client, query: str, problem: str) -> None:
+    found = client.get(f"/api/v1/sources/files/changes?{query}")
+    assert (found.status, problem in found.text) == (400, True)
+    assert problem in unescape(client.get(f"/c/files?{query}").text)
 
 
 def test_a_list_that_has_not_changed_is_not_sent_again(client: Client) -> None:

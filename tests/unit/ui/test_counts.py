@@ -88,3 +88,13 @@ def test_the_last_quarter_is_compared_with_the_others() -> None:
     counts.add(axis, 0, 5)
     counts.add(axis, BUCKETS - 1, 7)
     assert counts.change(axis) == (7, 5)
+
+
+def test_events_between_two_buckets_are_those_of_the_bars() -> None:
+    axis, counts = Axis(1, slides=False), Counts()
+    for at in (*range(100), 57, 57):
+        axis.reach(at)
+        counts.add(axis, at, 1)
+    values, first = counts.values(axis), axis.first
+    for low, high in ((first, axis.last), (first + 3, first + 9), (axis.last, axis.last)):
+        assert counts.between(axis, low, high) == sum(values[low - first : high - first + 1])
