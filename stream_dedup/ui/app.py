@@ -163,12 +163,12 @@ class Pages:
             size=shown_size,
         )  # fmt: skip
 
-    def application(self) -> ASGIApp:
-        """The application to serve."""
+    def routes(self) -> list[Route]:
+        """All addresses."""
         get = ["GET"]
         of_pattern = "/{source}/{identity}"
         api = "/api/v1"
-        routes = [
+        return [
             Route("/", self.index, methods=get),
             Route("/healthz", self.alive, methods=get),
             Route("/login", self.login, methods=["GET", "POST"]),
@@ -203,6 +203,9 @@ class Pages:
             Route(f"{api}/patterns{of_pattern}/neighbours", self.api_neighbours, methods=get),
             Route(f"{api}/patterns{of_pattern}/with/{{other}}", self.api_pair, methods=get),
         ]  # fmt: skip
+
+    def application(self) -> ASGIApp:
+        """The application to serve."""
         handlers: dict[Any, Any] = {
             HTTPException: self._refused,
             RuleError: self._wrong_rule,
@@ -210,7 +213,7 @@ class Pages:
             StreamDedupError: self._away,
             Exception: self._failed,
         }
-        app = Starlette(routes=routes, exception_handlers=handlers, lifespan=self._reading)
+        app = Starlette(routes=self.routes(), exception_handlers=handlers, lifespan=self._reading)
         return Guard(app, self._access)
 
     @contextlib.asynccontextmanager

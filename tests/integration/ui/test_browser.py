@@ -21,6 +21,7 @@ from tests.integration.ui.writing import writing
 from tests.integration.worker.running import free_port, wait_for
 from tests.services.browser import Browser, browser
 from tests.services.redis import RedisServer
+from tests.services.toxiproxy import Toxiproxy
 from tests.unit.ui.test_app import HOSTILE, LINES
 
 TAB, ENTER, DOWN = "\ue004", "\ue007", "\ue015"
@@ -36,8 +37,8 @@ def tab() -> Iterator[Browser]:
 
 
 @contextmanager
-def served(*args: str, shown: str = "127.0.0.1") -> Iterator[str]:
-    """The address of the application."""
+def served(*args: str, shown: str = "127.0.0.1", quiet: bool = True) -> Iterator[str]:
+    """The address of the application; it must log nothing if it is `quiet`."""
     port = free_port()
     process = subprocess.Popen(
         [COMMAND, "ui", "--port", str(port), *args], stderr=subprocess.PIPE, text=True
@@ -48,7 +49,7 @@ def served(*args: str, shown: str = "127.0.0.1") -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
-        assert process.stderr.read() == ""
+        assert not quiet or process.stderr.read() == ""
     finally:
         process.kill()
         process.wait()
@@ -142,6 +143,14 @@ def test_hostile_events_run_nothing(tab: Browser, address: str) -> None:
     for path in tab.run("return [...document.querySelectorAll('tbody a')].map((a) => a.href)"):
         tab.open(path)
         tab.until("return document.querySelector('.chart canvas')")
+    chosen = tab.run("return location.pathname.split('/').pop()")
+    for path in tab.run("return [...document.querySelectorAll('a[href^=\"/two/\"]')]"
+                        ".map((a) => a.href)"):  # fmt: skip
+        assert chosen in path
+        tab.open(path)
+        tab.until("return document.querySelector('.two')")
+    tab.open(f"{address}/c/files")
+    tab.until("return document.querySelector('.compare')")
     assert tab.messages() == []
 
 
@@ -321,3 +330,33 @@ def test_a_page_follows_the_stream(tab: Browser, redis_server: RedisServer) -> N
                 assert tab.run("return document.activeElement.matches('tbody a')")
 
     check()
+
+
+def test_the_page_says_that_redis_is_away_and_comes_back(
+    tab: Browser, redis_server: RedisServer, toxiproxy: Toxiproxy
+) -> None:
+    @in_loop
+    async def check() -> None:
+        with toxiproxy.proxy(redis_server.port) as link:
+            url = f"redis://127.0.0.1:{link.port}"
+            async with writing(redis_server.url, "ui-gone") as writer:
+                await writer.write([b"cache emptied by hand"] * 3)
+                with served("-n", "ui-gone", "--redis", url, quiet=False) as address:
+                    tab.open(f"{address}/")
+                    tab.run("sessionStorage.clear()")
+                    tab.open(f"{address}/")
+                    count = "return (document.querySelector('tbody td.number') || {}).textContent"
+                    wait_for(lambda: tab.run(count) == "3", "the count is shown")
+                    link.disable()
+                    tab.until("return document.querySelector('.problem[role=alert]')")
+                    said = tab.run("return document.querySelector('.problem').textContent")
+                    assert "What is shown was read before" in said
+                    assert tab.run(count) == "3"
+                    assert tab.violations() == []
+                    await writer.write([b"cache emptied by hand"] * 4)
+                    link.enable()
+                    wait_for(lambda: tab.run(count) == "7", "it has come back by itself")
+                    tab.until("return !document.querySelector('.problem')")
+
+    check()
+    tab.messages()

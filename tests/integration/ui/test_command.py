@@ -85,3 +85,16 @@ def test_slow_clients_keep_nobody_out(log: str) -> None:
         assert time.monotonic() - begun_s < 25
         for each in slow:
             each.close()
+
+
+def test_clients_that_take_nothing_keep_nobody_out(log: str) -> None:
+    with served(log) as address:
+        port = int(address.rpartition(":")[2])
+        slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(300)]
+        for each in slow:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+            each.sendall(b"GET /static/0/htmx.min.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        with urlopen(f"{address}/healthz", timeout=60) as answer:  # noqa: S310 -- ours
+            assert answer.status == 200
+        for each in slow:
+            each.close()

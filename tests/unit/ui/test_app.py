@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from html import unescape
 from html.parser import HTMLParser
@@ -17,8 +18,11 @@ from stream_dedup.clustering.comparison import Inspector
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.io.decoder import DecoderOptions
 from stream_dedup.io.timestamps import GUESSED
+from stream_dedup.listening import HostNames
 from stream_dedup.ui import openapi, views
+from stream_dedup.ui.app import Pages
 from stream_dedup.ui.files import FileSource
+from stream_dedup.ui.security import Access
 from tests.integration.command import COMMAND
 from tests.unit.ui.helpers import Client, client_of, file_source
 
@@ -357,6 +361,33 @@ def test_nothing_hostile_becomes_markup_side_by_side(hostile: Client) -> None:
         assert not any(name.startswith("on") for _, attrs in tags for name in attrs)
 
 
+def test_nothing_of_an_event_is_part_of_an_address(hostile: Client) -> None:
+    ids = [each["id"] for each in patterns(hostile)["patterns"]]
+    pages = [
+        "/s/files",
+        "/c/files",
+        "/r/files",
+        "/r/files/audit",
+        f"/two/files?id={ids[0]}&id={ids[1]}",
+    ]
+    pages += [f"/p/files/{each}{part}" for each in ids for part in ("", "/facts", "/neighbours")]
+    known = re.compile(
+        r"(#[a-z]+|/|/static/[0-9a-f]+/[a-z.0-9]+|/[a-z]+/files(/[0-9a-f]{16})?(/[a-z]+)?"
+        r"|/two/files\?id=[0-9a-f]{16}&id=[0-9a-f]{16}|/api/v1/openapi.json"
+        r"|/api/v1/patterns/files/[0-9a-f]{16}/counts)"
+    )
+    places = {"href", "src", "action", "hx-get", "hx-post", "data-chart"}
+    found = [
+        value or ""
+        for page in pages
+        for _, attrs in Tags(hostile.get(page).text).found
+        for name, value in attrs.items()
+        if name in places
+    ]
+    assert len(found) > 5 * len(pages)
+    assert [each for each in found if not known.fullmatch(each)] == []
+
+
 def test_what_is_not_printable_is_shown_as_an_escape(hostile: Client) -> None:
     whole = "".join(pages_of(hostile))
     for raw in ("\x1b", "\x07", "\u202e", "\u200b", "\x80"):
@@ -437,6 +468,21 @@ def test_a_body_that_is_too_long_is_refused(client: Client) -> None:
     path = "/api/v1/sources/files/patterns"
     assert client.post(path, content_length="999999").status == 413
     assert client.post(path, content_length="many").status == 413
+
+
+def test_another_site_cannot_send_anything(source: FileSource) -> None:
+    routes = [route for route in Pages([source], Access(HostNames())).routes()
+              if route.methods and "POST" in route.methods]  # fmt: skip
+    assert len(routes) > 6
+    client = client_of(source)
+    for route in routes:
+        path = route.path.format(source="files", rule="0" * 16)
+        for headers in (
+            {"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"},
+            {"origin": "null"},
+        ):  # fmt: skip
+            refused = client.ask("POST", path, headers=headers)
+            assert (path, refused.status) == (path, 403)
 
 
 # ------------------------------------------------------------ the interface
