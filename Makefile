@@ -7,7 +7,7 @@ DEMO := examples/logs
 DATA ?= ../shared/data/loghub
 SOURCES := $(shell find stream_dedup -name '*.pyx') setup.py pyproject.toml
 
-.PHONY: help setup demo test test-all test-helm test-docker lint bench bench-batch bench-methods bench-redis soak-redis bench-worker bench-new bench-spark chaos fuzz quality quality-text docs screenshots site man dist sbom audit clean
+.PHONY: help setup demo test test-all test-helm test-docker lint bench bench-batch bench-methods bench-redis soak-redis bench-worker bench-new bench-spark bench-ui chaos chaos-rules fuzz quality quality-text docs screenshots site man dist sbom audit clean
 
 help:
 	@echo "make setup     a virtual environment in $(VENV), with the native kernel built"
@@ -23,9 +23,11 @@ help:
 	@echo "make bench-redis   measure the index over Redis beside the peers (ARGS='--only A,B')"
 	@echo "make soak-redis    run EVENTS events through CLUSTERS clusters in Redis, watching its memory"
 	@echo "make bench-worker  measure the worker beside a bare copy of the topic (ARGS='--only A')"
+	@echo "make bench-ui  measure the web application over 100,000 clusters, in Chromium"
 	@echo "make bench-new     measure what new events cost, beside another checkout (ARGS='--beside ../other')"
 	@echo "make bench-spark   measure stored events on Spark beside MLlib (ARGS='--lines 1000000,10000000')"
 	@echo "make chaos     break workers, Kafka and Redis CYCLES times (SEED=, GUARANTEE=both); check all"
+	@echo "make chaos-rules   a million events while rules change and workers are killed (GUARANTEE=both)"
 	@echo "make fuzz      fuzz the native extensions under sanitisers for SECONDS (needs gcc)"
 	@echo "make quality   measure grouping quality beside other log parsers (DATA=folder of labelled logs)"
 	@echo "make quality-text  measure near-duplicate texts beside other tools (DATA=folder of labelled texts)"
@@ -118,6 +120,10 @@ bench-spark: setup
 	@$(BIN)/python -m pip install --quiet --editable '.[bench,spark]'
 	@$(BIN)/python -m benchmarks.spark $(ARGS)
 
+bench-ui: setup
+	@echo "== bench-ui: the web application over many clusters, in Chromium"
+	@$(BIN)/python -m benchmarks.ui $(ARGS)
+
 EVENTS ?= 2000000
 CLUSTERS ?= 50000
 
@@ -134,6 +140,10 @@ chaos: setup
 	@$(BIN)/python -m tests.faults.chaos --cycles $(CYCLES) --seed '$(SEED)' --guarantee $(GUARANTEE) $(ARGS)
 
 SECONDS ?= 60
+
+chaos-rules: setup
+	@echo "== chaos-rules: rules changed every second while workers are killed, guarantee: $(GUARANTEE)"
+	@$(BIN)/python -m tests.faults.rules_round --guarantee $(GUARANTEE) $(ARGS)
 
 fuzz: setup
 	@echo "== fuzz: the native extensions under sanitisers, $(SECONDS) s"

@@ -6,7 +6,6 @@ import asyncio
 import random
 import signal
 import sys
-import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,10 +14,10 @@ import pytest
 
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.rules import RedisRules
-from stream_dedup.rules.book import RuleBook
-from stream_dedup.rules.model import PatternRule, RuleKind, Undoing
+from stream_dedup.rules.model import PatternRule, RuleKind
 from tests.faults.harness import GUARANTEES, Guarantee, Site, Stage
-from tests.faults.lines import PARTITIONS, line
+from tests.faults.lines import PARTITIONS
+from tests.faults.rules_round import Editor, clusters_by_state, produce
 from tests.faults.test_crash_points import CRASHING, QUICK
 
 EVENTS = 2_000
@@ -27,58 +26,6 @@ MAX_WAIT_S = 240.0
 MINUTE_MS = 60_000
 KEPT = PatternRule(RuleKind.KEEP, ("beat <number> of unit x",), per_minute=7)
 LONG = QUICK | {"pipelines.0.idle_s": 7_200, "pipelines.0.max_age_s": 7_200}
-SESSION = "session of user <*> was <*> on this host"
-APART = PatternRule(RuleKind.NEVER_VARIABLE, (SESSION,), 2)
-
-
-def changing(number: int) -> PatternRule:
-    kinds = [
-        PatternRule(RuleKind.MERGE, (SESSION.replace("was <*>", "was begun"), "rare <*> <*> <*>")),
-        PatternRule(RuleKind.SPLIT, ("rare <*> <*> <*> …",), 1, "x"),
-        PatternRule(RuleKind.ALWAYS_VARIABLE, ("rare <*> <*> <*>",)),
-        PatternRule(RuleKind.NAME, (SESSION,), value="sessions"),
-    ]
-    rule = kinds[number % len(kinds)]
-    return PatternRule(rule.kind, rule.patterns, rule.slot, rule.value, time_us=number + 1)
-
-
-class Editor(threading.Thread):
-    """Adds a rule, and undoes the one before, again and again."""
-
-    def __init__(self, url: str, namespace: str) -> None:
-        super().__init__()
-        self.edits = 0
-        self._url, self._namespace = url, namespace
-        self._stop_it = threading.Event()
-        self._ready = threading.Event()
-        self.start()
-        self._ready.wait(30)
-
-    def run(self) -> None:
-        asyncio.run(self._edit())
-
-    async def _edit(self) -> None:
-        client = RedisClient(self._url)
-        rules = RedisRules(client, self._namespace)
-        await rules.change(lambda book: book.add(APART))
-        self._ready.set()
-        while not self._stop_it.is_set():
-            added = changing(self.edits)
-
-            def edit(book: RuleBook, added: PatternRule = added) -> RuleBook:
-                for rule in book.acting():
-                    if rule.id != APART.id:
-                        book = book.undo(rule.id, Undoing("editor", rule.time_us))
-                return book.add(added)
-
-            await rules.change(edit)
-            self.edits += 1
-            await asyncio.sleep(EVERY_S)
-        await client.aclose()
-
-    def end(self) -> None:
-        self._stop_it.set()
-        self.join()
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -88,16 +35,8 @@ def test_rules_change_while_a_worker_is_killed(
 ) -> None:
     stage = Stage(site, guarantee, tmp_path, QUICK)
     rng = random.Random(f"{guarantee} {step}")
-    for part in range(PARTITIONS):
-        numbers = range(part, EVENTS, PARTITIONS)
-        stage.site.broker.produce(
-            stage.input,
-            [line(rng, number) for number in numbers],
-            partition=part,
-            keys=[b"id-%d" % number for number in numbers],
-            headers=[(("host", b"a"),) for _ in numbers],
-        )
-    editor = Editor(site.redis_url, stage.name)
+    produce(stage, rng, 0, EVENTS)
+    editor = Editor(site.redis_url, stage.name, EVERY_S)
     first = stage.worker(f"{stage.name}-first", [sys.executable, str(CRASHING), step, str(at)])
     try:
         code = first.wait(MAX_WAIT_S)
@@ -175,14 +114,3 @@ async def store_rule(url: str, namespace: str, rule: PatternRule) -> None:
     client = RedisClient(url)
     await RedisRules(client, namespace).change(lambda book: book.add(rule))
     await client.aclose()
-
-
-def clusters_by_state(stage: Stage) -> dict[str, set[bytes]]:
-    """Return the clusters of events that a rule keeps apart all the time."""
-    found: dict[str, set[bytes]] = {}
-    for record in stage.site.broker.consume(stage.topics["output"], timeout_s=120):
-        words = (record.value or b"").split()
-        if words[:3] == [b"session", b"of", b"user"] and words[5] != b"refused":
-            cluster = dict(record.headers)["sd-cluster"]
-            found.setdefault(words[5].decode(), set()).add(cluster or b"")
-    return found
