@@ -43,6 +43,7 @@ from stream_dedup.index.base import Index, Ownership, Representative
 from stream_dedup.model import Batch, Decision, Partition, Rule, Summary
 from stream_dedup.rules.acting import ActingRules
 from stream_dedup.rules.keeping import Kept
+from stream_dedup.rules.model import RuleKind
 from stream_dedup.rules.ruleset import Acted, RuleSet
 
 NEAR_CACHE_SIZE = 200_000
@@ -543,6 +544,7 @@ class Engine:
                 slots = self._slots.slots(summary.representative, summary.learned)
                 variables = slots.describe([value for _, value in summary.sampled], summary.count)
             acted = self._acted(summary.representative)
+            limit = None if acted is None else acted.limit
             if acted is not None and acted.join is not None:
                 pattern = acted.join.pattern
             described.append(
@@ -550,7 +552,7 @@ class Engine:
                     summary,
                     pattern=pattern,
                     name=acted.name.value if acted is not None and acted.name else "",
-                    muted=acted is not None and acted.mute is not None,
+                    muted=limit is not None and limit.kind is RuleKind.MUTE,
                     template=template,
                     variant=variant,
                     variables=variables,
