@@ -126,13 +126,13 @@ class Backfill:
         events = self._events(form)
         text, named = settings.text or OWN_TEXT, settings.id or OWN_ID
         rows = selected(events, text, named, settings.groups, settings.time)
-        lines = self._stage(FINGERPRINTS, lambda: distinct_lines(rows, recipe, key))
+        lines = self._stage(FINGERPRINTS, lambda: distinct_lines(rows, recipe, key, texts=True))
         count = lines.count()
         roots = self._stage("stages/candidates", lambda: components(links(lines, recipe, count)))
         clusters = self._stage(CLUSTERS, lambda: decided(lines, roots, recipe, count))
         output = self._stage(
             "rows",
-            lambda: labelled(events, clusters, text, named, settings.groups, recipe, key),
+            lambda: labelled(events, clusters, count, text, named, settings.groups, recipe, key),
         )
         report = self._report(lines, clusters, output, count)
         self._storage.write(REPORT, json.dumps(report, indent=2) + "\n")

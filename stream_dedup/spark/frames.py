@@ -36,6 +36,9 @@ AnyRecipe = str | os.PathLike[str] | Recipe
 ADDED = ("cluster", "representative_id", "is_duplicate", "distance")
 """The columns that `dedup` adds."""
 
+SENT_LINES = 700_000
+"""Lines whose clusters are sent to all executors, some 200 bytes each, so that no row travels."""
+
 
 def dedup(
     df: DataFrame,
@@ -84,30 +87,39 @@ def dedup(
         raise InputError(f"the DataFrame has columns that dedup adds: {', '.join(taken)}")
     rows = selected(df, text, id, group, time)
     lines = checkpointed(distinct_lines(rows, recipe, key))
-    clusters = cluster_lines(lines, recipe)
-    return labelled(df, clusters, text, id, group, recipe, key)
-
-
-def cluster_lines(lines: DataFrame, recipe: Recipe) -> DataFrame:
-    """Decide distinct lines; see `clusters.decided`."""
     count = lines.count()
     roots = components(links(lines, recipe, count))
-    return checkpointed(decided(lines, roots, recipe, count))
+    clusters = checkpointed(decided(lines, roots, recipe, count))
+    return labelled(df, clusters, count, text, id, group, recipe, key)
 
 
 def labelled(
     df: DataFrame,
     clusters: DataFrame,
+    count: int,
     text: str,
     id: str,  # noqa: A002 -- as in `dedup`
     group: str | Sequence[str] | None,
     recipe: Recipe,
     key: bytes,
 ) -> DataFrame:
-    """Return rows with the clusters of their lines."""
+    """Return rows with the clusters of their lines.
+
+    Args:
+        df: the rows.
+        clusters: as `decided` returns them.
+        count: how many lines there are; decides whether rows are shuffled.
+        text: the column of texts.
+        id: the column that identifies a row.
+        group: columns that are equal in a cluster.
+        recipe: what counts as near.
+        key: of the hashes.
+    """
     theirs = clusters.select(
         F.col("group").alias("_sd_group"), F.col("exact").alias("_sd_exact"), *ADDED[:2], "distance"
     )
+    if count <= SENT_LINES:
+        theirs = F.broadcast(theirs)
     ours = df.withColumn("_sd_group", group_text(group)).withColumn(
         "_sd_exact", exact_hash(recipe, key, F.col(text))
     )

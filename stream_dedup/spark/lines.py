@@ -120,19 +120,23 @@ def fingerprint_hex(recipe: Recipe, text: Column) -> Column:
     return F.arrow_udf(fingerprints, T.StringType())(text)
 
 
-def distinct_lines(rows: DataFrame, recipe: Recipe, key: bytes) -> DataFrame:
+def distinct_lines(
+    rows: DataFrame, recipe: Recipe, key: bytes, *, texts: bool = False
+) -> DataFrame:
     """Return the distinct lines of rows: one for each group and exact hash.
 
     Args:
         rows: the columns `time`, `id`, `text` and `group`.
         recipe: what counts as near.
         key: of the hashes.
+        texts: whether to keep the texts, which nothing compares: they make rows wide.
 
     Returns:
         `node` (a hash of group and exact hash), `group`, `exact`, `count`, `first_time` and
         `last_time` of all its rows; of the first one, by time and id, `time`, `id`, `text`
-        (capped), `scope` (group and variant), `near`, `low`, `high`, `bands`, `sketch`, `one_off`,
-        and `word_keys`, the keys of its words. What a recipe has no use for is empty.
+        (capped; null unless they are kept), `scope` (group and variant), `near`, `low`, `high`,
+        `bands`, `sketch`, `one_off`, and `word_keys`, the keys of its words. What a recipe has no
+        use for is empty.
     """
     kinds = {field.name: field.dataType for field in rows.schema}
     line = T.StructType(
@@ -161,7 +165,7 @@ def distinct_lines(rows: DataFrame, recipe: Recipe, key: bytes) -> DataFrame:
         ]
     )
     partial_lines = rows.select("time", "id", "text", "group").mapInArrow(
-        partial(_distinct_parts, recipe, key), parts
+        partial(_distinct_parts, recipe, key, texts), parts
     )
     return (
         partial_lines.groupBy("group", "exact")
@@ -184,11 +188,11 @@ def distinct_lines(rows: DataFrame, recipe: Recipe, key: bytes) -> DataFrame:
 
 
 def _distinct_parts(
-    recipe: Recipe, key: bytes, batches: Iterable[pa.RecordBatch]
+    recipe: Recipe, key: bytes, texts: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     hasher = hasher_of(recipe, key)
     for chunk in _chunks(batches):
-        yield from _distinct(hasher, chunk).to_batches()
+        yield from _distinct(hasher, chunk, texts).to_batches()
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -204,7 +208,7 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(kept)
 
 
-def _distinct(hasher: Hasher, rows: pa.Table) -> pa.Table:
+def _distinct(hasher: Hasher, rows: pa.Table, texts: bool) -> pa.Table:
     """Return the distinct lines of some rows."""
     if rows.column("id").null_count:
         raise ValueError("the column of ids has rows without an id")
@@ -235,7 +239,9 @@ def _distinct(hasher: Hasher, rows: pa.Table) -> pa.Table:
         "last_time": found.column("time_max"),
         "time": chosen.column("time"),
         "id": chosen.column("id"),
-        "text": pa.array([kept(hashed.batch.values[row]) for row in firsts], pa.binary()),
+        "text": pa.array(
+            [kept(hashed.batch.values[row]) if texts else None for row in firsts], pa.binary()
+        ),
     }
     return pa.table(columns | _numbers(hasher, numbers, [groups[row] for row in firsts]))
 

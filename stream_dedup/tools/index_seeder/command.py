@@ -60,7 +60,8 @@ if TYPE_CHECKING:
     "--again",
     is_flag=True,
     help="Begin with the first line, though some were seeded before: for clusters that have "
-    "closed since. Lines of clusters that are open are counted once more.",
+    "closed since. Lines of clusters that are open are counted once more. If it is interrupted, "
+    "go on without --again.",
 )
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
               show_default=True, help="json is one object.")  # fmt: skip
@@ -110,9 +111,10 @@ def seed(
         except ConfigError:
             raise
         except IndexFull as error:
-            _interrupted(f"{error}; start a worker, which emits them, or raise index.max_clusters")
+            remedy = "start a worker, which emits them, or raise index.max_clusters"
+            _interrupted(f"{error}; {remedy}", again=again)
         except IndexUnavailable as error:
-            _interrupted(str(error))
+            _interrupted(str(error), again=again)
         except StaleFence as error:
             raise Failed(f"another process seeds from {folder} now; this one ended") from error
         except StreamDedupError as error:
@@ -197,8 +199,9 @@ def _run(
         signal.signal(signal.SIGINT, former)
 
 
-def _interrupted(problem: str) -> NoReturn:
-    raise Failed(f"{problem}. Start the same command again: it goes on where it ended")
+def _interrupted(problem: str, *, again: bool) -> NoReturn:
+    command = "the command without --again" if again else "the same command again"
+    raise Failed(f"{problem}. Start {command}: it goes on where it ended")
 
 
 @contextmanager
@@ -228,6 +231,12 @@ def _print(section: PipelineConfig, seeded: Seeded, form: str) -> None:
         "too_long": too_long,
         "passed": sum(counts.passed.values()) - too_long,
     }
+    if too_long:
+        click.echo(
+            f"stream-dedup: {too_long:,} lines are not seeded: they are longer than the 4,096 "
+            "bytes that a backfill keeps of a line; the first live event of each is new",
+            err=True,
+        )
     if form == "json":
         write_json(result)
         return

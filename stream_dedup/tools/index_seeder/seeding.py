@@ -51,6 +51,33 @@ class Seeded(NamedTuple):
     counts: Counts
 
 
+class _Rules:
+    """Gives an engine the rules of its namespace, as they are now.
+
+    Args:
+        engine: the engine.
+        source: where the rules are.
+    """
+
+    def __init__(self, engine: Engine, source: RedisRules) -> None:
+        self._engine = engine
+        self._source = source
+        self._version = -1  # none is read yet
+
+    async def look(self) -> None:
+        """Read the rules if they have changed.
+
+        Raises:
+            RuleError: they are damaged.
+            IndexUnavailable, IndexRefused: the index cannot be used.
+        """
+        if await self._source.version() == self._version:
+            return
+        book = await self._source.read()
+        self._engine.use_rules(await asyncio.to_thread(book.compiled))
+        self._version = book.version
+
+
 class _LostError(StreamDedupError):
     """The index has lost what was seeded."""
 
@@ -93,6 +120,7 @@ async def seed(
 
     Raises:
         InputError: the backfill cannot be read.
+        RuleError: the rules of the namespace are damaged.
         StaleFence: another process has begun to seed the same.
         IndexUnavailable, IndexRefused, RecipeMismatch: the index cannot be used. What was seeded
             stays, and the next run goes on behind it.
@@ -127,14 +155,15 @@ async def _until_seeded(
             offload=asyncio.to_thread,
             templates=False,
         )
-        engine.use_rules((await RedisRules(server, section.namespace).read()).compiled())
+        rules = _Rules(engine, RedisRules(server, section.namespace))
         with suppress(_LostError, IndexReset):
-            return await _seed(engine, index, lines, total, progress, again=again)
+            return await _seed(engine, index, rules, lines, total, progress, again=again)
 
 
 async def _seed(
     engine: Engine,
     index: RedisIndex,
+    rules: _Rules,
     lines: TeachingLines,
     total: int,
     progress: Callable[[int, int], None],
@@ -142,6 +171,7 @@ async def _seed(
     again: bool,
 ) -> Seeded:
     partition = partition_of(lines.digest, index)
+    await rules.look()
     claimed = await engine.claim_partition(partition, end_offset=0 if again else None)
     before = claimed.high_water + 1
     progress(before, total)
@@ -154,6 +184,7 @@ async def _seed(
                 following = asyncio.create_task(
                     asyncio.to_thread(_hashed, engine, partition, batches)
                 )
+                await rules.look()  # lines that were hashed under others are hashed again
                 await engine.process(batch, committed=batch.batch.offsets[0])
                 progress(batch.batch.offsets[-1] + 1, total)
                 now_us = engine.clock.now_us()

@@ -12,12 +12,16 @@ import pytest
 from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 
+from benchmarks.datasets import Dataset, load_datasets
 from stream_dedup import Deduplicator
 from stream_dedup.clustering.windows import FOREVER_US, Windows
 from stream_dedup.errors import InputError, RecipeError
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.base import Limits
-from stream_dedup.spark import dedup, find_pairs, fingerprint
+from stream_dedup.model import Kind
+from stream_dedup.spark import candidates, dedup, find_pairs, fingerprint
+from stream_dedup.spark.frames import selected
+from stream_dedup.spark.lines import distinct_lines
 
 ROOT = Path(__file__).parents[3]
 KEY = bytes(range(16))
@@ -80,6 +84,68 @@ def texts_of_campaigns(count: int) -> list[bytes]:
 def test_real_logs_cluster_as_in_the_embedded_engine(spark: SparkSession) -> None:
     lines = example_lines()
     assert in_spark(frame_of(spark, lines), "logs") == embedded(lines, "logs")
+
+
+def labelled_sets() -> list[Dataset]:
+    """Those of the repository, and LogHub's where the folder that shares them is there."""
+    shared = [folder / "shared/data/loghub" for folder in ROOT.parents]
+    found = [folder for folder in shared if folder.is_dir()][:1]
+    folders = [ROOT / "benchmarks/located/sets", *found]
+    return [one for folder in folders for one in load_datasets(folder)]
+
+
+@pytest.mark.parametrize("order", ["as they are", "shuffled"])
+def test_labelled_logs_cluster_as_in_the_embedded_engine(spark: SparkSession, order: str) -> None:
+    """All sets at once, each a group of its own; so each set's clusters are compared."""
+    lines = [(one.name, line) for one in labelled_sets() for line in one.lines]
+    if order == "shuffled":
+        random.Random(9).shuffle(lines)
+    names, texts = [name for name, _ in lines], [line for _, line in lines]
+    groups = [f'{{"app":"{name}"}}' for name in names]
+    found = in_spark(frame_of(spark, texts, names), "logs", "app")
+    assert found == embedded(texts, "logs", groups)
+
+
+def test_more_or_fewer_partitions_change_nothing(spark: SparkSession) -> None:
+    lines = example_lines()[:3_000]
+    frame = frame_of(spark, lines)
+    found = [
+        sorted((row.id, row.cluster, row.distance) for row in dedup(part, key=KEY).collect())
+        for part in (frame.coalesce(1), frame.repartition(7))
+    ]
+    assert found[0] == found[1]
+
+
+def test_rows_far_apart_in_time_are_compared(spark: SparkSession) -> None:
+    """A stream has closed the cluster by then: here nothing closes one."""
+    rows = [(1, 0, "disk 1 full"), (2, 10**15, "disk 2 full")]
+    frame = spark.createDataFrame(rows, "id int, at long, body string")
+    assert {row.representative_id for row in dedup(frame, time="at").collect()} == {1}
+    engine = Deduplicator("logs")
+    texts, times_us = [text.encode() for _, _, text in rows], [at for _, at, _ in rows]
+    assert [each.kind for each in engine.process(texts, times_us=times_us)] == [Kind.NEW] * 2
+
+
+def test_a_key_that_half_of_all_rows_share_is_hot(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the window its rows are chained: one task decides them, with the same clusters."""
+    monkeypatch.setattr(candidates, "WINDOW", 5)
+    chance = random.Random(4)
+    usual = ["".join(chance.choices("abcdefgh", k=7)) for _ in range(80)]
+    texts = [line for line in example_lines() if len(line) > 60][:400]
+    for _ in range(400):
+        words = list(usual)
+        words[chance.randrange(80)] = "".join(chance.choices("abcdefgh", k=9))
+        texts.append(" ".join(words).encode())
+    chance.shuffle(texts)
+    frame = frame_of(spark, texts)
+    assert in_spark(frame, "logs") == embedded(texts, "logs")
+    recipe = load_recipe("logs")
+    lines = distinct_lines(selected(frame, "body", "id", None, None), recipe, KEY)
+    hot, largest = candidates.hot_buckets(lines, recipe, len(texts))
+    assert hot > 0
+    assert largest >= 200
 
 
 def test_shuffled_lines_cluster_as_in_the_embedded_engine(spark: SparkSession) -> None:

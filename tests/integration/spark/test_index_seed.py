@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import threading
 import time
@@ -25,10 +26,12 @@ from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import InputError, StaleFence
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.redis.client import RedisClient
+from stream_dedup.index.redis.rules import RedisRules
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.io.base import Records
 from stream_dedup.io.decoder import DecoderOptions, RecordDecoder
 from stream_dedup.model import Batch, Kind, Partition, Summary
+from stream_dedup.rules import file
 from stream_dedup.spark import teaching
 from stream_dedup.spark.backfill import Backfill, Settings
 from stream_dedup.spark.teaching import TeachingLines
@@ -37,7 +40,9 @@ from stream_dedup.tools.index_seeder import seeding
 from stream_dedup.tools.index_seeder.seeding import Seeded, partition_of, seed
 from tests.integration.command import COMMAND, TIMEOUT_S, run
 from tests.integration.spark.test_frames import example_lines
-from tests.services.redis import RedisServer
+from tests.integration.worker.running import Trial, wait_for
+from tests.services.kafka import Kafka
+from tests.services.redis import RedisCluster, RedisServer
 
 LINES = example_lines()[:4_000]
 SERVICES = [f"s{number % 3}" for number in range(len(LINES))]
@@ -299,6 +304,108 @@ def test_a_namespace_in_use_is_seeded(
     found = clusters(config)
     assert sum(each[2] for each in found) == done.lines + len(LINES) - PASSED
     assert len(found) == len(expected)
+
+
+def test_a_second_seeding_that_is_cut_goes_on(
+    spark: SparkSession, stored: Path, redis_server: RedisServer
+) -> None:
+    config = configured(redis_server)
+    lines = TeachingLines(spark, str(stored))
+    total = seeded(config, lines).lines
+    before = clusters(config)  # all have closed since
+
+    def dying(done: int, _total: int) -> None:
+        if done >= 200:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        seeded(config, lines, dying, again=True)
+    rest = seeded(config, lines)
+    assert (rest.before, rest.counts.events) == (200, total - 200)
+    assert clusters(config) == [(group, text, 2 * number) for group, text, number in before]
+
+
+def test_a_running_worker_and_a_seeding_share_a_namespace(
+    spark: SparkSession, tmp_path: Path, kafka: Kafka, redis_server: RedisServer
+) -> None:
+    """Each event of Kafka and each seeded line is counted once; no pattern has two clusters."""
+    texts = [line for line in LINES if line.strip()][:1_500]
+    out = backfilled(spark, tmp_path, body=texts)
+    lines = TeachingLines(spark, str(out))
+    trial = Trial(kafka, redis_server.url)
+    given = [f"{key.replace('__', '.')}={value}" for key, value in trial.settings.items()]
+    config = load(None, given).config
+    seen: list[int] = []
+
+    def progress(done: int, _total: int) -> None:
+        seen.append(trial.committed())
+        if done == 100:
+            trial.write(texts)  # in the midst of the seeding
+
+    with trial.worker() as worker:
+        wait_for(worker.ready, "the worker is ready")
+        done = seeded(config, lines, progress)
+        wait_for(lambda: trial.committed() == len(texts), "all events are committed")
+        worker.signal(signal.SIGTERM)
+        assert worker.end() == 0
+    assert seen[0] == 0
+    found = clusters(config)
+    assert sum(each[2] for each in found) == done.counts.events + len(texts)
+    report = json.loads((out / "backfill.json").read_text())
+    assert len(found) == report["clusters"]
+
+
+def test_a_redis_cluster_is_seeded(
+    spark: SparkSession,
+    stored: Path,
+    redis_cluster: RedisCluster,
+    expected: list[tuple[str, bytes, int]],
+) -> None:
+    """Its shards lie on several nodes."""
+    more = (f"index.url={redis_cluster.url}", "pipelines.0.group_fields=service", "index.shards=6")
+    config = load(None, [*settings(redis_cluster.nodes[0]), *more]).config
+    lines = TeachingLines(spark, str(stored))
+
+    def dying(done: int, _total: int) -> None:
+        if done >= 200:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        seeded(config, lines, dying)
+    done = seeded(config, lines)
+    assert (done.before, done.counts.events) == (200, done.lines - 200)
+    holding = [node for node in redis_cluster.masters() if node.command("DBSIZE") != 0]
+    assert len(holding) > 1
+    assert clusters(config) == expected
+
+
+def test_rules_that_change_act_from_the_next_batch_on(
+    spark: SparkSession, tmp_path: Path, redis_server: RedisServer
+) -> None:
+    words = list(map("".join, product("abcdefghij", repeat=5)))[:300]
+    body = [f"{word} {word[::-1]} {word}x {word}y {word}z started".encode() for word in words]
+    out = backfilled(spark, tmp_path, body=body)
+    config = load(None, settings(redis_server)).config
+    lines = TeachingLines(spark, str(out))
+    namespace = config.pipelines[0].namespace
+    pattern = "<*> <*> <*> <*> <*> started"
+    text = f'[[rules]]\nkind = "always_variable"\npattern = "{pattern}"\nauthor = "ada"\n'
+    rule = file.read(f"{text}time = 2026-05-07T09:30:00Z\n", "here").rules
+
+    async def added() -> None:
+        async with assembly.connect_redis(config) as server:
+            assert server is not None
+            await RedisRules(server, namespace).change(lambda book: book.add(*rule))
+
+    def progress(done: int, _total: int) -> None:
+        if done == 100:
+            thread = threading.Thread(target=lambda: asyncio.run(added()))
+            thread.start()
+            thread.join()
+
+    done = seeded(config, lines, progress)
+    assert done.lines == 300
+    assert (done.counts.new, done.counts.duplicates) == (101, 199)
 
 
 @pytest.mark.parametrize("after", [100, 200])
