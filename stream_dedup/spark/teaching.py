@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F  # noqa: N812 -- as everyone calls it
 
 from stream_dedup.errors import InputError
 from stream_dedup.features.recipe import Recipe
@@ -25,7 +27,7 @@ from stream_dedup.spark.backfill import (
     reason,
     stages_digest,
 )
-from stream_dedup.spark.lines import exact_hash
+from stream_dedup.spark.lines import hash_rows, hasher_of, signed
 from stream_dedup.spark.storage import Storage
 
 if TYPE_CHECKING:
@@ -164,24 +166,22 @@ class TeachingLines:
             InputError: a stage cannot be read.
         """
         taught = self._stage(CLUSTERS).where("teaches").select("group", "exact")
-        is_whole = exact_hash(recipe, self._key, F.col("text")) == F.col("exact")
-        lines = (
+        packed = (
             self._stage(FINGERPRINTS)
             .join(taught, ["group", "exact"])
             .orderBy("time", "id")
-            .select("group", F.when(is_whole, F.col("text")).alias("text"))
+            .select("group", "exact", "text")
+            .mapInArrow(partial(_packed, recipe, self._key), "rows binary")
         )
-        groups: dict[str, str] = {}
+        written: dict[str, str] = {}  # by Spark's text of a group, the decoder's
         try:
-            rows = islice(lines.toLocalIterator(prefetchPartitions=True), first, None)
+            rows = islice(_unpacked(packed.toLocalIterator(prefetchPartitions=True)), first, None)
             while batch := list(islice(rows, BATCH_LINES)):
-                if len(groups) > BATCH_LINES:
-                    groups.clear()
-                texts = [None if row.text is None else bytes(row.text) for row in batch]
-                for row in batch:
-                    if row.group not in groups:
-                        groups[row.group] = _group(row.group)
-                yield Lines(first, texts, [groups[row.group] for row in batch])
+                groups, texts = zip(*batch, strict=True)
+                if len(written) > BATCH_LINES:
+                    written.clear()
+                written |= {group: _group(group) for group in {*groups} - written.keys()}
+                yield Lines(first, list(texts), [written[group] for group in groups])
                 first += len(batch)
         except (PySparkException, Py4JError) as error:
             raise self._failed(error) from error
@@ -195,6 +195,32 @@ class TeachingLines:
 
     def _failed(self, error: Exception) -> InputError:
         return InputError(f"{self._folder}: Spark failed: {reason(error)}")
+
+
+def _packed(
+    recipe: Recipe, key: bytes, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Pack batches of lines, each into one row: of rows, Spark pickles each on its own.
+
+    A text of which the backfill kept a part has another exact hash than its line: it becomes null.
+    """
+    for batch in batches:
+        hashed, compared = hash_rows(hasher_of(recipe, key), batch.column("text"))
+        is_whole = pc.and_(pa.array(compared), pc.equal(signed(hashed.exact), batch["exact"]))
+        texts = pc.if_else(is_whole, batch.column("text"), None)
+        part = pa.RecordBatch.from_arrays([batch.column("group"), texts], ["group", "text"])
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, part.schema) as stream:
+            stream.write_batch(part)
+        rows = pa.array([sink.getvalue().to_pybytes()], pa.binary())
+        yield pa.RecordBatch.from_arrays([rows], ["rows"])
+
+
+def _unpacked(packed: Iterable[Any]) -> Iterator[tuple[str, bytes | None]]:
+    """Yield the lines of packed rows: group and text."""
+    for row in packed:
+        table = pa.ipc.open_stream(row.rows).read_all()
+        yield from zip(table["group"].to_pylist(), table["text"].to_pylist(), strict=True)
 
 
 def _group(text: str) -> str:
