@@ -280,5 +280,7 @@ def reason(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     raised = [line for line in lines if line.startswith("ValueError: ")]
+    # Its cause is only that the socket was closed.
+    raised += [line for line in lines if "Python worker exited unexpectedly" in line]
     said = (raised or causes or lines or [type(error).__name__])[-1 if raised or causes else 0]
     return said[:500]

@@ -1,0 +1,129 @@
+"""`stream-dedup backfill` when something dies: what is done stays done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from stream_dedup.errors import InputError
+from stream_dedup.spark import backfill as stages
+from tests.integration.command import COMMAND
+from tests.integration.spark.test_backfill import STAGES, backfill, done_before
+from tests.integration.spark.test_frames import embedded, example_lines
+
+LINES = example_lines()[:2_000]
+QUIET = ("--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2")
+WITHIN_S = 900
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    path = tmp_path / "a.log"
+    path.write_bytes(b"\n".join([*LINES, b""]))
+    return path
+
+
+def command(inputs: Path, out: Path) -> list[str | Path]:
+    return [COMMAND, "backfill", "-o", out, "--master", "local[2]", *QUIET, inputs]
+
+
+def written(out: Path, done: int) -> dict[Path, int]:
+    """Files of the first so many stages, and when they were written."""
+    return {
+        path: path.stat().st_mtime_ns
+        for stage in STAGES[:done]
+        for path in (out / stage).rglob("*")
+        if path.is_file()
+    }
+
+
+def first_rows(spark: SparkSession, out: Path) -> list[int | None]:
+    """The first row of the cluster of each line, as `embedded` returns it."""
+    rows = sorted(spark.read.parquet(str(out / "rows")).collect(), key=lambda row: row.id)
+    place = {row.id: number for number, row in enumerate(rows)}
+    return [row.representative_id and place[row.representative_id] for row in rows]
+
+
+@pytest.mark.timeout(3 * WITHIN_S)  # Java starts three times
+def test_three_kills_cost_the_stage_at_hand_only(
+    spark: SparkSession, inputs: Path, tmp_path: Path
+) -> None:
+    out, kept = tmp_path / "out", dict[Path, int]()
+    for stage in (1, 2, 4):
+        begun = out / STAGES[stage]
+        with subprocess.Popen(
+            command(inputs, out), stderr=subprocess.PIPE, start_new_session=True
+        ) as process:
+            end_s = time.monotonic() + WITHIN_S
+            while not begun.exists():  # Spark has begun to write the stage
+                assert process.poll() is None
+                assert time.monotonic() < end_s
+                time.sleep(0.01)  # nobody signals it
+            os.killpg(process.pid, signal.SIGKILL)
+        assert not (begun / "_settings").exists()
+        assert not (out / "backfill.json").exists()
+        assert kept.items() <= written(out, stage).items()
+        kept = written(out, stage)
+    assert done_before(backfill(spark, out, inputs)) == [True, True, True, True, False]
+    assert written(out, 4) == kept
+    assert first_rows(spark, out) == embedded(LINES, "logs")
+
+
+def killing(marker: Path, times: int) -> Callable[[Callable[..., DataFrame]], Callable[..., Any]]:
+    """Make a stage's function kill a Python worker of the executor, so many times."""
+    folder = str(marker)
+
+    def killed(batches: Any) -> Any:
+        for batch in batches:
+            for number in range(times):
+                try:
+                    os.close(os.open(f"{folder}-{number}", os.O_CREAT | os.O_EXCL))
+                except FileExistsError:
+                    continue
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+
+    def wrapped(stage: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
+        def run(*args: Any, **options: Any) -> DataFrame:
+            frame = stage(*args, **options).coalesce(1)  # one task, which dies each time
+            return frame.mapInArrow(killed, frame.schema)
+
+        return run
+
+    return wrapped
+
+
+@pytest.mark.parametrize(
+    ("stage", "made_by", "times"), [(1, "distinct_lines", 1), (3, "decided", 2)]
+)
+def test_a_killed_python_worker_costs_a_task_or_stage(
+    spark: SparkSession,
+    inputs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stage: int,
+    made_by: str,
+    times: int,
+) -> None:
+    """The session runs a task twice at most: of two kills the stage fails."""
+    out, made = tmp_path / "out", getattr(stages, made_by)
+    monkeypatch.setattr(stages, made_by, killing(tmp_path / "killed", times)(made))
+    before = 0
+    if times > 1:
+        with pytest.raises(InputError, match=r"Spark failed: .*Python worker exited"):
+            backfill(spark, out, inputs)
+        assert (out / STAGES[stage - 1] / "_settings").exists()
+        assert not (out / STAGES[stage] / "_settings").exists()
+        before = stage
+    report = backfill(spark, out, inputs)
+    assert len(list(tmp_path.glob("killed-*"))) == times
+    assert done_before(report) == [number < before for number in range(len(STAGES))]
+    assert first_rows(spark, out) == embedded(LINES, "logs")
