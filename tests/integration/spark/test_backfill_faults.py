@@ -1,8 +1,9 @@
-"""`stream-dedup backfill` when something dies: what is done stays done."""
+"""`stream-dedup backfill` when something dies, or a disk is full: what is done stays done."""
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -22,6 +23,8 @@ from tests.integration.spark.test_frames import embedded, example_lines
 LINES = example_lines()[:2_000]
 QUIET = ("--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2")
 WITHIN_S = 900
+MAX_FILE_BYTES = 1 << 20
+"""Of the full disk: room for Java's libraries, not for the input."""
 
 
 @pytest.fixture
@@ -127,3 +130,27 @@ def test_a_killed_python_worker_costs_a_task_or_stage(
     assert len(list(tmp_path.glob("killed-*"))) == times
     assert done_before(report) == [number < before for number in range(len(STAGES))]
     assert first_rows(spark, out) == embedded(LINES, "logs")
+
+
+@pytest.mark.timeout(WITHIN_S)
+def test_a_full_disk_ends_the_run_and_is_no_result(
+    spark: SparkSession, inputs: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    inputs.write_bytes(os.urandom(1 << 21).hex().encode() + b" " + inputs.read_bytes())
+    full = subprocess.run(
+        command(inputs, out),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES,) * 2),
+        check=False,
+        capture_output=True,
+        timeout=WITHIN_S,
+    )
+    said = full.stderr.decode()
+    assert full.returncode == 1
+    assert "Traceback" not in said
+    assert "File too large" in said.splitlines()[-1]
+    assert not (out / "stages/input/_settings").exists()
+    assert not (out / "backfill.json").exists()
+    report = backfill(spark, out, inputs)
+    assert not any(done_before(report))
+    assert report["rows"] == len(LINES)
