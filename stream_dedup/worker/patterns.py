@@ -92,12 +92,12 @@ class PatternWatcher:
         self._lease_us = lease_us
         self._namespace = namespace
         self._looked_us: int | None = None
-        self._earliest_us: int | None = None
+        self._latest_us: int | None = None
 
     @property
     def has_observed(self) -> bool:
         """Whether this round brought summaries of open clusters."""
-        return self._earliest_us is not None
+        return self._latest_us is not None
 
     async def begin(self) -> list[PatternRecord]:
         """Begin a round; return events that whoever found them has not sent.
@@ -105,7 +105,7 @@ class PatternWatcher:
         Raises:
             IndexUnavailable: what is remembered cannot be reached.
         """
-        self._earliest_us = None
+        self._latest_us = None
         while True:
             now_us = self._clock.now_us()
             stored = await self._store.read([], now_us)
@@ -124,9 +124,9 @@ class PatternWatcher:
         """
         times_us = [each.last_time_us for each in summaries if not each.final]
         if times_us:
-            earliest_us = min(times_us)
-            if self._earliest_us is None or earliest_us < self._earliest_us:
-                self._earliest_us = earliest_us
+            latest_us = max(times_us)
+            if self._latest_us is None or latest_us > self._latest_us:
+                self._latest_us = latest_us
         return await self._change(summaries, None)
 
     async def end(self, stream_us: int | None) -> list[PatternRecord]:
@@ -138,9 +138,11 @@ class PatternWatcher:
         Raises:
             IndexUnavailable: as `observe`.
         """
-        if self._earliest_us is None or stream_us is None:
+        if self._latest_us is None or stream_us is None:
             return []
-        until_us = min(self._earliest_us, stream_us)
+        # Due summaries hold all events that are `every_us` older than stream time. Without events
+        # stream time goes on with the clock, maybe because Kafka is away: then it says nothing.
+        until_us = min(self._latest_us, stream_us)
         if self._looked_us is not None and until_us <= self._looked_us:
             return []
         found: list[PatternRecord] = []
