@@ -125,7 +125,7 @@ class Worker:
         *,
         committed: int | None = None,
     ) -> Commit:
-        """What is recorded of a resolved batch; its decisions too if it is not yet committed."""
+        """What is recorded of a resolved batch; its decisions too from `committed` on."""
         deltas: dict[int, ClusterDelta] = {}
         decisions: list[Decision] = []
         for event, answer in zip(events, answers, strict=True):
@@ -143,16 +143,19 @@ class Worker:
                 delta.samples.append(value)
             kind = Kind.NEW if answer.new else Kind.DUPLICATE
             decisions.append(Decision(kind, answer.cluster, answer.distance, 0))
+        if committed is None:
+            committed = events[-1].offset + 1
+        first = sum(event.offset < committed for event in events)
         return Commit(
             partition=self.partition,
             fence=self.owned.fence,
             first_offset=events[0].offset,
             last_offset=events[-1].offset,
-            committed=events[-1].offset + 1 if committed is None else committed,
+            committed=committed,
             last_us=max(START_US + round(event.at_s * S) for event in events),
             deltas=list(deltas.values()),
-            offsets=() if committed is None else [event.offset for event in events],
-            decisions=() if committed is None else decisions,
+            offsets=[event.offset for event in events[first:]],
+            decisions=decisions[first:],
         )
 
     async def process(

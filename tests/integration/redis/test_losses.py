@@ -290,7 +290,7 @@ async def test_a_claim_that_arrives_again_changes_nothing(redis_server: RedisSer
             for _ in range(2)
         ]
         assert made[0] == made[1]
-        assert made[0] == [b"2", b"-1", b"0", 1]
+        assert made[0] == [b"2", b"-1", b"0", 1, b""]
         # It may even arrive after what was recorded since.
         worker.owned = worker.owned._replace(fence=2)
         await worker.process([Event(0, B)])
@@ -298,7 +298,7 @@ async def test_a_claim_that_arrives_again_changes_nothing(redis_server: RedisSer
         assert late[:2] == [b"2", b"0"]
         await worker.process([Event(1, B)])
         another = await index._partitions._claim(shard, HERE, b"", 0, b"5", "another")
-        assert another == [b"3", b"1", b"2", 0]
+        assert another == [b"3", b"1", b"2", 0, b""]
 
 
 @in_loop

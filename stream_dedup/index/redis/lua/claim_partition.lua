@@ -6,7 +6,8 @@
 --       topic ('' if not known)
 -- Returns {fence, high water, committed offset, 1 if the high water was reset because it is beyond
 --       the end, 2 because of another identity, else 0, what left by rules that limit patterns ('' if
---       that is not known), journal of a batch …}; the fence is above the one to take if another worker has claimed since.
+--       that is not known), journal of a batch …}; the fence is above the one to take if another
+--       worker has claimed since.
 --       The latest claim repeated under its token returns the same and changes nothing.
 -- Cost  four commands; five where what left by rules is forgotten.
 local call = redis.call

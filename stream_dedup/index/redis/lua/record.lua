@@ -2,12 +2,11 @@
 -- Count the events of a commit, write its journal and raise the partition's high water: all or nothing.
 -- KEYS  meta, expiry, recency, due, garbage, gone, heads, partition, journal; then the cluster of
 --       each delta with values
--- ARGV  incarnation, settings (see _shard.lua), partition's name, BATCH, whether the
---       caller waits for commits of others (0 or 1), journal of the batch ('' for
---       none), deltas without values (BARE_DELTA) one after the other, what left by rules that limit
---       patterns ('' if that stays as it is); then for each delta with values its DELTA, its cluster's id, representative ('' if not known), samples, events chosen by chance:
---       priority ‖ value each.
---       No cluster has two deltas.
+-- ARGV  incarnation, settings (see _shard.lua), partition's name, BATCH, whether the caller waits for
+--       commits of others (0 or 1), journal of the batch ('' for none), deltas without values
+--       (BARE_DELTA) one after the other, what left by rules that limit patterns ('' if that stays as
+--       it is); then for each delta with values its DELTA, its cluster's id, representative ('' if not
+--       known), samples, events chosen by chance: priority ‖ value each. No cluster has two deltas.
 -- Returns {1, high water before, whether more is to be swept, garbage …} when written;
 --       {0, cluster id …} naming the clusters that are closed, or were provisional and are closed now:
 --       nothing was counted, but the partition holds stream time back from now on.
