@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO := examples/logs
 DATA ?= ../shared/data/loghub
-SOURCES := $(shell find stream_dedup -name '*.pyx') setup.py pyproject.toml
+SOURCES := $(shell find stream_dedup -name '*.pyx' -o -name '*.pxd') setup.py pyproject.toml
 
 .PHONY: help setup demo test test-all test-helm test-docker lint bench bench-batch bench-methods bench-redis soak-redis bench-worker bench-new bench-spark bench-ui chaos chaos-rules fuzz quality quality-text docs screenshots site man dist sbom audit clean
 

@@ -29,11 +29,11 @@ Counter = Literal[
     "near_cache_hits_total",
     "matches_total",
     "rule_events_total",
+    "withheld_events_total",
     "redelivered_total",
     "replayed_total",
     # records going out
     "outputs_total",
-    "withheld_events_total",
     "dead_letters_total",
     "pattern_events_total",
     # the consumer group

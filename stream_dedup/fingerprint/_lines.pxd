@@ -211,7 +211,7 @@ cdef inline size_t word_end(Line* line, const Tables* tables, size_t start, int*
             return i
         line.checked_end = i
         i = start
-        held[0] = 0
+    held[0] = 0
     while i < length:
         kind = classes[text[i]]
         if kind == 0 or (kind & (DOT | DASH) and is_run(line, i)):

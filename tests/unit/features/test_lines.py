@@ -296,6 +296,7 @@ structured_lines = st.builds(
 
 @settings(max_examples=500)
 @given(st.lists(structured_lines | log_lines, max_size=6))
+@example([b'12...null":"12...null":"'])  # an outcome behind a number and a run, in a string
 @example([b"/abc Apr 0 /abc Apr 0"])  # calendar names that repeat, in a line of variables
 def test_the_native_kernel_reads_the_same_structure(lines: list[bytes]) -> None:
     assert REFERENCE.scan(lines, full=True) == NATIVE.scan(lines, full=True)

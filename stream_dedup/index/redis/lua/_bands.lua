@@ -80,9 +80,11 @@ end
 -- cluster need, which is more of those with few features. Mostly a few values show that.
 local function similarity_to(sketch, jaccard)
   local size = math.max(#sketch / SKETCH_HEAD_BYTES - 1, 0)
-  local shift, is_cut = 0, false
-  if size > 0 then shift, is_cut = head_of(sketch) end
-  local all = values_of(sketch, 1, size)
+  local shift, is_cut, all = 0, false, nil
+  if size > 0 then
+    shift, is_cut = head_of(sketch)
+    all = values_of(sketch, 1, size)
+  end
   return function(other)
     if other == sketch then return 1 end
     local others = #other / SKETCH_HEAD_BYTES - 1
