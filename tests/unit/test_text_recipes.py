@@ -99,7 +99,7 @@ def test_texts_of_different_scripts_stay_apart(recipe: str) -> None:
 
 ADDRESSES = (
     "Catholic Charities of the Archdiocese - Our Lady of Lourdes 1449 S Keeler Ave 5213126",
-    "Catholic Charities of the Archdiocese - Our Lady of Tepeyac 2414 S Albany Ave 2775888",
+    "Catholic Charities of the Archdiocese - Saint Ailbe 9015 S Harper Ave 2775888",
 )
 
 
