@@ -181,6 +181,8 @@ _COUNTS: tuple[tuple[Counter, str], ...] = (
     ("truncated_searches_total", "Searches cut short"),
     ("clusters_evicted_total", "Clusters evicted"),
     ("clusters_merged_total", "Clusters merged"),
+    ("withheld_events_total", "Left out by rules"),
+    ("pattern_events_total", "Events about patterns"),
 )
 
 
