@@ -250,8 +250,8 @@ class ReferenceBandEntries(ReferenceEntries):
     >>> keys, members = entries.arrange(0x5EED << 144, 7, 9, b"t:")
     >>> keys
     [b't:0:10', b't:1:12', b't:2:12', b't:3:12']
-    >>> members[:24].hex(" ", 12)
-    '8b95a9490000000000000009 e7e97e780000000000000009'
+    >>> members[: 2 * entries.member_bytes].hex(" ", entries.member_bytes)
+    '95a9490000000000000009 e97e780000000000000009'
 
     Args:
         layout: its blocks are the keys, of whole bytes and at most eight each; k is one less than
