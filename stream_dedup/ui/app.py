@@ -36,7 +36,7 @@ from stream_dedup.ui.pairs import aligned
 from stream_dedup.ui.patterns import Entry, Found, Query, choices, find_in_steps, neighbours, parts
 from stream_dedup.ui.security import COOKIE, Access, Guard, problem_response
 from stream_dedup.ui.sources import Source
-from stream_dedup.ui.volume import shown_size
+from stream_dedup.volume.savings import PER_MINUTE, shown_size
 
 REFRESH_S = 2.0
 """How often a page asks for news, at most."""
@@ -58,9 +58,6 @@ RULE_KINDS = {
     RuleKind.NAME: "Name", RuleKind.MUTE: "Mute", RuleKind.KEEP: "Keep some a minute",
 }  # fmt: skip
 """What pages call them."""
-
-PER_MINUTE = 10
-"""Events a minute that a rule would keep, unless somebody asks for another number."""
 
 MAX_RECORD = 20_000
 """Characters shown of a record."""

@@ -14,10 +14,10 @@ from stream_dedup.index.base import Limits
 from stream_dedup.io.decoder import Events, split_by_time
 from stream_dedup.model import Batch, Closing, Decision, Kind, Position, Summary
 from stream_dedup.rules.model import PatternRule
-from stream_dedup.ui.counts import Axis
 from stream_dedup.ui.patterns import Entry
 from stream_dedup.ui.rules import mark_of
 from stream_dedup.ui.sources import Details, group_text
+from stream_dedup.volume.counts import Axis
 
 VALUES = 64
 """Events of a cluster whose values are counted."""

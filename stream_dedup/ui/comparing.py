@@ -15,8 +15,8 @@ from msgspec import Meta
 
 from stream_dedup.changes.rates import Counts, Exposure, RateChange, changes
 from stream_dedup.cli.common import parse_moment
-from stream_dedup.ui.counts import Axis
 from stream_dedup.ui.patterns import Entry
+from stream_dedup.volume.counts import Axis
 
 Moment = Annotated[str, Meta(max_length=40, description="2024-05-07T09:30, UTC; or a line.")]
 FileNumber = Annotated[int, Meta(ge=0, le=1_000, description="Of a file, from 1 on; 0: none.")]

@@ -16,11 +16,11 @@ from stream_dedup.features.recipe import Recipe
 from stream_dedup.io.decoder import DecoderOptions, Events
 from stream_dedup.rules.model import PatternRule
 from stream_dedup.ui.clusters import Clusters
-from stream_dedup.ui.counts import Axis
 from stream_dedup.ui.finding import InFiles
 from stream_dedup.ui.patterns import Entry
 from stream_dedup.ui.rules import SourceRules
 from stream_dedup.ui.sources import Commands, Details, Status
+from stream_dedup.volume.counts import Axis
 
 ALL_LINES = 1 << 62
 

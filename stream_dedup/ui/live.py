@@ -31,12 +31,12 @@ from stream_dedup.io.decoder import DecoderOptions, Events
 from stream_dedup.model import Partition
 from stream_dedup.rules.book import RuleBook
 from stream_dedup.ui.clusters import Clusters
-from stream_dedup.ui.counts import BUCKETS, Axis
 from stream_dedup.ui.files import LOOK_S
 from stream_dedup.ui.finding import InFiles
 from stream_dedup.ui.patterns import Entry
 from stream_dedup.ui.rules import SourceRules
 from stream_dedup.ui.sources import Commands, Details, Status
+from stream_dedup.volume.counts import BUCKETS, Axis
 
 MAX_CLOSED = 20_000
 """Closed clusters that are kept."""

@@ -14,8 +14,8 @@ from msgspec import Meta
 
 from stream_dedup.clock import US_PER_S
 from stream_dedup.features.masks import NAMED
-from stream_dedup.ui.counts import Axis, Counts
 from stream_dedup.ui.rules import Mark
+from stream_dedup.volume.counts import Axis, Counts
 
 Sort = Literal["count", "bytes", "newest", "growing", "vanished"]
 State = Literal["all", "open", "closed"]

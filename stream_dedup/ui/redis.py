@@ -40,11 +40,11 @@ from stream_dedup.model import Position, Summary
 from stream_dedup.rules.book import RuleBook
 from stream_dedup.tools.index_inspector.clusters import details as read_details
 from stream_dedup.tools.index_inspector.reader import Namespace, Reader, unpack_numbers
-from stream_dedup.ui.counts import BUCKETS, Axis, Counts
 from stream_dedup.ui.finding import InKafka
 from stream_dedup.ui.patterns import STEP, Entry
 from stream_dedup.ui.rules import InRedis, SourceRules, mark_of
 from stream_dedup.ui.sources import Commands, Details, Name, Status, group_text
+from stream_dedup.volume.counts import BUCKETS, Axis, Counts
 
 TURN_S = 2.0
 """How often clusters are read; and how often a page asks for news."""

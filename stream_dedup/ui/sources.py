@@ -10,9 +10,9 @@ import msgspec
 from stream_dedup.clustering.comparison import Inspector
 from stream_dedup.features.patterns import readable
 from stream_dedup.model import Summary
-from stream_dedup.ui.counts import Axis
 from stream_dedup.ui.patterns import Entry
 from stream_dedup.ui.rules import SourceRules
+from stream_dedup.volume.counts import Axis
 
 MAX_GROUP = 200
 """Characters of a group."""

@@ -10,7 +10,6 @@ from stream_dedup.clock import US_PER_S
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.io.decoder import DecoderOptions
 from stream_dedup.ui.app import Lists
-from stream_dedup.ui.counts import BUCKETS, Axis
 from stream_dedup.ui.files import FileSource
 from stream_dedup.ui.patterns import (
     STEP,
@@ -23,6 +22,7 @@ from stream_dedup.ui.patterns import (
     neighbours,
     parts,
 )
+from stream_dedup.volume.counts import BUCKETS, Axis
 
 AXIS = Axis(US_PER_S, slides=True)
 AXIS.reach((BUCKETS - 1) * US_PER_S)

@@ -8,7 +8,7 @@ from sys import getsizeof
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.ui.counts import BUCKETS, Axis, Counts
+from stream_dedup.volume.counts import BUCKETS, Axis, Counts
 
 TIMES = st.integers(-(10**6), 10**6)
 
