@@ -150,6 +150,19 @@ def refuse_options_of_lines(ctx: click.Context, form: TableFormat) -> None:
             raise click.UsageError(f"{option} is for lines; the input is a table ({form})")
 
 
+def refuse_recipe_of_fields(dedup: Deduplicator) -> None:
+    """Refuse a recipe that a table has no fields for.
+
+    Raises:
+        click.UsageError: it is one.
+    """
+    if dedup.engine.takes_fields:
+        raise click.UsageError(
+            f"the recipe {dedup.recipe.name} reads fields of JSON events (input.fields); for a "
+            "table give another one, and --text-field"
+        )
+
+
 def check_output(form: TableFormat, options: dict[str, Any]) -> None:
     """Refuse output that a table cannot be.
 
@@ -187,11 +200,7 @@ class TableRun:
         options: dict[str, Any],
         note: Callable[[str], None],
     ) -> None:
-        if dedup.engine.takes_fields:
-            raise click.UsageError(
-                f"the recipe {dedup.recipe.name} reads fields of JSON events (input.fields); for a "
-                "table give another one, and --text-field"
-            )
+        refuse_recipe_of_fields(dedup)
         self.rows = 0
         self.failed = False
         self._dedup = dedup

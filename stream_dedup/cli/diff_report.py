@@ -11,10 +11,10 @@ from operator import attrgetter
 from typing import Literal, NamedTuple
 
 import msgspec
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 
 from stream_dedup.changes.rates import Counts
-from stream_dedup.cli.terminal import coloured_pattern
+from stream_dedup.cli.terminal import coloured_pattern, cut_to
 from stream_dedup.clock import US_PER_S
 from stream_dedup.emit.summaries import iso_time, label
 from stream_dedup.model import Decision, Summary
@@ -177,9 +177,8 @@ def _table(rows: Sequence[Row], width: int | None, *, colour: bool) -> Iterator[
         padded += [text.rjust(room) for text, room in zip(texts[1:], widths[1:], strict=True)]
         head = "  ".join(padded)
         text = "pattern" if row is None else f"{label(row.summary)} {row.summary.pattern}".strip()
-        room = None if width is None else max(0, width - cell_len(head) - 2)
-        if room is not None and cell_len(text) > room:
-            text = set_cell_size(text, max(0, room - 1)).rstrip() + "…"
+        if width is not None:
+            text = cut_to(text, width - cell_len(head) - 2)
         if colour and row is not None:
             head = f"{COLOURS.get(row.kind, _CHANGED)}{head}{_RESET}" if row.significant else head
             text = coloured_pattern(text)

@@ -47,6 +47,7 @@ COMMANDS = {
     "tune": "stream_dedup.cli.tune:tune",
     "ui": "stream_dedup.ui.command:ui",
     "vocabulary": "stream_dedup.cli.vocabulary:vocabulary",
+    "volume": "stream_dedup.cli.volume:volume",
 }
 """The function of each command. Its module is imported when the command is used."""
 
@@ -112,6 +113,7 @@ def cli() -> None:
     tail -f app.log | stream-dedup dedup            the same, live
     stream-dedup explain "LINE A" "LINE B"          why two lines merge, or do not
     stream-dedup diff old.log new.log               what is new, gone or more frequent
+    stream-dedup volume app.log                     which patterns take most bytes
     stream-dedup tune app.log                       the settings that matter on your own lines
 
     Exit codes: 0 success; 1 an input could not be read, or the output could not be written; 2 an

@@ -20,6 +20,7 @@ from stream_dedup.changes.events import PatternEvents
 from stream_dedup.cli.common import write_whole
 from stream_dedup.cli.report import Ranking, Row, table_text
 from stream_dedup.cli.terminal import coloured_line, coloured_summary, escaped, escaped_json
+from stream_dedup.cli.volume_count import VolumeCount
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.emit.events import (
     PASSED,
@@ -62,6 +63,7 @@ class Output:
         escape: whether control characters are shown as escapes, as a terminal would obey them.
         parameters: whether events in JSON have the values of their variables.
         ranking: collects the clusters for a report, in place of all output; None for none.
+        volume: counts the bytes of the clusters for a report, in the same way.
         patterns: where events about patterns are written; None for nowhere.
     """
 
@@ -76,6 +78,7 @@ class Output:
     escape: bool = False
     parameters: bool = False
     ranking: Ranking | None = None
+    volume: VolumeCount | None = None
     patterns: PatternFile | None = None
 
 
@@ -170,7 +173,7 @@ class Writer:
         self._out = out
         self._note: Callable[[str], None] | None = note
         self._json = output.format == "jsonl"
-        self._merge = output.emit == "merge" and output.ranking is None
+        self._merge = output.emit == "merge" and not (output.ranking or output.volume)
         self._patterns = Patterns(dedup.recipe) if output.colour else None
         self._plain = not (output.ids or output.colour or output.escape)
         self._alike = f"{output.mark} repeated ".encode()
@@ -189,6 +192,9 @@ class Writer:
             by_time: whether their times are known, or that of their arrival means something.
         """
         output = self._output
+        if output.volume is not None:
+            output.volume.add(events, decisions)
+            return
         if output.format is None:
             self._json = json
         if by_time:
@@ -310,6 +316,9 @@ class Writer:
         if self._output.patterns is not None:
             summaries = [self._dedup.describe(summary) for summary in summaries]
             self._output.patterns.add(summaries)
+        if self._output.volume is not None:
+            self._output.volume.ended(summaries)
+            return
         for summary in summaries:
             last = self.places.last(summary)
             if summary.final and ranking is not None:

@@ -71,6 +71,7 @@ class Pipe:
 
     Attributes:
         lines: lines read.
+        text_bytes: bytes of them and of their line ends, unpacked and in UTF-8.
         failed: whether an input could not be read.
         timeless: events without a time, though times were asked for.
         outside: events that were left out because of their time.
@@ -87,6 +88,7 @@ class Pipe:
         times: Times = ALL_TIMES,
     ) -> None:
         self.lines = 0
+        self.text_bytes = 0
         self.failed = False
         self.timeless = 0
         self.outside = 0
@@ -129,7 +131,7 @@ class Pipe:
                     self._read([self._open(path, several=several)])
             self._write_due()
             output = self._output
-            reports = output.ranking is not None or output.patterns is not None
+            reports = bool(output.ranking or output.volume or output.patterns)
             if output.emit == "merge" or output.stats or reports:
                 self._write_summaries(self._dedup.close(patterns=False))
         self._notes.ended(self.timeless, self.outside)
@@ -188,6 +190,7 @@ class Pipe:
             if left < len(lines.values):
                 lines.values = lines.values[:left]
                 lines.pieces = set()
+        self.text_bytes += lines.text
         events = each.decoder.decode(lines, self._clock.now_us())
         for part in split_by_time(events, self._output.step_us, self._dedup.part_events):
             self._handle(part, each)
@@ -201,6 +204,7 @@ class Pipe:
         rest = each.source.rest() if self._interrupt.signal else None
         # A file was interrupted in the middle of a line; a pipe has nothing more to give.
         if rest is not None and (each.source.live or rest.goes_on):
+            self.text_bytes += rest.text
             self._handle(each.decoder.decode(rest, self._clock.now_us()), each)
         self._handle(each.decoder.flush(self._clock.now_us()), each)
         self._dedup.release(each.partition)

@@ -18,7 +18,7 @@ from xml.etree.ElementTree import Element
 
 from rich.cells import cell_len, set_cell_size
 
-from stream_dedup.cli.terminal import escaped
+from stream_dedup.cli.terminal import cut_to, escaped
 from stream_dedup.emit.summaries import label, variables_lines
 from stream_dedup.markup import as_html, make
 from stream_dedup.model import Summary, Variables
@@ -181,9 +181,7 @@ def table_text(rows: Sequence[Row], ranking: Ranking, *, width: int | None) -> s
 def _line(cells: Sequence[str], widths: Sequence[int], width: int | None) -> str:
     padded = [set_cell_size(cell, room) for cell, room in zip(cells[1:-1], widths[1:], strict=True)]
     line = "  ".join([cells[0].rjust(widths[0]), *padded, cells[-1]])
-    if width is None or cell_len(line) <= width:
-        return line
-    return set_cell_size(line, max(0, width - 1)).rstrip() + "…"
+    return line if width is None else cut_to(line, width)
 
 
 # ---------------------------------------------------------------- a page

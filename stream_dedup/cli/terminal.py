@@ -12,6 +12,8 @@ import re
 import sys
 from typing import Literal
 
+from rich.cells import cell_len, set_cell_size
+
 from stream_dedup.features.patterns import Patterns
 
 Colour = Literal["auto", "always", "never"]
@@ -57,6 +59,13 @@ def escaped_json(data: bytes) -> bytes:
 def _json_escape(found: re.Match[str]) -> str:
     units = found[0].encode("utf-16-be")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def cut_to(text: str, width: int) -> str:
+    """Return a text that is no wider than a terminal, or than what is left of its line."""
+    if cell_len(text) <= max(0, width):
+        return text
+    return set_cell_size(text, max(0, width - 1)).rstrip() + "…"
 
 
 def coloured_line(line: bytes, patterns: Patterns) -> str:

@@ -50,6 +50,7 @@ class Lines:
         tails: indexes of values that are the last piece of such a line.
         goes_on: whether the first value continues a line that an earlier call began.
         size: bytes read from the input so far, before decompression.
+        text: bytes of text that were taken for them, their line ends included.
     """
 
     values: list[bytes]
@@ -58,6 +59,7 @@ class Lines:
     tails: set[int] = field(default_factory=set)
     goes_on: bool = False
     size: int = 0
+    text: int = field(default=0, compare=False)
 
 
 class InputFile:
@@ -100,6 +102,7 @@ class InputFile:
         self._keep_open = path == "-"
         self._left: list[bytes] = []  # the beginning of a line whose end has not been read
         self._left_bytes = 0
+        self._text_bytes = 0  # that were read, and are in no lines yet
         self._next = 1
         self._long = False
         self._begun = False
@@ -204,10 +207,12 @@ class InputFile:
                 self._error = InputError(reason)
                 return b"", at_end
         try:
-            return self._text.convert(piece, at_end=at_end), at_end
+            text = self._text.convert(piece, at_end=at_end)
         except InputError as error:
             self._error = error
             return b"", at_end
+        self._text_bytes += len(text)
+        return text, at_end
 
     def _read_piece(self) -> bytes:
         """Return the next bytes; nothing at the end, or once the input cannot be read further."""
@@ -236,6 +241,7 @@ class InputFile:
                 lines.tails.clear()
         self._long = not whole
         lines.size = self._raw.tell() if self._regular else 0
+        lines.text, self._text_bytes = self._text_bytes - self._left_bytes, self._left_bytes
         return lines
 
     def _decompressed(self) -> BinaryIO:

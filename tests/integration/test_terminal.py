@@ -188,3 +188,22 @@ def test_plan_shows_whole_numbers_on_a_narrow_terminal() -> None:
     numbers = re.compile(r"[0-9][0-9,.]*(?: MB| µs)?")
     assert set(numbers.findall(narrow)) == set(numbers.findall(wide))
     assert "…" not in narrow
+
+
+@pytest.mark.parametrize("args", [("--color", "never"), ("--json",)])
+def test_volumes_of_hostile_lines_are_shown_not_obeyed(
+    tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    path = tmp_path / "app.log"
+    path.write_bytes(b"%b\n" % HOSTILE * 5)
+    code, shown, _, _ = on_terminal("volume", "-q", *args, path, out=True, err=False)
+    assert code == 0
+    assert b"disk" in shown
+    assert not set(shown.decode()) & {"\x1b", "\x07", "\x7f", "\x9b", "\x00", "\u202e"}
+
+
+def test_a_table_of_volumes_fits_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    path.write_text("a line that is much longer than any terminal of that size " * 5 + "\n")
+    _, shown, _, _ = on_terminal("volume", path, out=True, err=False, columns=60)
+    assert max(len(line) for line in ESCAPES.sub(b"", shown).decode().splitlines()) == 60

@@ -1,0 +1,196 @@
+"""``stream-dedup volume``: which patterns take how many bytes, and what would save them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from stream_dedup.cli.common import (
+    bytes_of_files,
+    reading_progress,
+    recipe_of,
+    recipe_option,
+    set_option,
+    write_whole,
+)
+from stream_dedup.cli.completion import complete_file
+from stream_dedup.cli.datasets import (
+    format_of,
+    refuse_options_of_lines,
+    refuse_recipe_of_fields,
+    table_events,
+)
+from stream_dedup.cli.notes import Notes
+from stream_dedup.cli.output import Output
+from stream_dedup.cli.pipe import Pipe
+from stream_dedup.cli.reading import reading_of, reading_options
+from stream_dedup.cli.rules import rules_of, rules_option
+from stream_dedup.cli.terminal import escaped_json, wants_colour
+from stream_dedup.cli.volume_count import VolumeCount
+from stream_dedup.cli.volume_report import Report, json_lines, text_lines
+from stream_dedup.clock import US_PER_S
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import FOREVER_US, Windows
+from stream_dedup.deduplicator import Deduplicator
+from stream_dedup.errors import InputError
+from stream_dedup.index.base import Limits
+from stream_dedup.io.datasets import TableFormat
+from stream_dedup.io.decoder import DecoderOptions
+from stream_dedup.io.files import expand
+from stream_dedup.model import Partition
+from stream_dedup.rules.model import MAX_PER_MINUTE
+from stream_dedup.volume.savings import PER_MINUTE
+
+MAX_FUTURE_US = 24 * 3600 * US_PER_S
+"""A time without a zone is read as UTC, but its zone may be up to 14 hours ahead of it."""
+
+MAX_ROWS = 1 << 62
+"""Read of a table: all."""
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="[FILE]...", shell_complete=complete_file)
+@recipe_option
+@set_option
+@rules_option
+@click.option(
+    "--top",
+    "most",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Show the N patterns that take most bytes; the others are one line.",
+)
+@click.option(
+    "--per-minute",
+    type=click.IntRange(1, MAX_PER_MINUTE),
+    default=PER_MINUTE,
+    show_default=True,
+    metavar="N",
+    help="Of each pattern, a rule would keep so many events a minute.",
+)
+@reading_options()
+@click.option(
+    "--max-clusters",
+    type=click.IntRange(1),
+    default=100_000,
+    show_default=True,
+    help="With more patterns, the least recently seen is closed. Each takes 2 to 4 kB.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Write JSON lines: all, then patterns.")
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Colour text; auto: on a terminal, unless NO_COLOR is set.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress bar.")
+@click.pass_context
+def volume(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
+    """List the patterns that take most bytes, and what would be saved of them.
+
+    Reads FILEs as dedup does, or standard input. For each pattern it writes the bytes of its events
+    as they were read, and what is saved if its repeats are dropped (dedup --emit drop), or if a
+    rule keeps some events of it a minute (rules add keep); "-" if no event has a time. The last
+    line is all that was read, unpacked; the lines before it add up to it. Of a table, the bytes are
+    those of the column that is compared.
+
+    With --rules, what leaves under these rules is a column of its own.
+
+    \b
+    stream-dedup volume app.log
+    stream-dedup volume --per-minute 60 'logs/*.gz'
+    stream-dedup volume --rules rules.toml --json app.log | jq .bytes_out
+    kubectl logs deploy/api | stream-dedup volume --top 5
+    """
+    paths = list(expand(files)) or ["-"]
+    form = format_of(paths, options["input_format"])
+    count = VolumeCount(options["most"], options["per_minute"])
+    rules = rules_of(options["rules_path"])
+    deduplicator = Deduplicator(
+        recipe_of(options["recipe"], options["settings"]),
+        # A pattern is the same however long ago it was.
+        windows=Windows(FOREVER_US, FOREVER_US, MAX_FUTURE_US, FOREVER_US),
+        summaries=Summaries(every_us=None, samples=0, values=0),
+        limits=Limits(max_clusters=options["max_clusters"]),
+        rules=rules,
+    )
+    if form is not None:
+        refuse_options_of_lines(ctx, form)
+        refuse_recipe_of_fields(deduplicator)
+    reading = reading_of(options, guesses_times=not (options["time_field"] or form))
+    output = Output("merge", None, stats=False, limit=None, step_us=FOREVER_US, volume=count)
+    total = bytes_of_files(paths)
+    bar = not options["quiet"] and sys.stderr.isatty() and total is not None
+    with reading_progress(total, shown=bar) as advance:
+        if form is None:
+            pipe = Pipe(deduplicator, reading, output, sys.stdout.buffer, advance)
+            signal = pipe.run(paths)
+            read, failed = pipe.text_bytes, pipe.failed
+        else:
+            tables = _Tables(deduplicator, count, reading, form)
+            tables.run(paths, advance)
+            signal, read, failed = 0, count.taken, tables.failed
+    described = [
+        row._replace(summary=deduplicator.describe(row.summary)) for row in count.largest()
+    ]
+    _write(Report(count, read, described, bool(rules)), options)
+    ctx.exit(128 + signal if signal else int(failed))
+
+
+def _write(report: Report, options: dict[str, Any]) -> None:
+    terminal = sys.stdout.isatty()
+    if options["as_json"]:
+        data = b"".join(json_lines(report))
+        write_whole(sys.stdout.buffer, escaped_json(data) if terminal else data)
+        return
+    width = shutil.get_terminal_size().columns if terminal else None
+    colour = wants_colour(options["color"])
+    text = "".join(f"{line}\n" for line in text_lines(report, width, colour=colour))
+    write_whole(sys.stdout.buffer, text.encode("utf-8", "backslashreplace"))
+
+
+class _Tables:
+    """One run over tables.
+
+    Attributes:
+        failed: whether one could not be read to its end.
+    """
+
+    def __init__(
+        self,
+        dedup: Deduplicator,
+        count: VolumeCount,
+        reading: DecoderOptions,
+        form: TableFormat,
+    ) -> None:
+        self.failed = False
+        self._dedup = dedup
+        self._count = count
+        self._reading = reading
+        self._form = form
+
+    def run(self, paths: Sequence[str], advance: Callable[[int], None]) -> None:
+        """Read all tables and count their events."""
+        dedup, count = self._dedup, self._count
+        for number, path in enumerate(paths):
+            try:
+                for events in table_events(path, self._form, self._reading, MAX_ROWS, advance):
+                    events.batch.partition = Partition(path, number)
+                    count.add(events, dedup.process_batch(events.batch))
+                    count.ended(dedup.due(patterns=False))
+            except InputError as error:
+                self.failed = True
+                _note(str(error))
+        count.ended(dedup.close(patterns=False))
+        Notes(dedup, self._reading, _note).ended(0, 0)
+
+
+def _note(text: str) -> None:
+    click.echo(f"stream-dedup: {text}", err=True)
