@@ -72,6 +72,7 @@ EXIT_CHANGED = 1
 @set_option
 @click.option(
     "--top",
+    "most",
     type=click.IntRange(1),
     default=50,
     show_default=True,
@@ -176,14 +177,14 @@ def _diff(ctx: click.Context, files: Sequence[str], options: dict[str, Any]) -> 
                 )
     report = comparison.report()
     if options["as_json"]:
-        data = b"".join(json_lines(report, options["top"]))
+        data = b"".join(json_lines(report, options["most"]))
         write_whole(sys.stdout.buffer, escaped_json(data) if sys.stdout.isatty() else data)
     else:
         colour = wants_colour(options["color"])
         terminal = sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if terminal else None
         text = "".join(
-            f"{line}\n" for line in text_lines(report, options["top"], width, colour=colour)
+            f"{line}\n" for line in text_lines(report, options["most"], width, colour=colour)
         )
         write_whole(sys.stdout.buffer, text.encode("utf-8", "backslashreplace"))
     return EXIT_CHANGED if report.changed else 0

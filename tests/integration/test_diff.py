@@ -190,6 +190,7 @@ def test_tables_are_compared_by_their_column(tmp_path: Path) -> None:
     new = write(tmp_path / "new.csv", ["id,body", *(f"{n},the parcel is lost" for n in range(30))])
     changes = compare("--text-field", "body", old, new)[2]
     assert seen(changes) == [("vanished", True, 30, 0), ("new", True, 0, 30)]
+    assert len(compare("--text-field", "body", "--top", "1", old, new)[2]) == 1
 
 
 def test_stack_traces_are_one_event_each(tmp_path: Path) -> None:
