@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from stream_dedup.cli.completion import complete_file, complete_recipe
+from stream_dedup.cli.terminal import note
 from stream_dedup.clock import SystemClock, monotonic_s
 from stream_dedup.clustering.windows import FOREVER_US
 from stream_dedup.errors import IndexRefused, IndexUnavailable
@@ -48,7 +49,10 @@ class Failed(click.ClickException):
     exit_code = 2
 
     def show(self, file: Any = None) -> None:  # noqa: ANN401 -- as click has it
-        click.echo(f"stream-dedup: {self.message}", file=file, err=file is None)
+        if file is None:
+            note(self.message)
+        else:
+            click.echo(f"stream-dedup: {self.message}", file=file)
 
 
 # ---------------------------------------------------------------- options

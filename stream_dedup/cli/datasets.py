@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from stream_dedup.cli.common import Failed
+from stream_dedup.cli.terminal import note as write_note
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.errors import InputError
 from stream_dedup.io.datasets import (
@@ -128,7 +129,7 @@ def table_events(
             if limit <= 0:
                 return
         for note in table.notes:
-            click.echo(f"stream-dedup: {note}", err=True)
+            write_note(note)
 
 
 def _writer(form: TableFormat, out: BinaryIO, *, annotate: bool) -> TableWriter:

@@ -37,7 +37,7 @@ from stream_dedup.cli.pipe import Pipe
 from stream_dedup.cli.reading import reading_of, reading_options
 from stream_dedup.cli.report import HTML_ROWS, Ranking, page
 from stream_dedup.cli.rules import rules_of, rules_option
-from stream_dedup.cli.terminal import wants_colour
+from stream_dedup.cli.terminal import note, wants_colour
 from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.summaries import VALUES_EVERY, Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
@@ -260,12 +260,11 @@ def _dedup_tables(
     deduplicator = Deduplicator(
         recipe, limits=limits, keep_summaries=False, rules=rules_of(options["rules_path"])
     )
-    note = partial(click.echo, err=True)
-    run = TableRun(deduplicator, form, options, lambda text: note(f"stream-dedup: {text}"))
+    run = TableRun(deduplicator, form, options, note)
     bar = not options["quiet"] and sys.stderr.isatty() and not sys.stdout.isatty()
     with reading_progress(bytes_of_files(paths), shown=bar) as advance:
         run.run(paths, sys.stdout.buffer, advance)
-    Notes(deduplicator, reading, lambda text: note(f"stream-dedup: {text}")).ended(0, 0)
+    Notes(deduplicator, reading, note).ended(0, 0)
     if options["stats"]:
         _print_stats(deduplicator, [("rows", run.rows)], [], Ranking(0))
     ctx.exit(int(run.failed))

@@ -34,7 +34,7 @@ from stream_dedup.cli.datasets import format_of, refuse_options_of_lines, table_
 from stream_dedup.cli.diff_report import Per, Report, Row, Side, json_lines, text_lines
 from stream_dedup.cli.notes import Notes
 from stream_dedup.cli.reading import read_events, reading_of, reading_options
-from stream_dedup.cli.terminal import escaped_json, wants_colour
+from stream_dedup.cli.terminal import escaped_json, note, wants_colour
 from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import FOREVER_US, Windows
@@ -217,7 +217,7 @@ class Comparison:
         self._form = form
         self._least_factor: float = options["least_factor"]
         self._per: Literal["auto", "time", "events"] = options["per"]
-        self._notes = Notes(self._dedup, reading, _note)
+        self._notes = Notes(self._dedup, reading, note)
         self._inputs = 0
         self._now_us = SystemClock().now_us()
         self._closed: dict[int, Summary] = {}
@@ -325,10 +325,6 @@ class Comparison:
         if per == "time":
             return per, Exposure(old.length_s, new.length_s)
         return per, Exposure(old.events, new.events)
-
-
-def _note(text: str) -> None:
-    click.echo(f"stream-dedup: {text}", err=True)
 
 
 def _named(paths: Sequence[str]) -> str:

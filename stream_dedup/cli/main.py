@@ -142,7 +142,9 @@ def main() -> None:
         error.show()
         code = error.exit_code
     except StreamDedupError as error:
-        click.echo(f"stream-dedup: {error}", err=True)
+        from stream_dedup.cli.terminal import note  # noqa: PLC0415 -- slow, and seldom needed
+
+        note(str(error))
         wrong = isinstance(error, ConfigError | RecipeError | RuleError)
         code = EXIT_USAGE if wrong else EXIT_FAILED
     except _ReaderGone:

@@ -6,18 +6,16 @@ import gc
 import os
 import signal
 import socket
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import BinaryIO
 
-import click
-
 from stream_dedup.cli.inputs import POLL_S, Input, open_input, turns
 from stream_dedup.cli.notes import Notes
 from stream_dedup.cli.output import Output, Writer
+from stream_dedup.cli.terminal import note
 from stream_dedup.clock import SystemClock
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.errors import InputError
@@ -92,7 +90,7 @@ class Pipe:
         self.failed = False
         self.timeless = 0
         self.outside = 0
-        self.writer = Writer(dedup, output, out, self._note)
+        self.writer = Writer(dedup, output, out, note)
         self._dedup = dedup
         self._reading = reading
         self._output = output
@@ -103,7 +101,7 @@ class Pipe:
         self._names: Counter[str] = Counter()
         self._polled_s = 0.0
         self._live = False
-        self._notes = Notes(dedup, reading, self._note)
+        self._notes = Notes(dedup, reading, note)
 
     def run(self, paths: Sequence[str], *, follow: bool = False) -> int:
         """Read all inputs and write the output.
@@ -147,7 +145,7 @@ class Pipe:
         takes_fields = self._dedup.engine.takes_fields
         try:
             found = open_input(
-                partition, self._reading, self._note, takes_fields=takes_fields, follow=follow
+                partition, self._reading, note, takes_fields=takes_fields, follow=follow
             )
         except InputError as error:
             self._report(error)
@@ -211,7 +209,7 @@ class Pipe:
         self.timeless += each.decoder.timeless
         if self.lines and not each.decoder.json and self._reading.takes_json:
             name = each.source.name
-            self._note(f"{name} is text; options that name a JSON field do nothing there")
+            note(f"{name} is text; options that name a JSON field do nothing there")
 
     def _ended(self) -> bool:
         """Whether to read no more."""
@@ -245,8 +243,4 @@ class Pipe:
 
     def _report(self, error: InputError) -> None:
         self.failed = True
-        self._note(str(error))
-
-    @staticmethod
-    def _note(text: str) -> None:
-        click.echo(f"stream-dedup: {text}", file=sys.stderr)
+        note(str(error))

@@ -12,6 +12,7 @@ import re
 import sys
 from typing import Literal
 
+import click
 from rich.cells import cell_len, set_cell_size
 
 from stream_dedup.features.patterns import Patterns
@@ -59,6 +60,13 @@ def escaped_json(data: bytes) -> bytes:
 def _json_escape(found: re.Match[str]) -> str:
     units = found[0].encode("utf-16-be")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def note(text: str) -> None:
+    """Write a message on standard error; on a terminal, control characters of names are escaped."""
+    if sys.stderr.isatty():
+        text = escaped(text.encode("utf-8", "backslashreplace"))
+    click.echo(f"stream-dedup: {text}", err=True)
 
 
 def cut_to(text: str, width: int) -> str:

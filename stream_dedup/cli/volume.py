@@ -29,7 +29,7 @@ from stream_dedup.cli.output import Output
 from stream_dedup.cli.pipe import Pipe
 from stream_dedup.cli.reading import reading_of, reading_options
 from stream_dedup.cli.rules import rules_of, rules_option
-from stream_dedup.cli.terminal import escaped_json, wants_colour
+from stream_dedup.cli.terminal import escaped_json, note, wants_colour
 from stream_dedup.cli.volume_count import VolumeCount
 from stream_dedup.cli.volume_report import Report, json_lines, text_lines
 from stream_dedup.clock import US_PER_S
@@ -187,10 +187,6 @@ class _Tables:
                     count.ended(dedup.due(patterns=False))
             except InputError as error:
                 self.failed = True
-                _note(str(error))
+                note(str(error))
         count.ended(dedup.close(patterns=False))
-        Notes(dedup, self._reading, _note).ended(0, 0)
-
-
-def _note(text: str) -> None:
-    click.echo(f"stream-dedup: {text}", err=True)
+        Notes(dedup, self._reading, note).ended(0, 0)

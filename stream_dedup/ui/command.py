@@ -23,6 +23,7 @@ from stream_dedup.cli.common import (
 from stream_dedup.cli.completion import complete_file, complete_recipe
 from stream_dedup.cli.reading import reading_of, reading_options
 from stream_dedup.cli.rules import author_of, read_rules
+from stream_dedup.cli.terminal import note
 from stream_dedup.clock import SystemClock
 from stream_dedup.errors import InputError
 from stream_dedup.features.recipe import Recipe
@@ -214,9 +215,6 @@ def _files(options: dict[str, Any]) -> Sequence[Source]:
         rules = SourceRules(InFile(place, ACTS) if live else InFile(place))
     if not live:
         return [FileSource(paths, recipe, reading, most, rules)]
-
-    def note(text: str) -> None:
-        click.echo(f"stream-dedup: {text}", err=True)
 
     return [
         LiveSource(

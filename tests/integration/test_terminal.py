@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.command import COMMAND, REPEATED, run, shell, wait_until_read
+from tests.integration.worker.running import free_port
 
 ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 HOSTILE = b"\x1b]0;owned\x07\x1b[2Jdisk \x9b31m \x1b[8mhidden\x7f\x00 \xe2\x80\xae full"
@@ -207,3 +208,33 @@ def test_a_table_of_volumes_fits_the_terminal(tmp_path: Path) -> None:
     path.write_text("a line that is much longer than any terminal of that size " * 5 + "\n")
     _, shown, _, _ = on_terminal("volume", path, out=True, err=False, columns=60)
     assert max(len(line) for line in ESCAPES.sub(b"", shown).decode().splitlines()) == 60
+
+
+@pytest.mark.parametrize(
+    "args", [("dedup", "--follow", "--limit", "1"), ("dedup",), ("volume",), ("diff",)]
+)
+def test_names_in_notes_are_shown_not_obeyed(tmp_path: Path, args: tuple[str, ...]) -> None:
+    path = tmp_path / "app.log"
+    path.write_text("a line of text\n")
+    _, shown, _, _ = on_terminal(*args, tmp_path / "\x1b[2Jno\x9b.log", path, out=False, err=True)
+    assert rb"\x1b[2Jno\x9b.log: cannot be opened" in shown
+    assert b"\x1b[2J" not in shown
+
+
+def test_names_in_notes_of_the_web_application_are_escaped(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    path = tmp_path / "\x1b[2Jno\x9b.log"
+    with subprocess.Popen(
+        [COMMAND, "ui", "--port", str(free_port()), "--follow", path],
+        stdin=subprocess.DEVNULL,
+        stderr=theirs,
+        start_new_session=True,
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        while b"waiting for it" not in shown and select.select([ours], [], [], 60)[0]:
+            shown += os.read(ours, 65536)
+        process.terminate()
+    os.close(ours)
+    assert rb"\x1b[2Jno\x9b.log" in shown
+    assert b"\x1b[2J" not in shown
