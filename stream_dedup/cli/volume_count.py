@@ -129,9 +129,9 @@ class VolumeCount:
                 self._open[cluster].counts.add(axis, bucket * axis.width, events)
 
     def ended(self, summaries: Iterable[Summary]) -> None:
-        """Take final summaries, without patterns, of clusters that take no more events."""
+        """Take summaries without patterns; after its final one, a cluster takes no more events."""
         for summary in summaries:
-            found = self._open.pop(summary.cluster, None)
+            found = self._open.pop(summary.cluster, None) if summary.final else None
             if found is None:
                 continue
             if summary.merged_into is not None:
