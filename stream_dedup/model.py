@@ -198,6 +198,8 @@ class Summary:
             the pattern.
         name: what a rule calls the pattern; empty for none. Filled in like the pattern.
         muted: whether a rule mutes the pattern. Filled in like the pattern.
+        since_us: earliest event time of the new events, `last_time_us` if there are none; None in
+            what was not claimed.
     """
 
     cluster: int
@@ -221,6 +223,7 @@ class Summary:
     variables: Variables | None = None
     name: str = ""
     muted: bool = False
+    since_us: int | None = None
 
     @property
     def final(self) -> bool:

@@ -10,7 +10,8 @@ A summary may be given again, as one is that was claimed and not confirmed: it i
 cluster, revision and time, and not counted twice.
 
 A summary of a stream that was not looked at for a while counts events of many bins. They are spread
-evenly over the time that the summary covers: as one bin they would be a spike.
+evenly over the time from the first of these events to the last: as one bin they would be a spike.
+(Over the time since the summary before, a burst after a silence would be no spike.)
 
 What is known of a pattern can be taken out (`Known`), stored, and given to another object.
 """
@@ -144,16 +145,8 @@ class PatternEvents:
             events += self.advance(min(current))
         return [self.line(event) for event in events]
 
-    def observe(
-        self, summaries: Sequence[Summary], looked_us: int | None = None
-    ) -> list[PatternEvent]:
-        """Count described summaries; return what they show.
-
-        Args:
-            summaries: the summaries.
-            looked_us: earlier events were in earlier summaries, whatever their clusters; None if
-                no summary covers more than a bin.
-        """
+    def observe(self, summaries: Sequence[Summary]) -> list[PatternEvent]:
+        """Count described summaries; return what they show."""
         events: list[PatternEvent] = []
         for summary in summaries:
             before = self._names.get(cluster_name(summary.cluster))
@@ -168,9 +161,8 @@ class PatternEvents:
             if summary.new_count <= 0:
                 continue
             counts = [(summary.last_time_us, summary.new_count)]
-            if known is not None and looked_us is not None:
-                earlier = summary.first_time_us if before is None else before.last_us
-                counts = list(self._spread(summary, max(looked_us, earlier)))
+            if known is not None and summary.since_us is not None:
+                counts = list(self._spread(summary, summary.since_us))
             for time_us, count in counts:
                 event = self._detector.observe(pattern, time_us, count)
                 if event is None or summary.muted:
@@ -309,7 +301,7 @@ class PatternEvents:
             self._name(known, key, name)
 
     def _spread(self, summary: Summary, since_us: int) -> Iterator[tuple[int, int]]:
-        """Yield times and counts: a summary's new events, over the bins that it may cover."""
+        """Yield times and counts: a summary's new events, over the bins from the first one on."""
         bin_us, end_us = self._detector.bin_us, summary.last_time_us
         bins = min((end_us - since_us) // bin_us, MAX_SPREAD_BINS)
         if bins < 2:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from stream_dedup.clustering.summaries import Summaries
@@ -147,6 +147,7 @@ class _Cluster:
         reported: the count in its last confirmed summary.
         reported_us: stream time of that.
         revision: of its last summary.
+        since_us: earliest event time recorded since that was claimed; None if nothing was.
         due: whether it is in the queue of due summaries.
         before: why it was closed before it was opened; None if it was not stored.
         snapshot: its claimed summary.
@@ -166,6 +167,7 @@ class _Cluster:
     reported: int = 0
     reported_us: int = 0
     revision: int = 0
+    since_us: int | None = None
     representative: bytes = b""
     samples: tuple[bytes, ...] = ()
     due: bool = False
@@ -501,6 +503,8 @@ class MemoryIndex:
         cluster.count += delta.count
         cluster.first_us = min(cluster.first_us, delta.first_us)
         cluster.latest_us = max(cluster.latest_us, delta.last_us)
+        if cluster.since_us is None or delta.first_us < cluster.since_us:
+            cluster.since_us = delta.first_us
         self._see(cluster, delta.last_us)
         room = self._summaries.samples - len(cluster.samples)
         if room > 0 and delta.samples:
@@ -614,7 +618,9 @@ class MemoryIndex:
         cluster = self._clusters[identity]
         if cluster.snapshot is None:
             cluster.revision += 1
-            cluster.snapshot = self._summary(cluster, cluster.revision)
+            since_us = cluster.latest_us if cluster.since_us is None else cluster.since_us
+            summary = self._summary(cluster, cluster.revision)
+            cluster.snapshot, cluster.since_us = replace(summary, since_us=since_us), None
         return cluster.snapshot
 
     def _summary(self, cluster: _Cluster, revision: int) -> Summary:
@@ -751,6 +757,7 @@ class MemoryIndex:
             merged_into=cluster.merged_into,
             merged=cluster.merged,
             sampled=cluster.sampled,
+            since_us=cluster.since_us,
         )
 
     def restore(self, saved: SavedIndex, clusters: Iterable[SavedCluster]) -> None:
@@ -786,7 +793,7 @@ class MemoryIndex:
             saved.last_us, saved.first_us, saved.latest_us, saved.count,
             reported=saved.reported, reported_us=saved.reported_us, revision=saved.revision,
             representative=saved.representative, samples=saved.samples, closing=saved.closing,
-            merged_into=saved.merged_into, merged=saved.merged,
+            merged_into=saved.merged_into, merged=saved.merged, since_us=saved.since_us,
         )  # fmt: skip
         self._clusters[cluster.identity] = cluster
         self._keep_sampled(cluster, saved.sampled)

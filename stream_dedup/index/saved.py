@@ -62,6 +62,7 @@ class SavedCluster(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         merged_into: the cluster into which it merged.
         merged: clusters that merged into it since its last summary, with their counts.
         sampled: events chosen by chance, each behind its priority.
+        since_us: earliest event time counted since its last summary; None if nothing was.
     """
 
     identity: Hash
@@ -88,6 +89,7 @@ class SavedCluster(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     merged_into: Hash | None
     merged: Annotated[tuple[tuple[Hash, Count], ...], Meta(max_length=MAX_MERGED_NAMED)]
     sampled: Annotated[tuple[tuple[Hash, bytes], ...], Meta(max_length=MAX_SAMPLES)] = ()
+    since_us: Time | None = None
 
     def check(self, recipe: Recipe) -> None:
         """Check what the types do not say.
@@ -104,6 +106,7 @@ class SavedCluster(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
             and len(self.sketch) % hash_bytes == 0
             and self.reported <= self.count
             and self.first_us <= self.latest_us
+            and (self.since_us is None or self.first_us <= self.since_us <= self.latest_us)
             and len(self.exacts) <= most
             and len(self.fingerprints) <= most
             and (recipe.match.learn > 0 or not self.records)

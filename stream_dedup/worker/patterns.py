@@ -42,8 +42,6 @@ LEAST_BIN_US = 60 * US_PER_S
 WRITE_TRIES = 50
 """How often a write is repeated because another worker was faster."""
 
-_NEVER_US = -(1 << 62)
-
 
 class PatternRecord(msgspec.Struct, array_like=True, frozen=True):
     """An event about a pattern, as it is stored until it is sent.
@@ -87,7 +85,6 @@ class PatternWatcher:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._every_us = every_us
         self._bin_us = max(LEAST_BIN_US, every_us)
         self._lease_us = lease_us
         self._namespace = namespace
@@ -192,8 +189,7 @@ class PatternWatcher:
         for pattern in stored.oldest:
             if pattern not in needed:
                 patterns.forget(pattern)
-        looked_us = _NEVER_US if self._looked_us is None else self._looked_us - self._every_us
-        events: list[PatternEvent] = patterns.observe(summaries, looked_us)
+        events: list[PatternEvent] = patterns.observe(summaries)
         if until_us is not None:
             events += patterns.advance(until_us)
         records = [

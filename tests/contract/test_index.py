@@ -919,6 +919,31 @@ def test_events_counted_after_a_claim_are_in_the_next_summary(start: Start) -> N
     assert [(s.revision, s.count, s.new_count) for s in index.claim()] == [(2, 3, 1)]
 
 
+def test_a_summary_says_since_when_its_new_events_came(start: Start) -> None:
+    index = start(windows=WIDE, summaries=MINUTE)
+    answer = index.add(0, A, 10)
+    index.count(1, delta(answer, 1, 40), at_s=40)
+    index.add(2, A, 71)
+    (first,) = index.claim()
+    index.count(3, delta(answer, 1, 75), at_s=75)  # while the first is leased
+    index.wait(31)
+    assert index.claim() == [first]
+    index.confirm([first])
+    index.count(4, delta(answer, 1, 500), at_s=500)
+    late_us = START_US + 72 * S
+    index.count(5, ClusterDelta(answer.cluster, 1, late_us, late_us), at_s=500)
+    (second,) = index.confirm_all()
+    index.add(6, A, 900)
+    index.add(7, A, 905)
+    (third,) = index.confirm_all()
+    index.finish()
+    (final,) = index.claim()
+    assert [
+        (s.new_count, (s.since_us or 0) - START_US, s.last_time_us - START_US)
+        for s in (first, second, third, final)
+    ] == [(3, 10 * S, 71 * S), (3, 72 * S, 500 * S), (2, 900 * S, 905 * S), (0, 905 * S, 905 * S)]
+
+
 def test_confirming_another_revision_or_twice_does_nothing(start: Start) -> None:
     index = start(summaries=MINUTE)
     index.add(0, A, 0)

@@ -122,6 +122,7 @@ class Cluster:
     reported: int = 0
     reported_us: int = 0
     revision: int = 0
+    since_us: int | None = None
     due: bool = False
     closing: Closing | None = None
     before: Closing | None = None
@@ -428,6 +429,8 @@ class Model:
             cluster.first_us = min(cluster.first_us, delta.first_us)
             cluster.last_us = max(cluster.last_us, delta.last_us)
             cluster.latest_us = max(cluster.latest_us, delta.last_us)
+            if cluster.since_us is None or cluster.since_us > delta.first_us:
+                cluster.since_us = delta.first_us
             cluster.due = cluster.due or cluster.count > max(1, cluster.reported)
         self.expire(now_us)
         while len(live := [c for c in self.clusters if c.closing is None]) > self.max_clusters:
@@ -491,7 +494,9 @@ class Model:
                 merged_into=cluster.merged_into if cluster.closing is Closing.MERGED else None,
                 merged=cluster.merged,
                 learned=cluster.learned,
+                since_us=cluster.latest_us if cluster.since_us is None else cluster.since_us,
             )
+            cluster.since_us = None
         return cluster.snapshot
 
     def confirm(self, identity: int, revision: int, now_us: int) -> None:

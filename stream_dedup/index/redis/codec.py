@@ -290,6 +290,7 @@ class Cluster(NamedTuple):
     born: int
     learned: int
     bytes: int
+    since_us: int
 
     @property
     def closing(self) -> Closing | None:
@@ -320,9 +321,10 @@ def unpack_summary(answer: Sequence[bytes], most_sampled: int) -> Summary:
         most_sampled: events chosen by chance, of those that are stored.
     """
     identity, snapshot, rest, position, representative, *values = answer
-    revision, count, new_count, first_us, latest_us, state, samples, learned, merged, into = (
-        layouts.SNAPSHOT.struct.unpack(snapshot)
+    revision, count, new_count, first_us, latest_us, *others = layouts.SNAPSHOT.struct.unpack(
+        snapshot
     )
+    state, samples, learned, merged, into, since_us = others
     group_at = merged * layouts.MERGED_CLUSTER.struct.size
     return Summary(
         cluster=int.from_bytes(identity, "big"),
@@ -343,6 +345,7 @@ def unpack_summary(answer: Sequence[bytes], most_sampled: int) -> Summary:
         ),
         learned=int(learned),
         sampled=tuple(sorted(map(_unpack_sampled, values[samples:]))[:most_sampled]),
+        since_us=int(since_us),
     )
 
 

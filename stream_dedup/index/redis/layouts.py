@@ -89,8 +89,12 @@ CLUSTER = Layout(
     born="I",  # the first four bytes of the incarnation under which it was opened
     learned="d",  # bit i: the word i of its representative is a learned variable
     bytes="d",  # of its events, as they were read
+    since_us="d",  # earliest event time recorded since the last claim; `NO_TIME_US` without
 )
 """The field ``n`` of a cluster."""
+
+NO_TIME_US = 1 << 53
+"""Later than any event."""
 
 OPEN, EXPIRED, EVICTED, ENDED, GONE, MERGED = range(6)
 """States of a cluster: it takes events; why it was closed; only its tombstone is left (GONE)."""
@@ -107,6 +111,7 @@ SNAPSHOT = Layout(
     learned="d",
     merged="H",
     into=f"{ID_BYTES}s",  # the cluster into which it has merged; 0 without one
+    since_us="d",  # earliest event time of the new events
 )
 """The field ``z`` of a cluster: the summary that is claimed. So many elements of the field ``m``
 and the cluster's group follow."""

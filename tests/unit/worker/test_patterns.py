@@ -280,6 +280,35 @@ def test_a_burst_after_a_silence_is_one() -> None:
     asyncio.run(scenario())
 
 
+def test_a_burst_after_a_pause_of_the_whole_stream_is_one() -> None:
+    async def scenario() -> None:
+        stream = Stream(idle_s="off", max_age_s="off")
+        await stream.minutes(0, 60, STEADY, STEADY)
+        await stream.minutes(60, 70)
+        await stream.minutes(70, 71, *[STEADY] * 30)
+        await stream.minutes(71, 72, STEADY)
+        new, spike = stream.events()
+        assert (new["change"], spike["change"], spike["count"]) == ("new", "spike", 30)
+        assert spike["id"].endswith(f"-spike-{(START_US // S + 70 * 60) // 60 * 60}")
+
+    asyncio.run(scenario())
+
+
+def test_events_read_once_kafka_is_back_are_no_burst() -> None:
+    async def scenario() -> None:
+        stream = Stream(idle_s="off", max_age_s="off")
+        await stream.minutes(0, 60, *[STEADY] * 5)
+        await stream.minutes(60, 180)  # stream time goes on with the clock
+        for minute in range(60, 180):
+            await stream.read([STEADY] * 5, 60 * minute)
+            if minute % 20 == 0:
+                await stream.look(180 * 60 + minute)
+        await stream.minutes(184, 200, *[STEADY] * 5)
+        assert stream.changes() == [NEW]
+
+    asyncio.run(scenario())
+
+
 def test_a_muted_pattern_has_no_events_and_is_not_new_later() -> None:
     async def scenario() -> None:
         stream = Stream()

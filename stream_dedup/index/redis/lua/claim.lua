@@ -66,7 +66,9 @@ for i = 1, #taken do
       c[C_REVISION], c[C_LEASED] = c[C_REVISION] + 1, 1
       local merged, into = stored[6] or '', c[C_STATE] == MERGED and stored[7] or string.rep('\0', ID_BYTES)
       snapshot = pack_bytes(SNAPSHOT, c[C_REVISION], c[C_EVENTS], c[C_EVENTS] - c[C_EMITTED], c[C_FIRST_US], c[C_LATEST_US],
-        c[C_STATE], c[C_SAMPLES], c[C_LEARNED], #merged / MERGED_CLUSTER_BYTES, into) .. merged .. (stored[4] or '')
+        c[C_STATE], c[C_SAMPLES], c[C_LEARNED], #merged / MERGED_CLUSTER_BYTES, into,
+        math.min(c[C_SINCE_US], c[C_LATEST_US])) .. merged .. (stored[4] or '')
+      c[C_SINCE_US] = NO_TIME_US
       names = has_more(key, c, stored) and table.concat(sampled_fields(key)) or ''
       call('HSET', key, 'n', pack_cluster(c), 'z', snapshot)
       if names ~= '' then call('HSET', key, 'y', names) end

@@ -75,6 +75,7 @@ for at = 1, #ARGV[7], BARE_DELTA_BYTES do
       events, bytes = events + count, bytes + size
       if earliest < first_us then first_us = earliest end
       if latest > latest_us then latest_us = latest end
+      if earliest < since_us then since_us = earliest end
       if latest > last_us then last_us = latest end
       if is_due(due, events, emitted) then
         due = 1
@@ -148,6 +149,7 @@ for i = 1, #deltas do
   c[C_EVENTS], c[C_BYTES] = c[C_EVENTS] + count, c[C_BYTES] + size
   if earliest < c[C_FIRST_US] then c[C_FIRST_US] = earliest end
   if latest > c[C_LATEST_US] then c[C_LATEST_US] = latest end
+  if earliest < c[C_SINCE_US] then c[C_SINCE_US] = earliest end
   if latest > c[C_LAST_US] then c[C_LAST_US] = latest end
   for s = 1, math.min(samples, max_samples - c[C_SAMPLES]) do
     c[C_SAMPLES] = c[C_SAMPLES] + 1

@@ -362,7 +362,7 @@ local function open(q, earlier)
   else
     if waiting() > math.max(1000, max_clusters) then return nil end
     c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 0, 0, OPEN, 0, 0, 0, OPEN, now_s,
-      INCARNATION, 0, 0, id = q.id, key = q.key, fingerprint = '', group = '', sketch = '', keys = ''}
+      INCARNATION, 0, 0, NO_TIME_US, id = q.id, key = q.key, fingerprint = '', group = '', sketch = '', keys = ''}
     -- One with this id may have vanished, and what named it is not purged yet: names have to be checked.
     if stored_meta[6] or has_vanished then c[C_BEFORE] = GONE end
     if earlier and earlier[C_UNTIL_US] >= now_us then  -- it was delivered again late

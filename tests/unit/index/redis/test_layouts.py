@@ -24,8 +24,8 @@ FILES = sorted(file.name for file in LUA.iterdir() if file.name.endswith(".lua")
 @pytest.mark.parametrize(
     ("layout", "stored"),
     [
-        (layouts.CLUSTER, "<10d2H5B2I2d"),
-        (layouts.SNAPSHOT, "<5d2BdH8s"),
+        (layouts.CLUSTER, "<10d2H5B2I3d"),
+        (layouts.SNAPSHOT, "<5d2BdH8sd"),
         (layouts.MERGED_CLUSTER, "<8sd"),
         (layouts.ENTRY, ">B3s8s"),
         (layouts.PIECE, ">QH"),
@@ -52,7 +52,7 @@ def test_the_sizes_of_stored_parts_do_not_change() -> None:
 
 
 def test_scripts_get_the_same_format_as_python() -> None:
-    assert LUA_CONSTANTS["CLUSTER"] == "'<ddddddddddHHBBBBBI4I4dd'"
+    assert LUA_CONSTANTS["CLUSTER"] == "'<ddddddddddHHBBBBBI4I4ddd'"
     assert LUA_CONSTANTS["BARE_DELTA"] == "'<ddddc8c16'"
     assert LUA_CONSTANTS["RESOLUTION"] == "'>c8ddBBd'"
     assert LUA_CONSTANTS["CLUSTER_STATE_AT"] == str(1 + calcsize("<10d2H"))
