@@ -7,7 +7,7 @@ and a threshold as low as that merges strangers.
 Idea: letters that are left still come in the same *order*. Strangers share pairs of letters as
 well, but not in order. So
 
-1. *candidates* are the texts that share some of their least hashes (`bands`), a few of 128: the
+1. *candidates* are the texts that share some of the 128 least hashes of four letters in a row: the
    hashes are looked up one by one, not three at a time as in a band, which finds texts with a tenth
    in common, and costs more. It is done only for texts that the recipe has found new;
 2. they are *verified* by the longest common subsequence L of their pairs of letters: 2L / all
@@ -17,20 +17,21 @@ well, but not in order. So
 The length of the longest common subsequence is computed for all pairs of one text at once, a bit
 each (Hyyrö, "Bit-parallel LCS-length computation revisited", 2004).
 
-The hashes are keyed (`HashKey`): without the key, nobody can foresee which of a text's hashes are
-looked up. Work and memory are bounded by the constants below, whatever is sent.
+The hashes are keyed (BLAKE2 under the `HashKey`): without the key, nobody can foresee which of a
+text's hashes are looked up. Work and memory are bounded by the constants below, whatever is sent.
 """
 
 from __future__ import annotations
 
+import heapq
 from array import array
 from collections import Counter, OrderedDict, defaultdict
+from hashlib import blake2b
 from operator import add
 from typing import Generic, NamedTuple, TypeVar
 
 from stream_dedup import load_recipe
 from stream_dedup.features.prepare import Preparer
-from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.siphash import HashKey
 
 TEXTS = 4_096
@@ -39,6 +40,8 @@ SIMILARITY = 0.5
 """Least similarity of two texts of a campaign."""
 LETTERS = 600
 """Letters of a text that are compared."""
+HASHES = 128
+"""Least hashes of a text that lead to it."""
 CROWD = 32
 """Texts that one hash leads to, the newest."""
 SHARED = 3
@@ -100,7 +103,7 @@ class WiderSearch(Generic[Owner]):
 
     def __init__(self, key: HashKey, texts: int = TEXTS) -> None:
         recipe = load_recipe("text")
-        self._fingerprinter = Fingerprinter(recipe, key)
+        self._key = key.secret()
         self._preparer = Preparer(recipe)
         self._max_texts = texts
         self._faces: OrderedDict[int, tuple[Face, Owner]] = OrderedDict()
@@ -112,11 +115,12 @@ class WiderSearch(Generic[Owner]):
 
     def face(self, text: str) -> Face:
         """A text as it is compared."""
-        value = text.encode("utf-8", "replace")
-        prepared = self._fingerprinter.prepare([value], None)
-        (sketch,) = self._fingerprinter.fingerprints(prepared, full=True).sketches
-        (folded,) = self._preparer.texts([value])
-        return Face(folded[: 4 * LETTERS].decode("utf-8", "replace")[:LETTERS], array("I", sketch))
+        (folded,) = self._preparer.texts([text.encode("utf-8", "replace")])
+        letters = folded[: 4 * LETTERS].decode("utf-8", "replace")[:LETTERS]
+        grams = {letters[at : at + 4] for at in range(max(1, len(letters) - 3))}
+        hashes = (blake2b(gram.encode(), key=self._key, digest_size=4).digest() for gram in grams)
+        least = heapq.nsmallest(HASHES, {int.from_bytes(each) for each in hashes})
+        return Face(letters, array("I", least))
 
     def similar(self, face: Face) -> list[Owner]:
         """The owners of similar texts, the most similar first; one may come several times."""
