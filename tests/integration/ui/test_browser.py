@@ -232,6 +232,8 @@ def test_neighbours_are_merged_where_they_are_listed(tab: Browser, tmp_path: Pat
         tab.until("return document.querySelector('h1').textContent.includes('contradict')")
         assert tab.run("return document.querySelectorAll('.rules > li').length") == 1
         assert tab.violations() == []
+        (refused,) = tab.messages()
+        assert "409 (Conflict)" in refused
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1200, "light")])
