@@ -238,14 +238,6 @@ def test_lines_of_a_trace_are_bytes_of_its_event(tmp_path: Path) -> None:
     assert whole["line_ends"]["bytes_in"] == 30
 
 
-def test_patterns_that_merge_later_are_one(tmp_path: Path) -> None:
-    names = ["ann", "bob", "cid", "dan", "eve", "fay", "gus", "hal"]
-    lines = [f"session of user {name} was opened from the console" for name in names * 3]
-    whole, patterns = volume(write(tmp_path / "app.log", lines))
-    assert [each["bytes_in"] for each in patterns] == [sum(map(len, lines))]
-    assert whole["patterns"]["number"] == 1
-
-
 def test_closed_patterns_are_still_counted(tmp_path: Path) -> None:
     words = ["alpha", "beta", "gamma", "delta", "omega", "sigma"]
     path = write(tmp_path / "app.log", [f"{word} {word}-like" for word in words * 20])

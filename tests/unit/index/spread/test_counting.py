@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+import collections
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -167,7 +167,7 @@ class Workers:
 
     def check(self) -> None:
         """Check that counts are those of the journals, and every event is in one."""
-        journaled: Tally[int] = Tally()
+        journaled: collections.Counter[int] = collections.Counter()
         for partition in range(PARTITIONS):
             request = Claim(partition % NODES, Partition("in", partition))
             claimed = self.carry_out(request)
