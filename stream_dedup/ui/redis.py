@@ -13,7 +13,9 @@ When nobody has looked for `UNWATCHED_S`, nothing is read.
 What is read at two times gives a difference, and differences add up to the count, however rarely a
 cluster is read (see `counts`). A cluster that is found for the first time has a past: its events
 are spread from its first to its last time, in two parts, as its last summary tells how many there
-were by then.
+were by then. The index counts the events of a namespace too. Those that are in no cluster that was
+read are a number of their own, so all events are on the page, even if a cluster closed, and was
+deleted, before its last reading.
 
 Only rules are written, where somebody decides in a page. For all else a user who may read is
 enough, as for the inspector (``+@read +@connection``).
@@ -124,6 +126,7 @@ class RedisSource:
         self._found: set[int] = set()  # by the scan that goes on
         self._rounds = 0
         self._events = 0
+        self._total = 0  # events of the index
         self._since_us = 0
         self._problem = ""
         self._watched = asyncio.Event()
@@ -154,7 +157,8 @@ class RedisSource:
         if not self._rounds and not self._problem:
             reading = f"{len(self._entries):,} clusters read so far"
         problem = "; ".join(filter(None, (self._problem, self.rules.problem)))
-        return Status(problem, reading, self._events, self._since_us)
+        unread = max(0, self._total - self._events)
+        return Status(problem, reading, self._events, self._since_us, unread=unread)
 
     def wanted(self, identities: Sequence[int] = ()) -> None:
         """Read on for a while, these clusters in each turn."""
@@ -263,6 +267,10 @@ class RedisSource:
             for start in range(0, len(ids), PIPELINE):
                 await self._read(shard, ids[start : start + PIPELINE])
                 await asyncio.sleep(pause_s)
+        self._total = sum([await self._counted(shard) for shard in namespace.shards])
+
+    async def _counted(self, shard: ShardKeys) -> int:
+        return int(await self._reader.command(shard.meta, "HGET", shard.meta, "events") or 0)
 
     async def _follow_rules(self) -> None:
         """Take up rules that have changed, and read again what they are about or were about."""

@@ -28,6 +28,8 @@ class Status(NamedTuple):
         since_us: since when counts over time are exact; None if they are so from the beginning.
         passed: events that were not compared, and are in no cluster.
         note: what else happened, as that its input has ended; empty for nothing.
+        unread: events of the index that are in no cluster read so far: they were counted since, or
+            their clusters closed before they were read.
     """
 
     problem: str
@@ -36,6 +38,7 @@ class Status(NamedTuple):
     since_us: int | None
     passed: int = 0
     note: str = ""
+    unread: int = 0
 
 
 class Name(NamedTuple):

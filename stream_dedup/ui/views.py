@@ -67,6 +67,8 @@ class SourceState(Struct, frozen=True):
         exact_since: since when counts over time are exact; null if from the beginning on.
         passed: events that were not compared, and are in no pattern.
         note: what else happened, as that its input has ended; empty for nothing.
+        unread: events of the index that are in none of the patterns: they were counted since these
+            were read, or their clusters closed before they were read.
     """
 
     name: str
@@ -80,6 +82,7 @@ class SourceState(Struct, frozen=True):
     exact_since: str | None
     passed: int
     note: str
+    unread: int
 
 
 class Pattern(Struct, frozen=True):
@@ -468,6 +471,7 @@ def source_state(source: Source) -> SourceState:
         since,
         status.passed,
         status.note,
+        status.unread,
     )
 
 

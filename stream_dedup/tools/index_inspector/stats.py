@@ -41,7 +41,9 @@ SLICED = {"tables", "exact hashes", "records"}
 LARGEST = 3
 """Slices named of each kind."""
 
-COUNTERS = ("fingerprints", "waiting", "evicted", "expired", "truncated", "cut_by_work")
+COUNTERS = (
+    "events", "fingerprints", "waiting", "evicted", "expired", "truncated", "cut_by_work",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -287,6 +289,7 @@ _COUNTS = (
     ("  final ones", "final"),
     ("  due now", "due_now"),
     ("  on their way", "leased"),
+    ("events so far", "events"),
     ("evicted so far", "evicted"),
     ("expired so far", "expired"),
     ("searches cut short", "truncated"),

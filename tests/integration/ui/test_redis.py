@@ -131,6 +131,27 @@ async def test_merged_and_closed_clusters_are_told(redis_server: RedisServer) ->
 
 
 @in_loop
+async def test_events_of_clusters_closed_unread_are_added(redis_server: RedisServer) -> None:
+    url, name = redis_server.url, "ui-unread"
+    async with writing(url, name, clusters=20) as writer:
+        await writer.write(lines(100) + lines(20))
+        async with shown(url, name) as source:
+
+            def whole() -> bool:
+                status = source.status()
+                return status.events + status.unread == writer.written
+
+            await until(whole)
+            read = source.status().events
+            assert source.status().unread > 0
+            assert sum(entry.count for entry in source.entries.values()) == read
+            await writer.write(lines(200))
+            source.wanted()
+            await until(whole)
+            assert source.status().events > read
+
+
+@in_loop
 async def test_a_page_of_a_pattern_has_what_is_stored(redis_server: RedisServer) -> None:
     url = redis_server.url
     async with writing(url, "ui-page") as writer, shown(url, "ui-page") as source:

@@ -63,6 +63,7 @@ end
 -- more.
 local CLUSTERS = SHARD .. 'c:'
 local bare_keys, bare_numbers, dues, to_keep = {}, {}, {}, {}
+local counted = 0  -- events of all deltas
 for at = 1, #ARGV[7], BARE_DELTA_BYTES do
   local BARE_DELTA_FIELDS = unpack_bytes(BARE_DELTA, ARGV[7], at)
   local key = CLUSTERS .. digits
@@ -72,7 +73,7 @@ for at = 1, #ARGV[7], BARE_DELTA_BYTES do
     local CLUSTER_FIELDS = unpack_bytes(CLUSTER, stored)
     if born == INCARNATION and state == OPEN and events > base then
       open = true
-      events, bytes = events + count, bytes + size
+      events, bytes, counted = events + count, bytes + size, counted + count
       if earliest < first_us then first_us = earliest end
       if latest > latest_us then latest_us = latest end
       if earliest < since_us then since_us = earliest end
@@ -146,7 +147,7 @@ for i = 1, #deltas do
     local fields = c[C_BEFORE] ~= OPEN and sampled_fields(c.key) or {}
     if #fields > 0 then call('HDEL', c.key, unpack(fields)) end
   end
-  c[C_EVENTS], c[C_BYTES] = c[C_EVENTS] + count, c[C_BYTES] + size
+  c[C_EVENTS], c[C_BYTES], counted = c[C_EVENTS] + count, c[C_BYTES] + size, counted + count
   if earliest < c[C_FIRST_US] then c[C_FIRST_US] = earliest end
   if latest > c[C_LATEST_US] then c[C_LATEST_US] = latest end
   if earliest < c[C_SINCE_US] then c[C_SINCE_US] = earliest end
@@ -180,6 +181,7 @@ if ARGV[6] ~= '' then call('ZADD', journal, last, ARGV[6]) end
 if ARGV[8] ~= '' then call('HSET', partition, 'kept', ARGV[8]) end
 
 local more = sweep(keys, advance(heads), steps)
+add('events', counted)
 write_counters()
 for _, key in pairs(keys) do keep(key) end
 keep(partition)
