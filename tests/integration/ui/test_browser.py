@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import threading
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -159,12 +160,12 @@ def decide_by_keyboard(tab: Browser, summary: str, value: str, button: str) -> N
     tab_to(tab, f"it.matches('summary') && it.textContent.trim() === '{summary}'")
     tab.keys(ENTER)
     if value:
-        tab_to(tab, "['value', 'pattern'].includes(it.name)")
-        tab.keys(value)
+        tab_to(tab, "['value', 'pattern', 'per_minute'].includes(it.name)")
+        tab.keys(value)  # instead of what stands there: the tabulator selects it
     tab_to(tab, "it.name === 'reason'")
     tab.keys("a reason of mine")
     tab_to(tab, "it.name === 'author'")
-    tab.keys("\ue009a\ue000ann")  # instead of what stands there
+    tab.keys("ann")
     tab_to(tab, f"it.matches('button') && it.textContent === '{button}'")
     tab.keys(ENTER)
     tab.until("return location.pathname === '/r/files' && document.readyState === 'complete'")
@@ -203,6 +204,37 @@ def test_decisions_are_made_and_undone_by_keyboard(
         tab.until("return document.querySelectorAll('.rules > li').length === 1")
         tab.open(f"{address}/r/files/audit")
         assert tab.run("return document.querySelectorAll('tbody tr').length") == 3
+        assert tab.violations() == []
+        assert tab.run("return document.documentElement.scrollWidth") <= width
+    assert tab.messages() == []
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_a_pattern_is_limited_and_freed_by_keyboard(
+    tab: Browser, tmp_path: Path, width: int
+) -> None:
+    path = tmp_path / "app.log"
+    path.write_bytes(b"\n".join([*LINES, b""]))
+    tab.size(width)
+    tab.messages()
+    with served(os.fspath(path), "--rules", f"{path}.toml") as address:
+        to_pattern(tab, address, "logged in")
+        decide_by_keyboard(tab, "Keep some a minute", "25", "Keep")
+        shown = tab.run("return document.querySelector('.rules li:target').textContent")
+        for each in ("25 a minute", "a reason of mine", "logged in"):
+            assert each in shown
+        (rule,) = tomllib.loads((tmp_path / "app.log.toml").read_text())["rules"]
+        assert (rule["kind"], rule["per_minute"], rule["author"]) == ("keep", 25, "ann")
+        assert tab.violations() == []
+        assert tab.run("return document.documentElement.scrollWidth") <= width
+
+        tab_to(tab, "it.matches('summary') && it.textContent.includes('Undo')")
+        tab.keys(ENTER)
+        assert tab.violations() == []
+        tab_to(tab, "it.matches('button') && it.textContent === 'Undo'")
+        tab.keys(" ")
+        tab.until("return document.querySelectorAll('.rules > li').length === 0")
+        tab.until("return document.readyState === 'complete'")
         assert tab.violations() == []
         assert tab.run("return document.documentElement.scrollWidth") <= width
     assert tab.messages() == []
