@@ -49,7 +49,8 @@ WIDTH, HEIGHT = 1_100, 1_420
 """The window: as high as the page is."""
 
 UI_PAGES = [
-    ROOT / "docs" / "images" / f"ui-{name}.png" for name in ("list", "pattern", "rules", "pair")
+    ROOT / "docs" / "images" / f"ui-{name}.png"
+    for name in ("list", "pattern", "rules", "pair", "compare", "volume")
 ]
 UI_HEIGHT = 800
 UI_LOG = ROOT / "examples" / "logs" / "postgresql.log.gz"
@@ -170,7 +171,7 @@ NAMED = "the busiest"
 
 
 def take_ui(chromium: Path) -> None:
-    """The list of the web application, the page of a pattern, the rules, and two patterns."""
+    """The views of the web application, in the order of `UI_PAGES`."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory() as folder:
@@ -186,6 +187,7 @@ def take_ui(chromium: Path) -> None:
             pages = (
                 f"{address}/s/files", f"{address}/p/files/{best['id']}", f"{address}/r/files",
                 f"{address}/two/files?id={best['id']}&id={_most_similar(address, best['id'])}",
+                f"{address}/c/files", f"{address}/v/files",
             )  # fmt: skip
             for page, path in zip(pages, UI_PAGES, strict=True):
                 picture(chromium, page, path, height=UI_HEIGHT)
