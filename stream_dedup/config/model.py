@@ -139,6 +139,13 @@ class Config(BaseSettings):
                         "recipes differ"
                     )
                     yield where + "namespace", problem, "give another namespace, or one recipe"
+                if pipeline.pattern_topic != other.pattern_topic:
+                    problem = (
+                        f"is {pipeline.pattern_topic!r}, but {other.pattern_topic!r} of pipeline "
+                        f"{other.name!r}, which shares its namespace: each event about a pattern "
+                        "would leave to one of them, by chance"
+                    )
+                    yield where + "pattern_topic", problem, "give both the same"
                 shared = sorted({*pipeline.topics} & {*other.topics})
                 if shared:
                     problem = (

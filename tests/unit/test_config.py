@@ -326,6 +326,8 @@ def test_an_error_names_file_key_problem_and_remedy(file: Path, text: str, messa
          "pipelines.1.group_id: is 'stream-dedup-main', as that of pipeline 'main'"),
         (f"{PIPELINE}{SECOND}recipe = 'text'\nnamespace = 'logs'",
          "pipelines.1.namespace: is 'logs', as that of pipeline 'main', but the recipes differ"),
+        (f"{PIPELINE}{SECOND}namespace = 'logs'\npattern_topic = 'p'",
+         "pipelines.1.pattern_topic: is 'p', but '' of pipeline 'main', which shares its"),
         (f"{PIPELINE}[[pipelines]]\nname = 'b'\ntopics = ['out']\noutput_topic = 'in'",
          "pipelines: make a loop of topics: in -> out -> in; events would go round for ever"),
     ],
