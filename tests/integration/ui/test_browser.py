@@ -171,16 +171,23 @@ def decide_by_keyboard(tab: Browser, summary: str, value: str, button: str) -> N
     tab.until("return location.pathname === '/r/files' && document.readyState === 'complete'")
 
 
-@pytest.mark.parametrize("width", [360, 1200])
-def test_decisions_are_made_and_undone_by_keyboard(
-    tab: Browser, tmp_path: Path, width: int
-) -> None:
-    path = tmp_path / "app.log"
+@contextmanager
+def one_pattern(tab: Browser, folder: Path, width: int) -> Iterator[str]:
+    """The page of a pattern is open, in a window so wide; rules go to ``app.log.toml``."""
+    path = folder / "app.log"
     path.write_bytes(b"\n".join([*LINES, b""]))
     tab.size(width)
     tab.messages()
     with served(os.fspath(path), "--rules", f"{path}.toml") as address:
         to_pattern(tab, address, "logged in")
+        yield address
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_decisions_are_made_and_undone_by_keyboard(
+    tab: Browser, tmp_path: Path, width: int
+) -> None:
+    with one_pattern(tab, tmp_path, width) as address:
         decide_by_keyboard(tab, "Name it", "sign-ins", "Name")
         shown = tab.run("return document.querySelector('.rules li:target').textContent")
         for each in ("sign-ins", "a reason of mine", "ann", "logged in"):
@@ -213,12 +220,7 @@ def test_decisions_are_made_and_undone_by_keyboard(
 def test_a_pattern_is_limited_and_freed_by_keyboard(
     tab: Browser, tmp_path: Path, width: int
 ) -> None:
-    path = tmp_path / "app.log"
-    path.write_bytes(b"\n".join([*LINES, b""]))
-    tab.size(width)
-    tab.messages()
-    with served(os.fspath(path), "--rules", f"{path}.toml") as address:
-        to_pattern(tab, address, "logged in")
+    with one_pattern(tab, tmp_path, width):
         decide_by_keyboard(tab, "Keep some a minute", "25", "Keep")
         shown = tab.run("return document.querySelector('.rules li:target').textContent")
         for each in ("25 a minute", "a reason of mine", "logged in"):
