@@ -4,8 +4,8 @@ A real Redis holds the clusters, a writer adds duplicates at a rate, and Chromiu
 which renews itself every two seconds. Printed are the times of the first page, the application's
 share of a core, and Redis' time: the application is stopped and continued by turns (SIGSTOP), so
 that both halves have the same load on the machine, and Redis' processor time is compared for each
-event. What the application asks of Redis does not depend on the events, so it is also measured
-alone, without a writer: there nothing else takes Redis' time.
+event, with the standard error of the turns. What the application asks of Redis does not depend on
+the events, so it is also measured alone, without a writer: there nothing else takes Redis' time.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -23,7 +24,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
+from statistics import median, stdev
 from typing import Any
 from urllib.request import urlopen
 
@@ -153,7 +154,7 @@ def main() -> None:
     parser.add_argument("--clusters", type=int, default=100_000)
     parser.add_argument("--rate", type=int, default=20_000, help="events a second")
     parser.add_argument("--turn-s", type=float, default=8.0, help="seconds of each turn")
-    parser.add_argument("--turns", type=int, default=4)
+    parser.add_argument("--turns", type=int, default=4, help="at least 2")
     parser.add_argument("--port", type=int, default=9_466)
     options = parser.parse_args()
     kinds = lines(options.clusters)
@@ -222,15 +223,16 @@ def under_load(
             shares.append((busy_s(ui.pid) - ui_s) / took_s)
     ui.send_signal(signal.SIGCONT)
     rate = median(events)
-    more = median(used[True]) - median(used[False])
+    pairs = [opened - closed for opened, closed in zip(used[True], used[False], strict=True)]
+    more, error = median(pairs), stdev(pairs) / math.sqrt(len(pairs))
     return [
         ("events a second", f"{rate:,.0f}"),
         ("application, a page open", f"{median(shares):.1%} of a core"),
         (
             "Redis, more for each event",
-            f"{1e6 * more:.2f} µs of {1e6 * median(used[False]):.2f} µs",
+            f"{1e6 * more:.2f} ± {1e6 * error:.2f} µs of {1e6 * median(used[False]):.2f} µs",
         ),
-        ("Redis, more by turns", f"{more * median(events):.2%} of its time"),
+        ("Redis, more by turns", f"{more * rate:.2%} ± {error * rate:.2%} of its time"),
     ]
 
 
