@@ -5,6 +5,7 @@ A book is a value: `add` and `undo` return another one, which whoever keeps it s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -12,6 +13,9 @@ from typing import NamedTuple
 from stream_dedup.errors import RuleError
 from stream_dedup.rules.model import MAX_NAME, MAX_REASON, PatternRule, Undoing
 from stream_dedup.rules.ruleset import MAX_HISTORY, RuleSet
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""An id stands in addresses and in the output of a terminal."""
 
 
 class Entry(NamedTuple):
@@ -66,6 +70,9 @@ class RuleBook:
         """
         known = {rule.id for rule in self.rules}
         for rule in rules:
+            if not _ID.fullmatch(rule.id):
+                remedy = "give at most 64 of A-Z a-z 0-9 . _ -, or leave it out"
+                raise RuleError("rule", "id", f"{ascii(rule.id)[:80]} is none", remedy)
             if rule.id in known:
                 raise RuleError(rule.place, "id", "is there already", "leave the rule out")
             known.add(rule.id)

@@ -132,8 +132,19 @@ def _time_us(given: object, place: str) -> int:
 
 
 def written(rules: Iterable[PatternRule]) -> str:
-    """Write rules; `read` gives equal ones."""
-    return tomli_w.dumps({"rules": [_table(rule) for rule in rules]})
+    """Write rules; `read` gives equal ones.
+
+    Nothing that a terminal obeys, or that hides text from a reviewer, stands there as it is. Such
+    characters occur in strings only, where TOML has escapes for them.
+    """
+    text = tomli_w.dumps({"rules": [_table(rule) for rule in rules]})
+    return "\n".join(map(_escaped, text.split("\n")))
+
+
+def _escaped(line: str) -> str:
+    if line.isprintable():
+        return line
+    return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in line)
 
 
 def _table(rule: PatternRule) -> dict[str, Any]:

@@ -7,6 +7,7 @@ stays in the list.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -55,6 +56,7 @@ class RuleKind(StrEnum):
     KEEP = "keep"
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SEVERAL = frozenset((RuleKind.MERGE, RuleKind.NEVER_MERGE))
 _WITH_SLOT = frozenset((RuleKind.SPLIT, RuleKind.NEVER_VARIABLE))
 
@@ -129,6 +131,8 @@ class PatternRule:
             self._refuse(key, f"has {len(self.patterns)}", "give one")
         templates = []
         for pattern in self.patterns:
+            if _SURROGATE.search(pattern):  # a file or Redis could not hold it
+                self._refuse(key, f"{_short(pattern)} is not UTF-8", "write \\xff for such bytes")
             try:
                 templates.append(read_pattern(pattern))
             except ValueError as error:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -399,6 +400,26 @@ def test_a_file_gives_back_what_was_written() -> None:
     ]
 
     assert file.read(file.written(rules), "rules.toml").rules == tuple(rules)
+
+
+def test_a_file_holds_nothing_that_a_terminal_obeys() -> None:
+    hostile = _rule("mute", "job \x1b[2J \x9b31m \u202e gone \u200b here \U000e0001 \x7f end")
+    text = file.written([hostile])
+
+    assert [each for each in text if not each.isprintable() and each != "\n"] == []
+    assert file.read(text, "rules.toml").rules == (hostile,)
+
+
+@pytest.mark.parametrize("name", ["r-\x1b[2J", "a/b", "a b", "é", "-r", "x" * 65, "r\n"])
+def test_an_id_that_is_no_plain_word_is_refused(name: str) -> None:
+    text = f"[[rules]]\nkind = 'mute'\npattern = 'a b'\nid = {json.dumps(name)}\n"
+    with pytest.raises(RuleError, match=r"id: .* is none; give at most 64 of"):
+        file.read(f"{text}undone = {{ author = 'ann' }}\n", "rules.toml")
+
+
+def test_a_pattern_that_is_not_utf_8_is_refused() -> None:
+    with pytest.raises(RuleError, match=r"pattern: 'job \\udcff ended' is not UTF-8"):
+        RuleBook().add(_rule("mute", "job \udcff ended"))
 
 
 @pytest.mark.parametrize(
