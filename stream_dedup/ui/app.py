@@ -287,11 +287,14 @@ class Pages:
         """The neighbours of a cluster, for its page."""
         source, entry = self._entry(request)
         template = self._templates.get_template("neighbours.html")
-        near = await self._near(source, entry)
+        problem, near = "", views.NeighbourList([])
+        try:
+            near = await self._near(source, entry)
+        except StreamDedupError as error:
+            problem = str(error)  # the page asks again
         own = views.pattern_of(source, entry)
-        return _html(
-            template.render(it=near, source=source, own=own, **self._deciding(request, source))
-        )
+        deciding = self._deciding(request, source)
+        return _html(template.render(it=near, source=source, own=own, problem=problem, **deciding))
 
     async def pair(self, request: Request) -> Response:
         """The page of two clusters, side by side."""
@@ -328,18 +331,33 @@ class Pages:
     async def rules(self, request: Request) -> Response:
         """The rules that act."""
         source = self._source(request)
-        await source.rules.refresh()
+        problem = await self._read_rules(source)
         changeable = self._may_change(source)
         return self._page(
             "rules.html", views.rule_list(source, _page_of(request), changeable=changeable),
-            source=source, **self._deciding(request, source),
+            source=source, problem=problem, **self._deciding(request, source),
         )  # fmt: skip
 
     async def audit(self, request: Request) -> Response:
         """What was done with rules."""
         source = self._source(request)
-        await source.rules.refresh()
-        return self._page("audit.html", views.audit_list(source, _page_of(request)), source=source)
+        problem = await self._read_rules(source)
+        found = views.audit_list(source, _page_of(request))
+        return self._page("audit.html", found, source=source, problem=problem)
+
+    async def _read_rules(self, source: Source) -> str:
+        """Read the rules if they have changed.
+
+        Returns:
+            Why they cannot be read now, where others were read before; empty if they can.
+        """
+        try:
+            await source.rules.refresh()
+        except StreamDedupError as error:
+            if not source.rules.is_known:
+                raise
+            return str(error)
+        return ""
 
     async def add_rule(self, request: Request) -> Response:
         """Add a rule, from a form."""
@@ -627,16 +645,17 @@ class Pages:
         entries = list(source.entries.values())
         async with self._comparing:
             near = await asyncio.to_thread(neighbours, entry, entries)
-            ids = [entry.identity, *(each.identity for each in near)]
-            first, *values = await source.firsts(ids)
-            pairs = list(zip(near, values, strict=True))
+        ids = [entry.identity, *(each.identity for each in near)]
+        first, *values = await source.firsts(ids)  # takes seconds where the service is away
+        pairs = list(zip(near, values, strict=True))
+        async with self._comparing:
             return await asyncio.to_thread(views.neighbour_list, source, first or b"", pairs)
 
     async def _pair(self, source: Source, first: int, second: int) -> views.PatternPair:
         entries = self._cluster(source, first), self._cluster(source, second)
+        one, two = await source.firsts([first, second])
+        values = one or b"", two or b""
         async with self._comparing:
-            one, two = await source.firsts([first, second])
-            values = one or b"", two or b""
             return await asyncio.to_thread(views.pattern_pair, source, entries, values)
 
     async def _changes(self, source: Source, chosen: Chosen) -> views.ChangeList:

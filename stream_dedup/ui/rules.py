@@ -185,6 +185,11 @@ class SourceRules:
         self._version: object = None
         self._by_word: dict[str, list[tuple[Template, PatternRule]]] = {}
 
+    @property
+    def is_known(self) -> bool:
+        """Whether they were read before."""
+        return self._version is not None
+
     async def refresh(self) -> None:
         """Read the rules if they have changed.
 

@@ -394,5 +394,21 @@ def test_the_page_says_that_redis_is_away_and_comes_back(
                     wait_for(lambda: tab.run(count) == "7", "it has come back by itself")
                     tab.until("return !document.querySelector('.problem')")
 
+                    tab.run("document.querySelector('tbody a').click()")
+                    tab.until("return document.querySelector('.chart canvas')")
+                    said = "return document.querySelector('#h-near').parentNode.textContent"
+                    tab.until(f"{said}.includes('None shares its words')")
+                    link.disable()
+                    tab.until("return document.querySelector('#facts .problem[role=alert]')")
+                    tab.run(
+                        "const place = document.querySelector('#h-near').parentNode.querySelector("
+                        "'[hx-get]'); htmx.ajax('GET', place.getAttribute('hx-get'), place)"
+                    )
+                    tab.until(f"{said}.includes('It is tried again')")
+                    assert tab.violations() == []
+                    link.enable()
+                    tab.until(f"{said}.includes('None shares its words')")
+                    tab.until("return !document.querySelector('#facts .problem')")
+
     check()
-    tab.messages()
+    assert tab.messages() == []

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 
 from tests.integration.command import COMMAND
+from tests.integration.redis.helpers import in_loop
 from tests.integration.ui.test_browser import served
+from tests.integration.ui.writing import writing
+from tests.integration.worker.running import wait_for
 from tests.services.redis import RedisServer
 
 
@@ -98,3 +106,40 @@ def test_clients_that_take_nothing_keep_nobody_out(log: str) -> None:
             assert answer.status == 200
         for each in slow:
             each.close()
+
+
+def test_who_waits_for_redis_keeps_no_other_page_waiting(
+    make_redis: Callable[..., RedisServer],
+) -> None:
+    server = make_redis()
+
+    @in_loop
+    async def write() -> None:
+        async with writing(server.url, "ui-stalls") as writer:
+            await writer.write([b"cache emptied by hand", b"cache of the disk was lost"] * 3)
+
+    write()
+    with served("-n", "ui-stalls", "--redis", server.url, quiet=False) as address:
+
+        def patterns() -> list[str]:
+            url = f"{address}/api/v1/sources/ui-stalls/patterns"
+            with urlopen(url, timeout=60) as answer:  # noqa: S310 -- ours
+                return [each["id"] for each in json.load(answer)["patterns"]]
+
+        def ask(path: str) -> None:
+            with suppress(HTTPError), urlopen(f"{address}{path}", timeout=60):  # noqa: S310 -- ours
+                pass
+
+        wait_for(lambda: len(patterns()) == 2, "both are read")
+        one, two = patterns()
+        server.pause()
+        paths = [f"/p/ui-stalls/{one}/neighbours", f"/two/ui-stalls?id={one}&id={two}"]
+        waiting = [threading.Thread(target=ask, args=(path,)) for path in paths]
+        for each in waiting:
+            each.start()
+        time.sleep(1)  # they have begun to wait, for ten seconds
+        ask("/c/ui-stalls")
+        assert all(each.is_alive() for each in waiting)
+        server.resume()
+        for each in waiting:
+            each.join()

@@ -432,9 +432,18 @@ def test_rules_that_cannot_be_reached_leave_the_page_readable(app: Application) 
         async def version(self) -> object:
             raise StreamDedupError("the place is away")
 
+    app.decide(("kind", "mute"), ("pattern", PORT), ("reason", "too loud"))
+    asyncio.run(app.source.rules.refresh())
     app.source.rules.place = Away("x")
-    assert app.client.get("/r/files").status == 503
+    for path in ("/r/files", "/r/files/audit"):
+        page = app.client.get(path)
+        assert page.status == 200
+        assert "the place is away. What is shown was read before." in page.text
+        assert "too loud" in page.text
+    assert app.client.get("/api/v1/sources/files/rules").status == 503
     assert app.client.get("/s/files").status == 200
+    app.source.rules = SourceRules(Away("x"))  # which nobody has read
+    assert app.client.get("/r/files").status == 503
 
 
 def test_an_error_that_ends_the_reading_is_logged(
