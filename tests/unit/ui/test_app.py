@@ -22,6 +22,7 @@ from stream_dedup.listening import HostNames
 from stream_dedup.ui import openapi, views
 from stream_dedup.ui.app import Pages
 from stream_dedup.ui.files import FileSource
+from stream_dedup.ui.rules import InFile, SourceRules
 from stream_dedup.ui.security import Access
 from tests.integration.command import COMMAND
 from tests.unit.ui.helpers import Client, client_of, file_source
@@ -426,6 +427,36 @@ def test_without_the_token_nothing_is_shown(source: FileSource, path: str) -> No
     assert b"lost" not in refused.body + wrong.body
 
 
+OPEN = {"/healthz", "/login", "/static/{version}/{name}"}
+"""What is served to everybody: nothing of events."""
+
+
+@pytest.mark.parametrize("access", [{"token": TOKEN}, {"user_header": "X-User"}])
+def test_no_address_answers_whom_it_does_not_know(source: FileSource, access: Any) -> None:
+    routes = Pages([source], Access(HostNames(), **access)).routes()
+    client = client_of(source, **access)
+    row, other, *_ = patterns(client_of(source))["patterns"]
+    names = {"source": "files", "identity": row["id"], "other": other["id"], "rule": "r-1"}
+    headers = {"content-type": "application/json", "cookie": "stream-dedup=x",
+               "authorization": "Bearer x", "x-user": "", "x-forwarded-user": "ann"}  # fmt: skip
+    asked = 0
+    for route in routes:
+        if route.path in OPEN:
+            continue
+        asked += 1
+        path = route.path.format(**names) + f"?id={row['id']}&id={other['id']}"
+        for method in route.methods or ():
+            refused = client.ask(method, path, b'{"kind":"mute","patterns":["a b"]}', headers)
+            to_login = "token" in access and not path.startswith("/api/")
+            assert (path, refused.status) == (path, 303 if to_login else 401)
+            assert refused.headers.get("location", "/login") == "/login"
+            assert b"lost" not in refused.body
+            foreign = client.ask(method, path, b"", {"host": "evil.example"})
+            assert (path, foreign.status) == (path, 421)
+    assert asked > 20
+    assert {route.path for route in routes} > OPEN
+
+
 def test_a_browser_signs_in_with_the_token(source: FileSource) -> None:
     client = client_of(source, token=TOKEN)
     assert client.post("/login", b"token=wrong").status == 403
@@ -488,18 +519,66 @@ def test_another_site_cannot_send_anything(source: FileSource) -> None:
 # ------------------------------------------------------------ the interface
 
 
-def test_answers_are_as_they_are_described(client: Client) -> None:
+def test_the_description_names_all_that_is_served(client: Client, source: FileSource) -> None:
+    described = {
+        (path, method.upper())
+        for path, operations in client.get("/api/v1/openapi.json").json()["paths"].items()
+        for method in operations
+    }
+    served = {
+        (route.path, method)
+        for route in Pages([source], Access(HostNames())).routes()
+        if route.path.startswith("/api/") and not route.path.endswith("/openapi.json")
+        for method in route.methods or ()
+        if method != "HEAD"
+    }
+    assert described == served
+
+
+def test_answers_are_as_they_are_described(tmp_path: Path) -> None:
+    rules = SourceRules(InFile(str(tmp_path / "rules.toml")))
+    client = client_of(file_source(tmp_path / "app.log", LINES, rules))
     document = client.get("/api/v1/openapi.json").json()
     assert document["openapi"] == "3.1.0"
     row, other, *_ = patterns(client)["patterns"]
     names = {"source": "files", "identity": row["id"], "other": other["id"]}
+    bodies = {
+        "NewRule": {"kind": "mute", "patterns": [row["pattern"]], "reason": "noise"},
+        "NewUndo": {"author": "ann"},
+    }
+    for path, (_, _, kind) in openapi.CHANGES.items():
+        body = json.dumps(bodies[kind.__name__]).encode()
+        made = client.post(path.format(**names), body, content_type="application/json")
+        assert made.status == 200
+        names["rule"] = msgspec.json.decode(made.body, type=views.Rule).id
+        assert made.json() == shaped(document, document["paths"][path]["post"], made.json())
     for path, (_, _, answer) in openapi.OPERATIONS.items():
-        assert path in document["paths"]
-        found = client.get(path.format(**names))
-        assert found.status == 200
-        msgspec.json.decode(found.body, type=answer)
-    for path in openapi.CHANGES:
-        assert "requestBody" in document["paths"][path]["post"]
+        for method in ("get", "post") if answer is views.PatternList else ("get",):
+            found = client.ask(method.upper(), path.format(**names))
+            assert found.status == 200
+            msgspec.json.decode(found.body, type=answer)
+            operation = document["paths"][path][method]
+            assert found.json() == shaped(document, operation, found.json())
+
+
+def shaped(document: Any, operation: Any, value: Any) -> Any:
+    """Return what a description has names for of an answer; all of it must be there."""
+
+    def part(schema: Any, value: Any) -> Any:
+        if "$ref" in schema:
+            schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        if schema.get("type") == "array" and "items" in schema and schema["items"]:
+            return [part(schema["items"], each) for each in value]
+        if "anyOf" in schema:
+            wanted = [each for each in schema["anyOf"] if each.get("type") != "null"]
+            return None if value is None else part(wanted[0], value)
+        if "properties" not in schema:
+            return value
+        assert set(schema["required"]) <= set(value)
+        return {name: part(schema["properties"][name], value[name])
+                for name in schema["properties"]}  # fmt: skip
+
+    return part(operation["responses"]["200"]["content"]["application/json"]["schema"], value)
 
 
 def test_every_reference_of_the_description_exists(client: Client) -> None:
