@@ -10,9 +10,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from click.testing import CliRunner
 from starlette.datastructures import Headers
 from starlette.types import Message
 
+from stream_dedup.cli.main import cli
 from stream_dedup.errors import StreamDedupError
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.io.decoder import DecoderOptions
@@ -104,7 +106,9 @@ def test_a_form_adds_a_rule_with_author_and_reason(app: Application) -> None:
 @pytest.mark.parametrize(
     ("fields", "patterns_of_rule"),
     [
+        ([("kind", "name"), ("pattern", JOB), ("value", "jobs")], (JOB,)),
         ([("kind", "mute"), ("pattern", JOB)], (JOB,)),
+        ([("kind", "keep"), ("pattern", JOB), ("per_minute", "10")], (JOB,)),
         ([("kind", "merge"), ("pattern", JOB), ("pattern", TASK)], (JOB, TASK)),
         ([("kind", "never_merge"), ("pattern", JOB), ("pattern", TASK)], (JOB, TASK)),
         ([("kind", "split"), ("pattern", PORT), ("slot", "1"), ("value", "22")], (PORT,)),
@@ -154,6 +158,62 @@ def test_undo_leaves_the_rule_in_the_audit_list(app: Application) -> None:
     assert [(each["action"], each["author"]) for each in audit["entries"]] == [
         ("undo", "bob"), ("add", "ann")]  # fmt: skip
     assert "too quiet" in app.client.get("/r/files/audit").text
+
+
+def undo_in_the_page(app: Application, rule: str) -> None:
+    assert app.decide(("id", rule), ("author", "bob"), where="/undo").status == 303
+
+
+def undo_over_json(app: Application, rule: str) -> None:
+    path = f"/api/v1/sources/files/rules/{rule}/undo"
+    answer = app.client.post(path, b'{"author":"bob"}', **JSON)
+    assert (answer.status, answer.json()["undone"]["author"]) == (200, "bob")
+
+
+def undo_by_command(app: Application, rule: str) -> None:
+    command = ["rules", "undo", rule, "--file", str(app.rules), "--author", "bob"]
+    CliRunner().invoke(cli, command, catch_exceptions=False)
+
+
+def undo_in_an_editor(app: Application, rule: str) -> None:
+    table = '[rules.undone]\nauthor = "bob"\ntime = 2026-05-07T09:30:00Z\n'
+    before, found, after = app.rules.read_text().partition(f'id = "{rule}"\n')
+    own, more, rest = after.partition("[[rules]]\n")
+    app.rules.write_text(f"{before}{found}{own}\n{table}{more}{rest}")
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"kind": "name", "patterns": [PORT], "value": "lost connections"},
+        {"kind": "mute", "patterns": [PORT]},
+        {"kind": "keep", "patterns": [PORT], "per_minute": 2},
+        {"kind": "merge", "patterns": [JOB, TASK]},
+        {"kind": "never_merge", "patterns": ["task red is over", "task blue is over"]},
+        {"kind": "split", "patterns": [PORT], "slot": 1, "value": "22"},
+        {"kind": "never_variable", "patterns": [PORT], "slot": 1},
+        {"kind": "always_variable", "patterns": [PORT], "value": "lost"},
+    ],
+    ids=lambda rule: str(rule["kind"]),
+)
+def test_each_kind_of_rule_is_undone_from_each_place(
+    app: Application, rule: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "LOOK_S", 0.01)
+    before = patterns(app.client)["patterns"]
+    for undo in (undo_in_the_page, undo_over_json, undo_by_command, undo_in_an_editor):
+        made = app.add(**rule).json()
+        asyncio.run(read_again(app.source))
+        assert patterns(app.client)["patterns"] != before
+        undo(app, made["id"])
+        asyncio.run(app.source.rules.refresh())
+        asyncio.run(read_again(app.source))
+        assert app.acting() == []
+        assert patterns(app.client)["patterns"] == before
+        last = app.client.get("/api/v1/sources/files/audit").json()["entries"]
+        undone = [each for each in last if each["action"] == "undo"]
+        assert made["id"] in {each["rule"]["id"] for each in undone}
+        assert {each["author"] for each in undone} == {"bob"}
 
 
 def test_a_rule_that_contradicts_another_is_refused_with_both_named(app: Application) -> None:
