@@ -6,15 +6,18 @@ import asyncio
 import secrets
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from stream_dedup import Deduplicator
+from stream_dedup.cli.main import cli
 from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.engine.engine import Engine
 from stream_dedup.errors import RuleConflict, RuleError, RulesChanged
-from stream_dedup.features.recipe import load_recipe
+from stream_dedup.features.recipe import Recipe, load_recipe
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.rules import RedisRules
@@ -175,3 +178,49 @@ async def test_what_was_opened_under_other_rules_is_not_found_again(
     assert later[0].cluster == later[1].cluster == ruled[1].cluster
     assert second.counts.events == 2
     assert (third.counts.events, third.counts.redelivered) == (2, 2)
+
+
+def test_rules_are_brought_to_a_namespace_of_another_recipe(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    recipes = load_recipe("logs"), load_recipe("words")
+    names = [f"n{secrets.token_hex(4)}" for _ in recipes]
+    rules = [MERGE, APART]
+    exported = tmp_path / "rules.toml"
+
+    def command(*arguments: str) -> str:
+        options = ["rules", *arguments, "--redis", redis_server.url]
+        return CliRunner().invoke(cli, options, catch_exceptions=False).output
+
+    @in_loop
+    async def old() -> None:
+        client, of_old = rules_of(redis_server, names[0])
+        await of_old.change(lambda book: book.add(*rules))
+        await client.aclose()
+        found.append(await clusters_under_rules(redis_server.url, names[0], recipes[0]))
+
+    @in_loop
+    async def new() -> None:
+        found.append(await clusters_under_rules(redis_server.url, names[1], recipes[1]))
+
+    found: list[dict[bytes, int | None]] = []
+    old()
+    exported.write_text(command("export", "--namespace", names[0]))
+    assert command("import", str(exported), "--namespace", names[1]) == "2 added, 0 undone\n"
+    new()
+
+    for clusters in found:
+        joined = {clusters[line] for line in LINES if line.startswith((b"job", b"task"))}
+        assert len(joined) == 1
+        assert clusters[b"user ann logged in here"] != clusters[b"user bob logged in here"]
+
+
+async def clusters_under_rules(url: str, namespace: str, recipe: Recipe) -> dict[bytes, int | None]:
+    """Return the cluster of each line in a namespace, under its own rules."""
+    async with opened(url, recipe, namespace=namespace) as index:
+        engine = Engine(recipe, index, windows=HOUR, summaries=Summaries(), clock=SystemClock())
+        client = RedisClient(url, retry_policy=STEADY)
+        engine.use_rules((await RedisRules(client, namespace).read()).compiled())
+        await client.aclose()
+        decisions = await engine.process(Batch(Partition("a", 0), range(len(LINES)), LINES))
+        return {line: each.cluster for line, each in zip(LINES, decisions, strict=True)}
