@@ -52,6 +52,7 @@ TOOLS = {
     "logs": {
         "stream-dedup": ["ours"],
         "MLlib": ["mllib", "--tables", "1"],
+        "MLlib, plain": ["mllib", "--tables", "1", "--plain"],
         "datasketch, pandas": ["datasketch"],
     },
     "texts": {

@@ -11,7 +11,8 @@ those that serve them best on these rows:
 - of log lines the words, without digits (`WORDS`), so that lines which differ in numbers are equal;
 - of texts each two words in a row.
 
-Rows whose features are equal are one row to both: else MLlib would compare each two repeats.
+Rows whose features are equal are one row to both: else MLlib would compare each two repeats. With
+``--plain`` MLlib gets every row, as its documentation shows.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--jaccard", type=float, default=0.5)
     parser.add_argument("--tables", type=int, default=1, help="of MLlib")
+    parser.add_argument("--plain", action="store_true", help="give MLlib every row")
     options = parser.parse_args()
     if options.tool == "datasketch":
         _datasketch(options)
@@ -108,6 +110,8 @@ def _mllib(frame: DataFrame, options: argparse.Namespace) -> DataFrame:
         words = NGram(n=2, inputCol="words", outputCol="features").transform(words)
     else:
         words = words.withColumnRenamed("words", "features")
+    if options.plain:
+        words = words.withColumn("key", F.col("id").cast("string"))
     keys = words.select("id", "key")
     distinct = words.groupBy("key").agg(
         F.min("id").alias("first"), F.first("features").alias("features")

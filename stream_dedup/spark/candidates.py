@@ -41,6 +41,11 @@ if TYPE_CHECKING:
 WINDOW, BANDS_WINDOW = 2_000, 100
 """Rows of its bucket with which a row is compared; of bands each takes a look at two sketches."""
 
+LINKED_AT = 3
+"""Lines that share so many keys of bands are linked without verification. Texts of a similarity of
+.05 share so many once in 10⁹ pairs, those of .8 eight on average; with fewer keys, chance would
+connect most of a million texts."""
+
 SPARK = CostModel("spark", 0.0, 1.0, 0.005, 0, 0, 0, alike=0.12, agree=0.685)
 """A row of a table is shuffled and sorted; comparing is native. Similarity is as of `REDIS`."""
 
@@ -67,9 +72,9 @@ def links(lines: DataFrame, recipe: Recipe, count: int) -> DataFrame:
         found = found.union(_linked_by_words(lines))
     if recipe.fingerprint.kind == "bands":
         met = _pairs_in_buckets(_buckets(lines, recipe, count), recipe, chain=True)
-        chained, pairs = met.where("chained"), met.where("not chained")
-        found = found.union(chained.select("src", "dst"))
-        found = found.union(_verified(pairs, lines, recipe).select("src", "dst"))
+        is_sure = F.col("shared") >= LINKED_AT
+        found = found.union(met.where(is_sure).select("src", "dst"))
+        found = found.union(_verified(met.where(~is_sure), lines, recipe).select("src", "dst"))
     elif recipe.fingerprint.kind != "minhash":
         met = _pairs_in_buckets(_buckets(lines, recipe, count), recipe, chain=True)
         found = found.union(met.select("src", "dst"))
@@ -143,14 +148,18 @@ def _signed(mask: int) -> int:
 
 
 def _pairs_in_buckets(buckets: DataFrame, recipe: Recipe, *, chain: bool) -> DataFrame:
-    """Return the pairs that meet in a bucket: `src` < `dst`, and whether they are only chained."""
+    """Return the pairs that meet: `src` < `dst`, and in how many buckets they are `shared`.
+
+    A pair that is chained counts as one that meets in `LINKED_AT` buckets.
+    """
     most = None if recipe.fingerprint.kind == "bands" else recipe.match.k
     window = window_of(recipe)
     return (
         buckets.repartition("bucket")
         .sortWithinPartitions("bucket", "node")
-        .mapInArrow(partial(_compared, most, window, chain), f"{_PAIR_SCHEMA}, chained boolean")
-        .distinct()
+        .mapInArrow(partial(_compared, most, window, chain), f"{_PAIR_SCHEMA}, met int")
+        .groupBy("src", "dst")
+        .agg(F.sum("met").alias("shared"))
     )
 
 
@@ -194,18 +203,18 @@ def _compared_with_earlier(
             apart = np.bitwise_count(low[rows] ^ low[rows - offset])
             apart += np.bitwise_count(high[rows] ^ high[rows - offset])
             near = rows[apart <= most]
-        yield from _pairs(node[near - offset], node[near], chained=False)
+        yield from _pairs(node[near - offset], node[near], met=1)
     if chain:  # with these all rows that were not compared with each other are connected
-        yield from _pairs(node[rows - 1], node[rows], chained=True)
-        yield from _pairs(node[rows - window], node[rows], chained=True)
+        yield from _pairs(node[rows - 1], node[rows], met=LINKED_AT)
+        yield from _pairs(node[rows - window], node[rows], met=LINKED_AT)
 
 
-def _pairs(src: np.ndarray, dst: np.ndarray, *, chained: bool) -> Iterator[pa.RecordBatch]:
+def _pairs(src: np.ndarray, dst: np.ndarray, *, met: int) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(src), _PART):
         part = slice(start, start + _PART)
         yield pa.RecordBatch.from_arrays(
-            [pa.array(src[part]), pa.array(dst[part]), pa.array(np.full(len(src[part]), chained))],
-            ["src", "dst", "chained"],
+            [*map(pa.array, (src[part], dst[part], np.full(len(src[part]), met, np.int32)))],
+            ["src", "dst", "met"],
         )
 
 

@@ -23,8 +23,10 @@ def compared(
     found: list[dict[str, int]] = []
     for batch in candidates._compared(most, window, chain, batches):
         found += batch.to_pylist()
-    near = {(pair["src"], pair["dst"]) for pair in found if not pair["chained"]}
-    return near, {(pair["src"], pair["dst"]) for pair in found if pair["chained"]}
+    near = {(pair["src"], pair["dst"]) for pair in found if pair["met"] == 1}
+    return near, {
+        (pair["src"], pair["dst"]) for pair in found if pair["met"] == candidates.LINKED_AT
+    }
 
 
 @pytest.mark.parametrize("size", [1, 7, 1_000])
