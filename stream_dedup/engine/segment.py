@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from operator import itemgetter, or_
+from operator import itemgetter, not_, or_
 from typing import TypeVar
 
 from stream_dedup.clustering.summaries import Summaries
@@ -152,10 +152,10 @@ class Segment:
         keys = self.hashed.keys
         self._lookup = self.context.cache.look_up(keys[self.start : self.end])
         if not self._fits():
-            found = take(*self._lookup)
-            count = self._rows_that_fit(found)
+            count = self._rows_that_fit()
             self.end = self.start + count
-            self._lookup = Lookup(*dictionary_encode(found[:count]))
+            codes = self._lookup.codes[:count]
+            self._lookup = Lookup(self._lookup.entries[: max(codes) + 1], codes)
 
     def _fits(self) -> bool:
         """Return whether it certainly fits into a commit (see `MAX_DELTAS`).
@@ -173,23 +173,37 @@ class Segment:
             weight += min(max_bytes, len(values[self.start + row]))
         return weight <= MAX_DELTAS * DELTA_BYTES
 
-    def _rows_that_fit(self, found: Sequence[CachedDecision | None]) -> int:
-        """Return how many events fit into a commit, at least one, looking at each.
+    def _rows_that_fit(self) -> int:
+        """Return how many events fit into a commit, at least one, looking at each that matters.
 
         Many may be alike. The second event of a new cluster counts as another delta, because the
-        cluster then needs a place in the queue of summaries.
+        cluster then needs a place in the queue of summaries. Of a cluster that stays live and
+        takes no samples, only the first event of each entry counts.
         """
-        rows = slice(self.start, self.end)
         keys, values, times_us = self.hashed.keys, self.hashed.batch.values, self.times_us
         max_bytes, samples = self.context.summaries.max_value_bytes, self.context.summaries.samples
         is_live = self.context.windows.live
+        entries, codes = self._lookup
+        latest_us = max(times_us[self.start : self.end])
+        once = [
+            entry is not None
+            and not entry.cluster.forgotten
+            and not entry.cluster.samples_wanted
+            and is_live(entry.cluster.opened_us, entry.cluster.last_us, latest_us)
+            for entry in entries
+        ]
+        numbers, number = rows_of(codes, list(map(not_, once))), 0
+        for code, counts_once in enumerate(once):
+            number = codes.index(code, number)  # codes are in order of first appearance
+            if counts_once:
+                numbers.append(number)
         room = MAX_DELTAS * DELTA_BYTES
         # key → events so far of its latest cluster, when that was opened and last seen, and what
         # the cache knows of it
         seen: dict[Key, tuple[int, int, int, CachedCluster | None]] = {}
-        for row, (key, entry, time_us) in enumerate(
-            zip(keys[rows], found, times_us[rows], strict=True)
-        ):
+        for number in sorted(numbers):
+            row = self.start + number
+            key, entry, time_us = keys[row], entries[codes[number]], times_us[row]
             if key in seen:
                 before, opened_us, last_us, cached = seen[key]
             else:
@@ -203,9 +217,9 @@ class Segment:
             if before < (1 if cached else 2):
                 room -= DELTA_BYTES
             if before < (cached.samples_wanted if cached else 1 + samples):
-                room -= min(max_bytes, len(values[self.start + row]))
+                room -= min(max_bytes, len(values[row]))
             if room < 0:
-                return max(1, row)
+                return max(1, number)
         return len(self)
 
     # ------------------------------------------------------------ deciding
