@@ -162,8 +162,16 @@ def pack(keys: Keys) -> bytes:
 def unpack(packed: bytes) -> Keys:
     """Unpack what `pack` packs."""
     numbers = array("Q", packed)
-    slots = [
-        WordSlot(key, low & _BYTE, low >> 8 & _BYTE, low >> 32)
-        for key, low in zip(numbers[2::2], numbers[3::2], strict=True)
-    ]
+    slots = [word_slot(numbers, index) for index in range(len(slot_keys(numbers)))]
     return Keys(numbers[0], numbers[1], slots)
+
+
+def slot_keys(numbers: array[int]) -> array[int]:
+    """Return the keys of the slots out of an array of what `pack` packs."""
+    return numbers[2::2]
+
+
+def word_slot(numbers: array[int], index: int) -> WordSlot:
+    """Return one slot, likewise."""
+    low = numbers[3 + 2 * index]
+    return WordSlot(numbers[2 + 2 * index], low & _BYTE, low >> 8 & _BYTE, low >> 32)

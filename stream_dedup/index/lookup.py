@@ -34,6 +34,7 @@ class Slot:
         fingerprint: of its representative.
         sketch: of its representative.
         opened_us: event time at which it was opened.
+        one_off: the keys of its representative's pattern, if it opened the cluster here.
         exacts: the (group, exact hash) keys that lead to it; its representative's first.
         entries: its entries in the tables.
         records: the keys of the records that name it.
@@ -47,6 +48,7 @@ class Slot:
     fingerprint: int
     sketch: bytes
     opened_us: int
+    one_off: bytes = b""
     exacts: list[tuple[str, int]] = field(default_factory=list)
     entries: list[int] = field(default_factory=list)
     records: list[int] = field(default_factory=list)
@@ -180,7 +182,9 @@ class Lookup:
             query: of its representative.
             live_until_us: the last event time for which it is live.
         """
-        slot = Slot(-1, cluster, query.group, query.fingerprint, query.sketch, query.first_us)
+        slot = Slot(
+            -1, cluster, query.group, query.fingerprint, query.sketch, query.first_us, query.one_off
+        )  # fmt: skip
         near = [query.fingerprint] if query.near else []
         crowded = self._tables.crowded
         self.restore(slot, [query.exact], near, live_until_us)

@@ -38,7 +38,6 @@ from stream_dedup.errors import (
     StaleFence,
 )
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.fingerprint.one_off import unpack
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import (
     MAX_MERGED_NAMED,
@@ -332,12 +331,12 @@ class MemoryIndex:
 
     def _resolve_by_words(self, identity: int, query: Query, now_us: int) -> Resolution:
         """Resolve a query whose exact hash is unknown and whose words are learned."""
-        keys, records, lookup = unpack(query.one_off), self._lookup.records, self._lookup
+        records, lookup = self._lookup.records, self._lookup
 
         def is_live(slot: Slot) -> bool:
             return lookup.is_live(slot, query.first_us)
 
-        found, is_variable, seen = records.find(query.group, keys, is_live)
+        found, is_variable, seen = records.find(query.group, query.one_off, is_live)
         rule = Rule.WORDS
         if is_variable:
             assert found is not None
@@ -349,12 +348,12 @@ class MemoryIndex:
         root = self._merged(found, ready)
         if root is None:
             answer = self._open_cluster(identity, query, now_us)
-            slot = self._clusters[identity].slot
+            records.open(self._clusters[identity].slot, is_live)
         else:
             rule = rule if found is not None else Rule.LEARNED
             lookup.add_alias(query, root.slot, searchable=rule is Rule.FINGERPRINT)
-            answer, slot = self._join(query, root, rule), root.slot
-        records.note(keys, slot, ready, is_live, first=root is None)
+            answer = self._join(query, root, rule)
+            records.note(query.one_off, root.slot, ready, is_live)
         return answer
 
     def _merged(self, found: Slot | None, ready: Ready) -> _Cluster | None:

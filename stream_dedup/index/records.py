@@ -23,12 +23,17 @@ Entries name open clusters only: they leave with a cluster that closes, and foll
 Those of a cluster that is open, but has passed its window for an event, do not count: they give
 way to the event's own where they have its value, or where there is no room.
 
+Most records hold one entry, of the pattern that opened a cluster. Such a record is that cluster's
+slot itself, which keeps the keys of the pattern; the entry is made when it is asked for. So all
+records of a pattern are noted at once, and take no memory but their places in the dictionary.
+
 Bounds: `MAX_ENTRIES` of a record, one less than the wanted values of a slot, `MAX_RECORDS` that
 name a cluster, `MAX_MERGED` clusters that one event merges and `MAX_MOVED` of their records.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,7 +48,7 @@ from stream_dedup.clustering.learning import (
     may_be_missing,
     wanted_values,
 )
-from stream_dedup.fingerprint.one_off import REPEATED, Keys, WordSlot
+from stream_dedup.fingerprint.one_off import REPEATED, WordSlot, slot_keys, word_slot
 
 if TYPE_CHECKING:
     from stream_dedup.index.lookup import Slot
@@ -101,10 +106,17 @@ class Records:
 
     def __init__(self, learn: int) -> None:
         self._learn = learn
-        self._of_group: dict[str, dict[int, list[Entry]]] = {}
+        self._of_group: dict[str, dict[int, list[Entry] | Slot]] = {}
 
-    def find(self, group: str, keys: Keys, is_live: IsLive) -> tuple[Slot | None, bool, list[Seen]]:
+    def find(
+        self, group: str, one_off: bytes, is_live: IsLive
+    ) -> tuple[Slot | None, bool, list[Seen]]:
         """Find the cluster of a pattern by its words.
+
+        Args:
+            group: only clusters of it are found.
+            one_off: the packed keys of the pattern.
+            is_live: tells whether a cluster takes the event.
 
         Returns:
             The cluster; whether one of the pattern's own words is a known variable, so that there
@@ -113,11 +125,15 @@ class Records:
         records = self._of_group.get(group)
         if records is None:
             return None, False, []
-        own = records.get(keys.own, ())
-        seen = [Seen(slot, records[slot.key]) for slot in keys.slots if slot.key in records]
-        if not own and not seen:
+        numbers = array("Q", one_off)
+        seen = [
+            Seen(word_slot(numbers, index), _entries(records, key))
+            for index, key in enumerate(slot_keys(numbers))
+            if key in records
+        ]
+        if not seen and numbers[0] not in records:
             return None, False, seen
-        own = [entry for entry in own if is_live(entry.owner)]
+        own = [entry for entry in _entries(records, numbers[0]) if is_live(entry.owner)]
         found = older(entry.owner for entry in own if entry.value == LEARNED)
         if found is not None:
             return found, False, seen
@@ -130,7 +146,7 @@ class Records:
         found = older(entry.owner for _, entry in there if entry.value == LEARNED)
         if found is not None:
             return found, True, seen
-        words = keys.words
+        words = numbers[1]
         if words >= LEAST_SAME:
             same = [entry.owner for entry in own if entry.number == OWN]
             if same:
@@ -176,35 +192,57 @@ class Records:
         enough = len(live) + 1 >= wanted_values(self._learn, slot.around)
         return enough and all(entry.value != slot.value for entry in live)
 
-    def note(self, keys: Keys, owner: Slot, ready: Ready, is_live: IsLive, *, first: bool) -> None:
+    def open(self, owner: Slot, is_live: IsLive) -> None:
+        """Note the values of the pattern that opens a cluster.
+
+        Args:
+            owner: how the cluster is found.
+            is_live: tells whether a cluster takes the event.
+        """
+        records = self._of_group.setdefault(owner.group, {})
+        numbers = array("Q", owner.one_off)
+        keys = [numbers[0], *slot_keys(numbers)]
+        noted = dict.fromkeys(keys, owner)
+        if len(noted) == len(keys) and records.keys().isdisjoint(noted):  # most often
+            records.update(noted)
+            owner.records = keys
+        else:
+            self.note(owner.one_off, owner, Ready(set(), {}), is_live, first=True)
+
+    def note(
+        self, one_off: bytes, owner: Slot, ready: Ready, is_live: IsLive, *, first: bool = False
+    ) -> None:
         """Note the values of a pattern of a cluster.
 
         Args:
-            keys: of the pattern.
+            one_off: the packed keys of the pattern.
             owner: how the cluster is found.
             ready: as returned before; the clusters there have merged into this one.
             is_live: tells whether a cluster takes the event.
             first: whether it is the pattern of the cluster's representative.
         """
-        if len(owner.records) + 1 + len(keys.slots) > MAX_RECORDS:
+        numbers = array("Q", one_off)
+        own, keys = numbers[0], slot_keys(numbers)
+        if len(owner.records) + 1 + len(keys) > MAX_RECORDS:
             return
         records = self._of_group.setdefault(owner.group, {})
-        record = records.get(keys.own, [])
+        record = _entries(records, own)
         if not any(entry.number == OWN and is_live(entry.owner) for entry in record):
             kept = [entry for entry in record if entry.number != OWN]
-            self._put(records, keys.own, kept, Entry(OWN, 0, owner, first), is_live)
-        for slot in keys.slots:
-            known = records.get(slot.key)
-            if known is None:  # most often
-                records[slot.key] = [Entry(slot.number, slot.value, owner, first)]
-                if first or slot.key not in owner.records:
-                    owner.records.append(slot.key)
+            self._put(records, own, kept, Entry(OWN, 0, owner, first), is_live)
+        for index, key in enumerate(keys):
+            slot = word_slot(numbers, index)
+            if key not in records:
+                records[key] = [Entry(slot.number, slot.value, owner, first)]
+                if first or key not in owner.records:
+                    owner.records.append(key)
             else:
+                known = _entries(records, key)
                 self._note(records, slot, known, owner, ready, is_live, first=first)
 
     def _note(
         self,
-        records: dict[int, list[Entry]],
+        records: dict[int, list[Entry] | Slot],
         slot: WordSlot,
         record: list[Entry],
         owner: Slot,
@@ -236,7 +274,7 @@ class Records:
 
     @staticmethod
     def _put(
-        records: dict[int, list[Entry]],
+        records: dict[int, list[Entry] | Slot],
         key: int,
         kept: list[Entry],
         entry: Entry,
@@ -255,7 +293,7 @@ class Records:
         """Let the records that name a cluster name another one of its group."""
         records = self._of_group.get(loser.group, {})
         for key in loser.records:
-            record = records.get(key, ())
+            record = _entries(records, key)
             if all(entry.owner is not loser for entry in record):
                 continue
             named = any(entry.owner is root for entry in record)
@@ -279,7 +317,10 @@ class Records:
         if records is None:
             return
         for key in slot.records:
-            kept = [entry for entry in records.get(key, ()) if entry.owner is not slot]
+            if records.get(key) is slot:
+                del records[key]
+                continue
+            kept = [entry for entry in _entries(records, key) if entry.owner is not slot]
             if kept:
                 records[key] = kept
             else:
@@ -294,7 +335,7 @@ class Records:
         return [
             (key, entry.number, entry.value, entry.first)
             for key in slot.records
-            for entry in records.get(key, ())
+            for entry in _entries(records, key)
             if entry.owner is slot
         ]
 
@@ -303,4 +344,19 @@ class Records:
         for key, number, value, first in leads:
             records = self._of_group.setdefault(slot.group, {})
             entry = Entry(number, value, slot, first)
-            self._put(records, key, records.get(key, []), entry, lambda _: True)
+            self._put(records, key, _entries(records, key), entry, lambda _: True)
+
+
+def _entries(records: dict[int, list[Entry] | Slot], key: int) -> list[Entry]:
+    """Return the entries of a record; none if there is no such record."""
+    record = records.get(key)
+    if record is None:
+        return []
+    if isinstance(record, list):
+        return record
+    numbers = array("Q", record.one_off)
+    number, value = OWN, 0
+    if key != numbers[0]:
+        _, number, _, value = word_slot(numbers, slot_keys(numbers).index(key))
+    entries = records[key] = [Entry(number, value, record, first=True)]
+    return entries

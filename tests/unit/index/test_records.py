@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from operator import is_
 
-from stream_dedup.fingerprint.one_off import pattern_keys
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup.fingerprint.one_off import pack, pattern_keys
 from stream_dedup.index.lookup import Slot
 from stream_dedup.index.records import Ready, Records
 
@@ -21,7 +25,7 @@ def named_by_two_in_turn() -> tuple[Records, Slot]:
     """Records of two clusters of one pattern, each noted while the other does not count."""
     records, one, other = Records(5), cluster(1), cluster(2)
     for owner in (one, other, one):
-        records.note(KEYS, owner, NOTHING, partial(is_, owner), first=False)
+        records.note(pack(KEYS), owner, NOTHING, partial(is_, owner))
     return records, one
 
 
@@ -43,6 +47,33 @@ def test_a_cluster_that_merges_hands_on_no_key_twice() -> None:
     records, one = named_by_two_in_turn()
     root = cluster(3)
     records.move(one, root)
-    records.note(KEYS, root, NOTHING, lambda _: True, first=False)
+    records.note(pack(KEYS), root, NOTHING, lambda _: True)
     assert root.records == [KEYS.own, *(slot.key for slot in KEYS.slots)]
     assert one.records == []
+
+
+@given(
+    words=st.lists(st.integers(101, 105), min_size=2, max_size=6),
+    before=st.lists(st.integers(101, 105), min_size=2, max_size=6),
+)
+def test_the_pattern_that_opens_a_cluster_is_noted_like_any_other(
+    words: list[int], before: list[int]
+) -> None:
+    packed = pack(pattern_keys(words, [False] * len(words)))
+    earlier = replace(cluster(1), one_off=pack(pattern_keys(before, [False] * len(before))))
+    opened, noted = replace(cluster(2), one_off=packed), cluster(2)
+    records, others = Records(5), Records(5)
+    for each in (records, others):
+        each.open(replace(earlier, records=[]), lambda _: True)
+    records.open(opened, lambda _: True)
+    others.note(packed, noted, NOTHING, lambda _: True, first=True)
+    assert opened.records == noted.records
+    assert records.leads(opened) == others.leads(noted)
+
+
+def test_a_cluster_that_closes_leaves_no_record() -> None:
+    records, opened = Records(5), replace(cluster(1), one_off=pack(KEYS))
+    records.open(opened, lambda _: True)
+    records.remove(opened)
+    assert records.find("", pack(KEYS), lambda _: True) == (None, False, [])
+    assert opened.records == []
