@@ -309,9 +309,11 @@ class EvictedKeys:
 
     def take(self, query: Query) -> bool:
         """Return whether the query would have found a cluster that was evicted; forget it then."""
+        if not self._hashes:
+            return False
         number = hash((query.group, query.exact))
         place = number & self._mask
-        if not self._hashes or self._hashes[place] != number:
+        if self._hashes[place] != number:
             return False
         self._hashes[place] = 0
         return self._live_until_us[place] >= query.first_us

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -81,13 +81,14 @@ class LazyHeap:
 
     Args:
         time_of: returns an id's current time, never earlier than before; None if the id is gone.
+        ids: holds all ids that are not gone, and maybe more.
     """
 
-    def __init__(self, time_of: Callable[[int], int | None]) -> None:
+    def __init__(self, time_of: Callable[[int], int | None], ids: Sized) -> None:
         self._time_of = time_of
+        self._ids = ids
         # Time and id in one integer: a third of a tuple's memory, and compared as fast.
         self._heap: list[int] = []
-        self._compact_at = _FIRST_COMPACTION
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -95,7 +96,8 @@ class LazyHeap:
     def push(self, time_us: int, identity: int) -> None:
         """Add an id that is not in the queue."""
         heapq.heappush(self._heap, time_us << _ID_BITS | identity)
-        if len(self._heap) >= self._compact_at:
+        # Then at least half of the entries are of ids that are gone.
+        if len(self._heap) >= max(_FIRST_COMPACTION, 2 * len(self._ids)):
             self._compact()
 
     def _compact(self) -> None:
@@ -104,7 +106,6 @@ class LazyHeap:
         times = ((self._time_of(identity), identity) for identity in ids)
         self._heap = [time << _ID_BITS | identity for time, identity in times if time is not None]
         heapq.heapify(self._heap)
-        self._compact_at = max(_FIRST_COMPACTION, 2 * len(self._heap))
 
     def least(self) -> tuple[int, int] | None:
         """Return (time, id) of the least without removing it."""
@@ -240,9 +241,9 @@ class MemoryIndex:
         self._open_count = 0
         self._partitions: dict[Partition, _PartitionState] = {}
         self._time = StreamTime(self._windows)
-        self._expiry = LazyHeap(self._expires_us)
+        self._expiry = LazyHeap(self._expires_us, self._clusters)
         self._recency: LazyHeap | None = None  # made when the first has to be evicted
-        self._due = LazyHeap(self._due_us)
+        self._due = LazyHeap(self._due_us, self._clusters)
         self._finals: dict[int, None] = {}
         self._leases: dict[int, int] = {}  # claimed cluster → when its lease ends (clock)
         # → (revision, count, until)
@@ -417,11 +418,15 @@ class MemoryIndex:
             identity, query.position, self._add_slot(identity, query), query.last_us,
             query.first_us, query.first_us, reported_us=query.first_us,
         )  # fmt: skip
-        self._restore(cluster, now_us)
+        if self._tombstones:
+            self._restore(cluster, now_us)
         self._new_again += self._evicted_keys.take(query)
         self._clusters[identity] = cluster
         self._queue_closing(cluster)
-        return self._join(query, cluster, Rule.NEW)
+        # As `_join` would answer, at less cost.
+        return Resolution(
+            identity, 0, new=True, opened_us=query.first_us, last_us=query.last_us, rule=Rule.NEW
+        )
 
     def _add_slot(self, identity: int, query: Query) -> Slot:
         until_us = self._windows.expires_us(query.first_us, query.last_us)
@@ -500,8 +505,10 @@ class MemoryIndex:
             cluster.representative, cluster.samples = (delta.representative or b"")[:limit], ()
             self._drop_sampled(cluster)
         cluster.count += delta.count
-        cluster.first_us = min(cluster.first_us, delta.first_us)
-        cluster.latest_us = max(cluster.latest_us, delta.last_us)
+        if delta.first_us < cluster.first_us:  # noqa: PLR1730 -- min() costs a call here
+            cluster.first_us = delta.first_us
+        if delta.last_us > cluster.latest_us:  # noqa: PLR1730 -- likewise
+            cluster.latest_us = delta.last_us
         if cluster.since_us is None or delta.first_us < cluster.since_us:
             cluster.since_us = delta.first_us
         self._see(cluster, delta.last_us)
@@ -510,7 +517,7 @@ class MemoryIndex:
             cluster.samples += tuple(sample[:limit] for sample in delta.samples[:room])
         if delta.sampled:
             self._keep_sampled(cluster, delta.sampled)
-        if not cluster.due:
+        if not cluster.due and self._summaries.every_us is not None:
             self._queue_summary(cluster)
 
     def _keep_sampled(self, cluster: _Cluster, sampled: Iterable[tuple[int, bytes]]) -> None:
@@ -557,7 +564,7 @@ class MemoryIndex:
 
     def _evict(self) -> None:
         if self._open_count > self._limits.max_clusters and self._recency is None:
-            self._recency = LazyHeap(self._seen_us)
+            self._recency = LazyHeap(self._seen_us, self._clusters)
             for cluster in self._clusters.values():
                 if cluster.closing is None:
                     self._recency.push(cluster.last_us, cluster.identity)
