@@ -17,7 +17,8 @@ import msgspec
 import re2
 
 from stream_dedup.clock import US_PER_MS
-from stream_dedup.columnar import column_stats, multiplied
+from stream_dedup.columnar import column_stats, multiplied, rows_beginning
+from stream_dedup.columnar.reference import ColumnStats
 from stream_dedup.errors import InputError
 from stream_dedup.features.fields import UNDECODABLE, parse_path, select, shortened
 from stream_dedup.features.masks import compile_pattern
@@ -66,7 +67,7 @@ RECORD_REASONS = INVALID | {TOMBSTONE, COMPRESSED, UNREADABLE}
 _MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"\xff\x06\x00\x00sNaPpY", b"BZh")
 """The first bytes of gzip, Zstandard, LZ4, framed Snappy and bzip2."""
 
-_SUSPICIOUS = frozenset((None, *(magic[:1] for magic in _MAGIC)))
+_SUSPICIOUS = frozenset(magic[:1] for magic in _MAGIC)
 """First bytes of values that may have to be passed."""
 
 MAX_GROUPS_CACHED = 10_000
@@ -577,16 +578,16 @@ class RecordDecoder:
         values: list[Any] = list(records.values)
         passed: dict[int, str] = {}
         seen = column_stats(values)
-        if not seen.begins.isdisjoint(_SUSPICIOUS) or seen.longest > self._max_event_bytes:
-            for index, value in enumerate(values):
-                if value is None:
-                    values[index] = b""
-                    lost = records.unreadable and records.offsets[index] in records.unreadable
-                    passed[index] = UNREADABLE if lost else TOMBSTONE
-                elif value.startswith(_MAGIC):
-                    passed[index] = COMPRESSED
-                elif len(value) > self._max_event_bytes:
-                    passed[index] = TOO_LARGE
+        for index in self._suspects(values, seen):
+            value = values[index]
+            if value is None:
+                values[index] = b""
+                lost = records.unreadable and records.offsets[index] in records.unreadable
+                passed[index] = UNREADABLE if lost else TOMBSTONE
+            elif value.startswith(_MAGIC):
+                passed[index] = COMPRESSED
+            elif len(value) > self._max_event_bytes:
+                passed[index] = TOO_LARGE
         times = multiplied(records.timestamps, US_PER_MS)
         if min(times) < 0:  # the record has no timestamp
             times = [now_us if time < 0 else time for time in times]
@@ -595,6 +596,13 @@ class RecordDecoder:
         if passed:  # nothing of them is kept
             batch.values = [b"" if i in passed else value for i, value in enumerate(batch.values)]
         return batch
+
+    def _suspects(self, values: Sequence[Any], seen: ColumnStats) -> Sequence[int]:
+        """Return the rows of all values that may be invalid, and maybe of others."""
+        if None in seen.begins or seen.longest > self._max_event_bytes:
+            return range(len(values))
+        begins = _SUSPICIOUS & seen.begins  # a text may begin so, too
+        return rows_beginning(values, b"".join(begins)) if begins else ()
 
 
 def _first(document: dict[str, Any], steps: tuple[str, ...]) -> object:
