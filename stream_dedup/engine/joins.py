@@ -33,7 +33,7 @@ class Joins:
     def __init__(self, cache: NearCache, sampler: Sampler | None = None) -> None:
         self._cache = cache
         self._sampler = sampler
-        self._events: list[tuple[int, bytes]] = []  # clusters and values, for the sampler
+        self._events: list[tuple[Decision, bytes]] = []  # decisions and values, for the sampler
         self._deltas: dict[CachedCluster, ClusterDelta] = {}
         self._last_us = 0
         self.count = 0
@@ -85,7 +85,7 @@ class Joins:
         self.now_us = now_us
         self.count += 1
         if self._sampler is not None:
-            self._events.append((cluster.cluster_id, value))
+            self._events.append((entry.decision, value))
         return entry.decision
 
     def take(self, partition: Partition, fence: int, first_offset: int) -> Commit:
@@ -93,9 +93,9 @@ class Joins:
         last_offset = first_offset + self.count - 1
         deltas = list(self._deltas.values())
         if self._sampler is not None:
-            clusters, values = zip(*self._events, strict=True)
+            decisions, values = zip(*self._events, strict=True)
             offsets = range(first_offset, last_offset + 1)
-            self._sampler.add(deltas, partition, offsets, clusters, values)
+            self._sampler.add(deltas, partition, offsets, decisions, values)
             self._events = []
         commit = Commit(
             partition=partition,

@@ -14,14 +14,14 @@ those exclude. What it forgets is offered in vain.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from heapq import nsmallest
 
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.columnar import rows_by_chance
 from stream_dedup.fingerprint.hashing import hash128
 from stream_dedup.index.base import ClusterDelta
-from stream_dedup.model import Partition
+from stream_dedup.model import Decision, Partition
 
 MAX_OFFERED_BYTES = 1 << 19
 """Of a commit: as much as some two fifths of what it may hold besides (`index.base.MAX_DELTAS`)."""
@@ -48,7 +48,7 @@ class Sampler:
         deltas: Sequence[ClusterDelta],
         partition: Partition,
         offsets: Sequence[int],
-        clusters: Sequence[int | None],
+        decisions: Sequence[Decision],
         values: Sequence[bytes],
     ) -> None:
         """Add the events to offer to the deltas of a commit.
@@ -57,7 +57,7 @@ class Sampler:
             deltas: one for each cluster.
             partition: where the events come from.
             offsets: their offsets.
-            clusters: their clusters.
+            decisions: what was decided for them.
             values: their values.
         """
         found = rows_by_chance(offsets, self._seed(partition), self._below)
@@ -72,7 +72,7 @@ class Sampler:
             if delta.representative is not None:  # opened, maybe not for the first time
                 offered.pop(delta.cluster, None)
         for row, priority in found:
-            cluster = clusters[row]
+            cluster = decisions[row].cluster
             if cluster is None or cluster not in delta_of:
                 continue
             before = offered.get(cluster)
@@ -80,12 +80,16 @@ class Sampler:
                 chosen.setdefault(cluster, []).append((priority, values[row]))
         kept = self._summaries.kept_value
         for cluster, events in chosen.items():
-            least = nsmallest(size, events)
+            least = sorted(events)[:size]
             delta_of[cluster].sampled = [(priority, kept(value)) for priority, value in least]
-        _limit(deltas)
+        _limit([delta_of[cluster] for cluster in chosen])
         for cluster in chosen:
-            priorities = {priority for priority, _ in delta_of[cluster].sampled}
-            offered[cluster] = nsmallest(size, priorities.union(offered.get(cluster, ())))
+            priorities = offered.setdefault(cluster, [])
+            for priority, _ in delta_of[cluster].sampled:
+                place = bisect_left(priorities, priority)
+                if place == len(priorities) or priorities[place] != priority:
+                    priorities.insert(place, priority)
+            del priorities[size:]
 
     def clear(self) -> None:
         """Forget everything: the index lost its data."""

@@ -562,9 +562,8 @@ class Segment:
         batch, rows = self.hashed.batch, slice(self.start, self.end)
         deltas, offsets = merge_deltas(list(self.deltas.values())), batch.offsets[rows]
         if self.context.sampler is not None:
-            clusters = [decision.cluster for decision in self.decisions[rows]]
-            values = batch.values[rows]
-            self.context.sampler.add(deltas, batch.partition, offsets, clusters, values)
+            decisions, values = self.decisions[rows], batch.values[rows]
+            self.context.sampler.add(deltas, batch.partition, offsets, decisions, values)
         if committed is None:
             committed = self.first_offset
         first = bisect_left(offsets, committed)

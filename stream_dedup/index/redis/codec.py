@@ -142,8 +142,9 @@ def pack_delta(delta: ClusterDelta, samples: int, max_bytes: int) -> list[bytes]
         max_bytes: of each value.
     """
     kept = [sample[:max_bytes] for sample in delta.samples[:samples]]
-    representative = delta.representative
-    first_us, last_us = clamp_us(delta.first_us), clamp_us(delta.last_us)
+    representative, first_us, last_us = delta.representative, delta.first_us, delta.last_us
+    if not -LATEST_US <= first_us <= last_us <= LATEST_US:
+        first_us, last_us = clamp_us(first_us), clamp_us(last_us)
     numbers = layouts.DELTA.struct.pack(
         delta.count,
         first_us,

@@ -12,7 +12,7 @@ from stream_dedup.engine import sampling
 from stream_dedup.engine.sampling import Sampler
 from stream_dedup.index import memory
 from stream_dedup.index.base import ClusterDelta
-from stream_dedup.model import Partition, Summary, Variables
+from stream_dedup.model import Decision, Kind, Partition, Summary, Variables
 
 HERE = Partition("topic", 0)
 ALL = Summaries(every_us=None, values=64, values_every=1)
@@ -36,10 +36,14 @@ def variables(dedup: Deduplicator) -> Variables:
     return found
 
 
+def joined(cluster: int, events: int) -> list[Decision]:
+    return [Decision(Kind.DUPLICATE, cluster)] * events
+
+
 def offered(sampler: Sampler, offsets: range, cluster: int = 1) -> list[tuple[int, bytes]]:
     delta = ClusterDelta(cluster, len(offsets), 0, 0)
     values = [b"%d" % offset for offset in offsets]
-    sampler.add([delta], HERE, offsets, [cluster] * len(offsets), values)
+    sampler.add([delta], HERE, offsets, joined(cluster, len(offsets)), values)
     return delta.sampled
 
 
@@ -94,7 +98,7 @@ def test_a_commit_offers_so_many_bytes_of_all_clusters_alike(
     monkeypatch.setattr(sampling, "MAX_OFFERED_BYTES", 100)
     sampler = Sampler(Summaries(values=64, values_every=1))
     deltas = [ClusterDelta(cluster, 20, 0, 0) for cluster in (0, 1)]
-    sampler.add(deltas, HERE, range(40), [0] * 20 + [1] * 20, [b"x" * 10] * 40)
+    sampler.add(deltas, HERE, range(40), joined(0, 20) + joined(1, 20), [b"x" * 10] * 40)
     priorities = [sorted(p for p, _ in delta.sampled) for delta in deltas]
     assert sum(map(len, priorities)) == 10
     assert all(priorities)
@@ -106,7 +110,7 @@ def test_a_cluster_that_is_opened_again_is_offered_events_again() -> None:
     assert offered(sampler, range(10_000, 10_050)) == []
     opened = ClusterDelta(1, 50, 0, 0, b"first")
     offsets = range(10_000, 10_050)
-    sampler.add([opened], HERE, offsets, [1] * 50, [b"x"] * 50)
+    sampler.add([opened], HERE, offsets, joined(1, 50), [b"x"] * 50)
     assert len(opened.sampled) == 4
     offered(sampler, range(10_000))
     sampler.clear()
@@ -118,7 +122,7 @@ def test_partitions_choose_apart() -> None:
     for number in range(2):
         delta = ClusterDelta(1, 99, 0, 0)
         sampler = Sampler(Summaries(values=4, values_every=1))
-        sampler.add([delta], Partition("topic", number), range(99), [1] * 99, [b""] * 99)
+        sampler.add([delta], Partition("topic", number), range(99), joined(1, 99), [b""] * 99)
         found.append(delta.sampled)
     assert found[0] != found[1]
 
