@@ -79,7 +79,7 @@ class Node:
         similar: Callable[[bytes, bytes], float] | None = None,
         least: float = 0.0,
     ) -> None:
-        self.slices: defaultdict[Key, dict[Entry, int]] = defaultdict(dict)
+        self.slices: defaultdict[Key, set[Neighbour]] = defaultdict(set)
         self.clusters: dict[int, Cluster] = {}
         self.intents: dict[int, tuple[Ticket, int]] = {}  # until when
         self.begun: dict[Entry, tuple[Query, int]] = {}  # since when
@@ -109,9 +109,9 @@ class Node:
             case Join(entry, query):
                 return self.join(entry, query)
             case Add(key, entry, fingerprint):
-                self.slices[key][entry] = fingerprint
-            case Remove(key, entry, _):
-                self.slices[key].pop(entry, None)
+                self.slices[key].add(Neighbour(entry, fingerprint))
+            case Remove(key, entry, fingerprint):
+                self.slices[key].discard(Neighbour(entry, fingerprint))
             case Withdraw(entry):
                 self._forget(entry)
         return Answer.DONE
@@ -122,40 +122,38 @@ class Node:
         if own and self._takes(own, query) and own.query.fingerprint == query.fingerprint:
             return self._touch(Entry(entry.identity, own.ticket), own, query)
         others = self.slices[exact_key(query)]
-        for other in others:
+        for other, _ in sorted(others):
             cluster = self._opened(other)  # only if it is on this node
             if cluster is not None and self._takes(cluster, query):
                 return self._touch(other, cluster, query)
-        ticket, until_us = self.intents.get(entry.identity, (entry.ticket, 0))
-        if ticket.precedes(entry.ticket) and now_us < until_us:
+        ticket = self._intent(entry.identity, now_us)
+        if ticket is not None and ticket.precedes(entry.ticket):
             return Answer.WAIT  # the event's former owner is about to open it
-        neighbours = [Neighbour(*other) for other in others.items() if other[0] != entry]
+        neighbours = [other for other in sorted(others) if other.entry != entry]
         self.intents[entry.identity] = entry.ticket, now_us + LEASE_US
         self.begun[entry] = query, now_us
-        others[entry] = query.fingerprint
+        others.add(Neighbour(entry, query.fingerprint))
         return neighbours
 
     def offer(self, key: Key, entry: Entry, fingerprint: int) -> list[Neighbour]:
         """See `protocol.Offer`."""
         others = self.slices[key]
-        others[entry] = fingerprint
+        others.add(Neighbour(entry, fingerprint))
         return [
             Neighbour(other, own)
-            for other, own in others.items()
+            for other, own in sorted(others)
             if other != entry and distance(own, fingerprint) <= self._layout.k
         ]
 
     def judge(self, request: Judge, now_us: int) -> Found | Answer:
         """See `protocol.Judge`."""
         entry, asker, query, equal = request
-        intent = self.intents.get(entry.identity)
-        if intent is not None and intent[0] == entry.ticket:
-            if entry.ticket.precedes(asker) and now_us < intent[1]:
-                return Answer.WAIT
-            del self.intents[entry.identity]
-            return Answer.STALE
         cluster = self._opened(entry)
         if cluster is None:
+            if self._intent(entry.identity, now_us) == entry.ticket:
+                if entry.ticket.precedes(asker):
+                    return Answer.WAIT
+                del self.intents[entry.identity]
             return Answer.STALE
         found = self._found(entry, cluster, query)
         admitted = equal or self._admits(found)
@@ -165,8 +163,7 @@ class Node:
         """See `protocol.Open`."""
         cluster = self._opened(entry)
         if cluster is None:
-            ticket, until_us = self.intents.get(entry.identity, (None, 0))
-            if ticket != entry.ticket or now_us >= until_us:
+            if self._intent(entry.identity, now_us) != entry.ticket:
                 return Answer.LOST
             self._forget(entry)
             cluster = Cluster(entry.ticket, query, query.last_us)
@@ -205,6 +202,14 @@ class Node:
         self.begun.pop(entry, None)
         if self.intents.get(entry.identity, (None, 0))[0] == entry.ticket:
             del self.intents[entry.identity]
+
+    def _intent(self, identity: int, now_us: int) -> Ticket | None:
+        """Return the ticket of an intent; one whose lease has ended never comes back."""
+        ticket, until_us = self.intents.get(identity, (None, 0))
+        if ticket is not None and now_us >= until_us:
+            del self.intents[identity]
+            return None
+        return ticket
 
     def _opened(self, entry: Entry) -> Cluster | None:
         """Return the cluster that is open under the entry's ticket."""

@@ -221,10 +221,14 @@ class Places:
         self.shards = shards
         self._hash = fastest_siphash()
 
+    def hash_of(self, key: Key) -> int:
+        """Return the hash of a slice's name, of 64 bits."""
+        packed = f"{key.table}:{key.bits}:{key.group}".encode("utf-8", "surrogatepass")
+        return self._hash(self.key, packed)
+
     def of_key(self, key: Key) -> int:
         """Return the shard of a slice."""
-        packed = f"{key.table}:{key.bits}:{key.group}".encode("utf-8", "surrogatepass")
-        return self._hash(self.key, packed) % self.shards
+        return self.hash_of(key) % self.shards
 
     def identity(self, opened_id: int, query: Query) -> int:
         """Return the id of the cluster that a query would open: it ends with its shard's number.
@@ -282,7 +286,7 @@ class _Row:
         step: the current step.
         asked: requests of the step that are not answered.
         waits: those of them that were last answered by `WAIT`.
-        seen: entries beside its own; for each the fingerprint and the keys where it was found.
+        seen: entries beside its own; for each the keys where it was found, with its fingerprints.
         judged: those of them that were asked about.
         found: open clusters that take the event.
         stale: of the entries it has seen, those that lead nowhere.
@@ -297,7 +301,7 @@ class _Row:
     step: Step = Step.BEGIN
     asked: dict[Request, None] = field(default_factory=dict)
     waits: set[Request] = field(default_factory=set)
-    seen: dict[Entry, tuple[int, list[Key]]] = field(default_factory=dict)
+    seen: dict[Entry, list[tuple[Key, int]]] = field(default_factory=dict)
     judged: set[Entry] = field(default_factory=set)
     found: list[Found] = field(default_factory=list)
     stale: list[Remove] = field(default_factory=list)
@@ -434,15 +438,17 @@ class Call:
             case Judge(), Found() as found:
                 row.found.append(found)
             case Judge(), Answer.STALE:
-                fingerprint, keys = row.seen[request.entry]
-                row.stale += [Remove(key, request.entry, fingerprint) for key in keys]
+                row.stale += [
+                    Remove(key, request.entry, fingerprint)
+                    for key, fingerprint in row.seen[request.entry]
+                ]
                 self._follow(row, request)
             case Join(), _:
                 row.found = [found for found in row.found if found.entry != request.entry]
 
     def _see(self, row: _Row, key: Key, neighbours: Sequence[Neighbour]) -> None:
         for entry, fingerprint in neighbours:
-            row.seen.setdefault(entry, (fingerprint, []))[1].append(key)
+            row.seen.setdefault(entry, []).append((key, fingerprint))
 
     def _follow(self, row: _Row, request: Judge) -> None:
         """If an earlier row of this call has joined a cluster, that one may take this event too."""
@@ -451,7 +457,7 @@ class Call:
             return
         entry = other.answer.entry
         if entry not in row.seen:
-            row.seen[entry] = other.query.fingerprint, []
+            row.seen[entry] = []
             row.judged.add(entry)
             judge = request._replace(entry=entry)
             row.asked[judge] = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Iterator
+from functools import partial
 from random import Random
 
 import pytest
@@ -117,6 +118,15 @@ def test_an_equal_event_takes_one_request() -> None:
     world.start(query(0, 1))
     assert world.run_in_rounds() == 1
     assert sum(node.steps for node in world.nodes) == before + 1
+
+
+def test_an_alias_leaves_the_other_names_of_its_cluster() -> None:
+    world = World(make_nodes(NODES), ByChance(0), make_call=partial(Call, aliases=True))
+    # The last is as near to the first as the second is, but not near to that one.
+    for offset, fingerprint in enumerate((0b0000, 0b0011, 0b1100)):
+        world.start(query(fingerprint, offset))
+        world.run()
+    assert len(world.open_clusters()) == 1
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 4, 10, 100])
@@ -274,7 +284,7 @@ class ReadsFirst(Node):
 
     def offer(self, key: Key, entry: Entry, fingerprint: int) -> list[Neighbour]:
         neighbours = super().offer(key, entry, fingerprint)
-        del self.slices[key][entry]
+        self.slices[key].remove(Neighbour(entry, fingerprint))
         return neighbours
 
 

@@ -284,9 +284,7 @@ class World:
         """Return all that decides how this world can go on."""
         nodes = [
             (
-                frozenset(
-                    (key, entry) for key, entries in node.slices.items() for entry in entries
-                ),
+                frozenset((key, *one) for key, others in node.slices.items() for one in others),
                 frozenset((i, c.ticket, c.is_open) for i, c in node.clusters.items()),
                 frozenset((i, t, self.now_us < until) for i, (t, until) in node.intents.items()),
             )
@@ -309,7 +307,7 @@ class World:
         counts: dict[int, int] = {}
         for node in self.nodes:
             for entries in node.slices.values():
-                for entry in entries:
+                for entry, _ in entries:
                     counts[entry.identity] = counts.get(entry.identity, 0) + 1
         return counts
 
