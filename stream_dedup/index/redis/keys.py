@@ -70,6 +70,11 @@ class NamespaceLayout(NamedTuple):
         return min(8 * self.exact_slices, MAX_SLICES)
 
     @property
+    def spread_slices(self) -> int:
+        """Slices of the spread index, in which all tables lie together."""
+        return self.slices * self.table_layout.tables + self.exact_slices
+
+    @property
     def table_layout(self) -> Layout:
         """Blocks and tables; a key of a band is a block, so one block in common is near enough."""
         return Layout(self.width, self.k, self.blocks)
@@ -115,7 +120,9 @@ class ShardKeys:
         pattern_due: sorted set: pattern → stream time at which it has vanished if it stays silent.
         pattern_events: sorted set: event that may not be sent yet → clock time until which whoever
             found it sends it.
-        fixed: all of these but prefix, meta, rules and those of patterns.
+        begun: hash: attempt of the spread index to open a cluster, as its entry → what is needed to
+            find the other entries that it has left.
+        fixed: all of these but prefix, meta, rules, begun and those of patterns.
         prefixes: what the keys of clusters, slices of exact hashes and slices of tables begin
             with.
     """
@@ -138,6 +145,7 @@ class ShardKeys:
     pattern_seen: bytes = field(init=False)
     pattern_due: bytes = field(init=False)
     pattern_events: bytes = field(init=False)
+    begun: bytes = field(init=False)
     fixed: tuple[bytes, ...] = field(init=False)
     prefixes: Prefixes = field(init=False)
 
@@ -160,6 +168,7 @@ class ShardKeys:
             "pattern_seen": b"pattern-seen",
             "pattern_due": b"pattern-due",
             "pattern_events": b"pattern-events",
+            "begun": b"begun",
         }
         for name, key in names.items():
             object.__setattr__(self, name, prefix + key)
@@ -186,6 +195,14 @@ class ShardKeys:
     def table(self, table: int, number: int) -> bytes:
         """Sorted set, or string of keys of bands: a slice of a table; see `tables.entries`."""
         return b"%s%d:%d" % (self.prefixes.table, table, number)
+
+    def spread(self, number: int) -> bytes:
+        """Sorted set: a slice of all tables of the spread index; see `layouts.SPREAD_MEMBER`."""
+        return b"%ss:%d" % (self.prefix, number)
+
+    def intent(self, identity: bytes) -> bytes:
+        """String: the ticket of an attempt to open the cluster with that id, for its lease."""
+        return b"%si:%s" % (self.prefix, identity.hex().encode())
 
     def partition(self, partition: Partition) -> bytes:
         """Hash: the partition's fence, high water, committed offset, claim and incarnation."""
@@ -226,6 +243,8 @@ _RECORDS = KeyKind("records", "hash", "records")
 _CLUSTERS = KeyKind("clusters", "hash", "clusters")
 _PARTITIONS = KeyKind("partitions", "hash", "others")
 _JOURNALS = KeyKind("journals", "zset", "others")
+_SPREAD = KeyKind("spread slices", "zset", "tables")
+_INTENTS = KeyKind("intents", "string", "others")
 _SINGLE = {
     b"meta": KeyKind("meta", "hash", "others"),
     b"expiry": KeyKind("expiry", "zset", "others"),
@@ -237,6 +256,7 @@ _SINGLE = {
     b"inserted": KeyKind("inserted", "list", "others"),
     b"heads": KeyKind("heads", "hash", "others"),
     b"rules": KeyKind("rules", "hash", "others"),
+    b"begun": KeyKind("attempts", "hash", "others"),
     b"patterns": KeyKind("patterns", "hash", "others"),
     b"pattern-names": KeyKind("pattern names", "hash", "others"),
     b"pattern-seen": KeyKind("pattern times", "zset", "others"),
@@ -245,6 +265,7 @@ _SINGLE = {
 }
 _NUMBERED = re.compile(
     rb"t:([0-9]{1,9}):([0-9]{1,9})|e:([0-9]{1,9})|r:([0-9]{1,9})|c:([0-9a-f]{16})"
+    rb"|s:([0-9]{1,9})|i:([0-9a-f]{16})"
 )
 _NAMED = re.compile(rb"([pj]):.*:[0-9]{1,19}", re.DOTALL)
 
@@ -258,9 +279,13 @@ def kind_of(shard: ShardKeys, key: bytes, layout: NamespaceLayout) -> KeyKind:
     if name in _SINGLE:
         return _SINGLE[name]
     if match := _NUMBERED.fullmatch(name):
-        table, number, exact, record, cluster = match.groups()
+        table, number, exact, record, cluster, spread, intent = match.groups()
         if cluster is not None:
             return _CLUSTERS
+        if intent is not None:
+            return _INTENTS
+        if spread is not None:
+            return _SPREAD if int(spread) < layout.spread_slices else _UNKNOWN
         if exact is not None:
             return _EXACT if int(exact) < layout.exact_slices else _UNKNOWN
         if record is not None:

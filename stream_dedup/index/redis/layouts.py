@@ -25,6 +25,7 @@ from stream_dedup.clustering import learning
 from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.one_off import REPEATED
 from stream_dedup.index.base import MAX_MERGED_NAMED
+from stream_dedup.index.spread.node import LEASE_US
 from stream_dedup.tables import sketches
 
 _LUA_TYPES = {"I": "I4", "Q": "c8"}
@@ -298,6 +299,57 @@ BARE_DELTA = Layout("<", count="d", earliest="d", latest="d", size="d", id="8s",
 which a script would take long to write."""
 
 
+# ------------------------------------------------------------ one domain on many nodes
+
+TICKET = Layout(">", since_us="Q", caller="I", row="H", attempt="H")
+"""A ticket (`spread.protocol.Ticket`). All but the last number are its rank."""
+RANK = Layout(">", since_high="I", since_low="I", caller="I", row="H")
+"""The same in parts that a script can compare as numbers."""
+
+_TICKET = f"{TICKET.struct.size}s"
+SPREAD_ENTRY = Layout(">", id=f"{ID_BYTES}s", ticket=_TICKET)
+SLICE_HASH_BYTES = 8
+SPREAD_MEMBER = Layout(">", hash=f"{SLICE_HASH_BYTES}s", id=f"{ID_BYTES}s", ticket=_TICKET)
+"""A member of a slice: the hash of group, table and prefix, and an entry. The fingerprint follows.
+All tables, that of exact hashes too, have their slices in common."""
+
+STEP = Layout(
+    ">",
+    kind="B",
+    query="H",  # the place of its `ASKED`, where it has one
+    id=f"{ID_BYTES}s",
+    ticket=_TICKET,
+    asker=_TICKET,
+    hash=f"{SLICE_HASH_BYTES}s",
+)
+"""A request (`spread.protocol`). A fingerprint follows, behind a byte with its length."""
+
+(STEP_BEGIN, STEP_OFFER, STEP_JUDGE, STEP_JUDGE_EQUAL, STEP_OPEN, STEP_JOIN, STEP_ADD,
+ STEP_REMOVE, STEP_WITHDRAW) = range(9)  # fmt: skip
+"""Kinds of requests."""
+
+ASKED = Layout(">", first_us="d", last_us="d", exact=f"{EXACT_BYTES}s", near="B")
+"""A query of requests; `ASKED_TEXTS` follow, each behind its length."""
+ASKED_TEXTS = ("fingerprint", "sketch", "group", "position")
+
+(ANSWER_FOUND, ANSWER_BESIDE, ANSWER_WAIT, ANSWER_ABSENT, ANSWER_STALE, ANSWER_LOST,
+ ANSWER_DONE) = range(7)  # fmt: skip
+"""The first byte of an answer. Entries follow ANSWER_BESIDE, each with a fingerprint behind it."""
+
+FOUND = Layout(
+    ">",
+    kind="B",
+    id=f"{ID_BYTES}s",
+    ticket=_TICKET,
+    distance="B",
+    similarity="d",
+    opened_us="d",
+    last_us="d",
+    recorded="B",
+)
+"""A cluster that was found (`spread.protocol.Found`)."""
+
+
 # ------------------------------------------------------------ for the scripts
 
 
@@ -322,6 +374,11 @@ def _constants() -> dict[str, str]:
     found["C_LENGTH"] = str(len(CLUSTER.names))
     found["QUERY"] = f"'{QUERY.lua}{'I4c0' * len(QUERY_TEXTS)}'"
     found["QUERY_FIELDS"] = ", ".join((*QUERY.names, *QUERY_TEXTS))
+    found["ASKED"] = f"'{ASKED.lua}{'I4c0' * len(ASKED_TEXTS)}'"
+    found["ASKED_FIELDS"] = ", ".join((*ASKED.names, *ASKED_TEXTS))
+    found["STEP"] = f"'{STEP.lua}Bc0'"
+    found["STEP_FIELDS"] = ", ".join((*STEP.names, "fingerprint"))
+    found["LEASE_MS"] = str(LEASE_US // 1000)
     return found
 
 

@@ -312,7 +312,7 @@ class RedisIndex:
         rows_of_shard: dict[int, list[int]] = {}
         for row, query in enumerate(queries):
             rows_of_shard.setdefault(self._packer.group(query.group)[3], []).append(row)
-        answers = await _all(
+        answers = await gather_all(
             self._resolver.resolve(self._shards[number], [queries[row] for row in rows], settings)
             for number, rows in rows_of_shard.items()
         )
@@ -341,7 +341,7 @@ class RedisIndex:
                 decisions=[record.decisions[row] for row in rows],
             )
             parts.append(self._record(self._shards[number], part, settings))
-        return _closed(record, await _all(parts))
+        return _closed(record, await gather_all(parts))
 
     async def _record(self, shard: ShardKeys, record: Commit, settings: bytes) -> _Recorded:
         partition_key, journal_key, partition = self._partitions.names(shard, record.partition)
@@ -522,7 +522,7 @@ def _by(items: Iterable[T], number_of: Callable[[T], N]) -> dict[N, list[T]]:
     return out
 
 
-async def _all(calls: Iterable[Awaitable[T]]) -> list[T]:
+async def gather_all(calls: Iterable[Awaitable[T]]) -> list[T]:
     """Wait for all calls, then raise the first error: none goes on in the background."""
     answers = await asyncio.gather(*calls, return_exceptions=True)
     for answer in answers:

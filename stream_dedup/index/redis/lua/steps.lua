@@ -1,0 +1,205 @@
+#!lua
+-- Carry out requests of the spread index at this shard, in order, each an atomic step of its own; see
+-- docs/giant-domain.md. index/spread/node.py is the same in Python.
+-- KEYS  meta, begun; then the keys of each request, in order: of STEP_BEGIN the cluster, its intent and the
+--       slice of the exact hash; of STEP_JUDGE, STEP_JUDGE_EQUAL and STEP_OPEN the cluster and its intent; of
+--       STEP_JOIN the cluster; of STEP_WITHDRAW the intent; of the others the slice
+-- ARGV  incarnation, settings (see _shard.lua), RULES, requests: STEP each, and a fingerprint behind its
+--       length; then queries, which requests name by their place: ASKED, and fingerprint, sketch, group and
+--       position, each behind its length
+-- Returns for each request its answer, in order: FOUND, or ANSWER_BESIDE and entries with fingerprints, or
+--       one byte. Fewer than were asked when the budget of work was spent: ask again for the rest.
+-- Cost  STEP_BEGIN seven commands, or one or two if a cluster is found here; STEP_OFFER three;
+--       STEP_JUDGE one or two; STEP_OPEN six; STEP_JOIN two; STEP_ADD two; STEP_REMOVE one; STEP_WITHDRAW two.
+--
+-- A cluster has one more field than _shard.lua says: t is the ticket under which it was opened.
+local reply = lost()
+if reply then return reply end
+
+local begun, verifies = KEYS[2], jaccard > 0
+local AFTER = string.rep('\255', ID_BYTES + 1)  -- behind all members that begin with a hash
+local ENTRY_WORK = 0.3
+
+local queries = {}
+local function query_at(place)
+  local q = queries[place]
+  if not q then
+    local ASKED_FIELDS = unpack_bytes(ASKED, ARGV[5 + place])
+    q = {first = first_us, last = last_us, exact = exact, near = near, fingerprint = fingerprint,
+      sketch = sketch, group = group, position = position,
+      from = distances(#fingerprint, 1)(fingerprint), like = verifies and similarity_to(sketch, 0)}
+    queries[place] = q
+  end
+  return q
+end
+
+-- Whether an attempt goes before another one; attempts of the same rank do not.
+local function precedes(ticket, other)
+  local a, b, c, d = unpack_bytes(RANK, ticket)
+  local e, f, g, h = unpack_bytes(RANK, other)
+  if a ~= e then return a < e end
+  if b ~= f then return b < f end
+  if c ~= g then return c < g end
+  return d < h
+end
+
+-- The cluster with a key, if it is open.
+local function load_open(key)
+  work = work + 1
+  local stored = call('HMGET', key, 'n', 't', 'f', 's')
+  local c = stored[1] and unpack_cluster(stored[1])
+  if not c or c[C_STATE] ~= OPEN then return nil end
+  c.key, c.ticket, c.fingerprint, c.sketch = key, stored[2], stored[3], stored[4]
+  return c
+end
+
+local function load_opened(key, ticket)
+  local c = load_open(key)
+  return c and c.ticket == ticket and c or nil
+end
+
+local function takes(c, q)
+  return expires_us(c) >= q.first
+end
+
+local function found(c, id, q)
+  return pack_bytes(FOUND, ANSWER_FOUND, id, c.ticket, q.from(c.fingerprint), verifies and q.like(c.sketch) or 0,
+    c[C_OPENED_US], c[C_LAST_US], is_provisional(c) and 0 or 1)
+end
+
+local function touch(c, id, q)
+  local is_later, worn = q.last > c[C_LAST_US], is_worn(c[C_RENEWED_S])
+  if is_later then c[C_LAST_US] = q.last end
+  if worn then keep_cluster(c) end
+  if is_later or worn then
+    call('HSET', c.key, 'n', pack_cluster(c))
+    work = work + 1
+  end
+  return found(c, id, q)
+end
+
+-- The members of a slice with a hash; no more than a search may compare, and those that are left out are
+-- counted.
+local function members_of(slice, hash)
+  local most = max_candidates + 1  -- the caller's own is one of them
+  local members = call('ZRANGE', slice, '[' .. hash, '[' .. hash .. AFTER, 'BYLEX', 'LIMIT', '0', most + 1)
+  work = work + 1 + ENTRY_WORK * #members
+  if #members > most then
+    members[#members] = nil
+    add('truncated', 1)
+  end
+  return members
+end
+
+local function insert(slice, hash, entry, fingerprint)
+  call('ZADD', slice, 0, hash .. entry .. fingerprint)
+  keep(slice)
+  work = work + 2
+end
+
+-- The answer of entries beside one of the caller's own: within k bits, or all without a distance.
+local function beside(members, entry, distance)
+  local near = {string.char(ANSWER_BESIDE)}
+  for i = 1, #members do
+    local other = sub(members[i], SPREAD_MEMBER_ID_AT, SPREAD_MEMBER_BYTES)
+    if other ~= entry and (not distance or distance(members[i]) <= k) then
+      near[#near + 1] = sub(members[i], SPREAD_MEMBER_ID_AT)
+    end
+  end
+  return table.concat(near)
+end
+
+local function forget(intent, entry)
+  call('HDEL', begun, entry)
+  work = work + 2
+  local ticket = sub(entry, SPREAD_ENTRY_TICKET_AT)
+  if call('GET', intent) == ticket then call('DEL', intent) end
+end
+
+local function begin(at, id, ticket, hash, q)
+  local own = load_open(KEYS[at])
+  if own and takes(own, q) and own.fingerprint == q.fingerprint then return touch(own, id, q) end
+  local members = members_of(KEYS[at + 2], hash)
+  for i = 1, #members do
+    local _, other, other_ticket = unpack_bytes(SPREAD_MEMBER, members[i])
+    if sub(other, ID_BYTES) == sub(id, ID_BYTES) then  -- of this shard
+      local c = load_opened(key_of(other), other_ticket)
+      if c and takes(c, q) then return touch(c, other, q) end
+    end
+  end
+  local before = call('GET', KEYS[at + 1])
+  if before and precedes(before, ticket) then return string.char(ANSWER_WAIT) end
+  call('SET', KEYS[at + 1], ticket, 'PX', LEASE_MS)
+  call('HSET', begun, id .. ticket, q.exact .. string.char(q.near) .. q.fingerprint .. q.group)
+  keep(begun)
+  insert(KEYS[at + 2], hash, id .. ticket, q.fingerprint)
+  work = work + 4
+  return beside(members, id .. ticket)
+end
+
+local function offer(slice, hash, entry, fingerprint)
+  insert(slice, hash, entry, fingerprint)
+  local own = hash .. entry .. fingerprint
+  return beside(members_of(slice, hash), entry, distances(#fingerprint, SPREAD_MEMBER_BYTES + 1)(own))
+end
+
+local function judge(at, id, ticket, asker, q, equal)
+  local c = load_opened(KEYS[at], ticket)
+  if not c then
+    work = work + 2
+    if call('GET', KEYS[at + 1]) == ticket then
+      if precedes(ticket, asker) then return string.char(ANSWER_WAIT) end
+      call('DEL', KEYS[at + 1])
+    end
+    return string.char(ANSWER_STALE)
+  end
+  local admitted = equal
+  if not admitted and verifies then admitted = q.like(c.sketch) >= jaccard end
+  if not admitted and not verifies then admitted = q.from(c.fingerprint) <= k end
+  return admitted and takes(c, q) and found(c, id, q) or string.char(ANSWER_ABSENT)
+end
+
+local function open(at, id, ticket, q)
+  local c = load_opened(KEYS[at], ticket)
+  if not c then
+    if call('GET', KEYS[at + 1]) ~= ticket then return string.char(ANSWER_LOST) end
+    forget(KEYS[at + 1], id .. ticket)
+    c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 1, q.near, OPEN, 0, 0, 0, OPEN, now_s,
+      INCARNATION, 0, 0, NO_TIME_US, key = KEYS[at], ticket = ticket, fingerprint = q.fingerprint, sketch = q.sketch}
+    call('DEL', c.key)
+    call('HSET', c.key, 'n', pack_cluster(c), 't', ticket, 'f', q.fingerprint, 's', q.sketch, 'p', q.position,
+      'e', q.exact, 'g', q.group)
+    keep(c.key)
+    work = work + 4
+  end
+  return found(c, id, q)
+end
+
+local answers, requests, at, key_at = {}, ARGV[4], 1, 3
+while at <= #requests and (#answers == 0 or work < budget) do
+  local STEP_FIELDS, after = unpack_bytes(STEP, requests, at)
+  local answer = string.char(ANSWER_DONE)
+  local key, keys = KEYS[key_at], 1
+  if kind == STEP_BEGIN then
+    answer, keys = begin(key_at, id, ticket, hash, query_at(query)), 3
+  elseif kind == STEP_OFFER then
+    answer = offer(key, hash, id .. ticket, fingerprint)
+  elseif kind == STEP_JUDGE or kind == STEP_JUDGE_EQUAL then
+    answer, keys = judge(key_at, id, ticket, asker, query_at(query), kind == STEP_JUDGE_EQUAL), 2
+  elseif kind == STEP_OPEN then
+    answer, keys = open(key_at, id, ticket, query_at(query)), 2
+  elseif kind == STEP_JOIN then
+    local c, q = load_opened(key, ticket), query_at(query)
+    answer = c and takes(c, q) and touch(c, id, q) or string.char(ANSWER_ABSENT)
+  elseif kind == STEP_ADD then
+    insert(key, hash, id .. ticket, fingerprint)
+  elseif kind == STEP_REMOVE then
+    call('ZREM', key, hash .. id .. ticket .. fingerprint)
+    work = work + 1
+  else
+    forget(key, id .. ticket)
+  end
+  answers[#answers + 1], at, key_at = answer, after, key_at + keys
+end
+write_counters()
+return answers

@@ -1,0 +1,401 @@
+"""The spread index over a Redis Cluster: clusters of one group on many nodes, found and opened.
+
+`docs/giant-domain.md` describes the protocol; `index.spread` is its caller and, in Python, what
+a node does. Here ``steps.lua`` is the node, one for each shard of a namespace. A shard has its own
+hash tag, so it lies on one node of the cluster, and each call is for one shard.
+
+A round sends each shard one call, all at the same time, with as many of the requests for it as a
+call's work allows; what is left goes with the next round. If all that is left waits for other
+callers, a pause comes first.
+
+A call whose answer was lost is sent again by `RedisClient`. What it asks then is what
+`spread.Call` says: `Begin` under another ticket, because the first one may still be carried out.
+
+An entry is a member of a sorted set: 32 bytes, the fingerprint, and some ten of the set. Slices are
+planned for 32 to 64 entries, as those of the other tables are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
+from struct import Struct
+
+from stream_dedup.clustering.summaries import Summaries
+from stream_dedup.clustering.windows import Windows
+from stream_dedup.errors import RecipeError
+from stream_dedup.features.recipe import Recipe
+from stream_dedup.fingerprint.siphash import HashKey
+from stream_dedup.index.base import Limits, Query, opened_id
+from stream_dedup.index.redis import codec, layouts, scripts
+from stream_dedup.index.redis.client import RedisClient
+from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, check_namespace
+from stream_dedup.index.redis.namespace import (
+    CALL_WORK,
+    Opened,
+    describe_settings,
+    open_namespace,
+    plan_layout,
+)
+from stream_dedup.index.redis.runner import ScriptRunner
+from stream_dedup.index.redis.scripts import Argument, Script
+from stream_dedup.index.redis.store import gather_all
+from stream_dedup.index.spread.protocol import (
+    Add,
+    Answer,
+    Begin,
+    Call,
+    Entry,
+    Found,
+    Join,
+    Judge,
+    Key,
+    Neighbour,
+    Offer,
+    Open,
+    Places,
+    Remove,
+    Request,
+    Ticket,
+    Withdraw,
+    exact_key,
+)
+
+PAUSES_S = (0.002, 0.064)
+"""Between two rounds that wait for other callers: the first pause, doubled each time, and the
+longest. An attempt takes some milliseconds, unless its caller has died."""
+
+WORK: dict[type[Request], int] = {
+    Begin: 7,
+    Offer: 4,
+    Judge: 2,
+    Open: 6,
+    Join: 2,
+    Add: 2,
+    Remove: 1,
+    Withdraw: 2,
+}
+"""Work of a request, in commands; see `CALL_WORK`. A script that has spent its budget leaves
+the rest."""
+
+MAX_ROWS = 1 << 16
+"""Queries of a call: a ticket has two bytes for the row."""
+
+_ANSWERS = {
+    layouts.ANSWER_WAIT: Answer.WAIT,
+    layouts.ANSWER_ABSENT: Answer.ABSENT,
+    layouts.ANSWER_STALE: Answer.STALE,
+    layouts.ANSWER_LOST: Answer.LOST,
+    layouts.ANSWER_DONE: Answer.DONE,
+}
+_LENGTH = Struct(">I")
+_NO_TICKET = bytes(layouts.TICKET.struct.size)
+_NO_HASH = bytes(layouts.SLICE_HASH_BYTES)
+
+
+class Steps:
+    """Packs the requests of calls to shards, and unpacks their answers.
+
+    Args:
+        namespace: its name.
+        layout: how it is laid out.
+        places: which shard holds what.
+    """
+
+    def __init__(self, namespace: str, layout: NamespaceLayout, places: Places) -> None:
+        self.shards = [ShardKeys(namespace, number) for number in range(layout.shards)]
+        self._places = places
+        self._slices = layout.spread_slices
+        self._bytes = layout.width // 8
+
+    def pack(
+        self, shard: ShardKeys, requests: Sequence[Request]
+    ) -> tuple[list[bytes], list[Argument]]:
+        """Pack requests for one shard: the keys and the last arguments of ``steps.lua``."""
+        keys = [shard.meta, shard.begun]
+        places: dict[Query, int] = {}
+        packed: list[bytes] = []
+        for request in requests:
+            place, asker, hashed, fingerprint = 0, _NO_TICKET, _NO_HASH, b""
+            if isinstance(request, Begin | Judge | Open | Join):
+                place = places.setdefault(request.query, len(places))
+            match request:
+                case Begin(entry, query):
+                    kind = layouts.STEP_BEGIN
+                    hashed, slice_key = self._slice(shard, exact_key(query))
+                    keys += (*_cluster(shard, entry), slice_key)
+                case Judge(entry, asking, _, equal):
+                    kind = layouts.STEP_JUDGE_EQUAL if equal else layouts.STEP_JUDGE
+                    asker = pack_ticket(asking)
+                    keys += _cluster(shard, entry)
+                case Open(entry, _):
+                    kind = layouts.STEP_OPEN
+                    keys += _cluster(shard, entry)
+                case Join(entry, _):
+                    kind = layouts.STEP_JOIN
+                    keys.append(_cluster(shard, entry)[0])
+                case Withdraw(entry):
+                    kind = layouts.STEP_WITHDRAW
+                    keys.append(_cluster(shard, entry)[1])
+                case Offer(key, entry, bits) | Add(key, entry, bits) | Remove(key, entry, bits):
+                    kind = _KINDS[type(request)]
+                    hashed, slice_key = self._slice(shard, key)
+                    keys.append(slice_key)
+                    fingerprint = bits.to_bytes(self._bytes, "big")
+            identity, ticket = codec.pack_id(entry.identity), pack_ticket(entry.ticket)
+            packed += (
+                layouts.STEP.struct.pack(kind, place, identity, ticket, asker, hashed),
+                bytes((len(fingerprint),)),
+                fingerprint,
+            )
+        return keys, [b"".join(packed), *map(self._pack_query, places)]
+
+    def _slice(self, shard: ShardKeys, key: Key) -> tuple[bytes, bytes]:
+        hashed = self._places.hash_of(key)
+        number = hashed // self._places.shards % self._slices
+        return hashed.to_bytes(layouts.SLICE_HASH_BYTES, "big"), shard.spread(number)
+
+    def _pack_query(self, query: Query) -> bytes:
+        sketch = array("Q", query.sketch)
+        if sys.byteorder == "little":
+            sketch.byteswap()
+        texts = (
+            query.fingerprint.to_bytes(self._bytes, "big"),
+            sketch.tobytes(),
+            codec.pack_group(query.group),
+            codec.pack_position(query.position),
+        )
+        first_us, last_us = codec.clamp_us(query.first_us), codec.clamp_us(query.last_us)
+        head = layouts.ASKED.struct.pack(first_us, last_us, codec.pack_id(query.exact), query.near)
+        return head + b"".join(_LENGTH.pack(len(text)) + text for text in texts)
+
+    def unpack(self, answer: bytes) -> object:
+        """Unpack an answer."""
+        if answer[0] == layouts.ANSWER_FOUND:
+            _, identity, ticket, bits, similarity, opened_us, last_us, recorded = (
+                layouts.FOUND.struct.unpack(answer)
+            )
+            entry = unpack_entry(identity, ticket)
+            times = int(opened_us), int(last_us)
+            return Found(entry, bits, similarity, *times, bool(recorded))
+        if answer[0] == layouts.ANSWER_BESIDE:
+            head = layouts.SPREAD_ENTRY.struct
+            each = head.size + self._bytes
+            return [
+                Neighbour(
+                    unpack_entry(*head.unpack_from(answer, at)),
+                    int.from_bytes(answer[at + head.size : at + each], "big"),
+                )
+                for at in range(1, len(answer), each)
+            ]
+        return _ANSWERS[answer[0]]
+
+
+def _first(requests: Sequence[Request]) -> list[Request]:
+    """Return as many of the requests as a call's work allows, and one at least."""
+    work = accumulate(WORK[type(request)] for request in requests)
+    return [request for request, done in zip(requests, work, strict=True) if done <= CALL_WORK]
+
+
+_KINDS: dict[type[Request], int] = {
+    Offer: layouts.STEP_OFFER,
+    Add: layouts.STEP_ADD,
+    Remove: layouts.STEP_REMOVE,
+}
+
+
+def _cluster(shard: ShardKeys, entry: Entry) -> tuple[bytes, bytes]:
+    identity = codec.pack_id(entry.identity)
+    return shard.cluster(identity), shard.intent(identity)
+
+
+def pack_ticket(ticket: Ticket) -> bytes:
+    """Pack a ticket; tickets are ordered as their bytes are."""
+    return layouts.TICKET.struct.pack(*ticket)
+
+
+def unpack_entry(identity: bytes, ticket: bytes) -> Entry:
+    """Unpack an entry."""
+    number = int.from_bytes(identity, "big")
+    return Entry(number, Ticket(*layouts.TICKET.struct.unpack(ticket)))
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Refuse a recipe whose clusters cannot lie on many nodes.
+
+    Raises:
+        RecipeError: it learns words, or its fingerprints are the keys of bands.
+    """
+    where, remedy = f"recipe {recipe.name}", "give the events groups, and the namespace shards"
+    if recipe.match.learn:
+        problem = "merges clusters, which one group on many nodes cannot do"
+        raise RecipeError(where, "match.learn", problem, f"set it to 0, or {remedy}")
+    if recipe.fingerprint.kind == "bands":
+        problem = "is bands, whose near events need not share a slice"
+        raise RecipeError(
+            where, "fingerprint.kind", problem, f"use simhash or minhash, or {remedy}"
+        )
+
+
+class SpreadClusters:
+    """The clusters of a namespace, spread over its shards: finds and opens them.
+
+    Args:
+        client: the service; the caller closes it.
+        recipe: what counts as near.
+        opened: the namespace.
+        namespace: its name.
+        windows: when clusters close.
+        summaries: how long what closes is kept.
+        limits: how far a search goes.
+
+    Attributes:
+        rounds: rounds of calls, so far.
+        requests: requests that were answered.
+    """
+
+    def __init__(
+        self,
+        client: RedisClient,
+        recipe: Recipe,
+        opened: Opened,
+        *,
+        namespace: str,
+        windows: Windows,
+        summaries: Summaries,
+        limits: Limits,
+        script: Script = scripts.STEPS,
+    ) -> None:
+        self.namespace = namespace
+        self.rounds = self.requests = 0
+        layout = opened.layout
+        self.places = Places(opened.key, layout.shards)
+        self._layout = layout.table_layout
+        self._steps = Steps(namespace, layout, self.places)
+        packer = codec.Packer(namespace, layout, opened.key)
+        self._runner = ScriptRunner(
+            client, namespace, recipe, layout, packer, opened.incarnations,
+            windows=windows, summaries=summaries, limits=limits,
+        )  # fmt: skip
+        self._rules = layouts.RULES.struct.pack(
+            layout.k,
+            recipe.match.jaccard,
+            recipe.match.aliases,
+            limits.max_candidates,
+            limits.max_verified,
+            packer.entries.prefix_bytes,
+            packer.entries.member_bytes,
+            self._layout.tables,
+            CALL_WORK,
+            0,
+            0,
+            layout.exact_slices.bit_length() - 1,
+            layout.record_slices.bit_length() - 1,
+        )
+        self._aliases = recipe.match.jaccard > 0
+        self._script = script
+
+    @classmethod
+    async def open(
+        cls,
+        client: RedisClient,
+        recipe: Recipe,
+        *,
+        namespace: str = "",
+        windows: Windows | None = None,
+        summaries: Summaries | None = None,
+        limits: Limits | None = None,
+        shards: int = 1,
+        script: Script = scripts.STEPS,
+    ) -> SpreadClusters:
+        """Open a namespace, or create it; see `RedisIndex.open`."""
+        check_recipe(recipe)
+        namespace = check_namespace(namespace or recipe.name)
+        windows, summaries = windows or Windows(), summaries or Summaries()
+        limits = limits or Limits()
+        opened = await open_namespace(
+            client, namespace, recipe, plan_layout(recipe, limits.max_clusters, shards),
+            HashKey.random(), windows=windows, summaries=summaries,
+            settings=describe_settings(windows, summaries, limits),
+        )  # fmt: skip
+        return cls(
+            client, recipe, opened, namespace=namespace, windows=windows, summaries=summaries,
+            limits=limits, script=script,
+        )  # fmt: skip
+
+    def identity(self, query: Query) -> int:
+        """Return the id of the cluster that a query would open."""
+        return self.places.identity(opened_id(self.namespace, query.group, query.position), query)
+
+    async def resolve(self, queries: Sequence[Query], now_us: int) -> list[tuple[Found, bool]]:
+        """Find or open a cluster for each query, in order.
+
+        Returns:
+            For each the cluster, and whether it was opened for the query, now or before.
+
+        Raises:
+            IndexReset, IndexUnavailable, IndexRefused: see `ScriptRunner.run`.
+            ValueError: there are more than `MAX_ROWS`.
+        """
+        if len(queries) > MAX_ROWS:
+            raise ValueError(f"{len(queries)} queries in a call; give at most {MAX_ROWS}")
+        settings = self._runner.settings(now_us)
+        call = Call(
+            queries,
+            [self.identity(query) for query in queries],
+            self._layout,
+            since_us=now_us,
+            caller=secrets.randbits(32),
+            aliases=self._aliases,
+        )
+        pause_s, longest_s = PAUSES_S
+        while not call.done:
+            if call.waits:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, longest_s)
+            else:
+                pause_s = PAUSES_S[0]
+            await self._round(call, settings)
+        return call.answers
+
+    async def _round(self, call: Call, settings: bytes) -> None:
+        """Send each shard a call with what is to be asked there."""
+        self.rounds += 1
+        of_shard: dict[int, list[Request]] = {}
+        for request in call.requests():
+            of_shard.setdefault(self.places.of(request), []).append(request)
+        await gather_all(
+            self._ask(call, number, _first(requests), settings)
+            for number, requests in of_shard.items()
+        )
+
+    async def _ask(self, call: Call, number: int, requests: list[Request], settings: bytes) -> None:
+        shard = self._steps.shards[number]
+        keys, packed = self._steps.pack(shard, requests)
+        asked: list[Request] = []
+
+        def of_attempt() -> list[Argument]:
+            nonlocal packed
+            if asked:
+                # The keys stay: a `Begin` under another ticket is of the same cluster.
+                requests[:] = self._again(call, requests)
+                _, packed = self._steps.pack(shard, requests)
+            asked[:] = requests
+            return [settings, self._rules, *packed]
+
+        answers = await self._runner.run(shard, self._script, keys, of_attempt)
+        for request, answer in zip(requests, answers, strict=False):
+            call.answer(request, self._steps.unpack(answer))
+        self.requests += len(answers)
+
+    @staticmethod
+    def _again(call: Call, requests: Sequence[Request]) -> list[Request]:
+        """Say that answers were lost; return what to ask instead, in the same order."""
+        for request in requests:
+            call.lost(request)
+        begun = {r.entry.ticket[:3]: r for r in call.requests() if isinstance(r, Begin)}
+        return [begun[r.entry.ticket[:3]] if isinstance(r, Begin) else r for r in requests]
