@@ -71,8 +71,8 @@ class NamespaceLayout(NamedTuple):
 
     @property
     def spread_slices(self) -> int:
-        """Slices of the spread index, in which all tables lie together."""
-        return self.slices * self.table_layout.tables + self.exact_slices
+        """Slices of a shard of the spread index, in which all tables lie together."""
+        return -(-(self.slices * self.table_layout.tables + self.exact_slices) // self.shards)
 
     @property
     def table_layout(self) -> Layout:

@@ -317,8 +317,10 @@ class SpreadClusters:
         namespace = check_namespace(namespace or recipe.name)
         windows, summaries = windows or Windows(), summaries or Summaries()
         limits = limits or Limits()
+        # Tables are planned for one group: all clusters may share a prefix, wherever they lie.
+        planned = plan_layout(recipe, limits.max_clusters, 1)._replace(shards=shards)
         opened = await open_namespace(
-            client, namespace, recipe, plan_layout(recipe, limits.max_clusters, shards),
+            client, namespace, recipe, planned,
             HashKey.random(), windows=windows, summaries=summaries,
             settings=describe_settings(windows, summaries, limits),
         )  # fmt: skip

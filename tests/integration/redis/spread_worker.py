@@ -32,8 +32,8 @@ WORDS = 0x9E37_79B9_7F4A_7C15
 BROKEN = {
     # A search that reads and does not insert first: of two at once neither sees the other.
     "reads first": (
-        "  insert(slice, hash, entry, fingerprint)\n  local own",
-        "  local own",
+        "  insert(slice, hash, entry, fingerprint)\n  return beside",
+        "  return beside",
     ),
     # One that has to yield is passed over, and keeps its ticket.
     "lets both go on": ("      call('DEL', KEYS[at + 1])\n    end\n", "    end\n"),

@@ -69,8 +69,8 @@ tickets = st.builds(
 
 
 @st.composite
-def requests(draw: st.DrawFn, clusters: SpreadClusters) -> Request | None:
-    """A request; None if all leases end."""
+def requests(draw: st.DrawFn, clusters: SpreadClusters) -> list[Request | None]:
+    """A request, or those of an opening; None if all leases end."""
     query, other = draw(queries()), draw(queries())
     entry = Entry(clusters.identity(other), draw(tickets))
     own = Entry(clusters.identity(query), entry.ticket)
@@ -81,15 +81,16 @@ def requests(draw: st.DrawFn, clusters: SpreadClusters) -> Request | None:
     return draw(
         st.sampled_from(
             [
-                Begin(own, query),
-                Offer(key, entry, bits),
-                Judge(entry, asker, query, equal),
-                Open(own, query),
-                Join(entry, query),
-                Add(key, entry, bits),
-                Remove(key, entry, bits),
-                Withdraw(entry),
-                None,
+                [Begin(own, query)],
+                [Begin(own, query), Open(own, query)],
+                [Offer(key, entry, bits)],
+                [Judge(entry, asker, query, equal)],
+                [Open(own, query)],
+                [Join(entry, query)],
+                [Add(key, entry, bits)],
+                [Remove(key, entry, bits)],
+                [Withdraw(entry)],
+                [None],
             ]
         )
     )
@@ -169,7 +170,8 @@ async def test_lua_answers_as_a_node_in_memory(
         )
         model = Model(recipe, clusters)
         for _ in range(data.draw(st.integers(1, 6))):
-            asked = data.draw(st.lists(requests(clusters), max_size=12))
+            drawn = data.draw(st.lists(requests(clusters), max_size=12))
+            asked = [request for several in drawn for request in several]
             for number in range(SHARDS):
                 own = [r for r in asked if r is not None and clusters.places.of(r) == number]
                 if not own:

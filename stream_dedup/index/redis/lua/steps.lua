@@ -18,7 +18,12 @@ if reply then return reply end
 
 local begun, verifies = KEYS[2], jaccard > 0
 local AFTER = string.rep('\255', ID_BYTES + 1)  -- behind all members that begin with a hash
-local ENTRY_WORK = 0.3
+local ENTRY_WORK, LEASE = 0.3, tostring(LEASE_MS)
+
+-- Texts that are needed often: making a string of a number takes time.
+local ANSWERS = {}
+for kind = ANSWER_FOUND, ANSWER_DONE do ANSWERS[kind] = string.char(kind) end
+local MOST, ENOUGH = max_candidates + 1, string.format('%d', max_candidates + 2)  -- own entries are read too
 
 local queries = {}
 local function query_at(place)
@@ -26,8 +31,7 @@ local function query_at(place)
   if not q then
     local ASKED_FIELDS = unpack_bytes(ASKED, ARGV[5 + place])
     q = {first = first_us, last = last_us, exact = exact, near = near, fingerprint = fingerprint,
-      sketch = sketch, group = group, position = position,
-      from = distances(#fingerprint, 1)(fingerprint), like = verifies and similarity_to(sketch, 0)}
+      sketch = sketch, group = group, position = position, from = false, like = false}
     queries[place] = q
   end
   return q
@@ -62,9 +66,22 @@ local function takes(c, q)
   return expires_us(c) >= q.first
 end
 
+local function distance_of(c, q)
+  if c.fingerprint == q.fingerprint then return 0 end
+  q.from = q.from or distances(#q.fingerprint, 1)(q.fingerprint)
+  return q.from(c.fingerprint)
+end
+
+local function similarity_of(c, q)
+  if not verifies then return 0 end
+  if c.sketch == q.sketch then return 1 end
+  q.like = q.like or similarity_to(q.sketch, 0)
+  return q.like(c.sketch)
+end
+
 local function found(c, id, q)
-  return pack_bytes(FOUND, ANSWER_FOUND, id, c.ticket, q.from(c.fingerprint), verifies and q.like(c.sketch) or 0,
-    c[C_OPENED_US], c[C_LAST_US], is_provisional(c) and 0 or 1)
+  return pack_bytes(FOUND, ANSWER_FOUND, id, c.ticket, distance_of(c, q), similarity_of(c, q), c[C_OPENED_US],
+    c[C_LAST_US], is_provisional(c) and 0 or 1)
 end
 
 local function touch(c, id, q)
@@ -81,10 +98,10 @@ end
 -- The members of a slice with a hash; no more than a search may compare, and those that are left out are
 -- counted.
 local function members_of(slice, hash)
-  local most = max_candidates + 1  -- the caller's own is one of them
-  local members = call('ZRANGE', slice, '[' .. hash, '[' .. hash .. AFTER, 'BYLEX', 'LIMIT', '0', most + 1)
+  local first = '[' .. hash
+  local members = call('ZRANGE', slice, first, first .. AFTER, 'BYLEX', 'LIMIT', '0', ENOUGH)
   work = work + 1 + ENTRY_WORK * #members
-  if #members > most then
+  if #members > MOST then
     members[#members] = nil
     add('truncated', 1)
   end
@@ -92,21 +109,35 @@ local function members_of(slice, hash)
 end
 
 local function insert(slice, hash, entry, fingerprint)
-  call('ZADD', slice, 0, hash .. entry .. fingerprint)
+  call('ZADD', slice, '0', hash .. entry .. fingerprint)
   keep(slice)
   work = work + 2
 end
 
--- The answer of entries beside one of the caller's own: within k bits, or all without a distance.
-local function beside(members, entry, distance)
-  local near = {string.char(ANSWER_BESIDE)}
+-- The answer of entries beside one of the caller's own: those for which a test holds.
+local function beside(members, entry, holds)
+  local near = {ANSWERS[ANSWER_BESIDE]}
   for i = 1, #members do
-    local other = sub(members[i], SPREAD_MEMBER_ID_AT, SPREAD_MEMBER_BYTES)
-    if other ~= entry and (not distance or distance(members[i]) <= k) then
-      near[#near + 1] = sub(members[i], SPREAD_MEMBER_ID_AT)
+    local member = members[i]
+    if holds(member) and sub(member, SPREAD_MEMBER_ID_AT, SPREAD_MEMBER_BYTES) ~= entry then
+      near[#near + 1] = sub(member, SPREAD_MEMBER_ID_AT)
     end
   end
-  return table.concat(near)
+  return #near == 1 and near[1] or table.concat(near)
+end
+
+-- Whether a member's fingerprint is within k bits of a fingerprint. Most are not, and the first word shows it.
+local function near_to(fingerprint)
+  local format, count = words(#fingerprint), #fingerprint / 4
+  local a, b, c, d = unpack_bytes(format, fingerprint)
+  return function(member)
+    local e, f, g, h = unpack_bytes(format, member, SPREAD_MEMBER_BYTES + 1)
+    local left = k - bits(bxor(a, e))
+    if left < 0 or count == 1 then return left >= 0 end
+    left = left - bits(bxor(b, f))
+    if left < 0 or count == 2 then return left >= 0 end
+    return left >= bits(bxor(c, g)) + bits(bxor(d, h))
+  end
 end
 
 local function forget(intent, entry)
@@ -128,19 +159,18 @@ local function begin(at, id, ticket, hash, q)
     end
   end
   local before = call('GET', KEYS[at + 1])
-  if before and precedes(before, ticket) then return string.char(ANSWER_WAIT) end
-  call('SET', KEYS[at + 1], ticket, 'PX', LEASE_MS)
+  if before and precedes(before, ticket) then return ANSWERS[ANSWER_WAIT] end
+  call('SET', KEYS[at + 1], ticket, 'PX', LEASE)
   call('HSET', begun, id .. ticket, q.exact .. string.char(q.near) .. q.fingerprint .. q.group)
   keep(begun)
   insert(KEYS[at + 2], hash, id .. ticket, q.fingerprint)
   work = work + 4
-  return beside(members, id .. ticket)
+  return beside(members, id .. ticket, surely)
 end
 
 local function offer(slice, hash, entry, fingerprint)
   insert(slice, hash, entry, fingerprint)
-  local own = hash .. entry .. fingerprint
-  return beside(members_of(slice, hash), entry, distances(#fingerprint, SPREAD_MEMBER_BYTES + 1)(own))
+  return beside(members_of(slice, hash), entry, near_to(fingerprint))
 end
 
 local function judge(at, id, ticket, asker, q, equal)
@@ -148,21 +178,24 @@ local function judge(at, id, ticket, asker, q, equal)
   if not c then
     work = work + 2
     if call('GET', KEYS[at + 1]) == ticket then
-      if precedes(ticket, asker) then return string.char(ANSWER_WAIT) end
+      if precedes(ticket, asker) then return ANSWERS[ANSWER_WAIT] end
       call('DEL', KEYS[at + 1])
     end
-    return string.char(ANSWER_STALE)
+    return ANSWERS[ANSWER_STALE]
   end
   local admitted = equal
-  if not admitted and verifies then admitted = q.like(c.sketch) >= jaccard end
-  if not admitted and not verifies then admitted = q.from(c.fingerprint) <= k end
-  return admitted and takes(c, q) and found(c, id, q) or string.char(ANSWER_ABSENT)
+  if verifies then
+    admitted = admitted or similarity_of(c, q) >= jaccard
+  else
+    admitted = admitted or distance_of(c, q) <= k
+  end
+  return admitted and takes(c, q) and found(c, id, q) or ANSWERS[ANSWER_ABSENT]
 end
 
 local function open(at, id, ticket, q)
   local c = load_opened(KEYS[at], ticket)
   if not c then
-    if call('GET', KEYS[at + 1]) ~= ticket then return string.char(ANSWER_LOST) end
+    if call('GET', KEYS[at + 1]) ~= ticket then return ANSWERS[ANSWER_LOST] end
     forget(KEYS[at + 1], id .. ticket)
     c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 1, q.near, OPEN, 0, 0, 0, OPEN, now_s,
       INCARNATION, 0, 0, NO_TIME_US, key = KEYS[at], ticket = ticket, fingerprint = q.fingerprint, sketch = q.sketch}
@@ -178,7 +211,7 @@ end
 local answers, requests, at, key_at = {}, ARGV[4], 1, 3
 while at <= #requests and (#answers == 0 or work < budget) do
   local STEP_FIELDS, after = unpack_bytes(STEP, requests, at)
-  local answer = string.char(ANSWER_DONE)
+  local answer = ANSWERS[ANSWER_DONE]
   local key, keys = KEYS[key_at], 1
   if kind == STEP_BEGIN then
     answer, keys = begin(key_at, id, ticket, hash, query_at(query)), 3
@@ -190,7 +223,7 @@ while at <= #requests and (#answers == 0 or work < budget) do
     answer, keys = open(key_at, id, ticket, query_at(query)), 2
   elseif kind == STEP_JOIN then
     local c, q = load_opened(key, ticket), query_at(query)
-    answer = c and takes(c, q) and touch(c, id, q) or string.char(ANSWER_ABSENT)
+    answer = c and takes(c, q) and touch(c, id, q) or ANSWERS[ANSWER_ABSENT]
   elseif kind == STEP_ADD then
     insert(key, hash, id .. ticket, fingerprint)
   elseif kind == STEP_REMOVE then

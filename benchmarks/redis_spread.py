@@ -1,0 +1,156 @@
+"""What one group costs on many nodes of a Redis Cluster, beside one node with the ordinary index.
+
+Every index opens clusters for the same random fingerprints, then the same near events join them,
+then the representatives are delivered again; in turns, so that all are measured while the machine
+is as busy. The servers' processor time is what ``INFO cpu`` says, of all nodes together and of the
+busiest; the caller's is that of this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from array import array
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
+from statistics import median
+
+from redis.crc import key_slot
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.redis_meter import NOW_US, WIDE
+from stream_dedup.features.recipe import Match, Recipe
+from stream_dedup.index.base import Limits, Query
+from stream_dedup.index.redis.client import RedisClient
+from stream_dedup.index.redis.keys import ShardKeys
+from stream_dedup.index.redis.spread import SpreadClusters
+from stream_dedup.index.redis.store import RedisIndex
+from stream_dedup.model import Position
+from tests.services.redis import RedisCluster, RedisServer
+
+SHARDS = {1: 1, 3: 3, 6: 12}
+"""Nodes, and shards. Six shards never lie on six nodes: slots of the shards 0 and 4 are neighbours,
+as those of 1 and 5 are."""
+
+EACH = 100
+"""Queries a node and call."""
+
+RECIPE = Recipe(match=Match(k=6, jaccard=0.7))
+LIMITS = Limits(max_clusters=20_000)
+WORDS = 20
+
+Resolve = Callable[[Sequence[Query]], Awaitable[object]]
+
+
+class _Bench:
+    """An index under test.
+
+    Attributes:
+        name: for people.
+        nodes: the servers.
+        costs: by work, of each turn: all nodes, the busiest, and the caller, in µs an event.
+    """
+
+    def __init__(
+        self, name: str, nodes: Sequence[RedisServer], batch: int, resolve: Resolve
+    ) -> None:
+        self.name = name
+        self.nodes = nodes
+        self.costs: dict[str, list[tuple[float, float, float]]] = {}
+        self._batch = batch
+        self._resolve = resolve
+
+    async def measure(self, work: str, events: Sequence[Query]) -> None:
+        before = [node.cpu_us() for node in self.nodes]
+        started_ns = time.process_time_ns()
+        for at in range(0, len(events), self._batch):
+            await self._resolve(events[at : at + self._batch])
+        caller_us = (time.process_time_ns() - started_ns) / 1_000
+        used = [node.cpu_us() - was for node, was in zip(self.nodes, before, strict=True)]
+        each = (sum(used) / len(events), max(used) / len(events), caller_us / len(events))
+        self.costs.setdefault(work, []).append(each)
+
+
+def _namespace(cluster: RedisCluster, shards: int) -> str:
+    """A namespace whose shards lie on the nodes as evenly as can be."""
+
+    def most(name: str) -> int:
+        slots = [key_slot(ShardKeys(name, number).meta) for number in range(shards)]
+        nodes = len(cluster.nodes)
+        return max(Counter(slot * nodes // 16_384 for slot in slots).values())
+
+    return min((f"bench-{tried}" for tried in range(200)), key=most)
+
+
+def _event(fingerprint: int, words: Sequence[int], offset: int, rng: random.Random) -> Query:
+    position = Position("bench", 0, offset)
+    sketch = array("Q", sorted(words)).tobytes()
+    exact = rng.getrandbits(64)
+    return Query("", exact, fingerprint, sketch, True, NOW_US, NOW_US, position)
+
+
+async def bench_spread(out: Console, *, openings: int, turns: int) -> None:
+    """Measure one group on one, three and six nodes, beside the ordinary index on one node."""
+    rng = random.Random(0)
+    clients = []
+    with ExitStack() as stack:
+        server = stack.enter_context(RedisServer())
+        clients.append(RedisClient(server.url))
+        index = await RedisIndex.open(clients[0], RECIPE, windows=WIDE, limits=LIMITS)
+        benches = [
+            _Bench("ordinary, 1 node", [server], EACH, lambda asked: index.resolve(asked, NOW_US))
+        ]
+        for count, shards in SHARDS.items():
+            cluster = stack.enter_context(RedisCluster(count, replicas=False))
+            clients.append(RedisClient(cluster.url))
+            spread = await SpreadClusters.open(
+                clients[-1], RECIPE, namespace=_namespace(cluster, shards), windows=WIDE,
+                limits=LIMITS, shards=shards,
+            )  # fmt: skip
+
+            def resolve(
+                asked: Sequence[Query], spread: SpreadClusters = spread
+            ) -> Awaitable[object]:
+                return spread.resolve(asked, NOW_US)
+
+            benches.append(
+                _Bench(
+                    f"spread, {count} nodes, {shards} shards", cluster.nodes, count * EACH, resolve
+                )
+            )
+        tables = index.layout.table_layout.tables
+        offset = 0
+        for turn in range(turns + 1):
+            opened, near = [], []
+            for _ in range(openings):
+                fingerprint = rng.getrandbits(64)
+                words = [rng.getrandbits(63) for _ in range(WORDS)]
+                opened.append(_event(fingerprint, words, offset, rng))
+                twin = fingerprint ^ 1 << rng.randrange(64)
+                near.append(_event(twin, [*words[1:], rng.getrandbits(63)], offset + 1, rng))
+                offset += 2
+            for bench in benches:
+                await bench.measure("opens", opened)
+                await bench.measure("joins", near)
+                await bench.measure("is delivered again", opened)
+                if turn == 0:  # scripts were loaded, and the caller's mirror was read
+                    bench.costs.clear()
+        for client in clients:
+            await client.aclose()
+    table = Table(
+        "an event that", "index", "all nodes, µs", "busiest node, µs", "caller, µs",
+        title=f"one group on many nodes; {tables} tables, {EACH} queries a node and call",
+        title_justify="left",
+    )  # fmt: skip
+    for work in benches[0].costs:
+        for bench in benches:
+            figures = [f"{median(column):.1f}" for column in zip(*bench.costs[work], strict=True)]
+            table.add_row(work, bench.name, *figures)
+    out.print(table)
+
+
+if __name__ == "__main__":
+    asyncio.run(bench_spread(Console(width=120), openings=1_200, turns=5))
