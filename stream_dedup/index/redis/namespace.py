@@ -11,7 +11,9 @@ the same time agree. Whoever creates another shard takes the key of those that e
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 import secrets
 from dataclasses import asdict
 from typing import NamedTuple
@@ -19,7 +21,7 @@ from typing import NamedTuple
 from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.errors import IndexRefused, RecipeMismatch
+from stream_dedup.errors import IndexRefused, IndexUnavailable, RecipeMismatch
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.siphash import HashKey
@@ -48,6 +50,11 @@ three, and over the years every slice would get there."""
 BANDS_SLICE_ENTRIES = 64
 """The same of keys of bands, whose slices are strings, read from the beginning. Larger ones would
 save little, and smaller ones need more keys: with 32, 30 bytes more a cluster."""
+
+OPENING_ATTEMPTS = 20
+OPENING_PAUSE_S = (0.05, 0.1)
+"""Of `open_spread`: how often it tries, and how long it waits before it takes what it finds for a
+loss: creating all shards takes some milliseconds. The pauses grow."""
 
 LEAST_TTL_US = 7 * 24 * 3600 * US_PER_S
 
@@ -156,6 +163,7 @@ async def open_namespace(
     windows: Windows,
     summaries: Summaries,
     settings: str = "",
+    spread: bool = False,
 ) -> Opened:
     """Open the shards of a namespace; create those that do not exist.
 
@@ -170,6 +178,7 @@ async def open_namespace(
         windows: the caller's; they decide how long its keys live.
         summaries: these too.
         settings: what `describe_settings` returns for the caller's; stored for others to compare.
+        spread: whether it is one of `open_spread`.
 
     Raises:
         RecipeMismatch: it was created with another recipe.
@@ -181,8 +190,9 @@ async def open_namespace(
     for number in order:
         shard = ShardKeys(namespace, number)
         opened = await _open_shard(
-            client, shard, recipe, layout, key, ttl_ms(windows, summaries), settings
-        )
+            client, shard, recipe, layout, key, ttl_ms(windows, summaries), settings,
+            spread=spread,
+        )  # fmt: skip
         if opened.layout.shards != planned.shards:
             raise IndexRefused(
                 f"namespace {namespace!r} was made with {opened.layout.shards} shard(s), not "
@@ -221,16 +231,20 @@ async def _open_shard(
     key: HashKey,
     ttl: int,
     settings: str,
+    *,
+    spread: bool,
+    incarnation: str = "",
 ) -> Opened:
     """Create a shard, or open one that exists; see `open_namespace`."""
     namespace = shard.namespace
-    incarnation, digest, name, layout, stored_key = await client.run(
+    own_digest, own_name = _recipe_of(recipe, spread=spread)
+    born, digest, name, layout, stored_key = await client.run(
         scripts.OPEN,
         [shard.meta, *shard.fixed],
         [
-            secrets.token_hex(8),
-            recipe.digest,
-            recipe.name,
+            incarnation or secrets.token_hex(8),
+            own_digest,
+            own_name,
             json.dumps(planned._asdict()),
             ttl,
             settings,
@@ -239,12 +253,90 @@ async def _open_shard(
     )
     if digest is None or name is None:
         raise _damaged(namespace, shard.meta)
-    if digest.decode() != recipe.digest:
+    if digest.decode() != own_digest:
         raise RecipeMismatch(
-            namespace, f"{name.decode()} ({digest.decode()})", f"{recipe.name} ({recipe.digest})"
+            namespace, f"{name.decode()} ({digest.decode()})", f"{own_name} ({own_digest})"
         )
     found = read_layout(namespace, shard.meta, layout)
-    return Opened([incarnation], found, read_key(namespace, shard.meta, stored_key))
+    return Opened([born], found, read_key(namespace, shard.meta, stored_key))
+
+
+def _recipe_of(recipe: Recipe, *, spread: bool) -> tuple[str, str]:
+    """The digest and name under which a namespace is stored: no two kinds of it are mixed up."""
+    return (
+        (f"{recipe.digest}:spread", f"{recipe.name}, spread")
+        if spread
+        else (recipe.digest, recipe.name)
+    )
+
+
+async def open_spread(
+    client: RedisClient,
+    namespace: str,
+    recipe: Recipe,
+    planned: NamespaceLayout,
+    key: HashKey,
+    *,
+    windows: Windows,
+    summaries: Summaries,
+    settings: str = "",
+) -> Opened:
+    """Open a namespace whose tables are spread over its shards, or create it.
+
+    All its shards have one incarnation. If one of them is lost, slices of clusters on the others
+    are lost with it, so recall would no longer be complete: then all begin again, empty. Whoever
+    chooses an incarnation gives it to the first shard last, and to each only if it has none. So
+    if all have the same, none has lost anything since.
+
+    Args: as `open_namespace`.
+
+    Raises:
+        IndexUnavailable: others open it at the same time, again and again; or as `RedisClient.run`.
+        RecipeMismatch, IndexRefused: as `open_namespace`.
+    """
+    shards = [ShardKeys(namespace, number) for number in range(planned.shards)]
+    before: list[bytes | None] = []
+    for attempt in range(OPENING_ATTEMPTS):
+        found = [await _incarnation(client, shard, recipe) for shard in shards]
+        if found[0] is not None and len(set(found)) == 1:
+            opened = await open_namespace(
+                client, namespace, recipe, planned, key, windows=windows, summaries=summaries,
+                settings=settings, spread=True,
+            )  # fmt: skip
+            if opened.incarnations == found:
+                return opened
+        elif any(found) and found != before:  # somebody else may be creating it
+            before = found
+            await asyncio.sleep(random.uniform(*OPENING_PAUSE_S) * (attempt + 1))  # noqa: S311 -- spreads attempts
+        else:
+            for shard, known in zip(shards, found, strict=True):
+                if known is not None:
+                    await client.run(scripts.FORGET, [shard.meta], [known])
+            incarnation = secrets.token_hex(8)
+            for shard in (*shards[1:], shards[0]):
+                (born,), *_ = await _open_shard(
+                    client, shard, recipe, planned, key, ttl_ms(windows, summaries), settings,
+                    spread=True, incarnation=incarnation,
+                )  # fmt: skip
+                if born != incarnation.encode():
+                    break
+    raise IndexUnavailable(
+        f"{client.address}: namespace {namespace!r} was created and lost {OPENING_ATTEMPTS} times "
+        "while it was opened; look whether a server loses its data, and try again"
+    )
+
+
+async def _incarnation(client: RedisClient, shard: ShardKeys, recipe: Recipe) -> bytes | None:
+    """Return the incarnation of a shard of such a namespace; None if it does not exist."""
+    stored = await client.command(
+        shard.meta, "HMGET", shard.meta, "incarnation", "digest", "recipe"
+    )
+    incarnation: bytes | None = stored[0]
+    own_digest, own_name = _recipe_of(recipe, spread=True)
+    if incarnation is not None and stored[1] != own_digest.encode():
+        digest, name = ((text or b"?").decode() for text in stored[1:])
+        raise RecipeMismatch(shard.namespace, f"{name} ({digest})", f"{own_name} ({own_digest})")
+    return incarnation
 
 
 def describe_settings(windows: Windows, summaries: Summaries, limits: Limits) -> str:

@@ -18,6 +18,7 @@ planned for 32 to 64 entries, as those of the other tables are.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import sys
 from array import array
@@ -27,21 +28,20 @@ from struct import Struct
 
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.errors import RecipeError
+from stream_dedup.errors import IndexReset, RecipeError
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import Limits, Query, opened_id
 from stream_dedup.index.redis import codec, layouts, scripts
-from stream_dedup.index.redis.client import RedisClient
+from stream_dedup.index.redis.client import RedisClient, Refusal
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, check_namespace
 from stream_dedup.index.redis.namespace import (
     CALL_WORK,
-    Opened,
     describe_settings,
-    open_namespace,
+    open_spread,
     plan_layout,
+    ttl_ms,
 )
-from stream_dedup.index.redis.runner import ScriptRunner
 from stream_dedup.index.redis.scripts import Argument, Script
 from stream_dedup.index.redis.store import gather_all
 from stream_dedup.index.spread.protocol import (
@@ -64,6 +64,9 @@ from stream_dedup.index.spread.protocol import (
     Withdraw,
     exact_key,
 )
+from stream_dedup.tables.entries import make_entries
+
+log = logging.getLogger(__name__)
 
 PAUSES_S = (0.002, 0.064)
 """Between two rounds that wait for other callers: the first pause, doubled each time, and the
@@ -244,60 +247,52 @@ def check_recipe(recipe: Recipe) -> None:
 class SpreadClusters:
     """The clusters of a namespace, spread over its shards: finds and opens them.
 
+    Create it with `open`. Tasks of one event loop may share it.
+
     Args:
         client: the service; the caller closes it.
         recipe: what counts as near.
-        opened: the namespace.
         namespace: its name.
         windows: when clusters close.
         summaries: how long what closes is kept.
         limits: how far a search goes.
+        shards: how many it has.
+        script: of the atomic steps.
 
     Attributes:
         rounds: rounds of calls, so far.
         requests: requests that were answered.
+        resets: how often the namespace had lost its data.
     """
 
     def __init__(
         self,
         client: RedisClient,
         recipe: Recipe,
-        opened: Opened,
         *,
         namespace: str,
         windows: Windows,
         summaries: Summaries,
         limits: Limits,
-        script: Script = scripts.STEPS,
+        shards: int,
+        script: Script,
     ) -> None:
         self.namespace = namespace
-        self.rounds = self.requests = 0
-        layout = opened.layout
-        self.places = Places(opened.key, layout.shards)
-        self._layout = layout.table_layout
-        self._steps = Steps(namespace, layout, self.places)
-        packer = codec.Packer(namespace, layout, opened.key)
-        self._runner = ScriptRunner(
-            client, namespace, recipe, layout, packer, opened.incarnations,
-            windows=windows, summaries=summaries, limits=limits,
-        )  # fmt: skip
-        self._rules = layouts.RULES.struct.pack(
-            layout.k,
-            recipe.match.jaccard,
-            recipe.match.aliases,
-            limits.max_candidates,
-            limits.max_verified,
-            packer.entries.prefix_bytes,
-            packer.entries.member_bytes,
-            self._layout.tables,
-            CALL_WORK,
-            0,
-            0,
-            layout.exact_slices.bit_length() - 1,
-            layout.record_slices.bit_length() - 1,
-        )
-        self._aliases = recipe.match.jaccard > 0
+        self.rounds = self.requests = self.resets = 0
+        self._client = client
+        self._recipe = recipe
+        self._windows = windows
+        self._summaries = summaries
+        self._limits = limits
         self._script = script
+        # Tables are planned for one group: all clusters may share a prefix, wherever they lie.
+        self._planned = plan_layout(recipe, limits.max_clusters, 1)._replace(shards=shards)
+        self._opening = asyncio.Lock()
+        self.places: Places
+        self.layout: NamespaceLayout
+        self._incarnation: bytes
+        self._steps: Steps
+        self._rules: bytes
 
     @classmethod
     async def open(
@@ -312,22 +307,59 @@ class SpreadClusters:
         shards: int = 1,
         script: Script = scripts.STEPS,
     ) -> SpreadClusters:
-        """Open a namespace, or create it; see `RedisIndex.open`."""
+        """Open a namespace, or create it.
+
+        Raises:
+            RecipeError: clusters of the recipe cannot lie on many nodes; see `check_recipe`.
+            RecipeMismatch, IndexRefused, IndexUnavailable: see `open_spread`.
+        """
         check_recipe(recipe)
-        namespace = check_namespace(namespace or recipe.name)
-        windows, summaries = windows or Windows(), summaries or Summaries()
-        limits = limits or Limits()
-        # Tables are planned for one group: all clusters may share a prefix, wherever they lie.
-        planned = plan_layout(recipe, limits.max_clusters, 1)._replace(shards=shards)
-        opened = await open_namespace(
-            client, namespace, recipe, planned,
-            HashKey.random(), windows=windows, summaries=summaries,
-            settings=describe_settings(windows, summaries, limits),
+        clusters = cls(
+            client,
+            recipe,
+            namespace=check_namespace(namespace or recipe.name),
+            windows=windows or Windows(),
+            summaries=summaries or Summaries(),
+            limits=limits or Limits(),
+            shards=shards,
+            script=script,
+        )
+        await clusters._open(HashKey.random())
+        return clusters
+
+    async def _open(self, key: HashKey) -> None:
+        opened = await open_spread(
+            self._client, self.namespace, self._recipe, self._planned, key,
+            windows=self._windows, summaries=self._summaries,
+            settings=describe_settings(self._windows, self._summaries, self._limits),
         )  # fmt: skip
-        return cls(
-            client, recipe, opened, namespace=namespace, windows=windows, summaries=summaries,
-            limits=limits, script=script,
-        )  # fmt: skip
+        self.layout = layout = opened.layout
+        self.places = Places(opened.key, layout.shards)
+        self._incarnation = opened.incarnations[0]
+        self._steps = Steps(self.namespace, layout, self.places)
+        match, tables = self._recipe.match, layout.table_layout
+        entries = make_entries(tables, layout.slices)
+        self._rules = layouts.RULES.struct.pack(
+            layout.k,
+            match.jaccard,
+            match.aliases,
+            self._limits.max_candidates,
+            self._limits.max_verified,
+            entries.prefix_bytes,
+            entries.member_bytes,
+            tables.tables,
+            CALL_WORK,
+            0,
+            0,
+            layout.exact_slices.bit_length() - 1,
+            layout.record_slices.bit_length() - 1,
+        )
+
+    def settings(self, now_us: int) -> bytes:
+        """Pack the caller's clock and settings, as scripts take them."""
+        each = -(-self._limits.max_clusters // self.layout.shards)
+        ttl = ttl_ms(self._windows, self._summaries)
+        return codec.pack_settings(now_us, self._windows, self._summaries, ttl, each)
 
     def identity(self, query: Query) -> int:
         """Return the id of the cluster that a query would open."""
@@ -340,58 +372,82 @@ class SpreadClusters:
             For each the cluster, and whether it was opened for the query, now or before.
 
         Raises:
-            IndexReset, IndexUnavailable, IndexRefused: see `ScriptRunner.run`.
+            IndexReset: a shard has lost its data. All shards begin again, empty.
+            IndexUnavailable, IndexRefused: see `RedisClient.run`.
             ValueError: there are more than `MAX_ROWS`.
         """
         if len(queries) > MAX_ROWS:
             raise ValueError(f"{len(queries)} queries in a call; give at most {MAX_ROWS}")
-        settings = self._runner.settings(now_us)
         call = Call(
             queries,
             [self.identity(query) for query in queries],
-            self._layout,
+            self.layout.table_layout,
             since_us=now_us,
             caller=secrets.randbits(32),
-            aliases=self._aliases,
+            aliases=self._recipe.match.jaccard > 0,
         )
+        incarnation = self._incarnation
+        given: list[Argument] = [incarnation, self.settings(now_us), self._rules]
         pause_s, longest_s = PAUSES_S
-        while not call.done:
-            if call.waits:
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, longest_s)
-            else:
-                pause_s = PAUSES_S[0]
-            await self._round(call, settings)
+        try:
+            while not call.done:
+                if call.waits:
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, longest_s)
+                else:
+                    pause_s = PAUSES_S[0]
+                await self._round(call, given)
+        except Refusal as refusal:
+            if refusal.code != "SDRESET":
+                raise
+            await self._begin_again(incarnation)
+            raise IndexReset(
+                f"{self._client.address}: namespace {self.namespace!r} has lost its data: a server "
+                "came back without it, or it was deleted"
+            ) from refusal
         return call.answers
 
-    async def _round(self, call: Call, settings: bytes) -> None:
+    async def _begin_again(self, lost: bytes) -> None:
+        async with self._opening:
+            if self._incarnation != lost:
+                return  # another task has done it
+            await self._open(self.places.key)
+            self.resets += 1
+        log.warning(
+            "%s: namespace %r has lost the data of a shard: going on with an empty index",
+            self._client.address, self.namespace,
+        )  # fmt: skip
+
+    async def _round(self, call: Call, given: Sequence[Argument]) -> None:
         """Send each shard a call with what is to be asked there."""
         self.rounds += 1
         of_shard: dict[int, list[Request]] = {}
         for request in call.requests():
             of_shard.setdefault(self.places.of(request), []).append(request)
         await gather_all(
-            self._ask(call, number, _first(requests), settings)
+            self._ask(call, number, _first(requests), given)
             for number, requests in of_shard.items()
         )
 
-    async def _ask(self, call: Call, number: int, requests: list[Request], settings: bytes) -> None:
-        shard = self._steps.shards[number]
-        keys, packed = self._steps.pack(shard, requests)
-        asked: list[Request] = []
+    async def _ask(
+        self, call: Call, number: int, requests: list[Request], given: Sequence[Argument]
+    ) -> None:
+        steps = self._steps
+        keys, packed = steps.pack(steps.shards[number], requests)
+        attempts = 0
 
         def of_attempt() -> list[Argument]:
-            nonlocal packed
-            if asked:
+            nonlocal packed, attempts
+            attempts += 1
+            if attempts > 1:
                 # The keys stay: a `Begin` under another ticket is of the same cluster.
                 requests[:] = self._again(call, requests)
-                _, packed = self._steps.pack(shard, requests)
-            asked[:] = requests
-            return [settings, self._rules, *packed]
+                _, packed = steps.pack(steps.shards[number], requests)
+            return [*given, *packed]
 
-        answers = await self._runner.run(shard, self._script, keys, of_attempt)
+        answers = await self._client.run(self._script, keys, of_attempt)
         for request, answer in zip(requests, answers, strict=False):
-            call.answer(request, self._steps.unpack(answer))
+            call.answer(request, steps.unpack(answer))
         self.requests += len(answers)
 
     @staticmethod

@@ -47,60 +47,71 @@ START_US = 1_700_000_000 * S
 TEXTS = (0, 0b1, 0b11, 0b111 << 20, 0b1111, 0xFFFF0000)
 
 
+WORDS = ((1, 2, 3), (1, 2, 4), (1, 7, 8), tuple(range(64)))
+
+
 @st.composite
 def queries(draw: st.DrawFn) -> Query:
     text = draw(st.sampled_from(TEXTS))
     first_us = START_US + draw(st.sampled_from([0, 50, 70, 130])) * S
     last_us = first_us + draw(st.sampled_from([0, 20])) * S
-    words = draw(st.sampled_from([(1, 2, 3), (1, 2, 4), (5, 6), tuple(range(64))]))
-    near, offset = draw(st.booleans()), draw(st.integers(0, 2))
-    position = Position("in", 0, offset)
-    sketch = array("Q", words).tobytes()
+    sketch = array("Q", draw(st.sampled_from(WORDS))).tobytes()
+    position = Position("in", 0, draw(st.integers(0, 2)))
+    near = draw(st.booleans())
     return Query("", text + 7, text, sketch, near, first_us, last_us, position)
 
 
-tickets = st.builds(
-    Ticket,
-    st.sampled_from([1, 2, 1 << 33]),
-    st.sampled_from([0, 3_000_000_000]),
-    st.integers(0, 1),
-    st.integers(1, 2),
+tickets = st.sampled_from(
+    [
+        Ticket(1, 3_000_000_000, 0, 1),
+        Ticket(1, 3_000_000_000, 0, 2),
+        Ticket(1, 3_000_000_000, 1, 1),
+        Ticket(1, 5, 1, 1),
+        Ticket(2, 0, 0, 1),
+        Ticket(1 << 33, 0, 0, 1),
+    ]
 )
 
 
 @st.composite
-def requests(draw: st.DrawFn, clusters: SpreadClusters) -> list[Request | None]:
-    """A request, or those of an opening; None if all leases end."""
-    query, other = draw(queries()), draw(queries())
-    entry = Entry(clusters.identity(other), draw(tickets))
-    own = Entry(clusters.identity(query), entry.ticket)
-    tables = clusters._layout
-    keys = [exact_key(query), *table_keys(query, tables)]
+def requests(draw: st.DrawFn, clusters: SpreadClusters, begun: list[Begin]) -> list[Request | None]:
+    """A request, or those of an opening; None if all leases end.
+
+    Args:
+        draw: draws what they are.
+        clusters: the index.
+        begun: attempts that others may name; those that are drawn are added.
+    """
+    query = draw(queries())
+    begin = Begin(Entry(clusters.identity(query), draw(tickets)), query)
+    entry, former = draw(st.sampled_from([begin, *begun]))
+    keys = [exact_key(former), *table_keys(former, clusters.layout.table_layout)]
     key, bits = draw(st.sampled_from(keys)), query.fingerprint
-    asker, equal = draw(tickets), draw(st.booleans())
-    return draw(
+    asked: list[Request | None] = draw(
         st.sampled_from(
             [
-                [Begin(own, query)],
-                [Begin(own, query), Open(own, query)],
+                [begin],
+                [begin, Open(begin.entry, query)],
                 [Offer(key, entry, bits)],
-                [Judge(entry, asker, query, equal)],
-                [Open(own, query)],
+                *[[Judge(entry, draw(tickets), query, draw(st.booleans()))]] * 2,
+                [Open(entry, former)],
                 [Join(entry, query)],
                 [Add(key, entry, bits)],
-                [Remove(key, entry, bits)],
+                [Remove(key, entry, former.fingerprint)],
                 [Withdraw(entry)],
                 [None],
             ]
         )
     )
+    begun += [request for request in asked if isinstance(request, Begin)]
+    return asked
 
 
 async def ask(clusters: SpreadClusters, number: int, asked: Sequence[Request]) -> list[object]:
     shard = clusters._steps.shards[number]
     keys, packed = clusters._steps.pack(shard, asked)
-    given = [clusters._runner.settings(START_US), clusters._rules, *packed]
-    answers = await clusters._runner.run(shard, clusters._script, keys, given)
+    given = [clusters._incarnation, clusters.settings(START_US), clusters._rules, *packed]
+    answers = await clusters._client.run(clusters._script, keys, given)
     return [clusters._steps.unpack(answer) for answer in answers]
 
 
@@ -110,7 +121,9 @@ class Model:
     def __init__(self, recipe: Recipe, clusters: SpreadClusters) -> None:
         similar = fastest_jaccard() if recipe.match.jaccard else None
         least = recipe.match.jaccard
-        self.nodes = [Node(clusters._layout, WINDOWS.live, similar, least) for _ in range(SHARDS)]
+        self.nodes = [
+            Node(clusters.layout.table_layout, WINDOWS.live, similar, least) for _ in range(SHARDS)
+        ]
         self.now_us = 0
 
     def end_leases(self) -> None:
@@ -169,9 +182,11 @@ async def test_lua_answers_as_a_node_in_memory(
             client, recipe, windows=WINDOWS, limits=Limits(max_clusters=300), shards=SHARDS
         )
         model = Model(recipe, clusters)
+        begun: list[Begin] = []
         for _ in range(data.draw(st.integers(1, 6))):
-            drawn = data.draw(st.lists(requests(clusters), max_size=12))
-            asked = [request for several in drawn for request in several]
+            asked: list[Request | None] = []
+            for _ in range(data.draw(st.integers(1, 10))):
+                asked += data.draw(requests(clusters, begun))
             for number in range(SHARDS):
                 own = [r for r in asked if r is not None and clusters.places.of(r) == number]
                 if not own:

@@ -6,17 +6,17 @@ import re
 
 import pytest
 
-from stream_dedup.index.redis.scripts import ALL, STEPS, Script
+from stream_dedup.index.redis.scripts import ALL, FORGET, STEPS, Script
 
 
-@pytest.mark.parametrize("script", [*ALL, STEPS], ids=lambda script: script.name)
+@pytest.mark.parametrize("script", [*ALL, STEPS, FORGET], ids=lambda script: script.name)
 def test_each_script_says_what_it_takes_returns_and_costs(script: Script) -> None:
     assert script.text.startswith("#!lua")
     for word in ("KEYS  ", "ARGV  ", "Returns ", "Cost  "):
         assert f"-- {word}" in script.text
 
 
-@pytest.mark.parametrize("script", [*ALL, STEPS], ids=lambda script: script.name)
+@pytest.mark.parametrize("script", [*ALL, STEPS, FORGET], ids=lambda script: script.name)
 def test_no_script_lists_keys_or_runs_code(script: Script) -> None:
     commands = set(re.findall(r"call\('([A-Z]+)'", script.text))
     assert commands

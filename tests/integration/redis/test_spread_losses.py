@@ -1,0 +1,144 @@
+"""The spread index: how a namespace is made, and what the loss of one of its shards comes to."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from stream_dedup.errors import IndexReset, RecipeError, RecipeMismatch
+from stream_dedup.features.recipe import Fingerprint, Match, Recipe
+from stream_dedup.index.redis.client import RedisClient
+from stream_dedup.index.redis.keys import ShardKeys
+from stream_dedup.index.redis.spread import SpreadClusters
+from tests.contract.driver import PLAIN
+from tests.integration.redis.helpers import NAMESPACE, STEADY, in_loop, keys_of, opened
+from tests.integration.redis.spread_worker import WINDOWS, event
+from tests.services.redis import RedisServer
+
+SHARDS = 3
+RANDOM = random.Random(0)
+EVENTS = [event(RANDOM.getrandbits(64), offset, 0) for offset in range(40)]
+
+
+@asynccontextmanager
+async def spread(server: RedisServer, recipe: Recipe = PLAIN) -> AsyncIterator[SpreadClusters]:
+    """The index, and its client closed afterwards."""
+    client = RedisClient(server.url, retry_policy=STEADY)
+    try:
+        yield await SpreadClusters.open(
+            client, recipe, namespace=NAMESPACE, windows=WINDOWS, shards=SHARDS
+        )
+    finally:
+        await client.aclose()
+
+
+def lose(server: RedisServer, number: int) -> None:
+    """Have a shard lose all it holds."""
+    keys = keys_of(server, f"sd:{{{NAMESPACE}:{number}}}:*")
+    assert server.command("DEL", *keys) == len(keys) > 1
+
+
+def incarnations(server: RedisServer) -> set[object]:
+    metas = (ShardKeys(NAMESPACE, number).meta for number in range(SHARDS))
+    return {server.command("HGET", meta, "incarnation") for meta in metas}
+
+
+@pytest.mark.parametrize("lost", range(SHARDS))
+@in_loop
+async def test_after_the_loss_of_a_shard_all_begin_again(
+    redis_server: RedisServer, lost: int
+) -> None:
+    redis_server.command("FLUSHALL")
+    async with spread(redis_server) as one, spread(redis_server) as other:
+        before = await one.resolve(EVENTS, 1)
+        assert all(is_new for _, is_new in before)
+        lose(redis_server, lost)
+        with pytest.raises(IndexReset):
+            await one.resolve(EVENTS, 2)
+        # Other texts, near to each of the events: none is found, as the index is empty.
+        again = [event(e.fingerprint ^ 1 << 63, e.position.offset, 7) for e in EVENTS]
+        opened_again = {found.entry.identity for found, is_new in await one.resolve(again, 3)}
+        assert len(opened_again) == len(EVENTS)
+        # The other caller notices it too, and then finds what the first one has opened.
+        with pytest.raises(IndexReset):
+            await other.resolve(EVENTS, 4)
+        joined = await other.resolve(EVENTS, 5)
+        assert {found.entry.identity for found, _ in joined} == opened_again
+        assert not any(is_new for _, is_new in joined)
+        assert (one.resets, other.resets) == (1, 1)
+        assert len(incarnations(redis_server)) == 1
+
+
+@in_loop
+async def test_a_loss_that_nobody_has_noticed_is_found_when_the_namespace_is_opened(
+    redis_server: RedisServer,
+) -> None:
+    redis_server.command("FLUSHALL")
+    async with spread(redis_server) as one:
+        await one.resolve(EVENTS, 1)
+    lose(redis_server, 1)
+    async with spread(redis_server) as one:
+        answers = await one.resolve([event(e.fingerprint, n, 7) for n, e in enumerate(EVENTS)], 1)
+        assert all(is_new for _, is_new in answers)
+
+
+@in_loop
+async def test_many_that_create_a_namespace_at_once_agree(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    async with AsyncExitStack() as stack:
+        contexts = [stack.enter_async_context(spread(redis_server)) for _ in range(10)]
+        callers = await asyncio.gather(*contexts)
+        assert len(incarnations(redis_server)) == 1
+        answers = await asyncio.gather(*(caller.resolve(EVENTS, 1) for caller in callers))
+        assert all(found == answers[0] for found in answers)
+        assert [caller.resets for caller in callers] == [0] * 10
+
+
+@in_loop
+async def test_a_namespace_whose_creator_died_is_completed(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    async with spread(redis_server):
+        pass
+    redis_server.command("DEL", ShardKeys(NAMESPACE, 0).meta, ShardKeys(NAMESPACE, 2).meta)
+    async with spread(redis_server) as one:
+        assert len(incarnations(redis_server)) == 1
+        assert len(await one.resolve(EVENTS, 1)) == len(EVENTS)
+
+
+@in_loop
+async def test_namespaces_of_the_two_indexes_are_not_mixed_up(redis_server: RedisServer) -> None:
+    redis_server.command("FLUSHALL")
+    async with opened(redis_server.url, PLAIN, shards=SHARDS):
+        before = incarnations(redis_server)
+        with pytest.raises(RecipeMismatch, match="spread"):
+            async with spread(redis_server):
+                pass
+        assert incarnations(redis_server) == before
+    redis_server.command("FLUSHALL")
+    async with spread(redis_server):
+        with pytest.raises(RecipeMismatch, match="spread"):
+            async with opened(redis_server.url, PLAIN, shards=SHARDS):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("recipe", "remedy"),
+    [
+        (Recipe(match=Match(learn=2)), "match.learn: merges clusters.*set it to 0, or give"),
+        (
+            Recipe(fingerprint=Fingerprint(kind="bands"), match=Match(k=0, jaccard=0.4)),
+            "fingerprint.kind: is bands.*use simhash or minhash, or give",
+        ),
+    ],
+)
+@in_loop
+async def test_recipes_that_need_one_node_are_refused(
+    redis_server: RedisServer, recipe: Recipe, remedy: str
+) -> None:
+    with pytest.raises(RecipeError, match=remedy):
+        async with spread(redis_server, recipe):
+            pass
