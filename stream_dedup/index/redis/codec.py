@@ -59,6 +59,11 @@ def pack_group(group: str) -> bytes:
     return group.encode("utf-8", _GROUP_ERRORS)
 
 
+def unpack_group(packed: bytes) -> str:
+    """Decode what `pack_group` encodes."""
+    return packed.decode("utf-8", _GROUP_ERRORS)
+
+
 def without_variant(packed: bytes) -> bytes:
     """Return a stored group without the variant that `scoped` joined with it."""
     return packed.partition(VARIANT_MARK.encode())[0]

@@ -332,6 +332,10 @@ ASKED = Layout(">", first_us="d", last_us="d", exact=f"{EXACT_BYTES}s", near="B"
 """A query of requests; `ASKED_TEXTS` follow, each behind its length."""
 ASKED_TEXTS = ("fingerprint", "sketch", "group", "position")
 
+BEGUN = Layout(">", since_s="I", exact=f"{EXACT_BYTES}s", near="B")
+"""An attempt: since when by the server's clock, and whether it has entries in the tables. The
+fingerprint and the group follow."""
+
 (ANSWER_FOUND, ANSWER_BESIDE, ANSWER_WAIT, ANSWER_ABSENT, ANSWER_STALE, ANSWER_LOST,
  ANSWER_DONE) = range(7)  # fmt: skip
 """The first byte of an answer. Entries follow ANSWER_BESIDE, each with a fingerprint behind it."""

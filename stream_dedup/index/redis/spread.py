@@ -22,10 +22,12 @@ import logging
 import secrets
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from itertools import accumulate
 from struct import Struct
 
+from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
 from stream_dedup.errors import IndexReset, RecipeError
@@ -44,6 +46,7 @@ from stream_dedup.index.redis.namespace import (
 )
 from stream_dedup.index.redis.scripts import Argument, Script
 from stream_dedup.index.redis.store import gather_all
+from stream_dedup.index.spread.node import SWEEP_AFTER_US
 from stream_dedup.index.spread.protocol import (
     Add,
     Answer,
@@ -63,7 +66,9 @@ from stream_dedup.index.spread.protocol import (
     Ticket,
     Withdraw,
     exact_key,
+    table_keys,
 )
+from stream_dedup.model import Position
 from stream_dedup.tables.entries import make_entries
 
 log = logging.getLogger(__name__)
@@ -84,6 +89,9 @@ WORK: dict[type[Request], int] = {
 }
 """Work of a request, in commands; see `CALL_WORK`. A script that has spent its budget leaves
 the rest."""
+
+SWEPT = 100
+"""Attempts that are looked at in a shard, about."""
 
 MAX_ROWS = 1 << 16
 """Queries of a call: a ticket has two bytes for the row."""
@@ -196,6 +204,27 @@ class Steps:
                 for at in range(1, len(answer), each)
             ]
         return _ANSWERS[answer[0]]
+
+    def unpack_attempt(self, packed: bytes, value: bytes) -> tuple[Entry, Query, int]:
+        """Unpack an attempt: its entry, what of the query says where it lies, and when it began."""
+        head = layouts.BEGUN.struct
+        since_s, exact, near = head.unpack_from(value)
+        fingerprint, group = value[head.size :][: self._bytes], value[head.size + self._bytes :]
+        query = Query(
+            codec.unpack_group(group),
+            int.from_bytes(exact, "big"),
+            int.from_bytes(fingerprint, "big"),
+            b"",
+            bool(near),
+            0,
+            0,
+            Position("", 0, 0),
+        )
+        return (
+            unpack_entry(*layouts.SPREAD_ENTRY.struct.unpack(packed)),
+            query,
+            since_s * US_PER_S,
+        )
 
 
 def _first(requests: Sequence[Request]) -> list[Request]:
@@ -389,7 +418,7 @@ class SpreadClusters:
         incarnation = self._incarnation
         given: list[Argument] = [incarnation, self.settings(now_us), self._rules]
         pause_s, longest_s = PAUSES_S
-        try:
+        async with self._noticing_loss(incarnation):
             while not call.done:
                 if call.waits:
                     await asyncio.sleep(pause_s)
@@ -397,6 +426,13 @@ class SpreadClusters:
                 else:
                     pause_s = PAUSES_S[0]
                 await self._round(call, given)
+        return call.answers
+
+    @asynccontextmanager
+    async def _noticing_loss(self, incarnation: bytes) -> AsyncIterator[None]:
+        """Open the namespace again if a shard has lost the data of an incarnation."""
+        try:
+            yield
         except Refusal as refusal:
             if refusal.code != "SDRESET":
                 raise
@@ -405,7 +441,6 @@ class SpreadClusters:
                 f"{self._client.address}: namespace {self.namespace!r} has lost its data: a server "
                 "came back without it, or it was deleted"
             ) from refusal
-        return call.answers
 
     async def _begin_again(self, lost: bytes) -> None:
         async with self._opening:
@@ -449,6 +484,47 @@ class SpreadClusters:
         for request, answer in zip(requests, answers, strict=False):
             call.answer(request, steps.unpack(answer))
         self.requests += len(answers)
+
+    async def sweep(self, older_than_s: float = SWEEP_AFTER_US / US_PER_S) -> int:
+        """Remove what callers have left that died before they had opened or joined a cluster.
+
+        Args:
+            older_than_s: attempts that began so long ago, so that no request of them is under way.
+
+        Returns:
+            How many attempts were removed, at most some hundreds a shard: there may be more.
+
+        Raises:
+            IndexReset, IndexUnavailable, IndexRefused: see `resolve`.
+        """
+        swept = 0
+        incarnation = self._incarnation
+        given: list[Argument] = [incarnation, self.settings(0), self._rules]
+        async with self._noticing_loss(incarnation):
+            for shard in self._steps.shards:
+                since_us = await self._client.time_us(shard.meta) - older_than_s * US_PER_S
+                _, stored = await self._client.command(
+                    shard.meta, "HSCAN", shard.begun, 0, "COUNT", SWEPT
+                )
+                for packed, value in stored.items():
+                    entry, query, begun_us = self._steps.unpack_attempt(packed, value)
+                    if begun_us > since_us:
+                        continue
+                    await self._remove(entry, query, given)
+                    keys, steps = self._steps.pack(shard, [Withdraw(entry)])
+                    await self._client.run(self._script, keys, [*given, *steps])
+                    swept += 1
+        return swept
+
+    async def _remove(self, entry: Entry, query: Query, given: Sequence[Argument]) -> None:
+        """Remove the entries of an attempt from their slices."""
+        of_shard: dict[int, list[Request]] = {}
+        for key in [exact_key(query), *table_keys(query, self.layout.table_layout)]:
+            request = Remove(key, entry, query.fingerprint)
+            of_shard.setdefault(self.places.of(request), []).append(request)
+        for number, requests in of_shard.items():
+            keys, steps = self._steps.pack(self._steps.shards[number], requests)
+            await self._client.run(self._script, keys, [*given, *steps])
 
     @staticmethod
     def _again(call: Call, requests: Sequence[Request]) -> list[Request]:

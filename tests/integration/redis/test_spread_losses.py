@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
@@ -13,7 +13,9 @@ from stream_dedup.errors import IndexReset, RecipeError, RecipeMismatch
 from stream_dedup.features.recipe import Fingerprint, Match, Recipe
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import ShardKeys
+from stream_dedup.index.redis.scripts import Argument
 from stream_dedup.index.redis.spread import SpreadClusters
+from stream_dedup.index.spread.protocol import Call, Open
 from tests.contract.driver import PLAIN
 from tests.integration.redis.helpers import NAMESPACE, STEADY, in_loop, keys_of, opened
 from tests.integration.redis.spread_worker import WINDOWS, event
@@ -84,6 +86,46 @@ async def test_a_loss_that_nobody_has_noticed_is_found_when_the_namespace_is_ope
     async with spread(redis_server) as one:
         answers = await one.resolve([event(e.fingerprint, n, 7) for n, e in enumerate(EVENTS)], 1)
         assert all(is_new for _, is_new in answers)
+
+
+@in_loop
+async def test_what_a_dead_caller_has_left_is_swept(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redis_server.command("FLUSHALL")
+    async with spread(redis_server) as one:
+        await one.resolve(EVENTS[:10], 1)
+        before = members(redis_server)
+        others = [event(e.fingerprint, e.position.offset, 8) for e in EVENTS[:5]]
+        dying = [other._replace(group="groß") for other in others] + EVENTS[10:]
+
+        async def die(call: Call, given: Sequence[Argument]) -> None:
+            if isinstance(call.requests()[0], Open):
+                raise asyncio.CancelledError
+            await ask(call, given)
+
+        ask = one._round
+        with monkeypatch.context() as patched:
+            patched.setattr(one, "_round", die)
+            with pytest.raises(asyncio.CancelledError):
+                await one.resolve(dying, 2)
+        assert len(members(redis_server)) == len(before) + 5 * len(dying)
+        assert await one.sweep() == 0  # they may still be under way
+        assert await one.sweep(older_than_s=-1) == len(dying)
+        assert members(redis_server) == before
+        assert await one.sweep(older_than_s=-1) == 0
+        answers = await one.resolve(dying, 3)
+        assert all(is_new for _, is_new in answers)
+
+
+def members(server: RedisServer) -> set[tuple[bytes, object]]:
+    """All entries of all slices."""
+    found: set[tuple[bytes, object]] = set()
+    for key in keys_of(server, "*}:s:*"):
+        stored = server.command("ZRANGE", key, 0, -1)
+        assert isinstance(stored, list)
+        found |= {(key, str(member)) for member in stored}
+    return found
 
 
 @in_loop

@@ -183,9 +183,9 @@ async def test_lua_answers_as_a_node_in_memory(
         )
         model = Model(recipe, clusters)
         begun: list[Begin] = []
-        for _ in range(data.draw(st.integers(1, 6))):
+        for _ in range(data.draw(st.integers(3, 8))):
             asked: list[Request | None] = []
-            for _ in range(data.draw(st.integers(1, 10))):
+            for _ in range(data.draw(st.integers(4, 12))):
                 asked += data.draw(requests(clusters, begun))
             for number in range(SHARDS):
                 own = [r for r in asked if r is not None and clusters.places.of(r) == number]

@@ -20,6 +20,8 @@ local begun, verifies = KEYS[2], jaccard > 0
 local AFTER = string.rep('\255', ID_BYTES + 1)  -- behind all members that begin with a hash
 local ENTRY_WORK, LEASE = 0.3, tostring(LEASE_MS)
 
+local server_s = math.floor(server_us / 1e6)
+
 -- Texts that are needed often: making a string of a number takes time.
 local ANSWERS = {}
 for kind = ANSWER_FOUND, ANSWER_DONE do ANSWERS[kind] = string.char(kind) end
@@ -161,7 +163,7 @@ local function begin(at, id, ticket, hash, q)
   local before = call('GET', KEYS[at + 1])
   if before and precedes(before, ticket) then return ANSWERS[ANSWER_WAIT] end
   call('SET', KEYS[at + 1], ticket, 'PX', LEASE)
-  call('HSET', begun, id .. ticket, q.exact .. string.char(q.near) .. q.fingerprint .. q.group)
+  call('HSET', begun, id .. ticket, pack_bytes(BEGUN, server_s, q.exact, q.near) .. q.fingerprint .. q.group)
   keep(begun)
   insert(KEYS[at + 2], hash, id .. ticket, q.fingerprint)
   work = work + 4
