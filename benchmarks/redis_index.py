@@ -10,6 +10,7 @@ A real redis-server is started for it and keeps nothing on disk. Phases:
     F  slices by a hash, against slices by ranges
     G  keys of bands: messages, and long texts
     H  new patterns alone: the server's time, and bytes of each
+    I  one group on many nodes of a Redis Cluster
 
 Times are the best of several rounds, for the machine may be busy with other things; ratios are
 what to compare. Missed targets are marked and change no exit code.
@@ -36,11 +37,12 @@ from benchmarks.redis_growth import PLOT, bench_growth, bench_unique
 from benchmarks.redis_logs import bench_logs, bench_patterns, bench_replay, bench_slices
 from benchmarks.redis_longest import bench_expiry, report_longest
 from benchmarks.redis_meter import Meter
+from benchmarks.redis_spread import bench_spread
 from benchmarks.speed import ROOT, Target
 from stream_dedup.fingerprint.kernel import native_module
 from tests.services.redis import RedisServer
 
-PHASES = "ABCDEFGH"
+PHASES = "ABCDEFGHI"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Sizes:
         bands: clusters stored before keys of bands are measured.
         patterns: new patterns of log lines.
         plot: where the plot goes, if it is drawn.
+        openings: clusters that one group on many nodes opens a turn.
     """
 
     stored: int = 100_000
@@ -70,9 +73,12 @@ class Sizes:
     bands: Sequence[int] = (20_000, 100_000)
     patterns: int = 1_000_000
     plot: Path | None = PLOT
+    openings: int = 1_200
 
 
-QUICK = Sizes(5_000, 0.5, 0.2, 5_000, 1_000, (11_000, 20_000), 500, (1_000, 2_000), 2_000, None)
+QUICK = Sizes(
+    5_000, 0.5, 0.2, 5_000, 1_000, (11_000, 20_000), 500, (1_000, 2_000), 2_000, None, 100
+)
 
 
 async def measure(sizes: Sizes, phases: str, data: Path, out: Console) -> list[Target]:
@@ -102,6 +108,8 @@ async def measure(sizes: Sizes, phases: str, data: Path, out: Console) -> list[T
             targets += await bench_bands(server, meter, out, sizes=sizes.bands)
         if "H" in phases:
             targets += await bench_patterns(server, meter, out, patterns=sizes.patterns)
+        if "I" in phases:
+            await bench_spread(out, openings=sizes.openings, turns=5)
     return targets
 
 

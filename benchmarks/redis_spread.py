@@ -1,4 +1,4 @@
-"""What one group costs on many nodes of a Redis Cluster, beside one node with the ordinary index.
+"""Phase I of `redis_index`: one group on many nodes, beside one node with the ordinary index.
 
 Every index opens clusters for the same random fingerprints, then the same near events join them,
 then the representatives are delivered again; in turns, so that all are measured while the machine
@@ -8,7 +8,6 @@ busiest; the caller's is that of this process.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from array import array
@@ -26,6 +25,7 @@ from stream_dedup.features.recipe import Match, Recipe
 from stream_dedup.index.base import Limits, Query
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import ShardKeys
+from stream_dedup.index.redis.mirror import MIRROR_SIZE
 from stream_dedup.index.redis.spread import SpreadClusters
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Position
@@ -38,7 +38,7 @@ as those of 1 and 5 are."""
 EACH = 100
 """Queries a node and call."""
 
-RECIPE = Recipe(match=Match(k=6, jaccard=0.7))
+RECIPES = (Recipe(match=Match(k=3, jaccard=0.7)), Recipe(match=Match(k=6, jaccard=0.7)))
 LIMITS = Limits(max_clusters=20_000)
 WORDS = 20
 
@@ -94,20 +94,35 @@ def _event(fingerprint: int, words: Sequence[int], offset: int, rng: random.Rand
 
 async def bench_spread(out: Console, *, openings: int, turns: int) -> None:
     """Measure one group on one, three and six nodes, beside the ordinary index on one node."""
+    for recipe in RECIPES:
+        await _bench(out, recipe, openings, turns)
+
+
+async def _bench(out: Console, recipe: Recipe, openings: int, turns: int) -> None:
     rng = random.Random(0)
-    clients = []
+    clients: list[RedisClient] = []
     with ExitStack() as stack:
         server = stack.enter_context(RedisServer())
         clients.append(RedisClient(server.url))
-        index = await RedisIndex.open(clients[0], RECIPE, windows=WIDE, limits=LIMITS)
-        benches = [
-            _Bench("ordinary, 1 node", [server], EACH, lambda asked: index.resolve(asked, NOW_US))
-        ]
+        benches = []
+        for mirror_size in (MIRROR_SIZE, 0):
+            index = await RedisIndex.open(
+                clients[0], recipe, namespace=f"bench-{mirror_size}", windows=WIDE,
+                limits=LIMITS, mirror_size=mirror_size,
+            )  # fmt: skip
+
+            def resolve_there(
+                asked: Sequence[Query], index: RedisIndex = index
+            ) -> Awaitable[object]:
+                return index.resolve(asked, NOW_US)
+
+            name = "ordinary, mirrored" if mirror_size else "ordinary, searched in Redis"
+            benches.append(_Bench(name, [server], EACH, resolve_there))
         for count, shards in SHARDS.items():
             cluster = stack.enter_context(RedisCluster(count, replicas=False))
             clients.append(RedisClient(cluster.url))
             spread = await SpreadClusters.open(
-                clients[-1], RECIPE, namespace=_namespace(cluster, shards), windows=WIDE,
+                clients[-1], recipe, namespace=_namespace(cluster, shards), windows=WIDE,
                 limits=LIMITS, shards=shards,
             )  # fmt: skip
 
@@ -140,17 +155,13 @@ async def bench_spread(out: Console, *, openings: int, turns: int) -> None:
                     bench.costs.clear()
         for client in clients:
             await client.aclose()
+    title = f"k = {recipe.match.k}, {tables} tables, {EACH} queries a node and call"
     table = Table(
         "an event that", "index", "all nodes, µs", "busiest node, µs", "caller, µs",
-        title=f"one group on many nodes; {tables} tables, {EACH} queries a node and call",
-        title_justify="left",
+        title=f"one group on many nodes: {title}", title_justify="left",
     )  # fmt: skip
     for work in benches[0].costs:
         for bench in benches:
             figures = [f"{median(column):.1f}" for column in zip(*bench.costs[work], strict=True)]
             table.add_row(work, bench.name, *figures)
     out.print(table)
-
-
-if __name__ == "__main__":
-    asyncio.run(bench_spread(Console(width=120), openings=1_200, turns=5))
