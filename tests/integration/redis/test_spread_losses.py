@@ -17,9 +17,19 @@ from stream_dedup.index.redis.scripts import Argument
 from stream_dedup.index.redis.spread import SpreadClusters
 from stream_dedup.index.spread.protocol import Call, Open
 from tests.contract.driver import PLAIN
-from tests.integration.redis.helpers import NAMESPACE, STEADY, in_loop, keys_of, opened
+from tests.integration.redis.helpers import (
+    HASTY,
+    NAMESPACE,
+    STEADY,
+    in_loop,
+    keys_of,
+    opened,
+    until,
+)
 from tests.integration.redis.spread_worker import WINDOWS, event
+from tests.integration.redis.test_lost_answers import scripts_run
 from tests.services.redis import RedisServer
+from tests.services.toxiproxy import Toxiproxy
 
 SHARDS = 3
 RANDOM = random.Random(0)
@@ -126,6 +136,52 @@ def members(server: RedisServer) -> set[tuple[bytes, object]]:
         assert isinstance(stored, list)
         found |= {(key, str(member)) for member in stored}
     return found
+
+
+@in_loop
+async def test_each_call_is_sent_again_whose_answer_was_lost(
+    redis_server: RedisServer, toxiproxy: Toxiproxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = RANDOM.getrandbits(64)
+    events = [event(base, 0, 1), event(base ^ 0b101, 1, 1), event(base, 2, 1)]
+    redis_server.command("FLUSHALL")
+    async with spread(redis_server) as one:
+        for each in events:
+            await one.resolve([each], 1)
+        undisturbed = len(members(redis_server))
+
+    redis_server.command("FLUSHALL")
+    with toxiproxy.proxy(redis_server.port) as link:
+        client = RedisClient(f"redis://127.0.0.1:{link.port}/0", retry_policy=HASTY)
+        one = await SpreadClusters.open(
+            client, PLAIN, namespace=NAMESPACE, windows=WINDOWS, shards=SHARDS
+        )
+        ask, rounds = one._round, 0
+
+        async def lose_answers(call: Call, given: Sequence[Argument]) -> None:
+            nonlocal rounds
+            rounds += 1
+            before, ran = client.counts["retries"], scripts_run(redis_server)
+            await asyncio.to_thread(lambda: link.add_toxic("limit_data", "downstream", bytes=0))
+            waiting = asyncio.ensure_future(ask(call, given))
+            await until(lambda: client.counts["retries"] > before)
+            assert scripts_run(redis_server) > ran
+            await asyncio.to_thread(link.remove_toxics)
+            await waiting
+
+        monkeypatch.setattr(one, "_round", lose_answers)
+        try:
+            answers = [(await one.resolve([each], 1))[0] for each in events]
+            assert rounds >= 3 + 6 + 1
+            assert [is_new for _, is_new in answers] == [True, False, False]
+            opener, *others = [found.entry for found, _ in answers]
+            assert others == [opener, opener]
+            # Nobody goes on under a ticket whose `Begin` may still be carried out.
+            assert opener.ticket.attempt > 1
+            await one.sweep(older_than_s=-1)
+            assert len(members(redis_server)) == undisturbed
+        finally:
+            await client.aclose()
 
 
 @in_loop
