@@ -93,8 +93,9 @@ the rest."""
 SWEPT = 100
 """Attempts that are looked at in a shard, about."""
 
-MAX_ROWS = 1 << 16
-"""Queries of a call: a ticket has two bytes for the row."""
+QUERIES, MAX_QUERIES = 100, 1_000
+"""Queries that go through the steps together: so many a shard, but no more in all. They take some
+tenths of a second, and an intent holds for two."""
 
 _ANSWERS = {
     layouts.ANSWER_WAIT: Answer.WAIT,
@@ -403,10 +404,14 @@ class SpreadClusters:
         Raises:
             IndexReset: a shard has lost its data. All shards begin again, empty.
             IndexUnavailable, IndexRefused: see `RedisClient.run`.
-            ValueError: there are more than `MAX_ROWS`.
         """
-        if len(queries) > MAX_ROWS:
-            raise ValueError(f"{len(queries)} queries in a call; give at most {MAX_ROWS}")
+        most = min(QUERIES * self.layout.shards, MAX_QUERIES)
+        answers: list[tuple[Found, bool]] = []
+        for at in range(0, len(queries), most):
+            answers += await self._resolve(queries[at : at + most], now_us)
+        return answers
+
+    async def _resolve(self, queries: Sequence[Query], now_us: int) -> list[tuple[Found, bool]]:
         call = Call(
             queries,
             [self.identity(query) for query in queries],

@@ -378,8 +378,8 @@ class Call:
         )  # fmt: skip
 
     def requests(self) -> list[Request]:
-        """Return what to ask now, rows in order."""
-        return list(self._asking)
+        """Return what to ask now, rows in order: if some has to wait, earlier rows end first."""
+        return list(dict.fromkeys(request for row in self._rows for request in row.asked))
 
     def lost(self, request: Request) -> None:
         """Note that the answer to a request was lost: it may be carried out, now or later."""

@@ -129,6 +129,20 @@ def test_an_alias_leaves_the_other_names_of_its_cluster() -> None:
     assert len(world.open_clusters()) == 1
 
 
+def test_a_call_ends_whose_leases_end_long_before_it_does() -> None:
+    random = Random(1)
+    world = World(make_nodes(NODES), ByChance(0))
+    call = world.start(*(query(random.getrandbits(LAYOUT.width), row) for row in range(200))).call
+    requests = 0
+    while not call.done:
+        world.now_us += LEASE_US // 10
+        for request in call.requests()[:20]:
+            call.answer(request, world.carry_out(request))
+            requests += 1
+        assert requests <= 200 * (LAYOUT.tables + 2)  # none has to begin again
+    assert len(world.open_clusters()) == 200
+
+
 @pytest.mark.parametrize("nodes", [1, 2, 4, 10, 100])
 def test_each_node_has_its_share_of_the_work(nodes: int) -> None:
     random = Random(1)
