@@ -15,7 +15,8 @@ from stream_dedup.features.recipe import Fingerprint, Match, Recipe
 from stream_dedup.index.base import Limits, Query
 from stream_dedup.index.redis import codec
 from stream_dedup.index.redis.client import RedisClient
-from stream_dedup.index.redis.spread import SpreadClusters, pack_ticket
+from stream_dedup.index.redis.spread import SpreadClusters
+from stream_dedup.index.redis.steps import pack_ticket
 from stream_dedup.index.spread.node import LEASE_US, Node
 from stream_dedup.index.spread.protocol import (
     Add,

@@ -1,0 +1,187 @@
+"""Packs requests of the spread index for ``steps.lua``, and unpacks its answers."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Sequence
+from struct import Struct
+
+from stream_dedup.clock import US_PER_S
+from stream_dedup.index.base import Query
+from stream_dedup.index.redis import codec, layouts
+from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
+from stream_dedup.index.redis.scripts import Argument
+from stream_dedup.index.spread.protocol import (
+    Add,
+    Answer,
+    Begin,
+    Entry,
+    Found,
+    Join,
+    Judge,
+    Key,
+    Neighbour,
+    Offer,
+    Open,
+    Places,
+    Remove,
+    Request,
+    Ticket,
+    Withdraw,
+    exact_key,
+)
+from stream_dedup.model import Position
+
+_ANSWERS = {
+    layouts.ANSWER_WAIT: Answer.WAIT,
+    layouts.ANSWER_ABSENT: Answer.ABSENT,
+    layouts.ANSWER_STALE: Answer.STALE,
+    layouts.ANSWER_LOST: Answer.LOST,
+    layouts.ANSWER_DONE: Answer.DONE,
+}
+_LENGTH = Struct(">I")
+_NO_TICKET = bytes(layouts.TICKET.struct.size)
+_NO_HASH = bytes(layouts.SLICE_HASH_BYTES)
+
+
+class Steps:
+    """Packs the requests of calls to shards, and unpacks their answers.
+
+    Args:
+        namespace: its name.
+        layout: how it is laid out.
+        places: which shard holds what.
+    """
+
+    def __init__(self, namespace: str, layout: NamespaceLayout, places: Places) -> None:
+        self.shards = [ShardKeys(namespace, number) for number in range(layout.shards)]
+        self._places = places
+        self._slices = layout.spread_slices
+        self._bytes = layout.width // 8
+
+    def pack(
+        self, shard: ShardKeys, requests: Sequence[Request]
+    ) -> tuple[list[bytes], list[Argument]]:
+        """Pack requests for one shard: the keys and the last arguments of ``steps.lua``."""
+        keys = [shard.meta, shard.begun]
+        places: dict[Query, int] = {}
+        packed: list[bytes] = []
+        for request in requests:
+            place, asker, hashed, fingerprint = 0, _NO_TICKET, _NO_HASH, b""
+            if isinstance(request, Begin | Judge | Open | Join):
+                place = places.setdefault(request.query, len(places))
+            match request:
+                case Begin(entry, query):
+                    kind = layouts.STEP_BEGIN
+                    hashed, slice_key = self._slice(shard, exact_key(query))
+                    keys += (*_cluster(shard, entry), slice_key)
+                case Judge(entry, asking, _, equal):
+                    kind = layouts.STEP_JUDGE_EQUAL if equal else layouts.STEP_JUDGE
+                    asker = pack_ticket(asking)
+                    keys += _cluster(shard, entry)
+                case Open(entry, _):
+                    kind = layouts.STEP_OPEN
+                    keys += _cluster(shard, entry)
+                case Join(entry, _):
+                    kind = layouts.STEP_JOIN
+                    keys.append(_cluster(shard, entry)[0])
+                case Withdraw(entry):
+                    kind = layouts.STEP_WITHDRAW
+                    keys.append(_cluster(shard, entry)[1])
+                case Offer(key, entry, bits) | Add(key, entry, bits) | Remove(key, entry, bits):
+                    kind = _KINDS[type(request)]
+                    hashed, slice_key = self._slice(shard, key)
+                    keys.append(slice_key)
+                    fingerprint = bits.to_bytes(self._bytes, "big")
+            identity, ticket = codec.pack_id(entry.identity), pack_ticket(entry.ticket)
+            packed += (
+                layouts.STEP.struct.pack(kind, place, identity, ticket, asker, hashed),
+                bytes((len(fingerprint),)),
+                fingerprint,
+            )
+        return keys, [b"".join(packed), *map(self._pack_query, places)]
+
+    def _slice(self, shard: ShardKeys, key: Key) -> tuple[bytes, bytes]:
+        hashed = self._places.hash_of(key)
+        number = hashed // self._places.shards % self._slices
+        return hashed.to_bytes(layouts.SLICE_HASH_BYTES, "big"), shard.spread(number)
+
+    def _pack_query(self, query: Query) -> bytes:
+        sketch = array("Q", query.sketch)
+        if sys.byteorder == "little":
+            sketch.byteswap()
+        texts = (
+            query.fingerprint.to_bytes(self._bytes, "big"),
+            sketch.tobytes(),
+            codec.pack_group(query.group),
+            codec.pack_position(query.position),
+        )
+        first_us, last_us = codec.clamp_us(query.first_us), codec.clamp_us(query.last_us)
+        head = layouts.ASKED.struct.pack(first_us, last_us, codec.pack_id(query.exact), query.near)
+        return head + b"".join(_LENGTH.pack(len(text)) + text for text in texts)
+
+    def unpack(self, answer: bytes) -> object:
+        """Unpack an answer."""
+        if answer[0] == layouts.ANSWER_FOUND:
+            _, identity, ticket, bits, similarity, opened_us, last_us, recorded = (
+                layouts.FOUND.struct.unpack(answer)
+            )
+            entry = unpack_entry(identity, ticket)
+            times = int(opened_us), int(last_us)
+            return Found(entry, bits, similarity, *times, bool(recorded))
+        if answer[0] == layouts.ANSWER_BESIDE:
+            head = layouts.SPREAD_ENTRY.struct
+            each = head.size + self._bytes
+            return [
+                Neighbour(
+                    unpack_entry(*head.unpack_from(answer, at)),
+                    int.from_bytes(answer[at + head.size : at + each], "big"),
+                )
+                for at in range(1, len(answer), each)
+            ]
+        return _ANSWERS[answer[0]]
+
+    def unpack_attempt(self, packed: bytes, value: bytes) -> tuple[Entry, Query, int]:
+        """Unpack an attempt: its entry, what of the query says where it lies, and when it began."""
+        head = layouts.BEGUN.struct
+        since_s, exact, near = head.unpack_from(value)
+        fingerprint, group = value[head.size :][: self._bytes], value[head.size + self._bytes :]
+        query = Query(
+            codec.unpack_group(group),
+            int.from_bytes(exact, "big"),
+            int.from_bytes(fingerprint, "big"),
+            b"",
+            bool(near),
+            0,
+            0,
+            Position("", 0, 0),
+        )
+        return (
+            unpack_entry(*layouts.SPREAD_ENTRY.struct.unpack(packed)),
+            query,
+            since_s * US_PER_S,
+        )
+
+
+_KINDS: dict[type[Request], int] = {
+    Offer: layouts.STEP_OFFER,
+    Add: layouts.STEP_ADD,
+    Remove: layouts.STEP_REMOVE,
+}
+
+
+def _cluster(shard: ShardKeys, entry: Entry) -> tuple[bytes, bytes]:
+    identity = codec.pack_id(entry.identity)
+    return shard.cluster(identity), shard.intent(identity)
+
+
+def pack_ticket(ticket: Ticket) -> bytes:
+    """Pack a ticket; tickets are ordered as their bytes are."""
+    return layouts.TICKET.struct.pack(*ticket)
+
+
+def unpack_entry(identity: bytes, ticket: bytes) -> Entry:
+    """Unpack an entry."""
+    number = int.from_bytes(identity, "big")
+    return Entry(number, Ticket(*layouts.TICKET.struct.unpack(ticket)))
