@@ -350,6 +350,7 @@ FOUND = Layout(
     opened_us="d",
     last_us="d",
     recorded="B",
+    names="H",
 )
 """A cluster that was found (`spread.protocol.Found`)."""
 

@@ -259,6 +259,7 @@ class SpreadClusters:
             since_us=now_us,
             caller=secrets.randbits(32),
             aliases=self._recipe.match.jaccard > 0,
+            max_names=self._recipe.match.aliases,
         )
         incarnation = self._incarnation
         given: list[Argument] = [incarnation, self.settings(now_us), self._rules]

@@ -124,12 +124,12 @@ class Steps:
     def unpack(self, answer: bytes) -> object:
         """Unpack an answer."""
         if answer[0] == layouts.ANSWER_FOUND:
-            _, identity, ticket, bits, similarity, opened_us, last_us, recorded = (
+            _, identity, ticket, bits, similarity, opened_us, last_us, recorded, names = (
                 layouts.FOUND.struct.unpack(answer)
             )
             entry = unpack_entry(identity, ticket)
             times = int(opened_us), int(last_us)
-            return Found(entry, bits, similarity, *times, bool(recorded))
+            return Found(entry, bits, similarity, *times, bool(recorded), names)
         if answer[0] == layouts.ANSWER_BESIDE:
             head = layouts.SPREAD_ENTRY.struct
             each = head.size + self._bytes

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from stream_dedup.fingerprint.simhash import distance
 from stream_dedup.index.base import Query
 from stream_dedup.index.spread.protocol import (
+    MAX_NAMES,
     Add,
     Answer,
     Begin,
@@ -52,6 +53,7 @@ class Cluster:
         query: of its representative.
         last_us: when it was last seen.
         count: events recorded.
+        names: names of events that lead to it, as far as they were counted.
         is_open: whether it takes events.
     """
 
@@ -59,6 +61,7 @@ class Cluster:
     query: Query
     last_us: int
     count: int = 0
+    names: int = 1
     is_open: bool = True
 
 
@@ -70,6 +73,7 @@ class Node:
         live: whether a cluster (when opened, when last seen) takes an event of a time.
         similar: the similarity of two sketches; `least` is wanted. None: not verified.
         least: see `similar`.
+        max_names: so many names are counted, and one more.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class Node:
         live: Callable[[int, int, int], bool] = lambda _opened, _last, _time: True,
         similar: Callable[[bytes, bytes], float] | None = None,
         least: float = 0.0,
+        max_names: int = MAX_NAMES,
     ) -> None:
         self.slices: defaultdict[Key, set[Neighbour]] = defaultdict(set)
         self.clusters: dict[int, Cluster] = {}
@@ -88,6 +93,7 @@ class Node:
         self._live = live
         self._similar = similar
         self._least = least
+        self._max_names = max_names
 
     def carry_out(self, request: Request, now_us: int) -> object:
         """Carry out a request, and return its answer.
@@ -175,7 +181,9 @@ class Node:
         cluster = self._opened(entry)
         if cluster is None or not self._takes(cluster, query):
             return Answer.ABSENT
-        return self._touch(entry, cluster, query)
+        found = self._touch(entry, cluster, query)
+        cluster.names = min(cluster.names, self._max_names) + 1
+        return found
 
     def close(self, identity: int) -> list[tuple[Key, Entry, int]]:
         """Close a cluster; return its own entries, which lead nowhere now."""
@@ -223,8 +231,8 @@ class Node:
     def _found(self, entry: Entry, cluster: Cluster, query: Query) -> Found:
         bits = distance(cluster.query.fingerprint, query.fingerprint)
         similarity = self._similar(cluster.query.sketch, query.sketch) if self._similar else 0.0
-        opened_us, last_us = cluster.query.first_us, cluster.last_us
-        return Found(entry, bits, similarity, opened_us, last_us, cluster.count > 0)
+        times = cluster.query.first_us, cluster.last_us
+        return Found(entry, bits, similarity, *times, cluster.count > 0, cluster.names)
 
     def _admits(self, found: Found) -> bool:
         if self._similar is None:

@@ -36,6 +36,9 @@ from stream_dedup.tables.permutation import Layout
 EXACT = -1
 """The number of the table of exact hashes."""
 
+MAX_NAMES = 256
+"""As `Match.aliases` has it."""
+
 NUMBER_BITS = 8
 """The last bits of a cluster's id: the number of its shard."""
 
@@ -97,6 +100,7 @@ class Found(NamedTuple):
         opened_us: when it was opened.
         last_us: when it was last seen.
         recorded: whether its opening was recorded.
+        names: names of events that lead to it, so far; no more are counted than one beyond the cap.
     """
 
     entry: Entry
@@ -105,6 +109,7 @@ class Found(NamedTuple):
     opened_us: int
     last_us: int
     recorded: bool
+    names: int
 
 
 class Neighbour(NamedTuple):
@@ -174,9 +179,9 @@ class Open(NamedTuple):
 
 
 class Join(NamedTuple):
-    """At the node of another cluster: keep it live for the event, and note the event's names.
+    """At the node of another cluster: keep it live for the event, and count a name.
 
-    Answer: `Found`, or `ABSENT` if it has closed meanwhile.
+    Answer: `Found`, as it was before, or `ABSENT` if it has closed meanwhile.
     """
 
     entry: Entry
@@ -326,6 +331,7 @@ class Call:
         caller: a random number that no other call has.
         aliases: whether the fingerprints of joined events lead to their clusters: where sketches
             are verified.
+        max_names: names of events that lead to a cluster, besides its representative's.
     """
 
     def __init__(
@@ -337,9 +343,11 @@ class Call:
         since_us: int,
         caller: int,
         aliases: bool = False,
+        max_names: int = MAX_NAMES,
     ) -> None:
         self._layout = layout
         self._aliases = aliases
+        self._max_names = max_names
         self._rows = [
             _Row(query, Entry(identity, Ticket(since_us, caller, row, 1)))
             for row, (query, identity) in enumerate(zip(queries, identities, strict=True))
@@ -511,7 +519,8 @@ class Call:
         requests: list[Request] = list(row.stale)
         if row.answer is None or row.answer.entry != row.entry:
             requests += [Remove(key, row.entry, fingerprint) for key in row.offered]
-        if row.answer is not None and row.answer.entry != row.entry:
+        joined = row.answer is not None and row.answer.entry != row.entry
+        if row.answer is not None and joined and row.answer.names <= self._max_names:
             names = [exact_key(query)]
             if self._aliases and row.answer.distance:
                 names += table_keys(query, self._layout)

@@ -192,7 +192,8 @@ async def test_many_that_create_a_namespace_at_once_agree(redis_server: RedisSer
         callers = await asyncio.gather(*contexts)
         assert len(incarnations(redis_server)) == 1
         answers = await asyncio.gather(*(caller.resolve(EVENTS, 1) for caller in callers))
-        assert all(found == answers[0] for found in answers)
+        found = [[(f.entry, is_new) for f, is_new in each] for each in answers]
+        assert all(each == found[0] for each in found)
         assert [caller.resets for caller in callers] == [0] * 10
 
 

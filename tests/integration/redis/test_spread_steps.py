@@ -42,7 +42,7 @@ from tests.services.resp import Argument
 SHARDS = 2
 WINDOWS = Windows(idle_us=60 * S, max_age_us=100 * S)
 PLAIN = Recipe(fingerprint=Fingerprint(width=32), match=Match(k=2))
-VERIFIED = Recipe(fingerprint=Fingerprint(width=32), match=Match(k=2, jaccard=0.5))
+VERIFIED = Recipe(fingerprint=Fingerprint(width=32), match=Match(k=2, jaccard=0.5, aliases=2))
 START_US = 1_700_000_000 * S
 
 TEXTS = (0, 0b1, 0b11, 0b111 << 20, 0b1111, 0xFFFF0000)
@@ -121,9 +121,9 @@ class Model:
 
     def __init__(self, recipe: Recipe, clusters: SpreadClusters) -> None:
         similar = fastest_jaccard() if recipe.match.jaccard else None
-        least = recipe.match.jaccard
+        tables, match = clusters.layout.table_layout, recipe.match
         self.nodes = [
-            Node(clusters.layout.table_layout, WINDOWS.live, similar, least) for _ in range(SHARDS)
+            Node(tables, WINDOWS.live, similar, match.jaccard, match.aliases) for _ in range(SHARDS)
         ]
         self.now_us = 0
 

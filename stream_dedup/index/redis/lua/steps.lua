@@ -83,18 +83,21 @@ end
 
 local function found(c, id, q)
   return pack_bytes(FOUND, ANSWER_FOUND, id, c.ticket, distance_of(c, q), similarity_of(c, q), c[C_OPENED_US],
-    c[C_LAST_US], is_provisional(c) and 0 or 1)
+    c[C_LAST_US], is_provisional(c) and 0 or 1, c[C_NAMES])
 end
 
-local function touch(c, id, q)
-  local is_later, worn = q.last > c[C_LAST_US], is_worn(c[C_RENEWED_S])
+-- Keep a cluster live for an event, and count a name if it `joins`.
+local function touch(c, id, q, joins)
+  local is_later, worn, names = q.last > c[C_LAST_US], is_worn(c[C_RENEWED_S]), c[C_NAMES]
   if is_later then c[C_LAST_US] = q.last end
+  local answer = found(c, id, q)
+  if joins then c[C_NAMES] = math.min(names, max_names) + 1 end
   if worn then keep_cluster(c) end
-  if is_later or worn then
+  if is_later or worn or c[C_NAMES] ~= names then
     call('HSET', c.key, 'n', pack_cluster(c))
     work = work + 1
   end
-  return found(c, id, q)
+  return answer
 end
 
 -- The members of a slice with a hash; no more than a search may compare, and those that are left out are
@@ -225,7 +228,7 @@ while at <= #requests and (#answers == 0 or work < budget) do
     answer, keys = open(key_at, id, ticket, query_at(query)), 2
   elseif kind == STEP_JOIN then
     local c, q = load_opened(key, ticket), query_at(query)
-    answer = c and takes(c, q) and touch(c, id, q) or ANSWERS[ANSWER_ABSENT]
+    answer = c and takes(c, q) and touch(c, id, q, true) or ANSWERS[ANSWER_ABSENT]
   elseif kind == STEP_ADD then
     insert(key, hash, id .. ticket, fingerprint)
   elseif kind == STEP_REMOVE then

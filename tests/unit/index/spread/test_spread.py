@@ -143,6 +143,19 @@ def test_a_call_ends_whose_leases_end_long_before_it_does() -> None:
     assert len(world.open_clusters()) == 200
 
 
+def test_no_more_names_lead_to_a_cluster_than_the_cap_allows() -> None:
+    world = World(make_nodes(NODES), ByChance(0), make_call=partial(Call, max_names=3))
+    world.start(query(0, 0))
+    world.run()
+    own = LAYOUT.tables + 1
+    stored = []
+    for offset in range(1, 8):
+        world.start(query(1 << offset, offset))
+        world.run()
+        stored.append(sum(world.stored().values()))
+    assert stored == [own + 1, own + 2, *[own + 3] * 5]
+
+
 @pytest.mark.parametrize("nodes", [1, 2, 4, 10, 100])
 def test_each_node_has_its_share_of_the_work(nodes: int) -> None:
     random = Random(1)
