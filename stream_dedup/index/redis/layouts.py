@@ -324,8 +324,8 @@ STEP = Layout(
 )
 """A request (`spread.protocol`). A fingerprint follows, behind a byte with its length."""
 
-(STEP_BEGIN, STEP_OFFER, STEP_JUDGE, STEP_JUDGE_EQUAL, STEP_OPEN, STEP_JOIN, STEP_ADD,
- STEP_REMOVE, STEP_WITHDRAW) = range(9)  # fmt: skip
+(STEP_BEGIN, STEP_OFFER, STEP_JUDGE, STEP_JUDGE_EQUAL, STEP_OPEN, STEP_JOIN, STEP_JOIN_NAMED,
+ STEP_ADD, STEP_REMOVE, STEP_WITHDRAW) = range(10)  # fmt: skip
 """Kinds of requests."""
 
 ASKED = Layout(">", first_us="d", last_us="d", exact=f"{EXACT_BYTES}s", near="B")

@@ -83,8 +83,8 @@ class Steps:
                 case Open(entry, _):
                     kind = layouts.STEP_OPEN
                     keys += _cluster(shard, entry)
-                case Join(entry, _):
-                    kind = layouts.STEP_JOIN
+                case Join(entry, _, is_named):
+                    kind = layouts.STEP_JOIN_NAMED if is_named else layouts.STEP_JOIN
                     keys.append(_cluster(shard, entry)[0])
                 case Withdraw(entry):
                     kind = layouts.STEP_WITHDRAW

@@ -112,8 +112,8 @@ class Node:
                 return self.judge(request, now_us)
             case Open(entry, query):
                 return self.open(entry, query, now_us)
-            case Join(entry, query):
-                return self.join(entry, query)
+            case Join(entry, query, is_named):
+                return self.join(entry, query, is_named=is_named)
             case Add(key, entry, fingerprint):
                 self.slices[key].add(Neighbour(entry, fingerprint))
             case Remove(key, entry, fingerprint):
@@ -176,13 +176,14 @@ class Node:
             self.clusters[entry.identity] = cluster
         return self._found(entry, cluster, query)
 
-    def join(self, entry: Entry, query: Query) -> Found | Answer:
+    def join(self, entry: Entry, query: Query, *, is_named: bool) -> Found | Answer:
         """See `protocol.Join`."""
         cluster = self._opened(entry)
         if cluster is None or not self._takes(cluster, query):
             return Answer.ABSENT
         found = self._touch(entry, cluster, query)
-        cluster.names = min(cluster.names, self._max_names) + 1
+        if not is_named:
+            cluster.names = min(cluster.names, self._max_names) + 1
         return found
 
     def close(self, identity: int) -> list[tuple[Key, Entry, int]]:

@@ -179,13 +179,14 @@ class Open(NamedTuple):
 
 
 class Join(NamedTuple):
-    """At the node of another cluster: keep it live for the event, and count a name.
+    """At the node of another cluster: keep it live for the event, and count a name, if it is new.
 
     Answer: `Found`, as it was before, or `ABSENT` if it has closed meanwhile.
     """
 
     entry: Entry
     query: Query
+    is_named: bool
 
 
 class Add(NamedTuple):
@@ -294,6 +295,7 @@ class _Row:
         seen: entries beside its own; for each the keys where it was found, with its fingerprints.
         judged: those of them that were asked about.
         found: open clusters that take the event.
+        named: entries of those that an equal event has joined before: its names lead there.
         stale: of the entries it has seen, those that lead nowhere.
         offered: keys at which its own entries lie.
         complete: whether all of them were inserted, so that it may open.
@@ -309,6 +311,7 @@ class _Row:
     seen: dict[Entry, list[tuple[Key, int]]] = field(default_factory=dict)
     judged: set[Entry] = field(default_factory=set)
     found: list[Found] = field(default_factory=list)
+    named: set[Entry] = field(default_factory=set)
     stale: list[Remove] = field(default_factory=list)
     offered: list[Key] = field(default_factory=list)
     complete: bool = False
@@ -416,6 +419,7 @@ class Call:
     def _begin(self, row: _Row) -> None:
         self._attempts[row.entry] = row
         row.seen, row.judged, row.found, row.stale, row.offered = {}, set(), [], [], []
+        row.named = set()
         row.complete = not row.query.near
         self._go(row, Step.BEGIN, [Begin(row.entry, row.query)])
 
@@ -445,6 +449,8 @@ class Call:
                 self._see(row, request.key, neighbours)
             case Judge(), Found() as found:
                 row.found.append(found)
+                if request.equal:
+                    row.named.add(found.entry)
             case Judge(), Answer.STALE:
                 row.stale += [
                     Remove(key, request.entry, fingerprint)
@@ -505,7 +511,8 @@ class Call:
             best = min(
                 row.found, key=lambda f: (-f.similarity, f.distance, f.opened_us, f.entry.identity)
             )
-            self._go(row, Step.JOIN, [Join(best.entry, row.query)])
+            named = best.entry in row.named
+            self._go(row, Step.JOIN, [Join(best.entry, row.query, named)])
         elif row.complete:
             self._go(row, Step.OPEN, [Open(row.entry, row.query)])
         else:
@@ -519,10 +526,11 @@ class Call:
         requests: list[Request] = list(row.stale)
         if row.answer is None or row.answer.entry != row.entry:
             requests += [Remove(key, row.entry, fingerprint) for key in row.offered]
-        joined = row.answer is not None and row.answer.entry != row.entry
-        if row.answer is not None and joined and row.answer.names <= self._max_names:
+        answer = row.answer
+        is_joined = answer is not None and answer.entry not in (row.entry, *row.named)
+        if answer is not None and is_joined and answer.names <= self._max_names:
             names = [exact_key(query)]
-            if self._aliases and row.answer.distance:
+            if self._aliases and answer.distance:
                 names += table_keys(query, self._layout)
-            requests += [Add(key, row.answer.entry, fingerprint) for key in names]
+            requests += [Add(key, answer.entry, fingerprint) for key in names]
         self._go(row, Step.TIDY, requests)

@@ -96,7 +96,7 @@ def requests(draw: st.DrawFn, clusters: SpreadClusters, begun: list[Begin]) -> l
                 [Offer(key, entry, bits)],
                 *[[Judge(entry, draw(tickets), query, draw(st.booleans()))]] * 2,
                 [Open(entry, former)],
-                [Join(entry, query)],
+                [Join(entry, query, draw(st.booleans()))],
                 [Add(key, entry, bits)],
                 [Remove(key, entry, former.fingerprint)],
                 [Withdraw(entry)],

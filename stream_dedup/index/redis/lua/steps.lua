@@ -3,7 +3,7 @@
 -- docs/giant-domain.md. index/spread/node.py is the same in Python.
 -- KEYS  meta, begun; then the keys of each request, in order: of STEP_BEGIN the cluster, its intent and the
 --       slice of the exact hash; of STEP_JUDGE, STEP_JUDGE_EQUAL and STEP_OPEN the cluster and its intent; of
---       STEP_JOIN the cluster; of STEP_WITHDRAW the intent; of the others the slice
+--       STEP_JOIN and STEP_JOIN_NAMED the cluster; of STEP_WITHDRAW the intent; of the others the slice
 -- ARGV  incarnation, settings (see _shard.lua), RULES, requests: STEP each, and a fingerprint behind its
 --       length; then queries, which requests name by their place: ASKED, and fingerprint, sketch, group and
 --       position, each behind its length
@@ -86,12 +86,12 @@ local function found(c, id, q)
     c[C_LAST_US], is_provisional(c) and 0 or 1, c[C_NAMES])
 end
 
--- Keep a cluster live for an event, and count a name if it `joins`.
-local function touch(c, id, q, joins)
+-- Keep a cluster live for an event, and count a name if that is new.
+local function touch(c, id, q, is_new_name)
   local is_later, worn, names = q.last > c[C_LAST_US], is_worn(c[C_RENEWED_S]), c[C_NAMES]
   if is_later then c[C_LAST_US] = q.last end
   local answer = found(c, id, q)
-  if joins then c[C_NAMES] = math.min(names, max_names) + 1 end
+  if is_new_name then c[C_NAMES] = math.min(names, max_names) + 1 end
   if worn then keep_cluster(c) end
   if is_later or worn or c[C_NAMES] ~= names then
     call('HSET', c.key, 'n', pack_cluster(c))
@@ -226,9 +226,9 @@ while at <= #requests and (#answers == 0 or work < budget) do
     answer, keys = judge(key_at, id, ticket, asker, query_at(query), kind == STEP_JUDGE_EQUAL), 2
   elseif kind == STEP_OPEN then
     answer, keys = open(key_at, id, ticket, query_at(query)), 2
-  elseif kind == STEP_JOIN then
+  elseif kind == STEP_JOIN or kind == STEP_JOIN_NAMED then
     local c, q = load_opened(key, ticket), query_at(query)
-    answer = c and takes(c, q) and touch(c, id, q, true) or ANSWERS[ANSWER_ABSENT]
+    answer = c and takes(c, q) and touch(c, id, q, kind == STEP_JOIN) or ANSWERS[ANSWER_ABSENT]
   elseif kind == STEP_ADD then
     insert(key, hash, id .. ticket, fingerprint)
   elseif kind == STEP_REMOVE then
