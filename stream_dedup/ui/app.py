@@ -121,7 +121,7 @@ class Lists:
         if now_s >= until_s:
             found = choices(list(self._source.entries.values()))
             took_s = monotonic_s() - now_s
-            self._choices = now_s + max(5 * REFRESH_S, took_s / MAX_SHARE), found
+            self._choices = now_s + max(REFRESH_S / 2, took_s / MAX_SHARE), found
         return found
 
     def _forget_others(self) -> None:
@@ -240,8 +240,8 @@ class Pages:
         source = self._source(request)
         groups, levels = self._lists[source.name].choices()
         return self._page(
-            "list.html", await self._list(source, Query()), query=Query(), groups=groups,
-            levels=levels, source=source,
+            "list.html", await self._list(source, Query()), groups=groups, levels=levels,
+            source=source,
         )  # fmt: skip
 
     async def listed(self, request: Request) -> Response:
@@ -250,8 +250,9 @@ class Pages:
         form = await _form(request)
         seen = form.pop("seen_list", "")
         query = _query(form)
+        groups, levels = self._lists[source.name].choices()
         html = self._templates.get_template("rows.html").render(
-            it=await self._list(source, query), query=query, source=source
+            it=await self._list(source, query), groups=groups, levels=levels, source=source
         )
         digest = sha256(html.encode("utf-8", "replace")).hexdigest()[:16]
         if digest == seen:

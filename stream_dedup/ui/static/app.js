@@ -13,6 +13,17 @@
     const fields = () => [...form.elements].filter((each) => each.name && each.name !== "seen_list");
     const keep = () => sessionStorage.setItem(key,
       JSON.stringify(Object.fromEntries(fields().map((each) => [each.name, each.value]))));
+    // Levels and groups come with the list: some are known only once more was read.
+    const offer = () => {
+      for (const select of form.querySelectorAll("select[data-choices]")) {
+        const known = new Set([...select.options].map((each) => each.value));
+        for (const each of document.getElementById(select.dataset.choices).options)
+          if (!known.has(each.value)) select.append(new Option(each.value));
+        select.parentNode.hidden = select.options.length < 2;
+      }
+    };
+    offer();
+    document.body.addEventListener("htmx:afterSettle", offer);
     let kept = {};
     try { kept = JSON.parse(sessionStorage.getItem(key)) || {}; } catch { /* another version's */ }
     let changed = false;

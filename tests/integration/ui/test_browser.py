@@ -25,7 +25,7 @@ from tests.services.redis import RedisServer
 from tests.services.toxiproxy import Toxiproxy
 from tests.unit.ui.test_app import HOSTILE, LINES
 
-TAB, ENTER, DOWN = "\ue004", "\ue007", "\ue015"
+TAB, ENTER, UP, DOWN = "\ue004", "\ue007", "\ue013", "\ue015"
 
 ROWS = "return document.querySelectorAll('tbody tr').length"
 WHOLE = "return document.querySelector('.chart canvas') && document.querySelector('ul.near')"
@@ -78,7 +78,7 @@ def to_pattern(tab: Browser, address: str, words: str) -> None:
 
 def tab_to(tab: Browser, condition: str) -> None:
     """Press the tabulator until an element has the focus."""
-    for _ in range(80):
+    for _ in range(200):  # a list has two for each of 50 rows
         tab.keys(TAB)
         if tab.run(f"const it = document.activeElement; return {condition}"):
             return
@@ -109,6 +109,12 @@ def test_every_page_is_accessible_and_complains_of_nothing(
         assert tab.violations() == []
         assert tab.run("return document.documentElement.scrollWidth") <= width
     assert tab.messages() == []
+    tab.open(f"{address}/s/none")
+    tab.until("return document.querySelector('.problem')")
+    assert tab.violations() == []
+    assert tab.run("return document.documentElement.scrollWidth") <= width
+    (refused,) = tab.messages()
+    assert "404 (Not Found)" in refused
 
 
 def test_the_keyboard_is_enough(tab: Browser, address: str) -> None:
@@ -133,6 +139,105 @@ def test_the_keyboard_is_enough(tab: Browser, address: str) -> None:
     tab.run("history.back()")  # the words are still there
     tab.until("return (document.querySelector('#words') || {}).value === 'logged'")
     tab.until("return document.querySelectorAll('tbody tr').length === 1")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1200, "dark")])
+def test_the_list_is_sorted_filtered_and_turned_by_keyboard(
+    tab: Browser, tmp_path: Path, width: int, scheme: str
+) -> None:
+    path = tmp_path / "app.log"
+    words = [f"{'bcdfghkl'[n % 8]}{'aeiou'[n // 8 % 5]}{'mnrst'[n // 40]}" for n in range(120)]
+    lines = [
+        f"2024-05-07T09:{n // 60:02}:{n % 60:02}Z {level} {word}ing {word}ed by {word}er"
+        for n, word in enumerate(words)
+        for level in ["ERROR" if n % 2 else "INFO"]
+    ]
+    path.write_text("\n".join([*lines, *lines[7:8], *lines[118:119] * 2, ""]))
+    first = "const it = document.querySelector('tbody a'); return it && it.textContent"
+    figure = "return document.querySelector('.figures strong').textContent"
+    tab.size(width)
+    tab.scheme(scheme)
+    tab.messages()
+    with served(os.fspath(path)) as address:
+        tab.open(f"{address}/")
+        tab.until(f"{figure} === '120'")
+        assert words[118] in tab.run(first)
+        tab_to(tab, "it.name === 'sort'")
+        tab.keys("new")
+        tab.until(f"return (() => {{ {first} }})().includes('{words[119]}')")
+        # The page was opened while the file was read: levels come with the list.
+        tab.until("return !document.querySelector('[name=level]').parentNode.hidden")
+        assert tab.run("return document.querySelector('[name=group]').parentNode.hidden")
+        tab_to(tab, "it.name === 'level'")
+        tab.keys("INFO")
+        tab.until(f"{figure} === '60'")
+        tab_to(tab, "it.name === 'seen'")
+        tab.keys("min")
+        tab.until(f"{figure} === '30'")
+        tab.keys(UP)
+        tab.until(f"{figure} === '60'")
+        tab_to(tab, "it.id === 'next'")
+        tab.keys(ENTER)
+        tab.until("return document.querySelector('.pages span').textContent === 'Page 2 of 2'")
+        tab.until(f"{ROWS} === 10")
+        assert tab.violations() == []
+        assert tab.run("return document.documentElement.scrollWidth") <= width
+        tab_to(tab, "it.id === 'previous'")
+        tab.keys(ENTER)
+        tab.until(f"{ROWS} === 50")
+        tab_to(tab, "it.name === 'state'")
+        tab.keys("cl")
+        tab.until(f"{figure} === '0'")
+        assert tab.violations() == []
+        tab.open("about:blank")
+    assert tab.messages() == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1200, "dark")])
+def test_periods_are_compared_and_volume_asked_by_keyboard(
+    tab: Browser, address: str, width: int, scheme: str
+) -> None:
+    tab.size(width)
+    tab.scheme(scheme)
+    tab.messages()
+
+    def looks_well() -> bool:
+        narrow = tab.run("return document.documentElement.scrollWidth") <= width
+        return narrow and tab.violations() == []
+
+    tab.open(f"{address}/")
+    tab.until(ROWS)
+    tab_to(tab, "it.textContent === 'Compare'")
+    tab.keys(ENTER)
+    tab.until("return location.pathname === '/c/files' && document.querySelector('.compare')")
+    tab_to(tab, "it.matches('button') && it.textContent === 'Compare periods'")
+    tab.keys(ENTER)
+    tab.until("return location.search.includes('old_start=20')")
+    assert not tab.run("return document.querySelector('.problem')")
+    tab_to(tab, "it.id === 'new-start'")
+    tab.keys(f"{TAB * 2}{UP}")  # a year later
+    tab_to(tab, "it.matches('button') && it.textContent === 'Compare periods'")
+    tab.keys(ENTER)
+    tab.until("return (document.querySelector('.problem') || {textContent: ''}).textContent"
+              ".includes('ends before it begins')")  # fmt: skip
+    assert looks_well()
+    tab_to(tab, "it.textContent === 'As at first'")
+    tab.keys(ENTER)
+    tab.until("return location.search === '' && !document.querySelector('.problem')")
+
+    tab.open(f"{address}/")
+    tab_to(tab, "it.textContent === 'Volume'")
+    tab.keys(ENTER)
+    tab.until("return location.pathname === '/v/files'")
+    tab_to(tab, "it.id === 'per-minute'")
+    tab.keys(f"7{ENTER}")
+    tab.until("return location.search === '?per_minute=7'")
+    tab.until("return document.body.textContent.includes('keep 7 a minute')")
+    assert looks_well()
+    tab_to(tab, "it.matches('tbody a')")
+    tab.keys(ENTER)
+    tab.until("return location.pathname.startsWith('/p/files/')")
+    assert tab.messages() == []
 
 
 def test_hostile_events_run_nothing(tab: Browser, address: str) -> None:

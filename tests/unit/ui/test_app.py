@@ -339,6 +339,7 @@ def test_nothing_in_an_event_becomes_markup(hostile: Client) -> None:
         "li", "main", "h1", "h2", "h3", "form", "label", "input", "select", "option", "button",
         "div", "table", "thead", "tbody", "tr", "th", "td", "svg", "polygon", "time", "footer",
         "code", "span", "strong", "section", "dl", "dt", "dd", "pre", "details", "summary", "meter",
+        "datalist",
     }  # fmt: skip
     for html in pages_of(hostile):
         for tag, attributes in Tags(html).found:
