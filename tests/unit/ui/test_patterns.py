@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from itertools import product
+from typing import Any, cast, get_args
 
 import pytest
 
@@ -75,6 +78,62 @@ ALL = [STEADY, RISING, OVER, SMALL]
 )
 def test_a_query_finds_what_it_asks_for_in_order(query: Query, expected: list[Entry]) -> None:
     assert find(ALL, query, AXIS).entries == expected
+
+
+def several(numbers: random.Random, count: int) -> list[Entry]:
+    """Entries that differ in everything that is searched for."""
+    words = "user disk cron cache login full lost".split()
+    made = []
+    for identity in range(count):
+        pattern = " ".join(numbers.choices(words, k=3))
+        late = numbers.choice([0, numbers.randrange(20)])
+        each = entry(identity, pattern, numbers.randrange(30), late)
+        each.last = numbers.randrange(150) * US_PER_S
+        each.bytes, each.open = numbers.randrange(10**6), numbers.random() < 0.5
+        each.variant = (numbers.choice(["ERROR", "INFO"]),)
+        each.group = numbers.choice(["", "pod=api", "pod=web"])
+        made.append(each)
+    return made
+
+
+def test_all_filters_and_orders_hold_together() -> None:
+    many = several(random.Random(1), 2 * STEP + 100)
+    latest = max(each.last for each in many)
+
+    def is_asked_for(each: Entry, query: Query) -> bool:
+        return (
+            set(query.words.split()) <= set(each.pattern.split())
+            and query.level in ("", *each.variant)
+            and query.group in ("", each.group)
+            and (query.seen == "any" or each.last >= latest - 60 * US_PER_S)
+            and query.state in ("all", "open" if each.open else "closed")
+        )
+
+    def rank(each: Entry, sort: Sort) -> int | None:
+        values = each.counts.values(AXIS)
+        late, early = sum(values[45:]), sum(values[:45])
+        ranks: dict[Sort, int | None] = {
+            "count": each.count,
+            "bytes": each.bytes,
+            "newest": each.first,
+            "growing": late - early // 3 if late > early // 3 else None,
+            "vanished": each.count if early and not late else None,
+        }
+        return ranks[sort]
+
+    filters = [("", "user lost"), ("", "ERROR"), ("", "pod=api"), ("any", "1m"), ("all", "closed")]
+    for words, level, group, seen, state in product(*filters):
+        for sort in get_args(Sort):
+            query = Query(words=words, level=level, group=group, seen=cast("Any", seen),
+                          state=cast("Any", state), sort=sort, page=2, limit=20)  # fmt: skip
+            ranked = [(rank(each, sort), each.identity, each) for each in many
+                      if is_asked_for(each, query)]  # fmt: skip
+            kept = sorted((each for each in ranked if each[0] is not None), reverse=True)
+            found = find(many, query, AXIS)
+            assert found.entries == [each for _, _, each in kept[20:40]]
+            assert (found.patterns, found.events) == (
+                len(kept), sum(each.count for _, _, each in kept)
+            )  # fmt: skip
 
 
 def test_seen_counts_from_the_last_event_of_all() -> None:
