@@ -668,8 +668,8 @@ class Pages:
         files = len(source.inputs) if len(source.inputs) > 1 else 0
         if files and chosen == Chosen():
             chosen = Chosen(old_file=1, new_file=2)
-        sides = sides_of(chosen, source.axis, files, has_times=source.has_times)
         entries = list(source.entries.values())
+        sides = sides_of(chosen, source.axis, files, entries, has_times=source.has_times)
         async with self._comparing:
             return await asyncio.to_thread(views.change_list, source, entries, sides)
 

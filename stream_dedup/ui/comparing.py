@@ -7,7 +7,7 @@ or by the files' events; which differences mean something is decided as by `stre
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -23,7 +23,11 @@ FileNumber = Annotated[int, Meta(ge=0, le=1_000, description="Of a file, from 1 
 
 
 class Chosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Two files, or two periods; what is empty is chosen: the last quarter, and all before."""
+    """Two files, or two periods.
+
+    What is empty is chosen: the last quarter of the time shown, and all before it since the first
+    event.
+    """
 
     old_file: FileNumber = 0
     new_file: FileNumber = 0
@@ -66,13 +70,16 @@ class Compared(NamedTuple):
         return len(self.entries)
 
 
-def sides_of(chosen: Chosen, axis: Axis, files: int, *, has_times: bool) -> Sides:
+def sides_of(
+    chosen: Chosen, axis: Axis, files: int, entries: Iterable[Entry], *, has_times: bool
+) -> Sides:
     """Return what is compared.
 
     Args:
         chosen: by a person.
         axis: of the counts.
         files: how many there are whose events are counted each.
+        entries: all; in the time before their first event there is no rate.
         has_times: whether times are known; if not, lines stand for them.
 
     Raises:
@@ -94,7 +101,9 @@ def sides_of(chosen: Chosen, axis: Axis, files: int, *, has_times: bool) -> Side
 
     recent = axis.recent if axis.recent > axis.first else axis.last
     new = begin(chosen.new_start, recent), begin(chosen.new_end, axis.last + 1) - 1
-    old = begin(chosen.old_start, axis.first), begin(chosen.old_end, new[0]) - 1
+    began = min((each.first for each in entries), default=0) // axis.width
+    earliest = began if axis.first < began < new[0] else axis.first
+    old = begin(chosen.old_start, earliest), begin(chosen.old_end, new[0]) - 1
     for first, last, name in ((*old, "first"), (*new, "second")):
         if last < first:
             raise ValueError(f"the {name} period ends before it begins")
