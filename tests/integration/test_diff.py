@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.integration.command import COMMAND, Done, run
+from tests.unit.ui.helpers import client_of, file_source
 
 LOGS = Path(__file__).parents[2] / "examples" / "logs"
 START_S = 1_700_000_000
@@ -226,3 +227,29 @@ def test_top_cuts_the_list_and_says_so(tmp_path: Path) -> None:
     done = run("diff", "--top", "2", old, new)
     assert done.lines[-1].endswith(b"; 4 more are listed with a higher --top")
     assert len(compare("--top", "2", old, new)[2]) == 2
+
+
+def test_a_split_file_has_the_changes_that_the_web_application_shows(tmp_path: Path) -> None:
+    texts = {
+        "tape drive is rewinding slowly": 40, "disk array lost its mirror again": 300,
+        "fan of the rack turns faster": 9, "somebody opened both doors": 1_000,
+        "lamp went dark": 3, "wheel {} fell off the cart at noon": 90,
+    }  # fmt: skip
+    bursts = [
+        f"2023-11-14T22:{55 if early else '05'}:{each % 60:02d}Z {text.format(each)}"
+        for early, (text, count) in zip((0, 1) * 3, texts.items(), strict=True)
+        for each in range(count)
+    ]
+    path = tmp_path / "app.log"
+    source = file_source(path, map(str.encode, sorted(hour(1) + bursts)))
+    found = client_of(source).get("/api/v1/sources/files/changes").json()
+    code, head, changes = compare("--split", found["new"]["start"], path)
+    shown = [{**each, "pattern": each["pattern"]["pattern"]} for each in found["changes"]]
+    keys = "pattern", "change", "old", "new"
+
+    assert (head["per"], found["per"], code) == ("time", "time", 1)
+    assert [[each[key] for key in keys] for each in shown if each["sure"]] == [
+        [each[key] for key in keys] for each in changes if each["significant"]
+    ]
+    assert found["changed"] == head["changed"] > 3
+    assert {each["change"] for each in changes} == {"new", "vanished"}
