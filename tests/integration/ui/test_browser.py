@@ -347,6 +347,75 @@ def test_a_pattern_is_limited_and_freed_by_keyboard(
     assert tab.messages() == []
 
 
+USER = "<timestamp> INFO user <*> logged in"
+CACHE = "<timestamp> INFO cache emptied"
+
+
+@pytest.mark.parametrize(
+    ("summary", "steps", "button", "expected"),
+    [
+        ("Split off a value", [("it.id === 'slot-split'", "2"), ("it.id === 'value-split'", "u3")],
+         "Split off", {"kind": "split", "pattern": USER, "slot": 2, "value": "u3"}),
+        ("Never a variable", [("it.id === 'slot-never'", "2")], "Never a variable",
+         {"kind": "never_variable", "pattern": USER, "slot": 2}),
+        ("Always a variable", [("it.id === 'value-always'", "logged")], "Always a variable",
+         {"kind": "always_variable", "pattern": USER, "value": "logged"}),
+        ("Merge it with another, or never", [("it.id === 'pattern-other'", CACHE)], "Never merge",
+         {"kind": "never_merge", "patterns": [USER, CACHE]}),
+    ],
+)  # fmt: skip
+def test_what_varies_is_decided_by_keyboard(
+    tab: Browser, tmp_path: Path, summary: str, steps: list[tuple[str, str]], button: str,
+    expected: dict[str, object],
+) -> None:  # fmt: skip
+    with one_pattern(tab, tmp_path, 360):
+        tab_to(tab, f"it.matches('summary') && it.textContent.trim() === '{summary}'")
+        tab.keys(ENTER)
+        for place, keys in steps:
+            tab_to(tab, place)
+            tab.keys(keys)
+        assert tab.violations() == []
+        tab_to(tab, f"it.matches('button') && it.textContent === '{button}'")
+        tab.keys(ENTER)
+        tab.until("return location.pathname === '/r/files' && document.readyState === 'complete'")
+        (rule,) = tomllib.loads((tmp_path / "app.log.toml").read_text())["rules"]
+        assert {name: rule.get(name) for name in expected} == expected
+        assert tab.run("return document.documentElement.scrollWidth") <= 360
+    assert tab.messages() == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1200, "light")])
+def test_neighbours_are_decided_by_keyboard_and_contradictions_shown(
+    tab: Browser, tmp_path: Path, width: int, scheme: str
+) -> None:
+    path = tmp_path / "app.log"
+    path.write_bytes(b"job one has ended well\n" * 3 + b"job one was over too early today\n" * 2)
+    tab.size(width)
+    tab.scheme(scheme)
+    tab.messages()
+    with served(os.fspath(path), "--rules", f"{path}.toml") as address:
+        for button in ("Never merge", "Merge"):
+            to_pattern(tab, address, "ended well")
+            tab.until("return document.querySelector('ul.near details')")
+            tab_to(tab, "it.matches('ul.near summary')")
+            tab.keys(ENTER)
+            tab_to(tab, f"it.matches('ul.near button') && it.textContent === '{button}'")
+            tab.keys(ENTER)
+            tab.until("return location.pathname === '/r/files' && "
+                      "document.readyState === 'complete'")  # fmt: skip
+        assert "contradict" in tab.run("return document.querySelector('h1').textContent")
+        assert len(tomllib.loads(path.with_suffix(".log.toml").read_text())["rules"]) == 1
+        assert tab.violations() == []
+        assert tab.run("return document.documentElement.scrollWidth") <= width
+        tab_to(tab, "it.matches('summary') && it.textContent.includes('Undo')")
+        tab.keys(ENTER)
+        tab_to(tab, "it.matches('button') && it.textContent === 'Undo'")
+        tab.keys(ENTER)
+        tab.until("return document.body.textContent.includes('None yet')")
+        (refused,) = tab.messages()
+        assert "409 (Conflict)" in refused
+
+
 def test_neighbours_are_merged_where_they_are_listed(tab: Browser, tmp_path: Path) -> None:
     path = tmp_path / "app.log"
     path.write_bytes(b"job one has ended well\n" * 3 + b"job one was over too early today\n" * 2)
