@@ -612,8 +612,21 @@ def pattern_details(source: Source, entry: Entry, found: Details) -> PatternDeta
         [Merged(f"{cluster:016x}", count) for cluster, count in summary.merged],
         None if summary.merged_into is None else f"{summary.merged_into:016x}",
         msgspec.Raw(summary_json(summary, source.name).rstrip()),
-        source.commands(summary, expression(summary.pattern, summary.representative)),
+        source.commands(summary, _expression(source, entry, summary)),
     )
+
+
+def _expression(source: Source, entry: Entry, summary: Summary) -> str:
+    """A regular expression for the events of a cluster, and of what rules merge with it."""
+    own = expression(summary.pattern, summary.representative)
+    acting = set(entry.mark.rules if entry.mark else ())
+    merged = (
+        expression(pattern, pattern.encode("utf-8", "replace"))
+        for rule in source.rules.book.acting()
+        if rule.id in acting and rule.kind is RuleKind.MERGE
+        for pattern in rule.patterns
+    )
+    return "|".join(dict.fromkeys(each for each in (own, *merged) if each)) if own else ""
 
 
 def neighbour_list(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -378,6 +379,15 @@ def test_files_are_read_again_under_changed_rules(app: Application) -> None:
         app.decide(("id", rule.id), where="/undo")
     asyncio.run(read_again(app.source))
     assert {pattern: row["id"] for pattern, row in rows().items()} == before
+
+
+def test_the_command_finds_the_events_of_all_that_is_merged(app: Application) -> None:
+    app.decide(("kind", "merge"), ("pattern", JOB), ("pattern", TASK))
+    asyncio.run(read_again(app.source))
+    row = patterns(app.client)["patterns"][0]
+    command, *_ = app.client.get(f"/api/v1/patterns/files/{row['id']}").json()["commands"]
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=True)
+    assert row["count"] == len(done.stdout.splitlines()) == 10
 
 
 def test_a_value_that_is_split_off_is_named_in_the_list(app: Application) -> None:
