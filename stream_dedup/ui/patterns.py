@@ -123,11 +123,13 @@ def find_in_steps(
     is_chosen = _chooser(entries, query, has_times=has_times)
     start, end = (query.page - 1) * query.limit, query.page * query.limit
     ordered: list[list[_Key]] = []
-    patterns = events = 0
+    patterns = events = began = 0
+    if query.sort == "growing":
+        began = min((each.first for each in entries), default=0) // axis.width
+        yield
     for at in range(0, len(entries), STEP):
-        keys = _keys(
-            [each for each in entries[at : at + STEP] if is_chosen(each)], query.sort, axis
-        )
+        chosen = [each for each in entries[at : at + STEP] if is_chosen(each)]
+        keys = _keys(chosen, query.sort, axis, began)
         patterns += len(keys)
         events += sum(key[2].count for key in keys)
         # A few of many: no need to sort them all.
@@ -173,7 +175,7 @@ def _chooser(entries: Sequence[Entry], query: Query, *, has_times: bool) -> Call
 _Key = tuple[int, int, Entry]
 
 
-def _keys(entries: list[Entry], sort: Sort, axis: Axis) -> list[_Key]:
+def _keys(entries: list[Entry], sort: Sort, axis: Axis, began: int) -> list[_Key]:
     """Return those that belong to an order, each behind what it is ordered by.
 
     Equal ones are in the order of their ids, so that pages fit together.
@@ -183,21 +185,27 @@ def _keys(entries: list[Entry], sort: Sort, axis: Axis) -> list[_Key]:
     if sort == "bytes":
         return [(each.bytes, each.identity, each) for each in entries]
     if sort == "growing":
-        grown = ((growth(each, axis), each.identity, each) for each in entries)
+        grown = ((growth(each, axis, began), each.identity, each) for each in entries)
         return [each for each in grown if each[0] > 0]
     if sort == "vanished":
         entries = [each for each in entries if _has_vanished(each, axis)]
     return [(each.count, each.identity, each) for each in entries]
 
 
-def growth(entry: Entry, axis: Axis) -> int:
+def growth(entry: Entry, axis: Axis, began: int) -> int:
     """How many more events than before came in the last quarter of the axis.
 
-    Before is the mean of the quarters before it.
+    Before is the time from its beginning, or that of the stream, to that quarter, scaled to its
+    length.
+
+    Args:
+        entry: what has grown.
+        axis: of its counts.
+        began: the bucket of the first event of all.
     """
     recent, earlier = entry.counts.change(axis)
-    parts = (axis.buckets - 1) // (axis.last + 1 - axis.recent)
-    return recent - earlier // max(1, parts)
+    before = axis.recent - max(axis.first, began)
+    return recent - earlier * (axis.last + 1 - axis.recent) // before if before > 0 else recent
 
 
 def _has_vanished(entry: Entry, axis: Axis) -> bool:

@@ -141,6 +141,14 @@ def test_seen_counts_from_the_last_event_of_all() -> None:
     assert find([*ALL, late], Query(seen="1m"), AXIS).entries == [late]
 
 
+def test_nothing_grows_in_a_steady_stream_that_began_lately() -> None:
+    steady = [Entry(n, 15 * n, 40 * US_PER_S, 59 * US_PER_S) for n in range(1, 4)]
+    for each in steady:
+        for second in range(40, BUCKETS):
+            each.counts.add(AXIS, second * US_PER_S, each.identity)
+    assert find(steady, Query(sort="growing"), AXIS).entries == []
+
+
 def test_a_page_of_many_is_that_of_all_in_order() -> None:
     many = [entry(n, f"p{n % 7}", n * 7_919 % 1_000, 0) for n in range(1_000)]
     whole = sorted(many, key=lambda each: (each.count, each.identity), reverse=True)
