@@ -23,7 +23,7 @@ from tests.integration.worker.running import free_port, wait_for
 from tests.services.browser import Browser, browser
 from tests.services.redis import RedisServer
 from tests.services.toxiproxy import Toxiproxy
-from tests.unit.ui.test_app import HOSTILE, LINES
+from tests.unit.ui.test_app import HOSTILE, LINES, TOKEN
 
 TAB, ENTER, UP, DOWN = "\ue004", "\ue007", "\ue013", "\ue015"
 
@@ -472,6 +472,35 @@ def test_two_patterns_are_chosen_and_decided_by_keyboard(
         tab.until("return location.pathname === '/r/files'")
         assert tab.run("return document.querySelectorAll('.rules .patterns li').length") == 2
     assert tab.messages() == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1200, "light")])
+def test_a_person_signs_in_and_out_by_keyboard(
+    tab: Browser, tmp_path: Path, width: int, scheme: str
+) -> None:
+    path, token = tmp_path / "app.log", tmp_path / "token"
+    path.write_bytes(b"\n".join([*LINES, b""]))
+    token.write_text(f"{TOKEN}\n")
+    tab.size(width)
+    tab.scheme(scheme)
+    tab.messages()
+    with served(os.fspath(path), "--token-file", os.fspath(token)) as address:
+        tab.open(f"{address}/v/files")
+        tab.until("return location.pathname === '/login'")
+        for given, end in [("wrong", "This is not the token."), (TOKEN, "Patterns of")]:
+            tab_to(tab, "it.name === 'token'")
+            tab.keys(f"{given}{ENTER}")
+            tab.until(f"return document.body.textContent.includes('{end}')")
+            assert tab.violations() == []
+            assert tab.run("return document.documentElement.scrollWidth") <= width
+        tab.until(ROWS)
+        tab_to(tab, "it.textContent === 'Sign out'")
+        tab.keys(ENTER)
+        tab.until("return location.pathname === '/login'")
+        tab.open(f"{address}/v/files")
+        tab.until("return location.pathname === '/login'")
+        (refused,) = tab.messages()
+        assert "403 (Forbidden)" in refused
 
 
 def test_a_form_is_sent_over_an_address_that_is_not_local(tab: Browser, tmp_path: Path) -> None:
