@@ -121,7 +121,8 @@ class Lists:
         if now_s >= until_s:
             found = choices(list(self._source.entries.values()))
             took_s = monotonic_s() - now_s
-            self._choices = now_s + max(REFRESH_S / 2, took_s / MAX_SHARE), found
+            # There are seldom others: among many clusters, looking for them takes less of a core.
+            self._choices = now_s + max(REFRESH_S / 2, 5 * took_s / MAX_SHARE), found
         return found
 
     def _forget_others(self) -> None:
