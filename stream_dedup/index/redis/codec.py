@@ -9,7 +9,6 @@ import sys
 from array import array
 from binascii import hexlify
 from collections.abc import Iterable, Sequence
-from struct import Struct
 from typing import NamedTuple
 
 import msgspec
@@ -21,7 +20,7 @@ from stream_dedup.columnar.reference import NARROW
 from stream_dedup.errors import ProtocolError
 from stream_dedup.fingerprint.siphash import HashKey, fastest_siphash
 from stream_dedup.index.base import VARIANT_MARK, ClusterDelta, Query, Resolution, opened_id
-from stream_dedup.index.redis import layouts
+from stream_dedup.index.redis import layouts, one_off
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, source_name
 from stream_dedup.index.redis.scripts import Argument
 from stream_dedup.model import Closing, Decision, Kind, Partition, Position, Rule, Summary
@@ -428,9 +427,7 @@ def tables_of(packed: bytes, layout: NamespaceLayout) -> list[int]:
 
 
 _siphash = fastest_siphash()
-_SLOT_COUNT = Struct(">H")
-_NO_PATTERN = layouts.PATTERN.struct.pack(0, b"", 0)
-_ALL_64 = (1 << 64) - 1
+_pack_patterns = one_off.fastest_pack_patterns()
 
 GROUPS_KEPT = 10_000
 """Groups whose hashes are remembered."""
@@ -491,8 +488,8 @@ class Packer:
 
     def queries(
         self, shard: ShardKeys, queries: Sequence[Query], near: Sequence[bytes]
-    ) -> tuple[list[bytes], bytes]:
-        """Pack queries for ``resolve.lua``: their keys, and the argument.
+    ) -> tuple[list[bytes], bytes, bytes]:
+        """Pack queries for ``resolve.lua``: their keys, the argument, and that of their patterns.
 
         Args:
             shard: where the queries are resolved.
@@ -502,8 +499,9 @@ class Packer:
         namespace, shards, number = self._namespace, len(self.shards), shard.number
         earliest, latest = -LATEST_US, LATEST_US
         rows: list[Row] = []
+        patterns: list[one_off.Row] = []
         for query, mirrored in zip(queries, near, strict=True):
-            name, exact, fingerprint, sketch, searchable, first_us, last_us, position, _ = query
+            name, exact, fingerprint, sketch, searchable, first_us, last_us, position, own = query
             group, _, packed_group, _ = self.group(name)
             identity = opened_id(namespace, name, position)
             if shards > 1:
@@ -517,20 +515,9 @@ class Packer:
                     mirrored,
                 )
             )  # fmt: skip
-        return self.entries.pack(rows, shard.prefixes)
-
-    def patterns(self, queries: Sequence[Query]) -> bytes:
-        """Pack the keys of the queries' patterns for ``resolve.lua``."""
-        packed: list[bytes] = []
-        for query in queries:
-            keys = array("Q", query.one_off)
-            if not keys:
-                packed.append(_NO_PATTERN)
-                continue
-            if sys.byteorder == "little":
-                keys.byteswap()
-            packed += (_SLOT_COUNT.pack(len(keys) // 2 - 1), keys.tobytes())
-        return b"".join(packed)
+            patterns.append((own, group, identity))
+        keys, packed = self.entries.pack(rows, shard.prefixes)
+        return keys, packed, _pack_patterns(patterns, self._record_shift)
 
     def records(self, shard: ShardKeys, group: bytes, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Find the slices that hold the records of keys, in a group with that hash.
@@ -540,7 +527,7 @@ class Packer:
         """
         if not keys:
             return {}
-        spread = int.from_bytes(group, "big") * layouts.GROUP_FACTOR & _ALL_64
+        spread = one_off.spread_of(int.from_bytes(group, "big"))
         shift, fields = self._record_shift, dict[int, bytes]()
         for key in keys:
             number = (int.from_bytes(key, "big") ^ spread) >> shift
@@ -548,7 +535,7 @@ class Packer:
         return {shard.record(number): of_slice for number, of_slice in fields.items()}
 
     def _exact_slice(self, exact: int, group: int) -> int:
-        return (exact ^ group * layouts.GROUP_FACTOR & _ALL_64) >> self._exact_shift
+        return (exact ^ one_off.spread_of(group)) >> self._exact_shift
 
     def group(self, group: str) -> tuple[int, bytes, bytes, int]:
         """Look up a group: its hash, the hash's bytes, its own bytes, the number of its shard."""

@@ -126,15 +126,6 @@ ENTRY = Layout(">", number="B", value=f"{ENTRY_VALUE_BYTES}s", id=f"{ID_BYTES}s"
 record is a field, group hash ‖ key, in a slice of records."""
 FIRST_NUMBER = 128
 
-WORD_SLOT = Layout(
-    ">", key="8s", zero="x", value=f"{ENTRY_VALUE_BYTES}s", zeros="xx", around="B", number="B"
-)
-"""A slot of a query's pattern, as `fingerprint.one_off` packs it, big-endian."""
-
-PATTERN = Layout(">", slots="H", own="8s", zeros="xxxxxxx", words="B")
-"""How many of `WORD_SLOT` follow the keys of a query's pattern, and what those begin with. A query
-without keys has no words."""
-
 PRIORITY_BYTES = 8
 SAMPLED = ord("v")
 PRIORITY_AT = 2
@@ -246,6 +237,20 @@ RULES = Layout(
 QUERY = Layout(">", first_us="d", last_us="d", id=f"{ID_BYTES}s", field=f"{EXACT_FIELD_BYTES}s")
 """What a query begins with. `QUERY_TEXTS` follow, each behind its length. `tables.entries` packs
 it; see `Row` there."""
+
+PATTERN = Layout(">", words="B", plain="B", slices="B", records="B", bytes="H")
+"""What the keys of a query's pattern begin with; a query without keys has no words. Plain: no other
+query before has one of its keys, and none occurs twice. See `one_off` for what follows, which has
+so many bytes."""
+
+RECORD = Layout(
+    ">",
+    field=f"{GROUP_BYTES + KEY_BYTES}s",
+    entry=f"{ENTRY.struct.size}s",  # what the event notes there if it opens a cluster
+    around="B",
+    place="B",  # 0 for the pattern's own key, then the slots in order
+)
+"""A record of a query's pattern."""
 
 QUERY_COUNT = Layout(">", count="I")
 """How many queries follow."""
@@ -377,6 +382,7 @@ def _constants() -> dict[str, str]:
     for place, field in enumerate(CLUSTER.names, 1):
         found[f"C_{field.upper()}"] = str(place)
     found["C_LENGTH"] = str(len(CLUSTER.names))
+    found["RECORD_SLICE"], found["RECORD_SLICE_FIELDS"] = "'>Bc0B'", "digits, records, first_at"
     found["QUERY"] = f"'{QUERY.lua}{'I4c0' * len(QUERY_TEXTS)}'"
     found["QUERY_FIELDS"] = ", ".join((*QUERY.names, *QUERY_TEXTS))
     found["ASKED"] = f"'{ASKED.lua}{'I4c0' * len(ASKED_TEXTS)}'"

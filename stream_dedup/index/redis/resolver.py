@@ -48,9 +48,9 @@ KNOWN_WORK = 4
 INSERT_WORK = 0.9
 """Work of inserting into a table, likewise, where its time to live need not be renewed."""
 
-
-SLOT_WORK_BYTES = 8
-"""So many bytes of a pattern's keys are a command: a slot has 16, and is read and written."""
+SLOT_WORK_BYTES = 16
+"""So many bytes of a pattern's keys are a command: a slot has 16, and is read and written with the
+others of its slice."""
 
 SEARCH_WORK = 60
 """Work that each query adds to what the searches of a call may do together, likewise: some two
@@ -130,7 +130,6 @@ class Resolver:
             layout.exact_slices.bit_length() - 1,
             layout.record_slices.bit_length() - 1,
         )
-        self._learns = match.learn > 0
 
     @property
     def mirrored(self) -> int:
@@ -157,8 +156,7 @@ class Resolver:
             call = Call(await self._mirror(shard) if searches else None)
             left = queries[len(answers) : len(answers) + most]
             try:
-                asked, keys, packed = self._pack(shard, left, call)
-                patterns = self._packer.patterns(left[:asked]) if self._learns else b""
+                asked, keys, packed, patterns = self._pack(shard, left, call)
                 arguments = partial(self._arguments, settings, call, packed, patterns)
                 packed_answers, *rest = await self._runner.run(
                     shard, self._script, keys, arguments, incarnation
@@ -190,8 +188,8 @@ class Resolver:
 
     def _pack(
         self, shard: ShardKeys, queries: Sequence[Query], call: Call
-    ) -> tuple[int, list[bytes], bytes]:
-        """Pack the queries of one call: how many it takes, its keys, and the packed queries."""
+    ) -> tuple[int, list[bytes], bytes, bytes]:
+        """Pack the queries of one call: how many it takes, its keys, queries and patterns."""
         nears: list[bytes] = []
         work = 0.0
         for query in queries:
@@ -210,8 +208,8 @@ class Resolver:
             shard.meta, shard.expiry, shard.recency, shard.due, shard.garbage, shard.inserted,
             shard.gone,
         ]  # fmt: skip
-        its_keys, packed = self._packer.queries(shard, queries[: len(nears)], nears)
-        return len(nears), keys + its_keys, packed
+        its_keys, packed, patterns = self._packer.queries(shard, queries[: len(nears)], nears)
+        return len(nears), keys + its_keys, packed, patterns
 
     async def _mirror(self, shard: ShardKeys) -> Mirror | None:
         """The shard's mirror; None while it has none."""

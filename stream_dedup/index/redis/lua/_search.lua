@@ -13,6 +13,10 @@ local RULES_FIELDS = unpack_bytes(RULES, ARGV[3])
 local work = 0  -- of this call, in commands
 local bxor = bit.bxor
 
+-- Whether a round has renewed the times to live of all slices lately (see maintenance.py), so that those that
+-- exist have at least half of it left. Set by resolve.lua.
+local all_renewed
+
 -- Work that searches may still do with what is near: they note the entries, load the clusters and verify
 -- them. Each query adds the same, and what one does not need is left for those after it. So a line in a
 -- crowd is compared with all of it now and then, but many such lines cost a few times as much as others

@@ -2,7 +2,9 @@
 --
 -- A record is a field of a slice (r:<slice>): its entries, an ENTRY each. Records are known only
 -- here, as clusters are: their keys share the hash tag. What a call reads is kept, packed as it is
--- stored, and written at the end, once.
+-- stored, and written at the end, once. Records of new patterns are not even read into tables: the
+-- caller has packed what is to be written (see one_off.py), and as long as nothing else can look at
+-- them, they wait.
 
 local changed_keys = {}  -- clusters whose field o is to be written
 local slice_number, has_key
@@ -12,7 +14,7 @@ do  -- a script has room for 200 local names
   local FIELD_WORK = 0.3  -- of a field more in a command
 
   local RECORDS = SHARD .. 'r:'
-  local records, changed_records = {}, {}
+  local records_kept, changed_records = {}, {}
 
   -- The upper half of a group's hash times GROUP_FACTOR, modulo 2^64; in parts that a double holds exactly.
   local spreads = {}
@@ -49,70 +51,115 @@ do  -- a script has room for 200 local names
     return slice
   end
 
-  -- New records with nothing but a first entry are fields of `fresh` until something else is noted there.
-  local fresh, fresh_fields = {}, {}  -- what each holds; those of each slice
-
   local function record_at(field, slice, stored)
-    local new = fresh[field]
-    local record = {field = field, key = sub(field, GROUP_BYTES + 1), slice = slice, stored = stored,
-      packed = new or stored or ''}
-    records[field] = record
-    if new then
-      fresh[field], changed_records[field] = nil, record
-    end
+    local record = {field = field, key = sub(field, GROUP_BYTES + 1), slice = slice, stored = stored, packed = stored or ''}
+    records_kept[field] = record
     return record
   end
 
-  local function record_of(key, group_hash)
-    local field = group_hash .. key
-    local record = records[field]
-    if record then return record end
-    local slice, stored = slice_of(key, group_hash), nil
-    if not fresh[field] then
-      work = work + 1
-      stored = call('HGET', slice, field)
+  -- Queries whose patterns are new, and whose records wait to be written.
+  local waiting_patterns = {}
+  local PATTERNS = ARGV[7]
+  local AT_ONCE, MAX_FIELDS = 32, 2000  -- slices; fields and values, as a call takes some 8,000 values
+
+  -- Whether all slices exist, of a list from one place to another.
+  local function all_exist(slices, from, to)
+    return call('EXISTS', unpack(slices, from, to)) == to - from + 1
+  end
+
+  local fields_formats, pairs_formats = {}, {}  -- by the number of records
+  local function fields_at(at, count)
+    local format = fields_formats[count]
+    if not format then
+      format = string.rep('c' .. RECORD_ENTRY_AT - 1 .. string.rep('x', RECORD_BYTES - RECORD_ENTRY_AT + 1), count)
+      fields_formats[count] = format
     end
-    return record_at(field, slice, stored)
+    return {unpack_bytes(format, PATTERNS, at)}
+  end
+
+  local function pairs_at(at, count)
+    local format = pairs_formats[count]
+    if not format then
+      format = string.rep('c' .. RECORD_ENTRY_AT - 1 .. 'c' .. RECORD_AROUND_AT - RECORD_ENTRY_AT
+        .. string.rep('x', RECORD_BYTES - RECORD_AROUND_AT + 1), count)
+      pairs_formats[count] = format
+    end
+    return unpack({unpack_bytes(format, PATTERNS, at)}, 1, 2 * count)
+  end
+
+  local function write_patterns()
+    if #waiting_patterns == 0 then return end
+    local slices, at, counts = {}, {}, {}
+    for i = 1, #waiting_patterns do
+      local places = waiting_patterns[i].places
+      for p = 1, #places, 3 do
+        local n = #slices + 1
+        slices[n], at[n], counts[n] = places[p], places[p + 1], places[p + 2]
+      end
+    end
+    waiting_patterns = {}
+    for from = 1, #slices, AT_ONCE do
+      local to = math.min(from + AT_ONCE - 1, #slices)
+      local exist = all_renewed and all_exist(slices, from, to)
+      for i = from, to do
+        call('HSET', slices[i], pairs_at(at[i], counts[i]))
+        if not exist then keep(slices[i]) end
+      end
+    end
+  end
+
+  -- Another record than those of the query's own pattern. From then on any record may have changed.
+  local any_changed = false
+  local function record_of(key, group_hash)
+    write_patterns()
+    any_changed = true
+    local field = group_hash .. key
+    local record = records_kept[field]
+    if record then return record end
+    work = work + 1
+    local slice = slice_of(key, group_hash)
+    return record_at(field, slice, call('HGET', slice, field))
   end
 
   -- Read the records of a pattern, those of a slice at once. Whether there are any.
   local function read_records(q)
-    local wanted, group_hash, flat, fields = {}, q.group_hash, q.flat, {}
-    local exist = false
-    for i = 0, q.slot_count do
-      local key = i == 0 and q.own or flat[4 * i - 3]
-      local field = group_hash .. key
-      fields[i] = field
-      if records[field] or fresh[field] then
-        exist = true
-      else
-        local slice = slice_of(key, group_hash)
-        local of_slice = wanted[slice]
-        if of_slice then of_slice[#of_slice + 1] = field else wanted[slice] = {field} end
-      end
-    end
-    for slice, of_slice in pairs(wanted) do
-      local stored = call('HMGET', slice, unpack(of_slice))
-      work = work + 1 + #of_slice * FIELD_WORK
-      for i = 1, #of_slice do
-        if stored[i] and not records[of_slice[i]] then
-          record_at(of_slice[i], slice, stored[i])
+    if not q.plain then write_patterns() end
+    local places, at, exist = {}, q.places_at, false
+    for i = 1, q.slices do
+      local RECORD_SLICE_FIELDS = unpack_bytes(RECORD_SLICE, PATTERNS, at)
+      local slice, fields = RECORDS .. digits, fields_at(first_at, records)
+      places[3 * i - 2], places[3 * i - 1], places[3 * i] = slice, first_at, records
+      local stored = call('HMGET', slice, unpack(fields, 1, records))
+      work = work + 1 + records * FIELD_WORK
+      for j = 1, records do
+        local known = records_kept[fields[j]]
+        if known or stored[j] then
           exist = true
+          if not known then record_at(fields[j], slice, stored[j]) end
         end
       end
+      at = first_at + records * RECORD_BYTES
     end
-    q.fields, q.wanted = fields, wanted
+    q.places = places
     return exist
   end
 
   -- The slots of a pattern, and their records.
   local function read_slots(q)
-    local group_hash, flat, fields, slots = q.group_hash, q.flat, q.fields, {}
-    q.own_record = records[fields[0]] or record_at(fields[0], slice_of(q.own, group_hash))
-    for i = 1, q.slot_count do
-      local key, field = flat[4 * i - 3], fields[i]
-      slots[i] = {key = key, value = flat[4 * i - 2], around = flat[4 * i - 1], number = flat[4 * i],
-        record = records[field] or record_at(field, slice_of(key, group_hash))}
+    local slots, places = {}, q.places
+    for i = 1, #places, 3 do
+      local at = places[i + 1]
+      for _ = 1, places[i + 2] do
+        local RECORD_FIELDS = unpack_bytes(RECORD, PATTERNS, at)
+        local record = records_kept[field] or record_at(field, places[i])
+        if place == 0 then
+          q.own_record = record
+        else
+          slots[place] = {value = sub(entry, ENTRY_VALUE_AT, ENTRY_ID_AT - 1), around = around,
+            number = byte(entry) - FIRST_NUMBER, record = record}
+        end
+        at = at + RECORD_BYTES
+      end
     end
     q.slots = slots
   end
@@ -342,46 +389,20 @@ do  -- a script has room for 200 local names
     return numbers, merging
   end
 
-  local has_left = false  -- whether records were read since, of a cluster that is opened again
-
-  -- The keys of a pattern of which no record exists or was read, for the cluster that it opens; else nil.
+  -- The keys of a pattern of which no record exists, for the cluster that it opens; nil if one may have
+  -- been noted since they were read.
   function keys_of_new(q)
-    if q.words == 0 or q.slots or has_left then return nil end
-    local flat, keys, noted = q.flat, {q.own}, {[q.own] = true}
-    for i = 1, q.slot_count do
-      local key = flat[4 * i - 3]
-      if not noted[key] then  -- else two slots have one key
-        keys[#keys + 1], noted[key] = key, true
-      end
-    end
-    return table.concat(keys)
-  end
-
-  -- Note the pattern of a new cluster that has these keys already.
-  local OWN_ENTRY = string.char(OWN + FIRST_NUMBER) .. string.rep('\0', ENTRY_VALUE_BYTES)
-  local function note_new(q, c)
-    local id, flat, fields = c.id, q.flat, q.fields
-    fresh[fields[0]] = OWN_ENTRY .. id
-    for i = 1, q.slot_count do
-      local field, entry = fields[i], string.char(flat[4 * i] + FIRST_NUMBER) .. flat[4 * i - 2] .. id
-      local noted = fresh[field]
-      fresh[field] = noted and noted .. entry or entry
-    end
-    for slice, of_slice in pairs(q.wanted) do
-      local all = fresh_fields[slice]
-      if all then
-        for i = 1, #of_slice do all[#all + 1] = of_slice[i] end
-      else
-        fresh_fields[slice] = of_slice
-      end
-    end
-    work = work + #c.keys / KEY_BYTES * FIELD_WORK
+    if q.words > 0 and q.plain and not q.slots and not any_changed then return sub(PATTERNS, q.keys_at, q.places_at - 1) end
   end
 
   -- Note the values of a pattern of a cluster; `first` if it is its representative's.
   function note_words(q, c, numbers, live, first)
     if not q.slots then
-      if c.is_noted then return note_new(q, c) end
+      if c.is_noted then
+        work = work + #c.keys / KEY_BYTES * FIELD_WORK
+        waiting_patterns[#waiting_patterns + 1] = q
+        return
+      end
       read_slots(q)
     end
     if not has_room(c, 1 + #q.slots) then return end
@@ -464,7 +485,6 @@ do  -- a script has room for 200 local names
     local group_hash = keys ~= '' and sub(call('HGET', c.key, 'a'), 1, GROUP_BYTES)
     for at = 1, #keys, KEY_BYTES do
       local record = record_of(sub(keys, at, at + KEY_BYTES - 1), group_hash)
-      has_left = true
       if is_named(record, c.id) then
         filter(record, function(entry) return entry.id ~= c.id end)
       end
@@ -473,15 +493,10 @@ do  -- a script has room for 200 local names
     changed_keys[c.id] = c
   end
 
-  -- Whether all slices exist, of a list from one place to another.
-  local function all_exist(slices, from, to)
-    return call('EXISTS', unpack(slices, from, to)) == to - from + 1
-  end
-
-  -- Write what has changed: of a slice at once. If a round `has_renewed` all slices, only new ones need a time
+  -- Write what has changed: of a slice at once. If a round has renewed all slices, only new ones need a time
   -- to live.
-  local AT_ONCE, MAX_FIELDS = 32, 2000  -- slices; fields and values, as a call takes some 8,000 values
-  function write_records(has_renewed)
+  function write_records()
+    write_patterns()
     local writes, written = {}, {}
     for _, record in pairs(changed_records) do
       local packed = record.packed
@@ -497,23 +512,9 @@ do  -- a script has room for 200 local names
         of_slice[#of_slice + 1] = packed
       end
     end
-    for slice, fields in pairs(fresh_fields) do
-      local of_slice = writes[slice]
-      if not of_slice then
-        of_slice = {}
-        writes[slice], written[#written + 1] = of_slice, slice
-      end
-      for i = 1, #fields do
-        local packed = fresh[fields[i]]
-        if packed then
-          of_slice[#of_slice + 1] = fields[i]
-          of_slice[#of_slice + 1] = packed
-        end
-      end
-    end
     for from = 1, #written, AT_ONCE do
       local to = math.min(from + AT_ONCE - 1, #written)
-      local exist = has_renewed and all_exist(written, from, to)
+      local exist = all_renewed and all_exist(written, from, to)
       for i = from, to do
         local fields = writes[written[i]]
         for at = 1, #fields, MAX_FIELDS do

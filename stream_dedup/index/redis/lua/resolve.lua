@@ -9,7 +9,7 @@
 --       yet; then the queries: QUERY_COUNT, and for each QUERY and, each behind its length, its
 --       fingerprint, sketch, group, position, its members of all tables one after the other, and what
 --       the caller's mirror holds near it: id ‖ fingerprint each, or '?' if that is not known; then for
---       each query the keys of its pattern: PATTERN, and a WORD_SLOT each ('' if no recipe learns)
+--       each query the keys of its pattern: PATTERN, and what one_off.py says
 -- Returns {resolutions, MIRROR_STATE, calls that the caller has not seen …}.
 --       Resolutions: a RESOLUTION for each query, in order; fewer than were asked when the budget of
 --       work was spent: ask again for the rest.
@@ -18,9 +18,9 @@
 --       follows) wait for their final summary.
 -- Cost  a query known by its exact hash 3 commands, else one a near cluster, and one a table if they
 --       are to be searched; one that opens a cluster 5 and one a table, or two if the times to live of
---       slices are renewed. Twenty a call. If words are learned, one more for each slot, and one or two
---       for each that is noted; some ten for a cluster that merges, one for each of its names, two for
---       each record that names it.
+--       slices are renewed. Twenty a call. If words are learned, two more for each of some three slices
+--       of records; some ten for a cluster that merges, one for each of its names, two for each record
+--       that names it.
 local reply = lost()
 if reply then return reply end
 
@@ -279,9 +279,9 @@ local function search(q)
 end
 
 -- Whether the slices that a query is about to write (of exact hashes and, if `searchable`, of tables)
--- need no new time to live: all exist, and a round has renewed all slices lately (see maintenance.py),
--- so they have at least half of their time left. Slices of keys of bands say themselves whether they existed.
-local all_renewed = stored_meta[4] and not is_worn(tonumber(stored_meta[4])) and stored_meta[5] == ttl
+-- need no new time to live: all exist, and a round has renewed them. Slices of keys of bands say themselves
+-- whether they existed.
+all_renewed = stored_meta[4] and not is_worn(tonumber(stored_meta[4])) and stored_meta[5] == ttl
 local function are_renewed(q, searchable)
   local last = q.at + (searchable and not IS_BANDS and tables or 0)
   return all_renewed and call('EXISTS', unpack(KEYS, q.at, last)) == last - q.at + 1
@@ -581,17 +581,11 @@ local asked = {}  -- the answers' queries and clusters, if words are learned
 local queries = ARGV[6]
 local QUERY_COUNT_FIELDS = unpack_bytes(QUERY_COUNT, queries)
 
-local slot_formats = {}  -- by the number of slots
 local function unpack_pattern(q, at)
-  local PATTERN_FIELDS, at_slots = unpack_bytes(PATTERN, ARGV[7], at)
-  q.words, q.own, q.slot_count, q.group_hash = words, own, slots, sub(q.field, 1, GROUP_BYTES)
-  local format = slot_formats[slots]
-  if not format then
-    format = '>' .. string.rep(sub(WORD_SLOT, #'>' + 1), slots)
-    slot_formats[slots] = format
-  end
-  q.flat = {unpack_bytes(format, ARGV[7], at_slots)}  -- key, value, around and number of each slot
-  return q.flat[4 * slots + 1]
+  local PATTERN_FIELDS, keys_at = unpack_bytes(PATTERN, ARGV[7], at)
+  q.words, q.plain, q.slices, q.group_hash = words, plain == 1, slices, sub(q.field, 1, GROUP_BYTES)
+  q.keys_at, q.places_at = keys_at, keys_at + records * KEY_BYTES
+  return keys_at + bytes
 end
 
 local function answer(q, c, distance, rule)
@@ -623,8 +617,9 @@ local function resolve_all()
     -- All its fields from the start: a table that grows by each costs more than what it holds.
     local q = {at = at, key = KEYS[7 + i], first = first_us, last = last_us, id = id, field = field,
       fingerprint = fingerprint, sketch = sketch, group = group, position = position, members = members,
-      mirrored = mirrored, near = #members > 0, inserted = false, words = 0, own = '',
-      slots = false, slot_count = 0, flat = false, group_hash = false, owners = false, crowds = 0,
+      mirrored = mirrored, near = #members > 0, inserted = false, words = 0, plain = false,
+      slices = 0, keys_at = 0, places_at = 0, places = false, slots = false, own_record = false, group_hash = false,
+      owners = false, crowds = 0,
       in_tables = #members > 0 and 2 ^ tables - 1 or 0}
     if learn > 0 then words_at = unpack_pattern(q, words_at) end
     if not full_from then
@@ -663,7 +658,7 @@ if not done then error(problem, 0) end
 if has_merged then follow_merges() end
 if learn > 0 then
   add_learned()
-  write_records(all_renewed)
+  write_records()
 end
 for _, c in pairs(dirty) do call('HSET', c.key, 'n', pack_cluster(c)) end
 if #inserted > 0 then

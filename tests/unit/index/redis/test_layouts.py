@@ -69,7 +69,7 @@ def test_a_cluster_has_the_fields_of_its_layout() -> None:
 def test_queries_are_packed_as_their_layout_says() -> None:
     packer = Packer("logs", plan_layout(Recipe(match=Match(k=3)), 1_000, 1), PUBLIC_KEY)
     asked = query(5, A)
-    _, packed = packer.queries(packer.shards[0], [asked], [b"near"])
+    _, packed, _ = packer.queries(packer.shards[0], [asked], [b"near"])
     assert layouts.QUERY_COUNT.struct.unpack_from(packed) == (1,)
     at = layouts.QUERY_COUNT.struct.size
     first_us, last_us, identity, field = layouts.QUERY.struct.unpack_from(packed, at)

@@ -19,9 +19,9 @@ KEY, OTHER = HashKey(b"a" * 16), HashKey(b"b" * 16)
 def test_a_query_names_its_cluster_its_slice_and_a_slice_a_table() -> None:
     layout = plan_layout(RECIPE, 10_000, 1)
     packer = Packer("logs", layout, KEY)
-    keys, packed = packer.queries(packer.shards[0], [query(5, A)], [b"near"])
+    keys, packed, _ = packer.queries(packer.shards[0], [query(5, A)], [b"near"])
     assert 2 + layout.table_layout.tables == len(keys) == len(set(keys))
-    lean_keys, lean = packer.queries(packer.shards[0], [query(5, A, near=False)], [b"near"])
+    lean_keys, lean, _ = packer.queries(packer.shards[0], [query(5, A, near=False)], [b"near"])
     assert keys[:2] == lean_keys
     assert len(lean) == len(packed) - layout.table_layout.tables * packer.entries.member_bytes
     both = packer.queries(packer.shards[0], [query(5, A, near=False), query(5, A)], [b"", b"near"])
@@ -33,7 +33,7 @@ def test_a_query_names_its_cluster_its_slice_and_a_slice_a_table() -> None:
 def test_times_that_a_double_does_not_hold_are_clamped(times: tuple[int, int]) -> None:
     packer = Packer("logs", plan_layout(RECIPE, 10_000, 1), KEY)
     asked = query(5, A)._replace(first_us=times[0], last_us=times[1])
-    _, packed = packer.queries(packer.shards[0], [asked], [b""])
+    _, packed, _ = packer.queries(packer.shards[0], [asked], [b""])
     assert tuple(map(clamp_us, times)) == unpack_from(">2d", packed, 4)
 
 
@@ -43,7 +43,7 @@ def test_groups_spread_over_the_shards_and_ids_end_with_their_shard() -> None:
     assert sorted(numbers) == [0, 1, 2, 3]
     assert min(numbers.values()) > 50
     for shard in packer.shards:
-        (key, *_), _ = packer.queries(shard, [query(5)], [b""])
+        (key, *_), *_ = packer.queries(shard, [query(5)], [b""])
         assert packer.shard_of(int(key.rpartition(b":")[2], 16)) is shard
 
 

@@ -1,0 +1,148 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=True
+# cython: freethreading_compatible=False
+"""The keys of patterns, packed natively; see `one_off`.
+
+Keys that are taken are in a hash set with open addressing: they are hashes, so some of their bits
+are the place.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+from stream_dedup.clustering import learning as _learning
+from stream_dedup.index.redis import layouts as _layouts
+
+cdef enum:
+    MOST = 128  # keys of a pattern
+    PATTERN_BYTES = 6
+    KEY_BYTES = 8
+    DIGITS = 20
+    SLICE_BYTES = 2 + DIGITS
+    RECORD_BYTES = 26  # field(12), entry(12), around(1), place(1)
+
+assert _layouts.PATTERN.struct.size == PATTERN_BYTES
+assert _layouts.RECORD.struct.size == RECORD_BYTES
+
+cdef uint64_t GROUP_FACTOR = _layouts.GROUP_FACTOR
+cdef uint8_t OWN = _learning.OWN, FIRST_NUMBER = _layouts.FIRST_NUMBER
+
+
+def pack_patterns(rows, Py_ssize_t shift):
+    """See `one_off.reference_pack_patterns`.
+
+    Raises:
+        ValueError: a pattern has more keys than one has, or they are cut off.
+    """
+    cdef Py_ssize_t size = 0, keys, total = 0, room = 8
+    cdef bytes one_off, packed
+    cdef uint64_t owner
+    cdef uint32_t group
+    cdef uint64_t* taken
+    cdef char* to
+    for one_off, _, _ in rows:
+        keys = PyBytes_GET_SIZE(one_off) // 16
+        if keys > MOST or PyBytes_GET_SIZE(one_off) % 16:
+            raise ValueError(f"{len(one_off)} bytes are not the keys of a pattern")
+        size += PATTERN_BYTES + keys * (KEY_BYTES + SLICE_BYTES + RECORD_BYTES)
+        total += keys
+    while room < 2 * total:
+        room *= 2
+    taken = <uint64_t*>calloc(room + 1, sizeof(uint64_t))
+    if taken is NULL:
+        raise MemoryError
+    try:
+        packed = PyBytes_FromStringAndSize(NULL, size)
+        to = PyBytes_AS_STRING(packed)
+        for one_off, group, owner in rows:
+            to = put_pattern(
+                to, PyBytes_AS_STRING(one_off), PyBytes_GET_SIZE(one_off) // 16, group, owner,
+                <int>shift, taken, <uint64_t>room - 1,
+            )
+        return packed[:to - PyBytes_AS_STRING(packed)]
+    finally:
+        free(taken)
+
+
+cdef char* put_pattern(
+    char* to, const char* one_off, Py_ssize_t count, uint32_t group, uint64_t owner, int shift,
+    uint64_t* taken, uint64_t mask,
+) noexcept nogil:
+    cdef uint64_t keys[MOST]
+    cdef uint64_t slices[MOST]
+    cdef uint64_t spread = group * GROUP_FACTOR, about, words
+    cdef Py_ssize_t place, other, in_slice
+    cdef bint plain = True
+    cdef char* head = to
+    cdef char* counted
+    if count == 0:
+        return put(to, 0, PATTERN_BYTES)
+    to += PATTERN_BYTES
+    for place in range(count):
+        memcpy(&keys[place], one_off + 16 * place, 8)
+        to = put(to, keys[place], 8)
+        keys[place] ^= spread
+        slices[place] = keys[place] >> shift if shift < 64 else 0
+        if not take(taken, mask, keys[place]):
+            plain = False
+    memcpy(&words, one_off + 8, 8)
+    head[0], head[1], head[2], head[3] = <char>words, plain, 0, <char>count
+    for place in range(count):
+        for other in range(place):
+            if slices[other] == slices[place]:
+                break
+        else:
+            head[2] += 1
+            to = put_digits(to, slices[place])
+            counted = to
+            to += 1
+            in_slice = 0
+            for other in range(place, count):
+                if slices[other] == slices[place]:
+                    in_slice += 1
+                    about = OWN
+                    if other:
+                        memcpy(&about, one_off + 16 * other + 8, 8)
+                    to = put(put(to, group, 4), keys[other] ^ spread, 8)
+                    to[0] = <char>(<uint8_t>about + FIRST_NUMBER)
+                    to = put(put(to + 1, about >> 32, 3), owner, 8)
+                    to[0], to[1] = <char>(about >> 8), <char>other
+                    to += 2
+            counted[0] = <char>in_slice
+    put(head + 4, to - head - PATTERN_BYTES, 2)
+    return to
+
+
+cdef bint take(uint64_t* taken, uint64_t mask, uint64_t key) noexcept nogil:
+    """Take a key; whether it was free. Zero stands for an empty place and has one at the end."""
+    cdef uint64_t at = key & mask if key else mask + 1
+    cdef uint64_t mark = key if key else 1
+    while taken[at] != 0:
+        if taken[at] == mark:
+            return False
+        at = (at + 1) & mask
+    taken[at] = mark
+    return True
+
+
+cdef inline char* put(char* to, uint64_t value, int size) noexcept nogil:
+    """The low bytes of a number, big-endian."""
+    cdef int place
+    for place in range(size):
+        to[place] = <char>(value >> 8 * (size - 1 - place))
+    return to + size
+
+
+cdef inline char* put_digits(char* to, uint64_t number) noexcept nogil:
+    """A number in decimal digits, behind their count."""
+    cdef int digits = 1, place
+    cdef uint64_t rest = number
+    while rest > 9:
+        rest //= 10
+        digits += 1
+    to[0] = <char>digits
+    for place in range(digits, 0, -1):
+        to[place] = <char>(c"0" + number % 10)
+        number //= 10
+    return to + 1 + digits

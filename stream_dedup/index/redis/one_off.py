@@ -1,0 +1,89 @@
+"""Packs the keys of patterns for ``resolve.lua``. Native, or in Python.
+
+Problem: an event that opens a cluster writes a record for each of its words. Cutting keys, joining
+them with the hash of the group and sorting them by their slices takes a script some two
+microseconds a word, of the one core that all processes share.
+
+Idea: the caller does all that. It knows the slices, the fields, and the entries that the event
+adds if it opens a cluster, as that has an id of its own. The script unpacks the fields of a slice
+by one format, and if no record exists, fields and entries by another one: they are the arguments
+of the command that writes them.
+
+That is right only if no other query of the call has changed these records before. So a pattern is
+*plain* if its keys differ from each other and from those of all patterns before it; the script
+looks at the others one record at a time.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+
+from stream_dedup.clustering.learning import OWN
+from stream_dedup.index.redis import layouts
+from stream_dedup.native import extension
+
+Row = tuple[bytes, int, int]
+"""The keys of a pattern (`fingerprint.one_off.pack`), the hash of its group, and the id of the
+cluster that it may open."""
+
+_ALL_64 = (1 << 64) - 1
+_NO_PATTERN = layouts.PATTERN.struct.pack(0, 0, 0, 0, 0)
+
+
+def spread_of(group: int) -> int:
+    """Return the bits that shift the slices of a group; see `layouts.GROUP_FACTOR`."""
+    return group * layouts.GROUP_FACTOR & _ALL_64
+
+
+def reference_pack_patterns(rows: Sequence[Row], shift: int) -> bytes:
+    """Pack patterns, one after the other.
+
+    Args:
+        rows: the patterns of the queries of a call, in their order.
+        shift: bits of a key behind the number of its slice.
+
+    Returns:
+        For each `layouts.PATTERN`, the keys of its records, and for each slice that holds some of
+        them its number in digits, behind their count(1), how many records follow(1), and those
+        (`layouts.RECORD`). The first slice is that of the pattern's own key; the others follow in
+        the order of the slots.
+    """
+    taken: set[int] = set()
+    out: list[bytes] = []
+    for one_off, group, identity in rows:
+        if not one_off:
+            out.append(_NO_PATTERN)
+            continue
+        numbers = array("Q", one_off)
+        spread, head = spread_of(group), group.to_bytes(4, "big")
+        owner = identity.to_bytes(8, "big")
+        keys = [key ^ spread for key in numbers[::2]]
+        plain = len(set(keys)) == len(keys) and taken.isdisjoint(keys)
+        taken.update(keys)
+        slices: dict[int, list[bytes]] = {}
+        for place, key in enumerate(keys):
+            about = numbers[2 * place + 1] if place else OWN
+            number, around, value = about & 0xFF, about >> 8 & 0xFF, about >> 32
+            its_value = value.to_bytes(layouts.ENTRY_VALUE_BYTES, "big")
+            entry = layouts.ENTRY.struct.pack(number + layouts.FIRST_NUMBER, its_value, owner)
+            field = head + (key ^ spread).to_bytes(8, "big")
+            packed = layouts.RECORD.struct.pack(field, entry, around, place)
+            slices.setdefault(key >> shift, []).append(packed)
+        parts = [key.to_bytes(8, "big") for key in numbers[::2]]
+        for number, records in slices.items():
+            digits = b"%d" % number
+            parts += (b"%c%b%c" % (len(digits), digits, len(records)), *records)
+        rest = b"".join(parts)
+        counts = (numbers[1], plain, len(slices), len(keys), len(rest))
+        out += (layouts.PATTERN.struct.pack(*counts), rest)
+    return b"".join(out)
+
+
+def fastest_pack_patterns() -> Callable[[Sequence[Row], int], bytes]:
+    """Return the native function of the same result, where it was compiled."""
+    native = extension("index.redis._one_off")
+    pack: Callable[[Sequence[Row], int], bytes] = (
+        native.pack_patterns if native else reference_pack_patterns
+    )
+    return pack
