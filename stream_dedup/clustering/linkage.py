@@ -113,6 +113,31 @@ def fastest_jaccard() -> Callable[[bytes, bytes], float]:
     return jaccard
 
 
+def reference_admitting(
+    sketch: bytes, owners: list[int], sketches: list[bytes], least: float
+) -> list[int]:
+    """Return those owners whose sketch is not known (empty), or is similar enough.
+
+    >>> a, b = (array("Q", hashes).tobytes() for hashes in ([1, 2, 3], [2, 3, 4]))
+    >>> reference_admitting(a, [0, 1, 3], [a, b, b, b""], 0.6)
+    [0, 3]
+    """
+    return [
+        owner
+        for owner in owners
+        if not sketches[owner] or reference_jaccard(sketch, sketches[owner]) >= least
+    ]
+
+
+def fastest_admitting() -> Callable[[bytes, list[int], list[bytes], float], list[int]]:
+    """Return the native function of the same result, where the kernel was built."""
+    native = native_module()
+    admitting: Callable[[bytes, list[int], list[bytes], float], list[int]] = (
+        native.admitting if native else reference_admitting
+    )
+    return admitting
+
+
 def cluster_id(namespace: str, position: Position) -> int:
     """Return the id of the cluster that the event at `position` would represent.
 

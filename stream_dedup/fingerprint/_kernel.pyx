@@ -1925,9 +1925,27 @@ cdef inline bint is_status_key(const uint8_t* token, size_t length) noexcept nog
 
 def jaccard(bytes left not None, bytes right not None):
     """See `clustering.linkage.reference_jaccard`."""
-    cdef size_t ours = PyBytes_GET_SIZE(left) // 8, theirs = PyBytes_GET_SIZE(right) // 8
-    cdef const char* a = PyBytes_AS_STRING(left)
-    cdef const char* b = PyBytes_AS_STRING(right)
+    return similarity(
+        PyBytes_AS_STRING(left), PyBytes_GET_SIZE(left) // 8,
+        PyBytes_AS_STRING(right), PyBytes_GET_SIZE(right) // 8,
+    )
+
+
+def admitting(bytes sketch not None, list owners not None, list sketches not None, double least):
+    """See `clustering.linkage.reference_admitting`."""
+    cdef const char* a = PyBytes_AS_STRING(sketch)
+    cdef size_t ours = PyBytes_GET_SIZE(sketch) // 8, theirs
+    cdef bytes other
+    cdef list found = []
+    for owner in owners:
+        other = sketches[owner]
+        theirs = PyBytes_GET_SIZE(other) // 8
+        if theirs == 0 or similarity(a, ours, PyBytes_AS_STRING(other), theirs) >= least:
+            found.append(owner)
+    return found
+
+
+cdef double similarity(const char* a, size_t ours, const char* b, size_t theirs) noexcept nogil:
     cdef size_t i = 0, j = 0, union = 0, common = 0
     cdef size_t most = SKETCH if ours >= SKETCH or theirs >= SKETCH else ours + theirs
     cdef uint64_t x, y

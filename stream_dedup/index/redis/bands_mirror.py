@@ -55,11 +55,12 @@ class BandsMirror(Mirror):
     """
 
     _tables: BandTables
+    _linkage: Linkage
 
     def __init__(self, linkage: Linkage) -> None:
-        super().__init__(Layout(BITS, BANDS - 1, BANDS), max_candidates=BANDS * CROWD)
-        self._linkage = linkage
-        self._sketches: list[bytes] = []  # by owner
+        super().__init__(
+            Layout(BITS, BANDS - 1, BANDS), max_candidates=BANDS * CROWD, linkage=linkage
+        )
         self._expected: dict[int, tuple[int, int, bytes]] = {}
         self._expected_by_key: dict[bytes, set[int]] = {}
         self._expected_number = 0
@@ -71,13 +72,10 @@ class BandsMirror(Mirror):
     def take_clusters(self, held: Iterable[Held]) -> None:
         """Add clusters with their sketches."""
         for group, fingerprint, cluster, sketch in held:
-            self._add(group, fingerprint, cluster, sketch)
+            self._insert(group, fingerprint, cluster, sketch)
 
-    def take(self, entries: Iterable[tuple[int, int, int]]) -> None:
-        for group, fingerprint, cluster in entries:
-            self._add(group, fingerprint, cluster, b"")
-
-    def near(self, group: int, fingerprint: int, sketch: bytes = b"") -> bytes:
+    def near(self, group: int, fingerprint: int, sketch: bytes = b"", call: int = 0) -> bytes:
+        del call
         expected = [self._expected_by_key.get(key, ()) for key in _keys(group, fingerprint)]
         if any(self._may_admit(self._expected[one][2], sketch) for one in set().union(*expected)):
             return UNKNOWN
@@ -95,30 +93,29 @@ class BandsMirror(Mirror):
         crowds = layouts.IN_TABLES.struct.pack(full)
         return crowds + b"".join(self._near.pack(*item) for item in found)
 
-    def expect(self, group: int, fingerprint: int, sketch: bytes = b"") -> tuple[int, int]:
+    def expect(
+        self, group: int, fingerprint: int, sketch: bytes = b"", call: int = 0
+    ) -> tuple[int, int]:
+        del call
         self._expected_number += 1
         self._expected[self._expected_number] = (group, fingerprint, sketch)
         for key in _keys(group, fingerprint):
             self._expected_by_key.setdefault(key, set()).add(self._expected_number)
         return self._expected_number, 0
 
-    def assign(self, held: tuple[int, int], cluster: int | None) -> None:
+    def assign(self, held: tuple[int, int], cluster: int | None, *, opened: bool = False) -> None:
+        del opened  # no other query's keys are inserted
         group, fingerprint, sketch = self._expected.pop(held[0])
         for key in _keys(group, fingerprint):
             self._expected_by_key[key].remove(held[0])
             if not self._expected_by_key[key]:
                 del self._expected_by_key[key]
         if cluster is not None:
-            self._add(group, fingerprint, cluster, sketch)
+            self._insert(group, fingerprint, cluster, sketch)
 
     def _may_admit(self, theirs: bytes, sketch: bytes) -> bool:
         linkage = self._linkage
         return linkage.admits(theirs, sketch, linkage.jaccard(theirs, sketch), 0)
-
-    def _add(self, group: int, fingerprint: int, cluster: int, sketch: bytes) -> None:
-        _, owner = self._insert(group, fingerprint, cluster)
-        assert owner == len(self._sketches)  # none is ever removed
-        self._sketches.append(sketch)
 
 
 def _keys(group: int, fingerprint: int) -> list[bytes]:

@@ -103,21 +103,24 @@ def pack_settings(
     )
 
 
-def unpack_resolutions(packed: bytes) -> tuple[list[Resolution], list[int | None]]:
+def unpack_resolutions(
+    packed: bytes,
+) -> tuple[list[Resolution], list[tuple[int, bool] | None]]:
     """Unpack the resolutions of ``resolve.lua``.
 
     Returns:
-        The resolutions, and for each the cluster for which the query's fingerprint was inserted, or
-        None.
+        The resolutions, and for each the cluster for which the query's fingerprint was inserted and
+        whether the query opened it (an alias that is inserted is at some distance), or None.
     """
     resolutions: list[Resolution] = []
-    inserted: list[int | None] = []
+    inserted: list[tuple[int, bool] | None] = []
     unpacked = layouts.RESOLUTION.struct.iter_unpack(packed)
     for cluster, opened_us, last_us, distance, flags, learned in unpacked:
         new, recorded = bool(flags & layouts.NEW), bool(flags & layouts.RECORDED_BEFORE)
         rule, times = RULES[flags // layouts.RULE], (int(opened_us), int(last_us))
         resolutions.append(Resolution(cluster, distance, new, *times, recorded, rule, int(learned)))
-        inserted.append(cluster if flags & layouts.INSERTED else None)
+        opened = new and not distance
+        inserted.append((cluster, opened) if flags & layouts.INSERTED else None)
     return resolutions, inserted
 
 

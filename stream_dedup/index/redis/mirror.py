@@ -14,11 +14,16 @@ that is much, it searches the tables. So a mirror that is wrong about the state 
 time and nothing else, also after the server came back with older data.
 
 What this process inserts itself enters the mirror before the call is sent (*pending*), because
-later queries must find it. Where a query is near a pending entry, the tables are searched, as the
-cluster of that entry is not known yet. The answer assigns its cluster to each inserted entry; the
-others are removed. If a call fails, or is repeated because its answer was lost, it may have run
-once more than it was answered: the mirror is then read again. Each attempt has a name of its own,
-as two attempts may insert different entries.
+later queries must find it. Its cluster is not known yet, so a query that is near it says so, and
+the script looks up what was inserted with that fingerprint: by the same call, or by one that was on
+its way. If it does not find the latter, it searches the tables. The answer assigns its cluster to
+each inserted entry; the others are removed. If a call fails, or is repeated because its answer was
+lost, it may have run once more than it was answered: the mirror is then read again. Each attempt
+has a name of its own, as two attempts may insert different entries.
+
+Where similarity is verified, the mirror also knows the sketches of the clusters that this process
+has opened. It leaves out those that do not admit the event: in a crowd of similar events that is
+nearly all, and reading and comparing them is what costs a script most.
 
 Entries of closed clusters stay in the mirror; the script finds that their cluster is not open, or
 was opened again by another event. When the mirror holds twice as much as the tables do, it is
@@ -32,6 +37,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from itertools import islice
 from struct import Struct
 
+from stream_dedup.clustering.linkage import Linkage, fastest_admitting
 from stream_dedup.index.redis import layouts
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import ShardKeys
@@ -41,8 +47,8 @@ from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.store import Tables, make_tables
 
 MIRROR_SIZE = 100_000
-"""Fingerprints in a shard's tables, above which it is not mirrored; some 600 bytes each, and 1,100
-where they are keys of bands."""
+"""Fingerprints in a shard's tables, above which it is not mirrored; some 600 bytes each and eight a
+word, and 1,100 where they are keys of bands."""
 
 UNKNOWN = b"?"
 """Sent with a query when the tables are to be searched."""
@@ -50,8 +56,8 @@ UNKNOWN = b"?"
 NOTHING_YET = bytes(CALL_NAME_BYTES)
 """The name of the last call that inserted, where none has."""
 
-PENDING = -1
-"""The cluster of an entry that is not known yet."""
+PENDING_HERE, PENDING = range(2)
+"""Sent as the cluster of an entry that is not known yet: of the same call, of another one."""
 
 MOST_NEAR = 100
 """Entries sent with a query; where more are near, the tables are searched."""
@@ -67,6 +73,9 @@ SPARE = 1_000
 many more than are mirrored: a commit evicts clusters only after others were opened."""
 
 
+_admitting = fastest_admitting()
+
+
 class Mirror:
     """A copy of the entries in the tables of one shard.
 
@@ -75,13 +84,20 @@ class Mirror:
         max_candidates: entries compared with a query; where there are more, the tables are
             searched.
         most_near: entries sent with a query, at most `MOST_NEAR`.
+        linkage: decides whether a cluster admits an event; without it all that are near may.
 
     Attributes:
         sound: whether it may be used; once it may not, it never will be again.
         worn: whether much of what it holds is no longer in the tables.
     """
 
-    def __init__(self, layout: Layout, max_candidates: int, most_near: int = MOST_NEAR) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        max_candidates: int,
+        most_near: int = MOST_NEAR,
+        linkage: Linkage | None = None,
+    ) -> None:
         self.sound = False
         self.worn = False
         self._tables = self.make_tables(layout)
@@ -90,13 +106,17 @@ class Mirror:
         self._width_bytes = layout.width // 8
         self._max_candidates = max_candidates
         self._most_near = min(most_near, MOST_NEAR)
-        self._owners: list[tuple[int, bytes]] = []  # cluster or PENDING, fingerprint
+        self._linkage = linkage
+        self._owners: list[tuple[int, bytes]] = []  # cluster, fingerprint
+        self._sketches: list[bytes] = []  # of the owners; empty where it is not known
+        self._pending: dict[int, int] = {}  # owners whose cluster is not known yet → their call
         self._free: list[int] = []
         self._base = NOTHING_YET
         self._number = 0.0
         self._own: dict[bytes, None] = {}  # calls not answered yet
         self._others: dict[bytes, None] = {}  # calls whose entries are here
         self._read = 0
+        self._calls = 0
 
     def __len__(self) -> int:
         return len(self._tables)
@@ -125,36 +145,67 @@ class Mirror:
         """Name the calls that it has seen, for the script."""
         return b"".join((self._base, *self._own))
 
+    def count_call(self) -> int:
+        """Return the number of the next call."""
+        self._calls += 1
+        return self._calls
+
     def note_sent(self, name: bytes) -> None:
         """Note a call that is sent."""
         self._own[name] = None
 
-    def near(self, group: int, fingerprint: int, sketch: bytes = b"") -> bytes:
-        """Find the entries within k bits, packed for the script."""
-        del sketch  # see `bands_mirror`
+    def near(self, group: int, fingerprint: int, sketch: bytes = b"", call: int = 0) -> bytes:
+        """Find the entries within k bits, packed for the script.
+
+        Args:
+            group: the low bits of the group's hash.
+            fingerprint: of the event.
+            sketch: of the event.
+            call: the number of the call that asks.
+        """
         owners, _, _, truncated = self._tables.query(fingerprint, group, self._max_candidates)
         if truncated:
             return UNKNOWN
         if not owners:
             return b""
+        pending = {owner: self._pending[owner] for owner in self._pending.keys() & owners}
+        if pending:
+            owners = [owner for owner in owners if owner not in pending]
+        if self._linkage:
+            owners = _admitting(sketch, owners, self._sketches, self._linkage.least)
         found = {self._owners[owner] for owner in owners}
-        if len(found) > self._most_near or any(cluster == PENDING for cluster, _ in found):
+        for owner, its_call in pending.items():
+            cluster = PENDING_HERE if its_call == call else PENDING
+            found.add((cluster, self._owners[owner][1]))
+        if len(found) > self._most_near:
             return UNKNOWN
         return b"".join(self._near.pack(*item) for item in found)
 
-    def expect(self, group: int, fingerprint: int, sketch: bytes = b"") -> tuple[int, int]:
-        """Add a fingerprint that is about to be inserted; return its entry and owner number."""
-        del sketch
-        return self._insert(group, fingerprint, PENDING)
+    def expect(
+        self, group: int, fingerprint: int, sketch: bytes = b"", call: int = 0
+    ) -> tuple[int, int]:
+        """Add a fingerprint that a call is about to insert; return its entry and owner number."""
+        entry, owner = self._insert(group, fingerprint, PENDING, sketch)
+        self._pending[owner] = call
+        return entry, owner
 
-    def assign(self, held: tuple[int, int], cluster: int | None) -> None:
-        """Assign the cluster to an expected entry; remove the entry if it was not inserted."""
+    def assign(self, held: tuple[int, int], cluster: int | None, *, opened: bool = False) -> None:
+        """Assign the cluster to an expected entry; remove the entry if it was not inserted.
+
+        Args:
+            held: as `expect` returned it.
+            cluster: the cluster; None if it was not inserted.
+            opened: whether the event has opened it: then its sketch is the cluster's.
+        """
         entry, owner = held
+        del self._pending[owner]
         if cluster is None:
             self._tables.delete(entry)
             self._free.append(owner)
         else:
             self._owners[owner] = (cluster, self._owners[owner][1])
+        if cluster is None or not opened:
+            self._sketches[owner] = b""
 
     def learn(self, name: bytes, answer: Sequence[bytes]) -> None:
         """Learn the state of the shard, and the entries that were not seen, from an answer.
@@ -192,14 +243,17 @@ class Mirror:
         if len(self._others) > NAMES_KEPT:
             del self._others[next(iter(self._others))]
 
-    def _insert(self, group: int, fingerprint: int, cluster: int) -> tuple[int, int]:
+    def _insert(
+        self, group: int, fingerprint: int, cluster: int, sketch: bytes = b""
+    ) -> tuple[int, int]:
         entry = (cluster, fingerprint.to_bytes(self._width_bytes, "big"))
         if self._free:
             owner = self._free.pop()
-            self._owners[owner] = entry
+            self._owners[owner], self._sketches[owner] = entry, sketch
         else:
             owner = len(self._owners)
             self._owners.append(entry)
+            self._sketches.append(sketch)
         return self._tables.insert(fingerprint, group, owner), owner
 
 
@@ -215,6 +269,7 @@ class Call:
 
     def __init__(self, mirror: Mirror | None) -> None:
         self.seen = b"" if mirror is None else mirror.seen()
+        self._number = 0 if mirror is None else mirror.count_call()
         self._mirror = mirror
         self._names: list[bytes] = []
         self._held: list[tuple[int, int] | None] = []
@@ -231,20 +286,23 @@ class Call:
         mirror = self._mirror
         if mirror is None:
             return UNKNOWN
-        near = mirror.near(group, fingerprint, sketch)
-        self._held.append(mirror.expect(group, fingerprint, sketch))
+        near = mirror.near(group, fingerprint, sketch, self._number)
+        self._held.append(mirror.expect(group, fingerprint, sketch, self._number))
         return near
 
     def skip(self) -> None:
         """Note that the next query is not matched by its fingerprint."""
         self._held.append(None)
 
-    def answered(self, inserted: Iterable[int | None], answer: Sequence[bytes]) -> None:
+    def answered(
+        self, inserted: Iterable[tuple[int, bool] | None], answer: Sequence[bytes]
+    ) -> None:
         """Take over the answer.
 
         Args:
-            inserted: for each query the cluster for which its fingerprint was inserted, or None;
-                fewer than there were queries where the script has left some.
+            inserted: for each query the cluster for which its fingerprint was inserted, and whether
+                the query opened it, or None; fewer than there were queries where the script has
+                left some.
             answer: see `Mirror.learn`.
         """
         if self._mirror is None:
@@ -252,11 +310,11 @@ class Call:
         if len(self._names) > 1:  # an earlier attempt may have run
             self.failed()
             return
-        clusters = iter(inserted)
+        answers = iter(inserted)
         for held in self._held:
-            cluster = next(clusters, None)
+            cluster, opened = next(answers, None) or (None, False)
             if held is not None:
-                self._mirror.assign(held, cluster)
+                self._mirror.assign(held, cluster, opened=opened)
         self._mirror.learn(self._names[0], answer)
 
     def refused(self) -> None:

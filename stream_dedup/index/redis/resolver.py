@@ -237,7 +237,12 @@ class Resolver:
             mirror = of_bands = BandsMirror(self._linkage)
             steps = read_clusters(client, shard, of_bands, layout)
         else:
-            mirror = Mirror(self._mirror_layout, self._max_candidates, 2 * self._max_verified)
+            # It has more tables than the shard, and an entry may be a candidate in each.
+            more = -(-self._mirror_layout.tables // layout.table_layout.tables)
+            linkage = self._linkage if self._linkage.verifies else None
+            mirror = Mirror(
+                self._mirror_layout, self._max_candidates * more, 2 * self._max_verified, linkage
+            )
             steps = read_tables(client, shard, mirror, self._packer.entries, layout.slices)
         if not await read_mirror(client, shard, mirror, self._mirror_size, steps):
             kept.not_before_s = started_s + TOO_LARGE_PAUSE_S

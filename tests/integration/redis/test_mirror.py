@@ -11,7 +11,7 @@ from itertools import combinations
 import pytest
 
 from stream_dedup.errors import IndexReset
-from stream_dedup.features.recipe import Recipe
+from stream_dedup.features.recipe import Match, Recipe
 from stream_dedup.index.base import Limits, Resolution
 from stream_dedup.index.redis import resolver
 from stream_dedup.index.redis.keys import ShardKeys
@@ -166,6 +166,45 @@ async def test_what_others_insert_is_found_without_a_search(empty: RedisServer) 
         again = [query(300 + n, kin(random.Random(n + 199), [t], 2)) for n, t in enumerate(texts)]
         assert [a.cluster for a in await other.resolve(again, START_US)] == clusters
         assert searches(empty) == before
+
+
+@in_loop
+async def test_what_calls_at_once_insert_is_found_without_a_search(empty: RedisServer) -> None:
+    rng, texts = random.Random(1), families(20)
+    async with several(empty.url, [10_000], VERIFIED) as (index,):
+        await index.resolve([query(0, families(1, seed=9)[0])], START_US)  # it has read its mirror
+        before = searches(empty)
+        first = [query(100 + n, text) for n, text in enumerate([*texts, *texts[:5]])]
+        second = [query(200 + n, twin(text, rng)) for n, text in enumerate(texts)]
+        third = [query(300 + n, twin(text, rng)) for n, text in enumerate([*texts, *texts])]
+        answers = await asyncio.gather(
+            *(index.resolve(q, START_US) for q in (first, second, third))
+        )
+        clusters = [answer.cluster for answer in answers[0][:20]]
+        assert [answer.new for answer in answers[0][:20]] == [True] * 20
+        assert clusters == [answer.cluster for answer in answers[1]]
+        assert clusters * 2 == [answer.cluster for answer in answers[2]]
+        assert before == searches(empty)
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+@in_loop
+async def test_an_alias_of_the_same_time_leads_to_its_cluster(
+    empty: RedisServer, calls: int
+) -> None:
+    # The last is near the alias alone, and so similar to the cluster alone.
+    texts = [
+        Text(1, 0, tuple(range(20))),
+        Text(2, 0b111111, tuple(range(18))),
+        Text(3, 0b111111111, tuple(range(2, 20))),
+    ]
+    first, alias, last = (query(n, text) for n, text in enumerate(texts))
+    recipe = Recipe(match=Match(k=6, jaccard=0.85))
+    async with several(empty.url, [10_000], recipe) as (index,):
+        (opened,) = await index.resolve([first], START_US)
+        sent = [[alias, last]] if calls == 1 else [[alias], [last]]
+        answers = await asyncio.gather(*(index.resolve(some, START_US) for some in sent))
+        assert [opened.cluster] * 2 == [answer.cluster for some in answers for answer in some]
 
 
 @in_loop

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_dedup.clustering.linkage import reference_jaccard
+from stream_dedup.clustering.linkage import reference_admitting, reference_jaccard
 from stream_dedup.features.prepare import NO_SALT, Part
 from stream_dedup.features.recipe import Recipe, load_recipe, replace, shipped
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter, segments_of
@@ -361,3 +361,10 @@ def test_jaccard_equals_the_reference(left: set[int], right: set[int]) -> None:
     assert reference_jaccard(a, b) == native_module().jaccard(a, b)
     if max(len(left), len(right)) < 64 and left | right:
         assert len(left & right) / len(left | right) == reference_jaccard(a, b)
+
+
+@given(st.lists(hash_sets, min_size=1, max_size=6), st.sampled_from([0.0, 0.3, 0.5, 1.0]))
+def test_owners_that_admit_equal_the_reference(sets: list[set[int]], least: float) -> None:
+    sketches = [array("Q", sorted(hashes)[:64]).tobytes() for hashes in sets]
+    asked = (sketches[0], list(range(len(sets))), sketches, least)
+    assert reference_admitting(*asked) == native_module().admitting(*asked)

@@ -8,7 +8,8 @@
 --       that was inserted (zeros: nothing was), then the names of its own calls that are not answered
 --       yet; then the queries: QUERY_COUNT, and for each QUERY and, each behind its length, its
 --       fingerprint, sketch, group, position, its members of all tables one after the other, and what
---       the caller's mirror holds near it: id ‖ fingerprint each, or '?' if that is not known; then for
+--       the caller's mirror holds near it: id ‖ fingerprint each, or '?' if that is not known; an id of
+--       0 stands for what a query before it inserts, of 1 for what another call of the caller does; then for
 --       each query the keys of its pattern: PATTERN, and what one_off.py says
 -- Returns {resolutions, MIRROR_STATE, calls that the caller has not seen …}.
 --       Resolutions: a RESOLUTION for each query, in order; fewer than were asked when the budget of
@@ -84,6 +85,41 @@ local function is_near_unseen(q)
     end
   end
   return false
+end
+
+-- Clusters by low group hash ‖ fingerprint: what this call has inserted, and what calls of the same caller
+-- have that were on their way when it was packed. The caller does not know their clusters.
+local inserted_here, inserted_by_others, all_have_run = {}, nil, false
+local PENDING_HERE, PENDING = string.rep('\0', ID_BYTES), string.rep('\0', ID_BYTES - 1) .. '\1'
+local function note_inserted(into, key, id)
+  local ids = into[key]
+  if ids then ids[#ids + 1] = id else into[key] = {id} end
+end
+
+local function read_pending_calls()
+  local own, left = {}, #seen / CALL_NAME_BYTES - 1
+  for at = CALL_NAME_BYTES + 1, #seen, CALL_NAME_BYTES do own[sub(seen, at, at + CALL_NAME_BYTES - 1)] = true end
+  local calls = call('LRANGE', inserted_key, -left - 8, -1)
+  inserted_by_others = {}
+  for i = 1, #calls do
+    if own[sub(calls[i], 1, CALL_NAME_BYTES)] then
+      left = left - 1
+      for at = INSERTING_CALL_BYTES + 1, #calls[i], entry_bytes do
+        local behind = at + entry_bytes
+        note_inserted(inserted_by_others, sub(calls[i], at, behind - ID_BYTES - 1), sub(calls[i], behind - ID_BYTES, behind - 1))
+        work = work + 0.2
+      end
+    end
+  end
+  all_have_run = left == 0
+end
+
+-- The clusters of an entry that was pending; nil if that is not known.
+local NO_IDS = {}
+local function ids_of_pending(id, key)
+  if id == PENDING_HERE then return inserted_here[key] or NO_IDS end
+  if not inserted_by_others then read_pending_calls() end
+  return inserted_by_others[key] or (all_have_run and NO_IDS or nil)
 end
 
 local inserted = {}
@@ -201,16 +237,25 @@ local function live_of(near, by_distance, q, still_leads, until_work)
 end
 
 -- Entries near a query that the caller's mirror holds; and a test of whether a cluster still has one of
--- them: the entry may be of an earlier cluster with the same id.
+-- them: the entry may be of an earlier cluster with the same id. Nothing if the tables have to be searched.
 local function entries_of_mirror(q)
   local near, by_distance, fingerprints = {}, {}, {}
   local from, length = full_from(q.fingerprint), #q.fingerprint
-  for at = 1 + (IS_BANDS and IN_TABLES_BYTES or 0), #q.mirrored, ID_BYTES + length do
-    local behind = at + ID_BYTES
-    local id, fingerprint = sub(q.mirrored, at, behind - 1), sub(q.mirrored, behind, behind + length - 1)
+  local function add_entry(id, fingerprint)
     note(id, from(fingerprint), near, by_distance)
     fingerprints[id] = fingerprints[id] or {}
     table.insert(fingerprints[id], fingerprint)
+  end
+  for at = 1 + (IS_BANDS and IN_TABLES_BYTES or 0), #q.mirrored, ID_BYTES + length do
+    local behind = at + ID_BYTES
+    local id, fingerprint = sub(q.mirrored, at, behind - 1), sub(q.mirrored, behind, behind + length - 1)
+    if id == PENDING_HERE or id == PENDING then
+      local ids = ids_of_pending(id, sub(q.field, LOW_GROUP_AT, GROUP_BYTES) .. fingerprint)
+      if not ids then return nil end
+      for i = 1, #ids do add_entry(ids[i], fingerprint) end
+    else
+      add_entry(id, fingerprint)
+    end
   end
   local function still_leads(c)
     if IS_BANDS then
@@ -241,8 +286,9 @@ local function search(q)
   local mirrored = is_known and unseen_entries <= MOST_UNSEEN and q.mirrored ~= '?' and not is_near_unseen(q)
   if mirrored and q.mirrored == '' then return nil end
   if mirrored and IS_BANDS then q.crowds = unpack_bytes(IN_TABLES, q.mirrored) end
-  local near, by_distance, truncated, still_leads =
-    (mirrored and entries_of_mirror or entries_of_tables)(q)
+  local near, by_distance, truncated, still_leads
+  if mirrored then near, by_distance, truncated, still_leads = entries_of_mirror(q) end
+  if not near then near, by_distance, truncated, still_leads = entries_of_tables(q) end
   local work_before = work
   local live, crowded = live_of(near, by_distance, q, still_leads, work + allowance)
   if truncated or crowded then add('truncated', 1) end
@@ -293,7 +339,9 @@ local function insert(q, id, renewed)
     call('HSET', META, 'inserted', last_call, 'turn', string.format('%.0f', call_number))
   end
   write_members(q, id, renewed)
-  inserted[#inserted + 1] = sub(q.field, LOW_GROUP_AT, GROUP_BYTES) .. q.fingerprint .. id
+  local key = sub(q.field, LOW_GROUP_AT, GROUP_BYTES) .. q.fingerprint
+  inserted[#inserted + 1] = key .. id
+  if not IS_BANDS then note_inserted(inserted_here, key, id) end
   q.inserted = true
   add('fingerprints', 1)
 end

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from struct import pack
+from struct import iter_unpack, pack
 
 import pytest
 
-from stream_dedup.index.redis.mirror import NOTHING_YET, SPARE, UNKNOWN, Call, Mirror
+from stream_dedup.clustering.linkage import Linkage
+from stream_dedup.features.recipe import Match, Recipe
+from stream_dedup.index.redis.mirror import (
+    NOTHING_YET,
+    PENDING,
+    PENDING_HERE,
+    SPARE,
+    UNKNOWN,
+    Call,
+    Mirror,
+)
 from stream_dedup.tables.permutation import Layout
 
 LAYOUT = Layout(64, 3, 6)
@@ -60,8 +70,28 @@ def test_nothing_is_said_where_too_many_are_near(entries: int) -> None:
 def test_what_is_on_its_way_is_met_by_the_queries_after_it() -> None:
     mirror = mirror_of(base=NOTHING_YET, turn=0)
     call, _ = call_of(mirror)
-    assert [call.look(0, F), call.look(0, F ^ 1)] == [b"", UNKNOWN]
-    assert Call(mirror).look(0, F) == UNKNOWN
+    assert [call.look(0, F), call.look(0, F ^ 1)] == [b"", near((PENDING_HERE, F))]
+    found = Call(mirror).look(0, F ^ 2)
+    assert {near((PENDING, F)), near((PENDING, F ^ 1))} == {found[:16], found[16:]}
+
+
+def sketch(*hashes: int) -> bytes:
+    return pack(f"={len(hashes)}Q", *hashes)
+
+
+def test_clusters_whose_sketch_does_not_admit_the_event_are_left_out() -> None:
+    linkage = Linkage(Recipe(match=Match(k=3, jaccard=0.5)))
+    mirror = Mirror(LAYOUT, max_candidates=100, linkage=linkage)
+    mirror.take([(0, F ^ 8, 5)])  # another process has opened it
+    mirror.begin(NAME, 1)
+    call, name = call_of(mirror)
+    for fingerprint in (F, F ^ 1, F ^ 2):
+        call.look(0, fingerprint, sketch(1, 2, 3))
+    opened, joined, none = (11, True), (12, False), None
+    call.answered([opened, joined, none], [shard_state(2, name, entries=3)])
+    alike, other = mirror.near(0, F, sketch(1, 2, 4)), mirror.near(0, F, sketch(4, 5, 6))
+    assert {5, 11, 12} == {cluster for cluster, _ in iter_unpack(">QQ", alike)}
+    assert {5, 12} == {cluster for cluster, _ in iter_unpack(">QQ", other)}
 
 
 def test_an_answer_confirms_which_entries_were_inserted() -> None:
@@ -70,7 +100,7 @@ def test_an_answer_confirms_which_entries_were_inserted() -> None:
     for fingerprint in (F, F ^ 1, ~F & (1 << 64) - 1):
         call.look(0, fingerprint)
     call.skip()
-    call.answered([11, None, None, None], [shard_state(1, name)])
+    call.answered([(11, True), None, None, None], [shard_state(1, name)])
     assert (1, near((11, F))) == (len(mirror), mirror.near(0, F ^ 1))
     assert Call(mirror).seen == name
 
@@ -80,7 +110,7 @@ def test_what_the_script_left_unanswered_was_not_inserted() -> None:
     call, name = call_of(mirror)
     call.look(0, F)
     call.look(0, ~F & (1 << 64) - 1)
-    call.answered([11], [shard_state(2, name)])
+    call.answered([(11, True)], [shard_state(2, name)])
     assert len(mirror) == 1
 
 
@@ -154,7 +184,7 @@ def test_it_is_worn_once_much_of_it_is_closed() -> None:
         call, name = call_of(mirror)
         for n in range(step):
             call.look(0, (n + step) << 32)
-        call.answered(range(step), [shard_state(2, name, entries=0)])
+        call.answered([(each, True) for each in range(step)], [shard_state(2, name, entries=0)])
         assert worn == mirror.worn
     assert mirror.sound
 
@@ -170,7 +200,7 @@ def test_without_a_mirror_the_tables_are_to_be_searched() -> None:
     call = Call(None)
     assert (call.seen, call.look(0, F)) == (b"", UNKNOWN)
     name = call.attempt()
-    call.answered([1], [shard_state(1, name)])
+    call.answered([(1, True)], [shard_state(1, name)])
     call.refused()
     call.failed()
 
