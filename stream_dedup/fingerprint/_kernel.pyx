@@ -1927,7 +1927,7 @@ def jaccard(bytes left not None, bytes right not None):
     """See `clustering.linkage.reference_jaccard`."""
     return similarity(
         PyBytes_AS_STRING(left), PyBytes_GET_SIZE(left) // 8,
-        PyBytes_AS_STRING(right), PyBytes_GET_SIZE(right) // 8,
+        PyBytes_AS_STRING(right), PyBytes_GET_SIZE(right) // 8, 0,
     )
 
 
@@ -1940,14 +1940,21 @@ def admitting(bytes sketch not None, list owners not None, list sketches not Non
     for owner in owners:
         other = sketches[owner]
         theirs = PyBytes_GET_SIZE(other) // 8
-        if theirs == 0 or similarity(a, ours, PyBytes_AS_STRING(other), theirs) >= least:
+        if theirs == 0 or similarity(a, ours, PyBytes_AS_STRING(other), theirs, least) >= least:
             found.append(owner)
     return found
 
 
-cdef double similarity(const char* a, size_t ours, const char* b, size_t theirs) noexcept nogil:
+cdef double similarity(
+    const char* a, size_t ours, const char* b, size_t theirs, double least
+) noexcept nogil:
+    """The Jaccard index; -1 if it is below the least one, which a few hashes mostly show."""
     cdef size_t i = 0, j = 0, union = 0, common = 0
-    cdef size_t most = SKETCH if ours >= SKETCH or theirs >= SKETCH else ours + theirs
+    cdef bint is_sample = ours >= SKETCH or theirs >= SKETCH
+    cdef size_t most = SKETCH if is_sample else ours + theirs
+    # With s of them common, m not: s / (s + m) >= least means m <= (1 - least) (s + m), and where
+    # both are whole, 2 s + m is their sum.
+    cdef double may_miss = most * (1 - least) / (1 if is_sample else 1 + least) + 1e-6
     cdef uint64_t x, y
     while union < most and (i < ours or j < theirs):
         # memcpy: a bytes object's contents need not be aligned to eight bytes.
@@ -1964,6 +1971,8 @@ cdef double similarity(const char* a, size_t ours, const char* b, size_t theirs)
             common += 1
             i += 1
             j += 1
+        if union - common > may_miss:
+            return -1
     return <double>common / <double>union if union else 1.0
 
 

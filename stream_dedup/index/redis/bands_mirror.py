@@ -15,17 +15,15 @@ key has very many, some may be missing here, and the tables are searched.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import AsyncIterator, Iterable
 from struct import Struct
-from sys import byteorder
 
 from stream_dedup.clustering.linkage import Linkage
 from stream_dedup.fingerprint.bands import BANDS, BITS, CROWD, KEY_BYTES
 from stream_dedup.index.redis import codec, layouts
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
-from stream_dedup.index.redis.mirror import UNKNOWN, Mirror
+from stream_dedup.index.redis.mirror import UNKNOWN, Mirror, in_machine_order
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.store import Bands, BandTables, make_band_tables
 
@@ -163,11 +161,4 @@ def _held(identity: bytes, names: bytes, sketch: bytes, layout: NamespaceLayout)
         return []
     low = int.from_bytes(group[-layouts.LOW_GROUP_BYTES :], "big")
     owner = int.from_bytes(identity, "big")
-    return [(low, first.fingerprint, owner, _in_machine_order(sketch))]
-
-
-def _in_machine_order(sketch: bytes) -> bytes:
-    hashes = array("H", sketch)
-    if byteorder == "little":
-        hashes.byteswap()
-    return hashes.tobytes()
+    return [(low, first.fingerprint, owner, in_machine_order(sketch, "H"))]

@@ -21,9 +21,10 @@ each inserted entry; the others are removed. If a call fails, or is repeated bec
 lost, it may have run once more than it was answered: the mirror is then read again. Each attempt
 has a name of its own, as two attempts may insert different entries.
 
-Where similarity is verified, the mirror also knows the sketches of the clusters that this process
-has opened. It leaves out those that do not admit the event: in a crowd of similar events that is
-nearly all, and reading and comparing them is what costs a script most.
+Where similarity is verified, the mirror also knows sketches: those of the clusters that this
+process has opened, and those of others once they were near an event (*wanted*; they are read before
+the next call). It leaves out clusters that do not admit the event: in a crowd of similar events
+that is nearly all, and reading and comparing them is what costs a script most.
 
 Entries of closed clusters stay in the mirror; the script finds that their cluster is not open, or
 was opened again by another event. When the mirror holds twice as much as the tables do, it is
@@ -33,15 +34,17 @@ was opened again by another event. When the mirror holds twice as much as the ta
 from __future__ import annotations
 
 import secrets
+from array import array
 from collections.abc import AsyncIterator, Iterable, Sequence
 from itertools import islice
 from struct import Struct
+from sys import byteorder
 
 from stream_dedup.clustering.linkage import Linkage, fastest_admitting
 from stream_dedup.index.redis import layouts
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import ShardKeys
-from stream_dedup.index.redis.layouts import CALL_NAME_BYTES
+from stream_dedup.index.redis.layouts import CALL_NAME_BYTES, SKETCH_HASH_BYTES
 from stream_dedup.tables.entries import Entries, parts
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.store import Tables, make_tables
@@ -67,6 +70,9 @@ NAMES_KEPT = 1_000
 
 SLICES_READ = 64
 """Slices read in a round trip, so that other clients do not wait long."""
+
+MOST_WANTED = 256
+"""Clusters whose sketches are read before a call, in one round trip."""
 
 SPARE = 1_000
 """A mirror may hold so many entries more than the tables, however few those hold; and the tables so
@@ -109,6 +115,7 @@ class Mirror:
         self._linkage = linkage
         self._owners: list[tuple[int, bytes]] = []  # cluster, fingerprint
         self._sketches: list[bytes] = []  # of the owners; empty where it is not known
+        self._wanted: dict[int, None] = {}  # owners whose sketch is not known and was of use
         self._pending: dict[int, int] = {}  # owners whose cluster is not known yet → their call
         self._free: list[int] = []
         self._base = NOTHING_YET
@@ -173,6 +180,8 @@ class Mirror:
             owners = [owner for owner in owners if owner not in pending]
         if self._linkage:
             owners = _admitting(sketch, owners, self._sketches, self._linkage.least)
+            unknown = (owner for owner in owners if not self._sketches[owner])
+            self._wanted.update(dict.fromkeys(islice(unknown, MOST_WANTED)))
         found = {self._owners[owner] for owner in owners}
         for owner, its_call in pending.items():
             cluster = PENDING_HERE if its_call == call else PENDING
@@ -180,6 +189,19 @@ class Mirror:
         if len(found) > self._most_near:
             return UNKNOWN
         return b"".join(self._near.pack(*item) for item in found)
+
+    def take_wanted(self) -> list[tuple[int, int]]:
+        """Return owners whose sketches are to be read, and their clusters; each once."""
+        taken = list(islice(self._wanted, MOST_WANTED))
+        for owner in taken:
+            del self._wanted[owner]
+        wanted = ((owner, self._owners[owner][0]) for owner in taken if owner not in self._pending)
+        return [each for each in wanted if not self._sketches[each[0]]]
+
+    def note_sketch(self, owner: int, cluster: int, sketch: bytes) -> None:
+        """Note the sketch of the cluster of an owner, unless that is another one meanwhile."""
+        if self._owners[owner][0] == cluster and owner not in self._pending:
+            self._sketches[owner] = sketch
 
     def expect(
         self, group: int, fingerprint: int, sketch: bytes = b"", call: int = 0
@@ -367,6 +389,34 @@ async def read_mirror(
                 return False
     mirror.begin(last or NOTHING_YET, float(number or 0))
     return True
+
+
+async def read_wanted(client: RedisClient, shard: ShardKeys, mirror: Mirror) -> None:
+    """Read sketches that a mirror wants, of clusters that others have opened.
+
+    Raises:
+        IndexUnavailable: the server cannot be reached.
+    """
+    wanted = mirror.take_wanted()
+    if not wanted:
+        return
+    commands = [("HGET", shard.cluster(each.to_bytes(8, "big")), "s") for _, each in wanted]
+    answers = await client.many(shard.meta, commands)
+    for (owner, cluster), sketch in zip(wanted, answers, strict=True):
+        if sketch and not len(sketch) % SKETCH_HASH_BYTES:  # else it is gone, or damaged
+            mirror.note_sketch(owner, cluster, in_machine_order(sketch, "Q"))
+
+
+def in_machine_order(sketch: bytes, hash_type: str) -> bytes:
+    """Return a sketch as `Query` has it, which is stored big-endian.
+
+    Raises:
+        ValueError: it is cut off.
+    """
+    hashes = array(hash_type, sketch)
+    if byteorder == "little":
+        hashes.byteswap()
+    return hashes.tobytes()
 
 
 async def read_tables(

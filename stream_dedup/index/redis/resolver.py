@@ -25,6 +25,7 @@ from stream_dedup.index.redis.mirror import (
     Mirror,
     read_mirror,
     read_tables,
+    read_wanted,
 )
 from stream_dedup.index.redis.namespace import CALL_WORK
 from stream_dedup.index.redis.runner import ScriptRunner
@@ -153,7 +154,12 @@ class Resolver:
         searches = any(query.near for query in queries)
         most = len(queries)
         while len(answers) < len(queries):
-            call = Call(await self._mirror(shard) if searches else None)
+            mirror = await self._mirror(shard) if searches else None
+            if mirror is not None:
+                await read_wanted(self._client, shard, mirror)
+                if not mirror.sound:  # another call has failed meanwhile
+                    mirror = None
+            call = Call(mirror)
             left = queries[len(answers) : len(answers) + most]
             try:
                 asked, keys, packed, patterns = self._pack(shard, left, call)

@@ -64,7 +64,12 @@ def empty(redis_server: RedisServer) -> RedisServer:
 
 def searches(server: RedisServer) -> int:
     """Slices of tables that were searched so far."""
-    stats = server.info("commandstats").get("cmdstat_zrange")
+    return commands(server, "zrange")
+
+
+def commands(server: RedisServer, name: str) -> int:
+    """How often a command has run."""
+    stats = server.info("commandstats").get(f"cmdstat_{name}")
     return int(stats.split(",")[0].removeprefix("calls=")) if stats else 0
 
 
@@ -174,17 +179,44 @@ async def test_what_calls_at_once_insert_is_found_without_a_search(empty: RedisS
     async with several(empty.url, [10_000], VERIFIED) as (index,):
         await index.resolve([query(0, families(1, seed=9)[0])], START_US)  # it has read its mirror
         before = searches(empty)
-        first = [query(100 + n, text) for n, text in enumerate([*texts, *texts[:5]])]
-        second = [query(200 + n, twin(text, rng)) for n, text in enumerate(texts)]
-        third = [query(300 + n, twin(text, rng)) for n, text in enumerate([*texts, *texts])]
-        answers = await asyncio.gather(
-            *(index.resolve(q, START_US) for q in (first, second, third))
-        )
-        clusters = [answer.cluster for answer in answers[0][:20]]
-        assert [answer.new for answer in answers[0][:20]] == [True] * 20
-        assert clusters == [answer.cluster for answer in answers[1]]
-        assert clusters * 2 == [answer.cluster for answer in answers[2]]
+        # The second call has to connect, so the first one comes before it.
+        first = [query(100 + n, text) for n, text in enumerate(texts)]
+        second = [query(200 + n, twin(text, rng)) for n, text in enumerate([*texts, *texts])]
+        answers = await asyncio.gather(*(index.resolve(q, START_US) for q in (first, second)))
+        clusters = [answer.cluster for answer in answers[0]]
+        assert [answer.new for answer in answers[0]] == [True] * 20
+        assert clusters * 2 == [answer.cluster for answer in answers[1]]
         assert before == searches(empty)
+
+
+def crowd(number: int, seed: int) -> list[Text]:
+    """Texts that are all near each other, and of which no two are alike."""
+    rng = random.Random(seed)
+    return [
+        Text(rng.getrandbits(64), 1 << rng.randrange(64), text.words)
+        for text in families(number, seed)
+    ]
+
+
+@in_loop
+async def test_a_crowd_that_others_have_opened_is_read_once(empty: RedisServer) -> None:
+    async with several(empty.url, [10_000, 10_000], VERIFIED) as (one, other):
+        texts, rng = crowd(20, seed=1), random.Random(3)
+        await other.resolve([query(0, families(1, seed=9)[0])], START_US)  # it reads its mirror
+        opened = await one.resolve([query(n, text) for n, text in enumerate(texts)], START_US)
+        read = []
+        for turn in range(1, 6):
+            before = commands(empty, "hmget")
+            (text,) = crowd(1, turn + 5)
+            (answer,) = await other.resolve([query(100 * turn, text)], START_US)
+            assert answer.new
+            read.append(commands(empty, "hmget") - before)
+        # All are compared by the script, then when they are near for the first time in the mirror.
+        assert min(read[:2]) > 20
+        assert max(read[2:]) < 5
+        again = [query(900 + n, twin(text, rng)) for n, text in enumerate(texts)]
+        answers = await other.resolve(again, START_US)
+        assert [a.cluster for a in answers] == [a.cluster for a in opened]
 
 
 @pytest.mark.parametrize("calls", [1, 2])
