@@ -383,22 +383,21 @@ class Piece(NamedTuple):
 
     Attributes:
         identity: its id, 8 bytes.
-        records: the keys of the records that named it.
+        records: the keys of the records that named it, one after the other.
         names: its names, as `unpack_names` takes them.
     """
 
     identity: bytes
-    records: list[bytes]
+    records: bytes
     names: bytes
 
 
 def unpack_piece(packed: bytes) -> Piece:
     """Unpack a piece of garbage."""
     size = layouts.PIECE.struct.size
-    identity, records = layouts.PIECE.struct.unpack(packed[:size])
+    _, records = layouts.PIECE.struct.unpack_from(packed)
     end = size + records * layouts.KEY_BYTES
-    keys = [packed[at : at + layouts.KEY_BYTES] for at in range(size, end, layouts.KEY_BYTES)]
-    return Piece(identity.to_bytes(8, "big"), keys, packed[end:])
+    return Piece(packed[: layouts.ID_BYTES], packed[size:end], packed[end:])
 
 
 def unpack_names(packed: bytes, layout: NamespaceLayout) -> tuple[bytes, list[Name]]:
@@ -431,6 +430,7 @@ def tables_of(packed: bytes, layout: NamespaceLayout) -> list[int]:
 
 _siphash = fastest_siphash()
 _pack_patterns = one_off.fastest_pack_patterns()
+_slices_of = one_off.fastest_slices_of()
 
 GROUPS_KEPT = 10_000
 """Groups whose hashes are remembered."""
@@ -522,20 +522,15 @@ class Packer:
         keys, packed = self.entries.pack(rows, shard.prefixes)
         return keys, packed, _pack_patterns(patterns, self._record_shift)
 
-    def records(self, shard: ShardKeys, group: bytes, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+    def records(
+        self, shard: ShardKeys, group: bytes, keys: bytes
+    ) -> tuple[list[bytes], list[bytes]]:
         """Find the slices that hold the records of keys, in a group with that hash.
 
         Returns:
-            For each slice the fields of its records, one after the other.
+            The slices, and for each the fields of its records, one after the other.
         """
-        if not keys:
-            return {}
-        spread = one_off.spread_of(int.from_bytes(group, "big"))
-        shift, fields = self._record_shift, dict[int, bytes]()
-        for key in keys:
-            number = (int.from_bytes(key, "big") ^ spread) >> shift
-            fields[number] = fields.get(number, b"") + group + key
-        return {shard.record(number): of_slice for number, of_slice in fields.items()}
+        return _slices_of(group, keys, shard.records, self._record_shift)
 
     def _exact_slice(self, exact: int, group: int) -> int:
         return (exact ^ one_off.spread_of(group)) >> self._exact_shift

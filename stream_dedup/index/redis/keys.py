@@ -9,6 +9,7 @@ append to the shard's prefix as `ShardKeys` does.
 from __future__ import annotations
 
 import re
+from binascii import hexlify
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -125,6 +126,7 @@ class ShardKeys:
         fixed: all of these but prefix, meta, rules, begun and those of patterns.
         prefixes: what the keys of clusters, slices of exact hashes and slices of tables begin
             with.
+        records: what the keys of slices of records begin with.
     """
 
     namespace: str
@@ -148,6 +150,7 @@ class ShardKeys:
     begun: bytes = field(init=False)
     fixed: tuple[bytes, ...] = field(init=False)
     prefixes: Prefixes = field(init=False)
+    records: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         prefix = f"{PREFIX}:{{{self.namespace}:{self.number}}}:".encode()
@@ -179,10 +182,11 @@ class ShardKeys:
         object.__setattr__(self, "fixed", fixed)
         prefixes = Prefixes(prefix + b"c:", prefix + b"e:", prefix + b"t:")
         object.__setattr__(self, "prefixes", prefixes)
+        object.__setattr__(self, "records", prefix + b"r:")
 
     def cluster(self, identity: bytes) -> bytes:
         """Hash: the cluster with that id (8 bytes)."""
-        return b"%s%s" % (self.prefixes.owner, identity.hex().encode())
+        return self.prefixes.owner + hexlify(identity)
 
     def exact(self, number: int) -> bytes:
         """Hash: a slice of exact hashes: group hash(4) ‖ exact hash(8) → id(8) ‖ distance(1)."""
@@ -190,7 +194,7 @@ class ShardKeys:
 
     def record(self, number: int) -> bytes:
         """Hash: a slice of records: group hash(4) ‖ key(8) → entries; see `layouts`."""
-        return b"%sr:%d" % (self.prefix, number)
+        return b"%s%d" % (self.records, number)
 
     def table(self, table: int, number: int) -> bytes:
         """Sorted set, or string of keys of bands: a slice of a table; see `tables.entries`."""

@@ -12,6 +12,7 @@ from stream_dedup.index.redis import codec, scripts
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.codec import Packer
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
+from stream_dedup.index.redis.layouts import KEY_BYTES
 from stream_dedup.index.redis.namespace import CALL_WORK
 from stream_dedup.index.redis.runner import ScriptRunner
 from stream_dedup.index.redis.scripts import Argument
@@ -23,8 +24,8 @@ SWEEP_STEPS = 200
 PIECES = 200
 """Pieces of garbage returned by a call."""
 
-RECORD_WORK = 2
-"""Commands that purging a record takes, at most; those of a slice are read and written at once."""
+RECORD_WORK = 1
+"""Commands that purging a record takes, about; those of a slice are read and written at once."""
 
 NO_CAP = 1 << 52
 """A cap on clusters for calls that evict nothing."""
@@ -209,16 +210,16 @@ class Maintenance:
                 fitting = room // self._name_work
                 now, names = names[:fitting], names[fitting:]
                 room -= len(now) * self._name_work
-                fitting = 0 if names else room // RECORD_WORK
+                fitting = 0 if names else room // RECORD_WORK * KEY_BYTES
                 left, records = records[:fitting], records[fitting:]
-                room -= len(left) * RECORD_WORK
+                room -= len(left) // KEY_BYTES * RECORD_WORK
                 keys.append(shard.cluster(identity))
-                slices = self._packer.records(shard, group, left)
+                slices, fields = self._packer.records(shard, group, left)
                 arguments += (piece, len(now), int(not names and not records), len(slices))
                 for name in now:
                     self._packer.name(shard, name, group, owner, keys, arguments)
                 keys += slices
-                arguments += slices.values()
+                arguments += fields
                 if room < self._name_work:
                     await self._runner.run(shard, scripts.PURGE, keys, arguments)
                     keys, arguments = keys[:2], arguments[:2]

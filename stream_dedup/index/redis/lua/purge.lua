@@ -75,10 +75,16 @@ local function without(record, id)
   if #kept * ENTRY_BYTES < #record then return table.concat(kept) end
 end
 
--- Remove the entries of a cluster from records of a slice.
+-- Remove the entries of a cluster from records of a slice. Mostly each holds one entry, of the cluster.
 local function leave(slice, fields, id)
   if #fields == 0 then return end
-  local stored, empty, changed = call('HMGET', slice, unpack(fields)), {}, {}
+  local stored, others = call('HMGET', slice, unpack(fields)), false
+  for i = 1, #fields do
+    local record = stored[i]
+    others = others or not record or #record ~= ENTRY_BYTES or sub(record, ENTRY_ID_AT) ~= id
+  end
+  if not others then return call('HDEL', slice, unpack(fields)) end
+  local empty, changed = {}, {}
   for i = 1, #fields do
     local left = stored[i] and without(stored[i], id)
     if left == '' then
