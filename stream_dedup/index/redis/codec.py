@@ -514,8 +514,8 @@ class Packer:
             rows.append(
                 (
                     first_us, last_us, identity, group, exact, self._exact_slice(exact, group),
-                    fingerprint, searchable, sketch, packed_group, pack_position(position),
-                    mirrored,
+                    fingerprint, searchable, sketch if searchable else b"", packed_group,
+                    pack_position(position), mirrored,
                 )
             )  # fmt: skip
             patterns.append((own, group, identity))

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from stream_dedup.clock import SystemClock
 from stream_dedup.index.base import ClusterDelta, Commit
 from stream_dedup.index.redis import maintenance
 from stream_dedup.index.redis.keys import ShardKeys
@@ -206,12 +207,28 @@ async def test_a_round_that_ends_when_the_next_is_due_is_recorded_too(
         await put(index, 1, START_US, count=400)
         quarter_us = index._runner.ttl_ms * 1000 // 4
         meta = SHARD.meta
+        made = empty.command("HGET", meta, "kept")
         for calls in range(200):
             await index.expire(START_US + calls * quarter_us // 4)
-            if empty.command("HGET", meta, "kept"):
+            if empty.command("HGET", meta, "kept") != made:
                 break
         assert calls > 4, "a quarter has gone"
         assert empty.command("HGET", meta, "kept") == b"%d" % (START_US // S)
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+@in_loop
+async def test_a_new_namespace_needs_no_round_unless_something_was_left_behind(
+    is_left: bool, empty: RedisServer
+) -> None:
+    if is_left:
+        empty.command("HSET", SHARD.heads, "in:0", "lost")
+    now_us = SystemClock().now_us()
+    async with opened(empty.url) as index:
+        await put(index, 1, now_us, count=400)
+        stood = shorten(empty)
+        await put(index, 2, now_us, count=400)
+        assert is_left == all(kept(empty, stood))
 
 
 @in_loop

@@ -2,7 +2,8 @@
 --
 -- A cluster is the hash c:<id>. Its field n packs its numbers (CLUSTER in layouts.py, which names all
 -- other layouts and constants of the scripts too); the others are
---   f fingerprint   g group, if it has one   p position   s sketch (hashes, big-endian)   r representative
+--   f fingerprint   g group, if it has one   p position   r representative
+--   s               sketch (hashes, big-endian), if it is in the tables: nothing else is compared with it
 --   1, 2, 3 …       samples
 --   a               its names, by which events find it: the representative's, then aliases
 --   o               the keys of the records that name it (see _words.lua)

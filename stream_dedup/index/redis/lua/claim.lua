@@ -36,10 +36,10 @@ while #taken < limit do
   end
 end
 
--- Whether a cluster may have other fields than those that `stored` holds of it: besides these it has s and
--- a, and its samples.
+-- Whether a cluster may have other fields than those that `stored` holds of it: besides these it has a, s if
+-- it is in the tables, and its samples.
 local function has_more(key, c, stored)
-  local known = 2 + c[C_SAMPLES]
+  local known = (c[C_SEARCHABLE] > 0 and 2 or 1) + c[C_SAMPLES]
   for i = 1, CLAIMED do
     if stored[i] then known = known + 1 end
   end

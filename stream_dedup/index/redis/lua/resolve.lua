@@ -135,7 +135,7 @@ local function load_cluster(id, key)
     local stored = call('HMGET', key, unpack(LOADED_FIELDS))
     c = stored[1] and unpack_cluster(stored[1])
     if c then
-      c.id, c.key, c.group, c.sketch, c.fingerprint = id, key, stored[2] or '', stored[3], stored[4]
+      c.id, c.key, c.group, c.sketch, c.fingerprint = id, key, stored[2] or '', stored[3] or '', stored[4]
     else
       if stored[1] then call('DEL', key) end  -- left behind by data that was lost
       c = false
@@ -387,7 +387,7 @@ local function open(q, earlier)
     call('ZCARD', recency)
   end
   local c
-  local had_group = earlier and earlier.group ~= ''
+  local had_group, had_sketch = earlier and earlier.group ~= '', earlier and earlier.sketch ~= ''
   if earlier and earlier[C_STATE] ~= GONE then
     c = earlier
     if learn > 0 then leave_records(c) end
@@ -431,15 +431,13 @@ local function open(q, earlier)
       if wanted > 0 then read_tables(q, wanted) end
     end
     c.in_tables = q.in_tables
-    call('HSET', c.key, 'n', pack_cluster(c), 'p', q.position, 's', q.sketch, 'a', names_with_keys(q))
-  else
-    local names = q.field .. q.fingerprint .. (q.near and '\1' or '\0')
-    if its_keys then
-      call('HSET', c.key, 'n', pack_cluster(c), 'f', q.fingerprint, 'p', q.position, 's', q.sketch, 'a', names, 'o', its_keys)
-    else
-      call('HSET', c.key, 'n', pack_cluster(c), 'f', q.fingerprint, 'p', q.position, 's', q.sketch, 'a', names)
-    end
   end
+  local values = {'n', pack_cluster(c), 'p', q.position, 'a', IS_BANDS and names_with_keys(q)
+    or q.field .. q.fingerprint .. (q.near and '\1' or '\0')}
+  if not IS_BANDS then values[7], values[8] = 'f', q.fingerprint end
+  if its_keys then values[#values + 1], values[#values + 2] = 'o', its_keys end
+  if q.near then values[#values + 1], values[#values + 2] = 's', q.sketch elseif had_sketch then call('HDEL', c.key, 's') end
+  call('HSET', c.key, unpack(values))
   if q.group ~= '' then call('HSET', c.key, 'g', q.group) elseif had_group then call('HDEL', c.key, 'g') end
   keep(c.key)
   loaded[c.id], dirty[c.id] = c, nil

@@ -23,7 +23,8 @@ def test_a_query_names_its_cluster_its_slice_and_a_slice_a_table() -> None:
     assert 2 + layout.table_layout.tables == len(keys) == len(set(keys))
     lean_keys, lean, _ = packer.queries(packer.shards[0], [query(5, A, near=False)], [b"near"])
     assert keys[:2] == lean_keys
-    assert len(lean) == len(packed) - layout.table_layout.tables * packer.entries.member_bytes
+    members = layout.table_layout.tables * packer.entries.member_bytes
+    assert len(lean) == len(packed) - members - len(query(5, A).sketch)
     both = packer.queries(packer.shards[0], [query(5, A, near=False), query(5, A)], [b"", b"near"])
     assert [keys[0], keys[0], keys[1], *keys[1:]] == both[0]
     assert both[1].endswith(packed[4:])
