@@ -328,9 +328,10 @@ end
 -- need no new time to live: all exist, and a round has renewed them. Slices of keys of bands say themselves
 -- whether they existed.
 all_renewed = stored_meta[4] and not is_worn(tonumber(stored_meta[4])) and stored_meta[5] == ttl
+local slices_exist = false  -- all of the call's queries, when it began
 local function are_renewed(q, searchable)
   local last = q.at + (searchable and not IS_BANDS and tables or 0)
-  return all_renewed and call('EXISTS', unpack(KEYS, q.at, last)) == last - q.at + 1
+  return all_renewed and (slices_exist or call('EXISTS', unpack(KEYS, q.at, last)) == last - q.at + 1)
 end
 
 local function insert(q, id, renewed)
@@ -655,6 +656,7 @@ end
 
 local function resolve_all()
   none_stored = call('EXISTS', unpack(KEYS, 8, 7 + count)) == 0
+  slices_exist = all_renewed and not IS_BANDS and call('EXISTS', unpack(KEYS, 8 + count)) == #KEYS - 7 - count
   local at, byte_at, words_at = 8 + count, QUERY_COUNT_BYTES + 1, 1
   for i = 1, count do
     if i > 1 and work >= budget then break end
