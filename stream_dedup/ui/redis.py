@@ -164,7 +164,7 @@ class RedisSource:
             reading = f"{len(self._entries):,} clusters read so far"
         problem = "; ".join(filter(None, (self._problem, self.rules.problem)))
         unread = max(0, self._total - self._events)
-        return Status(problem, reading, self._events, self._since_us, unread=unread)
+        return Status(problem, reading, self._events, self._since_us or None, unread=unread)
 
     def wanted(self, identities: Sequence[int] = ()) -> None:
         """Read on for a while, these clusters in each turn."""

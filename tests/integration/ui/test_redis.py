@@ -194,6 +194,7 @@ async def test_a_namespace_that_comes_later_is_found(redis_server: RedisServer) 
     url = redis_server.url
     async with shown(url, "ui-later") as source:
         await until(lambda: "there is no namespace" in source.status().problem)
+        assert source.status().since_us is None
         async with writing(url, "ui-later") as writer:
             await writer.write(lines(5))
             await until(adds_up(source, 5))
