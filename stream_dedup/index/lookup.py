@@ -228,9 +228,9 @@ class Lookup:
             return
         self._add_exact((slot.group, query.exact), slot)
         # Without verification an alias's fingerprint leads to nothing that the representative's
-        # own does not lead to.
+        # own does not lead to. A representative of too few words is compared with nothing.
         searchable = searchable and self._linkage.verifies and not self._bands
-        if searchable and slot.fingerprint != query.fingerprint:
+        if searchable and slot.entries and slot.fingerprint != query.fingerprint:
             self._add_fingerprint(query.fingerprint, slot)
 
     def extend(self, slot: Slot, live_until_us: int) -> None:

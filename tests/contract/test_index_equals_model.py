@@ -289,7 +289,7 @@ class Model:
         self.names[query.group, query.exact] = cluster.identity
         cluster.names.append((query.group, query.exact))
         searchable = searchable and not self.is_bands  # their keys lead to representatives alone
-        if searchable and cluster.query.fingerprint != query.fingerprint:
+        if searchable and cluster.fingerprints and cluster.query.fingerprint != query.fingerprint:
             cluster.fingerprints.append(query.fingerprint)
 
     # ---------------------------------------------------------------- words

@@ -375,3 +375,18 @@ def test_one_event_merges_a_bounded_number_of_clusters(start: Start) -> None:
     add(index, 101, " ".join([*words[:19], "z19"]), 101)  # learns a slot that was left
     assert after - index.size().clusters == 3
     assert sum(summary.count for summary in finals(index).values()) == 82
+
+
+def test_a_cluster_of_too_few_words_is_not_found_by_an_aliass_fingerprint(start: Start) -> None:
+    index = start(recipe=LEARNS)
+    words = "session closed for user"
+    (few,) = index.resolve(asked(0, words)._replace(near=False))
+    found = asked(1, "something that is quite another line")
+    last = asked(6, f"erin {words}")
+    found = found._replace(fingerprint=last.fingerprint ^ 1, sketch=last.sketch)
+    index.resolve(found, *(asked(n + 2, f"{name} {words}") for n, name in enumerate(NAMES[:4])))
+    (answer,) = index.resolve(last)
+    assert (answer.cluster, answer.rule) == (few.cluster, Rule.FINGERPRINT)
+    other = asked(7, "user closed session for session")
+    (answer,) = index.resolve(other._replace(fingerprint=last.fingerprint ^ 2))
+    assert answer.new

@@ -361,7 +361,8 @@ local function add_alias(q, c, distance, wanted)
   if c[C_NAMES] > max_names then return end
   -- Without verification the alias's fingerprint could find nothing that the representative's does not.
   -- The keys of bands lead to representatives alone: sixteen more entries would cost more than all else.
-  local searchable = wanted and verifies and distance > 0 and not IS_BANDS
+  -- A representative that has too few words to be in the tables has no sketch, and is compared with nothing.
+  local searchable = wanted and verifies and distance > 0 and not IS_BANDS and c[C_SEARCHABLE] > 0
   lead(q, c.id, distance, searchable)
   if searchable then c[C_SEARCHABLE] = c[C_SEARCHABLE] + 1 end
   c[C_NAMES] = c[C_NAMES] + 1
