@@ -16,7 +16,8 @@ time and nothing else, also after the server came back with older data.
 What this process inserts itself enters the mirror before the call is sent (*pending*), because
 later queries must find it. Its cluster is not known yet, so a query that is near it says so, and
 the script looks up what was inserted with that fingerprint: by the same call, or by one that was on
-its way. If it does not find the latter, it searches the tables. The answer assigns its cluster to
+its way. If it does not find the latter, it searches the tables; so it does if several were on their
+way with that fingerprint, as it may find one and not the other. The answer assigns its cluster to
 each inserted entry; the others are removed. If a call fails, or is repeated because its answer was
 lost, it may have run once more than it was answered: the mirror is then read again. Each attempt
 has a name of its own, as two attempts may insert different entries.
@@ -183,9 +184,15 @@ class Mirror:
             unknown = (owner for owner in owners if not self._sketches[owner])
             self._wanted.update(dict.fromkeys(islice(unknown, MOST_WANTED)))
         found = {self._owners[owner] for owner in owners}
+        of_others: dict[bytes, int] = {}  # call by fingerprint
         for owner, its_call in pending.items():
-            cluster = PENDING_HERE if its_call == call else PENDING
-            found.add((cluster, self._owners[owner][1]))
+            its_fingerprint = self._owners[owner][1]
+            if its_call == call:
+                found.add((PENDING_HERE, its_fingerprint))
+            elif of_others.setdefault(its_fingerprint, its_call) == its_call:
+                found.add((PENDING, its_fingerprint))
+            else:  # of two calls the script may find only one
+                return UNKNOWN
         if len(found) > self._most_near:
             return UNKNOWN
         return b"".join(self._near.pack(*item) for item in found)
@@ -301,6 +308,8 @@ class Call:
         self._names.append(secrets.token_bytes(CALL_NAME_BYTES))
         if self._mirror is not None:
             self._mirror.note_sent(self._names[-1])
+        if len(self._names) > 1:  # both may run, and a script may find only one of them
+            self.failed()
         return self._names[-1]
 
     def look(self, group: int, fingerprint: int, sketch: bytes = b"") -> bytes:
@@ -329,8 +338,7 @@ class Call:
         """
         if self._mirror is None:
             return
-        if len(self._names) > 1:  # an earlier attempt may have run
-            self.failed()
+        if len(self._names) > 1:
             return
         answers = iter(inserted)
         for held in self._held:
@@ -344,7 +352,6 @@ class Call:
         if self._mirror is None:
             return
         if len(self._names) > 1:
-            self.failed()
             return
         for held in filter(None, self._held):
             self._mirror.assign(held, None)

@@ -26,8 +26,10 @@ from tests.integration.redis.helpers import (
     in_loop,
     opened,
     twin,
+    until,
 )
 from tests.services.redis import RedisServer
+from tests.services.toxiproxy import Toxiproxy
 
 MakeRedis = Callable[..., RedisServer]
 
@@ -237,6 +239,36 @@ async def test_an_alias_of_the_same_time_leads_to_its_cluster(
         sent = [[alias, last]] if calls == 1 else [[alias], [last]]
         answers = await asyncio.gather(*(index.resolve(some, START_US) for some in sent))
         assert [opened.cluster] * 2 == [answer.cluster for some in answers for answer in some]
+
+
+@in_loop
+async def test_entries_of_two_calls_with_the_same_fingerprint_are_both_found(
+    empty: RedisServer, toxiproxy: Toxiproxy
+) -> None:
+    rng, (early, late, *others) = random.Random(4), families(40)
+    late = late._replace(fingerprint=early.fingerprint)
+    async with AsyncExitStack() as stack:
+        link = stack.enter_context(toxiproxy.proxy(empty.port))
+        one = await stack.enter_async_context(opened(f"redis://127.0.0.1:{link.port}/0", VERIFIED))
+        other = await stack.enter_async_context(opened(empty.url, VERIFIED))
+        for n in range(2):  # it reads its mirror, and makes connections
+            some = [query(10 * n + m, others.pop()) for m in range(5)]
+            await asyncio.gather(*(one.resolve([each], START_US) for each in some))
+        await asyncio.to_thread(lambda: link.add_toxic("latency", latency=2_000))
+
+        async def sent(number: int, text: Text) -> asyncio.Task[list[Resolution]]:
+            ran = commands(empty, "evalsha")
+            call = asyncio.create_task(one.resolve([query(number, text)], START_US))
+            await until(lambda: commands(empty, "evalsha") > ran)
+            return call
+
+        first = await sent(100, early)
+        for n in range(20):  # so many calls between the two
+            await other.resolve([query(200 + n, others.pop())], START_US)
+        calls = [first, await sent(101, late), await sent(102, twin(early, rng))]
+        assert not any(call.done() for call in calls)
+        (one_early,), (one_late,), (one_twin,) = await asyncio.gather(*calls)
+        assert (one_late.new, one_twin.cluster) == (True, one_early.cluster)
 
 
 @in_loop

@@ -73,6 +73,8 @@ def test_what_is_on_its_way_is_met_by_the_queries_after_it() -> None:
     assert [call.look(0, F), call.look(0, F ^ 1)] == [b"", near((PENDING_HERE, F))]
     found = Call(mirror).look(0, F ^ 2)
     assert {near((PENDING, F)), near((PENDING, F ^ 1))} == {found[:16], found[16:]}
+    Call(mirror).look(0, F ^ 1)
+    assert Call(mirror).look(0, F ^ 2) == UNKNOWN, "the script may find only one of two calls"
 
 
 def sketch(*hashes: int) -> bytes:
@@ -170,7 +172,7 @@ def test_a_call_that_was_made_again_may_have_inserted_twice(end: str) -> None:
     mirror = mirror_of()
     call, first = call_of(mirror)
     second = call.attempt()
-    assert first != second
+    assert (first == second, mirror.sound) == (False, False)
     if end == "answered":
         call.answered([], [shard_state(2, second)])
     else:
