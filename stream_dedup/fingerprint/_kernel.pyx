@@ -1939,6 +1939,8 @@ def admitting(bytes sketch not None, list owners not None, list sketches not Non
     cdef list found = []
     for owner in owners:
         other = sketches[owner]
+        if other is None:
+            raise TypeError("a sketch is bytes")
         theirs = PyBytes_GET_SIZE(other) // 8
         if theirs == 0 or similarity(a, ours, PyBytes_AS_STRING(other), theirs, least) >= least:
             found.append(owner)

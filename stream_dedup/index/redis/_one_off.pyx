@@ -44,7 +44,10 @@ def pack_patterns(rows, Py_ssize_t shift):
     cdef uint32_t group
     cdef uint64_t* taken
     cdef char* to
+    rows = list(rows)  # it is gone through twice
     for one_off, _, _ in rows:
+        if one_off is None:
+            raise TypeError("the keys of a pattern are bytes")
         keys = PyBytes_GET_SIZE(one_off) // 16
         if keys > MOST or PyBytes_GET_SIZE(one_off) % 16:
             raise ValueError(f"{len(one_off)} bytes are not the keys of a pattern")

@@ -368,3 +368,8 @@ def test_owners_that_admit_equal_the_reference(sets: list[set[int]], least: floa
     sketches = [array("Q", sorted(hashes)[:64]).tobytes() for hashes in sets]
     asked = (sketches[0], list(range(len(sets))), sketches, least)
     assert reference_admitting(*asked) == native_module().admitting(*asked)
+
+
+def test_what_is_no_sketch_is_refused() -> None:
+    with pytest.raises(TypeError, match="a sketch is bytes"):
+        native_module().admitting(b"", [0], [None], 0.5)

@@ -81,3 +81,5 @@ def test_keys_that_are_cut_off_are_refused() -> None:
         pack_patterns([(bytes(15), 0, 0)], 60)
     with pytest.raises(ValueError, match="15 bytes are not the keys of a cluster"):
         slices_of(bytes(4), bytes(15), b"r:", 60)
+    with pytest.raises(TypeError, match="are bytes"):
+        pack_patterns([(None, 0, 0)], 60)  # type: ignore[list-item]
