@@ -117,6 +117,7 @@ class Mirror:
         self._owners: list[tuple[int, bytes]] = []  # cluster, fingerprint
         self._sketches: list[bytes] = []  # of the owners; empty where it is not known
         self._wanted: dict[int, None] = {}  # owners whose sketch is not known and was of use
+        self._gone: set[int] = set()  # owners that were wanted, and whose clusters were gone
         self._pending: dict[int, int] = {}  # owners whose cluster is not known yet → their call
         self._free: list[int] = []
         self._base = NOTHING_YET
@@ -181,7 +182,7 @@ class Mirror:
             owners = [owner for owner in owners if owner not in pending]
         if self._linkage:
             owners = _admitting(sketch, owners, self._sketches, self._linkage.least)
-            unknown = (owner for owner in owners if not self._sketches[owner])
+            unknown = (o for o in owners if not self._sketches[o] and o not in self._gone)
             self._wanted.update(dict.fromkeys(islice(unknown, MOST_WANTED)))
         found = {self._owners[owner] for owner in owners}
         of_others: dict[bytes, int] = {}  # call by fingerprint
@@ -206,9 +207,14 @@ class Mirror:
         return [each for each in wanted if not self._sketches[each[0]]]
 
     def note_sketch(self, owner: int, cluster: int, sketch: bytes) -> None:
-        """Note the sketch of the cluster of an owner, unless that is another one meanwhile."""
+        """Note the sketch of the cluster of an owner, unless that is another one meanwhile.
+
+        It is empty if the cluster is gone: then it is not wanted again.
+        """
         if self._owners[owner][0] == cluster and owner not in self._pending:
             self._sketches[owner] = sketch
+            if not sketch:
+                self._gone.add(owner)
 
     def expect(
         self, group: int, fingerprint: int, sketch: bytes = b"", call: int = 0
@@ -410,8 +416,8 @@ async def read_wanted(client: RedisClient, shard: ShardKeys, mirror: Mirror) -> 
     commands = [("HGET", shard.cluster(each.to_bytes(8, "big")), "s") for _, each in wanted]
     answers = await client.many(shard.meta, commands)
     for (owner, cluster), sketch in zip(wanted, answers, strict=True):
-        if sketch and not len(sketch) % SKETCH_HASH_BYTES:  # else it is gone, or damaged
-            mirror.note_sketch(owner, cluster, in_machine_order(sketch, "Q"))
+        whole = sketch if sketch and not len(sketch) % SKETCH_HASH_BYTES else b""
+        mirror.note_sketch(owner, cluster, in_machine_order(whole, "Q"))
 
 
 def in_machine_order(sketch: bytes, hash_type: str) -> bytes:

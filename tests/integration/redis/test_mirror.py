@@ -221,6 +221,25 @@ async def test_a_crowd_that_others_have_opened_is_read_once(empty: RedisServer) 
         assert [a.cluster for a in answers] == [a.cluster for a in opened]
 
 
+@in_loop
+async def test_a_crowd_that_has_closed_is_looked_for_once(empty: RedisServer) -> None:
+    async with several(empty.url, [10_000, 10_000], VERIFIED) as (one, other):
+        worker, texts = Worker(one), crowd(22, seed=1)
+        await worker.own()
+        await other.resolve([query(50, families(1, seed=9)[0])], START_US)  # it reads its mirror
+        await one.resolve([query(n, text) for n, text in enumerate(texts[:20])], START_US)
+        await other.resolve([query(51, texts[20])], START_US)  # it learns of them
+        worker.now_us = START_US + 10**6 * S
+        await worker.process([Event(90, families(1, seed=8)[0], 10**6)])  # closes them
+        read = []
+        for turn in range(4):
+            before = commands(empty, "hget")
+            (text,) = crowd(1, turn + 5)
+            await other.resolve([query(100 + turn, text, 10**6)], worker.now_us)
+            read.append(commands(empty, "hget") - before)
+        assert max(read[:2]) > 20 > max(read[2:])
+
+
 @pytest.mark.parametrize("calls", [1, 2])
 @in_loop
 async def test_an_alias_of_the_same_time_leads_to_its_cluster(
