@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -24,7 +25,9 @@ from stream_dedup.fingerprint.bands import BITS
 from stream_dedup.fingerprint.fingerprinter import segments_of
 from stream_dedup.fingerprint.reference import ReferenceKernel
 from stream_dedup.fingerprint.siphash import HashKey, siphash
+from stream_dedup.index.redis._one_off import pack_patterns, slices_of
 from stream_dedup.index.redis._resp import pack_command
+from stream_dedup.index.redis.one_off import reference_pack_patterns, reference_slices_of
 from stream_dedup.kafka._fastpath._batches import Unpacker, pack
 from stream_dedup.offline import _native as native_offline
 from stream_dedup.offline import reference as reference_offline
@@ -323,6 +326,24 @@ def entries(source: Source) -> None:
     both(native.fingerprint, reference.fingerprint, source.rest(), table)
 
 
+def patterns(source: Source) -> None:
+    """Keys of patterns for a script, and the slices that hold records."""
+    shift = source.pick([64, 63, 56, 40])
+    group, prefix, keys = source.take(4), source.chunk(), source.chunk()
+    if len(group) == 4 and not len(keys) % 8:
+        both(slices_of, reference_slices_of, group, keys[: 8 * 128], prefix, shift)
+    rows = []
+    while source:
+        numbers_ = array("Q", [source.number(8), source.number()])
+        for _ in range(source.below(4)):
+            about = source.below(128) | source.number() << 8 | source.number(3) << 32
+            numbers_.extend((source.number(8), about))
+        rows.append((numbers_.tobytes(), source.number(5), source.number(9)))
+    both(pack_patterns, reference_pack_patterns, rows, shift)
+    with suppress(ValueError):
+        pack_patterns([(keys, 0, 0)], shift)
+
+
 FEW = Bands(keys=4, key_bytes=1, crowd=3)
 MOST = Bands(keys=16, key_bytes=6, crowd=16)
 KEYS_OF_BANDS = Layout(BITS, MOST.keys - 1, MOST.keys)
@@ -477,7 +498,7 @@ TARGETS: dict[str, Callable[[Source], None]] = {
     target.__name__: target
     for target in (
         kernel, kernel_parts, kernel_bands, hashes, look_alikes, passages, tables, entries,
-        band_tables, band_entries, columns, batches, resp, numbers, pairs,
+        patterns, band_tables, band_entries, columns, batches, resp, numbers, pairs,
     )
 }  # fmt: skip
 """By name: each has a folder of inputs in ``corpus``."""
