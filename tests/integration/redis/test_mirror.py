@@ -127,6 +127,41 @@ def test_processes_with_mirrors_decide_as_processes_without(
     assert mirrored < before / 2
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_clusters_that_change_their_text_are_found_as_without_mirrors(
+    seed: int, redis_server: RedisServer
+) -> None:
+    async def decided(sizes: Sequence[int]) -> list[tuple[int, int, bool]]:
+        rng = random.Random(seed)
+        texts = []
+        for number, text in enumerate(families(8, seed)):
+            base = 0xFFFF << 16 * (number // 2)  # two families are near each other
+            a, b = (tuple(rng.getrandbits(63) for _ in range(5)) for _ in range(2))
+            # The last two are not like each other.
+            for words in (text.words, a + text.words[5:], text.words[:-5] + b):
+                texts += [
+                    Text(rng.getrandbits(64), base ^ bits, words) for bits in (0, 1, 0b111_0000)
+                ]
+        redis_server.command("FLUSHALL")
+        found: list[tuple[int, int, bool]] = []
+        async with several(redis_server.url, sizes, VERIFIED) as indexes:
+            for step in range(400):
+                asked = [
+                    query(position, rng.choice(texts), step * 300, near=rng.random() < 0.9)
+                    for position in rng.sample(range(12), rng.randrange(1, 6))
+                ]
+                index = rng.choice(indexes)
+                found += decisions_of(await index.resolve(asked, START_US + step * 300 * S))
+                if step % 4 == 3:  # entries of former texts stay in the tables until then
+                    await index.expire(START_US + step * 300 * S)
+            assert (await indexes[0].size()).truncated == 0
+        return found
+
+    plain = asyncio.run(decided([0, 0, 0]))
+    assert asyncio.run(decided([10_000, 10_000, 10_000])) == plain
+    assert asyncio.run(decided([10_000, 0, 10_000])) == plain
+
+
 @in_loop
 async def test_no_two_near_clusters_are_opened_by_calls_at_once(empty: RedisServer) -> None:
     rng = random.Random(5)
