@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -129,21 +130,26 @@ async def test_calls_wait_for_a_server_that_loads_its_data(make_redis: MakeRedis
 @in_loop
 async def test_calls_wait_while_somebody_elses_script_runs(make_redis: MakeRedis) -> None:
     server = make_redis(extra={"busy-reply-threshold": "20"})
-    loop = asyncio.get_running_loop()
-    endless: list[asyncio.Future[object]] = []
+    pool = ThreadPoolExecutor(1)
+    endless: list[Future[object]] = []
+
+    def is_busy() -> bool:
+        try:
+            server.command("PING")
+        except RedisReplyError as error:
+            return str(error).startswith("BUSY")
+        return False
 
     def occupy() -> None:
-        spin = ("EVAL", "while true do end", 0)
-        endless.append(loop.run_in_executor(None, server.command, *spin))
+        endless.append(pool.submit(server.command, "EVAL", "while true do end", 0))
+        while not is_busy():
+            pass
 
     async with opened(server.url, namespace=PLAIN.name) as index:
-        counted = await disturbed(
-            index,
-            lambda: loop.call_soon_threadsafe(occupy),
-            lambda: server.command("SCRIPT", "KILL"),
-        )
+        counted = await disturbed(index, occupy, lambda: server.command("SCRIPT", "KILL"))
     with pytest.raises(RedisReplyError, match="Script killed"):
-        await endless[0]
+        endless[0].result()
+    pool.shutdown()
     assert refused_scripts(server) > 0
     assert await undisturbed() == counted
 
