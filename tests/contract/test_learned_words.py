@@ -377,7 +377,7 @@ def test_one_event_merges_a_bounded_number_of_clusters(start: Start) -> None:
     assert sum(summary.count for summary in finals(index).values()) == 82
 
 
-def test_a_cluster_of_too_few_words_is_not_found_by_an_aliass_fingerprint(start: Start) -> None:
+def test_a_cluster_of_too_few_words_has_no_searchable_alias(start: Start) -> None:
     index = start(recipe=LEARNS)
     words = "session closed for user"
     (few,) = index.resolve(asked(0, words)._replace(near=False))

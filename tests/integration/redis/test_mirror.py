@@ -296,7 +296,7 @@ async def test_an_alias_of_the_same_time_leads_to_its_cluster(
 
 
 @in_loop
-async def test_entries_of_two_calls_with_the_same_fingerprint_are_both_found(
+async def test_equal_entries_of_two_calls_are_both_found(
     empty: RedisServer, toxiproxy: Toxiproxy
 ) -> None:
     rng, (early, late, *others) = random.Random(4), families(40)

@@ -86,7 +86,7 @@ async def test_after_the_loss_of_a_shard_all_begin_again(
 
 
 @in_loop
-async def test_a_loss_that_nobody_has_noticed_is_found_when_the_namespace_is_opened(
+async def test_an_unnoticed_loss_is_found_at_the_opening(
     redis_server: RedisServer,
 ) -> None:
     redis_server.command("FLUSHALL")

@@ -218,7 +218,7 @@ async def test_a_round_that_ends_when_the_next_is_due_is_recorded_too(
 
 @pytest.mark.parametrize("is_left", [False, True])
 @in_loop
-async def test_a_new_namespace_needs_no_round_unless_something_was_left_behind(
+async def test_a_new_namespace_needs_no_round_unless_keys_were_left(
     is_left: bool, empty: RedisServer
 ) -> None:
     if is_left:
