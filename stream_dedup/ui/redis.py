@@ -52,7 +52,7 @@ from stream_dedup.volume.counts import BUCKETS, Axis, Counts
 TURN_S = 2.0
 """How often clusters are read; and how often a page asks for news."""
 
-CLUSTERS_PER_S = 400
+CLUSTERS_PER_S = 300
 """Clusters read a second. A reading takes Redis some 4 µs, and this process 15."""
 
 FIRST_CLUSTERS_PER_S = 2_500
