@@ -14,6 +14,7 @@ from array import array
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from statistics import median
 
 from redis.crc import key_slot
@@ -110,14 +111,9 @@ async def _bench(out: Console, recipe: Recipe, openings: int, turns: int) -> Non
                 clients[0], recipe, namespace=f"bench-{mirror_size}", windows=WIDE,
                 limits=LIMITS, mirror_size=mirror_size,
             )  # fmt: skip
-
-            def resolve_there(
-                asked: Sequence[Query], index: RedisIndex = index
-            ) -> Awaitable[object]:
-                return index.resolve(asked, NOW_US)
-
             name = "ordinary, mirrored" if mirror_size else "ordinary, searched in Redis"
-            benches.append(_Bench(name, [server], EACH, resolve_there))
+            there = partial(index.resolve, now_us=NOW_US)
+            benches.append(_Bench(name, [server], EACH, there))
         for count, shards in SHARDS.items():
             cluster = stack.enter_context(RedisCluster(count, replicas=False))
             clients.append(RedisClient(cluster.url))
@@ -125,17 +121,9 @@ async def _bench(out: Console, recipe: Recipe, openings: int, turns: int) -> Non
                 clients[-1], recipe, namespace=_namespace(cluster, shards), windows=WIDE,
                 limits=LIMITS, shards=shards,
             )  # fmt: skip
-
-            def resolve(
-                asked: Sequence[Query], spread: SpreadClusters = spread
-            ) -> Awaitable[object]:
-                return spread.resolve(asked, NOW_US)
-
-            benches.append(
-                _Bench(
-                    f"spread, {count} nodes, {shards} shards", cluster.nodes, count * EACH, resolve
-                )
-            )
+            name = f"spread, {count} nodes, {shards} shards"
+            resolve = partial(spread.resolve, now_us=NOW_US)
+            benches.append(_Bench(name, cluster.nodes, count * EACH, resolve))
         tables = index.layout.table_layout.tables
         offset = 0
         for turn in range(turns + 1):

@@ -55,8 +55,7 @@ class Windows:
 
     def expires_us(self, opened_us: int, last_us: int) -> int:
         """Return the last event time for which a cluster is live."""
-        idle_until_us, old_us = last_us + self.idle_us, opened_us + self.max_age_us
-        return idle_until_us if idle_until_us < old_us else old_us  # noqa: FURB136 -- min() is a call
+        return min(last_us + self.idle_us, opened_us + self.max_age_us)
 
     def live(self, opened_us: int, last_us: int, time_us: int) -> bool:
         """Return whether a cluster takes an event of that time."""

@@ -63,8 +63,7 @@ class CachedCluster:
 
     def seen(self, last_us: int) -> None:
         """Note that events joined it, the latest at `last_us`."""
-        if last_us > self.last_us:  # noqa: PLR1730 -- max() costs a call here
-            self.last_us = last_us
+        self.last_us = max(self.last_us, last_us)
 
     def take_sample(self) -> bool:
         """Return whether a sample is wanted; if so, one less is wanted from now on."""

@@ -505,10 +505,8 @@ class MemoryIndex:
             cluster.representative, cluster.samples = (delta.representative or b"")[:limit], ()
             self._drop_sampled(cluster)
         cluster.count += delta.count
-        if delta.first_us < cluster.first_us:  # noqa: PLR1730 -- min() costs a call here
-            cluster.first_us = delta.first_us
-        if delta.last_us > cluster.latest_us:  # noqa: PLR1730 -- likewise
-            cluster.latest_us = delta.last_us
+        cluster.first_us = min(cluster.first_us, delta.first_us)
+        cluster.latest_us = max(cluster.latest_us, delta.last_us)
         if cluster.since_us is None or delta.first_us < cluster.since_us:
             cluster.since_us = delta.first_us
         self._see(cluster, delta.last_us)

@@ -25,7 +25,7 @@ from stream_dedup.clustering import learning
 from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.one_off import REPEATED
 from stream_dedup.index.base import MAX_MERGED_NAMED
-from stream_dedup.index.spread.node import LEASE_US
+from stream_dedup.index.spread.protocol import LEASE_US
 from stream_dedup.tables import sketches
 
 _LUA_TYPES = {"I": "I4", "Q": "c8"}

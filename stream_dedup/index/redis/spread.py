@@ -44,8 +44,8 @@ from stream_dedup.index.redis.namespace import (
 from stream_dedup.index.redis.scripts import Argument, Script
 from stream_dedup.index.redis.steps import Steps
 from stream_dedup.index.redis.store import gather_all
-from stream_dedup.index.spread.node import SWEEP_AFTER_US
 from stream_dedup.index.spread.protocol import (
+    SWEEP_AFTER_US,
     Add,
     Begin,
     Call,

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from stream_dedup.fingerprint.simhash import distance
 from stream_dedup.index.base import Query
 from stream_dedup.index.spread.protocol import (
+    LEASE_US,
     MAX_NAMES,
+    SWEEP_AFTER_US,
     Add,
     Answer,
     Begin,
@@ -35,13 +37,6 @@ from stream_dedup.index.spread.protocol import (
     table_keys,
 )
 from stream_dedup.tables.permutation import Layout
-
-LEASE_US = 2_000_000
-"""How long an intent holds. An attempt takes three or four calls, some milliseconds; a caller that
-takes longer than this only has to begin again."""
-
-SWEEP_AFTER_US = 60_000_000
-"""How old an attempt is when its entries are removed: no request of it is under way any more."""
 
 
 @dataclass(slots=True)

@@ -42,6 +42,13 @@ MAX_NAMES = 256
 NUMBER_BITS = 8
 """The last bits of a cluster's id: the number of its shard."""
 
+LEASE_US = 2_000_000
+"""How long an intent holds. An attempt takes three or four calls, some milliseconds; a caller that
+takes longer than this only has to begin again."""
+
+SWEEP_AFTER_US = 60_000_000
+"""How old an attempt is when its entries are removed: no request of it is under way any more."""
+
 
 class Ticket(NamedTuple):
     """Names one attempt to open a cluster; no other attempt ever has the same.

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import msgspec
 import pytest
@@ -15,39 +13,11 @@ import pytest
 from stream_dedup.model import Partition
 from tests.contract.driver import PLAIN, VERIFIED
 from tests.integration.redis.helpers import Worker, batches, counts, in_loop, opened
+from tests.integration.redis.processes import begin, line_of, started
 from tests.integration.redis.worker import Job, events_of
-from tests.services.processes import REPOSITORY
 from tests.services.redis import RedisServer
 
 WORKERS = 8
-
-
-@contextmanager
-def started(job: Job) -> Iterator[subprocess.Popen[str]]:
-    """A worker's process that is ready to begin."""
-    command = [sys.executable, "-m", "tests.integration.redis.worker"]
-    with subprocess.Popen(
-        [*command, msgspec.json.encode(job).decode()],
-        cwd=REPOSITORY,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def line_of(process: subprocess.Popen[str]) -> str:
-    assert process.stdout
-    return process.stdout.readline().strip()
-
-
-def begin(process: subprocess.Popen[str]) -> None:
-    assert process.stdin
-    process.stdin.write("\n")
-    process.stdin.flush()
 
 
 def last_line(process: subprocess.Popen[str]) -> str:
@@ -65,7 +35,7 @@ def test_near_twins_that_many_bring_at_once_come_to_one_cluster(
         for number in range(WORKERS)
     ]
     with ExitStack() as stack:
-        processes = [stack.enter_context(started(job)) for job in jobs]
+        processes = [stack.enter_context(started("worker", job)) for job in jobs]
         assert [line_of(process) for process in processes] == ["ready"] * WORKERS
         for process in processes:
             begin(process)
@@ -101,7 +71,7 @@ async def test_the_work_of_a_killed_worker_is_taken_over(redis_server: RedisServ
     redis_server.command("FLUSHALL")
     job = Job(redis_server.url, 0, times=20)
     events = events_of(job)
-    with started(job) as process:
+    with started("worker", job) as process:
         assert line_of(process) == "ready"
         begin(process)
         while int(line_of(process)) < len(events) // 4:
@@ -125,7 +95,7 @@ async def test_a_worker_that_lost_its_partition_while_asleep_counts_nothing(
     redis_server.command("FLUSHALL")
     job = Job(redis_server.url, 0, times=20)
     events = events_of(job)
-    with started(job) as zombie:
+    with started("worker", job) as zombie:
         assert line_of(zombie) == "ready"
         begin(zombie)
         while int(line_of(zombie)) < len(events) // 4:

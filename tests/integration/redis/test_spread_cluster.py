@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import random
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -26,6 +24,7 @@ from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.spread import SpreadClusters
 from tests.integration.redis.helpers import STEADY, in_loop, keys_of
+from tests.integration.redis.processes import begin, line_of, started
 from tests.integration.redis.spread_worker import (
     BROKEN,
     NAMESPACE,
@@ -37,7 +36,6 @@ from tests.integration.redis.spread_worker import (
     event,
     events_of,
 )
-from tests.services.processes import REPOSITORY
 from tests.services.redis import RedisCluster
 
 CALLERS = 6
@@ -75,30 +73,17 @@ def resolve(job: Job, kills: int, start: threading.Barrier) -> list[Answered]:
     answered: list[Answered] = []
     for left in range(kills, -1, -1):
         job.begin = len(answered)
-        command = [sys.executable, "-m", "tests.integration.redis.spread_worker"]
-        with subprocess.Popen(
-            [*command, msgspec.json.encode(job).decode()],
-            cwd=REPOSITORY,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process:
-            assert process.stdin
-            assert process.stdout
-            try:
-                assert process.stdout.readline() == "ready\n"
-                if left == kills:
-                    start.wait(60)
-                process.stdin.write("\n")
-                process.stdin.flush()
-                until = len(answered) + rng.randint(2, 6)
-                for line in process.stdout:
-                    answered.append(msgspec.json.decode(line, type=Answered))
-                    if left and len(answered) >= until:
-                        time.sleep(rng.random() * 0.05)
-                        break
-            finally:
-                process.kill()
+        with started("spread_worker", job) as process:
+            assert line_of(process) == "ready"
+            if left == kills:
+                start.wait(60)
+            begin(process)
+            until = len(answered) + rng.randint(2, 6)
+            while line := line_of(process):
+                answered.append(msgspec.json.decode(line, type=Answered))
+                if left and len(answered) >= until:
+                    time.sleep(rng.random() * 0.05)  # it is killed within its next batch
+                    break
     return answered
 
 
@@ -128,7 +113,8 @@ def disturbed(cluster: RedisCluster) -> Iterator[None]:
 
 def run(cluster: RedisCluster, kills: int, **options: object) -> dict[int, list[Answered]]:
     """Have all callers resolve their streams; the answers of each by batch."""
-    jobs = [Job(cluster.url, number, **options) for number in range(CALLERS)]  # type: ignore[arg-type]
+    numbered = (Job(cluster.url, number) for number in range(CALLERS))
+    jobs = [msgspec.structs.replace(job, **options) for job in numbered]
     start = threading.Barrier(CALLERS)
     with ThreadPoolExecutor(CALLERS) as threads:
         found = threads.map(lambda job: resolve(job, kills, start), jobs)

@@ -17,8 +17,9 @@ from stream_dedup.index.redis import codec
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.spread import SpreadClusters
 from stream_dedup.index.redis.steps import pack_ticket
-from stream_dedup.index.spread.node import LEASE_US, Node
+from stream_dedup.index.spread.node import Node
 from stream_dedup.index.spread.protocol import (
+    LEASE_US,
     Add,
     Begin,
     Entry,
@@ -151,7 +152,9 @@ def packed(entry: Entry) -> bytes:
 def stored(server: RedisServer) -> tuple[set[bytes], set[bytes], set[bytes]]:
     members, intents, begun = set(), set(), set()
     for key in keys_of(server):
-        assert server.command("PTTL", key) > 0  # type: ignore[operator]
+        left_ms = server.command("PTTL", key)
+        assert isinstance(left_ms, int)
+        assert left_ms > 0
         name = key.split(b"}:")[1]
         if name.startswith(b"s:"):
             members |= all_of(server, "ZRANGE", key, 0, -1)

@@ -384,16 +384,23 @@ def test_what_varies_is_decided_by_keyboard(
     assert tab.messages() == []
 
 
+@contextmanager
+def near_patterns(folder: Path) -> Iterator[str]:
+    """The application over two patterns that are near, and a file of rules; its address."""
+    path = folder / "app.log"
+    path.write_bytes(b"job one has ended well\n" * 3 + b"job one was over too early today\n" * 2)
+    with served(os.fspath(path), "--rules", f"{path}.toml") as address:
+        yield address
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1200, "light")])
 def test_neighbours_are_decided_by_keyboard_and_contradictions_shown(
     tab: Browser, tmp_path: Path, width: int, scheme: str
 ) -> None:
-    path = tmp_path / "app.log"
-    path.write_bytes(b"job one has ended well\n" * 3 + b"job one was over too early today\n" * 2)
     tab.size(width)
     tab.scheme(scheme)
     tab.messages()
-    with served(os.fspath(path), "--rules", f"{path}.toml") as address:
+    with near_patterns(tmp_path) as address:
         for button in ("Never merge", "Merge"):
             to_pattern(tab, address, "ended well")
             tab.until("return document.querySelector('ul.near details')")
@@ -404,7 +411,7 @@ def test_neighbours_are_decided_by_keyboard_and_contradictions_shown(
             tab.until("return location.pathname === '/r/files' && "
                       "document.readyState === 'complete'")  # fmt: skip
         assert "contradict" in tab.run("return document.querySelector('h1').textContent")
-        assert len(tomllib.loads(path.with_suffix(".log.toml").read_text())["rules"]) == 1
+        assert len(tomllib.loads((tmp_path / "app.log.toml").read_text())["rules"]) == 1
         assert tab.violations() == []
         assert tab.run("return document.documentElement.scrollWidth") <= width
         tab_to(tab, "it.matches('summary') && it.textContent.includes('Undo')")
@@ -417,10 +424,8 @@ def test_neighbours_are_decided_by_keyboard_and_contradictions_shown(
 
 
 def test_neighbours_are_merged_where_they_are_listed(tab: Browser, tmp_path: Path) -> None:
-    path = tmp_path / "app.log"
-    path.write_bytes(b"job one has ended well\n" * 3 + b"job one was over too early today\n" * 2)
     tab.size(1200)
-    with served(os.fspath(path), "--rules", f"{path}.toml") as address:
+    with near_patterns(tmp_path) as address:
         to_pattern(tab, address, "ended well")
         tab.until("return document.querySelector('ul.near details')")
         tab.run("document.querySelector('ul.near details').open = true")
@@ -448,11 +453,9 @@ def test_neighbours_are_merged_where_they_are_listed(tab: Browser, tmp_path: Pat
 def test_two_patterns_are_chosen_and_decided_by_keyboard(
     tab: Browser, tmp_path: Path, width: int, scheme: str
 ) -> None:
-    path = tmp_path / "app.log"
-    path.write_bytes(b"job one has ended well\n" * 3 + b"job one was over too early today\n" * 2)
     tab.size(width)
     tab.scheme(scheme)
-    with served(os.fspath(path), "--rules", f"{path}.toml") as address:
+    with near_patterns(tmp_path) as address:
         tab.open(f"{address}/")
         tab.until(f"{ROWS} === 2")
         for _ in range(2):

@@ -17,8 +17,10 @@ from stream_dedup.features.recipe import Fingerprint, Match, Recipe
 from stream_dedup.fingerprint.simhash import distance
 from stream_dedup.index.base import Query, opened_id
 from stream_dedup.index.memory import MemoryIndex
-from stream_dedup.index.spread.node import LEASE_US, SWEEP_AFTER_US, Node
+from stream_dedup.index.spread.node import Node
 from stream_dedup.index.spread.protocol import (
+    LEASE_US,
+    SWEEP_AFTER_US,
     Answer,
     Call,
     Entry,

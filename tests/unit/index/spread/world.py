@@ -16,8 +16,9 @@ from typing import Protocol
 from stream_dedup.fingerprint.simhash import distance
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import Query, opened_id
-from stream_dedup.index.spread.node import LEASE_US, Node
+from stream_dedup.index.spread.node import Node
 from stream_dedup.index.spread.protocol import (
+    LEASE_US,
     Add,
     Call,
     Found,
