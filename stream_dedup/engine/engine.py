@@ -526,8 +526,8 @@ class Engine:
             learned: its words that are learned variables; see `Summary.learned`.
         """
         acted = self._acted(representative)
-        if acted is not None and acted.join is not None:
-            return acted.join.pattern
+        if acted is not None and acted.pattern:
+            return acted.pattern
         return self._shown(representative, learned).pattern
 
     def describe(self, summaries: Sequence[Summary]) -> list[Summary]:
@@ -545,8 +545,8 @@ class Engine:
                 variables = slots.describe([value for _, value in summary.sampled], summary.count)
             acted = self._acted(summary.representative)
             limit = None if acted is None else acted.limit
-            if acted is not None and acted.join is not None:
-                pattern = acted.join.pattern
+            if acted is not None and acted.pattern:
+                pattern = acted.pattern
             described.append(
                 replace(
                     summary,

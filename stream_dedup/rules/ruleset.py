@@ -36,7 +36,7 @@ from typing import NamedTuple
 from stream_dedup.errors import RuleConflict, RuleError
 from stream_dedup.features.variants import ENDINGS, LEVELS, OUTCOMES
 from stream_dedup.rules.model import PatternRule, RuleKind
-from stream_dedup.rules.template import Reading, Template
+from stream_dedup.rules.template import Reading, Template, with_value
 
 MAX_RULES = 1_000
 """Rules that act at the same time."""
@@ -52,12 +52,14 @@ class Apart(NamedTuple):
 
     Attributes:
         template: the pattern.
+        text: the pattern as people read it.
         rule: the rule.
         slot: whose value makes the side, from 1 on; 0: the pattern itself is the side.
         value: the value that is split off; None: each value is a side.
     """
 
     template: Template
+    text: str
     rule: PatternRule
     slot: int = 0
     value: str | None = None
@@ -84,6 +86,12 @@ class Apart(NamedTuple):
         if held == self.value:
             return (f"{key}\0{self.slot}\0={self.value}",)
         return (f"{key}\0{self.slot}\0!{self.value}",) if joined else ()
+
+    def shown(self, event: Reading, is_protected: Protected) -> str:
+        """Return what people read of the events on the side of this one."""
+        values = self.template.match(event, is_protected)
+        value = values[self.slot - 1] if values and self.slot else None
+        return self.text if value is None else with_value(self.text, self.slot, value)
 
     def decides_by_value(self, event: Reading, is_protected: Protected) -> bool:
         """Return whether another event of the same words may be on another side."""
@@ -123,6 +131,8 @@ class Acted(NamedTuple):
     Attributes:
         identity: what takes the place of its words; empty if it is found as ever.
         join: its join, if it has one.
+        pattern: what people read of all events of that identity; empty if that is the pattern of
+            their first one.
         rules: all that acted.
         name: the rule that names it.
         limit: the rule that mutes it, or limits how many of its pattern leave.
@@ -132,6 +142,7 @@ class Acted(NamedTuple):
 
     identity: str
     join: Join | None
+    pattern: str
     rules: tuple[PatternRule, ...]
     name: PatternRule | None
     limit: PatternRule | None
@@ -183,11 +194,13 @@ class RuleSet:
             case RuleKind.ALWAYS_VARIABLE:
                 self._join([first.with_slot(rule.value)] if rule.value else [first], rule)
             case RuleKind.NEVER_MERGE:
-                self.aparts += (Apart(template, rule) for template in templates)
+                named = zip(templates, rule.patterns, strict=True)
+                self.aparts += (Apart(template, text, rule) for template, text in named)
             case RuleKind.SPLIT:
-                self.aparts.append(Apart(first, rule, rule.slot, " ".join(rule.value.split())))
+                value = " ".join(rule.value.split())
+                self.aparts.append(Apart(first, rule.patterns[0], rule, rule.slot, value))
             case RuleKind.NEVER_VARIABLE:
-                self.aparts.append(Apart(first, rule, rule.slot))
+                self.aparts.append(Apart(first, rule.patterns[0], rule, rule.slot))
             case RuleKind.NAME:
                 for template, other in self.names:
                     if template.key == first.key and rule.value != other.value:
@@ -294,6 +307,7 @@ class RuleSet:
         rules: dict[str, PatternRule] = {rule.id: rule for rule in join.rules} if join else {}
         sides = set(join.sides) if join else set()
         by_value = False
+        narrowest: Apart | None = None
         for apart in self.aparts:
             if apart.template.key not in wanted:
                 continue
@@ -301,6 +315,8 @@ class RuleSet:
             sides.update(found)
             if found:
                 rules[apart.rule.id] = apart.rule
+                if narrowest is None or apart.template.rank > narrowest.template.rank:
+                    narrowest = apart
             by_value = by_value or apart.decides_by_value(event, is_protected)
         readings = [event]
         name = _narrowest(self.names, readings, is_protected) or (join.name if join else None)
@@ -316,7 +332,10 @@ class RuleSet:
             identity = "\x1e".join(parts)
         if not rules and not by_value:
             return None
-        return Acted(identity, join, tuple(rules.values()), name, limit, by_value)
+        pattern = (
+            join.pattern if join else narrowest.shown(event, is_protected) if narrowest else ""
+        )
+        return Acted(identity, join, pattern, tuple(rules.values()), name, limit, by_value)
 
     def templates(self) -> list[Template]:
         """Return all patterns of the rules, each once."""

@@ -284,6 +284,30 @@ def read_pattern(pattern: str) -> Template:
     return Template(tuple(elements), tuple(widths), rest)
 
 
+def with_value(pattern: str, slot: int, value: str) -> str:
+    """Return a pattern with a value in the place of the ``<*>`` of one of its slots.
+
+    Other placeholders say what a value is, so they stay.
+    """
+    spans: list[tuple[int, int]] = []
+    at = 0
+    for match in _PLACEHOLDER.finditer(pattern):
+        if _STATUS.fullmatch(match[0]):
+            continue
+        if spans and not words_of(pattern[at : match.start()]):  # side by side: one slot
+            spans[-1] = spans[-1][0], match.end()
+        else:
+            spans.append(match.span())
+        at = match.end()
+    if slot > len(spans):
+        return pattern
+    start, end = spans[slot - 1]
+    held = pattern[start:end]
+    if set(_PLACEHOLDER.findall(held)) != {"<*>"}:
+        return pattern
+    return pattern[:start] + value + pattern[end:]
+
+
 def _without_ellipsis(pattern: str) -> tuple[str, bool]:
     """Return what stands before an ellipsis that stands for the rest, and whether there is one.
 

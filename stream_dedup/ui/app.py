@@ -422,7 +422,7 @@ class Pages:
 
     def _pattern_named(self, source: Source, text: str) -> str:
         """Return a pattern; the id of a cluster stands for that of the cluster."""
-        entry = source.entries.get(_identity(text.strip()))
+        entry = source.entry(_identity(text.strip()))
         return entry.pattern if entry else text
 
     def _rule(self, request: Request, new: NewRule) -> PatternRule:
@@ -604,7 +604,7 @@ class Pages:
         return source, self._cluster(source, _identity(request.path_params["identity"]))
 
     def _cluster(self, source: Source, identity: int) -> Entry:
-        entry = source.entries.get(identity)
+        entry = source.entry(identity)
         if entry is None:
             raise HTTPException(
                 HTTPStatus.NOT_FOUND, "there is no such cluster, or it is no longer kept"

@@ -58,6 +58,7 @@ class FileSource:
         self._recipe = recipe
         self._new_pass = partial(Pass, paths, recipe, reading, max_clusters)
         self._shown = self._reading = self._new_pass()
+        self._former: Mapping[int, Entry] = {}  # shown before, under other rules
         self._commands = InFiles(paths)
         self._problem = ""
 
@@ -85,6 +86,21 @@ class FileSource:
     def entries(self) -> Mapping[int, Entry]:
         """All clusters by their ids; those that have merged are part of another one."""
         return self._shown.clusters.entries
+
+    def entry(self, identity: int) -> Entry | None:
+        """Return a cluster; one of before the rules changed is the one of its pattern now.
+
+        Rules are part of what makes an id, and pages that are open name those of before.
+        """
+        entry = self.entries.get(identity)
+        former = self._former.get(identity)
+        if entry is not None or former is None:
+            return entry
+        wanted = former.pattern, former.variant, former.group
+        for each in list(self.entries.values()):
+            if (each.pattern, each.variant, each.group) == wanted:
+                return each
+        return None
 
     @property
     def commands(self) -> Commands:
@@ -140,8 +156,8 @@ class FileSource:
         if not self._shown.done:
             self._shown = self._reading
         await asyncio.to_thread(self._reading.read)
-        if self._reading.done:
-            self._shown = self._reading
+        if self._reading.done and self._reading is not self._shown:
+            self._former, self._shown = self.entries, self._reading
 
     def read(self) -> None:
         """Read the files, here and now."""

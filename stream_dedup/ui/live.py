@@ -126,6 +126,10 @@ class LiveSource:
         """All clusters by their ids; those that have merged are part of another one."""
         return self._clusters.entries
 
+    def entry(self, identity: int) -> Entry | None:
+        """Return a cluster."""
+        return self.entries.get(identity)
+
     @property
     def commands(self) -> Commands:
         """What finds events."""

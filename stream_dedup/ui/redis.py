@@ -152,6 +152,10 @@ class RedisSource:
         """All clusters by their ids."""
         return self._entries
 
+    def entry(self, identity: int) -> Entry | None:
+        """Return a cluster."""
+        return self._entries.get(identity)
+
     @property
     def commands(self) -> Commands:
         """What finds events."""

@@ -104,6 +104,9 @@ class Source(Protocol):
     def entries(self) -> Mapping[int, Entry]:
         """All clusters by their ids; another task or thread may change them."""
 
+    def entry(self, identity: int) -> Entry | None:
+        """Return the cluster that an id names, also one that was given before rules changed."""
+
     @property
     def commands(self) -> Commands:
         """What finds events."""

@@ -79,6 +79,27 @@ def test_a_slot_that_is_never_variable_makes_clusters_by_value() -> None:
     assert clusters(lines, rule) == [0, 1, 0]
 
 
+@pytest.mark.parametrize(
+    ("kind", "others", "slot", "value", "shown"),
+    [
+        (RuleKind.NEVER_MERGE, ["a task"], 0, "", "job <*> left <*> now"),
+        (RuleKind.SPLIT, [], 2, "home", "job <*> left home now"),
+        (RuleKind.NEVER_VARIABLE, [], 2, "", "job <*> left home now"),
+    ],
+)
+def test_what_is_kept_apart_is_shown_with_its_variables(
+    kind: RuleKind, others: list[str], slot: int, value: str, shown: str
+) -> None:
+    rule = PatternRule(kind, ("job <*> left <*> now", *others), slot, value)
+    dedup = Deduplicator(rules=[rule])
+    decisions = dedup.process(["job a left home now", "job b left home now"])
+    (summary,) = dedup.close()
+
+    assert (summary.count, summary.pattern) == (2, shown)
+    assert dedup.pattern(summary) == shown
+    assert decisions[0].cluster == decisions[1].cluster
+
+
 def test_a_word_that_is_always_variable_joins_at_once() -> None:
     rule = PatternRule(RuleKind.ALWAYS_VARIABLE, ("job x ended OK",), value="OK")
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from stream_dedup.features.patterns import Patterns
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.rules.ruleset import is_outcome
-from stream_dedup.rules.template import Reading, Template, read_event, read_pattern
+from stream_dedup.rules.template import Reading, Template, read_event, read_pattern, with_value
 
 WORDS = st.sampled_from(["a", "b", "job", "failed", None])
 ELEMENTS = st.lists(st.tuples(WORDS, st.integers(1, 3)), min_size=1, max_size=6)
@@ -139,3 +139,28 @@ def test_matching_takes_bounded_steps_on_hostile_patterns() -> None:
     event = Reading(["a"] * 2_000, ["a"] * 2_000)
 
     assert template.match(event, is_outcome) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "slot", "shown"),
+    [
+        ("job <*> ended <*>", 1, "job x ended <*>"),
+        ("job <*> ended <*>", 2, "job <*> ended x"),
+        ("job <*>, <*> ended <*>", 1, "job x ended <*>"),
+        ("port <number> of <*>", 1, "port <number> of <*>"),
+        ("got <5xx> <*> of <*>", 1, "got <5xx> x of <*>"),
+    ],
+)
+def test_a_value_is_shown_where_it_stands(pattern: str, slot: int, shown: str) -> None:
+    assert with_value(pattern, slot, "x") == shown
+
+
+@given(st.lists(st.sampled_from(["<*>", "<number>", "<2xx>", "job", ",", "of"]), min_size=1))
+def test_slots_are_counted_as_rules_count_them(parts: list[str]) -> None:
+    pattern = "at " + " ".join(parts)
+    slots = read_pattern(pattern).slots
+
+    for slot in range(1, slots + 1):
+        assert with_value(pattern, slot, "x").count("x") <= pattern.count("x") + 1
+        assert read_pattern(with_value(pattern, slot, "x")).slots in {slots, slots - 1}
+    assert with_value(pattern, slots + 1, "x") == pattern

@@ -381,6 +381,19 @@ def test_files_are_read_again_under_changed_rules(app: Application) -> None:
     assert {pattern: row["id"] for pattern, row in rows().items()} == before
 
 
+def test_a_link_of_before_a_rule_leads_to_its_pattern(
+    app: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "LOOK_S", 0.01)
+    former = app.identity("job")
+    app.add(kind="never_merge", patterns=[JOB, TASK])
+    asyncio.run(read_again(app.source))
+    assert app.identity("job") != former
+    answer = app.client.get(f"/api/v1/patterns/files/{former}")
+    assert (answer.status, answer.json()["pattern"]["pattern"]) == (200, JOB)
+    assert app.client.get("/p/files/" + "0" * 16).status == 404
+
+
 def test_the_command_finds_the_events_of_all_that_is_merged(app: Application) -> None:
     app.decide(("kind", "merge"), ("pattern", JOB), ("pattern", TASK))
     asyncio.run(read_again(app.source))
