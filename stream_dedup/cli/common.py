@@ -162,6 +162,16 @@ recipe_option = click.option(
     "recipes).",
 )
 
+color_option = click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Colour text; auto: on a terminal, unless NO_COLOR is set.",
+)
+
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Show no progress bar.")
+
 set_option = click.option(
     "--set",
     "settings",

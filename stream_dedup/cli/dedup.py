@@ -21,6 +21,7 @@ from stream_dedup.cli.common import (
     parse_duration,
     parse_mark,
     parse_moment,
+    quiet_option,
     reading_progress,
     recipe_of,
     recipe_option,
@@ -40,7 +41,7 @@ from stream_dedup.cli.rules import rules_of, rules_option
 from stream_dedup.cli.terminal import note, wants_colour
 from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.summaries import VALUES_EVERY, Summaries
-from stream_dedup.clustering.windows import FOREVER_US, Windows
+from stream_dedup.clustering.windows import FILES_MAX_FUTURE_US, FOREVER_US, Windows
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.emit.summaries import MARK, label, variables_lines
 from stream_dedup.index.base import Limits
@@ -48,10 +49,6 @@ from stream_dedup.io.datasets import TableFormat
 from stream_dedup.io.decoder import Times
 from stream_dedup.io.files import expand, is_live, whole_file
 from stream_dedup.model import Rule
-
-MAX_FUTURE_US = 24 * 3600 * US_PER_S
-"""A time without a zone is read as UTC, but its zone may be up to 14 hours ahead of it."""
-
 
 BIN_US = 60 * US_PER_S
 """How often events of patterns are counted, for events about them."""
@@ -186,7 +183,7 @@ MAX_NAME = 120
     "terminal, and with colour, control characters are shown as escapes.",
 )
 @click.option("--stats", is_flag=True, help="Print statistics on standard error.")
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress bar.")
+@quiet_option
 @click.pass_context
 def dedup(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
     """Remove near-duplicates from files, pipes, or standard input.
@@ -337,7 +334,7 @@ def _deduplicator(options: dict[str, Any], output: Output, *, live: bool) -> Ded
         windows=Windows(
             idle_us=options["idle"],
             max_age_us=options["max_age"],
-            max_future_us=MAX_FUTURE_US,
+            max_future_us=FILES_MAX_FUTURE_US,
             # Time passes while a pipe is silent, but not while a file waits for a slow reader.
             quiet_after_us=round(POLL_S * US_PER_S) if live else FOREVER_US,
         ),

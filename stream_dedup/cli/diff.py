@@ -21,7 +21,9 @@ from stream_dedup.cli.common import (
     Failed,
     Parsed,
     bytes_of_files,
+    color_option,
     parse_moment,
+    quiet_option,
     reading_progress,
     recipe_of,
     recipe_option,
@@ -33,7 +35,7 @@ from stream_dedup.cli.completion import complete_file
 from stream_dedup.cli.datasets import format_of, refuse_options_of_lines, table_events
 from stream_dedup.cli.diff_report import Per, Report, Row, Side, json_lines, text_lines
 from stream_dedup.cli.notes import Notes
-from stream_dedup.cli.reading import read_events, reading_of, reading_options
+from stream_dedup.cli.reading import max_clusters_option, read_events, reading_of, reading_options
 from stream_dedup.cli.terminal import escaped_json, note, wants_colour
 from stream_dedup.clock import SystemClock
 from stream_dedup.clustering.summaries import Summaries
@@ -96,22 +98,10 @@ EXIT_CHANGED = 1
     "events. auto: by time, if both sides tell it.",
 )
 @reading_options()
-@click.option(
-    "--max-clusters",
-    type=click.IntRange(1),
-    default=100_000,
-    show_default=True,
-    help="With more patterns, the least recently seen is closed. Each takes 2 to 3 kB.",
-)
+@max_clusters_option
 @click.option("--json", "as_json", is_flag=True, help="Write JSON lines: the sides, then changes.")
-@click.option(
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    show_default=True,
-    help="Colour text; auto: on a terminal, unless NO_COLOR is set.",
-)
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress bar.")
+@color_option
+@quiet_option
 @click.pass_context
 def diff(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
     """Compare the patterns of two logs: new ones, vanished ones, and changed rates.

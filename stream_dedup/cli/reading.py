@@ -107,6 +107,14 @@ _EVENT_OPTIONS = (
     _join_option,
 )
 
+max_clusters_option = click.option(
+    "--max-clusters",
+    type=click.IntRange(1),
+    default=100_000,
+    show_default=True,
+    help="With more patterns, the least recently seen is closed. Each takes 2 to 4 kB.",
+)
+
 
 def reading_options(*, times: bool = True) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Add the options that say how input is read, for `reading_of`.

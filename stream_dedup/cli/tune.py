@@ -20,6 +20,7 @@ from stream_dedup.cli.common import (
     check_output,
     console,
     progress_lines,
+    quiet_option,
     reading_progress,
     recipe_of,
     recipe_option,
@@ -104,7 +105,7 @@ def _accepted(text: str) -> list[int] | None:
     help="Look at the first N different patterns; memory and time depend on it.",
 )
 @reading_options(times=False)
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress bar.")
+@quiet_option
 @click.pass_context
 def tune(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
     """Ask which settings matter on your own lines, and write a recipe with your answers.

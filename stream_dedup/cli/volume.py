@@ -11,6 +11,8 @@ import click
 
 from stream_dedup.cli.common import (
     bytes_of_files,
+    color_option,
+    quiet_option,
     reading_progress,
     recipe_of,
     recipe_option,
@@ -27,14 +29,13 @@ from stream_dedup.cli.datasets import (
 from stream_dedup.cli.notes import Notes
 from stream_dedup.cli.output import Output
 from stream_dedup.cli.pipe import Pipe
-from stream_dedup.cli.reading import reading_of, reading_options
+from stream_dedup.cli.reading import max_clusters_option, reading_of, reading_options
 from stream_dedup.cli.rules import rules_of, rules_option
 from stream_dedup.cli.terminal import escaped_json, note, wants_colour
 from stream_dedup.cli.volume_count import VolumeCount
 from stream_dedup.cli.volume_report import Report, json_lines, text_lines
-from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.summaries import Summaries
-from stream_dedup.clustering.windows import FOREVER_US, Windows
+from stream_dedup.clustering.windows import FILES_MAX_FUTURE_US, FOREVER_US, Windows
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.errors import InputError
 from stream_dedup.index.base import Limits
@@ -44,9 +45,6 @@ from stream_dedup.io.files import expand
 from stream_dedup.model import Partition
 from stream_dedup.rules.model import MAX_PER_MINUTE
 from stream_dedup.volume.savings import PER_MINUTE
-
-MAX_FUTURE_US = 24 * 3600 * US_PER_S
-"""A time without a zone is read as UTC, but its zone may be up to 14 hours ahead of it."""
 
 MAX_ROWS = 1 << 62
 """Read of a table: all."""
@@ -75,22 +73,10 @@ MAX_ROWS = 1 << 62
     help="Of each pattern, a rule would keep so many events a minute.",
 )
 @reading_options()
-@click.option(
-    "--max-clusters",
-    type=click.IntRange(1),
-    default=100_000,
-    show_default=True,
-    help="With more patterns, the least recently seen is closed. Each takes 2 to 4 kB.",
-)
+@max_clusters_option
 @click.option("--json", "as_json", is_flag=True, help="Write JSON lines: all, then patterns.")
-@click.option(
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    show_default=True,
-    help="Colour text; auto: on a terminal, unless NO_COLOR is set.",
-)
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress bar.")
+@color_option
+@quiet_option
 @click.pass_context
 def volume(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
     """List the patterns that take most bytes, and what would be saved of them.
@@ -116,7 +102,7 @@ def volume(ctx: click.Context, /, files: tuple[str, ...], **options: Any) -> Non
     deduplicator = Deduplicator(
         recipe_of(options["recipe"], options["settings"]),
         # A pattern is the same however long ago it was.
-        windows=Windows(FOREVER_US, FOREVER_US, MAX_FUTURE_US, FOREVER_US),
+        windows=Windows(FOREVER_US, FOREVER_US, FILES_MAX_FUTURE_US, FOREVER_US),
         summaries=Summaries(every_us=None, samples=0, values=0),
         limits=Limits(max_clusters=options["max_clusters"]),
         rules=rules,

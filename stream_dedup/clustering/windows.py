@@ -30,6 +30,9 @@ from stream_dedup.model import Partition
 FOREVER_US = 1 << 60
 """Longer than any stream, and small enough that expiry times keep the order of last_us."""
 
+FILES_MAX_FUTURE_US = 24 * 3600 * US_PER_S
+"""For files: a time without a zone is read as UTC, but its zone may be up to 14 hours ahead."""
+
 
 @dataclass(frozen=True, slots=True)
 class Windows:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
-from stream_dedup.clock import US_PER_S
 from stream_dedup.clustering.summaries import Summaries
-from stream_dedup.clustering.windows import FOREVER_US, Windows
+from stream_dedup.clustering.windows import FILES_MAX_FUTURE_US, FOREVER_US, Windows
 from stream_dedup.deduplicator import Deduplicator
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.index.base import Limits
@@ -21,9 +20,6 @@ from stream_dedup.volume.counts import Axis
 
 VALUES = 64
 """Events of a cluster whose values are counted."""
-
-MAX_FUTURE_US = 24 * 3600 * US_PER_S
-"""A time without a zone is read as UTC, but its zone may be up to 14 hours ahead of it."""
 
 
 class Clusters:
@@ -62,7 +58,7 @@ class Clusters:
         self.axis = axis
         self.dedup = Deduplicator(
             recipe,
-            windows=Windows(FOREVER_US, FOREVER_US, MAX_FUTURE_US, quiet_after_us),
+            windows=Windows(FOREVER_US, FOREVER_US, FILES_MAX_FUTURE_US, quiet_after_us),
             summaries=Summaries(every_us=None, values=VALUES, values_every=1),
             limits=Limits(max_clusters=max_clusters),
             rules=rules,
