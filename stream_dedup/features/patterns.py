@@ -22,7 +22,7 @@ from stream_dedup.features.prepare import Preparer
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.features.tokens import SUBSTITUTE, Token, splitter
 from stream_dedup.features.traces import Trace, trace_of
-from stream_dedup.features.variants import LEVELS, VariantWord
+from stream_dedup.features.variants import LEVELS, is_key
 
 MAX_PATTERN = 300
 """Maximum characters of a pattern."""
@@ -116,7 +116,7 @@ class Patterns:
         """
         parts, readings, trace = self._read(value, document)
         place = "" if trace is None else f" at {readable(trace.frames[-1], MAX_FRAME)}"
-        variant = self._named_variant(word for reading in readings for word in reading.variant)
+        variant = self._named_variant(parts, readings)
         if _are_variables(readings):  # the text itself is compared
             readings = [Reading([], []) for _ in parts]
         if learned:
@@ -171,12 +171,16 @@ class Patterns:
         parts = [(name, self._reader.without_escapes(text)) for name, text in parts]
         return parts, [self._reader.read(text) for _, text in parts], trace
 
-    def _named_variant(self, words: Iterable[VariantWord]) -> tuple[str, ...]:
+    def _named_variant(
+        self, parts: Iterable[tuple[bytes, bytes]], readings: Iterable[Reading]
+    ) -> tuple[str, ...]:
         """Name log levels and status classes; other words of a variant stand in the pattern."""
         names = (
             each.word.decode() if each.status else each.word.decode().upper()
-            for each in words
-            if each.status or (self._takes_levels and each.word in _LEVELS)
+            for (_, text), reading in zip(parts, readings, strict=True)
+            for each in reading.variant
+            if each.status
+            or (self._takes_levels and each.word in _LEVELS and not is_key(text, each.end))
         )
         return tuple(dict.fromkeys(names))
 

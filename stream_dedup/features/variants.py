@@ -162,6 +162,11 @@ def protected_word(
     return word
 
 
+def is_key(text: bytes, end: int) -> bool:
+    """Return whether the token that ends here is a key: ``err=`` and ``"error":`` are no levels."""
+    return text[end : end + 1] == b"=" or text[end : end + 2] in (b'":', b"':")
+
+
 def _is_of_other_key(text: bytes, start: int) -> bool:
     """Return whether a token is the value of a key that has no levels."""
     if text[start - 1 : start] != b"=":

@@ -76,6 +76,21 @@ def test_a_pattern_shows_fields_by_their_names() -> None:
     assert Patterns(recipe).pattern(b"ignored", None) == "ignored"
 
 
+@pytest.mark.parametrize(
+    ("text", "levels"),
+    [
+        (b'level=debug msg="Scrape failed" err="refused"', ("DEBUG",)),
+        (b'{"level":"info","msg":"a","error":null}', ("INFO",)),
+        (b"{'level': 'info', 'error': 7}", ("INFO",)),
+        (b"ERROR: disk a is full", ("ERROR",)),
+        (b"level=error: disk a is full", ("ERROR",)),
+        (b'{"level": "error"}', ("ERROR",)),
+    ],
+)
+def test_a_key_is_not_shown_as_a_level(text: bytes, levels: tuple[str, ...]) -> None:
+    assert LOGS.shown(text).variant == levels
+
+
 @pytest.mark.parametrize("text", [b"42", b"10.0.0.1 /a", b"[1] {2}", b"Jan 5"])
 def test_a_text_without_words_is_its_own_pattern(text: bytes) -> None:
     assert text.decode() == LOGS.pattern(text)
