@@ -217,7 +217,7 @@ def under_load(
     events: list[float] = []
     shares: list[float] = []
     for turn in range(2 * options.turns):
-        opened = turn % 4 in {0, 3}  # so that what changes steadily is no difference
+        opened = turn % 4 in {0, 3}  # so that what changes steadily is not a difference
         ui.send_signal(signal.SIGCONT if opened else signal.SIGSTOP)
         begun_s, first = time.monotonic(), written.value
         redis_s, ui_s = busy_s(redis_pid), busy_s(ui.pid)

@@ -456,7 +456,7 @@ class Deduplicator:
             keep_summaries: as for a new one.
 
         Raises:
-            StateError: the file is no saved state, damaged, or of another recipe.
+            StateError: the file is not a saved state, damaged, or of another recipe.
             InputError: it cannot be read.
         """
         name = os.fsdecode(path)

@@ -68,7 +68,7 @@ log_lines = st.lists(st.tuples(_pieces, _gaps), max_size=14).map(
 """Lines like those of logs: times, addresses, paths, quotes, pairs, and bytes out of place."""
 
 plain_words = st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=10).map(str.encode)
-"""Words that no class takes for variable and that are no calendar names."""
+"""Words that no class takes for variable and that are not calendar names."""
 
 texts = st.one_of(raw_bytes, unicode_text.map(str.encode), log_lines, log_lines)
 """What an event's value may be."""

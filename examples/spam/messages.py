@@ -158,14 +158,14 @@ def time_of(value: object) -> int:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1 << 40:
         return round(value * US_PER_S)
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no time")  # noqa: TRY004 -- a wrong value of a message
+        raise ValueError(f"{value!r} is not a time")  # noqa: TRY004 -- a wrong value of a message
     moment = datetime.fromisoformat(value[:40])
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     try:
         return max(0, round(moment.timestamp() * US_PER_S))
     except OverflowError as error:
-        raise ValueError(f"{value!r} is no time") from error
+        raise ValueError(f"{value!r} is not a time") from error
 
 
 def iso(time_us: int) -> str:

@@ -17,7 +17,7 @@ Idea. Time is cut into bins (minutes). Of a pattern's counts x in the bins are k
 2. the Chernoff bound of a Poisson tail, divided by the dispersion, says that it is unlikely:
    (x·ln(x / mean) - x + mean) / φ ≥ 10;
 3. it is above 2·(1 + 4 / n) times the record, where n bins had events so far. Lines of a log come
-   in groups that no rate describes: a dump of a configuration at each start is no spike, however
+   in groups that no rate describes: a dump of a configuration at each start is not a spike, however
    long nothing was started.
 
 A pattern is 15 bins old before it can spike. A bin that spiked counts as √(x · record) afterwards:
@@ -29,7 +29,7 @@ limits.
 bins, for 3 times its longest silence, and for so long that 20·φ events are missing.
 
 Time is that of the events. Counts of bins that are over already arrived late, say of a partition
-that catches up; they are no spike, and are left out.
+that catches up; they are not a spike, and are left out.
 
 Memory: some 600 bytes a pattern, at most `max_patterns`; the one that was not seen for longest is
 forgotten, and would be new again.

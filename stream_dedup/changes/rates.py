@@ -19,7 +19,7 @@ Idea, in three steps:
    with probability q.
 3. *Bursts.* Lines come in groups, more unevenly than Poisson has it, and with large counts any
    small difference is significant. So the rate must also have changed by a factor, whose counts
-   have half an event added (Haldane, 1956), so that 0 and 1 are no infinite change.
+   have half an event added (Haldane, 1956), so that 0 and 1 are not an infinite change.
 
 Example: a = 0, b = 5, A = B. s = 1/2, so P(b ≥ 5) = 1/32 and p = 1/16; G² = 6.9 would say 0.009.
 """

@@ -116,7 +116,7 @@ def parse_quantity(text: str, read: Callable[[str], N], what: str) -> N:
         found = read(text)
         if found >= 1:
             return found
-    raise ValueError(f"{text!r} is no {what}")
+    raise ValueError(f"{text!r} is not a {what}")
 
 
 def parse_moment(text: str) -> int:
@@ -134,8 +134,8 @@ def parse_moment(text: str) -> int:
     found = TimeFormat("iso").find(os.fsencode(dated), now_us)
     if found is None:
         raise ValueError(
-            f"{text!r} is no time; write 2024-05-07T09:30, 2024-05-07, or 15m for fifteen minutes "
-            "ago"
+            f"{text!r} is not a time; write 2024-05-07T09:30, 2024-05-07, or 15m for fifteen "
+            "minutes ago"
         )
     return found
 
@@ -444,7 +444,7 @@ def check_output(output: str, *, force: bool) -> None:
     if not os.path.isdir(os.path.dirname(place)):  # noqa: PTH112, PTH120 -- pathlib's may raise
         problem = "lies in no folder that is there; make it first"
     elif os.path.lexists(place) and not os.path.isfile(place):  # noqa: PTH113 -- as above
-        problem = "is no file; give a file's name"
+        problem = "is not a file; give a file's name"
     elif os.path.lexists(place) and not force:
         problem = "is there already; give another name, or --force"
     elif not os.access(os.path.dirname(place), os.W_OK):  # noqa: PTH120 -- as above

@@ -64,7 +64,7 @@ def _shard(text: str) -> tuple[int, int]:
         shard, shards = int(number[:9]), int(count[:9])
         if 1 <= shard <= shards:
             return shard, shards
-    raise ValueError(f"{text!r} is no shard; write I/N, from 1/N to N/N, as in 2/4")
+    raise ValueError(f"{text!r} is not a shard; write I/N, from 1/N to N/N, as in 2/4")
 
 
 @dataclass(frozen=True, slots=True)

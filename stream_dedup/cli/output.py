@@ -236,7 +236,7 @@ class Writer:
         return events.rows(leaving), [decisions[row] for row in leaving]
 
     def _first_lines(self, events: Events, decisions: list[Decision]) -> bytes:
-        """The events that are no duplicates as lines with ids, escapes and colours."""
+        """The events that are not duplicates as lines with ids, escapes and colours."""
         output, patterns = self._output, self._patterns
         chosen = kept(decisions)
         lines: list[bytes] = []

@@ -54,7 +54,7 @@ def _accepted(text: str) -> list[int] | None:
         return None
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not all(part.isascii() and part.isdigit() and int(part[:9]) > 0 for part in parts):
-        raise ValueError(f"{text!r} are no numbers of questions; write 1,3 or {SUGGESTED}")
+        raise ValueError(f"{text!r} are not numbers of questions; write 1,3 or {SUGGESTED}")
     return sorted({int(part[:9]) for part in parts})
 
 
@@ -262,7 +262,7 @@ def _write(place: str, view: ReportView, accepted: Numbered, after: Grouping) ->
     ]
     groups = [argument for _, q in accepted if q.change.group for argument in q.change.options()]
     if groups:
-        head.append(f"# Groups are no part of a recipe. Give as well: {shlex.join(groups)}")
+        head.append(f"# Groups are not part of a recipe. Give as well: {shlex.join(groups)}")
     text = "\n".join(head) + "\n\n" + to_toml(recipe)
     with whole_file(place) as file:
         file.write(text.encode())

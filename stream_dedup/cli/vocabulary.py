@@ -177,7 +177,7 @@ def boilerplate(
 
     Each line of the FILEs, each JSON event, or each row of a table is a document; a text may have
     several lines. A passage is the end of a line, in whole words. It is listed if enough documents
-    have it that are unlike without it: what copies of one text have in common is no boilerplate.
+    have it that are unlike without it: what copies of one text have in common is not boilerplate.
 
     Read the list before you use it, and remove what tells your texts apart. It does not change
     afterwards: if it changed, the same text would get another fingerprint.

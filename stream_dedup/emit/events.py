@@ -64,7 +64,7 @@ def annotated_text(raw: bytes, decision: Decision) -> bytes:
 
 
 def kept_text(raws: Sequence[bytes], decisions: Sequence[Decision]) -> bytes:
-    """The events that are no duplicates, a line each."""
+    """The events that are not duplicates, a line each."""
     lines = list(compress(raws, kept(decisions)))
     return b"\n".join(lines) + b"\n" if lines else b""
 

@@ -21,7 +21,7 @@ to the classes of `tokens`, a token is variable if it
     key itself, or stands behind one of `MESSAGE_KEYS`, has words as any text;
 12. is a single word in double quotes behind a word without a digit: ``table "accounts"``;
 13. is an address with a scheme (``http://a/b?c=d``), up to white space, a quote or a bracket that
-    closes; its scheme, host and parameters are no words of their own;
+    closes; its scheme, host and parameters are not words of their own;
 14. is an optional value of a programming language: ``Optional.empty``, ``Optional[…]`` or
     ``Some(…)``, whatever stands in the brackets.
 

@@ -199,10 +199,10 @@ class FeatureExtractor:
             found: Iterable[tuple[Any, Any]] = self._extract(text[:limit])  # unchecked
             for feature, own in found:
                 if not isinstance(feature, bytes):
-                    raise TypeError(f"{feature!r}, {own!r} is no feature and weight")
+                    raise TypeError(f"{feature!r}, {own!r} is not a feature and weight")
                 given = own * self._table.get(feature, default) if self._table else own
                 if not 0 <= given * weight <= MAX_WEIGHT:
-                    raise TypeError(f"{feature!r}, {own!r} is no feature and weight")
+                    raise TypeError(f"{feature!r}, {own!r} is not a feature and weight")
                 features.append((feature, given * weight, salt))
                 if len(features) == MAX_FEATURES:
                     return features

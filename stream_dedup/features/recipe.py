@@ -200,7 +200,7 @@ class Fingerprint(_Section, frozen=True):
             bits) or ``codepoint`` (of a single letter). All but ``murmur3`` are computed in Python,
             some hundred times slower.
         tie: the bit for a sum of votes of 0.
-        seed: of the hash ``murmur3``. It is no protection: whoever wants two equal hashes computes
+        seed: of the hash ``murmur3``. It is not protection: whoever wants two equal hashes computes
             them for any seed, or for all at once. The keyed hashes protect (`fingerprint.siphash`).
         least: for minhash, the number of least hashes that count.
     """
@@ -360,7 +360,7 @@ def replace(recipe: Recipe, **changes: Any) -> Recipe:  # noqa: ANN401 -- any se
         for section in sections:
             table = table.setdefault(section, {})
             if not isinstance(table, dict):
-                raise RecipeError(recipe.name, name, "unknown key", f"{section!r} is no section")
+                raise RecipeError(recipe.name, name, "unknown key", f"{section!r} is not a section")
         table[key] = value
     return parse_recipe(document, recipe.name, Path())
 
@@ -543,7 +543,7 @@ def _match_contradictions(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
         problem = "has 'frames', but with input.fields no stack traces are read"
         yield "match.variants", problem, "leave out 'frames', or input.fields"
     if match.learn == 1:
-        yield "match.learn", "is 1, but a single value is no variable", "give 2 or more, or 0"
+        yield "match.learn", "is 1, but a single value is not a variable", "give 2 or more, or 0"
     if match.learn and (features.extractor != "words" or fingerprint.kind != "simhash"):
         remedy = "set it to 0, or use the extractor 'words' with simhash"
         yield "match.learn", "only words of a simhash are learned", remedy

@@ -134,8 +134,8 @@ class Trace(NamedTuple):
     """What a trace is compared by.
 
     Attributes:
-        header: its lines that are no frames; exceptions without their packages, as a dotted name is
-            a variable.
+        header: its lines that are not frames; exceptions without their packages, as a dotted name
+            is a variable.
         exceptions: the names of its exceptions.
         frames: the names of the innermost frame, and of the innermost one of the program if that is
             another.

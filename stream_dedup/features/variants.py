@@ -163,7 +163,7 @@ def protected_word(
 
 
 def is_key(text: bytes, end: int) -> bool:
-    """Return whether the token that ends here is a key: ``err=`` and ``"error":`` are no levels."""
+    """Return whether the token that ends here is a key, as in ``err=`` and ``"error":``."""
     return text[end : end + 1] == b"=" or text[end : end + 2] in (b'":', b"':")
 
 

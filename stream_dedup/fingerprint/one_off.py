@@ -30,7 +30,7 @@ Worked example, the words as letters::
     slot 1         key(ac), around 2, value b
     slot 2         key(ab), around 2, value c
 
-Left out: placeholders (they are no words), slots of protected words (two events of a cluster never
+Left out: placeholders (they are not words), slots of protected words (two events of a cluster never
 differ in those), slots with fewer than two words around them (those say nothing), and events with
 fewer than two words or more than `MAX_WORDS`.
 """

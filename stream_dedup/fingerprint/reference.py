@@ -13,7 +13,7 @@ Theory of operation
    characters; a character is a byte and the UTF-8 continuation bytes after it, so any bytes are
    accepted. A part with fewer than n gives one feature of what it has.
 4. **Fingerprint**: `simhash` or `minhash` over the features' votes and weights, or `bands` over the
-   identities of features that have a weight and are no placeholders.
+   identities of features that have a weight and are not placeholders.
 5. **Sketch**: the least distinct identities of the tokens that are not placeholders (words), or of
    the features (other extractors). Verification compares sketches; a recipe without it has none.
    With bands, of the same features as those, the upper halves of the identities.
@@ -241,7 +241,7 @@ class ReferenceKernel:
             low, high = hash128(data, self._recipe.fingerprint.seed)
             bits = low | high << 64
         identity = self._identity(data)
-        if variable:  # the same characters in a text are no placeholder
+        if variable:  # the same characters in a text are not a placeholder
             identity ^= MASK64
         return self._salted(text, identity, bits, weight, salt, variable)
 

@@ -115,7 +115,7 @@ class TableWriter(ABC):
 
     @abstractmethod
     def write(self, rows: Rows, decisions: Sequence[Decision]) -> None:
-        """Write the rows that are no duplicates; annotated, all rows with their decisions."""
+        """Write the rows that are not duplicates; annotated, all rows with their decisions."""
 
     @abstractmethod
     def close(self) -> None:

@@ -55,7 +55,7 @@ MAX_EVENT_BYTES = 1 << 20
 """Maximum bytes of one event of several lines; a longer line is an event by itself."""
 
 MAX_INDENTED = 500
-"""Maximum lines that continue another without being a trace: more are no continuation."""
+"""Maximum lines that continue another without being a trace: more are not a continuation."""
 
 MAX_SOURCES = 1_000
 """Maximum pods or containers whose lines are joined separately at a time."""

@@ -266,7 +266,7 @@ def sorted_words(fingerprints: Iterable[int], width: int, memory_bytes: int) -> 
         least, most = min(batch), max(batch)
         if least < 0 or most >> width:
             wrong = least if least < 0 else most
-            raise ValueError(f"{wrong} is no fingerprint of {width} bits")
+            raise ValueError(f"{wrong} is not a fingerprint of {width} bits")
         sorter.add(packed(batch, width))
     return sorter.finish()
 

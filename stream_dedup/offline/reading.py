@@ -95,7 +95,7 @@ def _no_number(name: str, line: int, text: bytes, form: Format, width: int) -> B
     elif negative.isdigit():
         problem = f"{shown} is negative; write it as an unsigned number"
     elif len(text) > MAX_LINE_BYTES:
-        problem = f"{shown}… is no fingerprint: the line has more than {MAX_LINE_BYTES} bytes"
+        problem = f"{shown}… is not a fingerprint: the line has more than {MAX_LINE_BYTES} bytes"
     elif form == "decimal" and bare.isdigit():
         problem = f"{shown} takes more than {width} bits; give a larger --width, if there is one"
     elif _is_hexadecimal(bare):

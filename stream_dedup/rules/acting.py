@@ -3,7 +3,7 @@
 Most events match no pattern of any rule. One search of the text for the longest words of all
 patterns (a regular expression in linear time) sorts these out. What is found for an event holds for
 all events of the same words, so it is remembered by exact hash, and repeated lines cost a look-up.
-Only where a value that is no word decides, say a number that is split off, each event is read.
+Only where a value that is not a word decides, say a number that is split off, each event is read.
 """
 
 from __future__ import annotations

@@ -56,7 +56,9 @@ def read(text: str, place: str) -> RuleBook:
         raise RuleError(place, unknown[0], "is not known", "rules are tables [[rules]]")
     tables = document.get("rules", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise RuleError(place, "rules", "is no list of tables", "write [[rules]] before each rule")
+        raise RuleError(
+            place, "rules", "is not a list of tables", "write [[rules]] before each rule"
+        )
     rules = [_rule(table, f"{place}: rules[{at}]") for at, table in enumerate(tables)]
     try:
         return RuleBook().add(*rules)
@@ -87,14 +89,14 @@ def _rule(table: dict[str, Any], place: str) -> PatternRule:
             raise RuleError(place, "pattern", "and patterns are given", "give one of them")
         patterns = [table["pattern"]]
     if not isinstance(patterns, list) or not all(isinstance(each, str) for each in patterns):
-        raise RuleError(place, "patterns", "are no list of texts", 'write ["…", "…"]')
+        raise RuleError(place, "patterns", "are not a list of texts", 'write ["…", "…"]')
     for key in _TEXTS:
         if not isinstance(table.get(key, ""), str):
-            raise RuleError(place, key, f"{table[key]!r} is no text", "write it in quotes")
+            raise RuleError(place, key, f"{table[key]!r} is not text", "write it in quotes")
     for key, remedy in _NUMBERS.items():
         number = table.get(key, 0)
         if not isinstance(number, int) or isinstance(number, bool):
-            raise RuleError(place, key, f"{number!r} is no number", remedy)
+            raise RuleError(place, key, f"{number!r} is not a number", remedy)
     if (kind is RuleKind.NAME) == ("value" in table) and ("value" in table or "name" in table):
         raise RuleError(place, "value", f"is not of {kind.value}", "name has name, others value")
     return PatternRule(
@@ -115,7 +117,7 @@ def _undoing(table: object, place: str) -> Undoing | None:
     if table is None:
         return None
     if not isinstance(table, dict):
-        raise RuleError(place, "undone", "is no table", "write { author = …, time = … }")
+        raise RuleError(place, "undone", "is not a table", "write { author = …, time = … }")
     author, reason = table.get("author", ""), table.get("reason", "")
     if not isinstance(author, str) or not isinstance(reason, str):
         raise RuleError(place, "undone", "holds no texts", "write author and reason in quotes")
@@ -126,7 +128,7 @@ def _time_us(given: object, place: str) -> int:
     if given is None:
         return 0
     if not isinstance(given, datetime):
-        raise RuleError(place, "time", f"{given!r} is no time", "write 2026-05-07T09:30:00Z")
+        raise RuleError(place, "time", f"{given!r} is not a time", "write 2026-05-07T09:30:00Z")
     moment = given if given.tzinfo else given.replace(tzinfo=UTC)
     return round(moment.timestamp() * _US)
 

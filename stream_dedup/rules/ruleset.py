@@ -136,8 +136,8 @@ class Acted(NamedTuple):
         rules: all that acted.
         name: the rule that names it.
         limit: the rule that mutes it, or limits how many of its pattern leave.
-        by_value: whether events of the same words may be acted on otherwise, as a value that is no
-            word decides.
+        by_value: whether events of the same words may be acted on otherwise, as a value that is not
+            a word decides.
     """
 
     identity: str

@@ -5,7 +5,7 @@ Problem: a person decides about a pattern that a list shows, ``session opened fo
 that showed it is gone.
 
 Idea: cut the pattern as it is shown into words and *slots*, and an event likewise, by the very same
-rules: white space and punctuation separate words, what holds no letter or digit is no word, and
+rules: white space and punctuation separate words, what holds no letter or digit is not a word, and
 placeholders side by side are one slot. So an event matches its own pattern, whatever the recipe.
 
 A slot stands for a value: for what the event's own pattern shows as placeholders, or for as many

@@ -155,8 +155,8 @@ class Backfill:
         if theirs is None:
             if not self._settings.overwrite and self._storage.exists("rows"):
                 raise InputError(
-                    f"{self._settings.output}: is no backfill, but has a folder rows: give another "
-                    "--output, or --overwrite"
+                    f"{self._settings.output}: is not a backfill, but has a folder rows: give "
+                    "another --output, or --overwrite"
                 )
             for name in (SETTINGS, "stages", "rows", REPORT):
                 self._storage.delete(name)

@@ -265,7 +265,7 @@ class ReferenceBandEntries(ReferenceEntries):
         width, keys = layout.width, layout.blocks
         whole = width % (8 * keys) == 0 and width <= min(MAX_BANDS_WIDTH, 64 * keys)
         if layout.k != keys - 1 or not whole:
-            raise ValueError(f"{layout} is no layout of the keys of bands")
+            raise ValueError(f"{layout} is not a layout of the keys of bands")
         check_slices(slices)
         self._layout = layout
         self._slice_bits = slices.bit_length() - 1
@@ -335,7 +335,7 @@ def check_slices(slices: int) -> None:
     """Refuse a number of slices that no table has.
 
     Raises:
-        ValueError: it is no power of two, or too large.
+        ValueError: it is not a power of two, or too large.
     """
     if not 1 <= slices <= MAX_SLICES or slices.bit_count() != 1:
         raise ValueError(f"slices are a power of two from 1 to {MAX_SLICES}, not {slices}")

@@ -38,7 +38,7 @@ MIN_DOCUMENTS = 10
 """With fewer JSON events, no field is tried as a group."""
 
 MAX_FIELD_VALUES = 20
-"""A field with more values is no group."""
+"""A field with more values is not a group."""
 
 MAX_FIELD_CHARACTERS = 64
 
@@ -48,7 +48,7 @@ _FIELD_NAME = re.compile(r"[A-Za-z_@][A-Za-z0-9_@-]{0,39}")
 def finest(recipe: Recipe) -> Recipe:
     """Return the recipe under which events are equal only if no trial of `recipe` tells them apart.
 
-    Protected words are no part of it: a word that a trial may protect is a word of the pattern, so
+    Protected words are not part of it: a word that a trial may protect is a word of the pattern, so
     events that differ in it are of different patterns anyway; but outcomes count in values too.
     """
     match = recipe.match

@@ -83,7 +83,7 @@ def sides_of(
         has_times: whether times are known; if not, lines stand for them.
 
     Raises:
-        ValueError: it is no period, or no file.
+        ValueError: it is not a period, or no file.
     """
     nothing = (0, -1)
     if chosen.old_file or chosen.new_file:
@@ -113,7 +113,7 @@ def sides_of(
 def _at(text: str, *, has_times: bool) -> int:
     if not has_times:
         if not text.isdecimal() or len(text) > 15:
-            raise ValueError(f"{text!r} is no line: give a number")
+            raise ValueError(f"{text!r} is not a line: give a number")
         return int(text)
     return parse_moment(text)
 

@@ -158,7 +158,9 @@ def read_token(path: str) -> str:
         ) from error
     if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable():
         remedy = "make one: openssl rand -hex 32 > FILE"
-        problem = f"the first line of {path} is no token of {LEAST_TOKEN} ASCII characters or more"
+        problem = (
+            f"the first line of {path} is not a token of {LEAST_TOKEN} ASCII characters or more"
+        )
         raise ConfigError(ConfigProblem("--token-file", "", problem, remedy))
     return token
 
@@ -194,7 +196,7 @@ class Guard:
         headers, path = Headers(scope=scope), scope["path"]
         host = headers.get("host", "")
         if not self._access.names.allow(host):
-            problem = "this is no name of this server; add it with --allowed-host"
+            problem = "this is not a name of this server; add it with --allowed-host"
             return problem_response(HTTPStatus.MISDIRECTED_REQUEST, problem)
         if scope["method"] not in {"GET", "HEAD"} and is_foreign(headers):
             problem = "a page of another site has sent this; open the page here, and try again"

@@ -100,7 +100,7 @@ def configuration(*targets: str) -> dict[str, Any]:
 
 
 def load(trial: Trial) -> None:
-    """Some thousand lines, most of them alike, a few that are no lines, over some seconds."""
+    """Some thousand lines, most of them alike, a few that are not lines, over some seconds."""
     for number in range(ROUNDS):
         records: list[bytes | None] = [*LINES, None, None, b"large " * LARGE]
         records += [b"shard %d holds %d" % (number, part) for part in range(200)]

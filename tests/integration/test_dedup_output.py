@@ -311,7 +311,7 @@ def test_since_finds_times_by_itself(tmp_path: Path) -> None:
 def test_since_says_how_times_are_written(log: Path) -> None:
     done = run("dedup", "--since", "yesterday", log)
     assert done.code == 2
-    assert "'yesterday' is no time; write 2024-05-07T09:30" in done.err
+    assert "'yesterday' is not a time; write 2024-05-07T09:30" in done.err
     done = run("dedup", "--since", "1h", log)
     assert "no event has a time as --time-format or --time-field says" in done.err
 

@@ -102,10 +102,10 @@ def test_a_truncated_file_is_read_to_its_end_and_reported(
     "body",
     [
         b"\x1f\x8b",
-        b"\x1f\x8b\x08\x00garbage that is no deflate stream at all",
+        b"\x1f\x8b\x08\x00garbage that is not a deflate stream at all",
         gzip.compress(b"a b c\n" * 1000, mtime=0)[:-6] + b"\0\0\0\0\0\0",
         b"\x28\xb5\x2f\xfd",
-        b"\x28\xb5\x2f\xfdgarbage that is no frame",
+        b"\x28\xb5\x2f\xfdgarbage that is not a frame",
     ],
 )
 def test_a_corrupt_file_is_reported_and_the_others_are_read(

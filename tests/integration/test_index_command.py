@@ -447,7 +447,7 @@ def test_a_url_that_is_none_is_refused(url: str) -> None:
 
 
 def test_a_namespace_that_is_none_is_refused(redis_server: RedisServer) -> None:
-    for name, says in (("no such", "is no name"), ("nosuch", "there is no namespace 'nosuch'")):
+    for name, says in (("no such", "is not a name"), ("nosuch", "there is no namespace 'nosuch'")):
         for command in ("stats", "check", "clusters"):
             done = index(redis_server.url, command, "-n", name)
             assert (done.code, done.out) == (2, b"")

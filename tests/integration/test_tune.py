@@ -140,15 +140,15 @@ def test_groups_are_named_beside_the_recipe(tmp_path: Path) -> None:
     assert b"   If so: --group-field app\n" in done.out
     assert b"              20  app api\n" in done.out
     text = (tmp_path / "g.toml").read_text()
-    assert "# Groups are no part of a recipe. Give as well: --group-field app\n" in text
+    assert "# Groups are not part of a recipe. Give as well: --group-field app\n" in text
 
 
 @pytest.mark.parametrize(
     ("accept", "reason"),
     [
         ("6", "there is no question 6; there are 5"),
-        ("0", "are no numbers of questions; write 1,3 or suggested"),
-        ("all", "are no numbers of questions; write 1,3 or suggested"),
+        ("0", "are not numbers of questions; write 1,3 or suggested"),
+        ("all", "are not numbers of questions; write 1,3 or suggested"),
         ("9" * 5000, "there is no question"),
     ],
 )

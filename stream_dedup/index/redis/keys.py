@@ -33,7 +33,7 @@ def check_namespace(namespace: str) -> str:
     """
     if not _NAMESPACE.fullmatch(namespace):
         raise ValueError(
-            f"namespace {namespace!r} is no name: give 1 to 100 letters, digits, '.', '_' or '-'"
+            f"namespace {namespace!r} is not a name: give 1 to 100 letters, digits, '.', '_' or '-'"
         )
     return namespace
 

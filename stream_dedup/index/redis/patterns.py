@@ -1,6 +1,6 @@
 """What is remembered of a namespace's patterns, in keys of the first shard.
 
-All keys have a time to live, which every write renews. They are no part of what is lost with
+All keys have a time to live, which every write renews. They are not part of what is lost with
 ``meta``; ``index delete-namespace`` deletes them with all other keys of the namespace.
 """
 

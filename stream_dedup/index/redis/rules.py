@@ -57,7 +57,7 @@ class RedisRules:
             # Many rules take a second to read: not in the event loop.
             found = await asyncio.to_thread(file.read, (text or b"").decode(), place)
         except UnicodeDecodeError as error:
-            raise RuleError(place, "", "are no text", "delete the key, and import them") from error
+            raise RuleError(place, "", "are not text", "delete the key, and import them") from error
         return RuleBook(found.rules, int(version or 0))
 
     async def write(self, book: RuleBook) -> RuleBook:

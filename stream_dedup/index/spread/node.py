@@ -2,8 +2,8 @@
 
 A node holds slices of tables, the clusters whose ids end with its number, and *intents*: for a
 cluster that an attempt wants to open, the ticket of that attempt, until a lease ends. An intent
-whose lease has ended is no intent. So nothing has to be repaired where a caller dies: its intent
-ends by itself, and its entries lead nowhere.
+whose lease has ended counts for nothing. So nothing has to be repaired where a caller dies: its
+intent ends by itself, and its entries lead nowhere.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def _pipelines(config: Config, namespace: str | None) -> list[PipelineConfig]:
         namespace = names[0]
     elif namespace not in names:
         raise click.BadParameter(
-            f"{readable(namespace.encode('utf-8', 'replace'), 60)!r} is no pipeline's: there are "
+            f"no pipeline has {readable(namespace.encode('utf-8', 'replace'), 60)!r}; there are "
             f"{', '.join(names)}",
             param_hint="'--namespace'",
         )

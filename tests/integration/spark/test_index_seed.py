@@ -582,7 +582,7 @@ def test_the_command_seeds_and_says_what_it_did(
     assert "s3cret" not in done.err
     unknown = run(*args, "-n", "nosuch")
     assert unknown.code == 2
-    assert "'nosuch' is no pipeline's" in unknown.err
+    assert "no pipeline has 'nosuch'" in unknown.err
     (tmp_path / "pyspark.py").write_text("raise ImportError('No module named pyspark')\n")
     missing = run(*args, env={"PYTHONPATH": str(tmp_path)})
     assert missing.code == 2

@@ -170,7 +170,7 @@ def test_an_endless_extractor_is_cut_off(own_module: str) -> None:
 def test_an_event_with_a_negative_weight_is_passed(own_module: str) -> None:
     dedup = Deduplicator(with_extractor(f"{own_module}:negative"))
 
-    with pytest.warns(RuntimeWarning, match="b'a', -1 is no feature and weight"):
+    with pytest.warns(RuntimeWarning, match="b'a', -1 is not a feature and weight"):
         assert dedup.process_one(b"x").kind.value == "passed"
 
 

@@ -247,7 +247,7 @@ def test_hostile_bytes_end_in_a_table_that_can_be_read(tmp_path: Path) -> None:
         (["-o", "v.tsv"], 2, "Missing argument 'FILE...'"),
         (["-o", "there.tsv", "a.txt"], 2, "is there already; give another name, or --force"),
         (["-o", "no/v.tsv", "a.txt"], 2, "lies in no folder"),
-        (["-o", ".", "--force", "a.txt"], 2, "is no file"),
+        (["-o", ".", "--force", "a.txt"], 2, "is not a file"),
         (["-o", "v.tsv", "-r", "wrods", "a.txt"], 2, "wrods: no such recipe"),
         (["-o", "v.tsv", "--start-regex", "(", "a.txt"], 2, "start pattern"),
         (["-o", "v.tsv", "--max-words", "0", "a.txt"], 2, "--max-words"),

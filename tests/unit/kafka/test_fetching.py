@@ -258,7 +258,7 @@ def test_the_answer_to_a_fetch_is_noted() -> None:
 
     async def ask() -> None:
         assert isinstance(await client.send(3, object()), Answer)
-        assert fetched.answered == {}, "that was no fetch"
+        assert fetched.answered == {}, "that was not a fetch"
         assert isinstance(await client.send(3, FetchRequest.__new__(FetchRequest)), Answer)
         assert fetched.answered == {PLACE: b"batches", TopicPartition("t", 1): None}
         await asyncio.sleep(0)

@@ -177,7 +177,7 @@ def test_arguments_that_do_not_fit_together_are_refused(
 
 @pytest.mark.parametrize("wrong", [-1, 1 << 64, -(1 << 80)])
 def test_numbers_that_are_not_fingerprints_are_refused(wrong: int) -> None:
-    with pytest.raises(ValueError, match=f"{wrong} is no fingerprint of 64 bits"):
+    with pytest.raises(ValueError, match=f"{wrong} is not a fingerprint of 64 bits"):
         list(find_pairs([1, wrong, 2], 3))
 
 

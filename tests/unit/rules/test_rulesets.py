@@ -210,7 +210,7 @@ def test_a_limit_is_read_as_it_was_written() -> None:
 
     assert "per_minute = 20" in text
     assert file.read(text, "rules.toml").rules == (keep(20),)
-    with pytest.raises(RuleError, match="per_minute: '2' is no number"):
+    with pytest.raises(RuleError, match="per_minute: '2' is not a number"):
         file.read(text.replace("20", "'2'"), "rules.toml")
 
 
@@ -446,9 +446,9 @@ def test_a_pattern_that_is_not_utf_8_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rules = 7", "rules.toml: rules: is no list of tables; write"),
+        ("rules = 7", "rules.toml: rules: is not a list of tables; write"),
         ("[[rules]]\nkind = 'join'", "rules.toml: rules[0]: kind: 'join' is none; give one of"),
-        ("[[rules]]\nkind = 'mute'\npattern = 7", "rules.toml: rules[0]: patterns: are no list"),
+        ("[[rules]]\nkind = 'mute'\npattern = 7", "rules.toml: rules[0]: patterns: are not a list"),
         ("[[rules]]\nkind = 'mute'\npattern = '<*>'", "pattern: '<*>' has no word"),
         ("[[rules]]\nkind = 'mute'\npattern = 'a'\nslot = 1", "slot: is 1; leave it out of mute"),
         ("[[rules]]\nkind = 'split'\npattern = 'a'\nslot = 1\nvalue = 'x'", "slot: is 1, and"),

@@ -253,7 +253,7 @@ def test_two_files_are_compared_as_diff_does(tmp_path: Path) -> None:
     ("query", "problem"),
     [
         ("old_file=1&new_file=7", "choose two of the 0 files"),
-        ("new_start=yesterday", "is no time"),
+        ("new_start=yesterday", "is not a time"),
         ("new_start=2024-05-07T09:40&new_end=2024-05-07T09:20", "ends before it begins"),
         ("old_end=2024-05-07T08:00", "ends before it begins"),
     ],

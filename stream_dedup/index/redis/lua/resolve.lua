@@ -384,7 +384,7 @@ end
 -- Open the cluster with the query's id. One that is stored already is opened again, and its count and
 -- revision go on: its window has passed, its final summary waits, or another text was at that position.
 local function open(q, earlier)
-  if #opened == 0 then  -- fails before anything is written, if they are no queues
+  if #opened == 0 then  -- fails before anything is written, if they are not queues
     call('ZCARD', expiry)
     call('ZCARD', recency)
   end

@@ -155,7 +155,7 @@ def test_no_more_names_lead_to_a_cluster_than_the_cap_allows() -> None:
         world.start(query(1 << offset, offset))
         world.run()
         stored.append(sum(world.stored().values()))
-        world.start(query(1 << offset, offset + 100))  # an equal one is no new name
+        world.start(query(1 << offset, offset + 100))  # an equal one is not a new name
         world.run()
     assert stored == [own + 1, own + 2, *[own + 3] * 5]
 

@@ -3,7 +3,7 @@
 The world carries out one request at a time, in an order that a `Chooser` decides: so every
 interleaving of the callers' requests can come up. A request may be carried out and its answer be
 lost; or be given up by its caller and be carried out much later; a caller may die at any time.
-Whenever a cluster opens, the world checks that it is no near twin of another open one.
+Whenever a cluster opens, the world checks that it is not a near twin of another open one.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class World:
         return answer
 
     def check(self, identity: int) -> None:
-        """Check that an open cluster is no near twin of another one."""
+        """Check that an open cluster is not a near twin of another one."""
         one = self.nodes[identity & 0xFF].clusters[identity].query
         for other_identity, other in self.open_clusters():
             bits = distance(one.fingerprint, other.fingerprint)
