@@ -45,7 +45,7 @@ MAX_PROTECTED = 12
 MAX_SETS = 4
 """Sets of protected words that are tried as ordinary ones."""
 
-TOLD = 0.8
+ENDED_SHARE = 0.8
 """Of the values of a place, so many end in -ed or -ing where it is suggested to protect them."""
 
 Progress = Callable[[int, int], None]
@@ -348,8 +348,8 @@ class Tuner:
                     question.why = _vary_elsewhere(question.merges, places, known)
                 steps_good = steps_good and bool(question.why)
             elif change.protect:
-                told = sum(word.endswith(("ed", "ing")) for word in change.protect)
-                if question.splits and told >= TOLD * len(change.protect):
+                ended = sum(word.endswith(("ed", "ing")) for word in change.protect)
+                if question.splits and ended >= ENDED_SHARE * len(change.protect):
                     question.why = "words in -ed or -ing usually say what happened"
 
 

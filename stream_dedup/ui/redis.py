@@ -423,10 +423,10 @@ class RedisSource:
         if not now_us - MAX_PAST_US <= first_us <= last_us:
             entry.counts.before += numbers.events  # a replay of old events
             return
-        told_us, told = min(numbers.emitted_us, last_us), min(numbers.emitted, numbers.events)
-        if told and told_us > first_us:
-            entry.counts.spread(self.axis, first_us, told_us, told)
-            entry.counts.spread(self.axis, told_us, last_us, numbers.events - told)
+        until_us, emitted = min(numbers.emitted_us, last_us), min(numbers.emitted, numbers.events)
+        if emitted and until_us > first_us:
+            entry.counts.spread(self.axis, first_us, until_us, emitted)
+            entry.counts.spread(self.axis, until_us, last_us, numbers.events - emitted)
         else:
             entry.counts.spread(self.axis, first_us, last_us, numbers.events)
 
