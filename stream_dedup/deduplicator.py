@@ -372,7 +372,7 @@ class Deduplicator:
     def parameters(
         self, values: Sequence[Value], decisions: Sequence[Decision]
     ) -> list[tuple[tuple[str, str], ...] | None]:
-        """Return what stands in the variables of events, each with what the pattern shows there.
+        """Return what is in the variables of events, each with what the pattern shows there.
 
         Args:
             values: the events, as for `process`.

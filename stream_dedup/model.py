@@ -138,7 +138,7 @@ class Closing(StrEnum):
 
 
 class SlotValues(NamedTuple):
-    """The values that stood in one place of a pattern, in a sample of a cluster's events.
+    """The values in one place of a pattern, in a sample of a cluster's events.
 
     Attributes:
         slot: what the pattern shows there.

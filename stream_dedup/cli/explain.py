@@ -379,7 +379,7 @@ def _print_patterns(out: Console, found: Comparison) -> None:
 
 
 def _print_values(out: Console, found: Comparison) -> None:
-    """Print what stands in the variables of both, if they have the same words."""
+    """Print what is in the variables of both, if they have the same words."""
     slots = SlotReader(found.recipe).slots(found.left.text)
     left, right = slots.values(found.left.text), slots.values(found.right.text)
     if not left or right is None:

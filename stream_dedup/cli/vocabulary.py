@@ -128,7 +128,7 @@ def build(files: tuple[str, ...], output: str, **options: Any) -> None:  # noqa:
         raise InputError("no document has a feature: the inputs are empty, or none is as expected")
     found = counts.frequent(options["min_count"], options["max_words"])
     if not found:
-        raise InputError(f"no feature stands in {options['min_count']} documents; give --min-count")
+        raise InputError(f"no feature is in {options['min_count']} documents; give --min-count")
     origin = Origin(chosen, options["formula"], options["min_count"])
     with whole_file(output) as file:
         file.writelines(line.encode() for line in table(counts, found, origin))
@@ -173,7 +173,7 @@ def boilerplate(
 
     Texts of strangers that have a long footer in common share most of their letters, and merge.
     A recipe that names the list as text.boilerplate_file leaves these passages out of all texts,
-    wherever they stand and however they are written; a text of nothing else stays whole.
+    wherever they appear and however they are written; a text of nothing else stays whole.
 
     Each line of the FILEs, each JSON event, or each row of a table is a document; a text may have
     several lines. A passage is the end of a line, in whole words. It is listed if enough documents

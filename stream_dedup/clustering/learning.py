@@ -47,7 +47,7 @@ def wanted_values(learn: int, around: int) -> int:
 
     Args:
         learn: as `Match.learn`.
-        around: how many words stand around the slot.
+        around: how many words are around the slot.
     """
     return learn if around > FEW_AROUND else 2 * learn
 

@@ -119,7 +119,7 @@ def rows_containing(column: Sequence[bytes], byte: bytes) -> list[int]:
 def replace_words(
     column: Sequence[bytes], words: frozenset[bytes], separators: bytes, by: bytes
 ) -> list[bytes]:
-    """Replace words in bytes, wherever they stand between separators.
+    """Replace words in bytes, wherever they appear between separators.
 
     Case, and full stops and exclamation marks behind a word, do not count.
 
@@ -127,7 +127,7 @@ def replace_words(
         column: any bytes.
         words: in lower case, ASCII; none ends with `WORD_ENDINGS`.
         separators: bytes between words.
-        by: what takes the place of each, and of what stands behind it.
+        by: what takes the place of each, and of what is behind it.
     """
 
     def replaced(match: re.Match[bytes]) -> bytes:

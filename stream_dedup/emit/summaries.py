@@ -4,7 +4,7 @@ In text a summary reads::
 
     … repeated 412× until 10:32:11 [5d41402abc4b2a76] (ERROR) ERROR connection from <ipv4> lost
 
-The group and the variant stand in parentheses. The count is of events that no earlier line has
+The group and the variant are in parentheses. The count is of events that no earlier line has
 shown or counted, so the events shown and the repeats
 add up to the events read. A summary with nothing to add is not printed. If the cluster has merged
 into another one::
@@ -79,7 +79,7 @@ def summary_json(summary: Summary, namespace: str) -> bytes:
 
 
 def variables_object(variables: Variables) -> dict[str, object]:
-    """The values of a cluster's variables, as they stand in JSON."""
+    """The values of a cluster's variables, in the form of JSON."""
     return {
         "sampled": variables.sampled,
         "error": round(variables.error, DECIMALS),

@@ -505,7 +505,7 @@ class Engine:
         return {cluster: known[cluster] for cluster in clusters if cluster in known}
 
     def parameters(self, value: bytes, first: Representative) -> tuple[tuple[str, str], ...]:
-        """Return what stands in the variables of an event, each with what the pattern shows.
+        """Return what is in the variables of an event, each with what the pattern shows.
 
         Args:
             value: the event's text.

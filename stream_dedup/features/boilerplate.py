@@ -6,7 +6,7 @@ day on, a text would get other ones than before, which match nothing that is sto
 
 Idea: learn once, over a corpus, and freeze. The result is a list of passages for
 ``text.boilerplate_file``, which is part of the recipe's digest. They are left out of folded texts
-wherever they stand, natively (`folding.Passages`).
+wherever they appear, natively (`folding.Passages`).
 
 Learning. A passage is the end of a line, or a whole line, in words. The lines are put into a tree
 from their last words to their first. A node is a passage; its lines are those that end with it. A

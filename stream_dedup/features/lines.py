@@ -3,7 +3,7 @@
 Problem: one statement of a program that logs whole objects writes a hundred patterns. Their values
 are words (``state=follower``), their strings hold any text, their lists are of any length.
 
-Idea: what stands before and behind a token says whether it is a value, and its key is a word. One
+Idea: what is before and behind a token says whether it is a value, and its key is a word. One
 pass keeps a counter of open brackets and the *role* of the text since the last token. In addition
 to the classes of `tokens`, a token is variable if it
 
@@ -15,15 +15,15 @@ to the classes of `tokens`, a token is variable if it
 9. is a name, a dot and a label of `TOP_LABELS` (``example.com``);
 10. is a value: inside brackets a single word after ``key=``, or after ``key:``, a space and before
     the next comma or bracket; a word after ``"key":``; an item of a list behind a key;
-11. stands in a string that is one value: in single quotes (``b'…'`` too), unless it has three
+11. is in a string that is one value: in single quotes (``b'…'`` too), unless it has three
     words or more and neither key nor ``b`` before it; in double quotes
     after ``"key":``, after ``key=`` inside brackets, or in a list behind a key. A string that is a
-    key itself, or stands behind one of `MESSAGE_KEYS`, has words as any text;
+    key itself, or comes after one of `MESSAGE_KEYS`, has words as any text;
 12. is a single word in double quotes behind a word without a digit: ``table "accounts"``;
 13. is an address with a scheme (``http://a/b?c=d``), up to white space, a quote or a bracket that
     closes; its scheme, host and parameters are not words of their own;
 14. is an optional value of a programming language: ``Optional.empty``, ``Optional[…]`` or
-    ``Some(…)``, whatever stands in the brackets.
+    ``Some(…)``, whatever the brackets hold.
 
 An *absent* value is a value: one of `ABSENT` in a place of class 10 is a variable and no outcome,
 so ``{"rack": null}`` reads as ``{"rack": "eu"}``. In other places, as in ``error: null``, it says
@@ -110,7 +110,7 @@ ABSENT = frozenset((b"null", b"none", b"nil"))
 """What stands for a value that is not there, lower case."""
 
 OPTIONALS = frozenset((b"Optional", b"OptionalInt", b"OptionalLong", b"OptionalDouble", b"Some"))
-"""What stands before the brackets of an optional value."""
+"""What is before the brackets of an optional value."""
 
 _EMPTY = b".empty"
 _URL_MARK = b"://"
@@ -255,8 +255,8 @@ class _Scanner:
         self._pieces: list[Piece] = []
         self._role = _OTHER
         self._depth = 0
-        self._keyed = 0  # of the innermost 64 brackets, a bit each: whether a key stands before it
-        self._last = (-1, -1)  # the last token that stood in no value's string
+        self._keyed = 0  # of the innermost 64 brackets, a bit each: whether a key comes before it
+        self._last = (-1, -1)  # the last token that was in no value's string
         self._end = -1  # the last token's end, if nothing but a gap follows it
         self._blank = False  # whether that gap is white space
         self._plain = -1  # end of a single-quoted string whose words are words
@@ -543,7 +543,7 @@ class _Scanner:
 
 
 def _names(text: bytes) -> Iterator[Piece]:
-    """Yield the names of a line of variables, and what stands between them."""
+    """Yield the names of a line of variables, and what is between them."""
     for match in _RUN_OF_WORD_BYTES.finditer(text):
         start, end = match.span()
         variable = (

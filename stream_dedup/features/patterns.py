@@ -174,7 +174,7 @@ class Patterns:
     def _named_variant(
         self, parts: Iterable[tuple[bytes, bytes]], readings: Iterable[Reading]
     ) -> tuple[str, ...]:
-        """Name log levels and status classes; other words of a variant stand in the pattern."""
+        """Name log levels and status classes; other words of a variant are in the pattern."""
         names = (
             each.word.decode() if each.status else each.word.decode().upper()
             for (_, text), reading in zip(parts, readings, strict=True)
@@ -302,7 +302,7 @@ class _Writing:
             self._opened = False
 
     def placeholder(self, name: bytes) -> None:
-        """Add placeholders, and what stands between them."""
+        """Add placeholders, and what is between them."""
         if name.startswith(b"<") and self._parts.endswith(b"<"):
             del self._parts[-1]
             self._opened = b">>" not in name

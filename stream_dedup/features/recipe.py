@@ -116,7 +116,7 @@ class Text(_Section, frozen=True):
             around each word; ``look-alikes+words`` leaves the text as the first does, and after it
             its words and its numbers. Takes the place of all others here but boilerplate.
         boilerplate: passages, such as signatures and footers, that are left out of folded texts
-            wherever they stand. A text of nothing else stays whole.
+            wherever they appear. A text of nothing else stays whole.
         boilerplate_file: lines with one passage each, read into the list; relative to the recipe's
             file.
         mask: masks defined by the recipe, tried before the named ones.

@@ -1,9 +1,9 @@
-"""Values of a pattern's slots: what stood in the place of ``<number>`` and ``<*>``.
+"""Values of a pattern's slots: what events have in the place of ``<number>`` and ``<*>``.
 
 Problem: a pattern says where events differ, and a person wants to know in what: one user or a
 hundred, always the same host or a new one each time.
 
-Idea: a few events of each cluster are kept as a sample. Of each, the parts that stand between the
+Idea: a few events of each cluster are kept as a sample. Of each, the parts between the
 words of the pattern are the values of its slots. Values are counted in the sample alone, so the
 work for a cluster is bounded, whatever its size.
 
@@ -127,7 +127,7 @@ class Slots:
 
     Args:
         reader: reads events.
-        pieces: what stands before, between and behind them in the first event.
+        pieces: what is before, between and behind them in the first event.
         names: what the pattern shows in their places.
         order: its words, None for a slot.
     """
@@ -166,7 +166,7 @@ class Slots:
         return [*values, line[at:end].strip()] if self.names else []
 
     def varied(self, event: bytes) -> int:
-        """Return which words of an event stand in slots: bit i for its word i."""
+        """Return which words of an event are in slots: bit i for its word i."""
         line = _line(event)
         parts = self._parts(self._reader.read(line, lists=False).tokens) or []
         known = {token.text for part in parts for token in part if not token.variable}

@@ -74,8 +74,8 @@ cdef struct Line:
     size_t at
     Role role
     size_t depth
-    uint64_t keyed  # of the innermost 64 brackets, a bit each: whether a key stands before it
-    size_t last, last_end  # the last token that stood in no value's string; no token: 0, 0
+    uint64_t keyed  # of the innermost 64 brackets, a bit each: whether a key comes before it
+    size_t last, last_end  # the last token that was in no value's string; no token: 0, 0
     size_t end  # the last token's end, if nothing but a gap follows it; else 0
     bint blank  # whether that gap is white space
     bint number  # whether that token holds a digit

@@ -82,7 +82,7 @@ class Keys(NamedTuple):
 
 
 class WordSlot(NamedTuple):
-    """One word of a pattern, and what stands around it.
+    """One word of a pattern, and what is around it.
 
     Attributes:
         key: of the other words.

@@ -5,7 +5,7 @@ Theory of operation
 1. **Tokens.** A text longer than ``max_bytes`` is cut there; the rest counts as one word. With the
    extractor ``words``, `LineReader` finds the tokens; each is hashed, and each run of variables has
    the one placeholder hash. With ``characters`` the whole text is one token; of a text that is
-   folded to look-alikes and words, what stands before the words.
+   folded to look-alikes and words, what is before the words.
 2. **Exact hash**: the hash of the sequence of token identities, over all parts of the event. Equal
    patterns have equal hashes. If all tokens of an event are placeholders, its text is hashed as it
    is, so that only the same text is equal.

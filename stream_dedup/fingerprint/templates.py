@@ -5,7 +5,7 @@ and with a placeholder for each word that is learned. Its id is the exact hash o
 `reference`), under a key that everybody knows, so it depends on nothing else: the same template has
 the same id in every run, namespace, group and cluster of another level or status. What is not
 hashed is not part of the template either: delimiters between words, names of placeholders, how many
-variables stand in a row. Protected words and the frames of stack traces are part of it.
+variables there are in a row. Protected words and the frames of stack traces are part of it.
 
 When a word of a cluster is learned, or another cluster merges into it, its pattern changes, and so
 does its id: it is always the id of the pattern that is shown.
@@ -95,7 +95,7 @@ class Templates:
         return events._replace(texts=texts) if isinstance(events, Segments) else texts
 
     def _without_learned(self, texts: list[bytes], mask: int) -> list[bytes]:
-        """Put a variable in place of each word that is learned, wherever it stands."""
+        """Put a variable in place of each word that is learned, wherever it appears."""
         readings = [self._reader.read(text) for text in texts]
         is_learned = learned_words([token for one in readings for token in one.tokens], mask)
         replaced = []

@@ -1,4 +1,4 @@
-"""The one-off index in memory: which words stand in a place, between the same words.
+"""The one-off index in memory: which words occur in a place, between the same words.
 
 Theory of operation
 -------------------

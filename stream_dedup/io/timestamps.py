@@ -176,7 +176,7 @@ def _pattern_of(text: str) -> str:
             raise InputError(f"time format {text!r}: %{directive} is not known; use {known}")
         name = re.match(r"\(\?P<(\w)>", pattern)
         if name and name[1] in seen:
-            raise InputError(f"time format {text!r}: %{directive} stands there twice")
+            raise InputError(f"time format {text!r}: %{directive} is there twice")
         seen.update(name[1] if name else "")
         out.append(pattern)
     return "".join(out)

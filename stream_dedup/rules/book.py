@@ -15,7 +15,7 @@ from stream_dedup.rules.model import MAX_NAME, MAX_REASON, PatternRule, Undoing
 from stream_dedup.rules.ruleset import MAX_HISTORY, RuleSet
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""An id stands in addresses and in the output of a terminal."""
+"""An id is part of addresses and of the output of a terminal."""
 
 
 class Entry(NamedTuple):

@@ -169,7 +169,7 @@ class PatternRule:
         elif self.slot:
             self._refuse("slot", f"is {self.slot}", f"leave it out of {self.kind.value}")
         if self.kind is RuleKind.SPLIT and not self.value.strip():
-            self._refuse("value", "is empty", "give the value that stands in the slot")
+            self._refuse("value", "is empty", "give the value that is in the slot")
         if self.kind is RuleKind.ALWAYS_VARIABLE:
             count = template.elements.count(self.value) if self.value else template.slots
             if not self.value and not count:

@@ -66,7 +66,7 @@ class Reading(NamedTuple):
 
     Attributes:
         words: its words; None for a slot.
-        held: of each word itself, of each slot the value that stands in it.
+        held: of each word itself, of each slot the value that is in it.
     """
 
     words: Sequence[str | None]
@@ -186,7 +186,7 @@ class Template:
     def match(
         self, event: Reading, is_protected: Callable[[str], bool]
     ) -> tuple[str | None, ...] | None:
-        """Return what stands in the slots; None if the event does not match.
+        """Return what is in the slots; None if the event does not match.
 
         A slot takes as few words as it can. Its value is None where `event` is a template that has
         a slot there.
@@ -309,7 +309,7 @@ def with_value(pattern: str, slot: int, value: str) -> str:
 
 
 def _without_ellipsis(pattern: str) -> tuple[str, bool]:
-    """Return what stands before an ellipsis that stands for the rest, and whether there is one.
+    """Return what is before an ellipsis that stands for the rest, and whether there is one.
 
     A pattern that was too long to be shown ends in the middle of a word, which is left out.
     """

@@ -9,7 +9,7 @@ events just merged and just not merged are seen by themselves.
 Some answers are suggested; there are two rules:
 
 - fewer values make a variable, if all words that merge thereby vary in another place, too, where
-  enough values were seen: names of users vary wherever they stand;
+  enough values were seen: names of users vary wherever they appear;
 - words are protected that were taken for values of a variable, if nearly all of them end in *-ed*
   or *-ing*: such words say what happened.
 """

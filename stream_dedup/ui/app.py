@@ -1,6 +1,6 @@
 """The application: pages for people, and the same as JSON. It changes rules, and nothing else.
 
-Nothing of an event stands in an address, as addresses end in logs and histories: clusters are named
+No address holds anything of an event, as addresses end in logs and histories: clusters are named
 by their ids, and words to search for are sent in the body of a request.
 """
 

@@ -20,7 +20,7 @@ _ESCAPE = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[nrt\\])|…"
 def expression(pattern: str, first: bytes) -> str:
     r"""An extended regular expression that matches the lines of a pattern.
 
-    Words stand as they are, and anything may stand in slots. Of an event of several lines it
+    Words are kept as they are, and slots match anything. Of an event of several lines it
     matches the first.
 
     >>> expression("disk <*> is <number> full (95%)", b"disk a is 7 full (95%)")

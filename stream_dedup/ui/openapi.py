@@ -120,7 +120,7 @@ def document() -> dict[str, Any]:
             "title": "stream-dedup ui",
             "version": __version__,
             "description": "What a stream was merged to. Words to search for are sent by POST, so "
-            "that nothing of an event stands in an address.",
+            "that no address holds anything of an event.",
         },
         "paths": paths,
         "components": {

@@ -13,7 +13,7 @@ unless the operator says that, too.
   the browser names it, and a form has a token that only a page of this server could show. Programs
   send JSON, which a foreign page cannot without being asked first.
 - The policy of content lets a page load scripts, styles and data from here only, and run no script
-  that stands in a page. So text from events cannot become a script even if it became markup.
+  that is in a page. So text from events cannot become a script even if it became markup.
 """
 
 from __future__ import annotations

@@ -153,9 +153,9 @@ class MetricsReporter:
                 goal = max(state.decided, state.owed)
                 progress.note("deliver", place, state.delivered, goal, now_s=now_s)
         # The pipeline as a whole moves while its partitions do. If one stands still and is then
-        # lost, the time goes on from where it stood.
-        stands = progress.stalled("poll", partitions, now_s=now_s).partition is not None
-        moves = bool(partitions) and not assignment.rebalancing and not stands
+        # lost, the time goes on from where it was.
+        is_stalled = progress.stalled("poll", partitions, now_s=now_s).partition is not None
+        moves = bool(partitions) and not assignment.rebalancing and not is_stalled
         progress.note("poll", None, 0, None, now_s=now_s, excused=moves)
         progress.note("emit", None, self._summaries.rounds, None, now_s=now_s)
         for step in REASONS:

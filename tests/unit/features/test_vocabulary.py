@@ -253,7 +253,7 @@ def test_hostile_bytes_end_in_a_table_that_can_be_read(tmp_path: Path) -> None:
         (["-o", "v.tsv", "--max-words", "0", "a.txt"], 2, "--max-words"),
         (["-o", "v.tsv", "none.txt"], 1, "none.txt: cannot be opened: No such file"),
         (["-o", "v.tsv", "empty.txt"], 1, "no document has a feature"),
-        (["-o", "v.tsv", "--min-count", "9", "a.txt"], 1, "no feature stands in 9 documents"),
+        (["-o", "v.tsv", "--min-count", "9", "a.txt"], 1, "no feature is in 9 documents"),
     ],
 )
 def test_errors_are_reported_and_nothing_is_written(

@@ -127,8 +127,8 @@ def test_times_without_a_date_keep_their_order_at_midnight() -> None:
         ("nonsense", "no time of day"),
         ("%H:%M %q", "%q is not known"),
         ("%H:%M %", "% is not known"),
-        ("%H:%M %H", "stands there twice"),
-        ("%H:%M %d %e", "stands there twice"),
+        ("%H:%M %H", "is there twice"),
+        ("%H:%M %d %e", "is there twice"),
     ],
 )
 def test_a_wrong_format_is_refused_with_its_reason(text: str, says: str) -> None:
