@@ -24,16 +24,15 @@ from benchmarks.peers import PeerMissingError
 from benchmarks.text_sets import Pair
 from stream_dedup import Deduplicator
 from stream_dedup.features.recipe import Recipe, load_recipe, replace
-from stream_dedup.fingerprint import bands
 from stream_dedup.fingerprint.fingerprinter import Fingerprinter
 from stream_dedup.fingerprint.siphash import HashKey
-from stream_dedup.tables.store import Bands, make_band_tables
+from stream_dedup.offline.text_pairs import TextPairs
 
 Find = Callable[[Sequence[str], float], set[Pair]]
 
 BRUTE_FORCE = "brute force"
 
-BATCH = 1_000
+BATCH = 4_096
 
 LEAST_KEPT = 0.3
 """The least Jaccard index that brute force remembers."""
@@ -104,17 +103,14 @@ def _streaming(recipe: Recipe, key: bytes) -> Find:
 
 def _searching(recipe: Recipe, key: bytes) -> Find:
     def find(texts: Sequence[str], threshold: float) -> set[Pair]:
-        fingerprinter = Fingerprinter(recipe, HashKey(key))
-        tables = make_band_tables(Bands(bands.BANDS, bands.KEY_BYTES, bands.CROWD))
+        fingerprinter = Fingerprinter(_at(recipe, threshold), HashKey(key))
+        pairs = TextPairs(fingerprinter)
         found = set[Pair]()
-        sketches: list[bytes] = []
         for start in range(0, len(texts), BATCH):  # as `offline.lines` does
             batch = [text.encode() for text in texts[start : start + BATCH]]
             prepared = fingerprinter.prepare(batch, None)
-            numbers = fingerprinter.fingerprints(prepared, full=True)
-            sketches += numbers.sketches
-            pairs = tables.connect(numbers.bands, start, sketches, threshold)
-            found.update(zip(pairs[::2], pairs[1::2], strict=True))
+            alike = pairs.add(prepared, pairs.hash(prepared), range(len(batch)))
+            found.update(zip(alike[::2], alike[1::2], strict=True))
         return found
 
     return find

@@ -409,7 +409,7 @@ def _clusters_of_text(path: str, text_field: str, recipe: Recipe, options: FindO
                 raise click.UsageError(f"{name} does not go with recipe {recipe.name}, of bands")
     else:
         options.layout(k, recipe.fingerprint.width, 1)
-    by_line = TextClusters(recipe, options.effort.memory_bytes)
+    by_line = TextClusters(recipe, options.effort.memory_bytes, options.effort.threads)
     for values, numbers in _texts(path, text_field):
         by_line.add(values, numbers)
     _write_line_clusters(by_line, k, options)

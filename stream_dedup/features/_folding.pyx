@@ -41,6 +41,7 @@ cdef enum:  # kinds of ASCII
     HOST = 128
     LOCAL = 256  # of an address, before @
     JOINER = 512  # what numbers have between digits
+    END = 1024  # the zeros behind a text, which has none
 
 cdef struct Symbols:
     uint32_t* at
@@ -51,6 +52,7 @@ cdef struct Symbols:
 cdef enum:
     SLASH = 1
     AT = 2
+    WWW = 4
 
 cdef struct Bytes:
     uint8_t* at
@@ -221,8 +223,18 @@ cdef bint fold_characters(const uint8_t* text, Py_ssize_t size, Symbols* symbols
         symbols.size += 1
     for length in range(PADDING):
         symbols.at[symbols.size + length] = 0
-    symbols.marks = marks
+    symbols.marks = marks | WWW * has_www(symbols)
     return True
+
+
+cdef inline bint has_www(const Symbols* symbols) noexcept nogil:
+    cdef uint32_t found = 0
+    cdef Py_ssize_t i
+    for i in range(symbols.size):  # and two zeros
+        found |= (
+            (symbols.at[i] == c"w") & (symbols.at[i + 1] == c"w") & (symbols.at[i + 2] == c"w")
+        )
+    return found != 0
 
 
 cdef inline Py_ssize_t character(
@@ -294,9 +306,15 @@ cdef bint fold_tokens(Symbols* symbols, Bytes* out, Apart* apart) noexcept nogil
         # that are not ASCII, which have no spaces between them, four times.
         if not has_bytes(&apart.words, 4 * size + 4) or not has_bytes(&apart.numbers, 4 * size + 4):
             return False
+    cdef bint simple = apart == NULL and symbols.marks == 0
     while at < size:
         code = text[at]
         written = out.size
+        if simple and code < 0x80 and not _kinds[code] & RUN:
+            at = copy_letters(text, at, out)
+            letters = letters or out.size > written
+            before = text[at - 1]
+            continue
         if code >= 0x80:
             out.size += encode(code, out.at + out.size)
             letters = True
@@ -374,6 +392,25 @@ cdef bint fold_tokens(Symbols* symbols, Bytes* out, Apart* apart) noexcept nogil
             and append(out, <const uint8_t*>b"   ", 3 if apart.numbers.size else 2)
         )
     return True
+
+
+cdef inline Py_ssize_t copy_letters(
+    const uint32_t* text, Py_ssize_t at, Bytes* out
+) noexcept nogil:
+    """Write letters, and leave all else out, until digits or signs that may be letters; return where.
+
+    Without links and addresses letters do not depend on what is around them. So there is no branch
+    at the end of a word, which would be a random one. There is room for what is written.
+    """
+    cdef uint32_t code = text[at]
+    cdef uint8_t* to = out.at + out.size
+    while code < 0x80 and not _kinds[code] & (RUN | END):
+        to[0] = _letters[code]
+        to += _kinds[code] & LETTER
+        at += 1
+        code = text[at]
+    out.size = to - out.at
+    return at
 
 
 cdef inline void add_word(
@@ -779,6 +816,7 @@ cdef _load_kinds():
             | HOST * (letter or digit or character_ in ".-")
             | LOCAL * (letter or digit or character_ in "._%+-")
             | JOINER * (character_ in ",.:/-")
+            | END * (code == 0)
         )
     for code, letter in folding.LETTERS.items():
         _letters[code] = letter

@@ -88,14 +88,23 @@ cdef enum:
     KEY_BYTES = 4
     BAND_BYTES = 64  # of a fingerprint
     BAND_SKETCH = 128
+    FEW_HASHES = 256
+    BUCKETS = 256
     LIKELY_LEAST = 208  # so many of random hashes contain the least `BAND_SKETCH` but for one in 10^8
 
 cdef extern from *:
     """
     #include <stddef.h>
     #include <stdint.h>
-    // The compiler turns the inner loop into vector instructions. Those that every processor of the
-    // family has are a third as fast as AVX2, so that is compiled too, and chosen at run time.
+    #if defined(_MSC_VER)
+    #define RESTRICT __restrict
+    #else
+    #define RESTRICT restrict
+    #endif
+
+    // The compiler turns the inner loops into vector instructions. Those that every processor of the
+    // family has are a third as fast as AVX2, and that is a third as fast as AVX-512; so these are
+    // compiled too, and chosen at run time.
     #define LEAST_HASHES(name)                                                                     \
     static void name(const uint32_t* x, size_t count, const uint32_t* a, const uint32_t* b,        \
                      uint32_t* least) {                                                            \
@@ -110,16 +119,52 @@ cdef extern from *:
         }                                                                                          \
         for (int j = 0; j < 48; j++) least[j] = out[j];                                            \
     }
+
+    #define SIP_ROTATE(x, bits) ((x) << (bits) | (x) >> (64 - (bits)))
+    #define SIP_ROUND                                                                              \
+        v0 += v1; v2 += v3; v1 = SIP_ROTATE(v1, 13) ^ v0; v3 = SIP_ROTATE(v3, 16) ^ v2;            \
+        v0 = SIP_ROTATE(v0, 32) + v3; v2 += v1;                                                    \
+        v3 = SIP_ROTATE(v3, 21) ^ v0; v1 = SIP_ROTATE(v1, 17) ^ v2; v2 = SIP_ROTATE(v2, 32);
+    #define SHORT_HASHES(name)                                                                     \
+    static void name(const uint64_t* RESTRICT last, size_t count, const uint64_t* RESTRICT key,    \
+                     uint64_t salt, uint32_t* RESTRICT out) {                                      \
+        uint64_t k0 = key[0], k1 = key[1], k2 = key[2], k3 = key[3];                               \
+        for (size_t i = 0; i < count; i++) {                                                       \
+            uint64_t v0 = k0, v1 = k1, v2 = k2, v3 = k3 ^ last[i];                                 \
+            SIP_ROUND                                                                              \
+            v0 ^= last[i]; v2 ^= 0xFF;                                                             \
+            SIP_ROUND SIP_ROUND SIP_ROUND                                                          \
+            out[i] = (uint32_t)((v0 ^ v1 ^ v2 ^ v3 ^ salt) >> 32);                                 \
+        }                                                                                          \
+    }
+
     LEAST_HASHES(least_by_any)
+    SHORT_HASHES(short_by_any)
     #if defined(__x86_64__) && defined(__GNUC__)
-    __attribute__((target("avx2"))) LEAST_HASHES(least_by_avx2)
+    #define AVX512 __attribute__((target(                                                          \
+        "avx512f,avx512vl,avx512dq,avx512bw,prefer-vector-width=512")))
+    #define AVX2 __attribute__((target("avx2")))
+    AVX2 LEAST_HASHES(least_by_avx2)
+    AVX2 SHORT_HASHES(short_by_avx2)
+    AVX512 LEAST_HASHES(least_by_avx512)
+    AVX512 SHORT_HASHES(short_by_avx512)
+    #define HAS_AVX512 (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl")    \
+        && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
     static void least_of_48(const uint32_t* x, size_t count, const uint32_t* a, const uint32_t* b,
                             uint32_t* least) {
-        if (__builtin_cpu_supports("avx2")) least_by_avx2(x, count, a, b, least);
+        if (HAS_AVX512) least_by_avx512(x, count, a, b, least);
+        else if (__builtin_cpu_supports("avx2")) least_by_avx2(x, count, a, b, least);
         else least_by_any(x, count, a, b, least);
+    }
+    static void short_hashes(const uint64_t* last, size_t count, const uint64_t* key,
+                             uint64_t salt, uint32_t* out) {
+        if (HAS_AVX512) short_by_avx512(last, count, key, salt, out);
+        else if (__builtin_cpu_supports("avx2")) short_by_avx2(last, count, key, salt, out);
+        else short_by_any(last, count, key, salt, out);
     }
     #else
     #define least_of_48 least_by_any
+    #define short_hashes short_by_any
     #endif
     #if defined(_MSC_VER)
     #include <intrin.h>
@@ -132,6 +177,11 @@ cdef extern from *:
     void least_of_48(
         const uint32_t* x, size_t count, const uint32_t* a, const uint32_t* b, uint32_t* least
     ) noexcept nogil  # the least a·x + b of each of 48 functions
+    # The upper halves of `sip` of texts of less than eight bytes, each given as the word that
+    # `last_word` makes of it, with a salt.
+    void short_hashes(
+        const uint64_t* last, size_t count, const uint64_t* key, uint64_t salt, uint32_t* out
+    ) noexcept nogil
 
 cdef array.array _U64 = array.array("Q")
 cdef array.array _U32 = array.array("I")
@@ -303,7 +353,12 @@ cdef inline uint64_t sip(const uint8_t* p, size_t length, const Secret* key) noe
         sip_word(&s, load64(p))
         p += 8
         left -= 8
-    return sip_finish(&s, load_tail(p, left) | <uint64_t>length << 56)
+    return sip_finish(&s, last_word(p, left, length))
+
+
+cdef inline uint64_t last_word(const uint8_t* p, size_t left, size_t length) noexcept nogil:
+    """Return the last word that is hashed: what is left of a text, and the text's length."""
+    return load_tail(p, left) | <uint64_t>length << 56
 
 
 cdef inline uint64_t sip_sequence(
@@ -436,57 +491,93 @@ cdef void sort_hashes(uint64_t* at, size_t count, int depth) noexcept nogil:
         at[j] = value
 
 
-cdef size_t sort_least(
-    const Hashes32* hashes, uint64_t limit, Hashes32* table, uint32_t* out
+cdef size_t sort_few(
+    const Hashes32* hashes, uint64_t limit, Hashes32* table
 ) except? 0 nogil:
-    """Write the least distinct hashes, ascending, at most one above `BAND_SKETCH`; return how many.
+    """As `sort_least`, of less than `FEW_HASHES`: counted by their first bits, then sorted."""
+    cdef uint8_t starts[BUCKETS]
+    cdef uint64_t scale = (<uint64_t>BUCKETS << 32) // (limit + 1)
+    cdef uint32_t value, last, before = 0
+    cdef size_t i, j, kept
+    table.count = 0
+    reserve32(table, hashes.count + 1)
+    cdef uint32_t* out = table.at
+    if hashes.count == 0:
+        return 0
+    memset(starts, 0, sizeof(starts))
+    for i in range(hashes.count):
+        starts[hashes.at[i] * scale >> 32] += 1
+    for i in range(BUCKETS):
+        value = starts[i]
+        starts[i] = before
+        before += value
+    for i in range(hashes.count):
+        value = hashes.at[i]
+        j = value * scale >> 32
+        out[starts[j]] = value
+        starts[j] += 1
+    for i in range(1, hashes.count):
+        value = out[i]
+        j = i
+        while j and out[j - 1] > value:
+            out[j] = out[j - 1]
+            j -= 1
+        out[j] = value
+    last = out[0]
+    kept = 1
+    for i in range(1, hashes.count):
+        value = out[i]
+        out[kept] = value
+        kept += value != last
+        last = value
+    return kept
+
+
+cdef size_t sort_least(const Hashes32* hashes, uint64_t limit, Hashes32* table) except? 0 nogil:
+    """Write the distinct hashes, ascending, to the table's beginning; return how many.
 
     Keyed hashes are spread evenly up to the limit, so the size of each says roughly where it
     belongs in a sorted table. None is larger than the limit.
     """
-    cdef size_t room = 16, slot, i, count = 0, size
-    cdef uint64_t scale
+    if hashes.count < FEW_HASHES:
+        return sort_few(hashes, limit, table)
+    cdef size_t room = 2 * hashes.count + 1, slot, i, count = 0, size
+    cdef uint64_t scale = (<uint64_t>room << 32) // (limit + 1)
     cdef uint32_t value, other
     cdef bint zero = False
-    while room < 2 * hashes.count:
-        room *= 2
-    scale = (<uint64_t>room << 32) // (limit + 1)
     size = room + hashes.count + 1
     table.count = 0
-    reserve32(table, size)
-    memset(table.at, 0, size * sizeof(uint32_t))
+    reserve32(table, size + 1)
+    memset(table.at, 0, (size + 1) * sizeof(uint32_t))
+    cdef uint32_t* slots = table.at + 1  # before it is room for a zero
     for i in range(hashes.count):
         value = hashes.at[i]
         if value == 0:  # an empty slot's mark
             zero = True
             continue
         slot = value * scale >> 32
-        while table.at[slot] != 0:
-            other = table.at[slot]
+        while slots[slot] != 0:
+            other = slots[slot]
             if other >= value:
                 if other == value:
                     break
-                table.at[slot] = value
+                slots[slot] = value
                 value = other
             slot += 1
-        table.at[slot] = value
-    if zero:
-        out[0] = 0
-        count = 1
-    for slot in range(size):
-        if count > BAND_SKETCH:
-            break
-        if table.at[slot] != 0:
-            out[count] = table.at[slot]
-            count += 1
+        slots[slot] = value
+    count = zero
+    for slot in range(size):  # without a branch, which would be a random one
+        value = slots[slot]
+        table.at[count] = value
+        count += value != 0
     return count
 
 
 cdef size_t pack_sketch(const uint32_t* least, size_t count, uint16_t* out) noexcept nogil:
     """Write the sketch of what `sort_least` found; return its length. See `tables.sketches`."""
     cdef uint32_t shift = 16
-    cdef uint16_t value
-    cdef size_t i, length = 1
+    cdef uint16_t value, last
+    cdef size_t i, length = 2
     cdef bint is_cut = count > BAND_SKETCH
     if count == 0:
         return 0
@@ -496,10 +587,13 @@ cdef size_t pack_sketch(const uint32_t* least, size_t count, uint16_t* out) noex
         while least[count - 1] >> shift > 0xFFFF:
             shift += 1
     out[0] = 2 * shift + is_cut
-    for i in range(count):
+    last = least[0] >> shift
+    out[1] = last
+    for i in range(1, count):
         value = least[i] >> shift
         out[length] = value
-        length += i == 0 or out[length - 1] != value
+        length += value != last
+        last = value
     return length
 
 
@@ -605,11 +699,13 @@ cdef class Workspace:
     cdef Hashes32 gathered  # of the current event: the hashes that bands are made of, …
     cdef bint is_gathered  # … if they are there already
     cdef Hashes32 likely, sorting
+    cdef Hashes last  # words that end short texts
     cdef Hashes16 band_sketches
     cdef Hashes band_keys  # of each event 12 numbers: its keys in order, big-endian
     cdef array.array exact, words, low, high, chosen, variants
     cdef const Part* parts  # of the current event
     cdef size_t part_count
+    cdef size_t sketch_from_bytes  # 0 unless each event has one part
     cdef bint full
 
     def __cinit__(self, size_t events, bint full, bint wide, bint minhash, bint bands):
@@ -639,6 +735,7 @@ cdef class Workspace:
         free(self.gathered.at)
         free(self.likely.at)
         free(self.sorting.at)
+        free(self.last.at)
         free(self.band_sketches.at)
         free(self.band_keys.at)
 
@@ -1307,12 +1404,24 @@ cdef class Kernel:
             push(features, identity, votes, part, self.default_weight, False)
         return 0
 
-    cdef int take_character_ngrams(
-        self, const Part* part, Items* features, Hashes* starts, Hashes32* gathered, bint full
-    ) except -1 nogil:
+    cdef int take_character_ngrams(self, const Part* part, Workspace work) except -1 nogil:
         cdef const uint8_t* text = part.text
         cdef const uint8_t* gram
+        cdef Items* features = &work.features
+        cdef Hashes* starts = &work.scratch
         cdef size_t i, count, grams, end, size, n = self.ngram
+        if self.bands and n < 8 and is_ascii(text, part.length):
+            if part.length == 0:
+                return 0
+            grams = part.length - n + 1 if part.length >= n else 1
+            features.count += grams
+            if not work.full:
+                return 0
+            reserve_hashes(starts, grams)
+            size = n if part.length >= n else part.length
+            for i in range(grams):
+                starts.at[i] = last_word(text + i, size, size)
+            return self.gather_short(part, starts.at, grams, &work.gathered)
         starts.count = 0
         reserve_hashes(starts, part.length)
         for i in range(part.length):
@@ -1323,11 +1432,11 @@ cdef class Kernel:
         if count == 0:
             return 0
         grams = count - n + 1 if count >= n else 1
-        if not full:  # only their number is wanted
+        if not work.full:  # only their number is wanted
             features.count += grams
             return 0
         if self.bands:
-            self.gather_character_ngrams(part, gathered, starts, grams)
+            self.gather_character_ngrams(part, starts, grams, work)
             features.count += grams
             return 0
         for i in range(grams):
@@ -1339,21 +1448,45 @@ cdef class Kernel:
 
     # ------------------------------------------------------------ bands; see `bands`
 
+    cdef int gather_short(
+        self, const Part* part, const uint64_t* last, size_t count, Hashes32* gathered
+    ) except -1 nogil:
+        """Hash texts of less than eight bytes, given as `last_word`, as features for bands."""
+        if self.default_weight * part.weight == 0:
+            return 0
+        reserve32(gathered, count)
+        short_hashes(
+            last, count, &self.secret.v0, part.identity_salt, gathered.at + gathered.count
+        )
+        gathered.count += count
+        return 0
+
     cdef int gather_character_ngrams(
-        self, const Part* part, Hashes32* gathered, const Hashes* starts, size_t grams
+        self, const Part* part, const Hashes* starts, size_t grams, Workspace work
     ) except -1 nogil:
         """Hash all n-grams of characters for bands, without making them features."""
         cdef const uint8_t* text = part.text
-        cdef size_t i, end, start, n = self.ngram
-        if self.default_weight * part.weight == 0:
-            return 0
-        reserve32(gathered, grams)
-        cdef uint32_t* out = gathered.at + gathered.count
+        cdef Hashes* last = &work.last
+        cdef size_t i, end, start, n = self.ngram, first = work.gathered.count
+        cdef bint any_long = False
+        reserve_hashes(last, grams)
         for i in range(grams):
             start = starts.at[i]
             end = starts.at[i + n] if i + n < starts.count else part.length
-            out[i] = (sip(text + start, end - start, &self.secret) ^ part.identity_salt) >> 32
-        gathered.count += grams
+            if end - start < 8:
+                last.at[i] = last_word(text + start, end - start, end - start)
+            else:
+                any_long = True
+        self.gather_short(part, last.at, grams, &work.gathered)
+        if not any_long or work.gathered.count == first:
+            return 0
+        for i in range(grams):
+            start = starts.at[i]
+            end = starts.at[i + n] if i + n < starts.count else part.length
+            if end - start >= 8:
+                work.gathered.at[first + i] = (
+                    sip(text + start, end - start, &self.secret) ^ part.identity_salt
+                ) >> 32
         return 0
 
     cdef int take_bands(self, Workspace work, size_t event, const Items* features) except -1 nogil:
@@ -1378,7 +1511,8 @@ cdef class Kernel:
             for byte in range(KEY_BYTES):
                 out[byte] = key >> (56 - 8 * byte)
             out += KEY_BYTES
-        self.sketch_bands(work)
+        if work.sketch_from_bytes == 0 or work.parts[0].length >= work.sketch_from_bytes:
+            self.sketch_bands(work)
         work.sketch_ends.at[event] = work.band_sketches.count
         return 0
 
@@ -1393,7 +1527,6 @@ cdef class Kernel:
         cdef uint64_t limit = MOST32
         cdef size_t i, found
         cdef uint32_t value
-        cdef uint32_t least[BAND_SKETCH + 1]
         if gathered.count > LIKELY_LEAST:
             limit = (<uint64_t>LIKELY_LEAST << 32) // gathered.count
         reserve16(&work.band_sketches, BAND_SKETCH + 1)
@@ -1404,12 +1537,12 @@ cdef class Kernel:
                 value = gathered.at[i]
                 likely.at[likely.count] = value
                 likely.count += value <= limit
-            found = sort_least(likely, limit, &work.sorting, least)
+            found = sort_least(likely, limit, &work.sorting)
             if found > BAND_SKETCH or limit == MOST32:
                 break
             limit = 4 * limit if limit < MOST32 // 4 else MOST32
         work.band_sketches.count += pack_sketch(
-            least, found, work.band_sketches.at + work.band_sketches.count
+            work.sorting.at, found, work.band_sketches.at + work.band_sketches.count
         )
         return 0
 
@@ -1521,7 +1654,7 @@ cdef class Kernel:
                 if part.length:
                     whole = before_words(&part) if self.has_words else part.length
                     self.push_text(tokens, &part, part.text, whole, False)
-                self.take_character_ngrams(&part, features, scratch, &work.gathered, full)
+                self.take_character_ngrams(&part, work)
             else:
                 if self.structured:
                     self.take_line(&part, work)
@@ -1702,7 +1835,7 @@ cdef class Kernel:
 
     # ------------------------------------------------------------ batches
 
-    cdef batch(self, tuple texts, segments, bint full):
+    cdef batch(self, tuple texts, segments, bint full, size_t sketch_from_bytes):
         cdef size_t parts_count = len(texts), i, first = 0, last
         cdef size_t events = parts_count if segments is None else len(segments.ends)
         cdef array.array ends = None, weights = None, salts = None, identity_salts = None
@@ -1710,6 +1843,7 @@ cdef class Kernel:
         cdef Items* folded = (
             &work.features if self.characters or self.ngram > 1 else &work.tokens
         )
+        work.sketch_from_bytes = sketch_from_bytes
         cdef bint plain = segments is None
         if not plain:
             ends, weights = segments.ends, segments.weights
@@ -1736,11 +1870,11 @@ cdef class Kernel:
             free(parts)
         return work.fingerprints(self.learns, self.bands)
 
-    def scan(self, texts, bint full):
-        return self.batch(tuple(texts), None, full)
+    def scan(self, texts, bint full, size_t sketch_from_bytes=0):
+        return self.batch(tuple(texts), None, full, sketch_from_bytes)
 
     def scan_segments(self, segments, bint full):
-        return self.batch(tuple(segments.texts), segments, full)
+        return self.batch(tuple(segments.texts), segments, full, 0)
 
     def fold(self, events, bint full):
         cdef size_t i, count = len(events), length
@@ -1787,6 +1921,14 @@ cdef check_typecodes(
         before = ends.data.as_uints[i]
     if before != parts:
         raise ValueError("the last end is not the number of parts")
+
+
+cdef inline bint is_ascii(const uint8_t* text, size_t length) noexcept nogil:
+    cdef uint8_t every = 0
+    cdef size_t i
+    for i in range(length):
+        every |= text[i]
+    return every < 0x80
 
 
 cdef inline size_t before_words(const Part* part) noexcept nogil:

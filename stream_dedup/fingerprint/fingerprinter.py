@@ -168,10 +168,18 @@ class Fingerprinter:
             taken.variant.extend(one.variant)
         return taken
 
-    def fingerprints(self, prepared: Prepared, full: bool) -> Fingerprints:
-        """Compute exact hashes of a prepared batch; with `full`, fingerprints and sketches too."""
+    def fingerprints(
+        self, prepared: Prepared, full: bool, sketch_from_bytes: int = 0
+    ) -> Fingerprints:
+        """Compute exact hashes of a prepared batch; with `full`, fingerprints and sketches too.
+
+        Args:
+            prepared: the batch.
+            full: whether to compute more than exact hashes.
+            sketch_from_bytes: see `Kernel.scan`; events that are no plain texts have all a sketch.
+        """
         if isinstance(prepared, WithFrames):
-            numbers = self.fingerprints(prepared.events, full)
+            numbers = self.fingerprints(prepared.events, full, sketch_from_bytes)
             for row, frames in prepared.frames.items():
                 numbers.exact[row] ^= frames
                 numbers.variants[row] ^= frames
@@ -180,7 +188,7 @@ class Fingerprinter:
             return self._kernel.scan_segments(prepared, full)
         if self._extractor is not None:
             return self._kernel.fold(prepared, full)  # type: ignore[arg-type]
-        return self._kernel.scan(prepared, full)  # type: ignore[arg-type]
+        return self._kernel.scan(prepared, full, sketch_from_bytes)  # type: ignore[arg-type]
 
     def select(self, prepared: Prepared, indexes: Sequence[int]) -> Prepared:
         """Return the events at `indexes` of a prepared batch."""

@@ -103,12 +103,14 @@ class Kernel(Protocol):
 
     def __init__(self, recipe: Recipe, key: HashKey) -> None: ...
 
-    def scan(self, texts: Sequence[bytes], full: bool) -> Fingerprints:
+    def scan(self, texts: Sequence[bytes], full: bool, sketch_from_bytes: int = 0) -> Fingerprints:
         """Process texts of one part each, with the recipe's own extractor (words or characters).
 
         Args:
             texts: any bytes.
             full: whether to compute fingerprints and sketches, or exact hashes alone.
+            sketch_from_bytes: with bands, the sketch of a text of fewer bytes is left empty: most
+                of the work, for nothing where it is never compared.
         """
 
     def scan_segments(self, segments: Segments, full: bool) -> Fingerprints:

@@ -134,8 +134,13 @@ class ReferenceKernel:
         self._protected, self._levels = recipe.protected, recipe.levels
         self._weights = {word.encode(): weight for word, weight in weights.table.items()}
 
-    def scan(self, texts: Sequence[bytes], full: bool) -> Fingerprints:
-        return self._numbers((self.take([(text, 1, NO_SALT)]) for text in texts), full)
+    def scan(self, texts: Sequence[bytes], full: bool, sketch_from_bytes: int = 0) -> Fingerprints:
+        numbers = self._numbers((self.take([(text, 1, NO_SALT)]) for text in texts), full)
+        if full and self._recipe.fingerprint.kind == "bands":
+            for row, text in enumerate(texts):
+                if len(text) < sketch_from_bytes:
+                    numbers.sketches[row] = b""
+        return numbers
 
     def scan_segments(self, segments: Segments, full: bool) -> Fingerprints:
         salts = zip(segments.salts, segments.identity_salts, strict=True)

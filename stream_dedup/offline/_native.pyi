@@ -1,3 +1,4 @@
+from stream_dedup.offline.reference import BandPairs as BandPairs
 from stream_dedup.offline.reference import Components as Components
 from stream_dedup.offline.reference import Part as Part
 from stream_dedup.offline.reference import count_up_to as count_up_to

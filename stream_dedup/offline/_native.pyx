@@ -26,6 +26,12 @@ cdef extern from *:
     #include <stddef.h>
     #include <stdint.h>
 
+    #if defined(__GNUC__) || defined(__clang__)
+    #define prefetch(address) __builtin_prefetch(address)
+    #else
+    #define prefetch(address) ((void)0)
+    #endif
+
     typedef unsigned __int128 wide_t;
 
     #define APART64(a, b) __builtin_popcountll((a) ^ (b))
@@ -87,6 +93,7 @@ cdef extern from *:
     size_t near64(const uint64_t*, size_t, uint64_t, int, uint32_t*) noexcept nogil
     size_t near128(const wide_t*, size_t, wide_t, int, uint32_t*) noexcept nogil
     void choose_near()
+    void prefetch(const void*) noexcept nogil
 
 choose_near()
 
@@ -97,9 +104,13 @@ ctypedef fused word_t:
 cdef enum:
     DIGIT_BITS = 11
     MAX_PASSES = 12
+    KEY_BYTES = 4
+    AHEAD = 3  # fingerprints whose places in memory are asked for in advance
+    PAIRS_PIECE = 256
     CHUNK = 4096
     NONE = 0xFFFFFFFF
 
+cdef uint64_t NO_OWNER = 0xFFFFFFFFFFFFFFFF  # an empty place in a table of `BandPairs`
 cdef uint64_t _MASK64 = 0xFFFFFFFFFFFFFFFF
 cdef char* _HEX = b"0123456789abcdef"
 
@@ -640,6 +651,157 @@ cdef void count_tops(Part part, const word_t* words, size_t count, uint64_t* to)
 
 
 # ---------------------------------------------------------------- connected components
+
+
+cdef class BandPairs:
+    """See `reference.BandPairs`.
+
+    Of each key's place a table of its own, at most five eighths full: a key and its owner in eight
+    bytes, so a look-up takes one step to memory, which is asked for some fingerprints ahead. A key
+    of several owners is there several times. Memory: 200 to 410 bytes a fingerprint of 16 keys.
+    """
+
+    cdef uint64_t** tables
+    cdef uint32_t* met  # by owner: the number of the last fingerprint that met it
+    cdef size_t met_room, room, count
+    cdef uint32_t keys, crowd
+    cdef int bits  # of a place in a table
+
+    def __cinit__(self, uint32_t keys, uint32_t crowd):
+        if not (0 < keys <= 64 and 0 < crowd <= 64):
+            raise ValueError(f"there are no tables of {keys} keys and crowds of {crowd}")
+        self.keys, self.crowd = keys, crowd
+        self.tables = <uint64_t**>calloc(keys, sizeof(uint64_t*))
+        if self.tables == NULL:
+            raise MemoryError
+        self.grow(10)
+
+    def __dealloc__(self):
+        cdef uint32_t key
+        if self.tables != NULL:
+            for key in range(self.keys):
+                free(self.tables[key])
+        free(self.tables)
+        free(self.met)
+
+    cdef inline size_t place_of(self, uint32_t key, int bits) noexcept nogil:
+        return <size_t>(key * <uint64_t>0x9E3779B97F4A7C15 >> (64 - bits))
+
+    cdef int grow(self, int bits) except -1:
+        """Move all tables to larger ones; they stay as they are without memory."""
+        cdef size_t room = <size_t>1 << bits, at, place
+        cdef uint32_t key
+        cdef uint64_t word
+        cdef uint64_t* table
+        cdef uint64_t** tables = <uint64_t**>calloc(self.keys, sizeof(uint64_t*))
+        if tables == NULL:
+            raise MemoryError
+        for key in range(self.keys):
+            tables[key] = <uint64_t*>malloc(room * sizeof(uint64_t))
+            if tables[key] == NULL:
+                for key in range(self.keys):
+                    free(tables[key])
+                free(tables)
+                raise MemoryError
+        with nogil:
+            for key in range(self.keys):
+                table = tables[key]
+                memset(table, 0xFF, room * sizeof(uint64_t))
+                for at in range(self.room):
+                    word = self.tables[key][at]
+                    if word != NO_OWNER:
+                        place = self.place_of(word >> 32, bits)
+                        while table[place] != NO_OWNER:
+                            place = place + 1 & room - 1
+                        table[place] = word
+                free(self.tables[key])
+        free(self.tables)
+        self.tables, self.room, self.bits = tables, room, bits
+        return 0
+
+    def add(self, const uint8_t[::1] fingerprints not None, const uint32_t[::1] owners not None):
+        cdef size_t count = owners.shape[0], done = 0, piece, at
+        cdef uint32_t most = 0
+        pairs = array("I")
+        cdef uint32_t* out = NULL
+        cdef size_t found
+        if fingerprints.shape[0] != <Py_ssize_t>(count * self.keys * KEY_BYTES):
+            raise ValueError(f"fingerprints have {self.keys * KEY_BYTES} bytes each")
+        for at in range(count):
+            most = max(most, owners[at])
+        if most == NONE:
+            raise ValueError("owners are below 4 294 967 295")
+        self.make_room(count, most)
+        try:
+            while done < count:
+                piece = min(count - done, <size_t>PAIRS_PIECE)
+                out = <uint32_t*>realloc(out, piece * self.keys * self.crowd * 2 * sizeof(uint32_t))
+                if out == NULL:
+                    raise MemoryError
+                with nogil:
+                    found = self.add_piece(
+                        <const uint32_t*>&fingerprints[0] + done * self.keys, &owners[done], piece, out
+                    )
+                if found:
+                    pairs.frombytes(PyBytes_FromStringAndSize(<char*>out, found * sizeof(uint32_t)))
+                done += piece
+        finally:
+            free(out)
+        return pairs
+
+    cdef int make_room(self, size_t more, uint32_t most) except -1:
+        cdef size_t met_room = max(self.met_room, 1024)
+        cdef int bits = self.bits
+        cdef void* met
+        while (<size_t>5 << bits) // 8 < self.count + more:
+            bits += 1
+        if bits != self.bits:
+            self.grow(bits)
+        while met_room <= most:
+            met_room *= 2
+        if met_room != self.met_room:
+            met = realloc(self.met, met_room * sizeof(uint32_t))
+            if met == NULL:
+                raise MemoryError
+            self.met = <uint32_t*>met
+            memset(self.met + self.met_room, 0xFF, (met_room - self.met_room) * sizeof(uint32_t))
+            self.met_room = met_room
+        return 0
+
+    cdef size_t add_piece(
+        self, const uint32_t* keys, const uint32_t* owners, size_t count, uint32_t* out
+    ) noexcept nogil:
+        """Add fingerprints; write the pairs, and return how many numbers they are."""
+        cdef size_t at, place, mask = self.room - 1, found = 0
+        cdef uint32_t key, members, owner, number
+        cdef uint64_t word
+        cdef uint64_t* table
+        for at in range(count):
+            if at + AHEAD < count:
+                for number in range(self.keys):
+                    key = keys[(at + AHEAD) * self.keys + number]
+                    prefetch(&self.tables[number][self.place_of(key, self.bits)])
+            for number in range(self.keys):
+                key = keys[at * self.keys + number]
+                table = self.tables[number]
+                place = self.place_of(key, self.bits)
+                members = 0
+                word = table[place]
+                while word != NO_OWNER:
+                    if word >> 32 == key:
+                        members += 1
+                        owner = <uint32_t>word
+                        if self.met[owner] != owners[at]:
+                            self.met[owner] = owners[at]
+                            out[found] = owner
+                            out[found + 1] = owners[at]
+                            found += 2
+                    place = place + 1 & mask
+                    word = table[place]
+                if members < self.crowd:
+                    table[place] = <uint64_t>key << 32 | owners[at]
+        self.count += count
+        return found
 
 
 cdef class Components:

@@ -120,7 +120,7 @@ def find_line_clusters(
     effort = effort or Effort()
     if chosen.fingerprint.kind == "bands" and (k is not None or effort.shards > 1):
         raise ValueError(f"recipe {chosen.name} has bands, which take neither k nor shards")
-    found = TextClusters(chosen, effort.memory_bytes)
+    found = TextClusters(chosen, effort.memory_bytes, effort.threads)
     for first, batch in _batches(lines):
         found.add(batch, range(first, first + len(batch)))
     return split(*found.find(k, None, effort))

@@ -9,38 +9,41 @@ Equal texts (by their exact hash) are one *node*. Texts with the same fingerprin
 the same key may be many: a bounded number of them is compared with each further one. So is what a
 cluster may miss: two of its texts that only such a crowd would connect.
 
-Memory: 24 bytes a line, and for each distinct text its sketch (512 bytes at most) and some 200
-bytes more; of bands 258 and 450.
+Memory: 16 bytes a line, and for each distinct text its sketch (512 bytes at most) and some 150
+bytes more; of bands 258 at most, less of short texts (`text_pairs`), and 300 to 500.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array
+from collections import deque
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 
 from stream_dedup.clustering.linkage import Linkage
 from stream_dedup.features.recipe import Recipe
-from stream_dedup.fingerprint import bands
-from stream_dedup.fingerprint.fingerprinter import Fingerprinter
+from stream_dedup.fingerprint.fingerprinter import Fingerprinter, Prepared
 from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.offline import kernel
 from stream_dedup.offline.pairs import Effort, Progress, no_progress, pair_words
 from stream_dedup.offline.reference import Bytes, Components, packed, unpacked
 from stream_dedup.offline.sorting import SortedWords, Sorter
+from stream_dedup.offline.text_pairs import TextPairs
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.planner import offline_layout
-from stream_dedup.tables.store import Bands, make_band_tables
 
 CROWD = 64
 """Distinct texts of one fingerprint that others are compared with."""
 
 _BATCH = 4096
 _NODE_BITS = 64
+
+_Hashed = tuple[Prepared, Fingerprints]
 
 
 def connected(
@@ -97,31 +100,62 @@ class TextClusters:
     Args:
         recipe: what counts as near and alike.
         memory_bytes: for sorting fingerprints.
+        threads: that hash texts; more than one of them beside the thread that adds.
+        key: of the hashes that decide; random by default.
     """
 
-    def __init__(self, recipe: Recipe, memory_bytes: int) -> None:
+    def __init__(
+        self, recipe: Recipe, memory_bytes: int, threads: int = 1, key: HashKey | None = None
+    ) -> None:
         self._recipe = recipe
-        self._fingerprinter = Fingerprinter(recipe, HashKey.random())
+        self._fingerprinter = Fingerprinter(recipe, key or HashKey.random())
         self._found: LineClusters | _Alike
         if recipe.fingerprint.kind == "bands":
-            self._found = _AlikeByBands(recipe)
+            self._found = _AlikeByBands(self._fingerprinter)
         elif recipe.match.jaccard:
             self._found = _AlikeBySimhash(recipe, memory_bytes)
         else:
             self._found = LineClusters(recipe.fingerprint.width, memory_bytes)
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._hashing: deque[tuple[Future[_Hashed], Sequence[int]]] = deque()
 
     def add(self, texts: list[bytes], lines: Sequence[int]) -> None:
         """Add texts, with the number of the line of each; those without features are left out."""
+        if self._pool is None:
+            self._take(self._hash(texts), lines)
+            return
+        for start in range(0, len(texts), _BATCH):
+            some = texts[start : start + _BATCH], lines[start : start + _BATCH]
+            self._hashing.append((self._pool.submit(self._hash, some[0]), some[1]))
+            self._drain(self._threads)
+
+    def _hash(self, texts: list[bytes]) -> _Hashed:
         fingerprinter = self._fingerprinter
         documents = [_document(text) for text in texts] if fingerprinter.takes_fields else None
-        numbers = fingerprinter.fingerprints(fingerprinter.prepare(texts, documents), full=True)
-        chosen = [index for index, words in enumerate(numbers.words) if words]
-        found, kept = self._found, [lines[index] for index in chosen]
+        prepared = fingerprinter.prepare(texts, documents)
+        if isinstance(self._found, _AlikeByBands):
+            return prepared, self._found.texts.hash(prepared)
+        return prepared, fingerprinter.fingerprints(prepared, full=True)
+
+    def _take(self, hashed: _Hashed, lines: Sequence[int]) -> None:
+        prepared, numbers = hashed
+        chosen: Sequence[int] = range(len(lines))
+        if 0 in numbers.words:
+            chosen = [index for index, words in enumerate(numbers.words) if words]
+            lines = [lines[index] for index in chosen]
+        found = self._found
         if isinstance(found, LineClusters):
             words = packed(map(numbers.fingerprint, chosen), self._recipe.fingerprint.width)
-            found.add(words, kept)
+            found.add(words, lines)
         else:
-            found.add(numbers, chosen, kept)
+            found.add(prepared, numbers, chosen, lines)
+
+    def _drain(self, most: int) -> None:
+        """Take what is hashed, until at most so many batches are left."""
+        while len(self._hashing) > most:
+            hashed, lines = self._hashing.popleft()
+            self._take(hashed.result(), lines)
 
     def find(
         self,
@@ -138,6 +172,7 @@ class TextClusters:
             effort: threads and shards.
             progress: called with the ranges that are compared.
         """
+        self._drain(0)
         k = self._recipe.match.k if k is None else k
         return self._found.find(k, blocks, effort or Effort(), progress)
 
@@ -145,33 +180,39 @@ class TextClusters:
 class _Alike(ABC):
     """Distinct texts as numbered nodes, and which of them belong together."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        self._linkage = Linkage(recipe)
-        self._least = recipe.match.min_features
-        self._nodes: dict[int, int] = {}  # by exact hash
-        self._sketches: list[bytes] = []
+    def __init__(self) -> None:
+        self._components = kernel.Components(_NODE_BITS)  # of exact hashes: their numbers are nodes
+        self._exact = array("Q")
         self._variants = array("Q")
-        self._node_of = array("Q")  # of each line
+        self._node_of = array("I")  # of each line
         self._lines = array("Q")
-        self._pairs: list[int] = []
-        self._components = kernel.Components(_NODE_BITS)
+        self._pairs = array("Q")
 
-    def add(self, numbers: Fingerprints, chosen: Iterable[int], lines: Iterable[int]) -> None:
+    def add(
+        self, prepared: Prepared, numbers: Fingerprints, chosen: Sequence[int], lines: Iterable[int]
+    ) -> None:
         """Add the events of a batch that are `chosen`."""
         self._lines.extend(lines)
-        first, new = len(self._sketches), []
-        for index in chosen:
-            node = self._nodes.setdefault(numbers.exact[index], len(self._sketches))
-            self._node_of.append(node)
-            if node == len(self._sketches):
-                self._sketches.append(numbers.sketches[index])
-                self._variants.append(numbers.variants[index])
+        exact = numbers.exact
+        if len(chosen) < len(exact):
+            exact = array("Q", [exact[index] for index in chosen])
+        nodes = self._components.numbers(memoryview(exact).cast("B"))
+        self._node_of += nodes
+        first = count = len(self._exact)
+        new = []
+        for index, node in zip(chosen, nodes, strict=True):
+            if node == count:
                 new.append(index)
-        self._place(first, numbers, new)
+                count += 1
+        self._exact.extend([numbers.exact[index] for index in new])
+        self._variants.extend([numbers.variants[index] for index in new])
+        self._place(first, prepared, numbers, new)
         self._join()
 
     @abstractmethod
-    def _place(self, first: int, numbers: Fingerprints, new: Sequence[int]) -> None:
+    def _place(
+        self, first: int, prepared: Prepared, numbers: Fingerprints, new: Sequence[int]
+    ) -> None:
         """Take new nodes, numbered from `first` on: these events of a batch.
 
         Those with too few features match nothing.
@@ -182,56 +223,54 @@ class _Alike(ABC):
     ) -> tuple[array[int], array[int]]:
         """See `TextClusters.find`."""
         del k, blocks, effort, progress
-        numbers = array("I")
-        for start in range(0, len(self._node_of), _BATCH):
-            batch = self._node_of[start : start + _BATCH]
-            numbers += self._components.numbers(packed(batch, _NODE_BITS))
-        positions, ends = self._components.grouped(numbers)
+        positions, ends = self._components.grouped(self._node_of)
         return array("Q", map(self._lines.__getitem__, positions)), ends
 
-    def _connect(self, one: int, other: int) -> bool:
-        """Connect two nodes if they are alike; return whether they are."""
-        if self._variants[one] != self._variants[other]:
-            return False
-        ours, theirs = self._sketches[one], self._sketches[other]
-        similarity = self._linkage.jaccard(ours, theirs)
-        if not self._linkage.admits(ours, theirs, similarity, 0):
-            return False
-        self._pairs += (one, other)
-        if len(self._pairs) >= _BATCH:
-            self._join()
-        return True
+    def _connect(self, one: int, other: int) -> None:
+        """Connect two nodes that are alike, but for their variants."""
+        if self._variants[one] == self._variants[other]:
+            self._pairs.extend((self._exact[one], self._exact[other]))
+            if len(self._pairs) >= _BATCH:
+                self._join()
 
     def _join(self) -> None:
-        self._components.join(packed(self._pairs, _NODE_BITS))
-        self._pairs.clear()
+        self._components.join(memoryview(self._pairs).cast("B"))
+        self._pairs = array("Q")
 
 
 class _AlikeByBands(_Alike):
     """Pairs by common keys, found as each text is added."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        super().__init__(recipe)
-        self._tables = make_band_tables(Bands(bands.BANDS, bands.KEY_BYTES, bands.CROWD))
+    def __init__(self, fingerprinter: Fingerprinter) -> None:
+        super().__init__()
+        self.texts = TextPairs(fingerprinter)
 
-    def _place(self, first: int, numbers: Fingerprints, new: Sequence[int]) -> None:
-        keys = [numbers.bands[i] if numbers.words[i] >= self._least else b"" for i in new]
-        found = self._tables.connect(keys, first, self._sketches, self._linkage.least)
+    def _place(
+        self, first: int, prepared: Prepared, numbers: Fingerprints, new: Sequence[int]
+    ) -> None:
+        assert first == len(self.texts)
+        found = self.texts.add(prepared, numbers, new)
         for one, other in zip(found[::2], found[1::2], strict=True):
-            if self._variants[one] == self._variants[other]:
-                self._pairs += (one, other)
+            self._connect(one, other)
 
 
 class _AlikeBySimhash(_Alike):
     """Pairs within k bits, found when all texts are known."""
 
     def __init__(self, recipe: Recipe, memory_bytes: int) -> None:
-        super().__init__(recipe)
+        super().__init__()
+        self._linkage = Linkage(recipe)
+        self._least = recipe.match.min_features
+        self._sketches: list[bytes] = []
         self._width = recipe.fingerprint.width
         self._sorter = Sorter(self._width, memory_bytes)
         self._crowds: dict[int, list[int]] = {}  # by fingerprint
 
-    def _place(self, first: int, numbers: Fingerprints, new: Sequence[int]) -> None:
+    def _place(
+        self, first: int, prepared: Prepared, numbers: Fingerprints, new: Sequence[int]
+    ) -> None:
+        del prepared
+        self._sketches += [numbers.sketches[index] for index in new]
         for node, index in enumerate(new, first):
             if numbers.words[index] < self._least:
                 continue
@@ -239,7 +278,7 @@ class _AlikeBySimhash(_Alike):
             crowd = self._crowds.setdefault(fingerprint, [])
             if not crowd:
                 self._sorter.add(packed([fingerprint], self._width))
-            alike = [self._connect(other, node) for other in crowd]
+            alike = [self._connect_alike(other, node) for other in crowd]
             if len(crowd) < CROWD and not any(alike):
                 crowd.append(node)
 
@@ -253,9 +292,20 @@ class _AlikeBySimhash(_Alike):
                 for one, other in zip(numbers[::2], numbers[1::2], strict=True):
                     for ours in self._crowds[one]:
                         for theirs in self._crowds[other]:
-                            self._connect(ours, theirs)
+                            self._connect_alike(ours, theirs)
         self._join()
         return super().find(k, blocks, effort, progress)
+
+    def _connect_alike(self, one: int, other: int) -> bool:
+        """Connect two nodes if they are alike; return whether they are."""
+        ours, theirs = self._sketches[one], self._sketches[other]
+        similarity = self._linkage.jaccard(ours, theirs)
+        if self._variants[one] != self._variants[other] or not self._linkage.admits(
+            ours, theirs, similarity, 0
+        ):
+            return False
+        self._connect(one, other)
+        return True
 
 
 def _document(line: bytes) -> Any:  # noqa: ANN401 -- whatever JSON holds

@@ -23,6 +23,7 @@ Bytes = bytes | bytearray | memoryview
 TOP_BITS = 16
 """A table is divided by the first bits of its prefix: this many, or all where it has fewer."""
 
+_KEY_BYTES = 4
 _BLANKS = b" \t\r"
 _DECIMAL = re.compile(rb"[0-9]+")
 _HEXADECIMAL = re.compile(rb"(?:0[xX])?([0-9a-fA-F]+)")
@@ -216,6 +217,53 @@ class Part:
                     apart = first ^ second
                     near = apart.bit_count() <= self._layout.k
                     yield (first, second) if near and all(apart & m for m in earlier) else ()
+
+
+class BandPairs:
+    """Fingerprints of bands, added one after the other; who shares a key with an earlier one.
+
+    A key leads to the first `crowd` that have it, and no further.
+
+    Args:
+        keys: of a fingerprint, 1 to 64 of them.
+        crowd: see above.
+    """
+
+    def __init__(self, keys: int, crowd: int) -> None:
+        self._keys = keys
+        self._crowd = crowd
+        self._owners: dict[tuple[int, bytes], list[int]] = {}
+
+    def add(self, fingerprints: Bytes, owners: array[int]) -> array[int]:
+        """Add fingerprints.
+
+        Args:
+            fingerprints: the keys of each, of four bytes, side by side.
+            owners: of each a number below 2^32 - 1, ascending, which no other one has.
+
+        Returns:
+            Two owners for each pair that shares a key, the earlier one first; each pair once, those
+            of an owner together.
+
+        Raises:
+            ValueError: the number of bytes does not fit the number of owners.
+        """
+        size = _KEY_BYTES * self._keys
+        if len(fingerprints) != size * len(owners):
+            raise ValueError(f"fingerprints have {size} bytes each")
+        pairs = array("I")
+        for at, owner in enumerate(owners):
+            data = bytes(fingerprints[at * size : (at + 1) * size])
+            met: dict[int, None] = {}
+            for key in range(self._keys):
+                there = self._owners.setdefault(
+                    (key, data[key * _KEY_BYTES : (key + 1) * _KEY_BYTES]), []
+                )
+                met |= dict.fromkeys(there)
+                if len(there) < self._crowd:
+                    there.append(owner)
+            pairs.extend(number for other in met for number in (other, owner))
+        return pairs
 
 
 class Components:

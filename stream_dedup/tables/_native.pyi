@@ -6,6 +6,7 @@ from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.store import Bands, Found, Similar
 
 def jaccard(left: bytes, right: bytes) -> float: ...
+def alike(pairs: array[int], sketches: list[bytes], jaccard: float) -> array[int]: ...
 
 class NativeBandTables:
     crowded: int
@@ -18,9 +19,6 @@ class NativeBandTables:
     def similar(
         self, fingerprint: int, group: int, sketch: bytes, sketches: list[bytes], jaccard: float
     ) -> Similar: ...
-    def connect(
-        self, fingerprints: list[bytes], first: int, sketches: list[bytes], jaccard: float
-    ) -> array[int]: ...
     def nbytes(self) -> int: ...
 
 class NativeTables:

@@ -53,6 +53,7 @@ cdef extern from *:
     #endif
     """
     int popcount64(uint64_t) noexcept nogil
+    void* PyList_GET_ITEM(list, Py_ssize_t)  # borrowed, and not counted
     void prefetch(const void*) noexcept nogil
 
 cdef enum:
@@ -60,6 +61,8 @@ cdef enum:
     FIRST_ROOM = 256
     MARK_BYTES = 3
     FEW = 24
+    SKETCH = 128
+    AHEAD = 16  # numbers whose sketches are asked for in advance
     MOST_WIDTH_BYTES = 128  # of a fingerprint: `entries.MAX_BANDS_WIDTH`
     FIXED_BYTES = 2 * 8 + 8 + 4 + 8 + 6 * 4  # a packed row's numbers, and the lengths of its parts
 
@@ -67,7 +70,7 @@ cdef enum:
 cdef uint64_t _PROCESS_SALT = int.from_bytes(os.urandom(8), "little")
 
 cdef double FEW_JACCARD = _sketches.FEW_JACCARD
-if (FEW, MARK_BYTES) != (_sketches.FEW, _entries.MARK_BYTES):
+if (FEW, SKETCH, MARK_BYTES) != (_sketches.FEW, _sketches.SKETCH, _entries.MARK_BYTES):
     raise ImportError("the native tables were built for another version: reinstall")
 
 
@@ -409,14 +412,51 @@ def jaccard(bytes left not None, bytes right not None):
     )
 
 
+def alike(const uint32_t[::1] pairs not None, list sketches not None, double jaccard):
+    """See `sketches.reference_alike`."""
+    cdef Verifier verifier = Verifier()
+    cdef array.array found = array.array("I")
+    cdef size_t at, count = <size_t>pairs.shape[0] // 2 * 2, known = len(sketches)
+    cdef uint32_t line
+    cdef bytes other
+    cdef object last = None
+    for at in range(count):
+        if pairs[at] >= known:
+            raise IndexError(f"there is no sketch {pairs[at]}")
+    for at in range(0, count, 2):
+        if at + AHEAD < count:
+            for line in range(0, 320, 64):  # an object of 33 bytes and 258 of the sketch
+                prefetch(<const char*>PyList_GET_ITEM(sketches, pairs[at + AHEAD]) + line)
+        other = sketches[pairs[at]]
+        if sketches[pairs[at + 1]] is not last:
+            last = sketches[pairs[at + 1]]
+            verifier.begin(last, jaccard)
+        if not other or verifier.admits(other):
+            found.append(pairs[at])
+            found.append(pairs[at + 1])
+    return found
+
+
 cdef class Verifier:
-    """Compares one sketch with those of owners."""
+    """Compares one sketch with those of owners.
+
+    The values of the sketch are bits among all of 16 bits, so that those of another one of the same
+    precision are looked up, and not merged with them, which takes a step that depends on the last
+    for each.
+    """
 
     cdef const char* sketch
     cdef Py_ssize_t size
     cdef double least, few_least
+    cdef uint64_t bits[1024]
+    cdef uint16_t marked[SKETCH]  # the values whose bits are set
+    cdef size_t marked_count
 
     cdef inline void begin(self, bytes sketch, double least) noexcept:
+        cdef size_t i
+        for i in range(self.marked_count):
+            self.bits[self.marked[i] >> 6] = 0
+        self.marked_count = 0
         self.sketch, self.size = PyBytes_AS_STRING(sketch), PyBytes_GET_SIZE(sketch)
         self.least = least
         self.few_least = max(least, FEW_JACCARD)
@@ -424,7 +464,44 @@ cdef class Verifier:
     cdef inline bint admits(self, bytes other) noexcept:
         cdef Py_ssize_t size = PyBytes_GET_SIZE(other)
         cdef double least = self.few_least if min(size, self.size) // 2 - 1 < FEW else self.least
-        return similarity(self.sketch, self.size, PyBytes_AS_STRING(other), size) >= least
+        return self.similarity(PyBytes_AS_STRING(other), size) >= least
+
+    cdef inline double similarity(self, const char* other, Py_ssize_t size) noexcept:
+        """Return the Jaccard index of the sketch and another: as `similarity`."""
+        cdef const uint16_t* a = <const uint16_t*>self.sketch
+        cdef const uint16_t* b = <const uint16_t*>other
+        cdef size_t ours = self.size // 2, theirs = size // 2, common = 0, i
+        cdef uint16_t value, reach = 0xFFFF
+        if not 2 <= ours <= SKETCH + 1 or theirs < 2 or a[0] >> 1 != b[0] >> 1:
+            return similarity(self.sketch, self.size, other, size)
+        if self.marked_count == 0:
+            self.mark()
+        if a[0] & 1:
+            reach = a[ours - 1]
+        if b[0] & 1:
+            reach = min(reach, b[theirs - 1])
+        ours = up_to(a + 1, ours - 1, reach)
+        theirs = up_to(b + 1, theirs - 1, reach)
+        for i in range(1, theirs + 1):
+            value = b[i]
+            common += self.bits[value >> 6] >> (value & 63) & 1
+        return <double>common / <double>(ours + theirs - common)
+
+    cdef void mark(self) noexcept:
+        cdef size_t i
+        self.marked_count = self.size // 2 - 1
+        memcpy(self.marked, self.sketch + 2, self.marked_count * sizeof(uint16_t))
+        for i in range(self.marked_count):
+            self.bits[self.marked[i] >> 6] |= <uint64_t>1 << (self.marked[i] & 63)
+
+
+cdef inline size_t up_to(const uint16_t* values, size_t count, uint16_t reach) noexcept nogil:
+    """Return how many of the values are at most `reach`."""
+    cdef size_t i
+    cdef uint16_t found = 0
+    for i in range(count):
+        found += values[i] <= reach
+    return found
 
 
 # ---------------------------------------------------------------- bands
@@ -606,26 +683,6 @@ cdef class NativeBandTables(EntryPool):
         cdef list owners = [], shared = []
         self.search(PyBytes_AS_STRING(packed), group, sketch, sketches, jaccard, owners, shared)
         return Similar(owners, shared)
-
-    def connect(self, list fingerprints not None, uint32_t first, list sketches not None,
-                double jaccard):
-        cdef array.array pairs = array.array("Q")
-        cdef uint32_t owner = first
-        cdef list owners = []
-        cdef bytes keys
-        for keys in fingerprints:
-            if keys:
-                if len(keys) != self.size:
-                    raise ValueError(f"fingerprints have {self.size} bytes, not {len(keys)}")
-                self.search(
-                    PyBytes_AS_STRING(keys), 0, sketches[owner], sketches, jaccard, owners, None
-                )
-                for other in owners:
-                    pairs.extend(array.array("Q", (other, owner)))
-                owners.clear()
-                self.put(PyBytes_AS_STRING(keys), 0, owner)
-            owner += 1
-        return pairs
 
     cdef int search(
         self, const char* keys, uint32_t group, bytes sketch, list sketches, double jaccard,

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from stream_dedup.native import extension
 
@@ -113,6 +113,32 @@ def reference_jaccard(left: bytes, right: bytes) -> float:
     )
     union = {value for value in ours | theirs if value <= reach}
     return len(union & ours & theirs) / len(union)
+
+
+def reference_alike(pairs: Sequence[int], sketches: Sequence[bytes], jaccard: float) -> array[int]:
+    """Return the pairs whose sketches are alike.
+
+    Args:
+        pairs: two numbers of sketches each.
+        sketches: by number; the first one of a pair counts as alike if it is empty.
+        jaccard: the recipe's threshold; with few features it is higher (`threshold`).
+    """
+    found = array("I")
+    for one, other in zip(pairs[::2], pairs[1::2], strict=True):
+        ours, theirs = sketches[one], sketches[other]
+        least = threshold(jaccard, min(features(ours), features(theirs)))
+        if not ours or reference_jaccard(ours, theirs) >= least:
+            found.extend((one, other))
+    return found
+
+
+def fastest_alike() -> Callable[[array[int], list[bytes], float], array[int]]:
+    """Return the native function of the same result, where it was built."""
+    native = extension("tables._native")
+    found: Callable[[array[int], list[bytes], float], array[int]] = (
+        native.alike if native else reference_alike
+    )
+    return found
 
 
 def fastest_jaccard() -> Callable[[bytes, bytes], float]:

@@ -11,7 +11,6 @@ by this key.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable
 from itertools import islice, zip_longest
 from typing import NamedTuple, Protocol
@@ -106,21 +105,6 @@ class BandTables(Tables, Protocol):
             sketch: of the event.
             sketches: of each owner; empty if it is not known, and then it counts as alike.
             jaccard: the recipe's threshold; with few features it is higher (`sketches.threshold`).
-        """
-
-    def connect(
-        self, fingerprints: list[bytes], first: int, sketches: list[bytes], jaccard: float
-    ) -> array[int]:
-        """Insert fingerprints one after the other; return the pairs that are alike.
-
-        Args:
-            fingerprints: keys, big-endian; an empty one is left out.
-            first: owner of the first fingerprint; the others follow.
-            sketches: of each owner, theirs too.
-            jaccard: see `similar`.
-
-        Returns:
-            Two owners a pair: the one that was there, and the one that was inserted.
         """
 
 
@@ -265,18 +249,6 @@ class ReferenceBandTables:
             >= sketching.threshold(jaccard, min(few, sketching.features(theirs)))
         ]
         return Similar(alike, shared)
-
-    def connect(
-        self, fingerprints: list[bytes], first: int, sketches: list[bytes], jaccard: float
-    ) -> array[int]:
-        pairs = array("Q")
-        for owner, keys in enumerate(fingerprints, first):
-            if keys:
-                fingerprint = int.from_bytes(keys, "big")
-                found = self.similar(fingerprint, 0, sketches[owner], sketches, jaccard).owners
-                pairs.extend(number for other in found for number in (other, owner))
-                self.insert(fingerprint, 0, owner)
-        return pairs
 
     def nbytes(self) -> int:
         return 250 * len(self._entries) * self._bands.keys

@@ -196,7 +196,10 @@ def kernel_bands(source: Source) -> None:
     if shape == 0:
         texts = source.rest().split(b"\n")
         both(native.scan, reference.scan, texts, full)
+        both(native.scan, reference.scan, texts, full, source.below(60))
         found = native.scan(texts, True).sketches
+        numbers_ = array("I", [row for row in range(len(found)) for _ in range(2)])[1:-1]
+        both(native_tables.alike, sketches.reference_alike, numbers_, found, 0.42)
         for one, other in pairwise(found):
             both(native_tables.jaccard, sketches.reference_jaccard, one, other)
     elif shape == 1:
@@ -494,11 +497,29 @@ def pairs(source: Source) -> None:
     assert results[0] == results[1]
 
 
+def band_pairs(source: Source) -> None:
+    """Fingerprints of bands added, and who shares a key with an earlier one."""
+    keys, crowd = 1 + source.below(64), 1 + source.below(64)
+    pair = native_offline.BandPairs(keys, crowd), reference_offline.BandPairs(keys, crowd)
+    first = source.number(2)
+    while source:
+        count = source.below(300)
+        made = b"".join(
+            bytes([source.below(3)]) * 4 for _ in range(count * keys if count < 9 else keys)
+        )
+        made *= count if count >= 9 else 1
+        owners = array("I", range(first, first + count))
+        found = [each.add(made, owners) for each in pair]
+        ours, theirs = (sorted(zip(f[1::2], f[::2], strict=True)) for f in found)
+        assert ours == theirs
+        first += count
+
+
 TARGETS: dict[str, Callable[[Source], None]] = {
     target.__name__: target
     for target in (
         kernel, kernel_parts, kernel_bands, hashes, look_alikes, passages, tables, entries,
-        patterns, band_tables, band_entries, columns, batches, resp, numbers, pairs,
+        patterns, band_tables, band_entries, columns, batches, resp, numbers, pairs, band_pairs,
     )
 }  # fmt: skip
 """By name: each has a folder of inputs in ``corpus``."""

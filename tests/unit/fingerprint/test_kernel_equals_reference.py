@@ -59,6 +59,38 @@ def test_scan_equals_the_reference(recipe: Recipe, batch: list[bytes], full: boo
     assert reference(recipe).scan(batch, full) == native(recipe).scan(batch, full)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    length=st.integers(0, 3_000),
+    letters=st.sampled_from(
+        ["ab", "abcdefgh ", "abcd\u00e9\u4e00\U0001f600", "\u4e00\u4e01\u4e02"]
+    ),
+    ngram=st.integers(1, 9),
+)
+def test_bands_of_long_texts_equal_the_reference(
+    seed: int, length: int, letters: str, ngram: int
+) -> None:
+    recipe = replace(load_recipe("text"), features__ngram=ngram)
+    text = "".join(random.Random(seed).choices(letters, k=length)).encode()
+    batch = [text, text[: len(text) // 7], text[::2]]
+    assert reference(recipe).scan(batch, full=True) == native(recipe).scan(batch, full=True)
+
+
+@given(batch=batches, least=st.integers(0, 40))
+def test_short_texts_have_no_sketch_unless_wanted(batch: list[bytes], least: int) -> None:
+    for name in ("text", "documents"):
+        recipe = load_recipe(name)
+        found = native(recipe).scan(batch, full=True, sketch_from_bytes=least)
+        assert reference(recipe).scan(batch, True, least) == found
+        whole = native(recipe).scan(batch, full=True)
+        expected = [
+            sketch if len(text) >= least else b""
+            for text, sketch in zip(batch, whole.sketches, strict=True)
+        ]
+        assert whole._replace(sketches=expected) == found
+
+
 @settings(max_examples=200)
 @given(recipe=kernel_recipes, parts=segments(), full=st.booleans())
 def test_scan_segments_equals_the_reference(recipe: Recipe, parts: Segments, full: bool) -> None:

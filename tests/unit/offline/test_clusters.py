@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dedup.features.recipe import load_recipe, replace
+from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.offline.clusters import find_clusters, find_line_clusters, merge_clusters
+from stream_dedup.offline.lines import TextClusters
 from stream_dedup.offline.pairs import Effort
 from tests.strategies import RECIPE_OF_BANDS
 
@@ -148,3 +150,21 @@ def test_bands_take_neither_distance_nor_shards() -> None:
 @pytest.mark.parametrize("parts", [[], [[]], [[5]]])
 def test_nothing_connected_merges_into_nothing(parts: list[list[int]]) -> None:
     assert merge_clusters(parts) == []
+
+
+@pytest.mark.parametrize("name", ["text", "logs"])
+def test_threads_do_not_change_the_clusters(name: str) -> None:
+    generator = random.Random(4)
+    words = ["".join(generator.choices("abcdefghij", k=6)) for _ in range(3_000)]
+    texts = [" ".join(generator.choices(words, k=9)).encode() for _ in range(9_000)]
+    texts += [text[:-7] for text in generator.choices(texts, k=1_000)]
+    texts += texts[:200]
+    key = HashKey(bytes(16))
+    found = []
+    for threads in (1, 2):
+        clusters = TextClusters(load_recipe(name), 1 << 26, threads, key)
+        clusters.add(texts, range(len(texts)))
+        found.append(clusters.find())
+
+    assert found[0] == found[1]
+    assert len(found[0][1]) > 100

@@ -166,6 +166,44 @@ def test_histograms_are_the_same(data: st.DataObject) -> None:
     assert len(words) // word_bytes(layout.width) == sum(expected)
 
 
+@given(data=st.data())
+def test_pairs_that_share_a_key_of_bands_are_the_same(data: st.DataObject) -> None:
+    keys, crowd = data.draw(st.integers(1, 17)), data.draw(st.integers(1, 4))
+    some = [reference.packed([number], 32)[:4] for number in range(4)]
+    fingerprint = st.lists(st.sampled_from(some), min_size=keys, max_size=keys).map(b"".join)
+    batches = data.draw(st.lists(st.lists(fingerprint, max_size=30), max_size=3))
+    pair = reference.BandPairs(keys, crowd), native.BandPairs(keys, crowd)
+    first = data.draw(st.integers(0, 5_000))
+    for batch in batches:
+        owners = array("I", range(first, first + len(batch)))
+        first += len(batch)
+        found = [sorted_pairs(each.add(b"".join(batch), owners)) for each in pair]
+        assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("different", [40, 60_000])
+def test_pairs_are_the_same_when_their_tables_have_grown(different: int) -> None:
+    generator = random.Random(different)
+    drawn = [generator.getrandbits(32) for _ in range(different)]
+    pair = reference.BandPairs(2, 16), native.BandPairs(2, 16)
+    for first in range(0, 9_000, 3_000):
+        keys = array("I", generator.choices(drawn, k=6_000)).tobytes()
+        owners = array("I", range(first, first + 3_000))
+        found = [sorted_pairs(each.add(keys, owners)) for each in pair]
+        assert found[0]
+        assert found[0] == found[1]
+
+
+def test_keys_of_bands_of_another_size_are_refused() -> None:
+    for kind in (reference.BandPairs, native.BandPairs):
+        with pytest.raises(ValueError, match="bytes"):
+            kind(16, 16).add(b"x", array("I", [0]))
+
+
+def sorted_pairs(numbers: array[int]) -> list[tuple[int, int]]:
+    return sorted(zip(numbers[1::2], numbers[::2], strict=True))
+
+
 @given(data=st.data(), width=widths)
 def test_components_are_the_same(data: st.DataObject, width: int) -> None:
     numbers = data.draw(near_words(width))

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from stream_dedup.tables.sketches import (
     SKETCH,
     VALUE_BITS,
+    fastest_alike,
     fastest_jaccard,
     features,
+    reference_alike,
     reference_jaccard,
     sketch,
 )
@@ -43,6 +45,25 @@ def test_the_native_index_equals_the_reference(left: set[int], right: set[int]) 
     pair = sketch(left), sketch(right)
     expected = reference_jaccard(*pair)
     assert expected == fastest_jaccard()(*pair) == fastest_jaccard()(*reversed(pair))
+
+
+@given(st.lists(SETS, min_size=1, max_size=5), st.data())
+def test_the_native_pairs_that_are_alike_equal_the_reference(
+    sets: list[set[int]], data: st.DataObject
+) -> None:
+    # Some of each other set, so that there are some that are alike.
+    halves = [sorted(one)[: 3 * len(one) // 4] for one in sets]
+    known = [sketch([*half, *other]) for half in halves for other in sets]
+    numbers = st.integers(0, len(known) - 1)
+    given_pairs = data.draw(st.lists(st.tuples(numbers, numbers), max_size=40))
+    pairs = array("I", [number for pair in given_pairs for number in pair])
+    least = data.draw(st.sampled_from([0.2, 0.42, 0.8]))
+    assert reference_alike(pairs, known, least) == fastest_alike()(pairs, known, least)
+
+
+def test_the_sketch_of_a_pair_must_be_known() -> None:
+    with pytest.raises(IndexError):
+        fastest_alike()(array("I", [0, 1]), [b""], 0.42)
 
 
 @given(
