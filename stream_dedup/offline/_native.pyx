@@ -107,6 +107,7 @@ cdef enum:
     KEY_BYTES = 4
     AHEAD = 3  # fingerprints whose places in memory are asked for in advance
     PAIRS_PIECE = 256
+    FIRST_BITS = 14
     CHUNK = 4096
     NONE = 0xFFFFFFFF
 
@@ -674,7 +675,7 @@ cdef class BandPairs:
         self.tables = <uint64_t**>calloc(keys, sizeof(uint64_t*))
         if self.tables == NULL:
             raise MemoryError
-        self.grow(10)
+        self.grow(FIRST_BITS)
 
     def __dealloc__(self):
         cdef uint32_t key

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 from stream_dedup.clustering.linkage import Linkage
 from stream_dedup.fingerprint import bands
@@ -18,6 +18,8 @@ from stream_dedup.fingerprint.fingerprinter import Fingerprinter, Prepared
 from stream_dedup.fingerprint.kernel import Fingerprints
 from stream_dedup.offline import kernel
 from stream_dedup.tables.sketches import SKETCH, fastest_alike
+
+T = TypeVar("T")
 
 SKETCH_BYTES = 2 * (SKETCH + 1)
 """Of a sketch at most, and of a text that is kept instead of it."""
@@ -60,28 +62,30 @@ class TextPairs:
             Two numbers for each pair of alike texts, the earlier one first. Texts with too few
             features are alike to none.
         """
-        first, words = len(self), numbers.words
+        first = len(self)
+        words, keys = _rows(numbers.words, chosen), _rows(numbers.bands, chosen)
         self._keep(prepared, numbers, chosen)
-        searched = [index for index in chosen if words[index] >= self._least]
         owners = array("I", range(first, len(self)))
-        if len(searched) < len(chosen):
-            places = zip(owners, chosen, strict=True)
-            owners = array("I", [owner for owner, i in places if words[i] >= self._least])
-        met = self._met.add(b"".join([numbers.bands[index] for index in searched]), owners)
+        if min(words, default=self._least) < self._least:
+            searched = [index for index, count in enumerate(words) if count >= self._least]
+            keys, owners = _rows(keys, searched), array("I", _rows(owners, searched))
+        met = self._met.add(b"".join(keys), owners)
         self._sketch(met)
         return self._alike(met, self._kept, self._jaccard)
 
     def _keep(self, prepared: Prepared, numbers: Fingerprints, chosen: Sequence[int]) -> None:
         """Keep the lesser one of each text and its sketch."""
-        sketches = numbers.sketches
+        kept = _rows(numbers.sketches, chosen)
+        sketched = [True] * len(kept)
         if _is_plain(prepared):
-            lasting = [len(prepared[index]) >= SKETCH_BYTES for index in chosen]
-            kept = zip(chosen, lasting, strict=True)
-            self._kept += [sketches[i] if is_sketch else prepared[i] for i, is_sketch in kept]
-            self._sketched += bytes(lasting)
-        else:
-            self._kept += [sketches[index] for index in chosen]
-            self._sketched += b"\1" * len(chosen)
+            texts = _rows(prepared, chosen)
+            sketched = [len(text) >= SKETCH_BYTES for text in texts]
+            if any(sketched):
+                both = zip(texts, kept, sketched, strict=True)
+                texts = [sketch if is_sketch else text for text, sketch, is_sketch in both]
+            kept = texts
+        self._kept += kept
+        self._sketched += bytes(sketched)
 
     def _sketch(self, numbers: array[int]) -> None:
         """Replace texts by their sketches."""
@@ -92,6 +96,11 @@ class TextPairs:
             for number, sketch in zip(wanted, sketches, strict=True):
                 self._kept[number] = sketch
                 self._sketched[number] = True
+
+
+def _rows(column: Sequence[T], chosen: Sequence[int]) -> Sequence[T]:
+    """Return the chosen rows of a column, which ascend."""
+    return column if len(chosen) == len(column) else [column[index] for index in chosen]
 
 
 def _is_plain(prepared: Prepared) -> TypeGuard[Sequence[bytes]]:
