@@ -20,6 +20,7 @@ leaves such pairs out instead. `hot_buckets` counts the buckets.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,14 +33,20 @@ from pyspark.sql import functions as F  # noqa: N812 -- as everyone calls it
 from stream_dedup.clustering.linkage import Linkage
 from stream_dedup.features.recipe import Recipe
 from stream_dedup.fingerprint import bands
+from stream_dedup.offline import kernel
+from stream_dedup.spark.components import stars
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.planner import CostModel, choose
+from stream_dedup.tables.sketches import fastest_alike
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 WINDOW, BANDS_WINDOW = 2_000, 100
 """Rows of its bucket with which a row is compared; of bands each takes a look at two sketches."""
+
+AT_ONCE_WINDOW = 16
+"""Likewise, in `linked_at_once`, which holds all pairs of a band."""
 
 LINKED_AT = 3
 """Lines that share so many keys of bands are linked without verification. Texts of a similarity of
@@ -79,6 +86,118 @@ def links(lines: DataFrame, recipe: Recipe, count: int) -> DataFrame:
         met = _pairs_in_buckets(_buckets(lines, recipe, count), recipe, chain=True)
         found = found.union(met.select("src", "dst"))
     return found
+
+
+def linked_at_once(lines: DataFrame, recipe: Recipe) -> DataFrame:
+    """Return the components of the links between texts, found by one task; for bands.
+
+    Returns:
+        `node` and `root`, as `components` does of `links`. Where many texts share a key, more of
+        them are linked: of a bucket of more than `AT_ONCE_WINDOW` rows all.
+    """
+    return (
+        lines.where("near")
+        .select("node", "scope", "bands", "sketch")
+        .coalesce(1)
+        .mapInArrow(partial(_linked, recipe), "node long, root long")
+    )
+
+
+def _linked(recipe: Recipe, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Link texts, one band after the other; texts that are connected already are not compared.
+
+    Pairs that share a key are compared by their sketches, and linked if they are alike. Those that
+    are not are counted, and linked if they share `LINKED_AT` keys.
+    """
+    nodes, sketches, keys, scopes = _columns(batches)
+    count = len(nodes)
+    joined = kernel.Components(64)
+    numbers = joined.numbers(nodes.tobytes())
+    label = np.arange(count)
+    alike, least = fastest_alike(), Linkage(recipe).least
+    apart: list[np.ndarray] = []
+    for band in range(bands.BANDS if count else 0):
+        bucket = scopes << 32 | keys[:, band]
+        order = np.argsort(bucket, kind="stable")
+        bucket = bucket[order]
+        near, chained = _neighbours(bucket, order)
+        near = near[label[near[:, 0]] != label[near[:, 1]]]
+        near = near[np.argsort(near[:, 1], kind="stable")]  # each sketch is prepared once
+        found = array("I", near.astype(np.uint32).tobytes())
+        verified = np.frombuffer(alike(found, sketches, least), np.uint32).reshape(-1, 2)
+        unlike = near[~np.isin(_code(near), _code(verified))]
+        apart.append(_code(unlike))
+        joined.join(nodes[np.concatenate((verified.astype(np.int64), chained))].tobytes())
+        label = _labels(joined, numbers, count)
+    codes, met = np.unique(np.concatenate(apart or [np.empty(0, np.int64)]), return_counts=True)
+    sure = codes[met >= LINKED_AT]
+    joined.join(nodes[np.stack((sure >> 32, sure & 0xFFFFFFFF), axis=1)].tobytes())
+    yield from stars(joined)
+
+
+def _columns(
+    batches: Iterable[pa.RecordBatch],
+) -> tuple[np.ndarray, list[bytes], np.ndarray, np.ndarray]:
+    """Return nodes, sketches, keys and the numbers of scopes of texts."""
+    kept = list(batches)
+    if not kept:
+        return (
+            np.empty(0, np.int64),
+            [],
+            np.empty((0, bands.BANDS), np.int64),
+            np.empty(0, np.int64),
+        )
+    table = pa.Table.from_batches(kept)
+    keys = np.frombuffer(b"".join(table.column("bands").to_pylist()), ">u4").astype(np.int64)
+    scopes = table.column("scope").combine_chunks().dictionary_encode().indices
+    return (
+        table.column("node").to_numpy(),
+        table.column("sketch").to_pylist(),
+        keys.reshape(-1, bands.BANDS),
+        scopes.to_numpy().astype(np.int64),
+    )
+
+
+def _neighbours(bucket: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs of each bucket, the earlier row first, and those that chain large ones.
+
+    Args:
+        bucket: ascending.
+        order: the row of each.
+    """
+    pairs = []
+    rows = np.arange(len(bucket))
+    for offset in range(1, AT_ONCE_WINDOW + 1):
+        rows = rows[rows >= offset]
+        rows = rows[bucket[rows] == bucket[rows - offset]]
+        if not len(rows):
+            break
+        pairs.append(np.stack((order[rows - offset], order[rows]), axis=1))
+    none = np.empty((0, 2), np.int64)
+    near = np.concatenate(pairs or [none])
+    if len(pairs) < AT_ONCE_WINDOW:
+        return near, none
+    return near, np.concatenate(
+        [np.stack((order[rows - back], order[rows]), axis=1) for back in (1, AT_ONCE_WINDOW)]
+    )
+
+
+def _code(pairs: np.ndarray) -> np.ndarray:
+    """Return a number for each pair of rows."""
+    wide = pairs.astype(np.int64)
+    code: np.ndarray = wide[:, 0] << 32 | wide[:, 1]
+    return code
+
+
+def _labels(joined: kernel.Components, numbers: array[int], count: int) -> np.ndarray:
+    """Return a number of the component of each row, the same for connected ones."""
+    positions, ends = joined.grouped(numbers)
+    label = np.arange(count)
+    stops = np.frombuffer(ends, np.uint64).astype(np.int64)
+    sizes = np.diff(stops, prepend=0)
+    members = np.frombuffer(positions, np.uint64).astype(np.int64)
+    label[members] = np.repeat(members[stops - sizes], sizes)
+    return label
 
 
 def near_pairs(lines: DataFrame, recipe: Recipe, count: int) -> DataFrame:

@@ -37,16 +37,19 @@ if TYPE_CHECKING:
 ENDLESS = Windows(idle_us=FOREVER_US, max_age_us=FOREVER_US)
 """No cluster closes."""
 
+SENT_ROOTS = 2_000_000
+"""Lines whose roots are sent to all executors, some 30 bytes each: no line travels twice."""
+
 _PARTITION = Partition("spark", 0)
 _CLAIMED = 1_000
 
 
-def decided(lines: DataFrame, roots: DataFrame, recipe: Recipe, count: int) -> DataFrame:
+def decided(lines: DataFrame, roots: DataFrame | None, recipe: Recipe, count: int) -> DataFrame:
     """Return the cluster of each distinct line.
 
     Args:
         lines: as `distinct_lines` returns them.
-        roots: as `components` returns them.
+        roots: as `components` returns them; None: one task decides all lines.
         recipe: what counts as near.
         count: how many lines there are.
 
@@ -66,11 +69,18 @@ def decided(lines: DataFrame, roots: DataFrame, recipe: Recipe, count: int) -> D
         ]
     )
     columns = ["group", "exact", "scope", "id", "near", "low", "high", "bands", "sketch", "one_off"]
+    if roots is None:
+        parted = lines.coalesce(1)
+    else:
+        if count <= SENT_ROOTS:
+            roots = F.broadcast(roots)
+        parted = (
+            lines.join(roots, "node", "left")
+            .withColumn("root", F.coalesce("root", "node"))
+            .repartition("root")
+        )
     return (
-        lines.join(roots, "node", "left")
-        .withColumn("root", F.coalesce("root", "node"))
-        .repartition("root")
-        .sortWithinPartitions("time", "id")
+        parted.sortWithinPartitions("time", "id")
         .select(*columns)
         .mapInArrow(partial(_decided, recipe, count), schema)
     )

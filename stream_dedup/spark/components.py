@@ -105,6 +105,11 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pairs = np.empty(2 * batch.num_rows, np.int64)
         pairs[::2], pairs[1::2] = batch.column("src"), batch.column("dst")
         joined.join(pairs.tobytes())
+    yield from stars(joined)
+
+
+def stars(joined: kernel.Components) -> Iterator[pa.RecordBatch]:
+    """Yield `node` and `root`, as `components` returns them, of nodes that are joined as words."""
     words = joined.words()
     nodes = np.frombuffer(words, np.int64)
     positions, ends = joined.grouped(joined.numbers(words))

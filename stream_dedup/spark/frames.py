@@ -6,6 +6,10 @@ The steps of `dedup`, each in a module of its own:
 2. `candidates`: which of these rows could meet in an index.
 3. `components`: which rows are connected thereby, and are decided by one task.
 4. `clusters`: the tasks decide, each with an index in memory.
+
+Few rows are decided by one task, without steps 2 and 3, and those of somewhat more texts are done
+by one task: each of their steps costs Spark seconds, however few the rows.
+
 5. Every row of the input takes the cluster of its line.
 """
 
@@ -22,7 +26,7 @@ from stream_dedup.errors import InputError, RecipeError
 from stream_dedup.features.recipe import Recipe, load_recipe
 from stream_dedup.fingerprint.siphash import HashKey
 from stream_dedup.index.base import check_width
-from stream_dedup.spark.candidates import links, near_pairs
+from stream_dedup.spark.candidates import linked_at_once, links, near_pairs
 from stream_dedup.spark.clusters import decided
 from stream_dedup.spark.components import checkpointed, components
 from stream_dedup.spark.lines import distinct_lines, exact_hash, fingerprint_hex
@@ -35,6 +39,12 @@ AnyRecipe = str | os.PathLike[str] | Recipe
 
 ADDED = ("cluster", "representative_id", "is_duplicate", "distance")
 """The columns that `dedup` adds."""
+
+DECIDED_AT_ONCE = 100_000
+"""Lines that one task decides, some 40 µs each: as soon as Spark has started the steps between."""
+
+LINKED_AT_ONCE = 1_000_000
+"""Texts that one task links, in some ten seconds and up to two gigabytes."""
 
 SENT_LINES = 700_000
 """Lines whose clusters are sent to all executors, some 200 bytes each, so that no row travels."""
@@ -88,9 +98,17 @@ def dedup(
     rows = selected(df, text, id, group, time)
     lines = checkpointed(distinct_lines(rows, recipe, key))
     count = lines.count()
-    roots = components(links(lines, recipe, count))
-    clusters = checkpointed(decided(lines, roots, recipe, count))
+    clusters = checkpointed(decided(lines, _roots(lines, recipe, count), recipe, count))
     return labelled(df, clusters, count, text, id, group, recipe, key)
+
+
+def _roots(lines: DataFrame, recipe: Recipe, count: int) -> DataFrame | None:
+    """Return which lines one task decides, in the cheapest way; None: it decides all of them."""
+    if count <= DECIDED_AT_ONCE:
+        return None
+    if count <= LINKED_AT_ONCE and recipe.fingerprint.kind == "bands" and not recipe.match.learn:
+        return linked_at_once(lines, recipe)
+    return components(links(lines, recipe, count))
 
 
 def labelled(

@@ -19,7 +19,7 @@ from stream_dedup.errors import InputError, RecipeError
 from stream_dedup.features.recipe import load_recipe
 from stream_dedup.index.base import Limits
 from stream_dedup.model import Kind
-from stream_dedup.spark import candidates, dedup, find_pairs, fingerprint
+from stream_dedup.spark import candidates, dedup, find_pairs, fingerprint, frames
 from stream_dedup.spark.frames import selected
 from stream_dedup.spark.lines import distinct_lines
 
@@ -79,6 +79,13 @@ def texts_of_campaigns(count: int) -> list[bytes]:
             text[chance.randrange(len(text))] = chance.choice(words)
         texts.append(" ".join(text).encode())
     return texts
+
+
+@pytest.fixture(autouse=True)
+def several_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decide the rows of these tests in several tasks, as millions of them."""
+    monkeypatch.setattr(frames, "DECIDED_AT_ONCE", 0)
+    monkeypatch.setattr(frames, "LINKED_AT_ONCE", 0)
 
 
 def test_real_logs_cluster_as_in_the_embedded_engine(spark: SparkSession) -> None:
@@ -158,6 +165,24 @@ def test_shuffled_lines_cluster_as_in_the_embedded_engine(spark: SparkSession) -
 @pytest.mark.parametrize("recipe", ["text", "documents", "words", "minhash-n", "md5-128"])
 def test_texts_cluster_as_in_the_embedded_engine(spark: SparkSession, recipe: str) -> None:
     texts = texts_of_campaigns(1_500)
+    assert in_spark(frame_of(spark, texts), recipe) == embedded(texts, recipe)
+
+
+@pytest.mark.parametrize(
+    ("limit", "recipe"),
+    [
+        ("DECIDED_AT_ONCE", "text"),
+        ("DECIDED_AT_ONCE", "logs"),
+        ("LINKED_AT_ONCE", "text"),
+        ("LINKED_AT_ONCE", "messages"),
+        ("LINKED_AT_ONCE", "logs"),
+    ],
+)
+def test_few_rows_cluster_as_in_the_embedded_engine(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, limit: str, recipe: str
+) -> None:
+    monkeypatch.setattr(frames, limit, 10**6)
+    texts = [*texts_of_campaigns(1_500), *example_lines()[:500], b"", b"\xff"]
     assert in_spark(frame_of(spark, texts), recipe) == embedded(texts, recipe)
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import struct
 from itertools import combinations
 
 import pyarrow as pa
 import pytest
 
+from stream_dedup.features.recipe import load_recipe
+from stream_dedup.fingerprint import bands
 from stream_dedup.spark import candidates
+from stream_dedup.tables.sketches import reference_alike, sketch
 
 Row = tuple[int, int, int, int]
 
@@ -47,6 +51,53 @@ def test_every_two_near_rows_of_a_bucket_are_found(size: int) -> None:
 def bits(one: Row, other: Row) -> int:
     apart = [(one[place] ^ other[place]) & (1 << 64) - 1 for place in (2, 3)]
     return sum(each.bit_count() for each in apart)
+
+
+@pytest.mark.parametrize("size", [1, 7, 1_000])
+@pytest.mark.parametrize("different", [4, 40])
+def test_texts_that_share_keys_are_linked_at_once(different: int, size: int) -> None:
+    chance = random.Random(different)
+    base = [chance.getrandbits(32) for _ in range(60)]
+    rows = []
+    for node in range(120):
+        keys = [chance.randrange(different * 10) for _ in range(bands.BANDS)]
+        kept = base[: chance.choice([0, 30, 55])]
+        some = sketch([*kept, *(chance.getrandbits(32) for _ in range(60 - len(kept)))])
+        rows.append((node * 7 - 300, chance.choice("ab"), struct.pack(">16I", *keys), some))
+    expected = list(range(len(rows)))
+    met = 0
+    for one, other in combinations(range(len(rows)), 2):
+        (_, scope, ours, left), (_, its, theirs, right) = rows[one], rows[other]
+        pairs = zip(struct.unpack(">16I", ours), struct.unpack(">16I", theirs), strict=True)
+        shared = sum(a == b for a, b in pairs)
+        alike = reference_alike([one, other], [row[3] for row in rows], 0.42)
+        if scope == its and shared and (alike or shared >= candidates.LINKED_AT):
+            expected = [expected[one] if root == expected[other] else root for root in expected]
+            met += 1
+        assert left != right
+    assert met > 10
+
+    columns = dict(zip(("node", "scope", "bands", "sketch"), zip(*rows, strict=True), strict=True))
+    batches = pa.table(columns).to_batches(max_chunksize=size)
+    found = {row[0]: row[0] for row in rows}
+    for batch in candidates._linked(load_recipe("text"), batches):
+        found |= {row["node"]: row["root"] for row in batch.to_pylist()}
+    least = {root: rows[expected.index(root)][0] for root in set(expected)}
+    assert {row[0]: least[root] for row, root in zip(rows, expected, strict=True)} == found
+
+
+def test_texts_of_a_large_bucket_are_linked_at_once() -> None:
+    keys = [bytes(4) + struct.pack(">15I", *range(15 * node, 15 * node + 15)) for node in range(40)]
+    unlike = [sketch([node << 20]) for node in range(40)]
+    table = pa.table({"node": range(40), "scope": [""] * 40, "bands": keys, "sketch": unlike})
+    (batch,) = candidates._linked(load_recipe("text"), table.to_batches())
+    assert [(node, 0) for node in range(1, 40)] == sorted(
+        (row["node"], row["root"]) for row in batch.to_pylist()
+    )
+
+
+def test_no_texts_have_no_links() -> None:
+    assert list(candidates._linked(load_recipe("text"), [])) == []
 
 
 @pytest.mark.parametrize("size", [1, 4, 100])
