@@ -13,16 +13,20 @@ It computes what `reference.ReferenceKernel` computes; read that first. The diff
   computed side by side, in vectors where the processor has them.
 * Simhash keeps its counters as bit planes. Plane j holds bit j of the 64 counters of a word, so a
   vote is a few ANDs and XORs; all counters are compared with half the total at once.
+* Structured lines are remembered without their digits: which of them a token has matters to no hash,
+  except in a status, and in a line without words. A line that equals one before it in all else has its
+  numbers, after a comparison of its bytes. In logs that is most lines.
 
 Memory: a few growing buffers for the longest event of the batch, of 40 bytes a token, 40 bytes a
 feature and 8 bytes each a hash; the sketches of all its events, 512 bytes each at most (of bands 258), if the recipe
-verifies by them; and their keys of words, some 32 bytes a word, if it learns.
+verifies by them; and their keys of words, some 32 bytes a word, if it learns. Of remembered lines up to 4.5 MB a
+kernel.
 """
 
 from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, qsort, realloc
+from libc.stdlib cimport calloc, free, malloc, qsort, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 import array
@@ -90,12 +94,16 @@ cdef enum:
     BAND_SKETCH = 128
     FEW_HASHES = 256
     BUCKETS = 256
+    KNOWN = 8192  # lines remembered, a power of two
+    KNOWN_BYTES = 512  # of each at most
+    KNOWN_STATUSES = 2  # in each at most
     LIKELY_LEAST = 208  # so many of random hashes contain the least `BAND_SKETCH` but for one in 10^8
 
 cdef extern from *:
     """
     #include <stddef.h>
     #include <stdint.h>
+    #include <string.h>
     #if defined(_MSC_VER)
     #define RESTRICT __restrict
     #else
@@ -166,14 +174,36 @@ cdef extern from *:
     #define least_of_48 least_by_any
     #define short_hashes short_by_any
     #endif
+    #define DIGITS_HASH(text) (((text) ^ ((text) >> 29)) * 0x9E3779B97F4A7C15u)
+    // Copies a text with a 0 for each digit, and zeros up to a multiple of 16 bytes; hashes the copy.
+    static uint64_t without_digits(const uint8_t* text, size_t length, uint8_t* __restrict out) {
+        uint64_t a = length, b = 0, x, y;
+        for (size_t i = 0; i < length; i++)
+            out[i] = (uint8_t)(text[i] - '0') < 10 ? '0' : text[i];
+        memset(out + length, 0, 16);
+        for (size_t i = 0; i < length; i += 16) {
+            memcpy(&x, out + i, 8);
+            memcpy(&y, out + i + 8, 8);
+            a = DIGITS_HASH(a ^ x);
+            b = DIGITS_HASH(b ^ y);
+        }
+        return DIGITS_HASH(a ^ (b << 32 | b >> 32));
+    }
     #if defined(_MSC_VER)
     #include <intrin.h>
+    #define take_turn(flag) (_InterlockedExchange(flag, 1) == 0)
+    #define end_turn(flag) _InterlockedExchange(flag, 0)
     static unsigned lowest_bit(uint64_t x) { unsigned long i; _BitScanForward64(&i, x); return i; }
     #else
+    #define take_turn(flag) (__atomic_exchange_n(flag, 1, __ATOMIC_ACQUIRE) == 0)
+    #define end_turn(flag) __atomic_store_n(flag, 0, __ATOMIC_RELEASE)
     #define lowest_bit(x) ((unsigned)__builtin_ctzll(x))
     #endif
     """
     unsigned lowest_bit(uint64_t value) noexcept nogil  # of a value that is not 0
+    uint64_t without_digits(const uint8_t* text, size_t length, uint8_t* out) noexcept nogil
+    bint take_turn(long* flag) noexcept nogil  # False if another thread has it
+    void end_turn(long* flag) noexcept nogil
     void least_of_48(
         const uint32_t* x, size_t count, const uint32_t* a, const uint32_t* b, uint32_t* least
     ) noexcept nogil  # the least a·x + b of each of 48 functions
@@ -237,6 +267,18 @@ cdef struct Word:  # a protected word: its bytes in lower case, padded with zero
     uint64_t identity
     bint used
     bint level  # and nothing else
+
+cdef struct Known:  # a line that was hashed, with a 0 for each digit
+    uint64_t hashed  # of its bytes
+    uint64_t exact
+    uint64_t variant
+    uint32_t words
+    uint16_t length  # 0: none
+    bint used  # since another line wanted its place
+    int statuses
+    uint16_t places[KNOWN_STATUSES]  # of the first digit of each
+    uint8_t digits[KNOWN_STATUSES]
+    uint8_t text[KNOWN_BYTES]
 
 cdef struct Part:
     const uint8_t* text
@@ -703,6 +745,8 @@ cdef class Workspace:
     cdef Hashes16 band_sketches
     cdef Hashes band_keys  # of each event 12 numbers: its keys in order, big-endian
     cdef array.array exact, words, low, high, chosen, variants
+    cdef int statuses  # of the current event, some of them at …
+    cdef uint16_t places[KNOWN_STATUSES]
     cdef const Part* parts  # of the current event
     cdef size_t part_count
     cdef size_t sketch_from_bytes  # 0 unless each event has one part
@@ -938,6 +982,8 @@ cdef class Kernel:
     cdef uint32_t protected_pairs[256]  # by first letter: bit n for second ones whose low bits are n
     cdef bint statuses
     cdef uint64_t status_hashes[6]
+    cdef Known* known
+    cdef long known_taken  # by one thread at a time
     cdef uint32_t multipliers[MINHASHES]
     cdef uint32_t increments[MINHASHES]
 
@@ -945,6 +991,7 @@ cdef class Kernel:
         self.weight_keys = NULL
         self.weight_values = NULL
         self.protected = NULL
+        self.known = NULL
 
     def __init__(self, recipe, key):
         cdef int byte
@@ -1001,6 +1048,10 @@ cdef class Kernel:
         self.statuses = "status" in recipe.match.variants
         for byte in range(1, 6):
             self.status_hashes[byte] = siphash(key, b"%dxx" % byte)
+        if self.structured and not self.characters and all(
+            self.classes[byte] & DIGIT for byte in range(c"0", c"9" + 1)
+        ):
+            self.known = <Known*>calloc(KNOWN, sizeof(Known))  # without it, nothing is remembered
 
     cdef set_calendar(self):
         names = sorted(CALENDAR_NAMES)
@@ -1066,6 +1117,7 @@ cdef class Kernel:
         free(self.weight_keys)
         free(self.weight_values)
         free(self.protected)
+        free(self.known)
 
     cdef inline int64_t weight_of(self, uint64_t key) noexcept nogil:
         cdef size_t slot
@@ -1186,12 +1238,14 @@ cdef class Kernel:
     cdef inline int take_status(
         self, const uint8_t* text, size_t before, size_t before_end, size_t start, Hashes* variant
     ) except -1 nogil:
-        """Add the status class of three digits, if they are a status: `variants.status_class`."""
+        """Add the status class of three digits, if they are a status: `variants.status_class`.
+
+        Returns:
+            Whether their first digit matters.
+        """
         cdef size_t length = before_end - before, i
         cdef const uint8_t* name = text + before
         cdef bint version, assigned = False
-        if not c"1" <= text[start] <= c"5":
-            return 0
         version = is_version(name, length)
         if not version and not is_status_key(name, length):
             return 0
@@ -1202,11 +1256,13 @@ cdef class Kernel:
                     return 0
             elif text[i] != c'"' and text[i] != c" " and (version or text[i] != c"'"):
                 return 0
-        if version or assigned:
+        if not version and not assigned:
+            return 0
+        if c"1" <= text[start] <= c"5":
             reserve_hashes(variant, 1)
             variant.at[variant.count] = self.status_hashes[text[start] - c"0"]
             variant.count += 1
-        return 0
+        return 1
 
     cdef int take_words(
         self, const Part* part, Items* tokens, Hashes* variant, bint full
@@ -1287,7 +1343,10 @@ cdef class Kernel:
             variant_count = variant.count
             if size and self.statuses and not piece.absent:
                 if size == 3 and before_end and is_number(text + start):
-                    self.take_status(text, before, before_end, start, variant)
+                    if self.take_status(text, before, before_end, start, variant):
+                        if work.statuses < KNOWN_STATUSES:
+                            work.places[work.statuses] = start
+                        work.statuses += 1
                 before = start
                 before_end = piece.end
             if size and self.protected != NULL and not piece.absent:
@@ -1641,6 +1700,7 @@ cdef class Kernel:
         work.gathered.count = 0
         work.is_gathered = self.characters
         work.variant.count = 0
+        work.statuses = 0
         work.parts = parts
         work.part_count = count
         for i in range(count):
@@ -1835,6 +1895,46 @@ cdef class Kernel:
 
     # ------------------------------------------------------------ batches
 
+    cdef int line(self, Part* part, Workspace work, size_t event) except -1 nogil:
+        """Store the exact hash of a line: that of an equal one before it, but for digits, if any."""
+        cdef uint8_t text[KNOWN_BYTES + 16]
+        cdef uint64_t hashed
+        cdef Known* known = NULL
+        cdef bint same
+        cdef int i
+        if 0 < part.length <= KNOWN_BYTES and part.length <= self.max_bytes:
+            hashed = without_digits(part.text, part.length, text)
+            known = &self.known[hashed >> 32 & (KNOWN - 1)]
+            same = known.hashed == hashed and known.length == part.length and memcmp(
+                known.text, text, part.length
+            ) == 0
+            if same:
+                for i in range(known.statuses):
+                    same = same and part.text[known.places[i]] == known.digits[i]
+            if same:
+                known.used = True
+                work.put(event, known.exact, known.words)
+                work.variants.data.as_ulonglongs[event] = known.variant
+                return 0
+        self.event(part, 1, work)
+        self.numbers(work, event, &work.tokens)
+        if known == NULL or work.words.data.as_uints[event] == 0 or work.statuses > KNOWN_STATUSES:
+            return 0
+        if known.used:  # lines that come once shall not take the places of others
+            known.used = False
+            return 0
+        known.hashed = hashed
+        known.exact = work.exact.data.as_ulonglongs[event]
+        known.variant = work.variants.data.as_ulonglongs[event]
+        known.words = work.words.data.as_uints[event]
+        known.length = part.length
+        known.statuses = work.statuses
+        for i in range(work.statuses):
+            known.places[i] = work.places[i]
+            known.digits[i] = part.text[work.places[i]]
+        memcpy(known.text, text, part.length)
+        return 0
+
     cdef batch(self, tuple texts, segments, bint full, size_t sketch_from_bytes):
         cdef size_t parts_count = len(texts), i, first = 0, last
         cdef size_t events = parts_count if segments is None else len(segments.ends)
@@ -1861,6 +1961,13 @@ cdef class Kernel:
                 parts[i].salt = 0 if plain else salts.data.as_ulonglongs[i]
                 parts[i].identity_salt = 0 if plain else identity_salts.data.as_ulonglongs[i]
             with nogil:
+                if plain and not full and self.known != NULL and take_turn(&self.known_taken):
+                    try:
+                        for i in range(events):
+                            self.line(parts + i, work, i)
+                    finally:
+                        end_turn(&self.known_taken)
+                    events = 0
                 for i in range(events):
                     last = i + 1 if plain else ends.data.as_uints[i]
                     self.event(parts + first, last - first, work)

@@ -95,7 +95,7 @@ class Fingerprints(NamedTuple):
 
 
 class Kernel(Protocol):
-    """Turns texts into numbers. Holds no state between calls; threads may share it.
+    """Turns texts into numbers. Nothing that it remembers changes them; threads may share it.
 
     Exact hashes, sketches and `Fingerprints.chosen`, which decide, depend on the key. Fingerprints,
     which only nominate candidates, do not, except for bands: who knows them can aim at them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from array import array
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -111,6 +112,34 @@ def test_the_shipped_recipes_equal_the_reference(name: str, batch: list[bytes]) 
     recipe = load_recipe(name)
 
     assert reference(recipe).scan(batch, full=True) == native(recipe).scan(batch, full=True)
+
+
+statuses = st.sampled_from([b'"GET / HTTP/1.1" 200 12', b"status=503", b"code: 404", b"HTTP/2 301"])
+lines_with_statuses = st.lists(st.one_of(log_lines, statuses), max_size=5).map(b" ".join)
+
+
+@pytest.mark.parametrize("name", shipped_natively)
+@given(lines=st.lists(lines_with_statuses, min_size=1, max_size=4), seed=st.integers(0, 2**32))
+def test_lines_that_differ_in_digits_alone_equal_the_reference(
+    name: str, lines: list[bytes], seed: int
+) -> None:
+    recipe, rng = load_recipe(name), random.Random(seed)
+    kernel = native(recipe)
+
+    for _ in range(4):  # the kernel remembers lines without their digits
+        batch = [re.sub(rb"\d", lambda _: b"%d" % rng.randrange(10), line) for line in lines]
+        assert reference(recipe).scan(batch, full=False) == kernel.scan(batch, full=False)
+
+
+@given(recipe=kernel_recipes, batch=batches, seed=st.integers(0, 2**32))
+def test_a_kernel_that_remembers_lines_equals_the_reference(
+    recipe: Recipe, batch: list[bytes], seed: int
+) -> None:
+    rng, kernel = random.Random(seed), native(recipe)
+    others = [re.sub(rb"\d", lambda _: b"%d" % rng.randrange(10), text) for text in batch]
+
+    for texts_ in (batch, others, batch):
+        assert reference(recipe).scan(texts_, full=False) == kernel.scan(texts_, full=False)
 
 
 few_words = st.sampled_from([b"a", b"b", b"c", b"user", b"failed", b"7"])
