@@ -4,7 +4,7 @@ Problem: the page sorts and searches 10⁵ clusters, and Redis, which has worker
 no more than a hundredth of its time to it.
 
 Idea: this process keeps what the list needs of each cluster, and reads it again in turns: small
-pipelines of HMGET, `CLUSTERS_PER_S` in all, never a command that takes long. Half of each turn is
+pipelines of GET, `CLUSTERS_PER_S` in all, never a command that takes long. Half of each turn is
 for the clusters that somebody looks at now, that were seen last, or that have grown at their last
 reading; the other half goes through all, one after the other, so none is forgotten. A cluster that
 the scan does not find any more was closed: it is read once more, and kept as closed for a while.
@@ -29,7 +29,6 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from stream_dedup.clock import US_PER_S, Clock, monotonic_s
 from stream_dedup.clustering.comparison import Inspector
@@ -42,7 +41,14 @@ from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.model import Position, Summary
 from stream_dedup.rules.book import RuleBook
 from stream_dedup.tools.index_inspector.clusters import details as read_details
-from stream_dedup.tools.index_inspector.reader import Namespace, Reader, integer, unpack_numbers
+from stream_dedup.tools.index_inspector.reader import (
+    Namespace,
+    Reader,
+    integer,
+    numbers_of,
+    unpack_numbers,
+    unpack_texts,
+)
 from stream_dedup.ui.finding import InKafka
 from stream_dedup.ui.patterns import STEP, Entry
 from stream_dedup.ui.rules import InRedis, SourceRules, mark_of
@@ -206,11 +212,10 @@ class RedisSource:
             found = None  # damaged: `index check` says more
         if found is None:
             return None
-        numbers, fields = found.held.numbers, found.fields
-        into, merged = fields.get(b"i"), fields.get(b"m", b"")
+        numbers, texts = found.held.numbers, found.held.texts
         sampled = (
             (int.from_bytes(name[1:], "big"), value)
-            for name, value in fields.items()
+            for name, value in found.values.items()
             if len(name) == layouts.SAMPLED_FIELD_BYTES and name[0] == layouts.SAMPLED
         )
         summary = Summary(
@@ -221,14 +226,14 @@ class RedisSource:
             new_count=numbers.events - numbers.emitted,
             first_time_us=numbers.first_us,
             last_time_us=numbers.latest_us,
-            position=_position(fields.get(b"p", b"")),
-            representative=fields.get(b"r", b""),
+            position=_position(texts.position),
+            representative=texts.representative,
             samples=tuple(found.samples),
-            group=codec.without_variant(fields.get(b"g", b"")).decode("utf-8", "replace"),
-            merged_into=int.from_bytes(into, "big") if into and not numbers.open else None,
+            group=codec.without_variant(texts.group).decode("utf-8", "replace"),
+            merged_into=_merged_into(numbers, texts),
             merged=tuple(
                 (int.from_bytes(cluster, "big"), int(events))
-                for cluster, events in layouts.MERGED_CLUSTER.struct.iter_unpack(merged)
+                for cluster, events in layouts.MERGED_CLUSTER.struct.iter_unpack(texts.merged)
             ),
             learned=numbers.learned,
             sampled=tuple(sorted(sampled)[:MAX_SAMPLED]),
@@ -242,8 +247,11 @@ class RedisSource:
         found: dict[int, bytes | None] = {}
         for shard, ids in _by_shard(namespace, identities):
             keys = [shard.cluster(codec.pack_id(each)) for each in ids]
-            answers = await self._reader.many(shard.meta, [("HGET", key, "r") for key in keys])
-            found.update(zip(ids, answers, strict=True))
+            answers = await self._reader.many(shard.meta, [("GET", key) for key in keys])
+            texts = map(unpack_texts, answers)
+            found.update(
+                (each, held and held.representative) for each, held in zip(ids, texts, strict=True)
+            )
         return [found.get(each) for each in identities]
 
     # ------------------------------------------------------------ a turn
@@ -350,26 +358,26 @@ class RedisSource:
     async def _read(self, shard: ShardKeys, ids: Sequence[int]) -> None:
         commands = []
         for identity in ids:
-            key = shard.cluster(codec.pack_id(identity))
+            packed = codec.pack_id(identity)
             whole = identity not in self._entries or identity in self._whole
             self._whole.discard(identity)
-            commands.append(("HMGET", key, "n", "g", "r", "i") if whole else ("HMGET", key, "n"))
+            commands.append(("GET", shard.cluster(packed)) if whole else numbers_of(shard, packed))
         answers = await self._reader.many(shard.meta, commands)
         now_us = self._clock.now_us()
         self.axis.reach(now_us)
         for identity, answer in zip(ids, answers, strict=True):
             self._take(identity, answer, now_us)
 
-    def _take(self, identity: int, answer: Sequence[Any] | None, now_us: int) -> None:
+    def _take(self, identity: int, stored: bytes | None, now_us: int) -> None:
         entry = self._entries.get(identity)
-        numbers = unpack_numbers(answer[0]) if answer else None
+        numbers, texts = unpack_numbers(stored), unpack_texts(stored)
         if numbers is None or numbers.events == 0:  # gone; or nothing was recorded yet
             if entry is not None:
                 self._close(entry)
             return
         if entry is None:
-            if answer is not None and len(answer) > 1:
-                self._add(identity, numbers, answer, now_us)
+            if texts is not None:
+                self._add(identity, numbers, texts, now_us)
             return
         grown = numbers.events - entry.count
         if grown < 0:  # a failover has lost the last writes
@@ -383,8 +391,8 @@ class RedisSource:
             self._growing[identity] = None
         entry.first, entry.last = numbers.first_us, numbers.latest_us
         entry.read, entry.bytes = now_us, numbers.bytes
-        if answer is not None and len(answer) > 1:
-            self._name(entry, numbers, answer)
+        if texts is not None:
+            self._name(entry, numbers, texts)
         elif numbers.learned != entry.learned or (entry.open and not numbers.open):
             self._whole.add(identity)
             self._again.append(identity)
@@ -395,27 +403,27 @@ class RedisSource:
             self._close(entry)
 
     def _add(
-        self, identity: int, numbers: codec.Cluster, answer: Sequence[Any], now_us: int
+        self, identity: int, numbers: codec.Cluster, texts: codec.ClusterTexts, now_us: int
     ) -> None:
         entry = Entry(identity, numbers.events, numbers.first_us, numbers.latest_us, read=now_us)
         entry.bytes = numbers.bytes
-        self._name(entry, numbers, answer)
+        self._name(entry, numbers, texts)
         self._entries[identity] = entry
         self._events += numbers.events
         self._spread_past(entry, numbers, now_us)
         if not numbers.open:
             self._close(entry)
 
-    def _name(self, entry: Entry, numbers: codec.Cluster, answer: Sequence[Any]) -> None:
+    def _name(self, entry: Entry, numbers: codec.Cluster, texts: codec.ClusterTexts) -> None:
         """Take what names a cluster."""
-        _, group, first, into = answer
-        text = codec.without_variant(group or b"").decode("utf-8", "replace")
+        first = texts.representative
+        text = codec.without_variant(texts.group).decode("utf-8", "replace")
         entry.group = group_text(text) if text else ""
         entry.learned = numbers.learned
-        entry.merged_into = int.from_bytes(into, "big") if into and not numbers.open else None
-        described = self._described(_named(entry.identity, first or b"", entry.learned))
+        entry.merged_into = _merged_into(numbers, texts)
+        described = self._described(_named(entry.identity, first, entry.learned))
         entry.pattern, entry.variant = described.pattern, described.variant
-        entry.mark = None if self._dedup is None else mark_of(self._dedup, first or b"")
+        entry.mark = None if self._dedup is None else mark_of(self._dedup, first)
 
     def _spread_past(self, entry: Entry, numbers: codec.Cluster, now_us: int) -> None:
         """Spread the events of before the first reading."""
@@ -450,6 +458,13 @@ RecipeOf = Callable[[Namespace], Recipe | None]
 def _named(identity: int, first: bytes, learned: int) -> Summary:
     """A summary that has what a pattern is made of."""
     return Summary(identity, 0, None, 0, 0, 0, 0, Position("", 0, 0), first, learned=learned)
+
+
+def _merged_into(numbers: codec.Cluster, texts: codec.ClusterTexts) -> int | None:
+    """The cluster into which a closed one has merged, if it has."""
+    if numbers.open or not texts.into:
+        return None
+    return int.from_bytes(texts.into, "big")
 
 
 def _position(packed: bytes) -> Position:

@@ -183,7 +183,7 @@ def test_the_table_of_keys_names_every_kind_with_its_type() -> None:
         "<source>": "a:b",
         "<partition>": "3",
     }
-    redis_types = {"hash": "hash", "sorted set": "zset", "list": "list"}
+    redis_types = {"hash": "hash", "sorted set": "zset", "list": "list", "string": "string"}
     kinds = set()
     for pattern, shown in rows.items():
         name = re.sub(r"<[a-z]+>", lambda match: filled[match[0]], pattern)
@@ -197,6 +197,7 @@ def test_the_table_of_keys_names_every_kind_with_its_type() -> None:
             for name in "meta expiry recency due leases gone garbage inserted heads rules".split()
         ),
         shard.cluster(bytes(8)),
+        shard.values(bytes(8)),
         shard.exact(0),
         shard.record(0),
         shard.prefixes.table + b"0:0",

@@ -23,7 +23,7 @@ from stream_dedup.fingerprint.bands import BANDS, BITS, CROWD, KEY_BYTES
 from stream_dedup.index.redis import codec, layouts
 from stream_dedup.index.redis.client import RedisClient
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys
-from stream_dedup.index.redis.mirror import UNKNOWN, Mirror, in_machine_order
+from stream_dedup.index.redis.mirror import UNKNOWN, Mirror, in_machine_order, searched
 from stream_dedup.tables.permutation import Layout
 from stream_dedup.tables.store import Bands, BandTables, make_band_tables
 
@@ -142,20 +142,21 @@ async def read_clusters(
         cursor, found = int(answer[0]), [member for member, *_ in answer[1]]
         for start in range(0, len(found), CLUSTERS_READ):
             identities = found[start : start + CLUSTERS_READ]
-            commands = [("HMGET", shard.cluster(each), "a", "s") for each in identities]
+            commands = [searched(shard, each) for each in identities]
             answers = await client.many(shard.meta, commands)
             mirror.take_clusters(
                 held
-                for identity, fields in zip(identities, answers, strict=True)
-                if fields and fields[0] and fields[1] is not None  # else it is gone meanwhile
-                for held in _held(identity, fields[0], fields[1], layout)
+                for identity, stored in zip(identities, answers, strict=True)
+                if stored and codec.unpack_cluster(stored).open  # else it is gone meanwhile
+                for held in _held(identity, stored, layout)
             )
             yield
         if not cursor:
             return
 
 
-def _held(identity: bytes, names: bytes, sketch: bytes, layout: NamespaceLayout) -> list[Held]:
+def _held(identity: bytes, stored: bytes, layout: NamespaceLayout) -> list[Held]:
+    sketch, names = codec.unpack_searched(stored)
     group, (first, *_) = codec.unpack_names(names, layout)
     if not first.searchable or first.fingerprint is None:
         return []

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from array import array
 from binascii import hexlify
@@ -39,6 +40,7 @@ CLOSINGS = {
 RULES = tuple(Rule)
 """By their numbers in a resolution."""
 
+_TEXT_LENGTHS = [struct.Struct(f"<{code}") for code in layouts.CLUSTER_TEXTS.values()]
 _GROUP_ERRORS = "surrogatepass"
 _IS_LITTLE_ENDIAN = sys.byteorder == "little"
 
@@ -274,6 +276,22 @@ def _little(numbers: array[int]) -> bytes:
     return numbers.tobytes()
 
 
+class ClusterTexts(NamedTuple):
+    """A cluster's texts; `layouts.CLUSTER_TEXTS` describes them."""
+
+    fingerprint: bytes
+    sketch: bytes
+    name_list: bytes
+    group: bytes
+    position: bytes
+    record_keys: bytes
+    into: bytes
+    merged: bytes
+    snapshot: bytes
+    chosen: bytes
+    representative: bytes
+
+
 class Cluster(NamedTuple):
     """A cluster's numbers; `layouts.CLUSTER` describes them."""
 
@@ -299,6 +317,7 @@ class Cluster(NamedTuple):
     learned: int
     bytes: int
     since_us: int
+    sampled: int
 
     @property
     def closing(self) -> Closing | None:
@@ -317,8 +336,43 @@ class Cluster(NamedTuple):
 
 
 def unpack_cluster(packed: bytes) -> Cluster:
-    """Unpack the field ``n`` of a cluster."""
-    return Cluster._make(map(int, layouts.CLUSTER.struct.unpack(packed)))
+    """Unpack the numbers of a cluster, which it begins with.
+
+    Raises:
+        struct.error: it is cut off.
+    """
+    return Cluster._make(map(int, layouts.CLUSTER.struct.unpack_from(packed)))
+
+
+def unpack_texts(packed: bytes) -> ClusterTexts:
+    """Unpack the texts of a cluster, which follow its numbers.
+
+    Raises:
+        struct.error: it is cut off, or too long.
+    """
+    texts, end = _unpack_texts(packed, _TEXT_LENGTHS)
+    if end != len(packed):
+        raise struct.error(f"{len(packed)} bytes are not a cluster")
+    return ClusterTexts._make(texts)
+
+
+def unpack_searched(packed: bytes) -> tuple[bytes, bytes]:
+    """Unpack the sketch and the name list of a cluster.
+
+    Of it `layouts.SEARCHED_BYTES` were read: the list may end anywhere behind the first name.
+    """
+    (_, sketch, name_list), _ = _unpack_texts(packed, _TEXT_LENGTHS[:3])
+    return sketch, name_list
+
+
+def _unpack_texts(packed: bytes, lengths: Iterable[struct.Struct]) -> tuple[list[bytes], int]:
+    """Unpack texts; also where the next begins."""
+    texts, at = list[bytes](), layouts.CLUSTER.struct.size
+    for length in lengths:
+        (size,) = length.unpack_from(packed, at)
+        at += length.size + size
+        texts.append(packed[at - size : at])
+    return texts, at
 
 
 def unpack_summary(answer: Sequence[bytes], most_sampled: int) -> Summary:
@@ -401,7 +455,7 @@ def unpack_piece(packed: bytes) -> Piece:
 
 
 def unpack_names(packed: bytes, layout: NamespaceLayout) -> tuple[bytes, list[Name]]:
-    """Unpack the field ``a`` of a cluster: its group's hash, and its names."""
+    """Unpack the name list of a cluster: its group's hash, and its names."""
     size, head = layout.name_bytes, layout.names_at
     group, of_all = packed[: layouts.NAMES_HEAD_BYTES], packed[layouts.NAMES_HEAD_BYTES : head]
     names = []
@@ -416,7 +470,7 @@ def unpack_names(packed: bytes, layout: NamespaceLayout) -> tuple[bytes, list[Na
 
 
 def tables_of(packed: bytes, layout: NamespaceLayout) -> list[int]:
-    """Return which tables hold the representative of the cluster with this field ``a``."""
+    """Return which tables hold the representative of the cluster with this name list."""
     tables = range(layout.table_layout.tables)
     if not layout.is_bands:
         return [*tables]

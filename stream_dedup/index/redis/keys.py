@@ -185,8 +185,12 @@ class ShardKeys:
         object.__setattr__(self, "records", prefix + b"r:")
 
     def cluster(self, identity: bytes) -> bytes:
-        """Hash: the cluster with that id (8 bytes)."""
+        """String: the cluster with that id (8 bytes)."""
         return self.prefixes.owner + hexlify(identity)
+
+    def values(self, identity: bytes) -> bytes:
+        """Hash: samples of the cluster with that id, and events of it chosen by chance."""
+        return b"%sv:%s" % (self.prefix, hexlify(identity))
 
     def exact(self, number: int) -> bytes:
         """Hash: a slice of exact hashes: group hash(4) ‖ exact hash(8) → id(8) ‖ distance(1)."""
@@ -244,7 +248,8 @@ _TABLES = KeyKind("tables", "zset", "tables")
 _BAND_TABLES = KeyKind("tables", "string", "tables")
 _EXACT = KeyKind("exact hashes", "hash", "exact hashes")
 _RECORDS = KeyKind("records", "hash", "records")
-_CLUSTERS = KeyKind("clusters", "hash", "clusters")
+_CLUSTERS = KeyKind("clusters", "string", "clusters")
+_VALUES = KeyKind("values", "hash", "values")
 _PARTITIONS = KeyKind("partitions", "hash", "others")
 _JOURNALS = KeyKind("journals", "zset", "others")
 _SPREAD = KeyKind("spread slices", "zset", "tables")
@@ -269,11 +274,11 @@ _SINGLE = {
 }
 _NUMBERED = re.compile(
     rb"t:([0-9]{1,9}):([0-9]{1,9})|e:([0-9]{1,9})|r:([0-9]{1,9})|c:([0-9a-f]{16})"
-    rb"|s:([0-9]{1,9})|i:([0-9a-f]{16})"
+    rb"|s:([0-9]{1,9})|i:([0-9a-f]{16})|v:([0-9a-f]{16})"
 )
 _NAMED = re.compile(rb"([pj]):.*:[0-9]{1,19}", re.DOTALL)
 
-KEY_GROUPS = ("tables", "exact hashes", "records", "clusters", "others")
+KEY_GROUPS = ("tables", "exact hashes", "records", "clusters", "values", "others")
 """Groups of kinds whose memory is shown apart."""
 
 
@@ -283,11 +288,13 @@ def kind_of(shard: ShardKeys, key: bytes, layout: NamespaceLayout) -> KeyKind:
     if name in _SINGLE:
         return _SINGLE[name]
     if match := _NUMBERED.fullmatch(name):
-        table, number, exact, record, cluster, spread, intent = match.groups()
+        table, number, exact, record, cluster, spread, intent, values = match.groups()
         if cluster is not None:
             return _CLUSTERS
         if intent is not None:
             return _INTENTS
+        if values is not None:
+            return _VALUES
         if spread is not None:
             return _SPREAD if int(spread) < layout.spread_slices else _UNKNOWN
         if exact is not None:

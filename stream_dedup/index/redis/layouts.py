@@ -79,20 +79,41 @@ CLUSTER = Layout(
     emitted_us="d",  # stream time of the last confirmed summary
     revision="d",  # of the last claimed summary
     until_us="d",  # clock until which its tombstone is kept; 0 without one
-    names="H",  # entries of the field a
+    names="H",  # by which events find it: how many `name_list` has
     searchable="H",  # those of them that are in the tables
     state="B",  # OPEN, EXPIRED, EVICTED, ENDED or GONE
     due="B",  # 1 if a periodic summary is due, or will be
     samples="B",  # how many are stored
-    leased="B",  # 1 while a summary is claimed and not confirmed: the field z
+    leased="B",  # 1 while a summary is claimed and not confirmed: its `snapshot`
     before="B",  # its state before it was opened; OPEN if it was not stored
     renewed_s="I",  # clock at which its time to live began, at the earliest
     born="I",  # the first four bytes of the incarnation under which it was opened
     learned="d",  # bit i: the word i of its representative is a learned variable
     bytes="d",  # of its events, as they were read
     since_us="d",  # earliest event time recorded since the last claim; `NO_TIME_US` without
+    sampled="H",  # events chosen by chance that are stored
 )
-"""The field ``n`` of a cluster."""
+"""What a cluster begins with. `CLUSTER_TEXTS` follow, each behind its length."""
+
+CLUSTER_TEXTS: Final = {
+    "fingerprint": "B",  # of the representative; with keys of bands it is in the name list
+    "sketch": "H",  # hashes, big-endian; empty if it is in no table: it is compared with nothing
+    "name_list": "I",  # by which events find it; see `NAMES_HEAD_BYTES`
+    "group": "I",
+    "position": "H",
+    "record_keys": "H",  # of the records that name it, `KEY_BYTES` each
+    "into": "B",  # the id of the cluster into which it has merged
+    "merged": "I",  # clusters that merged into it since its last summary: `MERGED_CLUSTER` each
+    "snapshot": "I",  # the summary that is claimed: `SNAPSHOT`, and what follows it
+    "chosen": "I",  # fields of the events chosen by chance that belong to that summary
+    "representative": "I",
+}
+"""Texts of a cluster, and the types of their lengths. What is not there is empty. Samples and
+events chosen by chance are fields of another key."""
+
+SEARCHED_BYTES = 1024
+"""More than the numbers of a cluster, its fingerprint, its sketch and its first name take, which
+stand at its beginning. A mirror reads them."""
 
 NO_TIME_US = 1 << 53
 """Later than any event."""
@@ -114,11 +135,10 @@ SNAPSHOT = Layout(
     into=f"{ID_BYTES}s",  # the cluster into which it has merged; 0 without one
     since_us="d",  # earliest event time of the new events
 )
-"""The field ``z`` of a cluster: the summary that is claimed. So many elements of the field ``m``
-and the cluster's group follow."""
+"""The summary of a cluster that is claimed. So many elements of `merged` and the group follow."""
 
 MERGED_CLUSTER = Layout("<", id=f"{ID_BYTES}s", events="d")
-"""An element of the field ``m``: a cluster that merged into this one, with what it had counted."""
+"""A cluster that merged into another one, with what it had counted."""
 
 ENTRY_VALUE_BYTES = 3
 ENTRY = Layout(">", number="B", value=f"{ENTRY_VALUE_BYTES}s", id=f"{ID_BYTES}s")
@@ -130,11 +150,8 @@ PRIORITY_BYTES = 8
 SAMPLED = ord("v")
 PRIORITY_AT = 2
 SAMPLED_FIELD_BYTES = 1 + PRIORITY_BYTES
-"""A field of a cluster that holds an event chosen by chance (`engine.sampling`): `SAMPLED` ‖ its
-priority. The field ``y`` has the names of those that belong to the summary that is claimed."""
-
-FIXED_FIELDS = 12
-"""Other fields that a cluster has at most, besides its samples."""
+"""A field of the values of a cluster that holds an event chosen by chance (`engine.sampling`):
+`SAMPLED` ‖ its priority."""
 
 HEAD = Layout("<", time_us="d", seen_us="d")
 """A value of ``heads``: a partition's latest event time, and the clock when it was last active;
@@ -160,13 +177,13 @@ EXACT_FIELD_BYTES = GROUP_BYTES + EXACT_BYTES
 """A field in a slice of exact hashes: group hash ‖ exact hash. Its value is id ‖ distance(1)."""
 
 KEY_BYTES = 8
-"""Of a pattern. The field ``o`` of a cluster: the keys of the records that name it."""
+"""Of a pattern."""
 
 PIECE = Layout(">", id="Q", records="H")
-"""A piece of garbage: what it begins with. The fields ``o`` and ``a`` of the cluster follow."""
+"""A piece of garbage: what it begins with. The cluster's record keys and name list follow."""
 
 NAMES_HEAD_BYTES = GROUP_BYTES
-"""The field ``a`` of a cluster: group hash ‖ name ‖ name …, the representative's first."""
+"""The name list of a cluster: group hash ‖ name ‖ name …, the representative's first."""
 
 FLAG_BYTES = 1
 """A 1 or 0 behind a name of a cluster, or behind the token of a claim."""
@@ -185,8 +202,8 @@ IN_TABLES = Layout(">", tables="H")
 when the cluster was opened is not in its table."""
 
 BANDS_HEAD_BYTES = GROUP_BYTES + bands.BITS // 8 + IN_TABLES.struct.size
-"""The field ``a`` of a cluster whose fingerprint is the keys of bands: group hash ‖ fingerprint ‖
-`IN_TABLES` ‖ name ‖ name …; names hold no fingerprints, and there is no field ``f``."""
+"""The name list of a cluster whose fingerprint is the keys of bands: group hash ‖ fingerprint ‖
+`IN_TABLES` ‖ name ‖ name …; names hold no fingerprints."""
 
 CALL_NAME_BYTES = 8
 
@@ -379,9 +396,15 @@ def _constants() -> dict[str, str]:
     found["GROUP_FACTOR_HIGH"], found["GROUP_FACTOR_LOW"] = str(high), str(low)
     found["LEARNED"] = "'" + "\\255" * ENTRY_VALUE_BYTES + "'"
     found["REPEATED"], found["MAX_MERGED_NAMED"] = str(REPEATED), str(MAX_MERGED_NAMED)
-    for place, field in enumerate(CLUSTER.names, 1):
+    for place, field in enumerate((*CLUSTER.names, *CLUSTER_TEXTS), 1):
         found[f"C_{field.upper()}"] = str(place)
-    found["C_LENGTH"] = str(len(CLUSTER.names))
+    texts = "".join(f"{_lua_type(code)}c0" for code in CLUSTER_TEXTS.values())
+    found["WHOLE_CLUSTER"] = f"'{CLUSTER.lua}{texts}'"
+    places = [f"c[{place}]" for place in range(1, len(CLUSTER.names) + len(CLUSTER_TEXTS) + 1)]
+    numbers, of_texts = places[: len(CLUSTER.names)], places[len(CLUSTER.names) :]
+    found["NUMBERS_OF_C"] = ", ".join(numbers)
+    found["TEXTS_OF_C"] = ", ".join(f"#{place}, {place}" for place in of_texts)
+    found["NO_TEXTS"] = ", ".join(["''"] * len(CLUSTER_TEXTS))
     found["RECORD_SLICE"], found["RECORD_SLICE_FIELDS"] = "'>Bc0B'", "digits, records, first_at"
     found["QUERY"] = f"'{QUERY.lua}{'I4c0' * len(QUERY_TEXTS)}'"
     found["QUERY_FIELDS"] = ", ".join((*QUERY.names, *QUERY_TEXTS))
@@ -394,5 +417,5 @@ def _constants() -> dict[str, str]:
 
 
 LUA_CONSTANTS: Final = _constants()
-"""Names that scripts may use, and the Lua that replaces them. The numbers of a cluster are a Lua
-table, in which ``C_SOME_FIELD`` is the place of a field of `CLUSTER`."""
+"""Names that scripts may use, and the Lua that replaces them. The numbers and texts of a cluster
+are a Lua table ``c``; ``C_SOME_FIELD`` is the place of a field of `CLUSTER`, or of a text."""

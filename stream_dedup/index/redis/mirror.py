@@ -42,8 +42,8 @@ from struct import Struct
 from sys import byteorder
 
 from stream_dedup.clustering.linkage import Linkage, fastest_admitting
-from stream_dedup.index.redis import layouts
-from stream_dedup.index.redis.client import RedisClient
+from stream_dedup.index.redis import codec, layouts
+from stream_dedup.index.redis.client import Command, RedisClient
 from stream_dedup.index.redis.keys import ShardKeys
 from stream_dedup.index.redis.layouts import CALL_NAME_BYTES, SKETCH_HASH_BYTES
 from stream_dedup.tables.entries import Entries, parts
@@ -404,6 +404,11 @@ async def read_mirror(
     return True
 
 
+def searched(shard: ShardKeys, identity: bytes) -> Command:
+    """The command that reads what is searched of a cluster; see `codec.unpack_searched`."""
+    return "GETRANGE", shard.cluster(identity), 0, layouts.SEARCHED_BYTES - 1
+
+
 async def read_wanted(client: RedisClient, shard: ShardKeys, mirror: Mirror) -> None:
     """Read sketches that a mirror wants, of clusters that others have opened.
 
@@ -413,9 +418,10 @@ async def read_wanted(client: RedisClient, shard: ShardKeys, mirror: Mirror) -> 
     wanted = mirror.take_wanted()
     if not wanted:
         return
-    commands = [("HGET", shard.cluster(each.to_bytes(8, "big")), "s") for _, each in wanted]
+    commands = [searched(shard, each.to_bytes(8, "big")) for _, each in wanted]
     answers = await client.many(shard.meta, commands)
-    for (owner, cluster), sketch in zip(wanted, answers, strict=True):
+    for (owner, cluster), stored in zip(wanted, answers, strict=True):
+        sketch, _ = codec.unpack_searched(stored) if stored else (b"", b"")
         whole = sketch if sketch and not len(sketch) % SKETCH_HASH_BYTES else b""
         mirror.note_sketch(owner, cluster, in_machine_order(whole, "Q"))
 

@@ -466,14 +466,14 @@ class RedisIndex:
         self, shard: ShardKeys, clusters: Sequence[int]
     ) -> dict[int, Representative]:
         """The known representatives of a shard's clusters, in few calls."""
-        commands = [("HMGET", shard.cluster(codec.pack_id(each)), "n", "r") for each in clusters]
+        commands = [("GET", shard.cluster(codec.pack_id(each))) for each in clusters]
         answers = await self.client.many(shard.meta, commands)
         found: dict[int, Representative] = {}
         for identity, answer in zip(clusters, answers, strict=True):
-            numbers, value = answer or (None, None)
-            cluster = None if numbers is None else codec.unpack_cluster(numbers)
+            cluster = codec.unpack_cluster(answer) if answer else None
             if cluster is not None and not cluster.gone:
-                found[identity] = Representative(value or b"", cluster.learned)
+                value = codec.unpack_texts(answer).representative
+                found[identity] = Representative(value, cluster.learned)
         return found
 
     def _known_number_of(self, identity: int) -> int | None:

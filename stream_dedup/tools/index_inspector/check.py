@@ -324,7 +324,7 @@ class _Check:
         async for keys in self._reader.scan(self._shard.meta, pattern):
             new = [key for key in dict.fromkeys(keys) if key not in known]
             known.update(new)
-            answers = await self._reader.many(self._shard.meta, [("HGET", key, "n") for key in new])
+            answers = await self._reader.many(self._shard.meta, [("GET", key) for key in new])
             for answer in answers:
                 numbers = unpack_numbers(answer)
                 if numbers is not None and numbers.open:

@@ -30,8 +30,10 @@ from stream_dedup.tools.index_inspector.reader import (
     Namespace,
     Progress,
     StoredCluster,
+    numbers_of,
     unpack_numbers,
     unpack_stored,
+    unpack_texts,
 )
 
 SORTS: dict[str, Callable[[codec.Cluster], int]] = {
@@ -70,14 +72,20 @@ async def largest(
     for shard in namespace.shards:
         async for identities in _open(namespace, shard):
             answers = await namespace.reader.many(
-                shard.meta, [("HMGET", shard.cluster(i), "n", "g") for i in identities]
+                shard.meta,
+                [
+                    numbers_of(shard, each) if group is None else ("GET", shard.cluster(each))
+                    for each in identities
+                ],
             )
             for identity, answer in zip(identities, answers, strict=True):
-                numbers = unpack_numbers(answer[0]) if answer else None
+                numbers = unpack_numbers(answer)
                 if numbers is None or not numbers.open or identity in held:
                     continue
-                if group is not None and codec.without_variant(answer[1] or b"") != group:
-                    continue
+                if group is not None:
+                    texts = unpack_texts(answer)
+                    if texts is None or codec.without_variant(texts.group) != group:
+                        continue
                 held.add(identity)
                 heapq.heappush(best, (value_of(numbers), identity))
                 if len(best) > limit:
@@ -106,13 +114,14 @@ async def _briefs(namespace: Namespace, identities: list[bytes]) -> list[Brief]:
         places.setdefault(shard, []).append(identity)
     found: dict[bytes, Brief] = {}
     for shard, of_shard in places.items():
-        commands = [("HMGET", shard.cluster(i), "n", "g", "p", "r") for i in of_shard]
+        commands = [("GET", shard.cluster(i)) for i in of_shard]
         answers = await namespace.reader.many(shard.meta, commands)
         for identity, answer in zip(of_shard, answers, strict=True):
-            numbers = unpack_numbers(answer[0]) if answer else None
-            if numbers is not None and numbers.open:  # else it closed meanwhile
-                of_group = codec.without_variant(answer[1] or b"")
-                found[identity] = Brief(identity, numbers, of_group, answer[2] or b"", answer[3])
+            numbers, texts = unpack_numbers(answer), unpack_texts(answer)
+            if numbers is not None and texts is not None and numbers.open:  # else it closed
+                of_group = codec.without_variant(texts.group)
+                first = texts.representative if numbers.events else None
+                found[identity] = Brief(identity, numbers, of_group, texts.position, first)
     return [found[identity] for identity in identities if identity in found]
 
 
@@ -142,8 +151,8 @@ class Details(NamedTuple):
     """Everything about a cluster.
 
     Attributes:
-        held: its numbers, and names while it is open.
-        fields: all its fields, as they are stored.
+        held: its numbers and texts, and names while it is open.
+        values: its samples and events chosen by chance, by their fields.
         names: what leads to it, with what was found there.
         scores: the sorted sets that hold it, with its score.
         ttl_ms: until its key would be gone.
@@ -151,7 +160,7 @@ class Details(NamedTuple):
     """
 
     held: StoredCluster
-    fields: dict[bytes, bytes]
+    values: dict[bytes, bytes]
     names: list[Name]
     scores: dict[str, float]
     ttl_ms: int
@@ -161,12 +170,12 @@ class Details(NamedTuple):
     def samples(self) -> list[bytes]:
         """The samples that are kept of it."""
         count = self.held.numbers.samples
-        return [self.fields[b"%d" % n] for n in range(1, count + 1) if b"%d" % n in self.fields]
+        return [self.values[b"%d" % n] for n in range(1, count + 1) if b"%d" % n in self.values]
 
     @property
     def snapshot(self) -> tuple[int, int, int] | None:
         """The leased summary: revision, count, new count; None without."""
-        packed = self.fields.get(b"z", b"")
+        packed = self.held.texts.snapshot
         if len(packed) < layouts.SNAPSHOT.struct.size:  # the group follows
             return None
         revision, count, new_count, *_ = layouts.SNAPSHOT.struct.unpack_from(packed)
@@ -186,20 +195,20 @@ async def details(namespace: Namespace, identity: int) -> Details | None:
         return None  # an id of no shard
     key = shard.cluster(packed)
     sets = {name: getattr(shard, name) for name in ("expiry", "recency", "due", "leases", "gone")}
-    commands = [("HGETALL", key), ("PTTL", key)]
-    fields, ttl_ms, *scores = await namespace.reader.many(
+    commands = [("GET", key), ("HGETALL", shard.values(packed)), ("PTTL", key)]
+    stored, values, ttl_ms, *scores = await namespace.reader.many(
         key, [*commands, *(("ZSCORE", each, packed) for each in sets.values())]
     )
-    if not fields:
+    if stored is None:
         return None
-    held = unpack_stored(packed, fields.get(b"n", b""), fields.get(b"a"), namespace.layout)
+    held = unpack_stored(packed, stored, namespace.layout)
     if held is None:
-        raise ValueError("its fields do not fit together")
+        raise ValueError("what is stored of it does not fit together")
     names = await _names(namespace, shard, held) if held.open else []
     found = {
         name: float(score) for name, score in zip(sets, scores, strict=True) if score is not None
     }
-    return Details(held, fields, names, found, ttl_ms, shard.number)
+    return Details(held, values or {}, names, found, ttl_ms, shard.number)
 
 
 async def _names(namespace: Namespace, shard: ShardKeys, held: StoredCluster) -> list[Name]:
@@ -310,9 +319,9 @@ def _brief(brief: Brief, name: Callable[[bytes], str], *, patterns: bool) -> dic
 def print_details(namespace: Namespace, found: Details, recipe: Recipe | None, form: str) -> None:
     """Everything about a cluster."""
     name = namer(recipe)
-    numbers, fields = found.held.numbers, found.fields
-    value = fields.get(b"r")
-    position = text_of(fields.get(b"p", b"")).split(":", 2)
+    numbers, texts = found.held.numbers, found.held.texts
+    value = texts.representative if numbers.events else None
+    position = text_of(texts.position).split(":", 2)
     snapshot = found.snapshot
     facts: dict[str, Any] = {
         "cluster": found.held.identity.hex(),
@@ -335,9 +344,9 @@ def print_details(namespace: Namespace, found: Details, recipe: Recipe | None, f
         },
         "remembered_until": when(numbers.until_us) if numbers.until_us else None,
         "ttl_s": found.ttl_ms // 1000 if found.ttl_ms >= 0 else None,
-        "group": text_of(codec.without_variant(fields.get(b"g", b""))),
+        "group": text_of(codec.without_variant(texts.group)),
         "position": dict(zip(("partition", "offset", "source"), position, strict=False)),
-        "fingerprint": fields.get(b"f", b"").hex(),
+        "fingerprint": texts.fingerprint.hex(),
         "pattern": name(value) if value is not None and recipe else None,
         "representative": None if value is None else text_of(value),
         "samples": list(map(text_of, found.samples)),

@@ -83,27 +83,24 @@ class Probes:
 
     async def clusters(self, identities: Sequence[bytes]) -> list[Suspect]:
         """Clusters that are damaged, or not where they are looked for."""
-        fields = ("n", "a", "f", "g", "p", "z")
-        answers = await self._many(
-            [("HMGET", self._shard.cluster(identity), *fields) for identity in identities]
-        )
+        answers = await self._many([("GET", self._shard.cluster(each)) for each in identities])
         suspects: list[Suspect] = []
         open_: list[StoredCluster] = []
         closed: list[tuple[StoredCluster, bool]] = []
         for identity, answer in zip(identities, answers, strict=True):
-            if answer is None or all(value is None for value in answer):
+            if answer is None:
                 continue  # gone meanwhile, or of another type
-            held = unpack_stored(identity, answer[0] or b"", answer[1], self._layout)
+            held = unpack_stored(identity, answer, self._layout)
             reason = "its numbers or names"
             if held is not None:
-                reason = _damage(self._namespace.packer.key, held, answer, self._layout)
+                reason = _damage(self._namespace.packer.key, held, self._layout)
             if held is None or reason:
                 text = f"{self._shown(identity)}: {reason} do not fit"
                 suspects.append(Suspect("cluster", identity, text))
                 continue
             if held.open:
                 open_.append(held)
-            closed.append((held, answer[5] is not None))
+            closed.append((held, held.texts.snapshot != b""))
         suspects += await self._queued(closed)
         suspects += await self._found(open_)
         return suspects
@@ -163,13 +160,11 @@ class Probes:
     async def _hold(self, identities: set[bytes]) -> dict[bytes, StoredCluster | None]:
         """Clusters that exist, as they are; None for damaged ones."""
         asked = [identity for identity in identities if len(identity) == ID_BYTES]
-        answers = await self._many(
-            [("HMGET", self._shard.cluster(identity), "n", "a") for identity in asked]
-        )
+        answers = await self._many([("GET", self._shard.cluster(each)) for each in asked])
         return {
-            identity: unpack_stored(identity, answer[0], answer[1], self._layout)
+            identity: unpack_stored(identity, answer, self._layout)
             for identity, answer in zip(asked, answers, strict=True)
-            if answer is not None and answer[0] is not None
+            if answer is not None
         }
 
     # ------------------------------------------------------------ entries
@@ -305,26 +300,24 @@ def cut(members: bytes, size: int) -> list[bytes]:
     return [members[at : at + size] for at in range(0, len(members), size)]
 
 
-def _damage(
-    key: HashKey, held: StoredCluster, answer: Sequence[bytes | None], layout: NamespaceLayout
-) -> str:
-    """Which fields of a cluster do not fit together."""
-    _, _, fingerprint, group, position, snapshot = answer
-    numbers = held.numbers
+def _damage(key: HashKey, held: StoredCluster, layout: NamespaceLayout) -> str:
+    """Which parts of a cluster do not fit together."""
+    numbers, texts = held.numbers, held.texts
     if numbers.gone:
         return ""
-    if (fingerprint is None) != layout.is_bands or position is None:
+    if (texts.fingerprint == b"") != layout.is_bands or not texts.position:
         return "its fingerprint or position"
-    if numbers.leased != (snapshot is not None):
+    if numbers.leased != (texts.snapshot != b""):
         return "its snapshot and what it says of it"
     if not held.open:
         return ""
-    if group_hash(key, group or b"")[0] != int.from_bytes(held.group_hash, "big"):
+    if group_hash(key, texts.group)[0] != int.from_bytes(held.group_hash, "big"):
         return "its group and its names"
     searchable = sum(name.searchable for name in held.names)
     if (len(held.names), searchable) != (numbers.names, numbers.searchable):
         return "its names and their number"
-    if fingerprint is not None and held.names[0].fingerprint != int.from_bytes(fingerprint, "big"):
+    fingerprint = int.from_bytes(texts.fingerprint, "big")
+    if not layout.is_bands and held.names[0].fingerprint != fingerprint:
         return "its fingerprint and its first name"
     return ""
 

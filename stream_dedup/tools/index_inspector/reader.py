@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from stream_dedup.errors import IndexRefused
 from stream_dedup.index.redis import codec, layouts
-from stream_dedup.index.redis.client import RedisClient
+from stream_dedup.index.redis.client import Command, RedisClient
 from stream_dedup.index.redis.codec import Packer
 from stream_dedup.index.redis.keys import NamespaceLayout, ShardKeys, check_namespace
 from stream_dedup.index.redis.namespace import read_key, read_layout
@@ -123,6 +123,7 @@ class StoredCluster(NamedTuple):
     Attributes:
         identity: its id, 8 bytes.
         numbers: its counts and times.
+        texts: what else is stored of it, but for samples.
         group_hash: its group's hash, while it is open.
         names: by which it is found, while it is open.
         tables: those that hold its searchable names, while it is open.
@@ -130,6 +131,7 @@ class StoredCluster(NamedTuple):
 
     identity: bytes
     numbers: codec.Cluster
+    texts: codec.ClusterTexts
     group_hash: bytes
     names: list[codec.Name]
     tables: list[int]
@@ -148,25 +150,40 @@ class StoredCluster(NamedTuple):
 
 
 def unpack_stored(
-    identity: bytes, numbers: bytes, names: bytes | None, layout: NamespaceLayout
+    identity: bytes, stored: bytes | None, layout: NamespaceLayout
 ) -> StoredCluster | None:
-    """Unpack a cluster's fields ``n`` and ``a``; None if they are damaged."""
-    unpacked = unpack_numbers(numbers)
-    if unpacked is None or not unpacked.open:
-        return unpacked and StoredCluster(identity, unpacked, b"", [], [])
-    head, each = layout.names_at, layout.name_bytes
-    if names is None or len(names) <= head or (len(names) - head) % each:
+    """Unpack a cluster; None if it is damaged."""
+    numbers, texts = unpack_numbers(stored), unpack_texts(stored)
+    if numbers is None or texts is None:
+        return None
+    if not numbers.open:
+        return StoredCluster(identity, numbers, texts, b"", [], [])
+    head, each, names = layout.names_at, layout.name_bytes, texts.name_list
+    if len(names) <= head or (len(names) - head) % each:
         return None
     tables = codec.tables_of(names, layout)
-    return StoredCluster(identity, unpacked, *codec.unpack_names(names, layout), tables)
+    return StoredCluster(identity, numbers, texts, *codec.unpack_names(names, layout), tables)
 
 
-def unpack_numbers(numbers: bytes | None) -> codec.Cluster | None:
-    """Unpack a cluster's field ``n``; None if it is missing or damaged."""
+def unpack_numbers(stored: bytes | None) -> codec.Cluster | None:
+    """Unpack a cluster's numbers; None if it is missing or damaged."""
     try:
-        return None if numbers is None else codec.unpack_cluster(numbers)
+        return codec.unpack_cluster(stored) if stored else None
     except (ValueError, OverflowError, struct.error):
         return None
+
+
+def unpack_texts(stored: bytes | None) -> codec.ClusterTexts | None:
+    """Unpack a cluster's texts, likewise."""
+    try:
+        return codec.unpack_texts(stored) if stored else None
+    except struct.error:
+        return None
+
+
+def numbers_of(shard: ShardKeys, identity: bytes) -> Command:
+    """The command that reads a cluster's numbers alone."""
+    return "GETRANGE", shard.cluster(identity), 0, layouts.CLUSTER.struct.size - 1
 
 
 def integer(value: bytes | None) -> int:

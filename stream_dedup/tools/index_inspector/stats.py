@@ -237,7 +237,7 @@ class _Shard:
         forms = await self._many([("OBJECT", "ENCODING", key) for key in keys])
         mortal = [True] * len(keys)
         if kind.name == "clusters":
-            answers = await self._many([("HGET", key, "n") for key in keys])
+            answers = await self._many([("GET", key) for key in keys])
             for place, numbers in enumerate(map(unpack_numbers, answers)):
                 mortal[place] = numbers is not None and not numbers.gone
                 if numbers is not None and numbers.open:

@@ -10,11 +10,11 @@ import pytest
 
 from stream_dedup.clustering.summaries import Summaries
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.index.base import Limits
+from stream_dedup.index.base import ClusterDelta, Commit, Limits
 from stream_dedup.index.redis.maintenance import Maintenance
 from stream_dedup.index.redis.store import RedisIndex
 from stream_dedup.model import Summary
-from tests.contract.driver import S
+from tests.contract.driver import HERE, S
 from tests.integration.redis.helpers import Event, Worker, batches, counts, families, twin
 
 # So that a call evicts, closes a call's share and leaves the rest, and forgets tombstones.
@@ -48,7 +48,12 @@ async def use_everything(index: RedisIndex, groups: int = 1) -> None:
         await index.confirm([(s.cluster, s.revision) for s in claimed[:7]], worker.now_us)
         summaries += claimed
         worker.now_us += S
-    assert made[-1].offset == (await worker.own()).high_water
+    now_us, last, cluster = worker.now_us, made[-1].offset, answers[-1].cluster
+    more = [ClusterDelta(cluster, 1, now_us, now_us, sampled=s) for s in ([], [(1, b"chosen")])]
+    for offset, delta in enumerate(more, last + 1):
+        commit = Commit(HERE, worker.owned.fence, offset, offset, offset, now_us, [delta])
+        await index.record(commit, now_us)
+    assert last + len(more) == (await worker.own()).high_water
     worker.now_us += 3600 * S
     with pytest.MonkeyPatch.context() as patched:  # a caller dies that was handed all garbage
         patched.setattr(Maintenance, "_purge", AsyncMock())
@@ -58,7 +63,7 @@ async def use_everything(index: RedisIndex, groups: int = 1) -> None:
     await asyncio.gather(*(worker.resolve([event]) for event in unrecorded))
     await worker.index.release_partition(worker.partition)
     summaries += await worker.end()  # what is purged lies behind that garbage
-    assert len(made) == counts(summaries).total()
+    assert len(made) + len(more) == counts(summaries).total()
     await index.claim_partition(
         worker.partition, 0, worker.now_us
     )  # the topic was deleted and created again

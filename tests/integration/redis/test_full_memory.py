@@ -27,7 +27,7 @@ from tests.services.redis import RedisServer
 
 MakeRedis = Callable[..., RedisServer]
 
-FULL = {"maxmemory": "4mb", "maxmemory-policy": "noeviction"}
+FULL = {"maxmemory": "3mb", "maxmemory-policy": "noeviction"}
 SUMMARIES = Summaries(retention_us=S)
 WINDOWS = Windows(idle_us=60 * S, max_age_us=600 * S)
 EVENTS = [Event(offset, text) for offset, text in enumerate(families(20_000))]

@@ -243,13 +243,13 @@ async def test_a_crowd_that_others_have_opened_is_read_once(empty: RedisServer) 
         opened = await one.resolve([query(n, text) for n, text in enumerate(texts)], START_US)
         read = []
         for turn in range(1, 6):
-            before = commands(empty, "hmget")
+            before = commands(empty, "get")
             (text,) = crowd(1, turn + 5)
             (answer,) = await other.resolve([query(100 * turn, text)], START_US)
             assert answer.new
-            read.append(commands(empty, "hmget") - before)
+            read.append(commands(empty, "get") - before)
         # All are compared by the script, then when they are near for the first time in the mirror.
-        assert min(read[:2]) > 20
+        assert min(read[:2]) >= 20
         assert max(read[2:]) < 5
         again = [query(900 + n, twin(text, rng)) for n, text in enumerate(texts)]
         answers = await other.resolve(again, START_US)
@@ -268,11 +268,11 @@ async def test_a_crowd_that_has_closed_is_looked_for_once(empty: RedisServer) ->
         await worker.process([Event(90, families(1, seed=8)[0], 10**6)])  # closes them
         read = []
         for turn in range(4):
-            before = commands(empty, "hget")
+            before = commands(empty, "getrange")
             (text,) = crowd(1, turn + 5)
             await other.resolve([query(100 + turn, text, 10**6)], worker.now_us)
-            read.append(commands(empty, "hget") - before)
-        assert max(read[:2]) > 20 > max(read[2:])
+            read.append(commands(empty, "getrange") - before)
+        assert max(read[:2]) >= 20 > max(read[2:])
 
 
 @pytest.mark.parametrize("calls", [1, 2])

@@ -20,9 +20,9 @@ from tests.services.resp import call
 MakeRedis = Callable[..., RedisServer]
 
 COMMANDS = (
-    "client|setname del evalsha exists hdel hget hincrby hkeys hlen hmget hset hvals"
-    " lrange lrem ltrim pexpire rpush script|load time unlink zadd zcard zcount zmscore zpopmin"
-    " zrange zrem zremrangebyscore zscore"
+    "client|setname del evalsha exists get getrange hdel hget hincrby hkeys hlen hmget hset hvals"
+    " lrange lrem ltrim mget pexpire rpush script|load set setrange time unlink zadd zcard zcount"
+    " zmscore zpopmin zrange zrem zremrangebyscore zscore"
 ).split()
 
 ACL_RULES = "~sd:* resetchannels -@all " + " ".join(f"+{command}" for command in COMMANDS)

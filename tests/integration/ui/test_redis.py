@@ -272,7 +272,7 @@ def calls(server: RedisServer) -> int:
     return sum(
         int(each.split("calls=")[1].split(",")[0])
         for name, each in server.info("commandstats").items()
-        if name.removeprefix("cmdstat_") in {"hget", "hmget", "zscan", "zrange"}
+        if name.removeprefix("cmdstat_") in {"get", "getrange", "hget", "zscan", "zrange"}
     )
 
 

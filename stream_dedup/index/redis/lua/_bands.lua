@@ -1,28 +1,23 @@
 -- Bands (see fingerprint/bands.py): how near two fingerprints are (the keys in which they differ), and two
 -- sketches (what they share); and the search of the tables.
-local IS_BANDS, LOADED_FIELDS = true, {'n', 'g', 's'}
+local IS_BANDS = true
 
--- The representative's keys, which stand before the names. They are read only of clusters that a query
--- joins, not of all with which it is compared.
+-- The representative's keys, which stand before the names.
+local KEYS_END = NAMES_HEAD_BYTES + BANDS * BAND_KEY_BYTES
 local function fingerprint_of(c)
-  if not c.fingerprint then
-    c.read_names = call('HGET', c.key, 'a') or ''
-    local last = NAMES_HEAD_BYTES + BANDS * BAND_KEY_BYTES
-    c.fingerprint = sub(c.read_names, NAMES_HEAD_BYTES + 1, last)
-    c.in_tables = c.fingerprint ~= '' and unpack_bytes(IN_TABLES, c.read_names, last + 1) or 0
-    work = work + 1
-  end
-  return c.fingerprint
+  return sub(c[C_NAME_LIST], NAMES_HEAD_BYTES + 1, KEYS_END)
 end
 
 -- Whether the tables lead a query to a cluster: a key that they have in common was not full when the
 -- cluster was opened.
 local function is_led_to(c, q)
-  if c.in_tables == 2 ^ tables - 1 then return true end
+  local in_tables = unpack_bytes(IN_TABLES, c[C_NAME_LIST], KEYS_END + 1)
+  if in_tables == 2 ^ tables - 1 then return true end
+  local its_fingerprint = fingerprint_of(c)
   for t = 1, tables do
     local at = (t - 1) * BAND_KEY_BYTES + 1
     local last = at + BAND_KEY_BYTES - 1
-    if math.floor(c.in_tables / 2 ^ (tables - t)) % 2 == 1 and sub(c.fingerprint, at, last) == sub(q.fingerprint, at, last) then
+    if math.floor(in_tables / 2 ^ (tables - t)) % 2 == 1 and sub(its_fingerprint, at, last) == sub(q.fingerprint, at, last) then
       return true
     end
   end

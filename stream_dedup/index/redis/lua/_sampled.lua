@@ -1,6 +1,7 @@
--- Events of a cluster that were chosen by chance (engine/sampling.py). For record and claim.
+-- Events of a cluster that were chosen by chance (engine/sampling.py). For resolve, record and claim.
 
--- The fields of a cluster that hold events chosen by chance: SAMPLED and the event's priority.
+-- The fields of the values of a cluster that hold events chosen by chance: SAMPLED and the event's
+-- priority.
 local function sampled_fields(key)
   local fields, found = call('HKEYS', key), {}
   for i = 1, #fields do

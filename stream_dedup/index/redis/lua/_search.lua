@@ -7,7 +7,7 @@
 --                          clusters by distance, whether some were left out, and a test of clusters
 --   write_members(q, id, renewed)  insert a query for a cluster; the slices' times to live need not be
 --                          renewed if `renewed`
---   fingerprint_of(c)      the fingerprint of a cluster, of which LOADED_FIELDS were read
+--   fingerprint_of(c)      the fingerprint of a cluster
 
 local RULES_FIELDS = unpack_bytes(RULES, ARGV[3])
 local work = 0  -- of this call, in commands

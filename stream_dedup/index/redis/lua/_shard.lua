@@ -1,15 +1,8 @@
 -- What all scripts share: one shard's clusters, their closing, and its stream time.
 --
--- A cluster is the hash c:<id>. Its field n packs its numbers (CLUSTER in layouts.py, which names all
--- other layouts and constants of the scripts too); the others are
---   f fingerprint   g group, if it has one   p position   r representative
---   s               sketch (hashes, big-endian), if it is in the tables: nothing else is compared with it
---   1, 2, 3 …       samples
---   a               its names, by which events find it: the representative's, then aliases
---   o               the keys of the records that name it (see _words.lua)
---   i               the cluster into which it has merged
---   m               clusters that merged into it since its last summary (MERGED_CLUSTER each)
---   z               the snapshot that is leased (see claim.lua)
+-- A cluster is the string c:<id>: its numbers (CLUSTER in layouts.py, which names all other layouts and
+-- constants of the scripts too) and texts (CLUSTER_TEXTS). Where it has samples, or events chosen by
+-- chance, they are fields of the hash v:<id>: 1, 2, 3 …, and see _sampled.lua.
 -- A cluster of another incarnation was left behind when meta was lost: it does not count as stored.
 -- An opening counts once it is recorded: by the commit that holds the representative, which is the first
 -- to count events. Until then the cluster is *provisional*, and no other commit may count there.
@@ -25,6 +18,12 @@ local function key_of(id)
   return string.format('%sc:%08x%08x', SHARD, unpack_bytes(ID_WORDS, id))
 end
 
+local function keys_of_ids(ids)
+  local keys = {}
+  for i = 1, #ids do keys[i] = key_of(ids[i]) end
+  return keys
+end
+
 local INCARNATION = tonumber(sub(ARGV[1], 1, 8), 16)  -- eight digits are the four bytes of born
 
 -- The numbers of a cluster; nil if it was left behind by data that was lost.
@@ -34,7 +33,42 @@ local function unpack_cluster(packed)
 end
 
 local function pack_cluster(c)
-  return pack_bytes(CLUSTER, unpack(c, 1, C_LENGTH))
+  return pack_bytes(CLUSTER, NUMBERS_OF_C)
+end
+
+local function pack_whole(c)
+  return pack_bytes(WHOLE_CLUSTER, NUMBERS_OF_C, TEXTS_OF_C)
+end
+
+-- A cluster with its texts, as it is stored under a key; nil likewise.
+local function read_cluster(id, key, stored)
+  local c = stored and {unpack_bytes(WHOLE_CLUSTER, stored)}
+  if c and c[C_BORN] == INCARNATION then
+    c.id, c.key, c.is_changed_text = id, key, false
+    return c
+  end
+end
+
+-- Write what has changed: its numbers in their place, unless `is_changed_text` says that it is more.
+local function write_cluster(c)
+  if c.is_changed_text then
+    call('SET', c.key, pack_whole(c), 'KEEPTTL')
+    c.is_changed_text = false
+  else
+    call('SETRANGE', c.key, '0', pack_cluster(c))
+  end
+end
+
+local function has_values(c)
+  return c[C_SAMPLES] + c[C_SAMPLED] > 0
+end
+
+local function values_key(key)
+  return SHARD .. 'v:' .. sub(key, #SHARD + #'c:' + 1)
+end
+
+local function delete_cluster(c)
+  if has_values(c) then call('DEL', c.key, values_key(c.key)) else call('DEL', c.key) end
 end
 
 -- The caller's clock and settings: now_us, idle_us and so on.
@@ -64,11 +98,25 @@ local function keep(key)
   call('PEXPIRE', key, ttl)
 end
 
--- Renew the time to live of a cluster's own key. The caller writes its numbers afterwards.
+-- Renew the time to live of a cluster's own keys. The caller writes its numbers afterwards.
 local now_s = math.min(math.max(math.floor(now_us / 1e6), 0), 4294967295)
 local function keep_cluster(c)
   c[C_RENEWED_S] = now_s
   keep(c.key)
+  if has_values(c) then keep(values_key(c.key)) end
+end
+
+local function write_tombstone(c, kept_ms)
+  for i = C_FINGERPRINT, C_REPRESENTATIVE do c[i] = '' end
+  call('SET', c.key, pack_whole(c), 'PX', string.format('%.0f', kept_ms))
+end
+
+-- Add values to a cluster: fields and values. How many were added.
+local function write_values(c, values)
+  local key, is_new = values_key(c.key), not has_values(c)
+  local count = call('HSET', key, unpack(values))
+  if is_new then keep(key) end
+  return count
 end
 
 -- Whether half of its time to live may have gone. (The clocks of two callers may differ.)
@@ -155,12 +203,7 @@ end
 
 -- What is to be purged once a cluster is closed.
 local function piece_of(c)
-  local keys, names = c.keys, c.names
-  if keys == nil or names == nil then
-    local stored = call('HMGET', c.key, 'o', 'a')
-    keys, names = keys or stored[1] or '', names or stored[2]
-  end
-  return pack_bytes(PIECE, c.id, #keys / KEY_BYTES) .. keys .. names
+  return pack_bytes(PIECE, c.id, #c[C_RECORD_KEYS] / KEY_BYTES) .. c[C_RECORD_KEYS] .. c[C_NAME_LIST]
 end
 
 -- Close a cluster. Its entries in tables and slices are ignored from now on, because it is not open;
@@ -174,19 +217,18 @@ local function close(keys, c, reason)
   add('fingerprints', -c[C_SEARCHABLE])
   local before = c[C_BEFORE]
   if is_provisional(c) and (before == OPEN or before == GONE) then
-    call('DEL', c.key)
+    delete_cluster(c)
     call('HSET', META, 'vanished', 1)  -- until the garbage is purged, see purge.lua
     has_vanished = true
     if before == GONE and call('ZSCORE', keys.gone, c.id) then
-      c[C_STATE], c[C_NAMES], c[C_SEARCHABLE] = GONE, 0, 0
-      call('HSET', c.key, 'n', pack_cluster(c))
-      call('PEXPIRE', c.key, math.max(1, math.ceil((c[C_UNTIL_US] - now_us) / 1000)))
+      c[C_STATE], c[C_NAMES], c[C_SEARCHABLE], c[C_SAMPLES], c[C_SAMPLED] = GONE, 0, 0, 0, 0
+      write_tombstone(c, math.max(1, math.ceil((c[C_UNTIL_US] - now_us) / 1000)))
     end
     return
   end
   c[C_STATE] = is_provisional(c) and before or reason
   if is_worn(c[C_RENEWED_S]) then keep_cluster(c) end
-  call('HSET', c.key, 'n', pack_cluster(c))
+  write_cluster(c)
   closed_dues[#closed_dues + 1] = '-inf'
   closed_dues[#closed_dues + 1] = c.id
   add('waiting', 1)
@@ -202,13 +244,12 @@ local function write_closed(keys)
   closed_ids, closed_names, closed_dues = {}, {}, {}
 end
 
-local function load_numbers(id)
-  local key = key_of(id)
-  local stored = call('HMGET', key, 'n', 'a', 'o')
-  if not stored[1] then return nil end
-  local c = unpack_cluster(stored[1])
-  if c then c.id, c.key, c.names, c.keys = id, key, stored[2], stored[3] or '' end
-  return c
+-- Read clusters by their ids: f(i) returns the cluster of the i-th, or nil.
+local function load_clusters(ids)
+  if #ids == 0 then return end
+  local keys = keys_of_ids(ids)
+  local stored = call('MGET', unpack(keys))
+  return function(i) return read_cluster(ids[i], keys[i], stored[i]) end
 end
 
 -- Remove an id from the queues whose cluster is not open: its key was lost, or it was closed.
@@ -232,8 +273,7 @@ end
 local function sweep(keys, stream_us, steps)
   local left, passed_us, idle_since_us = steps, nil, nil
   if stream_us ~= nil then passed_us, idle_since_us = stream_us - 1, stream_us - 1 - idle_us end
-  local function visit(id, is_due, reason)
-    local c = load_numbers(id)
+  local function visit(id, c, is_due, reason)
     if c == nil or c[C_STATE] ~= OPEN then return leave(keys, id, c) end
     if is_due(c) then
       if reason == EVICTED or not is_provisional(c) then
@@ -250,7 +290,8 @@ local function sweep(keys, stream_us, steps)
       local passed = call('ZRANGE', key, '-inf', until_us, 'BYSCORE', 'LIMIT', 0, left)
       if #passed == 0 then break end
       left = left - #passed
-      for i = 1, #passed do visit(passed[i], has_passed, EXPIRED) end
+      local cluster = load_clusters(passed)
+      for i = 1, #passed do visit(passed[i], cluster(i), has_passed, EXPIRED) end
       write_closed(keys)
     end
   end
@@ -261,10 +302,12 @@ local function sweep(keys, stream_us, steps)
   local over = call('ZCARD', keys.recency) - max_clusters
   while over > 0 and left > 0 do
     local least = call('ZRANGE', keys.recency, 0, math.min(over, left) - 1, 'WITHSCORES')
-    left = left - #least / 2
-    for i = 1, #least, 2 do
-      local seen_us = tonumber(least[i + 1])
-      visit(least[i], function(c) return c[C_LAST_US] <= seen_us end, EVICTED)
+    local ids, times_us = {}, {}
+    for i = 1, #least / 2 do ids[i], times_us[i] = least[2 * i - 1], tonumber(least[2 * i]) end
+    left = left - #ids
+    local cluster = load_clusters(ids)
+    for i = 1, #ids do
+      visit(ids[i], cluster(i), function(c) return c[C_LAST_US] <= times_us[i] end, EVICTED)
     end
     write_closed(keys)
     over = call('ZCARD', keys.recency) - max_clusters

@@ -1,8 +1,8 @@
 -- Simhash: how near two fingerprints are (the bits in which they differ), and two sketches (what they
 -- share); and the search of the tables.
-local IS_BANDS, LOADED_FIELDS = false, {'n', 'g', 's', 'f'}
+local IS_BANDS = false
 
-local function fingerprint_of(c) return c.fingerprint end
+local function fingerprint_of(c) return c[C_FINGERPRINT] end
 
 local BITS = {[0] = 0,
   1,1,2,1,2,2,3,1,2,2,3,2,3,3,4,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,1,

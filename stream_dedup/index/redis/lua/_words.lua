@@ -6,7 +6,7 @@
 -- caller has packed what is to be written (see one_off.py), and as long as nothing else can look at
 -- them, they wait.
 
-local changed_keys = {}  -- clusters whose field o is to be written
+local changed_keys = {}  -- clusters whose record keys have changed
 local slice_number, has_key
 local find_by_words, ready_slots, keys_of_new, note_words, move_records, leave_records, write_records
 
@@ -205,17 +205,13 @@ do  -- a script has room for 200 local names
     change(record, table.concat(kept))
   end
 
-  -- The keys of the records that name a cluster: the field o.
-  local function keys_of(c)
-    if c.keys == nil then
-      c.keys = call('HGET', c.key, 'o') or ''
-      work = work + 1
-    end
-    return c.keys
+  local function change_keys(c, keys)
+    c[C_RECORD_KEYS], c.is_changed_text = keys, true
+    changed_keys[c.id] = c
   end
 
   function has_key(c, key)
-    local keys = keys_of(c)
+    local keys = c[C_RECORD_KEYS]
     local at = string.find(keys, key, 1, true)
     while at and (at - 1) % KEY_BYTES ~= 0 do at = string.find(keys, key, at + 1, true) end
     return at ~= nil
@@ -224,8 +220,7 @@ do  -- a script has room for 200 local names
   -- Note that a record names a cluster. It has the key already if the record has dropped it meanwhile.
   local function add_key(c, key)
     if has_key(c, key) then return end
-    c.keys = keys_of(c) .. key
-    changed_keys[c.id] = c
+    change_keys(c, c[C_RECORD_KEYS] .. key)
   end
 
   -- Remove from a record what named a cluster before it was opened again, and is not purged yet.
@@ -236,7 +231,7 @@ do  -- a script has room for 200 local names
   end
 
   local function has_room(c, more)
-    return #keys_of(c) / KEY_BYTES + more <= MAX_RECORDS
+    return #c[C_RECORD_KEYS] / KEY_BYTES + more <= MAX_RECORDS
   end
 
   local function is_full(record)
@@ -373,7 +368,7 @@ do  -- a script has room for 200 local names
             local id = entries[j].id
             if not merging[id] and not fresh[id] then
               fresh[id], more = live(entries[j], record), more + 1
-              more_moved = more_moved + #keys_of(fresh[id]) / KEY_BYTES
+              more_moved = more_moved + #fresh[id][C_RECORD_KEYS] / KEY_BYTES
             end
           end
           -- Too much for this event: this slot and those behind it are learned with a later value.
@@ -399,7 +394,7 @@ do  -- a script has room for 200 local names
   function note_words(q, c, numbers, live, first)
     if not q.slots then
       if c.is_noted then
-        work = work + #c.keys / KEY_BYTES * FIELD_WORK
+        work = work + #c[C_RECORD_KEYS] / KEY_BYTES * FIELD_WORK
         waiting_patterns[#waiting_patterns + 1] = q
         return
       end
@@ -452,7 +447,7 @@ do  -- a script has room for 200 local names
   -- Let the records that name a cluster name another one, as far as that has room. Those left over are purged
   -- with the cluster.
   function move_records(group_hash, loser, root)
-    local keys, left = keys_of(loser), {}
+    local keys, left = loser[C_RECORD_KEYS], {}
     for key_at = 1, #keys, KEY_BYTES do
       local key = sub(keys, key_at, key_at + KEY_BYTES - 1)
       if has_room(root, 1) or has_key(root, key) then
@@ -476,21 +471,19 @@ do  -- a script has room for 200 local names
         left[#left + 1] = key
       end
     end
-    loser.keys = table.concat(left)
+    loser[C_RECORD_KEYS] = table.concat(left)
   end
 
   -- Remove what names a cluster, in the group that it has had.
   function leave_records(c)
-    local keys = keys_of(c)
-    local group_hash = keys ~= '' and sub(call('HGET', c.key, 'a'), 1, GROUP_BYTES)
+    local keys, group_hash = c[C_RECORD_KEYS], sub(c[C_NAME_LIST], 1, GROUP_BYTES)
     for at = 1, #keys, KEY_BYTES do
       local record = record_of(sub(keys, at, at + KEY_BYTES - 1), group_hash)
       if is_named(record, c.id) then
         filter(record, function(entry) return entry.id ~= c.id end)
       end
     end
-    c.keys = ''
-    changed_keys[c.id] = c
+    change_keys(c, '')
   end
 
   -- Write what has changed: of a slice at once. If a round has renewed all slices, only new ones need a time
@@ -523,6 +516,5 @@ do  -- a script has room for 200 local names
         if not exist then keep(written[i]) end
       end
     end
-    for _, c in pairs(changed_keys) do call('HSET', c.key, 'o', c.keys) end
   end
 end

@@ -6,13 +6,13 @@
 -- Returns whether more may be due though fewer than the limit are returned; and for each
 --       {id, SNAPSHOT, merged clusters and group, position, representative, sample …, priority and
 --       value of an event chosen by chance …}.
--- Cost  three commands a summary, one a sample, four if events were chosen by chance; at most LOOKS that
---       are leased are looked at.
+-- Cost  a command a summary, and one if it has samples, three if events were chosen by chance; at most
+--       LOOKS that are leased are looked at.
 --       The clusters are known only here; they share the hash tag.
 local reply = lost()
 if reply then return reply end
 local due, leases, recency, limit = KEYS[2], KEYS[3], KEYS[4], tonumber(ARGV[3])
-local LOOKS, CLAIMED = 300, 10
+local LOOKS = 300
 
 local taken = {}
 if limit > 0 then
@@ -36,53 +36,40 @@ while #taken < limit do
   end
 end
 
--- Whether a cluster may have other fields than those that `stored` holds of it: besides these it has a, s if
--- it is in the tables, and its samples.
-local function has_more(key, c, stored)
-  local known = (c[C_SEARCHABLE] > 0 and 2 or 1) + c[C_SAMPLES]
-  for i = 1, CLAIMED do
-    if stored[i] then known = known + 1 end
-  end
-  return call('HLEN', key) ~= known
-end
-
 local answers, leased_until = {}, {}
+local cluster = load_clusters(taken)
 for i = 1, #taken do
-  local id = taken[i]
-  local key = key_of(id)
-  local stored = call('HMGET', key, 'n', 'z', 'p', 'g', 'r', 'm', 'i', 'y', 'f', 'o')
-  local c = stored[1] and unpack_cluster(stored[1])
+  local id, c = taken[i], cluster(i)
   if not c then  -- its key was lost; if it was not open, it waited for its final summary
     call('ZREM', leases, id)
     if not call('ZSCORE', recency, id) then add('waiting', -1) end
   else
     leased_until[#leased_until + 1] = now_us + lease_us
     leased_until[#leased_until + 1] = id
-    c.key = key
     local worn = is_worn(c[C_RENEWED_S])
     if worn then keep_cluster(c) end
-    local snapshot, names = stored[2], stored[8] or ''
-    if not snapshot then
+    if c[C_SNAPSHOT] == '' then
       c[C_REVISION], c[C_LEASED] = c[C_REVISION] + 1, 1
-      local merged, into = stored[6] or '', c[C_STATE] == MERGED and stored[7] or string.rep('\0', ID_BYTES)
-      snapshot = pack_bytes(SNAPSHOT, c[C_REVISION], c[C_EVENTS], c[C_EVENTS] - c[C_EMITTED], c[C_FIRST_US], c[C_LATEST_US],
+      local merged, into = c[C_MERGED], c[C_STATE] == MERGED and c[C_INTO] or string.rep('\0', ID_BYTES)
+      c[C_SNAPSHOT] = pack_bytes(SNAPSHOT, c[C_REVISION], c[C_EVENTS], c[C_EVENTS] - c[C_EMITTED], c[C_FIRST_US], c[C_LATEST_US],
         c[C_STATE], c[C_SAMPLES], c[C_LEARNED], #merged / MERGED_CLUSTER_BYTES, into,
-        math.min(c[C_SINCE_US], c[C_LATEST_US])) .. merged .. (stored[4] or '')
-      c[C_SINCE_US] = NO_TIME_US
-      names = has_more(key, c, stored) and table.concat(sampled_fields(key)) or ''
-      call('HSET', key, 'n', pack_cluster(c), 'z', snapshot)
-      if names ~= '' then call('HSET', key, 'y', names) end
+        math.min(c[C_SINCE_US], c[C_LATEST_US])) .. merged .. c[C_GROUP]
+      c[C_SINCE_US], c.is_changed_text = NO_TIME_US, true
+      c[C_CHOSEN] = c[C_SAMPLED] > 0 and table.concat(sampled_fields(values_key(c.key))) or ''
+      write_cluster(c)
     elseif worn then
-      call('HSET', key, 'n', pack_cluster(c))
+      write_cluster(c)
     end
-    local answer = {id, sub(snapshot, 1, SNAPSHOT_BYTES), sub(snapshot, SNAPSHOT_BYTES + 1), stored[3],
-      stored[5] or ''}
-    for s = 1, byte(snapshot, SNAPSHOT_SAMPLES_AT) do answer[5 + s] = call('HGET', key, s) or '' end
-    if names ~= '' then
-      local fields = {}
-      for at = 1, #names, SAMPLED_FIELD_BYTES do fields[#fields + 1] = sub(names, at, at + SAMPLED_FIELD_BYTES - 1) end
-      local events = call('HMGET', key, unpack(fields))
-      for s = 1, #fields do answer[#answer + 1] = sub(fields[s], PRIORITY_AT) .. (events[s] or '') end
+    local snapshot, chosen = c[C_SNAPSHOT], c[C_CHOSEN]
+    local answer = {id, sub(snapshot, 1, SNAPSHOT_BYTES), sub(snapshot, SNAPSHOT_BYTES + 1), c[C_POSITION],
+      c[C_REPRESENTATIVE]}
+    local fields = {}
+    local samples = byte(snapshot, SNAPSHOT_SAMPLES_AT)
+    for s = 1, samples do fields[s] = s end
+    for at = 1, #chosen, SAMPLED_FIELD_BYTES do fields[#fields + 1] = sub(chosen, at, at + SAMPLED_FIELD_BYTES - 1) end
+    local values = #fields > 0 and call('HMGET', values_key(c.key), unpack(fields))
+    for s = 1, #fields do
+      answer[#answer + 1] = (s > samples and sub(fields[s], PRIORITY_AT) or '') .. (values[s] or '')
     end
     answers[#answers + 1] = answer
   end

@@ -3,8 +3,8 @@
 -- KEYS  meta, due, leases, gone; then the cluster of each summary
 -- ARGV  incarnation, settings (see _shard.lua); then for each its cluster's id and its revision
 -- Returns nothing.
--- Cost  three commands a summary, four if its cluster is closed, and two a tombstone that is deleted for
---       a newer one. Those are known only here; they share the hash tag.
+-- Cost  a command a summary, two if its cluster is closed and has samples. Tombstones that are deleted for
+--       newer ones are known only here; they share the hash tag.
 local reply = lost()
 if reply then return reply end
 local due, leases, gone = KEYS[2], KEYS[3], KEYS[4]
@@ -13,23 +13,24 @@ local stream_us = number('stream') or 0
 -- What is written to the queues, all at once: a command costs more than what it does.
 local confirmed, dues, buried = {}, {}, {}
 
-local kept_ms = string.format('%.0f', math.max(1, math.ceil(retention_us / 1000)))
+local kept_ms = math.max(1, math.ceil(retention_us / 1000))
 local function bury(c)
   buried[#buried + 1] = c.id
   add('waiting', -1)
-  call('DEL', c.key)
-  c[C_STATE], c[C_UNTIL_US], c[C_NAMES], c[C_SEARCHABLE], c[C_SAMPLES], c[C_DUE] = GONE, now_us + retention_us, 0, 0, 0, 0
-  call('HSET', c.key, 'n', pack_cluster(c))
-  call('PEXPIRE', c.key, kept_ms)
+  if has_values(c) then call('DEL', values_key(c.key)) end
+  c[C_STATE], c[C_UNTIL_US], c[C_NAMES], c[C_SEARCHABLE], c[C_DUE] = GONE, now_us + retention_us, 0, 0, 0
+  c[C_SAMPLES], c[C_SAMPLED] = 0, 0
+  write_tombstone(c, kept_ms)
 end
 
+local stored = #KEYS > 4 and call('MGET', unpack(KEYS, 5))
+local clusters = {}  -- one may be named twice
 for i = 5, #KEYS do
   local arg = 2 * (i - 4) + 1
-  local stored = call('HMGET', KEYS[i], 'n', 'z', 'm')
-  local c = stored[1] and stored[2] and unpack_cluster(stored[1])
-  if c then
-    c.id, c.key = ARGV[arg], KEYS[i]
-    local SNAPSHOT_FIELDS = unpack_bytes(SNAPSHOT, stored[2])
+  local c = clusters[KEYS[i]] or read_cluster(ARGV[arg], KEYS[i], stored[i - 4])
+  clusters[KEYS[i]] = c
+  if c and c[C_SNAPSHOT] ~= '' then
+    local SNAPSHOT_FIELDS = unpack_bytes(SNAPSHOT, c[C_SNAPSHOT])
     if revision == tonumber(ARGV[arg + 1]) then
       confirmed[#confirmed + 1] = c.id
       c[C_LEASED], c[C_DUE], c[C_EMITTED] = 0, 0, events
@@ -47,9 +48,9 @@ for i = 5, #KEYS do
           dues[#dues + 1] = due_us
           dues[#dues + 1] = c.id
         end
-        call('HDEL', c.key, 'z', 'y')
-        if merged > 0 then call('HSET', c.key, 'm', sub(stored[3], merged * MERGED_CLUSTER_BYTES + 1)) end
-        call('HSET', c.key, 'n', pack_cluster(c))
+        c[C_SNAPSHOT], c[C_CHOSEN], c.is_changed_text = '', '', true
+        c[C_MERGED] = sub(c[C_MERGED], merged * MERGED_CLUSTER_BYTES + 1)
+        write_cluster(c)
       end
     end
   end
@@ -68,10 +69,14 @@ if #buried > 0 then
   call('ZADD', gone, unpack(numbers))
   local over = math.min(2 * #buried, call('ZCARD', gone) - max_clusters)
   local oldest = over > 0 and call('ZPOPMIN', gone, over) or {}
-  for i = 1, #oldest, 2 do
-    local other = load_numbers(oldest[i])
-    if other and other[C_STATE] == GONE then call('DEL', other.key) end
+  local ids, forgotten = {}, {}
+  for i = 1, #oldest, 2 do ids[#ids + 1] = oldest[i] end
+  local cluster = load_clusters(ids)
+  for i = 1, #ids do
+    local other = cluster(i)
+    if other and other[C_STATE] == GONE then forgotten[#forgotten + 1] = other.key end
   end
+  if #forgotten > 0 then call('DEL', unpack(forgotten)) end
 end
 write_counters()
 for i = 1, 4 do keep(KEYS[i]) end

@@ -29,18 +29,18 @@ local at, arg = 3, 4
 -- and the keys of its bands, nil where its names hold fingerprints. Nothing if it is not open.
 local NONE = {}
 local function names_of(key, length)  -- of a name; false if none follows
-  local numbers = call('HGET', key, 'n')
-  if not numbers or byte(numbers, CLUSTER_STATE_AT) ~= OPEN then return NONE, NONE, NONE, nil end
+  local stored = call('GET', key)
+  if not stored or byte(stored, CLUSTER_STATE_AT) ~= OPEN then return NONE, NONE, NONE, nil end
   local exacts, fingerprints, records, band_keys = {}, {}, {}, nil
-  local stored = call('HMGET', key, 'a', 'o')
-  local names = stored[1] or ''
+  local c = {unpack_bytes(WHOLE_CLUSTER, stored)}
+  local names, record_keys = c[C_NAME_LIST], c[C_RECORD_KEYS]
   if band_keyed then band_keys = sub(names, NAMES_HEAD_BYTES + 1, head) end
   for i = head + 1, length and #names or 0, length or 1 do
     local name = sub(names, i, i + length - 1)
     exacts[sub(name, 1, EXACT_BYTES)] = true
     if sub(name, -1) == '\1' then fingerprints[sub(name, EXACT_BYTES + 1, -1 - FLAG_BYTES)] = true end
   end
-  for i = 1, #(stored[2] or ''), KEY_BYTES do records[sub(stored[2], i, i + KEY_BYTES - 1)] = true end
+  for i = 1, #record_keys, KEY_BYTES do records[sub(record_keys, i, i + KEY_BYTES - 1)] = true end
   return exacts, fingerprints, records, band_keys
 end
 

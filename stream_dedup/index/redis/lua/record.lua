@@ -37,7 +37,7 @@ if first <= high_water then return redis.error_reply('SDSTRADDLE ' .. owned[2]) 
 local closed, provisional, blocked = {0}, {}, false
 local own_number, own_source = string.match(ARGV[3], '^(%d+):(.*)$')
 local function comes_first(c)
-  local number, source = string.match(call('HGET', c.key, 'p'), '^(%d+):%-?%d+:(.*)$')
+  local number, source = string.match(c[C_POSITION], '^(%d+):%-?%d+:(.*)$')
   if source ~= own_source then return own_source < source end
   return tonumber(own_number) <= tonumber(number)
 end
@@ -61,15 +61,15 @@ end
 -- Deltas without values: their clusters' numbers are packed here, and written once all clusters are
 -- known to be open. Most deltas are bare, so the numbers stay locals: a table each would cost a third
 -- more.
-local CLUSTERS = SHARD .. 'c:'
+local CLUSTERS, LAST_NUMBER = SHARD .. 'c:', tostring(CLUSTER_BYTES - 1)
 local bare_keys, bare_numbers, dues, to_keep = {}, {}, {}, {}
 local counted = 0  -- events of all deltas
 for at = 1, #ARGV[7], BARE_DELTA_BYTES do
   local BARE_DELTA_FIELDS = unpack_bytes(BARE_DELTA, ARGV[7], at)
   local key = CLUSTERS .. digits
-  local stored = call('HGET', key, 'n')
+  local stored = call('GETRANGE', key, '0', LAST_NUMBER)
   local open = false
-  if stored then
+  if stored ~= '' then
     local CLUSTER_FIELDS = unpack_bytes(CLUSTER, stored)
     if born == INCARNATION and state == OPEN and events > base then
       open = true
@@ -86,21 +86,20 @@ for at = 1, #ARGV[7], BARE_DELTA_BYTES do
       if is_worn(renewed_s) then
         renewed_s = now_s
         to_keep[#to_keep + 1] = key
+        if samples + sampled > 0 then to_keep[#to_keep + 1] = SHARD .. 'v:' .. digits end
       end
       bare_keys[#bare_keys + 1] = key
       bare_numbers[#bare_keys] = pack_bytes(CLUSTER, CLUSTER_FIELDS)
     end
   end
-  if not open then refuse(id, load_numbers(id)) end
+  if not open then refuse(id, read_cluster(id, key, call('GET', key))) end
 end
 
 local deltas, arg = {}, 9
 for i = 10, #KEYS do
   local DELTA_FIELDS = unpack_bytes(DELTA, ARGV[arg])
   local id = ARGV[arg + 1]
-  local stored = call('HGET', KEYS[i], 'n')
-  local c = stored and unpack_cluster(stored)
-  if c then c.id, c.key = id, KEYS[i] end
+  local c = read_cluster(id, KEYS[i], call('GET', KEYS[i]))
   if c and c[C_STATE] == OPEN and (is_representative == 1 or not is_provisional(c)) then
     deltas[#deltas + 1] = {c, count, earliest, latest, size, arg + 2, samples, sampled}
   else
@@ -119,21 +118,22 @@ if #closed > 1 or blocked then
   return blocked and {2} or closed
 end
 
-for i = 1, #bare_keys do call('HSET', bare_keys[i], 'n', bare_numbers[i]) end
+for i = 1, #bare_keys do call('SETRANGE', bare_keys[i], '0', bare_numbers[i]) end
 for i = 1, #to_keep do keep(to_keep[i]) end
 
 -- Of the events chosen by chance those of the least priorities stay: once there are twice as many as
 -- wanted, the others go. While a summary is leased all stay, as it names some of them.
 local function prune_sampled(c)
-  if call('HLEN', c.key) <= FIXED_FIELDS + c[C_SAMPLES] + 2 * max_sampled then return end
-  local fields = sampled_fields(c.key)
-  if #fields <= max_sampled then return end
+  if c[C_SAMPLED] <= 2 * max_sampled then return end
+  local key = values_key(c.key)
+  local fields = sampled_fields(key)
   table.sort(fields, function(one, other)
     local a, b = unpack_bytes(ID_WORDS, one, PRIORITY_AT)
     local x, y = unpack_bytes(ID_WORDS, other, PRIORITY_AT)
     return a < x or (a == x and b < y)
   end)
-  call('HDEL', c.key, unpack(fields, max_sampled + 1))
+  call('HDEL', key, unpack(fields, max_sampled + 1))
+  c[C_SAMPLED] = max_sampled
 end
 
 for i = 1, #deltas do
@@ -141,20 +141,18 @@ for i = 1, #deltas do
   local values = {}
   -- Values of an earlier window, maybe of another text, give way unless a leased summary holds them.
   if is_provisional(c) and c[C_LEASED] == 0 then
-    values[1], values[2] = 'r', ARGV[at]
-    for s = 1, c[C_SAMPLES] do call('HDEL', c.key, s) end
-    c[C_SAMPLES] = 0
-    local fields = c[C_BEFORE] ~= OPEN and sampled_fields(c.key) or {}
-    if #fields > 0 then call('HDEL', c.key, unpack(fields)) end
+    c[C_REPRESENTATIVE], c.is_changed_text = ARGV[at], true
+    if has_values(c) then call('DEL', values_key(c.key)) end
+    c[C_SAMPLES], c[C_SAMPLED] = 0, 0
   end
   c[C_EVENTS], c[C_BYTES], counted = c[C_EVENTS] + count, c[C_BYTES] + size, counted + count
   if earliest < c[C_FIRST_US] then c[C_FIRST_US] = earliest end
   if latest > c[C_LATEST_US] then c[C_LATEST_US] = latest end
   if earliest < c[C_SINCE_US] then c[C_SINCE_US] = earliest end
   if latest > c[C_LAST_US] then c[C_LAST_US] = latest end
-  for s = 1, math.min(samples, max_samples - c[C_SAMPLES]) do
-    c[C_SAMPLES] = c[C_SAMPLES] + 1
-    values[#values + 1] = c[C_SAMPLES]
+  local more_samples = math.max(0, math.min(samples, max_samples - c[C_SAMPLES]))
+  for s = 1, more_samples do
+    values[#values + 1] = c[C_SAMPLES] + s
     values[#values + 1] = ARGV[at + s]
   end
   for s = samples + 1, samples + sampled do
@@ -167,8 +165,12 @@ for i = 1, #deltas do
     dues[#dues + 1] = c.id
   end
   if is_worn(c[C_RENEWED_S]) then keep_cluster(c) end
-  call('HSET', c.key, 'n', pack_cluster(c), unpack(values))
-  if sampled > 0 and c[C_LEASED] == 0 then prune_sampled(c) end
+  if #values > 0 then
+    local count = write_values(c, values)
+    c[C_SAMPLES], c[C_SAMPLED] = c[C_SAMPLES] + more_samples, c[C_SAMPLED] + count - more_samples
+    if c[C_LEASED] == 0 then prune_sampled(c) end
+  end
+  write_cluster(c)
 end
 
 for i = 1, #dues, 2000 do  -- Lua passes some thousand arguments at most

@@ -132,14 +132,9 @@ local function load_cluster(id, key)
   if c == nil then
     work = work + 1
     key = key or key_of(id)
-    local stored = call('HMGET', key, unpack(LOADED_FIELDS))
-    c = stored[1] and unpack_cluster(stored[1])
-    if c then
-      c.id, c.key, c.group, c.sketch, c.fingerprint = id, key, stored[2] or '', stored[3] or '', stored[4]
-    else
-      if stored[1] then call('DEL', key) end  -- left behind by data that was lost
-      c = false
-    end
+    local stored = call('GET', key)
+    c = read_cluster(id, key, stored) or false
+    if stored and not c then call('DEL', key, values_key(key)) end  -- left behind by data that was lost
     loaded[id] = c
   end
   return c
@@ -159,9 +154,8 @@ end
 
 -- Whether a cluster has a name for which a test holds.
 local function has_name(c, holds)
-  local names = call('HGET', c.key, 'a')
-  work = work + 1
-  local size = NAME_OTHER_BYTES + (IS_BANDS and 0 or #c.fingerprint)
+  local names = c[C_NAME_LIST]
+  local size = NAME_OTHER_BYTES + #c[C_FINGERPRINT]
   for at = (IS_BANDS and BANDS_HEAD_BYTES or NAMES_HEAD_BYTES) + 1, #names, size do
     local behind = at + EXACT_BYTES
     if holds(sub(names, at, behind - 1), sub(names, behind, at + size - 1 - FLAG_BYTES), byte(names, at + size - 1) == 1) then
@@ -219,7 +213,7 @@ local function live_of(near, by_distance, q, still_leads, until_work)
         end
         looked = looked + 1
         local c = load_cluster(id)
-        if takes(c, q) and c.group == q.group and reaches(c, q) and still_leads(c) then live[#live + 1] = c end
+        if takes(c, q) and c[C_GROUP] == q.group and reaches(c, q) and still_leads(c) then live[#live + 1] = c end
       end
     end
     if #live > max_verified then
@@ -265,8 +259,7 @@ local function entries_of_mirror(q)
       end
       return false
     end
-    local names = call('HGET', c.key, 'a')
-    work = work + 1
+    local names = c[C_NAME_LIST]
     for _, fingerprint in ipairs(fingerprints[c.id]) do
       local entry = fingerprint .. '\1'
       local first = NAMES_HEAD_BYTES + EXACT_BYTES + 1
@@ -300,7 +293,7 @@ local function search(q)
     local distance, similarity, admitted = nil, 0, true
     if verifies then
       like = like or similarity_to(q.sketch, jaccard)
-      similarity = like(c.sketch)
+      similarity = like(c[C_SKETCH])
       admitted = similarity >= jaccard
       work = work + VERIFYING_WORK
     end
@@ -366,12 +359,11 @@ local function add_alias(q, c, distance, wanted)
   lead(q, c.id, distance, searchable)
   if searchable then c[C_SEARCHABLE] = c[C_SEARCHABLE] + 1 end
   c[C_NAMES] = c[C_NAMES] + 1
-  dirty[c.id] = c
-  local names = (c.read_names or call('HGET', c.key, 'a')) .. sub(q.field, GROUP_BYTES + 1) ..
+  c[C_NAME_LIST] = c[C_NAME_LIST] .. sub(q.field, GROUP_BYTES + 1) ..
     (IS_BANDS and '' or q.fingerprint) .. (searchable and '\1' or '\0')
-  call('HSET', c.key, 'a', names)
-  c.read_names = nil
-  work = work + 4
+  c.is_changed_text = true
+  dirty[c.id] = c
+  work = work + 2
 end
 
 -- Too many closed clusters that nobody claims (see `max_waiting` of index/base.py).
@@ -389,7 +381,6 @@ local function open(q, earlier)
     call('ZCARD', recency)
   end
   local c
-  local had_group, had_sketch = earlier and earlier.group ~= '', earlier and earlier.sketch ~= ''
   if earlier and earlier[C_STATE] ~= GONE then
     c = earlier
     if learn > 0 then leave_records(c) end
@@ -412,7 +403,7 @@ local function open(q, earlier)
   else
     if waiting() > math.max(1000, max_clusters) then return nil end
     c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 0, 0, OPEN, 0, 0, 0, OPEN, now_s,
-      INCARNATION, 0, 0, NO_TIME_US, id = q.id, key = q.key, fingerprint = '', group = '', sketch = '', keys = ''}
+      INCARNATION, 0, 0, NO_TIME_US, 0, NO_TEXTS, id = q.id, key = q.key}
     -- One with this id may have vanished, and what named it is not purged yet: names have to be checked.
     if stored_meta[6] or has_vanished then c[C_BEFORE] = GONE end
     if earlier and earlier[C_UNTIL_US] >= now_us then  -- it was delivered again late
@@ -421,27 +412,23 @@ local function open(q, earlier)
     end
   end
   c[C_OPENED_US], c[C_LAST_US], c[C_STATE], c[C_NAMES], c[C_SEARCHABLE] = q.first, q.last, OPEN, 1, q.near and 1 or 0
-  c.fingerprint, c.group, c.sketch, c[C_LEARNED] = q.fingerprint, q.group, q.sketch, 0
-  c[C_RENEWED_S], c.read_names = now_s, nil
+  c[C_GROUP], c[C_SKETCH], c[C_POSITION], c[C_LEARNED], c[C_RENEWED_S] = q.group, q.sketch, q.position, 0, now_s
   local its_keys = learn > 0 and keys_of_new(q) or nil
   c.is_noted = its_keys ~= nil
-  c.keys = its_keys or c.keys
+  c[C_RECORD_KEYS] = its_keys or c[C_RECORD_KEYS]
   if IS_BANDS then
     -- What was opened before may still be in the tables.
     if q.near and not q.owners then
       local wanted = (earlier or c[C_BEFORE] ~= OPEN) and ALL_TABLES or q.crowds
       if wanted > 0 then read_tables(q, wanted) end
     end
-    c.in_tables = q.in_tables
+    c[C_NAME_LIST] = names_with_keys(q)
+  else
+    c[C_NAME_LIST], c[C_FINGERPRINT] = q.field .. q.fingerprint .. (q.near and '\1' or '\0'), q.fingerprint
   end
-  local values = {'n', pack_cluster(c), 'p', q.position, 'a', IS_BANDS and names_with_keys(q)
-    or q.field .. q.fingerprint .. (q.near and '\1' or '\0')}
-  if not IS_BANDS then values[7], values[8] = 'f', q.fingerprint end
-  if its_keys then values[#values + 1], values[#values + 2] = 'o', its_keys end
-  if q.near then values[#values + 1], values[#values + 2] = 's', q.sketch elseif had_sketch then call('HDEL', c.key, 's') end
-  call('HSET', c.key, unpack(values))
-  if q.group ~= '' then call('HSET', c.key, 'g', q.group) elseif had_group then call('HDEL', c.key, 'g') end
-  keep(c.key)
+  call('SET', c.key, pack_whole(c), 'PX', ttl)
+  c.is_changed_text = false
+  if has_values(c) then keep(values_key(c.key)) end
   loaded[c.id], dirty[c.id] = c, nil
   opened[#opened + 1] = c
   lead(q, c.id, 0, q.near)
@@ -451,9 +438,9 @@ end
 
 -- The names of a cluster that lead to it, up to the cap, lead to another one from now on.
 local function move_names(q, loser, root)
-  local names, moved = call('HGET', loser.key, 'a'), {}
-  local size = NAME_OTHER_BYTES + #loser.fingerprint
-  local from = full_from(root.fingerprint)
+  local names, moved = loser[C_NAME_LIST], {}
+  local size = NAME_OTHER_BYTES + #loser[C_FINGERPRINT]
+  local from = full_from(root[C_FINGERPRINT])
   for at = NAMES_HEAD_BYTES + 1, #names, size do
     if root[C_NAMES] > max_names then break end
     local exact = sub(names, at, at + EXACT_BYTES - 1)
@@ -469,7 +456,7 @@ local function move_names(q, loser, root)
     work = work + 2
   end
   if #moved > 0 then
-    call('HSET', root.key, 'a', call('HGET', root.key, 'a') .. table.concat(moved))
+    root[C_NAME_LIST], root.is_changed_text = root[C_NAME_LIST] .. table.concat(moved), true
   end
 end
 
@@ -479,17 +466,17 @@ local function merge(q, loser, root)
   root[C_LAST_US] = math.max(root[C_LAST_US], loser[C_LAST_US])
   dirty[root.id] = root
   if not is_provisional(loser) then
-    call('HSET', loser.key, 'i', root.id)
-    local merged = call('HGET', root.key, 'm') or ''
-    if #merged < MAX_MERGED_NAMED * MERGED_CLUSTER_BYTES then
-      call('HSET', root.key, 'm', merged .. pack_bytes(MERGED_CLUSTER, loser.id, loser[C_EVENTS]))
+    loser[C_INTO], loser.is_changed_text = root.id, true
+    if #root[C_MERGED] < MAX_MERGED_NAMED * MERGED_CLUSTER_BYTES then
+      root[C_MERGED] = root[C_MERGED] .. pack_bytes(MERGED_CLUSTER, loser.id, loser[C_EVENTS])
+      root.is_changed_text = true
     end
-    local fields = call('HKEYS', loser.key)
-    for i = 1, #fields do  -- events chosen by chance, see _sampled.lua
-      if #fields[i] == SAMPLED_FIELD_BYTES and byte(fields[i]) == SAMPLED then
-        call('HSET', root.key, fields[i], call('HGET', loser.key, fields[i]))
-        work = work + 2
-      end
+    local fields = loser[C_SAMPLED] > 0 and sampled_fields(values_key(loser.key)) or {}
+    if #fields > 0 then
+      local values, events = {}, call('HMGET', values_key(loser.key), unpack(fields))
+      for i = 1, #fields do values[2 * i - 1], values[2 * i] = fields[i], events[i] end
+      root[C_SAMPLED] = root[C_SAMPLED] + write_values(root, values)
+      work = work + 2 + #fields * 0.3
     end
   end
   just_merged[loser.id], has_merged = root.id, true
@@ -502,7 +489,7 @@ local function merge(q, loser, root)
 end
 
 local function offset_of(c)
-  c.offset = c.offset or tonumber(string.match(call('HGET', c.key, 'p'), '^%d+:(%-?%d+):'))
+  c.offset = c.offset or tonumber(string.match(c[C_POSITION], '^%d+:(%-?%d+):'))
   return c.offset
 end
 
@@ -548,14 +535,14 @@ local function resolve_by_words(q, own)
       looks = looks + 1
     end
     local c = load_cluster(id)
-    if not takes(c, q) or c.group ~= q.group then return nil end
+    if not takes(c, q) or c[C_GROUP] ~= q.group then return nil end
     if has_former_names(c) and not has_key(c, record.key) then return nil end
     return c
   end
   local from = full_from(q.fingerprint)
   local found, is_variable = find_by_words(q, live)
   if is_variable then
-    local distance = from(found.fingerprint)
+    local distance = from(found[C_FINGERPRINT])
     add_alias(q, found, distance, false)
     return join(found, q), distance, BY_LEARNED
   end
@@ -572,7 +559,7 @@ local function resolve_by_words(q, own)
     return c, 0, BY_OPENING
   end
   if not found then rule = BY_LEARNED end
-  local distance = from(root.fingerprint)
+  local distance = from(root[C_FINGERPRINT])
   add_alias(q, root, distance, rule == BY_FINGERPRINT)
   join(root, q)
   note_words(q, root, numbers, live, false)
@@ -591,7 +578,7 @@ local function resolve(q)
   local known = call('HGET', KEYS[q.at], q.field)
   if known then
     local c = load_cluster(sub(known, 1, ID_BYTES))
-    if takes(c, q) and c.group == q.group and leads_to(c, q) then
+    if takes(c, q) and c[C_GROUP] == q.group and leads_to(c, q) then
       return join(c, q), byte(known, ID_BYTES + 1), BY_EXACT
     end
   end
@@ -650,7 +637,7 @@ local function follow_merges()
     if id ~= named then
       local root = loaded[id]
       q.inserted = false  -- what was inserted leads to a cluster that is closed
-      answers[i] = answer(q, join(root, q), full_from(q.fingerprint)(root.fingerprint), BY_LEARNED)
+      answers[i] = answer(q, join(root, q), full_from(q.fingerprint)(root[C_FINGERPRINT]), BY_LEARNED)
     end
   end
 end
@@ -708,8 +695,9 @@ if has_merged then follow_merges() end
 if learn > 0 then
   add_learned()
   write_records()
+  for id, c in pairs(changed_keys) do dirty[id] = c end
 end
-for _, c in pairs(dirty) do call('HSET', c.key, 'n', pack_cluster(c)) end
+for _, c in pairs(dirty) do write_cluster(c) end
 if #inserted > 0 then
   call('RPUSH', inserted_key, pack_bytes(INSERTING_CALL, last_call, call_number) .. table.concat(inserted))
   call('LTRIM', inserted_key, -CALLS_KEPT, -1)

@@ -203,7 +203,7 @@ local function open(at, id, ticket, q)
     if call('GET', KEYS[at + 1]) ~= ticket then return ANSWERS[ANSWER_LOST] end
     forget(KEYS[at + 1], id .. ticket)
     c = {q.first, q.last, q.first, q.first, 0, 0, 0, q.first, 0, 0, 1, q.near, OPEN, 0, 0, 0, OPEN, now_s,
-      INCARNATION, 0, 0, NO_TIME_US, key = KEYS[at], ticket = ticket, fingerprint = q.fingerprint, sketch = q.sketch}
+      INCARNATION, 0, 0, NO_TIME_US, 0, key = KEYS[at], ticket = ticket, fingerprint = q.fingerprint, sketch = q.sketch}
     call('DEL', c.key)
     call('HSET', c.key, 'n', pack_cluster(c), 't', ticket, 'f', q.fingerprint, 's', q.sketch, 'p', q.position,
       'e', q.exact, 'g', q.group)

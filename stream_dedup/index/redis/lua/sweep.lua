@@ -16,8 +16,9 @@ local steps = tonumber(ARGV[4])
 local more
 if ARGV[3] == '1' then
   local all = call('ZRANGE', keys.recency, 0, steps - 1)
+  local cluster = load_clusters(all)
   for i = 1, #all do
-    local c = load_numbers(all[i])
+    local c = cluster(i)
     if c and c[C_STATE] == OPEN then
       close(keys, c, ENDED)
     else

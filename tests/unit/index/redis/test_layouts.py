@@ -25,7 +25,7 @@ FILES = sorted(file.name for file in LUA.iterdir() if file.name.endswith(".lua")
 @pytest.mark.parametrize(
     ("layout", "stored"),
     [
-        (layouts.CLUSTER, "<10d2H5B2I3d"),
+        (layouts.CLUSTER, "<10d2H5B2I3dH"),
         (layouts.SNAPSHOT, "<5d2BdH8sd"),
         (layouts.MERGED_CLUSTER, "<8sd"),
         (layouts.ENTRY, ">B3s8s"),
@@ -55,7 +55,7 @@ def test_the_sizes_of_stored_parts_do_not_change() -> None:
 
 
 def test_scripts_get_the_same_format_as_python() -> None:
-    assert LUA_CONSTANTS["CLUSTER"] == "'<ddddddddddHHBBBBBI4I4ddd'"
+    assert LUA_CONSTANTS["CLUSTER"] == "'<ddddddddddHHBBBBBI4I4dddH'"
     assert LUA_CONSTANTS["BARE_DELTA"] == "'<ddddc8c16'"
     assert LUA_CONSTANTS["RESOLUTION"] == "'>c8ddBBd'"
     assert LUA_CONSTANTS["CLUSTER_STATE_AT"] == str(1 + calcsize("<10d2H"))
@@ -64,6 +64,8 @@ def test_scripts_get_the_same_format_as_python() -> None:
 
 def test_a_cluster_has_the_fields_of_its_layout() -> None:
     assert codec.Cluster._fields == layouts.CLUSTER.names
+    assert codec.ClusterTexts._fields == tuple(layouts.CLUSTER_TEXTS)
+    assert list(layouts.CLUSTER_TEXTS.values()) == list("BHIIHHBIIII")  # stored
 
 
 def test_queries_are_packed_as_their_layout_says() -> None:
