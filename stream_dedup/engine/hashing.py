@@ -31,8 +31,12 @@ from stream_dedup.rules.acting import ActedBatch, ActingRules
 from stream_dedup.rules.model import PatternRule
 from stream_dedup.rules.ruleset import RuleSet
 
-MIN_OFFLOADED_EVENTS = 64
-"""Fewer events are fingerprinted in the calling thread: handing them over would take longer."""
+MIN_OFFLOADED_EVENTS = 500
+"""Fewer events are fingerprinted in the calling thread, in less than a millisecond: handing them
+over costs as much processor time as some hundred."""
+
+LEARNED_EVENTS = 100
+"""A template with learned words takes as long as so many others."""
 
 T = TypeVar("T")
 
@@ -179,7 +183,8 @@ class Hasher:
 
     async def templates(self, firsts: Sequence[bytes], learned: Sequence[int]) -> list[int]:
         """Compute the ids of clusters' templates; see `fingerprint.templates`."""
-        if len(firsts) < MIN_OFFLOADED_EVENTS:
+        with_learned = sum(1 for mask in learned if mask)
+        if len(firsts) + LEARNED_EVENTS * with_learned < MIN_OFFLOADED_EVENTS:
             return self.template_ids(firsts, learned)
         ids: list[int] = await self._offload(partial(self.template_ids, firsts, learned))
         return ids
