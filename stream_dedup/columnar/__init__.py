@@ -3,7 +3,8 @@
 In a log storm a batch of thousands of events belongs to some hundred clusters, and a column of the
 batch holds the same object for many events. `dictionary_encode` splits such a column into its
 different *values* and a *code* for each row, the index of the row's value. What has to be done is
-then done once for each value, and the codes carry the result to the rows::
+then done once for each value, and the codes carry the result to the rows (`encode_numbers` does so
+with numbers)::
 
     column     a a b a c b    dictionary_encode → values a b c, codes 0 0 1 0 2 1
     codes      0 0 1 0 2 1
@@ -33,6 +34,7 @@ if not os.environ.get("STREAM_DEDUP_PURE_PYTHON"):
         pass  # `fingerprint.kernel` warns: the extensions are built together, or none is
 
 dictionary_encode = _serving.dictionary_encode
+encode_numbers = _serving.encode_numbers
 column_stats = _serving.column_stats
 rows_of = _serving.rows_of
 rows_beginning = _serving.rows_beginning
@@ -47,6 +49,7 @@ take = _serving.take
 __all__ = [
     "column_stats",
     "dictionary_encode",
+    "encode_numbers",
     "group_min_max",
     "group_sizes",
     "multiplied",

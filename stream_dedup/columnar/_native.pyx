@@ -4,7 +4,8 @@
 
 `dictionary_encode` compares objects by address, in a hash table with linear probing that lives for
 one call. It has a power of two of slots, at least twice as many as rows; each holds one more than
-the code of its object, or 0. Addresses are hashed by Fibonacci's multiplier.
+the code of its object, or 0. Addresses are hashed by Fibonacci's multiplier. `encode_numbers` does so
+with numbers: whoever knows the multiplier can choose some that share a slot, so give it keyed hashes.
 """
 
 from cpython cimport array
@@ -46,7 +47,6 @@ def dictionary_encode(column):
     cdef object objects = PySequence_Fast(column, "a column is a sequence")
     cdef Py_ssize_t row, rows = PySequence_Fast_GET_SIZE(objects)
     cdef list values = []
-    cdef array.array codes
     cdef uint32_t* slots
     cdef uint32_t* code_of
     cdef PyObject* each
@@ -77,17 +77,52 @@ def dictionary_encode(column):
                         break
                     slot = (slot + 1) & last_slot
             code_of[row] = code - 1
-        if PyList_GET_SIZE(values) <= NARROW:
-            codes = array.clone(_NARROW, rows, False)
-            for row in range(rows):
-                codes.data.as_ushorts[row] = <uint16_t>code_of[row]
-        else:
-            codes = array.clone(_WIDE, rows, False)
-            memcpy(codes.data.as_voidptr, code_of, rows * sizeof(uint32_t))
-        return values, codes
+        return values, packed_codes(code_of, rows, PyList_GET_SIZE(values))
     finally:
         free(slots)
         free(code_of)
+
+
+def encode_numbers(array.array numbers not None):
+    """See `reference.encode_numbers`."""
+    cdef Py_ssize_t row, rows = len(numbers)
+    cdef const uint64_t* column
+    cdef uint64_t* distinct
+    cdef uint32_t* slots
+    cdef uint32_t* code_of
+    cdef uint64_t slot, last_slot
+    cdef uint32_t code, count = 0
+    cdef int bits = 1
+    if numbers.typecode != "Q":
+        raise TypeError(f"numbers are an array of type Q, not {numbers.typecode}")
+    column = numbers.data.as_ulonglongs
+    while <Py_ssize_t>1 << bits < 2 * rows:
+        bits += 1
+    last_slot = (<uint64_t>1 << bits) - 1
+    slots = <uint32_t*>calloc(<size_t>1 << bits, sizeof(uint32_t))
+    code_of = <uint32_t*>malloc((rows + 1) * sizeof(uint32_t))
+    distinct = <uint64_t*>malloc((rows + 1) * sizeof(uint64_t))
+    try:
+        if slots == NULL or code_of == NULL or distinct == NULL:
+            raise MemoryError
+        for row in range(rows):
+            slot = (column[row] * <uint64_t>0x9E3779B97F4A7C15) >> (64 - bits)
+            while True:
+                code = slots[slot]
+                if code == 0:
+                    distinct[count] = column[row]
+                    count += 1
+                    code = slots[slot] = count
+                    break
+                if distinct[code - 1] == column[row]:
+                    break
+                slot = (slot + 1) & last_slot
+            code_of[row] = code - 1
+        return [distinct[row] for row in range(count)], packed_codes(code_of, rows, count)
+    finally:
+        free(slots)
+        free(code_of)
+        free(distinct)
 
 
 def rows_of(array.array codes not None, list wanted not None):
@@ -329,6 +364,20 @@ def multiplied(numbers, factor):
             before, product = number, <object>number * factor
         products.append(product)
     return products
+
+
+cdef array.array packed_codes(const uint32_t* code_of, Py_ssize_t rows, Py_ssize_t count):
+    """Return codes below `count` as an array."""
+    cdef array.array codes
+    cdef Py_ssize_t row
+    if count > NARROW:
+        codes = array.clone(_WIDE, rows, False)
+        memcpy(codes.data.as_voidptr, code_of, rows * sizeof(uint32_t))
+        return codes
+    codes = array.clone(_NARROW, rows, False)
+    for row in range(rows):
+        codes.data.as_ushorts[row] = <uint16_t>code_of[row]
+    return codes
 
 
 cdef int are_narrow(array.array codes) except -1:

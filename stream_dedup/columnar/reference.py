@@ -33,6 +33,13 @@ def dictionary_encode(column: Sequence[T]) -> tuple[list[T], array[int]]:
     return list(by_id.values()), array(typecode, map(codes.__getitem__, ids))
 
 
+def encode_numbers(numbers: array[int]) -> tuple[list[int], array[int]]:
+    """Do the same with numbers of 64 bits, type ``Q``, compared by value."""
+    codes = {number: code for code, number in enumerate(dict.fromkeys(numbers))}
+    typecode = "H" if len(codes) <= NARROW else "I"
+    return list(codes), array(typecode, map(codes.__getitem__, numbers))
+
+
 def rows_of(codes: array[int], wanted: list[bool]) -> list[int]:
     """Return the rows whose code is wanted, ascending."""
     return [row for row, code in enumerate(codes) if wanted[code]]

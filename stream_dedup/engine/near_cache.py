@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from stream_dedup.clustering.windows import Windows
-from stream_dedup.columnar import dictionary_encode, rows_of
+from stream_dedup.columnar import dictionary_encode, encode_numbers, rows_of, take
 from stream_dedup.index.base import Resolution
 from stream_dedup.model import Decision
 
@@ -122,7 +122,11 @@ class NearCache:
 
     def look_up(self, keys: Sequence[Key]) -> Lookup:
         """Look up the keys of many events."""
-        column = list(map(self._recent.get, keys))
+        if isinstance(keys, array):
+            distinct, codes = encode_numbers(keys)
+            column = take(list(map(self._recent.get, distinct)), codes)
+        else:
+            column = list(map(self._recent.get, keys))
         lookup = Lookup(*dictionary_encode(column))
         if not self._older or None not in lookup.entries:
             return lookup

@@ -47,6 +47,24 @@ def test_native_encoding_equals_the_reference_and_take_reverses_it(column: list[
         assert list(map(id, whole)) == list(map(id, column))
 
 
+numbers_of_64_bits = st.one_of(st.integers(0, 9), st.integers(0, 2**64 - 1))
+
+
+@given(st.lists(numbers_of_64_bits, max_size=60))
+def test_native_encoding_of_numbers_equals_the_reference(column: list[int]) -> None:
+    values, codes = native.encode_numbers(array("Q", column))
+    expected, expected_codes = reference.encode_numbers(array("Q", column))
+
+    assert (expected, expected_codes) == (values, codes)
+    assert expected_codes.typecode == codes.typecode
+    assert column == [values[code] for code in codes]
+
+
+def test_only_numbers_of_64_bits_are_encoded() -> None:
+    with pytest.raises(TypeError):
+        native.encode_numbers(array("q", [1]))
+
+
 words = st.lists(st.sampled_from([b"err", b"Err", b"info", b"x", b" ", b"=", b".", b"!", b"\xff"]))
 
 
@@ -185,12 +203,12 @@ def test_reference_counts_stay_balanced(kind: Any) -> None:
 def test_native_functions_serve_unless_pure_python_is_set(
     environment: dict[str, str], expected: str
 ) -> None:
-    assert served("", environment) == [expected] * 11
+    assert served("", environment) == [expected] * 12
 
 
 def test_the_reference_serves_without_the_extension() -> None:
     hidden = "sys.modules['stream_dedup.columnar._native'] = None; "
-    assert served(hidden, {}) == ["stream_dedup.columnar.reference"] * 11
+    assert served(hidden, {}) == ["stream_dedup.columnar.reference"] * 12
 
 
 def served(first: str, environment: dict[str, str]) -> list[str]:
