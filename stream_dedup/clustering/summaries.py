@@ -88,8 +88,9 @@ class Summaries:
 
     def kept_value(self, value: bytes) -> bytes:
         """Return what is kept of an event whose values are counted: of its first line."""
-        end = value.find(b"\n", 0, MAX_VALUE_LINE)
-        return value[: min(MAX_VALUE_LINE if end < 0 else end, self.max_value_bytes)]
+        most = min(MAX_VALUE_LINE, self.max_value_bytes)
+        end = value.find(b"\n", 0, most)
+        return value[: most if end < 0 else end]
 
     def due_us(self, reported_us: int) -> int | None:
         """Return when a cluster's next summary is due, after the last one at `reported_us`.

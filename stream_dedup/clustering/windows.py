@@ -58,7 +58,8 @@ class Windows:
 
     def expires_us(self, opened_us: int, last_us: int) -> int:
         """Return the last event time for which a cluster is live."""
-        return min(last_us + self.idle_us, opened_us + self.max_age_us)
+        idle_us, age_us = last_us + self.idle_us, opened_us + self.max_age_us
+        return idle_us if idle_us < age_us else age_us  # noqa: FURB136 -- min() costs a call
 
     def live(self, opened_us: int, last_us: int, time_us: int) -> bool:
         """Return whether a cluster takes an event of that time."""

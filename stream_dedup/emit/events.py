@@ -13,6 +13,7 @@ reader can rely on those that it finds.
 
 from __future__ import annotations
 
+from binascii import hexlify
 from collections.abc import Iterable, Sequence
 from itertools import compress
 from typing import Any
@@ -44,8 +45,9 @@ _KINDS: dict[Kind, Header] = {kind: ("sd-decision", kind.value.encode()) for kin
 
 def kept(decisions: Sequence[Decision]) -> list[bool]:
     """For each event, whether it leaves when duplicates are dropped."""
+    distinct, codes = dictionary_encode(decisions)
     duplicate = Kind.DUPLICATE
-    return [decision.kind is not duplicate for decision in decisions]
+    return take([decision.kind is not duplicate for decision in distinct], codes)
 
 
 # ---------------------------------------------------------------- text and JSON
@@ -191,6 +193,7 @@ class DecisionHeaders:
 
     def __init__(self, width: int) -> None:
         self._digits = width // 4
+        self._bytes = width // 8 if width % 8 == 0 else 0
         self._cached: dict[int, list[Header]] = {}
         self._decisions: dict[int, Decision] = {}  # keeps cached decisions alive, so ids are unique
 
@@ -208,18 +211,23 @@ class DecisionHeaders:
         headers = [_KINDS[kind]]
         if cluster is not None:
             headers += [
-                ("sd-cluster", b"%016x" % cluster),
+                ("sd-cluster", hexlify(cluster.to_bytes(8, "big"))),
                 ("sd-distance", b"%d" % (distance or 0)),
             ]
         if fingerprint is not None:
-            headers.append(("sd-fingerprint", b"%0*x" % (self._digits, fingerprint)))
+            headers.append(("sd-fingerprint", self._hex(fingerprint)))
         if template is not None:
-            headers.append(("sd-template", b"%016x" % template))
+            headers.append(("sd-template", hexlify(template.to_bytes(8, "big"))))
         if reason:
             headers.append(("sd-reason", reason.encode()))
         if kind is not Kind.NEW:  # a new event shares its decision with no other
             self._cache(decision, headers)
         return headers
+
+    def _hex(self, fingerprint: int) -> bytes:
+        if self._bytes:
+            return hexlify(fingerprint.to_bytes(self._bytes, "big"))
+        return b"%0*x" % (self._digits, fingerprint)
 
     def _cache(self, decision: Decision, headers: list[Header]) -> None:
         if len(self._cached) >= MAX_CACHED:

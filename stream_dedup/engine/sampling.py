@@ -78,13 +78,19 @@ class Sampler:
             before = offered.get(cluster)
             if before is None or len(before) < size or priority <= before[-1]:
                 chosen.setdefault(cluster, []).append((priority, values[row]))
-        kept = self._summaries.kept_value
+        kept, total = self._summaries.kept_value, 0
         for cluster, events in chosen.items():
-            least = sorted(events)[:size]
-            delta_of[cluster].sampled = [(priority, kept(value)) for priority, value in least]
-        _limit([delta_of[cluster] for cluster in chosen])
+            events.sort()
+            sampled = [(priority, kept(value)) for priority, value in events[:size]]
+            delta_of[cluster].sampled = sampled
+            total += sum([len(value) for _, value in sampled])
+        if total > MAX_OFFERED_BYTES:
+            _limit([delta_of[cluster] for cluster in chosen])
         for cluster in chosen:
-            priorities = offered.setdefault(cluster, [])
+            priorities = offered.get(cluster)
+            if priorities is None:
+                offered[cluster] = [priority for priority, _ in delta_of[cluster].sampled]
+                continue
             for priority, _ in delta_of[cluster].sampled:
                 place = bisect_left(priorities, priority)
                 if place == len(priorities) or priorities[place] != priority:
@@ -104,9 +110,7 @@ class Sampler:
 
 
 def _limit(deltas: Sequence[ClusterDelta]) -> None:
-    """Leave out the events of greatest priority, of all clusters alike, if they are too large."""
-    if sum(len(value) for delta in deltas for _, value in delta.sampled) <= MAX_OFFERED_BYTES:
-        return
+    """Leave out the events of greatest priority, of all clusters alike: they are too large."""
     room, last = MAX_OFFERED_BYTES, 0
     for priority, value in sorted(event for delta in deltas for event in delta.sampled):
         room -= len(value)

@@ -169,8 +169,8 @@ class Segment:
         may_open = [entry is None or entry.cluster.live_until_us < latest_us for entry in entries]
         sampled = [entry is None or entry.cluster.samples_wanted > 0 for entry in entries]
         weight = (len(entries) + len(rows_of(codes, may_open))) * DELTA_BYTES
-        for row in rows_of(codes, list(map(or_, may_open, sampled))):
-            weight += min(max_bytes, len(values[self.start + row]))
+        rows, start = rows_of(codes, list(map(or_, may_open, sampled))), self.start
+        weight += sum([min(max_bytes, len(values[start + row])) for row in rows])
         return weight <= MAX_DELTAS * DELTA_BYTES
 
     def _rows_that_fit(self) -> int:
@@ -268,10 +268,7 @@ class Segment:
         while rows:
             unknown = self._join_cached(rows, lookup)
             queried, waiting = self._select_queries(unknown)
-            answered = {
-                row: self._apply(row, *answer)
-                for row, answer in (await self._resolve(queried)).items()
-            }
+            answered = self._apply(await self._resolve(queried))
             # An event takes the answer that it waited for, not a later one to an equal event.
             rows = list(waiting)
             entries: list[CachedDecision | None] = [answered[first] for first in waiting.values()]
@@ -295,11 +292,10 @@ class Segment:
         spans = group_min_max(codes, _selected(self.times_us, rows), len(entries))
         sizes = group_sizes(codes, _selected(self._raws, rows), len(entries))
         remaining = self.context.cache.join(entries, spans)
-        for entry, (count, first_us, last_us), size, remains in zip(
-            entries, spans, sizes, remaining, strict=True
-        ):
+        count_events = self._count
+        for entry, span, size, remains in zip(entries, spans, sizes, remaining, strict=True):
             if entry and not remains:
-                self._count(entry.cluster, count, first_us, last_us, size)
+                count_events(entry.cluster, *span, size)
         decisions = take([entry.decision if entry else NO_TOKENS for entry in entries], codes)
         if isinstance(rows, range):
             self.decisions[rows.start : rows.stop] = decisions
@@ -334,8 +330,10 @@ class Segment:
         else:
             delta.count += count
             delta.size += size
-            delta.first_us = min(delta.first_us, first_us)
-            delta.last_us = max(delta.last_us, last_us)
+            if first_us < delta.first_us:  # noqa: PLR1730 -- min() costs a call here
+                delta.first_us = first_us
+            if last_us > delta.last_us:  # noqa: PLR1730 -- likewise
+                delta.last_us = last_us
         return delta
 
     def _select_queries(self, rows: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
@@ -485,27 +483,32 @@ class Segment:
         return self.context.summaries.kept(self.hashed.batch.values[row])
 
     def _apply(
-        self, row: int, query: Query, resolution: Resolution, named: tuple[int | None, int]
-    ) -> CachedDecision:
-        """Decide and count an event by the index's answer, and cache that for equal events."""
-        cluster_id, distance = resolution.cluster, resolution.distance
-        fingerprint = self.context.hasher.shown(query.fingerprint)
-        duplicate = Decision(DUPLICATE, cluster_id, distance, fingerprint, "", *named)
-        entry = self.context.cache.store(self.hashed.keys[row], resolution, duplicate)
-        self.rules[row] = resolution.rule
-        value = self.hashed.batch.values[row]
-        entry.cluster.seen(query.first_us)
-        size = len(self._raws[row] or b"")
-        delta = self._count(entry.cluster, 1, query.first_us, query.first_us, size)
-        if resolution.new:
-            delta.representative = self.context.summaries.kept(value)
-            self.opened += 1
-            self.decisions[row] = Decision(NEW, cluster_id, 0, fingerprint, "", *named)
-        else:
-            self.decisions[row] = duplicate
-            if entry.cluster.take_sample():
-                delta.samples.append(self.context.summaries.kept(value))
-        return entry
+        self, answers: Mapping[int, tuple[Query, Resolution, tuple[int | None, int]]]
+    ) -> dict[int, CachedDecision]:
+        """Decide and count events by the index's answers, and cache these for equal events."""
+        keys, values, raws = self.hashed.keys, self.hashed.batch.values, self._raws
+        cache, kept = self.context.cache, self.context.summaries.kept
+        shown, decisions = self.context.hasher.shown, self.decisions
+        entries: dict[int, CachedDecision] = {}
+        for row, (query, resolution, named) in answers.items():
+            cluster_id, distance, time_us = resolution.cluster, resolution.distance, query.first_us
+            fingerprint = shown(query.fingerprint)
+            duplicate = Decision(DUPLICATE, cluster_id, distance, fingerprint, "", *named)
+            entries[row] = entry = cache.store(keys[row], resolution, duplicate)
+            self.rules[row] = resolution.rule
+            cluster = entry.cluster
+            if time_us > cluster.last_us:  # noqa: PLR1730 -- max() costs a call here
+                cluster.last_us = time_us
+            delta = self._count(cluster, 1, time_us, time_us, len(raws[row] or b""))
+            if resolution.new:
+                delta.representative = kept(values[row])
+                self.opened += 1
+                decisions[row] = Decision(NEW, cluster_id, 0, fingerprint, "", *named)
+            else:
+                decisions[row] = duplicate
+                if cluster.samples_wanted and cluster.take_sample():
+                    delta.samples.append(kept(values[row]))
+        return entries
 
     # ------------------------------------------------------------ withholding
 
@@ -604,11 +607,15 @@ def merge_deltas(deltas: Sequence[ClusterDelta]) -> Sequence[ClusterDelta]:
     if len({delta.cluster for delta in deltas}) == len(deltas):
         return deltas
     added: dict[int, ClusterDelta] = {}
+    merged: set[int] = set()
     for delta in deltas:
         one = added.get(delta.cluster)
         if one is None:
-            added[delta.cluster] = replace(delta, samples=list(delta.samples))
+            added[delta.cluster] = delta
             continue
+        if delta.cluster not in merged:  # the delta itself stays as it is
+            merged.add(delta.cluster)
+            one = added[delta.cluster] = replace(one, samples=list(one.samples))
         one.count += delta.count
         one.size += delta.size
         one.first_us = min(one.first_us, delta.first_us)

@@ -130,6 +130,9 @@ class Records:
 
     def chosen(self, which: Sequence[bool]) -> Records:
         """Return the records for which `which` is true."""
+        rows = list(compress(range(len(self)), which))
+        if len(rows) < len(self) // 4:  # few are picked faster by their rows
+            return self.rows(rows)
         columns = (list(compress(column, which)) for column in self._columns())
         return Records(*columns, unreadable=self.unreadable)
 

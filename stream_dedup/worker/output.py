@@ -156,7 +156,8 @@ class OutputBuilder:
             for index in invalid:
                 leaves[index] = False
             events, decided = records.chosen(leaves), list(compress(decisions, leaves))
-            texts = list(compress(texts, leaves))
+            if self._slots is not None:
+                texts = list(compress(texts, leaves))
         outgoing: list[Outgoing] = []
         if events:
             leaving = events if config.emit == "drop" else self._annotated(events, decided, texts)

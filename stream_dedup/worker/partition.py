@@ -176,11 +176,11 @@ class PartitionState:
 
         A batch ends with the event that reaches `max_batch_bytes`.
         """
-        batch = Records.of([])
-        max_bytes, size = self._config.max_batch_bytes, 0
-        while self._queue and len(batch) < self._config.max_batch_events and size < max_bytes:
+        batch: Records | None = None
+        max_bytes, size, room = self._config.max_batch_bytes, 0, self._config.max_batch_events
+        while self._queue and room and size < max_bytes:
             records, start = self._queue[0], self._taken
-            end = min(start + self._config.max_batch_events - len(batch), len(records))
+            end = min(start + room, len(records))
             values = records.values[start:end]
             more = column_stats(values).size
             if size + more >= max_bytes:
@@ -188,11 +188,16 @@ class PartitionState:
                 count, more = next((c, s) for c, s in enumerate(sizes) if size + s >= max_bytes)
                 end = start + count
             size += more
-            batch.extend(records.part(start, end))
+            room -= end - start
+            if batch is None:
+                batch = records.part(start, end)
+            else:
+                batch.extend(records.part(start, end))
             self._taken = end
             if end == len(records):
                 self._queue.popleft()
                 self._taken = 0
+        assert batch is not None, "an event waits"
         self.events -= len(batch)
         self.bytes -= size
         self.in_flight += 1

@@ -150,7 +150,7 @@ def pack_delta(delta: ClusterDelta, samples: int, max_bytes: int) -> list[bytes]
         samples: how many are kept, at most.
         max_bytes: of each value.
     """
-    kept = [sample[:max_bytes] for sample in delta.samples[:samples]]
+    kept = [sample[:max_bytes] for sample in delta.samples[:samples]] if delta.samples else ()
     representative, first_us, last_us = delta.representative, delta.first_us, delta.last_us
     if not -LATEST_US <= first_us <= last_us <= LATEST_US:
         first_us, last_us = clamp_us(first_us), clamp_us(last_us)
@@ -211,25 +211,18 @@ def pack_journal(offsets: Sequence[int], decisions: Sequence[Decision]) -> bytes
     if not decisions:
         return b""
     values, places = dictionary_encode(decisions)
-    different = [
-        (
-            kind,
-            cluster,
-            distance,
-            None if fingerprint is None else fingerprint.to_bytes(16, "big").lstrip(b"\0"),
-            reason,
-            *(
-                (template, varied, withheld)
-                if withheld
-                else (template, varied)
-                if varied
-                else ()
-                if template is None
-                else (template,)
-            ),
-        )
-        for kind, cluster, distance, fingerprint, reason, template, varied, withheld in values
-    ]
+    different: list[tuple[object, ...]] = []
+    for kind, cluster, distance, fingerprint, reason, template, varied, withheld in values:
+        number = None
+        if fingerprint is not None:
+            number = fingerprint.to_bytes(fingerprint.bit_length() + 7 >> 3, "big")
+        decided = kind, cluster, distance, number, reason
+        if withheld:
+            different.append((*decided, template, varied, withheld))
+        elif varied:
+            different.append((*decided, template, varied))
+        else:
+            different.append(decided if template is None else (*decided, template))
     in_a_row = offsets[-1] - offsets[0] == len(offsets) - 1
     named = [offsets[0]] if in_a_row else list(offsets)
     return _encode_journal((different, named, _little(places)))
