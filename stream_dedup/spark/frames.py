@@ -46,7 +46,7 @@ DECIDED_AT_ONCE = 100_000
 LINKED_AT_ONCE = 1_000_000
 """Texts that one task links, in some ten seconds and up to two gigabytes."""
 
-SENT_LINES = 700_000
+SENT_LINES = 1_000_000
 """Lines whose clusters are sent to all executors, some 200 bytes each, so that no row travels."""
 
 
