@@ -15,6 +15,7 @@ copies, and what is known of a partition comes back when it is claimed again.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -191,6 +192,11 @@ class Engine:
         )
         self._owned: dict[Partition, OwnedPartition] = {}
         self._index_resets = index.resets
+        # While the near cache is empty, one partition decides its first segment alone: the others
+        # find there what they would all have asked the index about, and opened in turn.
+        self._has_cache = near_cache_size > 0
+        self._is_warm = not self._has_cache
+        self._first = asyncio.Lock()
         self._patterns = Patterns(recipe)
         self._names: dict[int, Named] = {}
 
@@ -321,8 +327,10 @@ class Engine:
                 segment = Segment(self._context, hashed, times_us, decisions, now_us, start, end)
                 if segment.first_offset <= owned.high_water:
                     await self._replay(segment, owned)
-                else:
+                elif self._is_warm:
                     await self._decide(segment, owned, committed)
+                elif not await self._decide_first(segment, owned, committed):
+                    continue  # the near cache knows more now, and ownership may have changed
             except IndexReset:
                 self._forget_all()
                 continue
@@ -417,6 +425,16 @@ class Engine:
             segment.redelivered = len(segment) - segment.replayed
         self._count(segment)
 
+    async def _decide_first(
+        self, segment: Segment, owned: OwnedPartition, committed: int | None
+    ) -> bool:
+        """Decide a segment while the near cache is empty; return False if another one was first."""
+        waits = self._first.locked()
+        async with self._first:
+            if not waits:
+                await self._decide(segment, owned, committed)
+        return not waits
+
     async def _decide(self, segment: Segment, owned: OwnedPartition, committed: int | None) -> None:
         """Decide events above the high water and commit them to the index."""
         segment.limit_to_one_commit()
@@ -439,6 +457,7 @@ class Engine:
             raise
         owned.in_doubt = False
         owned.high_water = segment.last_offset
+        self._is_warm = True
         if kept is not None:
             owned.kept = kept
         self.counts.asked += segment.asked
@@ -462,6 +481,7 @@ class Engine:
     def _forget_all(self) -> None:
         self._index_resets = self.index.resets
         self._cache.clear()
+        self._is_warm = not self._has_cache
         self._owned.clear()
         if self._sampler is not None:
             self._sampler.clear()

@@ -470,3 +470,23 @@ def test_an_index_that_lost_its_data_starts_again_empty(redis_server: RedisServe
 
 def _counts(summaries: list[Summary]) -> dict[int, tuple[int, bytes, int, str]]:
     return {s.cluster: (s.count, s.representative, len(s.samples), s.group) for s in summaries}
+
+
+@pytest.mark.parametrize("name", [name for name in ADAPTERS if name != "memory"])
+def test_partitions_that_begin_together_ask_about_equal_events_once(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    opens, draw = ADAPTERS[name].bind(request), random.Random(7)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    lines = [
+        " ".join("".join(draw.choices(letters, k=8)) for _ in range(6)).encode() for _ in range(100)
+    ]
+
+    async def through() -> tuple[int, int, int]:
+        async with opens(SETUP) as index:
+            engine = over(index)
+            parts = [Batch(Partition("input", n), range(len(lines)), lines) for n in range(4)]
+            await asyncio.gather(*map(engine.process, parts))
+            return engine.counts.asked, engine.counts.new, engine.counts.duplicates
+
+    assert asyncio.run(through()) == (100, 100, 300)
